@@ -1,8 +1,8 @@
-//! Where a directory is inside of its file system.
+//! The location of a directory inside its file system.
 //!
-//! A path says by which mounts a directory is reached; bind mounts give one directory many. The kernel's list of mounts says
-//! which part of which file system each mount shows. So two directories can be compared, however they are reached.
-//! Not seen are file systems that show the files of others, as overlayfs shows its layers.
+//! A path depends on mounts, and bind mounts give one directory many paths. The kernel's list of mounts shows which
+//! part of which file system each mount has. So two directories can be compared, whatever their paths. File systems
+//! that show the files of others, as overlayfs shows its layers, are not detected.
 
 use std::ffi::OsStr;
 use std::io;
@@ -12,22 +12,23 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags, open};
 
-/// A place inside of a file system, whichever mount leads there.
+/// A place inside a file system, independent of mounts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Location {
-    /// The file system, as the list of mounts numbers it.
+    /// The file system, by its number in the list of mounts.
     device: String,
-    /// The way from the file system's own root.
+    /// Path from the root of the file system.
     path: PathBuf,
 }
 
 impl Location {
-    /// The location of an open directory.
+    /// Returns the location of an open directory.
     ///
     /// # Errors
-    /// Those of reading `/proc`; [`io::ErrorKind::NotFound`] if the list of mounts does not have the directory's mount.
+    /// Errors of reading `/proc`; [`io::ErrorKind::NotFound`] if the list of mounts does not have the directory's
+    /// mount.
     pub fn of(directory: impl AsFd) -> io::Result<Self> {
-        // A thread can have mounts of its own.
+        // A thread can have its own mounts.
         let thread = Path::new("/proc/thread-self");
         let number = directory.as_fd().as_raw_fd().to_string();
         let path = std::fs::read_link(thread.join("fd").join(&number))?;
@@ -35,20 +36,20 @@ impl Location {
         let mount = about.lines().find_map(|line| line.strip_prefix("mnt_id:")).map(str::trim);
         let mounts = std::fs::read(thread.join("mountinfo"))?;
         mount.and_then(|mount| locate(&mounts, mount.as_bytes(), &path)).ok_or_else(|| {
-            let message = format!("the list of mounts does not say where {} is mounted", path.display());
+            let message = format!("the list of mounts does not have the mount of {}", path.display());
             io::Error::new(io::ErrorKind::NotFound, message)
         })
     }
 
-    /// The location of a directory by name.
+    /// Returns the location of a directory by name.
     ///
     /// # Errors
-    /// Those of opening it and of [`Location::of`].
+    /// Errors of opening the directory, and of [`Location::of`].
     pub fn of_path(path: &Path) -> io::Result<Self> {
         Self::of(open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?)
     }
 
-    /// Whether `other` is here or below.
+    /// Returns whether `other` is this location or lies below it.
     #[must_use]
     pub fn contains(&self, other: &Self) -> bool {
         self.device == other.device && other.path.starts_with(&self.path)
@@ -68,7 +69,7 @@ fn locate(mounts: &[u8], mount: &[u8], path: &Path) -> Option<Location> {
     Some(Location { device, path: Path::new(OsStr::from_bytes(&root)).join(below) })
 }
 
-/// Takes back what the list does to spaces, tabs, line feeds and backslashes: `\` and three octal digits.
+/// Decodes the escapes of spaces, tabs, line feeds and backslashes in the list: `\` and three octal digits.
 fn unescape(field: &[u8]) -> Vec<u8> {
     let mut plain = Vec::with_capacity(field.len());
     let mut rest = field;

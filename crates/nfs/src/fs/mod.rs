@@ -1,17 +1,16 @@
-//! File systems that can be served: the [`FileSystem`] trait, one in memory, one on a real directory tree.
+//! File systems for the server: the [`FileSystem`] trait, a file system in memory, and one on a directory tree.
 //!
-//! **Calls.** The methods are synchronous and take their caller as an argument. An NFS procedure is a handful
-//! of system calls that have to run on one thread under one identity, so the server moves the whole procedure to
-//! an I/O thread once, instead of each call for itself; a file system that never waits says so by
-//! [`FileSystem::may_block`] and is called in place. For a read whose data is at hand there is
-//! [`FileSystem::try_read`], which never waits.
+//! **Calls.** The methods are synchronous and take their caller as an argument. An NFS procedure is a few system calls
+//! that must run on one thread under one identity. So the server moves the whole procedure to an I/O thread once,
+//! instead of each system call. A file system that never waits reports so by [`FileSystem::may_block`] and is called in
+//! place. [`FileSystem::try_read`] reads data that is available at once, and never waits.
 //!
-//! **Memory.** A read fills a slice of the caller's (the server lends its pooled, registered buffer), a write
-//! takes a slice of what the transport received: no file system owns payload buffers, none copies payload but
-//! into or out of its store.
+//! **Memory.** A read fills a slice of the caller (the server lends its pooled, registered buffer). A write gets a
+//! slice of the bytes that the transport received. No file system owns payload buffers, and payload is copied only into
+//! or out of the store.
 //!
-//! **Errors.** [`FsError`] has one variant a refusal, and each variant has one NFS status. What an operation
-//! changed is reported in failure too ([`Outcome`]).
+//! **Errors.** [`FsError`] has one variant for each kind of refusal, and each variant has one NFS status. An operation
+//! reports its changes even if it fails ([`Outcome`]).
 
 mod directory;
 mod location;
@@ -35,31 +34,30 @@ pub use types::{
     Timestamp, WriteResult,
 };
 
-/// Receives the entries of a listing; breaks when it has enough. The entry it breaks on counts as not taken.
-/// The file system may call it with the identity of the caller: it must not call the file system again.
+/// Receiver of the entries of a listing. It breaks when it has enough; the entry on which it breaks does not count. The
+/// file system may call it with the identity of the caller, so it must not call the file system.
 pub type EntrySink<'a> = dyn FnMut(&Entry<'_>) -> ControlFlow<()> + 'a;
 
-/// A tree of files that an NFS server can give out.
+/// A tree of files that an NFS server can export.
 ///
-/// Ids and names come from the network: an implementation treats a [`FileId`] it does not know as
-/// [`FsError::BadId`] or [`FsError::Stale`], and never panics on one. It does not follow symbolic links, and
-/// nothing outside of its tree can be reached through it.
+/// Ids and names come from the network. An implementation answers an unknown [`FileId`] with [`FsError::BadId`] or
+/// [`FsError::Stale`], and never panics. It does not follow symbolic links, and nothing outside its tree can be reached
+/// through it.
 pub trait FileSystem: Send + Sync + 'static {
-    /// Whether methods may wait for a device. If so, they are called on I/O threads only, [`Self::try_read`]
-    /// excepted.
+    /// Returns whether methods may wait for a device. If so, only I/O threads call them, except [`Self::try_read`].
     fn may_block(&self) -> bool;
 
-    /// The id of the root directory.
+    /// Returns the id of the root directory.
     fn root(&self) -> FileId;
 
-    /// Where the root is, for comparison with other trees. `None`: nothing in this tree can be in another one, or that is not
-    /// known.
+    /// Returns the location of the root, for comparison with other trees. `None` means that nothing in this tree can be
+    /// in another one, or that the location is unknown.
     fn location(&self) -> Option<&Location> {
         None
     }
 
-    /// Whether a directory still lies below the root, with none of `borders` (roots of other exports) on the way there. True
-    /// of what is no directory: a file can have several names, and only a name is in a tree.
+    /// Returns whether a directory still lies below the root, with none of `borders` (roots of other exports) in
+    /// between. The result is true for other objects: a file can have several names, and only a name is in a tree.
     ///
     /// # Errors
     /// [`FsError::Stale`], [`FsError::BadId`], [`FsError::Io`].
@@ -67,41 +65,40 @@ pub trait FileSystem: Send + Sync + 'static {
         Ok(true)
     }
 
-    /// What this file system can do.
+    /// Returns the capabilities of this file system.
     ///
-    /// # Errors
-    /// [`FsError::Io`] if it cannot be asked.
+    /// # Errors [`FsError::Io`] if they cannot be determined.
     fn properties(&self) -> Result<Properties, FsError>;
 
-    /// Space and files, as `id` sees them.
+    /// Returns space and files, as seen from `id`.
     ///
     /// # Errors
     /// [`FsError::Stale`], [`FsError::BadId`], [`FsError::Io`].
     fn statistics(&self, id: &FileId) -> Result<Statistics, FsError>;
 
-    /// Attributes of an object. Needs no rights (RFC 1813 §4.4).
+    /// Returns the attributes of an object. This requires no rights (RFC 1813 §4.4).
     ///
     /// # Errors
     /// [`FsError::Stale`], [`FsError::BadId`], [`FsError::Io`].
     fn attributes(&self, id: &FileId) -> Result<Attributes, FsError>;
 
-    /// Which of the `wanted` rights the caller has.
+    /// Returns the rights of the caller among those `wanted`.
     ///
     /// # Errors
     /// [`FsError::Stale`], [`FsError::BadId`], [`FsError::Io`].
     fn access(&self, who: &Identity, id: &FileId, wanted: Access) -> Result<(Access, Attributes), FsError>;
 
-    /// Finds a name in a directory. `..` of the root is the root.
+    /// Finds a name in a directory. At the root, `..` is the root.
     ///
     /// # Errors
     /// [`FsError::NotFound`], [`FsError::NotDirectory`], [`FsError::AccessDenied`] (also for a mount point: other
     /// file systems below the root are not entered), [`FsError::Stale`], ...
     fn lookup(&self, who: &Identity, directory: &FileId, name: LookupName<'_>) -> Result<Found, FsError>;
 
-    /// Copies the text of a symbolic link into the front of `target`, and says how long it is, in bytes.
+    /// Copies the text of a symbolic link to the beginning of `target`. Returns its length in bytes.
     ///
     /// # Errors
-    /// [`FsError::InvalidArgument`] if the object is no link, [`FsError::ServerFault`] if the text does not fit.
+    /// [`FsError::InvalidArgument`] if the object is not a link, [`FsError::ServerFault`] if the text does not fit.
     fn read_link(
         &self,
         who: &Identity,
@@ -109,8 +106,7 @@ pub trait FileSystem: Send + Sync + 'static {
         target: &mut [u8],
     ) -> Result<(usize, Attributes), FsError>;
 
-    /// Reads without ever waiting, or says with `None` that [`Self::read`] is to be used. May be called on
-    /// any thread.
+    /// Reads without waiting. Returns `None` if [`Self::read`] must be used instead. Any thread may call this.
     fn try_read(
         &self,
         _who: &Identity,
@@ -121,7 +117,7 @@ pub trait FileSystem: Send + Sync + 'static {
         None
     }
 
-    /// Reads from a regular file into the front of `buffer`. A read at or behind the end gives 0 bytes.
+    /// Reads from a regular file to the beginning of `buffer`. A read at or behind the end returns 0 bytes.
     ///
     /// # Errors
     /// [`FsError::IsDirectory`], [`FsError::InvalidArgument`] (neither file nor directory),
@@ -134,8 +130,9 @@ pub trait FileSystem: Send + Sync + 'static {
         buffer: &mut [u8],
     ) -> Result<ReadResult, FsError>;
 
-    /// Which parts of a regular file may have other bytes than zeros, from `offset` on, at most `limit` of them. Needs the
-    /// right to read, like [`Self::read`]. By default everything is data, which tells nothing of the file.
+    /// Returns the parts of a regular file from `offset` on that may have other bytes than zeros, at most `limit`. Like
+    /// [`Self::read`], this requires the right to read. The default implementation returns everything as data, which
+    /// reveals nothing about the file.
     ///
     /// # Errors
     /// As [`Self::read`].
@@ -143,7 +140,7 @@ pub trait FileSystem: Send + Sync + 'static {
         Ok(Extents::everything(offset))
     }
 
-    /// Writes `data` at `offset` and makes it as stable as asked.
+    /// Writes `data` at `offset` with at least the stability requested.
     fn write(
         &self,
         who: &Identity,
@@ -153,8 +150,8 @@ pub trait FileSystem: Send + Sync + 'static {
         stability: Stability,
     ) -> Outcome<WriteResult>;
 
-    /// Writes as [`Self::write`] does, and calls `written` as soon as the data is in the file, before stable storage is waited
-    /// for: the next write to the file begins then, or at the latest when this returns.
+    /// Writes as [`Self::write`] does, and calls `written` when the data is in the file, before waiting for stable
+    /// storage. The next write to the file begins then, or at the latest when this returns.
     fn write_telling(
         &self,
         who: &Identity,
@@ -169,8 +166,8 @@ pub trait FileSystem: Send + Sync + 'static {
         outcome
     }
 
-    /// Brings what was written to `count` bytes from `offset` to stable storage (`count` 0: to the end). The
-    /// result is the write verifier.
+    /// Brings written data to stable storage: `count` bytes from `offset`, or up to the end if `count` is 0. Returns
+    /// the write verifier.
     fn commit(&self, who: &Identity, id: &FileId, offset: u64, count: u32) -> Outcome<u64>;
 
     /// Sets attributes, if `guard` is `None` or equals the time of last change.
@@ -182,10 +179,10 @@ pub trait FileSystem: Send + Sync + 'static {
         guard: Option<Timestamp>,
     ) -> Outcome<()>;
 
-    /// Makes or takes a regular file.
+    /// Makes a regular file, or opens an existing one.
     fn create(&self, who: &Identity, directory: &FileId, name: Name<'_>, how: &CreateHow) -> Outcome<Node>;
 
-    /// Makes an object of another type. A symbolic link takes no attributes but its owner.
+    /// Makes an object of another type. Of a symbolic link only the owner is set.
     fn make(
         &self,
         who: &Identity,
@@ -195,13 +192,13 @@ pub trait FileSystem: Send + Sync + 'static {
         attributes: &SetAttributes,
     ) -> Outcome<Node>;
 
-    /// Removes a name that is no directory.
+    /// Removes a name of an object that is not a directory.
     fn remove(&self, who: &Identity, directory: &FileId, name: Name<'_>) -> Outcome<()>;
 
     /// Removes an empty directory.
     fn remove_directory(&self, who: &Identity, directory: &FileId, name: Name<'_>) -> Outcome<()>;
 
-    /// Renames, replacing what is in the way if it is compatible. The object keeps its id.
+    /// Renames an object and replaces a compatible object of the new name. The object keeps its id.
     fn rename(
         &self,
         who: &Identity,
@@ -211,13 +208,13 @@ pub trait FileSystem: Send + Sync + 'static {
         to_name: Name<'_>,
     ) -> Renamed;
 
-    /// Gives a file one more name.
+    /// Adds a name to a file.
     fn link(&self, who: &Identity, file: &FileId, directory: &FileId, name: Name<'_>) -> Linked;
 
-    /// Lists a directory from behind `cookie` (0: from the start). With `nodes`, entries carry their objects.
+    /// Lists a directory after `cookie` (0: from the beginning). With `nodes`, entries include their objects.
     ///
     /// # Errors
-    /// [`FsError::BadCookie`] if cookie and verifier mean nothing here, [`FsError::NotDirectory`],
+    /// [`FsError::BadCookie`] if cookie and verifier are invalid here, [`FsError::NotDirectory`],
     /// [`FsError::AccessDenied`], ...
     fn read_directory(
         &self,
@@ -229,7 +226,7 @@ pub trait FileSystem: Send + Sync + 'static {
         sink: &mut EntrySink<'_>,
     ) -> Result<Listing, FsError>;
 
-    /// Brings everything written so far to stable storage: for a clean stop.
+    /// Brings all written data to stable storage, for a clean stop.
     ///
     /// # Errors
     /// [`FsError::Io`], [`FsError::NoSpace`], [`FsError::QuotaExceeded`].

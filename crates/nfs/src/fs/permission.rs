@@ -1,6 +1,7 @@
-//! Permission bits: what a caller may do to an object that has an owner, a group and a mode.
+//! Permission bits: the rights of a caller to an object with an owner, a group and a mode.
 //!
-//! For file systems that have no kernel underneath to decide this. Pure functions of attributes and identity.
+//! They serve file systems without a kernel underneath that decides. All functions are pure, on attributes and
+//! identity.
 
 use super::types::{Access, Attributes, FileKind, FsError, Identity, SetAttributes, SetTime};
 
@@ -13,7 +14,7 @@ pub(super) const SET_USER_ID: u32 = 0o4000;
 pub(super) const SET_GROUP_ID: u32 = 0o2000;
 pub(super) const GROUP_EXECUTE: u32 = 0o010;
 
-/// The three bits of the class that the caller falls into.
+/// Returns the three bits of the caller's class.
 fn class_bits(attributes: &Attributes, who: &Identity) -> u32 {
     let shift = if who.uid == attributes.uid {
         6
@@ -25,7 +26,7 @@ fn class_bits(attributes: &Attributes, who: &Identity) -> u32 {
     (attributes.mode >> shift) & 0o7
 }
 
-/// Rights by the permission bits; user 0 may everything but execute what nobody may execute.
+/// Returns the rights by the permission bits. User 0 has all, except that of executing a file that no user may execute.
 pub(super) fn granted(attributes: &Attributes, who: &Identity) -> Access {
     let directory = attributes.kind == FileKind::Directory;
     let (read, write, execute) = if who.uid == 0 {
@@ -37,26 +38,26 @@ pub(super) fn granted(attributes: &Attributes, who: &Identity) -> Access {
     Access::from_permissions(attributes.kind, read, write, execute)
 }
 
-/// Whether the data of a file may be read.
+/// Returns whether the data of a file may be read.
 ///
-/// RFC 1813 §4.4: the owner always may (the file was opened when the bits allowed it), and so may who may
-/// execute the file, since paging in a program is a read.
+/// RFC 1813 §4.4: the owner always may, because the file was opened when the bits allowed it. A user who may execute
+/// the file may read it too, because loading a program is a read.
 pub(super) fn may_read(attributes: &Attributes, who: &Identity) -> bool {
     let rights = granted(attributes, who);
     who.uid == attributes.uid || rights.contains(Access::READ) || rights.contains(Access::EXECUTE)
 }
 
-/// Whether the data of a file may be written; the owner always may (RFC 1813 §4.4).
+/// Returns whether the data of a file may be written; the owner always may (RFC 1813 §4.4).
 pub(super) fn may_write(attributes: &Attributes, who: &Identity) -> bool {
     who.uid == attributes.uid || granted(attributes, who).contains(Access::MODIFY)
 }
 
-/// Whether names may be looked up in a directory.
+/// Checks that names may be looked up in a directory.
 pub(super) fn may_search(attributes: &Attributes, who: &Identity) -> Result<(), FsError> {
     if granted(attributes, who).contains(Access::LOOKUP) { Ok(()) } else { Err(FsError::AccessDenied) }
 }
 
-/// Whether entries of a directory may be added or removed.
+/// Checks that entries of a directory may be added or removed.
 pub(super) fn may_change_entries(attributes: &Attributes, who: &Identity) -> Result<(), FsError> {
     if granted(attributes, who).contains(Access::MODIFY.union(Access::LOOKUP)) {
         Ok(())
@@ -65,7 +66,7 @@ pub(super) fn may_change_entries(attributes: &Attributes, who: &Identity) -> Res
     }
 }
 
-/// Whether an entry may be taken out of a directory: in a sticky one only by the owner of either.
+/// Checks that an entry may be removed from a directory. In a sticky directory only the owner of either may do so.
 pub(super) fn may_remove(directory: &Attributes, entry: &Attributes, who: &Identity) -> Result<(), FsError> {
     may_change_entries(directory, who)?;
     let sticky = directory.mode & STICKY != 0;
@@ -78,24 +79,24 @@ pub(super) fn may_remove(directory: &Attributes, entry: &Attributes, who: &Ident
 /// Rights to objects of other users.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Privileges {
-    /// Give objects to any user and group.
+    /// Whether the caller may give objects to any user and group.
     pub(super) give: bool,
-    /// Act as the owner of any object.
+    /// Whether the caller may act as the owner of any object.
     pub(super) own: bool,
 }
 
 impl Privileges {
-    /// User 0 may everything, others nothing of it.
+    /// Returns the privileges of a caller: user 0 has all, other users none.
     pub(super) fn of(who: &Identity) -> Self {
         Self { give: who.uid == 0, own: who.uid == 0 }
     }
 }
 
-/// Whether all of these attributes may be set by the caller: the rules of the Linux kernel, in one place and before
-/// anything is changed. `may_write` is asked at most once.
+/// Checks that the caller may set all of these attributes, by the rules of the Linux kernel, before any is changed.
+/// `may_write` is called at most once.
 ///
-/// A size, and a time that the server's clock gives, need the right to write only (as at knfsd): `open(O_TRUNC)` asks
-/// for both. A time of the client's own choice needs the owner.
+/// A size, and a time from the server's clock, need only the right to write, as with knfsd; `open(O_TRUNC)` sets both.
+/// A time chosen by the client requires the owner.
 pub(super) fn may_set(
     attributes: &Attributes,
     who: &Identity,
@@ -108,7 +109,7 @@ pub(super) fn may_set(
     if new.mode.is_some() && !owner {
         return Err(FsError::NotPermitted);
     }
-    // chown_restricted: nobody gives files away; an owner may choose among the own groups.
+    // chown_restricted: users cannot give files away; an owner may choose among the own groups.
     if new.uid.is_some_and(|uid| !(privileges.give || is_owner && uid == attributes.uid)) {
         return Err(FsError::NotPermitted);
     }

@@ -1,8 +1,8 @@
-//! The state directory: what a server must not forget over a restart.
+//! The state directory: data that a server needs after a restart.
 //!
-//! It holds the key that authenticates file handles and, where the kernel's own file handles cannot be used, the map
-//! from inodes to names ([`super::DirectoryFs`]). Only this user may read it, and it never lies inside an export. It
-//! is opened once at the start; an error there is an error of the start.
+//! It holds the key that authenticates file handles. Where the kernel's own file handles cannot be used, it also holds
+//! the map from inodes to names ([`super::DirectoryFs`]). Only this user may read the directory, and it never lies
+//! inside an export. The directory is opened once at the start, and an error there prevents the start.
 
 use std::fmt;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -22,19 +22,19 @@ const PRIVATE_DIRECTORY: u32 = 0o700;
 const FOREIGN_WRITE: u32 = 0o022;
 const FOREIGN_ANY: u32 = 0o077;
 
-/// Why a state directory cannot be used.
+/// Reason why a state directory cannot be used.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum StateError {
-    /// The file system refused.
+    /// The system reported an error.
     #[error("state directory {}: {source}", .path.display())]
     Io {
         /// The file or directory.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
-    /// Somebody else could change what is in it.
+    /// Other users could change its content.
     #[error("{} belongs to user {owner} with mode {mode:04o}: it must belong to user {expected}, and nobody else \
              may {}", .path.display(), if *.secret { "read or write it" } else { "write to it" })]
     NotPrivate {
@@ -44,18 +44,18 @@ pub enum StateError {
         owner: u32,
         /// Its permission bits.
         mode: u32,
-        /// Who should own it.
+        /// Required owner.
         expected: u32,
-        /// Whether it must not even be read by others.
+        /// Whether other users must not even read it.
         secret: bool,
     },
-    /// The key does not have its length.
+    /// The key has a wrong length.
     #[error("{} has {length} bytes instead of {KEY_SIZE}: remove it to make a new key (all file handles that \
              clients hold become invalid)", .path.display())]
     DamagedKey {
         /// The file.
         path: PathBuf,
-        /// Its length.
+        /// Length of the file, in bytes.
         length: usize,
     },
     /// Clients could read and change it.
@@ -66,7 +66,7 @@ pub enum StateError {
         /// The export.
         export: PathBuf,
     },
-    /// Another server has it, or this one has the directory open already: exports of one directory share one
+    /// Another server uses it, or this server has the directory open already. Exports of one directory share one
     /// [`DirectoryFs`](super::DirectoryFs).
     #[error("{} is in use, by another server or for another export of the same directory", .path.display())]
     InUse {
@@ -92,14 +92,14 @@ pub struct StateDirectory {
 }
 
 impl fmt::Debug for StateDirectory {
-    /// Without the key.
+    /// Writes no part of the key.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("StateDirectory").field("path", &self.path).finish_non_exhaustive()
     }
 }
 
 impl StateDirectory {
-    /// Opens a directory, making it and the key in it if they do not exist.
+    /// Opens a directory; makes the directory and its key if they do not exist.
     ///
     /// # Errors
     /// Each variant of [`StateError`] but `InsideExport` and `NoPlace`.
@@ -115,12 +115,12 @@ impl StateDirectory {
         Ok(Self { path, key })
     }
 
-    /// Opens the usual place: `$XDG_STATE_HOME/rpcrdma`, `~/.local/state/rpcrdma`, else a directory of this user
-    /// below the directory for temporary files (which a restart of the machine may empty). Places inside one of
-    /// `exports` are passed over.
+    /// Opens the usual directory: `$XDG_STATE_HOME/rpcrdma`, `~/.local/state/rpcrdma`, or else a directory of this user
+    /// below the directory for temporary files. A restart of the machine may empty the latter. Directories inside one
+    /// of `exports` are skipped.
     ///
     /// # Errors
-    /// [`StateError::NoPlace`] if none can be used.
+    /// [`StateError::NoPlace`] if none is usable.
     pub fn open_default(exports: &[&Path]) -> Result<Self, StateError> {
         let below_home = std::env::home_dir().map(|home| home.join(".local/state"));
         let state_home =
@@ -133,7 +133,7 @@ impl StateDirectory {
             Some(std::env::temp_dir().join(format!("rpcrdma-{uid}"))),
         ];
         for candidate in candidates.into_iter().flatten() {
-            // Decided before anything is made: a parent of the candidate may lie in an export.
+            // Checked before anything is made: a parent of the candidate may lie in an export.
             if exports.iter().any(|export| lies_inside(&candidate, export)) {
                 continue;
             }
@@ -145,18 +145,18 @@ impl StateDirectory {
         Err(StateError::NoPlace)
     }
 
-    /// Where it is.
+    /// Returns the path.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The secret key that authenticates file handles.
+    /// Returns the secret key that authenticates file handles.
     pub(crate) fn key(&self) -> &[u8; KEY_SIZE] {
         &self.key
     }
 
-    /// Refuses a state directory that clients of `export` could reach.
+    /// Checks that clients of `export` cannot reach the state directory.
     ///
     /// # Errors
     /// [`StateError::InsideExport`].
@@ -183,12 +183,12 @@ impl StateDirectory {
     }
 }
 
-/// Whether `path`, of which the end need not exist, is `export` or lies below it, by whatever mounts.
+/// Returns whether `path`, whose end need not exist, is `export` or lies below it, by any mount.
 fn lies_inside(path: &Path, export: &Path) -> bool {
     let Ok(export) = fs::canonicalize(export) else { return false };
     let existing = path.ancestors().find_map(|ancestor| fs::canonicalize(ancestor).ok());
     existing.is_some_and(|existing| {
-        // The one by its path, the other by what a bind mount shows under another path.
+        // The first test compares paths; the second detects bind mounts under other paths.
         existing.starts_with(&export)
             || matches!(
                 (Location::of_path(&export), Location::of_path(&existing)),
@@ -212,7 +212,7 @@ fn check_private(path: &Path, metadata: &fs::Metadata, secret: bool) -> Result<(
     Ok(())
 }
 
-/// Reads the key. A new one is written completely under another name first, so no crash leaves half a key.
+/// Reads the key. A new key is first written completely under another name, so that no crash leaves an incomplete key.
 fn load_or_make_key(directory: &Path) -> Result<[u8; KEY_SIZE], StateError> {
     let path = directory.join(KEY_FILE);
     match File::open(&path) {
@@ -233,7 +233,7 @@ fn load_or_make_key(directory: &Path) -> Result<[u8; KEY_SIZE], StateError> {
                 .open(&new)
                 .map_err(StateError::io(&new))?;
             file.write_all(&key).and_then(|()| file.sync_all()).map_err(StateError::io(&new))?;
-            // A link does not replace: of two servers that start together, both use the key of the first.
+            // A hard link does not replace a file: if two servers start together, both use the key of the first.
             let linked = fs::hard_link(&new, &path);
             fs::remove_file(&new).map_err(StateError::io(&new))?;
             match linked {

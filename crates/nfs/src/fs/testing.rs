@@ -1,4 +1,4 @@
-//! Helpers of tests in several modules.
+//! Helpers for tests in several modules.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 
 use super::{OpenError, StateError};
 
-/// Tells the second run where the bind mount is.
+/// Environment variable that gives the place of the bind mount to the second run.
 const BOUND: &str = "RPCRDMA_TEST_BIND_MOUNT";
 
-/// Runs the test of this name once more, in a mount namespace of its own where `hidden` is also `shown`. `Some` in the second
-/// run, which does the testing; in the first one `None`, also where mounts cannot be made.
+/// Runs the named test again, in a mount namespace of its own where `hidden` is also visible as `shown`. Returns `Some`
+/// in the second run, which does the testing. In the first run, and where mounts are impossible, returns `None`.
 pub(crate) fn with_bind_mount(test: &str, hidden: &Path, shown: &Path) -> Option<(PathBuf, PathBuf)> {
     if let Ok(bound) = std::env::var(BOUND) {
         let (hidden, shown) = bound.split_once(':').unwrap();
@@ -38,7 +38,7 @@ pub(crate) fn with_bind_mount(test: &str, hidden: &Path, shown: &Path) -> Option
     None
 }
 
-/// Opens what was closed just now. The child of another test holds its lock from the fork to the first program.
+/// Opens an object that was closed just now. The child of another test holds its lock between fork and exec.
 pub(crate) fn reopened<T, E: Into<OpenError>>(mut open: impl FnMut() -> Result<T, E>) -> T {
     let started = Instant::now();
     loop {

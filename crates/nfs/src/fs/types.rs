@@ -1,7 +1,7 @@
-//! Neutral vocabulary of a file system: what every NFS version needs and no wire format owns.
+//! Types of a file system that every NFS version needs, independent of wire formats.
 //!
-//! Plain values only. Nothing here holds a resource, so nothing here can leak one. A value that could be
-//! malformed (a name, a file id) is checked when it is built, and cannot exist otherwise.
+//! All types are plain values without resources. Values that could be malformed (a name, a file id) are checked when
+//! they are built, so invalid ones cannot exist.
 
 use std::fmt;
 
@@ -9,20 +9,20 @@ use thiserror::Error;
 
 /// Longest [`FileId`] in bytes.
 ///
-/// A version 3 file handle has 64 bytes (RFC 1813 §2.4, `NFS3_FHSIZE`); what the server puts around the id
-/// leaves this many.
+/// A version 3 file handle has 64 bytes (RFC 1813 §2.4, `NFS3_FHSIZE`). The server's own fields leave this many for the
+/// id.
 pub const FILE_ID_MAX: usize = 39;
 
-/// Longest component of a path, in bytes, that any file system here takes.
+/// Longest component of a path that any file system here accepts, in bytes.
 pub const NAME_MAX: usize = 255;
 
 /// Longest text of a symbolic link, in bytes (`PATH_MAX` less the terminator).
 pub const LINK_TARGET_MAX: usize = 4095;
 
-/// Names one object of one file system, for as long as the object exists: across renames and restarts, and
-/// never again afterwards.
+/// Identifies an object of a file system for as long as the object exists, across renames and restarts. An id is never
+/// reused.
 ///
-/// Opaque to everybody but the file system that made it.
+/// Opaque to all but the file system that made it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FileId {
     len: u8,
@@ -30,7 +30,7 @@ pub struct FileId {
 }
 
 impl FileId {
-    /// An id of these bytes; `None` if there are more than [`FILE_ID_MAX`].
+    /// Creates an id from bytes; `None` if there are more than [`FILE_ID_MAX`].
     #[must_use]
     pub fn new(bytes: &[u8]) -> Option<Self> {
         let mut id = Self { len: u8::try_from(bytes.len()).ok()?, bytes: [0; FILE_ID_MAX] };
@@ -38,7 +38,7 @@ impl FileId {
         Some(id)
     }
 
-    /// An id of an array that is known to fit.
+    /// Creates an id from an array that is known to fit.
     pub(crate) fn from_array<const N: usize>(array: &[u8; N]) -> Self {
         const { assert!(N <= FILE_ID_MAX) };
         let mut bytes = [0; FILE_ID_MAX];
@@ -49,7 +49,7 @@ impl FileId {
         Self { len: u8::try_from(N).unwrap_or_default(), bytes }
     }
 
-    /// The bytes given to [`FileId::new`].
+    /// Returns the bytes given to [`FileId::new`].
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         self.bytes.get(..usize::from(self.len)).unwrap_or_default()
@@ -66,8 +66,8 @@ impl fmt::Debug for FileId {
     }
 }
 
-/// The name of an entry that is created, removed or renamed: not empty, no `/`, no NUL, neither `.` nor `..`,
-/// at most [`NAME_MAX`] bytes.
+/// Name of an entry to make, remove or rename. It is not empty, contains no `/` and no NUL, is neither `.` nor `..`,
+/// and has at most [`NAME_MAX`] bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Name<'a>(&'a [u8]);
 
@@ -75,8 +75,8 @@ impl<'a> Name<'a> {
     /// Checks a name from the wire (RFC 1813 §3.2).
     ///
     /// # Errors
-    /// [`FsError::AccessDenied`] for an empty name or one with `/` or NUL in it (the status that §3.2 asks
-    /// for), [`FsError::Exists`] for `.` and `..` (see [`Name::for_removal`]), [`FsError::NameTooLong`].
+    /// [`FsError::AccessDenied`] for an empty name or a name with `/` or NUL (the status of §3.2), [`FsError::Exists`]
+    /// for `.` and `..` (see [`Name::for_removal`]), [`FsError::NameTooLong`].
     pub fn new(bytes: &'a [u8]) -> Result<Self, FsError> {
         match LookupName::new(bytes)? {
             LookupName::Entry(name) => Ok(name),
@@ -84,11 +84,10 @@ impl<'a> Name<'a> {
         }
     }
 
-    /// The same for a name that has to go: `.` and `..` are [`FsError::InvalidArgument`], as RFC 1813 §3.3.13
-    /// and §3.3.14 have it.
+    /// Checks the name of an entry to remove. For `.` and `..` the error is [`FsError::InvalidArgument`] (RFC 1813
+    /// §3.3.13, §3.3.14).
     ///
-    /// # Errors
-    /// As [`Name::new`] but for `.` and `..`.
+    /// # Errors As [`Name::new`], except for `.` and `..`.
     pub fn for_removal(bytes: &'a [u8]) -> Result<Self, FsError> {
         match LookupName::new(bytes)? {
             LookupName::Entry(name) => Ok(name),
@@ -96,19 +95,19 @@ impl<'a> Name<'a> {
         }
     }
 
-    /// The bytes of the name.
+    /// Returns the bytes of the name.
     #[must_use]
     pub fn as_bytes(&self) -> &'a [u8] {
         self.0
     }
 }
 
-/// A name that is only looked up: also `.` and `..` have a meaning there.
+/// A name to look up, where `.` and `..` are valid too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LookupName<'a> {
     /// `.`: the directory itself.
     SelfEntry,
-    /// `..`: its parent; at the root of an export the root itself.
+    /// `..`: its parent; at the root of an export, the root itself.
     Parent,
     /// An entry of the directory.
     Entry(Name<'a>),
@@ -118,9 +117,9 @@ impl<'a> LookupName<'a> {
     /// Checks a name from the wire (RFC 1813 §3.2).
     ///
     /// # Errors
-    /// [`FsError::AccessDenied`] for an empty name or one with `/` or NUL in it, [`FsError::NameTooLong`].
+    /// [`FsError::AccessDenied`] for an empty name or a name with `/` or NUL, [`FsError::NameTooLong`].
     pub fn new(bytes: &'a [u8]) -> Result<Self, FsError> {
-        // RFC 1813 §3.2, 1 and 5: the null string and characters the server cannot handle.
+        // RFC 1813 §3.2, 1 and 5: the null string, and characters that the server cannot handle.
         if bytes.is_empty() || bytes.iter().any(|&byte| byte == b'/' || byte == 0) {
             return Err(FsError::AccessDenied);
         }
@@ -136,7 +135,7 @@ impl<'a> LookupName<'a> {
     }
 }
 
-/// Who asks: what is left of an RPC credential after root squash and the rest of the export's rules.
+/// Identity of a caller: the RPC credential after root squash and the other rules of the export.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Identity {
     /// User id.
@@ -148,13 +147,13 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// User and group 0, which no permission bit stops.
+    /// Returns user and group 0, which permission bits do not restrict.
     #[must_use]
     pub fn superuser() -> Self {
         Self { uid: 0, gid: 0, groups: Vec::new() }
     }
 
-    /// Whether `gid` is the caller's group or one of the supplementary ones.
+    /// Returns whether `gid` is the caller's group or a supplementary group.
     #[must_use]
     pub fn is_member(&self, gid: u32) -> bool {
         self.gid == gid || self.groups.contains(&gid)
@@ -168,7 +167,7 @@ pub enum FileKind {
     Regular,
     /// A directory.
     Directory,
-    /// A symbolic link. Its text is the client's business: no file system here follows it.
+    /// A symbolic link. Clients interpret its text; no file system here follows it.
     Symlink,
     /// A block device.
     BlockDevice,
@@ -198,21 +197,22 @@ pub struct DeviceNumber {
     pub minor: u32,
 }
 
-/// Tells an object from all others of this machine while it exists, whichever [`FileSystem`](super::FileSystem) leads to it.
+/// Identifies an object among all objects of this machine while it exists, whichever [`FileSystem`](super::FileSystem)
+/// leads to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Place {
-    /// The file system that it is on.
+    /// File system of the object.
     pub file_system: DeviceNumber,
-    /// Its inode number there.
+    /// Inode number in that file system.
     pub number: u64,
 }
 
-/// What is known about an object.
+/// Attributes of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attributes {
-    /// Its type.
+    /// Type of the object.
     pub kind: FileKind,
-    /// Permission bits with set-user-id, set-group-id and sticky: the lower twelve.
+    /// Permission bits with set-user-id, set-group-id and sticky bit: the lower twelve.
     pub mode: u32,
     /// Number of names.
     pub links: u32,
@@ -228,7 +228,7 @@ pub struct Attributes {
     pub device: DeviceNumber,
     /// The inode number. Never 0 (RFC 1813 §3.3.16).
     pub number: u64,
-    /// Where it is; `None` where no second file system can lead to it.
+    /// Place of the object; `None` where no second file system can lead to it.
     pub place: Option<Place>,
     /// Last access.
     pub accessed: Timestamp,
@@ -238,8 +238,7 @@ pub struct Attributes {
     pub changed: Timestamp,
 }
 
-/// The part of the attributes that tells a client whether somebody else was here before (RFC 1813 §2.6,
-/// `wcc_attr`).
+/// The attributes that show a client whether another client has changed the object (RFC 1813 §2.6, `wcc_attr`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Before {
     /// Length in bytes.
@@ -256,84 +255,84 @@ impl From<&Attributes> for Before {
     }
 }
 
-/// Weak cache consistency: attributes before and after an operation that changes something, as far as they
-/// are known.
+/// Weak cache consistency: attributes before and after a change, as far as they are known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Change {
-    /// Before.
+    /// Attributes before the change.
     pub before: Option<Before>,
-    /// After.
+    /// Attributes after the change.
     pub after: Option<Attributes>,
 }
 
-/// The result of an operation that changes something, with its [`Change`] in success and in failure.
+/// Result of an operation that changes an object, with its [`Change`] in success and in failure.
 #[derive(Debug)]
 pub struct Outcome<T> {
-    /// What came of it.
+    /// Result of the operation.
     pub result: Result<T, FsError>,
-    /// Attributes of the directory or file that was to be changed.
+    /// Attributes of the directory or file to change.
     pub change: Change,
 }
 
 impl<T> Outcome<T> {
-    /// A failure before anything about the object was known.
+    /// Returns a failure without any attributes.
     #[must_use]
     pub fn failed(error: FsError) -> Self {
         Self { result: Err(error), change: Change::default() }
     }
 }
 
-/// The result of a rename.
+/// Result of a rename.
 #[derive(Debug)]
 pub struct Renamed {
-    /// What came of it.
+    /// Result of the operation.
     pub result: Result<(), FsError>,
-    /// The directory the entry was in.
+    /// Attributes of the old directory.
     pub from: Change,
-    /// The directory the entry is in now.
+    /// Attributes of the new directory.
     pub to: Change,
 }
 
-/// The result of a link.
+/// Result of a link.
 #[derive(Debug)]
 pub struct Linked {
-    /// What came of it.
+    /// Result of the operation.
     pub result: Result<(), FsError>,
-    /// Attributes of the file with one more name.
+    /// Attributes of the file with the new name.
     pub file: Option<Attributes>,
-    /// The directory that the name was added to.
+    /// Attributes of the directory with the new name.
     pub directory: Change,
 }
 
-/// An object that an operation found or made.
+/// An object found or made by an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// Its id.
+    /// Id of the object.
     pub id: FileId,
-    /// Its attributes.
+    /// Attributes of the object.
     pub attributes: Attributes,
 }
 
-/// The result of a lookup.
+/// Result of a look-up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// What the name stands for.
+    /// Object of the name.
     pub node: Node,
     /// Attributes of the directory that was searched.
     pub directory: Option<Attributes>,
 }
 
-/// Which parts of a file may have other bytes than zeros.
+/// Parts of a file that may have other bytes than zeros.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Extents {
-    /// In the order of their offsets, without overlaps; none is empty. The last may go beyond the end of the file.
+    /// Ranges in the order of their offsets, not empty and without overlaps. The last may extend beyond the end of the
+    /// file.
     pub ranges: Vec<std::ops::Range<u64>>,
-    /// Whether there is nothing but a hole behind the last of them.
+    /// Whether only a hole follows the last range.
     pub complete: bool,
 }
 
 impl Extents {
-    /// Everything from `offset` on.
+    /// Returns one range: everything from `offset` on.
     #[must_use]
     pub fn everything(offset: u64) -> Self {
         let ranges =
@@ -342,7 +341,7 @@ impl Extents {
     }
 }
 
-/// The result of a read.
+/// Result of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadResult {
     /// Bytes placed at the front of the buffer.
@@ -353,51 +352,51 @@ pub struct ReadResult {
     pub attributes: Attributes,
 }
 
-/// How safe written data has to be before the answer leaves (RFC 1813 §3.3.7, `stable_how`).
+/// Safety of written data before the reply (RFC 1813 §3.3.7, `stable_how`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stability {
-    /// May still be lost.
+    /// The data may still be lost.
     Unstable,
-    /// The data, and what is needed to read it back, are on stable storage.
+    /// The data, and the metadata needed to read it, are on stable storage.
     DataSync,
     /// Data and all attributes are on stable storage.
     FileSync,
 }
 
-/// The result of a write.
+/// Result of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WriteResult {
-    /// Bytes written, from the front of the data.
+    /// Bytes written, from the beginning of the data.
     pub length: usize,
-    /// What was achieved: never less than what was asked for.
+    /// Stability of the data, never less than requested.
     pub committed: Stability,
-    /// The verifier that was valid **before** the data was written: if it differs from that of a later commit,
-    /// the data may be lost.
+    /// The verifier that was valid **before** the write. If a later commit returns another verifier, the data may be
+    /// lost.
     pub verifier: u64,
 }
 
-/// A new time.
+/// How to set a time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SetTime {
-    /// Leave it.
+    /// Keep the time.
     #[default]
     Keep,
-    /// Set it to the server's clock.
+    /// Set the time to the server's clock.
     Now,
-    /// Set it to this.
+    /// Set this time.
     To(Timestamp),
 }
 
-/// Attributes to set; what is `None` or [`SetTime::Keep`] stays.
+/// Attributes to set. Fields that are `None` or [`SetTime::Keep`] stay unchanged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SetAttributes {
-    /// Permission bits (the lower twelve count).
+    /// Permission bits (the lower twelve).
     pub mode: Option<u32>,
     /// Owner.
     pub uid: Option<u32>,
     /// Group.
     pub gid: Option<u32>,
-    /// Length: cuts, or adds bytes of zero.
+    /// Length in bytes. A shorter length truncates, a longer one adds zeros.
     pub size: Option<u64>,
     /// Time of last access.
     pub accessed: SetTime,
@@ -406,25 +405,25 @@ pub struct SetAttributes {
 }
 
 impl SetAttributes {
-    /// Whether there is nothing to set.
+    /// Returns whether there is nothing to set.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// How a regular file is made (RFC 1813 §3.3.8).
+/// How to make a regular file (RFC 1813 §3.3.8).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CreateHow {
-    /// An existing regular file is taken as it is, with these attributes' size applied to it.
+    /// Open an existing regular file; of these attributes, only the size is applied to it.
     Unchecked(SetAttributes),
-    /// An existing name is an error.
+    /// Fail if the name exists.
     Guarded(SetAttributes),
-    /// An existing name is an error unless it was made with this same verifier, which is kept on stable storage.
+    /// Fail if the name exists, unless it was made with this verifier, which is kept on stable storage.
     Exclusive([u8; 8]),
 }
 
-/// What is made, when it is not a regular file.
+/// An object to make that is not a regular file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Special<'a> {
     /// A directory.
@@ -442,7 +441,7 @@ pub enum Special<'a> {
 }
 
 impl Special<'_> {
-    /// The kind of what is made.
+    /// Returns the kind of the object.
     #[must_use]
     pub fn kind(&self) -> FileKind {
         match self {
@@ -473,42 +472,42 @@ impl Access {
     pub const DELETE: Self = Self(0x10);
     /// Execute a file.
     pub const EXECUTE: Self = Self(0x20);
-    /// Everything.
+    /// All rights.
     pub const ALL: Self = Self(0x3f);
 
-    /// The set with these bits; unknown ones are left out.
+    /// Returns the set of these bits; unknown bits are dropped.
     #[must_use]
     pub fn from_bits(bits: u32) -> Self {
         Self(bits & Self::ALL.0)
     }
 
-    /// The set as bits of `ACCESS3_*`.
+    /// Returns the set as bits of `ACCESS3_*`.
     #[must_use]
     pub fn bits(self) -> u32 {
         self.0
     }
 
-    /// Whether all of `other` is in the set.
+    /// Returns whether the set contains all of `other`.
     #[must_use]
     pub fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// Both sets together.
+    /// Returns the union of both sets.
     #[must_use]
     pub fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// What is in both sets.
+    /// Returns the intersection of both sets.
     #[must_use]
     pub fn intersection(self, other: Self) -> Self {
         Self(self.0 & other.0)
     }
 
-    /// What is granted to somebody who may read, write and execute (or search) as stated.
+    /// Returns the rights of a caller that may read, write and execute (or search) as given.
     ///
-    /// RFC 1813 §3.3.4: LOOKUP and DELETE have a meaning for directories only, EXECUTE for the others.
+    /// RFC 1813 §3.3.4: LOOKUP and DELETE apply to directories only, EXECUTE to other objects.
     #[must_use]
     pub fn from_permissions(kind: FileKind, read: bool, write: bool, execute: bool) -> Self {
         let directory = kind == FileKind::Directory;
@@ -529,26 +528,26 @@ impl Access {
     }
 }
 
-/// One entry of a directory.
+/// A directory entry.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry<'a> {
-    /// Its name; `.` and `..` are listed too.
+    /// Name of the entry; `.` and `..` are included.
     pub name: &'a [u8],
-    /// Its inode number.
+    /// Inode number of the object.
     pub number: u64,
-    /// Where a listing goes on after this entry. Never 0.
+    /// Position for the continuation after this entry. Never 0.
     pub cookie: u64,
-    /// The object, if the caller asked for it and it could be had (it may have gone meanwhile, or be on another
-    /// file system).
+    /// The object, if the caller asked for it and it is available. It may have been removed meanwhile, or lie on
+    /// another file system.
     pub node: Option<Node>,
 }
 
-/// What a listing says at its end.
+/// Values for the whole of a listing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Listing {
-    /// Whether the last entry of the directory was given out.
+    /// Whether the last entry of the directory was returned.
     pub end: bool,
-    /// Presented again with a cookie; 0 where cookies are always valid.
+    /// Value to send with a cookie; 0 where cookies are always valid.
     pub verifier: u64,
     /// Attributes of the directory.
     pub attributes: Attributes,
@@ -557,50 +556,50 @@ pub struct Listing {
 /// Space and files, in bytes and objects (RFC 1813 §3.3.18).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
-    /// Bytes in all.
+    /// Total bytes.
     pub total_bytes: u64,
-    /// Bytes free.
+    /// Free bytes.
     pub free_bytes: u64,
-    /// Bytes free to an ordinary user.
+    /// Bytes available to an ordinary user.
     pub available_bytes: u64,
-    /// Objects in all.
+    /// Total objects.
     pub total_files: u64,
-    /// Objects free.
+    /// Free objects.
     pub free_files: u64,
-    /// Objects free to an ordinary user.
+    /// Objects available to an ordinary user.
     pub available_files: u64,
 }
 
-/// What a file system can do (RFC 1813 §3.3.19 and §3.3.20).
+/// Capabilities of a file system (RFC 1813 §3.3.19 and §3.3.20).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Properties {
     /// Largest file in bytes.
     pub max_file_size: u64,
-    /// Granularity of times.
+    /// Resolution of times.
     pub time_delta: Timestamp,
     /// Whether there are hard links.
     pub hard_links: bool,
     /// Whether there are symbolic links.
     pub symbolic_links: bool,
-    /// Largest number of names of one object.
+    /// Most names of an object.
     pub link_max: u32,
     /// Longest name in bytes.
     pub name_max: u32,
     /// Whether only a privileged user may give a file away.
     pub chown_restricted: bool,
-    /// Whether the case of letters is ignored in names.
+    /// Whether names ignore case.
     pub case_insensitive: bool,
-    /// Whether the case of letters is kept in names.
+    /// Whether names keep their case.
     pub case_preserving: bool,
 }
 
-/// Why a file system refused.
+/// Error of a file system.
 ///
 /// Each variant has one status in NFS version 3 (RFC 1813 §2.6) and version 4.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Error)]
 #[non_exhaustive]
 pub enum FsError {
-    /// Neither owner nor privileged.
+    /// The caller is neither owner nor privileged.
     #[error("operation not permitted: the caller is neither the owner nor privileged")]
     NotPermitted,
     /// No such entry.
@@ -615,25 +614,25 @@ pub enum FsError {
     /// The permission bits do not allow it.
     #[error("permission denied")]
     AccessDenied,
-    /// The name is taken.
+    /// The name exists already.
     #[error("the name exists already")]
     Exists,
-    /// The other side is on another file system.
+    /// The other object is on another file system.
     #[error("the objects are on different file systems")]
     CrossDevice,
     /// The operation is not possible on this device.
     #[error("operation not supported by the device")]
     WrongDevice,
-    /// Not a directory.
+    /// The object is not a directory.
     #[error("not a directory")]
     NotDirectory,
-    /// A directory.
+    /// The object is a directory.
     #[error("is a directory")]
     IsDirectory,
-    /// An argument that makes no sense for this object.
+    /// The argument is invalid for this object.
     #[error("invalid argument")]
     InvalidArgument,
-    /// The file would become too large.
+    /// The file would be too large.
     #[error("file too large")]
     FileTooLarge,
     /// Storage is full.
@@ -642,7 +641,7 @@ pub enum FsError {
     /// Read-only export or file system.
     #[error("read-only file system")]
     ReadOnly,
-    /// No more names possible.
+    /// The object cannot have more names.
     #[error("too many links")]
     TooManyLinks,
     /// A name is longer than allowed.
@@ -663,10 +662,10 @@ pub enum FsError {
     /// The guard of a SETATTR did not match.
     #[error("the object was changed meanwhile: guard and change time differ")]
     NotSynchronized,
-    /// The cookie of a listing means nothing any more.
+    /// The cookie of a listing is no longer valid.
     #[error("stale directory cookie")]
     BadCookie,
-    /// The file system cannot do this.
+    /// The file system does not support the operation.
     #[error("operation not supported")]
     NotSupported,
     /// Objects of that type cannot be made here.
@@ -675,7 +674,7 @@ pub enum FsError {
     /// Try again later.
     #[error("temporarily out of resources, try again")]
     TryLater,
-    /// Something that has no better name.
+    /// An error without a name of its own.
     #[error("unexpected failure in the server")]
     ServerFault,
 }

@@ -1,20 +1,20 @@
-//! The caller, as far as exports care.
+//! The caller, as seen by exports.
 
 use std::net::{IpAddr, SocketAddr};
 
 use rpcrdma_oncrpc::{CallContext, Credential, Origin, TransportKind};
 
-/// Source ports that only root of the calling machine can use, by the custom of Unix (`IPPORT_RESERVED`).
+/// Ports below this number are open only to root of the calling machine, by the custom of Unix (`IPPORT_RESERVED`).
 const RESERVED_PORTS: u16 = 1024;
 
-/// Where a call comes from, and whose it claims to be.
+/// Origin and claimed identity of a call.
 #[derive(Clone, Debug)]
 pub(crate) struct Caller {
     address: Option<SocketAddr>,
     transport: TransportKind,
-    /// The user of this machine who has the other end, if that is known.
+    /// User of this machine who owns the other end, if known.
     owner: Option<u32>,
-    /// As claimed.
+    /// Claimed credential.
     pub(super) credential: Credential,
 }
 
@@ -24,27 +24,28 @@ impl Caller {
         Self { address: peer, transport, owner, credential }
     }
 
-    /// Whether a user of this machine calls, other than root.
+    /// Returns whether a user of this machine other than root calls.
     pub(super) fn is_local_user(&self) -> bool {
         self.owner.is_some_and(|owner| owner != 0)
     }
 
-    /// Whose limits count.
+    /// Returns the origin whose limits apply.
     pub(super) fn origin(&self) -> Option<Origin> {
         self.ip().map(Origin::of)
     }
 
-    /// The address without port.
+    /// Returns the address without port.
     pub(crate) fn ip(&self) -> Option<IpAddr> {
         self.address.map(|address| address.ip())
     }
 
-    /// The address.
+    /// Returns the address.
     pub(crate) fn address(&self) -> Option<SocketAddr> {
         self.address
     }
 
-    /// Whether the call comes from a port of root's. Over RDMA that says nothing, and everybody does.
+    /// Returns whether the call comes from a port that only root can use. Over RDMA, ports have no meaning, and the
+    /// answer is always true.
     pub(super) fn has_reserved_port(&self) -> bool {
         self.transport != TransportKind::Tcp
             || self.address.is_some_and(|address| address.port() < RESERVED_PORTS)

@@ -1,4 +1,4 @@
-//! Between the terms of [`crate::fs`] and those of NFS version 3.
+//! Conversions between the terms of [`crate::fs`] and those of NFS version 3.
 
 use crate::fs::{self, FileKind, FsError, SetTime};
 use crate::wire::{self, FileType, NfsTime, SpecData, Status, WccAttr};
@@ -38,7 +38,8 @@ impl From<FsError> for Status {
     }
 }
 
-/// RFC 1813 §2.5: seconds are unsigned and have 32 bits; what lies outside becomes the nearest that can be said.
+/// Converts a time. RFC 1813 §2.5: seconds are unsigned and have 32 bits; times outside become the nearest possible
+/// one.
 pub(super) fn time(time: fs::Timestamp) -> NfsTime {
     match u32::try_from(time.seconds) {
         Ok(seconds) => NfsTime { seconds, nanoseconds: time.nanoseconds },
@@ -47,7 +48,7 @@ pub(super) fn time(time: fs::Timestamp) -> NfsTime {
     }
 }
 
-/// A time from the wire; with a second or more of nanoseconds it is none.
+/// Converts a time from the wire. A second or more of nanoseconds is invalid.
 pub(super) fn timestamp(time: NfsTime) -> Result<fs::Timestamp, Status> {
     if time.nanoseconds >= NANOSECONDS {
         return Err(Status::Inval);
@@ -86,7 +87,7 @@ pub(super) fn before(before: &fs::Before) -> WccAttr {
     WccAttr { size: before.size, mtime: time(before.modified), ctime: time(before.changed) }
 }
 
-/// Attributes to set.
+/// Converts attributes to set.
 pub(super) fn set_attributes(set: &wire::SetAttributes) -> Result<fs::SetAttributes, Status> {
     let set_time = |time| -> Result<SetTime, Status> {
         Ok(match time {
@@ -122,7 +123,7 @@ mod tests {
     fn a_time_with_a_whole_second_of_nanoseconds_is_refused() {
         assert!(timestamp(NfsTime { seconds: 1, nanoseconds: 999_999_999 }).is_ok());
         assert_eq!(timestamp(NfsTime { seconds: 1, nanoseconds: 1_000_000_000 }), Err(Status::Inval));
-        // What the kernel takes for "now" and "leave it" must not come from the wire.
+        // Values that mean "now" or "unchanged" to the kernel must not come from the wire.
         assert_eq!(timestamp(NfsTime { seconds: 1, nanoseconds: (1 << 30) - 1 }), Err(Status::Inval));
     }
 }

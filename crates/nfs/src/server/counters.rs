@@ -1,4 +1,4 @@
-//! Counters of what was served.
+//! Counters of served calls.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -10,7 +10,7 @@ struct PerProcedure {
     failures: AtomicU64,
 }
 
-/// Counts calls by procedure, and payload. All counters only grow; reading them is not atomic across them.
+/// Counters of calls by procedure, and of payload. Counters only grow; a set of them is not read atomically.
 #[derive(Debug)]
 pub struct NfsCounters {
     procedures: Vec<PerProcedure>,
@@ -18,14 +18,14 @@ pub struct NfsCounters {
     bytes_written: AtomicU64,
 }
 
-/// What was counted for one procedure.
+/// Counts for a procedure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProcedureCount {
     /// The procedure.
     pub procedure: NfsProcedure,
-    /// Calls of it whose arguments were understood.
+    /// Calls whose arguments could be decoded.
     pub calls: u64,
-    /// Those that ended with another status than NFS3_OK.
+    /// Calls with another status than NFS3_OK.
     pub failures: u64,
 }
 
@@ -57,7 +57,7 @@ impl NfsCounters {
         self.bytes_written.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// Calls by procedure, those without calls left out.
+    /// Returns the counts of procedures that were called.
     #[must_use]
     pub fn procedures(&self) -> Vec<ProcedureCount> {
         NfsProcedure::ALL
@@ -71,13 +71,13 @@ impl NfsCounters {
             .collect()
     }
 
-    /// Bytes given out by READ.
+    /// Returns the bytes sent by READ.
     #[must_use]
     pub fn bytes_read(&self) -> u64 {
         self.bytes_read.load(Ordering::Relaxed)
     }
 
-    /// Bytes taken by WRITE.
+    /// Returns the bytes received by WRITE.
     #[must_use]
     pub fn bytes_written(&self) -> u64 {
         self.bytes_written.load(Ordering::Relaxed)

@@ -11,7 +11,7 @@ use crate::wire::{
     CommitArgs, CommitOk, FileHandle, MAX_PAYLOAD, ReadArgs, ReadOk, StableHow, Status, WriteArgs, WriteOk,
 };
 
-/// The part of a payload that one call may have: RFC 1813 §3.3.19 makes what is over `rtmax` or `wtmax` short.
+/// Returns the part of a payload that one call may have. RFC 1813 §3.3.19: sizes over `rtmax` or `wtmax` are shortened.
 pub(super) fn limited(count: u32, shared: &Shared) -> usize {
     usize::try_from(count.min(shared.max_payload)).unwrap_or(MAX_PAYLOAD)
 }
@@ -23,7 +23,7 @@ pub(super) fn read(
     call: ReadArgs,
     mut buffer: Buffer,
 ) -> Running<Served3<ReadArgs>> {
-    // A refusal has attributes, for which a disk may be needed.
+    // A refusal has attributes, which may require a disk.
     if let Some(Ok(read)) = at.fs().try_read(&at.who, &at.id, call.offset, &mut buffer) {
         return Running::done(results(shared, &at, buffer, Ok(read)));
     }
@@ -59,7 +59,7 @@ pub(super) fn write(call: &WriteArgs, at: &At, written: &dyn Fn()) -> Served3<Wr
     if let Err(status) = at.writable() {
         return refused(status);
     }
-    // RFC 1813 §3.3.7: count is the number of bytes of data; there cannot be fewer.
+    // RFC 1813 §3.3.7: count is the number of bytes of data, of which there must be enough.
     let Some(data) = usize::try_from(call.count).ok().and_then(|count| call.data.get(..count)) else {
         return refused(Status::Inval);
     };

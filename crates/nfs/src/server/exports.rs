@@ -1,14 +1,14 @@
-//! What is exported, to whom, and as whom they act; and which export an object belongs to.
+//! The exports: their rules, the identities of callers, and the export that an object belongs to.
 //!
-//! **Exports inside of one another.** An object belongs to the export whose root is the nearest above the name by which a
-//! client reaches it. So a name that stands for the root of another export is a border ([`Exports::crossing`]): it leads into
-//! that export, under that one's rules, and into none if the caller is not admitted there. The handle that a client gets is
-//! sealed for the export entered, and a handle is good for its own export only.
+//! **Exports inside of one another.** An object belongs to the export whose root is the nearest above the name by which
+//! a client reaches it. So a name that stands for the root of another export is a border ([`Exports::crossing`]). It
+//! leads into that export, under that export's rules, or nowhere if the caller is not admitted there. The client gets a
+//! handle that is sealed for the entered export, and a handle is valid for its own export only.
 //!
-//! Directories can be moved over a border by a local user, so the place of a directory is checked with each call
-//! ([`FileSystem::is_within`]). The exports inside of one are part of its number: handles from before they were there are stale.
-//! A file has no other place than those of its names. A file with names in two exports belongs to both, and a handle of a file
-//! stays good wherever a local user moves that file.
+//! A local user can move directories over a border, so each call checks the place of a directory
+//! ([`FileSystem::is_within`]). The number of an export depends on the exports inside it. So handles from before these
+//! exports existed are stale. A file has no other place than those of its names. A file with names in two exports
+//! belongs to both. Handles of a file stay valid wherever a local user moves that file.
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -24,45 +24,45 @@ use crate::fs::{Attributes, FileId, FileSystem, FsError, Identity, NAME_MAX, Pla
 use crate::mount::MAX_MOUNT_PATH;
 use crate::wire::{FileHandle, Status};
 
-/// User and group of somebody who is nobody here.
+/// User and group of a caller that is nobody here.
 pub const NOBODY: u32 = 65534;
 
-/// Which callers lose their identity.
+/// Callers that lose their identity.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Squash {
-    /// None.
+    /// No caller.
     Nobody,
     /// User 0 and group 0. The default.
     #[default]
     Root,
-    /// All.
+    /// Every caller.
     Everybody,
 }
 
-/// One exported file system with its rules.
+/// An exported file system with its rules.
 #[derive(Clone)]
 pub struct Export {
-    /// The path that clients mount: begins with `/`, has no empty, `.` or `..` component.
+    /// The path that clients mount. It begins with `/` and has no empty, `.` or `..` component.
     pub name: String,
-    /// What is exported.
+    /// The exported file system.
     pub file_system: Arc<dyn FileSystem>,
-    /// Whether nothing can be changed through it.
+    /// Whether clients may not change anything.
     pub read_only: bool,
-    /// From where it can be used; empty: from everywhere. With networks named, a caller without an address (of the
-    /// simulated fabric) is refused.
+    /// Networks of admitted clients; an empty list admits all. A list refuses callers without an address, those of the
+    /// simulated fabric.
     pub allow: Vec<IpNet>,
-    /// Whether callers by TCP have to use a source port below 1024, which on their machine only root can have; MOUNT included.
-    /// Nothing is demanded of callers by RDMA: there is no such port on an adapter, and software iWARP is a socket of any user.
-    /// Default false.
+    /// Whether callers over TCP must use a source port below 1024, which only root of their machine can open; MOUNT
+    /// included. Callers over RDMA are not checked: an adapter has no such port, and software iWARP is a socket of any
+    /// user. Default false.
     pub secure: bool,
-    /// Who acts as [`Self::anonymous`].
+    /// Callers that act as [`Self::anonymous`].
     pub squash: Squash,
-    /// The identity of callers without one. Default: user and group [`NOBODY`].
+    /// Identity of callers without one. Default: user and group [`NOBODY`].
     pub anonymous: Identity,
 }
 
 impl Export {
-    /// A read-write export to everybody, with root squashed.
+    /// Creates a read-write export for all clients, with root squashed.
     pub fn new(name: impl Into<String>, file_system: Arc<dyn FileSystem>) -> Self {
         Self {
             name: name.into(),
@@ -75,7 +75,7 @@ impl Export {
         }
     }
 
-    /// Whether a peer may use it.
+    /// Returns whether a peer may use the export.
     #[must_use]
     pub fn admits(&self, peer: Option<IpAddr>) -> bool {
         let peer = peer.map(|peer| peer.to_canonical());
@@ -83,7 +83,7 @@ impl Export {
         self.allow.is_empty() || self.allow.iter().any(named)
     }
 
-    /// Whether a caller who claims this user ID acts as [`Self::anonymous`].
+    /// Returns whether a caller with this user ID acts as [`Self::anonymous`].
     pub(super) fn squashes(&self, user: u32) -> bool {
         match self.squash {
             Squash::Everybody => true,
@@ -92,7 +92,7 @@ impl Export {
         }
     }
 
-    /// As whom a caller acts.
+    /// Returns the identity under which a caller acts.
     #[must_use]
     pub fn identity(&self, credential: &Credential) -> Identity {
         let Credential::Sys(sys) = credential else { return self.anonymous.clone() };
@@ -110,91 +110,91 @@ impl Export {
     }
 }
 
-/// Why exports cannot be served together.
+/// Reason why exports cannot be served together.
 #[derive(Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ExportError {
-    /// No path.
+    /// The name is not a valid path.
     #[error(
         "export name {0:?}: it has to begin with \"/\" and must not have empty, \".\" or \"..\" components"
     )]
     Name(String),
-    /// Longer than MOUNT can carry.
+    /// The name is longer than MOUNT can carry.
     #[error("export name of {length} bytes: at most {MAX_MOUNT_PATH} are allowed (RFC 1813 §5.1.2)")]
     NameTooLong {
-        /// Its length.
+        /// Length in bytes.
         length: usize,
     },
-    /// Two of one name.
+    /// Two exports have this name.
     #[error("two exports named {0:?}")]
     Duplicate(String),
-    /// The root cannot be looked at.
+    /// The root cannot be examined.
     #[error("export {name:?}: {error}")]
     Root {
         /// The export.
         name: String,
-        /// What its file system said.
+        /// Error of its file system.
         error: FsError,
     },
-    /// The rules of one could not be kept if it lies in the other.
+    /// Two exports whose rules would be violated if one lies in the other.
     #[error(
         "exports {first:?} and {second:?} are on one file system, and whether one lies inside of the other cannot be \
          seen without the list of mounts (/proc/self/mountinfo): serve them by servers of their own"
     )]
     Overlap {
-        /// One of them.
+        /// The first of them.
         first: String,
-        /// The other.
+        /// The second.
         second: String,
     },
 }
 
-/// An export that is served.
+/// An export in service.
 pub(crate) struct Served {
     pub(crate) export: Export,
     pub(crate) id: ExportId,
     pub(crate) root: FileId,
     place: Option<Place>,
-    /// Roots of other exports, if one lies in the other.
+    /// Roots of the other exports, if there is any overlap.
     borders: Vec<Place>,
 }
 
 impl Served {
-    /// Whether another export lies in this one, or this one in another.
+    /// Returns whether another export lies in this one, or this one in another.
     pub(crate) fn overlaps(&self) -> bool {
         !self.borders.is_empty()
     }
 
-    /// Whether an object still is in this export: in it, and in none inside of it.
+    /// Returns whether an object still is in this export, and in no export inside it.
     pub(crate) fn holds(&self, id: &FileId) -> Result<bool, FsError> {
         if self.overlaps() { self.export.file_system.is_within(id, &self.borders) } else { Ok(true) }
     }
 
-    /// Whether a caller may use it.
+    /// Returns whether a caller may use the export.
     pub(crate) fn admits(&self, caller: &Caller) -> bool {
         self.export.admits(caller.ip()) && (!self.export.secure || caller.has_reserved_port())
     }
 }
 
-/// Where a name leads from an export.
+/// Destination of a name in an export.
 pub(crate) enum Crossing<'a> {
-    /// It stays there.
+    /// The name stays in the export.
     Stays,
-    /// To the root of this one.
+    /// The name enters the root of another export.
     Enters(&'a Arc<Served>),
-    /// To the root of one that does not admit the caller.
+    /// The name enters the root of an export that does not admit the caller.
     Closed,
 }
 
-/// All exports of a server and the key of its handles.
+/// All exports of a server, and the key of its handles.
 pub(crate) struct Exports {
     key: HandleKey,
     served: Vec<Arc<Served>>,
-    /// By the places of their roots, in the order in which they were given.
+    /// Exports by the places of their roots, in the given order.
     roots: HashMap<Place, Vec<Arc<Served>>>,
 }
 
-/// The parts of a path between slashes, without empty ones.
+/// Returns the parts of a path between slashes, without empty ones.
 pub(crate) fn components(path: &[u8]) -> impl Iterator<Item = &[u8]> {
     path.split(|byte| *byte == b'/').filter(|component| !component.is_empty())
 }
@@ -206,7 +206,8 @@ fn is_name(name: &str) -> bool {
     rest.is_empty() || rest.split('/').all(part)
 }
 
-/// The number of an export among all of them, and its borders: the roots of all others, if any of them overlaps it.
+/// Returns the number of an export among all exports, and its borders: the roots of all others, if any of them overlaps
+/// it.
 fn overlap(key: &HandleKey, one: &Served, all: &[Served]) -> Result<(ExportId, Vec<Place>), ExportError> {
     let mut inner: BTreeSet<&[u8]> = BTreeSet::new();
     let mut overlaps = false;
@@ -257,7 +258,7 @@ impl Exports {
             (one.id, one.borders) = (id, borders);
         }
         for (number, one) in served.iter().enumerate() {
-            // A collision of numbers would mix handles up; it is as unlikely as it would be bad.
+            // A collision of numbers would confuse handles; that is as unlikely as harmful.
             let same = |other: &Served| other.export.name == one.export.name || other.id == one.id;
             if served.iter().take(number).any(same) {
                 return Err(ExportError::Duplicate(one.export.name.clone()));
@@ -273,8 +274,8 @@ impl Exports {
         Ok(Self { key, served, roots })
     }
 
-    /// Where an object that was found in an export leads a caller. Of several exports of one directory, the first that
-    /// admits the caller is entered: each of them the caller could mount.
+    /// Returns the destination of a caller for an object that was found in an export. Of several exports of one
+    /// directory, the first that admits the caller is entered; the caller could mount any of them.
     pub(crate) fn crossing(&self, from: &Served, found: &Attributes, caller: &Caller) -> Crossing<'_> {
         if found.place == from.place {
             return Crossing::Stays;
@@ -291,7 +292,7 @@ impl Exports {
         self.served.iter()
     }
 
-    /// The export that a path lies in, by the longest name, and the rest of the path.
+    /// Returns the export that contains a path, by the longest name, and the rest of the path.
     pub(crate) fn find<'a, 'p>(&'a self, path: &'p [u8]) -> Option<(&'a Arc<Served>, Vec<&'p [u8]>)> {
         let path: Vec<&[u8]> = components(path).collect();
         let depth = |served: &Served| {
@@ -307,15 +308,15 @@ impl Exports {
         Some((served, path.get(depth..)?.to_vec()))
     }
 
-    /// A handle for an object.
+    /// Returns a handle for an object.
     pub(crate) fn seal(&self, served: &Served, id: &FileId) -> FileHandle {
         self.key.seal(served.id, id)
     }
 
-    /// What a handle names.
+    /// Returns the object of a handle.
     ///
-    /// RFC 1813 §2.6: NFS3ERR_BADHANDLE if this server did not make it, NFS3ERR_STALE if access to what it names has
-    /// been revoked.
+    /// RFC 1813 §2.6: NFS3ERR_BADHANDLE if this server did not make the handle, NFS3ERR_STALE if access to its object
+    /// has been revoked.
     pub(crate) fn open(&self, handle: &FileHandle) -> Result<(&Arc<Served>, FileId), Status> {
         let (export, id) = self.key.open(handle).ok_or(Status::BadHandle)?;
         let served = self.served.iter().find(|served| served.id == export).ok_or(Status::Stale)?;

@@ -1,4 +1,4 @@
-//! The server's side of [`crate::extents`]: ranges with data, under the checks of READ.
+//! The server's side of [`crate::extents`]: ranges with data, with the checks of READ.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::extents::{
 };
 use crate::wire::Status;
 
-/// What one range takes in the results, in bytes.
+/// Length of a range in the results, in bytes.
 const EXTENT: usize = 16;
 
 /// The program of [`crate::extents`].
@@ -38,7 +38,7 @@ impl ExtentsProgram {
                 Ok(at) => at,
                 Err(status) => return refuse(status),
             };
-            // As for a listing: a client that takes none holds memory of its own share.
+            // As for a listing: a client that does not read results holds memory of its own share.
             let length = MAX_EXTENTS_RESULTS - (MAX_EXTENTS - limit(&call)) * EXTENT;
             let Some(room) = shared.room(at.caller.ip(), length).await else {
                 return refuse(Status::Jukebox);
@@ -62,7 +62,7 @@ fn results(found: Result<ExtentsOk, Status>) -> Result<Stream, CallFailure> {
     })?)
 }
 
-/// Most ranges that this call gets.
+/// Returns the most ranges for this call.
 fn limit(call: &ExtentsArgs) -> usize {
     usize::try_from(call.count).unwrap_or(MAX_EXTENTS).min(MAX_EXTENTS)
 }
@@ -70,7 +70,7 @@ fn limit(call: &ExtentsArgs) -> usize {
 fn find(at: &At, call: &ExtentsArgs) -> Result<ExtentsOk, Status> {
     let limit = limit(call);
     let found = at.fs().extents(&at.who, &at.id, call.offset, limit).map_err(Status::from)?;
-    // A file system that gives more than it was asked for does not make the reply longer.
+    // If a file system returns more ranges than requested, the reply still has only `limit`.
     let complete = found.complete && found.ranges.len() <= limit;
     let wire = |range: std::ops::Range<u64>| {
         let length = range.end.checked_sub(range.start).filter(|length| *length > 0)?;
@@ -105,7 +105,7 @@ impl Program for ExtentsProgram {
 }
 
 impl Binding for ExtentsProgram {
-    /// Nothing is DDP-eligible.
+    /// No item is DDP-eligible.
     fn eligibility(&self, _version: u32, _procedure: u32) -> Eligibility {
         Eligibility::default()
     }

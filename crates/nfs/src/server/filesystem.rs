@@ -26,7 +26,7 @@ impl Serve for FsstatArgs {
             total_files: statistics.total_files,
             free_files: statistics.free_files,
             available_files: statistics.available_files,
-            // RFC 1813 §3.3.18: expected to change at any time.
+            // RFC 1813 §3.3.18: the values may change at any time.
             invariant_seconds: 0,
         })
     }
@@ -73,7 +73,7 @@ impl Serve for PathconfArgs {
             attributes: Some(at.attributes(&attributes)),
             link_max: properties.link_max,
             name_max: properties.name_max,
-            // A longer name is refused, not cut (RFC 1813 §3.2).
+            // A longer name is refused, not truncated (RFC 1813 §3.2).
             no_trunc: true,
             chown_restricted: properties.chown_restricted,
             case_insensitive: properties.case_insensitive,

@@ -1,12 +1,12 @@
-//! The bytes of a file handle: which export, which object, and a proof that this server made it.
+//! The bytes of a file handle: the export, the object, and a proof that this server made the handle.
 //!
 //! ```text
 //! | version (1) | export (8) | file id (0 to 39) | SipHash-2-4-128 under the server's key (16) |
 //! ```
 //!
-//! A client can keep a handle and give it back; it can neither make one nor turn one into another, so a handle needs
-//! no further check that its object was ever shown to somebody. The key is in the state directory and the export's
-//! number follows from its name and root, so handles outlive the server.
+//! A client can keep a handle and send it back. It can neither make a handle nor change one. So a server need not check
+//! again whether a client was ever shown the object. The key is in the state directory, and the export's number follows
+//! from its name and root, so handles outlive the server.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -22,37 +22,37 @@ const TAG_SIZE: usize = 16;
 const OVERHEAD: usize = 1 + EXPORT_SIZE + TAG_SIZE;
 const _: () = assert!(OVERHEAD + FILE_ID_MAX == MAX_HANDLE);
 
-/// The number of an export: part of its handles, and the `fsid` of its objects.
+/// Number of an export: part of its handles, and the `fsid` of its objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ExportId(u64);
 
 impl ExportId {
-    /// As the `fsid` of an object (RFC 1813 §2.5, `fattr3`).
+    /// Returns the number as the `fsid` of an object (RFC 1813 §2.5, `fattr3`).
     #[must_use]
     pub fn as_fsid(self) -> u64 {
         self.0
     }
 }
 
-/// The secret that authenticates handles.
+/// Secret that authenticates handles.
 #[derive(Clone)]
 pub struct HandleKey([u8; 16]);
 
 impl fmt::Debug for HandleKey {
-    /// Without the key.
+    /// Writes no part of the key.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("HandleKey(..)")
     }
 }
 
 impl HandleKey {
-    /// A key that is forgotten with the process: handles end with it.
+    /// Returns a new key that is forgotten with the process, so handles become invalid with it.
     #[must_use]
     pub fn random() -> Self {
         Self(rand::random())
     }
 
-    /// The key of a state directory: handles outlive the process.
+    /// Returns the key of a state directory: handles outlive the process.
     #[must_use]
     pub fn from_state(state: &StateDirectory) -> Self {
         Self(*state.key())
@@ -69,9 +69,9 @@ impl HandleKey {
         hasher.finish128().as_bytes()
     }
 
-    /// The number of the export of this name with this root, in which exports with the roots `inner` lie: the same after a
-    /// restart, another for another directory. A handle can be of an object inside of an export that was not one yet: so the
-    /// number changes with them, and handles of before are stale.
+    /// Returns the number of an export with this name and root that contains exports with the roots `inner`. After a
+    /// restart the number is unchanged; another directory has another number. An older handle may belong to an object
+    /// inside a later inner export. So the number changes with the inner exports, and older handles are stale.
     #[must_use]
     pub(super) fn export_id(&self, name: &[u8], root: &FileId, inner: &BTreeSet<&[u8]>) -> ExportId {
         let parts: Vec<&[u8]> = [name, root.as_bytes()].into_iter().chain(inner.iter().copied()).collect();
@@ -79,7 +79,7 @@ impl HandleKey {
         ExportId(tag.first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes)))
     }
 
-    /// A handle for an object of an export.
+    /// Returns a handle for an object of an export.
     #[must_use]
     pub(super) fn seal(&self, export: ExportId, id: &FileId) -> FileHandle {
         let export = export.0.to_be_bytes();
@@ -87,7 +87,7 @@ impl HandleKey {
         FileHandle::gather(&[&[VERSION], &export, id.as_bytes(), &tag])
     }
 
-    /// What a handle names; `None` if this server did not make it.
+    /// Returns the object of a handle; `None` if this server did not make the handle.
     #[must_use]
     pub(super) fn open(&self, handle: &FileHandle) -> Option<(ExportId, FileId)> {
         let (version, rest) = handle.as_bytes().split_first()?;
@@ -100,7 +100,7 @@ impl HandleKey {
     }
 }
 
-/// Compares in a time that does not tell where the difference is.
+/// Compares in constant time.
 fn equal(left: &[u8; TAG_SIZE], right: &[u8; TAG_SIZE]) -> bool {
     left.iter().zip(right).fold(0, |difference, (left, right)| difference | (left ^ right)) == 0
 }

@@ -1,32 +1,33 @@
-//! The threads on which file systems that may block are called.
+//! The threads that call file systems which may block.
 //!
-//! A job is one procedure from its first system call to its last, and holds one thread. A job can wait for a disk, or for
-//! ever if its file system is frozen or its server is gone. So there is one rule: a job that does not end costs its own
-//! export, its own kind of work and its own address. Nobody else pays.
+//! A job is a procedure from its first system call to its last, and holds one thread. A job can wait for a disk, or for
+//! ever if its file system is frozen or its server is gone. So there is one rule. A job that does not end delays only
+//! calls of its own export, its own kind of work and its own address.
 //!
-//! *Lanes.* Each export has a [`Lane`] for each kind of [`Work`]: looking at objects, READ, changes of names and attributes,
-//! and WRITE with COMMIT. A lane has threads and queues of its own, a quarter of the export's threads. So an export that is
-//! frozen holds its own threads and no others, and calls that only look at objects never wait behind data. A file system
-//! that is frozen for changes (`fsfreeze`) is still read.
+//! *Lanes.* Each export has a [`Lane`] for each kind of [`Work`]: looking at objects, READ, changes of names and
+//! attributes, and WRITE with COMMIT. A lane has threads and queues of its own, a quarter of the export's threads. So a
+//! frozen export holds its own threads only, and calls that look at objects never wait behind data. Reads work even on
+//! a file system that is frozen for changes (`fsfreeze`).
 //!
-//! *Addresses.* In a lane each address, or IPv6 network ([`Origin`]), has a queue, and holds at most three quarters of the threads. The next free thread
-//! goes to the address that holds the fewest ([`queues`] has the order). So a job from an address that holds no thread
-//! waits until one job ends, however many wait. The cost of a job counts by itself: a slow one holds its thread longer.
-//! Looks that are answered from memory need processors only: as long as they are quick, an address holds threads for half of the
-//! processors.
+//! *Addresses.* In a lane, each address or IPv6 network ([`Origin`]) has a queue, and holds at most three quarters of
+//! the threads. The next free thread goes to the address that holds the fewest ([`queues`] has the order). So a job
+//! from an address without a thread waits until one job ends, however many wait. The cost of a job counts by itself: a
+//! slow job holds its thread longer. Looks that are answered from memory need processors only. As long as they are
+//! quick, an address holds threads for half of the processors.
 //!
-//! *Writes.* The kernel lets one WRITE at a time into a file. The others to that file wait in the queue and hold no thread.
-//! A WRITE that has to be stable gives the file free when its data is in it ([`Turn::release`]). Its sync holds the thread.
-//! WRITEs that wait for the end of a sync share the next one. READ and COMMIT of the file never wait here. A COMMIT has to cover the WRITEs that were answered before it came, and these are over.
+//! *Writes.* The kernel runs one WRITE to a file at a time. The others for that file wait in the queue and hold no
+//! thread. A stable WRITE ends its turn at the file when its data is in the file ([`Turn::release`]), while its sync
+//! holds the thread. WRITEs that wait for the end of a sync share the next one. READ and COMMIT of the file never wait
+//! here. A COMMIT must cover the WRITEs that were answered before it arrived, and those have ended.
 //!
-//! *Bounds.* Threads: those of an export, times the number of exports; a thread without work for [`IDLE`] ends. Jobs that
-//! wait: one for each call in progress. The credits of the connections and `max_calls` bound these
-//! (`rpcrdma::ServerConfig`), and their arguments are in the memory share of their address. Time: a job that cannot begin
-//! because nothing in front of it goes on is refused after [`queues::STALLED`]. Its call is put off (NFS3ERR_JUKEBOX). A
-//! job that has begun is never refused, since nobody knows how far it came.
+//! *Bounds.* The threads of an export, times the number of exports, bound the threads; an idle thread ends after
+//! [`IDLE`]. At most one job for each call in progress waits. The credits of the connections and `max_calls` bound
+//! these calls (`rpcrdma::ServerConfig`), and their arguments are in the memory share of their address. A job that
+//! cannot begin, because no job ahead of it makes progress, is refused after [`queues::STALLED`]. Its call gets
+//! NFS3ERR_JUKEBOX. A job that has begun is never refused, because its progress is unknown.
 //!
-//! *Errors.* A job that panics fails its own call. When no thread can be started, the jobs of the lane are refused. When the
-//! last handle is dropped, the threads finish their queues and end; nobody waits for those that are stuck.
+//! *Errors.* A job that panics fails its own call. If no thread can be started, the jobs of the lane are refused. When
+//! the last handle is dropped, the threads finish their queues and end; stuck threads are not waited for.
 
 mod queues;
 
@@ -47,17 +48,17 @@ use tokio::sync::oneshot;
 use super::handle::ExportId;
 use crate::fs::FileId;
 
-/// How long a thread without work is kept.
+/// Time for which an idle thread is kept.
 const IDLE: Duration = Duration::from_secs(10);
-/// How often the queues are looked through for jobs that have waited too long.
+/// Interval of the search for jobs that have waited too long.
 const WATCH: Duration = Duration::from_secs(2);
-/// What a job takes at the most, with room for its result, in bytes. Each call that waits for a thread holds one.
+/// Greatest size of a job, with the memory for its result, in bytes. Each call that waits for a thread holds one job.
 pub(super) const JOB_ROOM: usize = 1 << 10;
-/// Of that, what is not the job's own: its place in the queue and its channel, in bytes.
+/// Part of [`JOB_ROOM`] for the place in the queue and the channel, in bytes.
 const JOB_BESIDE: usize = 256;
-/// Kinds of work, which share the threads of an export evenly.
+/// Number of kinds of work, which share the threads of an export evenly.
 const LANES: usize = 4;
-/// Fewest threads of a lane: one address never has all of them.
+/// Fewest threads of a lane: a single address never has all of them.
 const LANE_LEAST: usize = 2;
 
 /// Fewest threads of an export.
@@ -87,29 +88,29 @@ impl Work {
     }
 }
 
-/// Where a job comes from.
+/// Origin of a job.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Source {
     pub(super) export: ExportId,
     pub(super) address: Option<Origin>,
 }
 
-/// Why a job has no result.
+/// Reason why a job has no result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unserved {
-    /// It panicked.
+    /// The job panicked.
     Panicked,
-    /// It was not begun: what it waited for does not go on, or there are no threads.
+    /// The job did not begin: the jobs ahead of it make no progress, or there are no threads.
     Refused,
 }
 
 type Job = Box<dyn FnOnce(&Turn<'_>) + Send>;
 
-/// Resolves to the result of a job. Not to be polled after that.
+/// Future of the result of a job. Must not be polled after completion.
 pub(crate) enum Running<T> {
-    /// It is done.
+    /// The job is done.
     Done(Option<Result<T, Unserved>>),
-    /// A thread has it, or will have it.
+    /// A thread runs the job, or will run it.
     Waits(oneshot::Receiver<Result<T, Unserved>>),
 }
 
@@ -117,7 +118,7 @@ pub(crate) enum Running<T> {
 impl<T> Unpin for Running<T> {}
 
 impl<T> Running<T> {
-    /// What was done at once.
+    /// Returns the future of a job that was done at once.
     pub(super) const fn done(result: T) -> Self {
         Self::Done(Some(Ok(result)))
     }
@@ -136,7 +137,7 @@ impl<T> Future for Running<T> {
     }
 }
 
-/// Threads and queues of one export for one kind of work.
+/// Threads and queues of an export for one kind of work.
 struct Lane {
     work: Work,
     limits: Limits,
@@ -148,17 +149,17 @@ struct Lane {
 struct State {
     queues: Queues<Job>,
     threads: usize,
-    /// Threads that wait for work.
+    /// Number of idle threads.
     idle: usize,
-    /// How many of the idle threads were told that there is some.
+    /// Number of idle threads that were woken for work.
     woken: usize,
     closed: bool,
 }
 
-/// The step by which a job gets a thread.
+/// Next step to give a job a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Staff {
-    /// Nothing: none can begin, or those at work will see it.
+    /// No step: no job can begin, or busy threads will see it.
     Enough,
     Wake,
     Start,
@@ -181,14 +182,14 @@ impl State {
     }
 }
 
-/// The turn of a WRITE at its file, for as long as its job is at work.
+/// Turn of a WRITE at its file, up to the end of its job.
 pub(super) struct Turn<'a> {
     lane: &'a Arc<Lane>,
     file: Cell<Option<FileId>>,
 }
 
 impl Turn<'_> {
-    /// The data is in the file: the next WRITE to it may begin while this job goes on.
+    /// Ends the turn because the data is in the file: the next WRITE may begin while this job continues.
     pub(super) fn release(&self) {
         if let Some(file) = self.file.take() {
             let mut state = self.lane.lock();
@@ -211,7 +212,7 @@ impl Lane {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a job in, or drops it, which refuses it. Returns whether the job may have to wait.
+    /// Accepts a job, or refuses it by dropping it. Returns whether the job may have to wait.
     fn push(self: &Arc<Self>, address: Option<Origin>, file: Option<FileId>, job: Job) -> bool {
         let mut state = self.lock();
         let busy = state.queues.held() > 0;
@@ -223,7 +224,7 @@ impl Lane {
             tracing::debug!(
                 ?address,
                 work = self.work.name(),
-                "put off: nothing in front of this call goes on"
+                "call refused for now: no call ahead of it makes progress"
             );
         }
         self.act(staff);
@@ -238,7 +239,7 @@ impl Lane {
                 let lane = Arc::clone(self);
                 let name = format!("nfs-{}", self.work.name());
                 if let Err(error) = thread::Builder::new().name(name).spawn(move || lane.serve()) {
-                    tracing::error!(%error, work = self.work.name(), "no thread for file I/O could be started");
+                    tracing::error!(%error, work = self.work.name(), "cannot start a thread for file I/O");
                     let mut state = self.lock();
                     state.threads -= 1;
                     // Dropping the jobs refuses their calls.
@@ -250,7 +251,7 @@ impl Lane {
         }
     }
 
-    /// The life of a thread.
+    /// Runs jobs until the thread is idle for too long.
     fn serve(self: Arc<Self>) {
         let mut state = self.lock();
         let mut waited = false;
@@ -287,7 +288,8 @@ impl Lane {
         }
     }
 
-    /// Refuses what has waited too long, and gives threads to what may begin by now; says whether anything waits still.
+    /// Refuses jobs that have waited too long, and gives threads to jobs that may begin now. Returns whether any job
+    /// still waits.
     fn sweep(self: &Arc<Self>, now: Instant) -> bool {
         let mut state = self.lock();
         let late = state.queues.sweep(now);
@@ -299,14 +301,14 @@ impl Lane {
             tracing::warn!(
                 calls = late.len(),
                 work = self.work.name(),
-                "put off: the file system has ended no call in front of them for {STALLED:?}"
+                "calls refused for now: the file system has completed no call ahead of them for {STALLED:?}"
             );
         }
         waiting
     }
 }
 
-/// A thread that looks for jobs that have waited too long, while there are any.
+/// A thread that searches for jobs that have waited too long, while there are any.
 #[derive(Default)]
 struct Watch {
     state: Mutex<WatchState>,
@@ -325,14 +327,14 @@ impl Watch {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sees to it that the queues are looked through from now on.
+    /// Starts the search if it is not running.
     fn begin(self: &Arc<Self>) {
         if std::mem::replace(&mut self.lock().running, true) {
             return;
         }
         let watch = Arc::clone(self);
         if let Err(error) = thread::Builder::new().name("nfs-watch".to_owned()).spawn(move || watch.run()) {
-            tracing::warn!(%error, "no thread that looks for calls that wait too long");
+            tracing::warn!(%error, "cannot start a thread that checks for calls that wait too long");
             self.lock().running = false;
         }
     }
@@ -341,7 +343,7 @@ impl Watch {
         let mut state = self.lock();
         while !state.closed {
             state = self.changed.wait_timeout(state, WATCH).unwrap_or_else(PoisonError::into_inner).0;
-            // Before the look: a job that comes behind it begins another watch.
+            // Set before the search: a job that arrives later starts another watch.
             state.running = false;
             let lanes: Vec<_> = state.lanes.iter().filter_map(Weak::upgrade).collect();
             drop(state);
@@ -355,17 +357,17 @@ impl Watch {
     }
 }
 
-/// All threads of a server; see the module.
+/// All I/O threads of a server; see the module documentation.
 pub(super) struct IoThreads {
     limits: Limits,
-    /// Threads on which an address looks at objects in memory.
+    /// Threads for one address that looks at objects in memory.
     looks: usize,
     lanes: RwLock<HashMap<(ExportId, Work), Arc<Lane>>>,
     watch: Arc<Watch>,
 }
 
 impl IoThreads {
-    /// At most `threads` for each export, at least [`THREADS_LEAST`].
+    /// Creates at most `threads` threads for each export, at least [`THREADS_LEAST`].
     pub(super) fn new(threads: usize) -> Self {
         let threads = (threads / LANES).max(LANE_LEAST);
         let of_address = (threads * 3 / 4).max(1);
@@ -375,7 +377,8 @@ impl IoThreads {
         Self { limits, looks, lanes: RwLock::default(), watch: Arc::default() }
     }
 
-    /// Data has to come from a disk or go there. Objects that jobs look at are mostly in memory.
+    /// Returns the limits for a kind of work. Data comes from or goes to a disk; objects to look at are mostly in
+    /// memory.
     const fn limits(&self, work: Work) -> Limits {
         match work {
             Work::Look => Limits { quick: self.looks, ..self.limits },
@@ -397,7 +400,7 @@ impl IoThreads {
         Arc::clone(lane)
     }
 
-    /// Runs a job. With a `file` it waits for its turn there, for as long as it does not end the [`Turn`].
+    /// Runs a job. With a `file` the job waits for its turn there, and holds the turn until it ends the [`Turn`].
     pub(super) fn run<T, J>(&self, source: Source, work: Work, file: Option<FileId>, job: J) -> Running<T>
     where
         T: Send + 'static,
@@ -408,7 +411,7 @@ impl IoThreads {
         let lane = self.lane(source.export, work);
         let job = move |turn: &Turn<'_>| {
             let result = catch_unwind(AssertUnwindSafe(|| job(turn)));
-            // The caller may have gone; the job is done all the same.
+            // The job completes even if the caller is gone.
             let _ = sender.send(result.map_err(|_| Unserved::Panicked));
         };
         if lane.push(source.address, file, Box::new(job)) {

@@ -1,9 +1,9 @@
-//! Memory for results, from the share of the caller's address: what a client does not take, it holds of its own (I6).
+//! Memory for results, from the share of the caller's address. A client that does not read its results holds memory of
+//! its own share (I6).
 //!
-//! *Who owns which buffer.* What is had here belongs to the results, and goes back when they have left or their connection is
-//! gone.
+//! *Buffers.* Memory from here belongs to the results. It is released when they have left or their connection is gone.
 //!
-//! *What happens on error.* Who finds the share or the domain used up waits for [`BUFFER_WAIT`], then has none.
+//! *Errors.* A caller that finds the share or the domain used up waits for [`BUFFER_WAIT`], and then gets no memory.
 
 use std::future::poll_fn;
 use std::net::IpAddr;
@@ -19,22 +19,23 @@ use super::{BUFFER_WAIT, Shared};
 /// Alignment of buffers, in bytes: a cache line.
 const BUFFER_ALIGN: usize = 64;
 
-/// Room for results whose length is not known yet, or for what stands elsewhere.
+/// Memory for results of yet unknown length, or for data kept elsewhere.
 #[derive(Debug)]
 pub(crate) struct Room {
     domain: ProtectionDomain,
     reserved: Reserved,
 }
 
-/// A value that is mostly there at once. A future that has to wait is in a box, so that the other calls' futures are small.
+/// A value that is mostly available at once. A future that has to wait is boxed, so that the futures of other calls
+/// stay small.
 pub(crate) enum Soon<T> {
-    /// It is there. Not to be polled again.
+    /// The value is available. Must not be polled again.
     Now(Option<T>),
-    /// It will be.
+    /// The value will be available later.
     Later(Pin<Box<dyn Future<Output = T> + Send>>),
 }
 
-/// Nothing in it is pinned but the box.
+/// Only the content of the box is pinned.
 impl<T> Unpin for Soon<T> {}
 
 impl<T> Future for Soon<T> {
@@ -49,7 +50,7 @@ impl<T> Future for Soon<T> {
 }
 
 impl Shared {
-    /// A buffer of `length` bytes.
+    /// Returns a buffer of `length` bytes.
     pub(super) fn buffer(&self, peer: Option<IpAddr>, length: usize) -> Soon<Option<Buffer>> {
         if length == 0 {
             return Soon::Now(Some(Some(Buffer::adopt(Vec::new()))));
@@ -57,7 +58,7 @@ impl Shared {
         obtain(self.shares.of(peer), length, move |domain| domain.allocate(length, BUFFER_ALIGN))
     }
 
-    /// Room for results of up to `length` bytes.
+    /// Returns memory for results of up to `length` bytes.
     pub(crate) fn room(&self, peer: Option<IpAddr>, length: usize) -> Soon<Option<Room>> {
         let take = move |domain: &ProtectionDomain| {
             domain.reserve(length).map(|reserved| Room { domain: domain.clone(), reserved })
@@ -66,7 +67,7 @@ impl Shared {
     }
 }
 
-/// Takes memory of `domain` for `length` bytes; waits when there is none.
+/// Allocates `length` bytes of `domain`; waits if there are none.
 fn obtain<T: Send + 'static>(
     domain: ProtectionDomain,
     length: usize,
@@ -93,9 +94,9 @@ fn obtain<T: Send + 'static>(
 }
 
 impl Room {
-    /// Moves bytes here; they are not more than the room is for. One copy.
+    /// Copies bytes into this memory, whose size they do not exceed.
     pub(crate) fn hold(self, bytes: &[u8]) -> Option<Bytes> {
-        // Few bytes in a room for many would hold more than they are.
+        // Few bytes in a large buffer would hold more memory than necessary.
         let mut buffer = match self.domain.allocate(bytes.len(), BUFFER_ALIGN) {
             Ok(buffer) => buffer,
             Err(_) => self.reserved.into_buffer(),
@@ -105,12 +106,12 @@ impl Room {
         Some(buffer.freeze())
     }
 
-    /// Moves encoded results here, but for a head of a few bytes if they are longer than the room. One copy.
+    /// Copies encoded results into this memory. If they are longer, their first bytes stay outside.
     pub(crate) fn keep(self, results: &Stream) -> Stream {
         let (bytes, _) = results.flatten();
         let head = bytes.len().saturating_sub(self.reserved.len()).next_multiple_of(4).min(bytes.len());
         let body = bytes.slice(head..);
-        // Short results in a room for long ones would hold more than they are.
+        // Short results in a large buffer would hold more memory than necessary.
         let mut buffer = match self.domain.allocate(body.len(), BUFFER_ALIGN) {
             Ok(buffer) => buffer,
             Err(_) => self.reserved.into_buffer(),

@@ -1,18 +1,19 @@
 //! The NFS version 3 server: every procedure of RFC 1813 on exported [`FileSystem`]s.
 //!
-//! A call is decoded, its handle opened (authenticated, then the export's rules), and its procedure run: in place if
-//! the file system cannot block, else on an I/O thread. Module `io` keeps calls that wait for a disk out of the way of
-//! others. One file holds what one part of the protocol does, under the names of [`crate::wire`].
+//! The server decodes a call and opens its handle: it checks the handle's authenticity and then the rules of the
+//! export. Then the procedure runs, in place if the file system cannot block, otherwise on an I/O thread. Module `io`
+//! keeps calls that wait for a disk from delaying others. Each further module has one group of procedures, with the
+//! name used in [`crate::wire`].
 //!
-//! **Buffers.** READ allocates a buffer from the share of the caller's address ([`PeerShares`]), the file system fills it,
-//! and it becomes the results' payload: the RDMA Write takes it from there, nothing copies it. WRITE hands the received
-//! payload to the file system as it lies. Listings are as long as READs, so READDIR and READDIRPLUS (and READLINK, DUMP, EXPORT) take room for their results
-//! there too, before they begin (`memory`). So the memory of the server's own is at most the domain's limit, and one address
-//! holds at most its share; a call that finds either used up waits for [`BUFFER_WAIT`] and is then put off with
-//! NFS3ERR_JUKEBOX.
+//! **Buffers.** READ allocates a buffer from the share of the caller's address ([`PeerShares`]). The file system fills
+//! it, and it becomes the payload of the results. The RDMA Write sends it from there without a copy. WRITE passes the
+//! received payload to the file system unchanged. Listings are as long as READs. So READDIR, READDIRPLUS, READLINK,
+//! DUMP and EXPORT also reserve memory for their results in that share before they begin (`memory`). So the server's
+//! own memory is bounded by the domain's limit, and an address holds at most its share. A call that finds either used
+//! up waits for [`BUFFER_WAIT`] and then gets NFS3ERR_JUKEBOX.
 //!
-//! **Errors.** Arguments that do not decode are GARBAGE_ARGS; whatever else is wrong has an NFS status. A call that cannot
-//! begin, because no call in front of it goes on, is put off with NFS3ERR_JUKEBOX.
+//! **Errors.** Arguments that do not decode are GARBAGE_ARGS; any other fault has an NFS status. A call that cannot
+//! begin, because no call ahead of it makes progress, gets NFS3ERR_JUKEBOX.
 #![allow(clippy::result_large_err, reason = "a failure carries attributes, and is as large as a success")]
 
 mod caller;
@@ -71,17 +72,17 @@ use crate::wire::{
     RmdirArgs, SetattrArgs, Status, SymlinkArgs, WccData, WriteArgs,
 };
 
-/// What the future of a call takes at the most, in bytes.
+/// Greatest size of the future of a call, in bytes.
 const FUTURE_ROOM: usize = 5 << 8;
-/// What the groups of a caller take at the most, as they were claimed and as they count, in bytes. A call with more groups, of
-/// this machine's database, takes room for them.
+/// Greatest memory for the groups of a caller, as claimed and as applied, in bytes. A call with more groups, from this
+/// machine's database, reserves memory for them.
 const GROUPS_ROOM: usize = 2 * GIDS_MAX * size_of::<u32>();
-/// What a `tracing` span takes while it is logged, in bytes; the subscriber of the command line takes less.
+/// Memory of a `tracing` span while it is logged, in bytes; the subscriber of the command line needs less.
 const SPAN_ROOM: usize = 512;
-/// Over TCP memory is set aside for this with each call (I6).
+/// Over TCP, this much memory is reserved with each call (I6).
 const _: () = assert!(FUTURE_ROOM + JOB_ROOM + GROUPS_ROOM + SPAN_ROOM <= ServerConfig::HANDLER_ROOM);
 
-/// How long a READ waits for a buffer when all are in use, and a listing for room.
+/// Time for which a READ waits for a buffer, or a listing for memory, when all is in use.
 pub const BUFFER_WAIT: Duration = Duration::from_secs(2);
 
 /// Settings of an [`NfsServer`].
@@ -90,20 +91,21 @@ pub struct ServerOptions {
     /// Largest payload of one READ or WRITE in bytes (`rtmax` and `wtmax` of FSINFO), at most [`MAX_PAYLOAD`].
     /// Default 1 MiB.
     pub max_payload: u32,
-    /// Threads of each export whose file system may block, at most; at least [`Self::IO_THREADS_LEAST`]. A quarter is for
-    /// each kind of work: what looks at objects, READ, changes of names and attributes, WRITE with COMMIT. Of each quarter,
-    /// calls from one address hold at most three quarters. Threads without work end. Default 8 for each processor, from 32
-    /// to 128.
+    /// Most threads of each export whose file system may block; at least [`Self::IO_THREADS_LEAST`]. A quarter serves
+    /// each kind of work: looking at objects, READ, changes of names and attributes, WRITE with COMMIT. Calls from one
+    /// address hold at most three quarters of each quarter. Idle threads end. Default 8 for each processor, from 32 to
+    /// 128.
     pub io_threads: usize,
-    /// How long [`NfsServer::flush`] waits for the file systems. Default 60 s.
+    /// Time for which [`NfsServer::flush`] waits for the file systems. Default 60 s.
     pub flush_wait: Duration,
-    /// Where the buffers of READ and of listings come from; best what the connections take theirs from
-    /// ([`ServerConfig::shares`](rpcrdma::ServerConfig::shares)). Default: a domain of 64 MiB, 16 MiB for an address.
+    /// Source of the buffers of READ and of listings, preferably that of the connections
+    /// ([`ServerConfig::shares`](rpcrdma::ServerConfig::shares)). Default: a domain of 64 MiB, with 16 MiB for an
+    /// address.
     pub shares: PeerShares,
-    /// Whether the groups of callers are those of [`users`](Self::users) and not those that they claim. Default: false. So it is in
-    /// any case for callers on this machine whose socket is that of a user other than root.
+    /// Whether callers have the groups of [`users`](Self::users) instead of those that they claim. Default: false.
+    /// Callers on this machine always have them if a user other than root owns their socket.
     pub manage_groups: bool,
-    /// Who knows users and groups. Default: the database of this machine.
+    /// Database of users and groups. Default: that of this machine.
     pub users: Arc<dyn UserDatabase>,
 }
 
@@ -120,7 +122,7 @@ impl fmt::Debug for ServerOptions {
 }
 
 impl ServerOptions {
-    /// The least of [`Self::io_threads`].
+    /// Least value of [`Self::io_threads`].
     pub const IO_THREADS_LEAST: usize = io::THREADS_LEAST;
 }
 
@@ -138,37 +140,37 @@ impl Default for ServerOptions {
     }
 }
 
-/// Why data may not be on stable storage.
+/// Reason why data may not be on stable storage.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FlushError {
-    /// The file system says so.
+    /// The file system reported an error.
     #[error("export {export:?}: {error}")]
     Failed {
         /// Name of the export.
         export: String,
-        /// The refusal of the file system.
+        /// Error of the file system.
         error: FsError,
     },
-    /// It has not ended in time. Its thread goes on.
+    /// The flush did not end in time. Its thread continues.
     #[error(
         "export {export:?}: the file system was not done after {waited:?}; it may be frozen, or its server gone"
     )]
     Late {
         /// Name of the export.
         export: String,
-        /// How long it had ([`ServerOptions::flush_wait`]).
+        /// Time that the flush had ([`ServerOptions::flush_wait`]).
         waited: Duration,
     },
 }
 
-/// The NFS and MOUNT programs over one set of exports. Clones are views of one server.
+/// The NFS and MOUNT programs over one set of exports. Clones share the server.
 #[derive(Clone)]
 pub struct NfsServer {
     shared: Arc<Shared>,
 }
 
-/// What the programs share.
+/// State that the programs share.
 pub(crate) struct Shared {
     pub(crate) exports: Exports,
     pub(crate) mounts: MountTable,
@@ -183,7 +185,7 @@ pub(crate) struct Shared {
 }
 
 impl NfsServer {
-    /// A server of these exports. Handles are authenticated with `key`.
+    /// Creates a server of these exports. `key` authenticates handles.
     ///
     /// # Errors
     /// Each variant of [`ExportError`].
@@ -204,42 +206,43 @@ impl NfsServer {
         Ok(Self { shared: Arc::new(shared) })
     }
 
-    /// NFS version 3, to be registered with a dispatcher and, for RPC-over-RDMA, as a binding.
+    /// Returns NFS version 3, for registration with a dispatcher and, for RPC-over-RDMA, as a binding.
     #[must_use]
     pub fn nfs_program(&self) -> Arc<NfsProgram> {
         Arc::new(NfsProgram { shared: Arc::clone(&self.shared) })
     }
 
-    /// Where files have data: our own extension ([`crate::extents`]), for clients of this project.
+    /// Returns EXTENTS, a private extension for clients of this project that reports where files have data
+    /// ([`crate::extents`]).
     #[must_use]
     pub fn extents_program(&self) -> Arc<ExtentsProgram> {
         Arc::new(ExtentsProgram { shared: Arc::clone(&self.shared) })
     }
 
-    /// MOUNT version 3.
+    /// Returns MOUNT version 3.
     #[must_use]
     pub fn mount_program(&self) -> Arc<MountProgram> {
         Arc::new(MountProgram::new(Arc::clone(&self.shared)))
     }
 
-    /// What was served so far.
+    /// Returns the counters of served calls.
     #[must_use]
     pub fn counters(&self) -> &NfsCounters {
         &self.shared.counters
     }
 
-    /// The handle of the root of an export, as MOUNT would give it.
+    /// Returns the handle of the root of an export, as MOUNT would.
     #[must_use]
     pub fn root_handle(&self, name: &str) -> Option<FileHandle> {
         let served = self.shared.exports.iter().find(|served| served.export.name == name)?;
         Some(self.shared.exports.seal(served, &served.root))
     }
 
-    /// Brings everything that was written to stable storage: for a clean stop, after the last call. Each file system does so
-    /// on a thread of its own. None waits for one that is frozen, or for calls that are stuck there.
+    /// Brings all written data to stable storage, for a clean stop after the last call. Each file system does so on a
+    /// thread of its own. None waits for a frozen file system, or for calls that are stuck there.
     ///
-    /// # Errors
-    /// The first of the exports that failed, or that was not done within [`ServerOptions::flush_wait`]; each is logged.
+    /// # Errors Error of the first export that failed or did not finish within [`ServerOptions::flush_wait`]. The log
+    /// has all of them.
     pub async fn flush(&self) -> Result<(), FlushError> {
         let deadline = Instant::now() + self.shared.flush_wait;
         let mut flushes = Vec::new();
@@ -256,7 +259,7 @@ impl NfsServer {
             let flushed = match timeout_at(deadline, flushed).await {
                 Ok(Ok(Ok(()))) => continue,
                 Ok(Ok(Err(error))) => FlushError::Failed { export, error },
-                // It panicked, or there was no thread for it.
+                // The thread panicked or could not be started.
                 Ok(Err(_)) => FlushError::Failed { export, error: FsError::ServerFault },
                 Err(_) => FlushError::Late { export, waited: self.shared.flush_wait },
             };
@@ -267,44 +270,43 @@ impl NfsServer {
     }
 }
 
-/// Flushes on a thread of its own. The sender is dropped if it cannot say how that went.
+/// Flushes on a thread of its own. If the result is unknown, the sender is dropped.
 fn flush(file_system: Arc<dyn FileSystem>) -> oneshot::Receiver<Result<(), FsError>> {
     let (sender, receiver) = oneshot::channel();
     let flush = move || {
-        // Nobody listens any more if it took too long.
+        // After the time limit the receiver is gone.
         let _ = sender.send(file_system.flush());
     };
     if let Err(error) = thread::Builder::new().name("nfs-flush".to_owned()).spawn(flush) {
-        tracing::error!(%error, "no thread that flushes could be started");
+        tracing::error!(%error, "cannot start a thread for the flush");
     }
     receiver
 }
 
-/// As whom a caller acts.
+/// Identity under which a caller acts.
 pub(crate) struct Known {
     pub(crate) who: Identity,
-    /// For groups beyond those that a call can claim.
+    /// Memory for groups beyond those that a call can claim.
     pub(crate) room: Option<Room>,
 }
 
-/// A caller at an object: what a procedure works on.
+/// A caller at an object: the context of a procedure.
 pub(crate) struct At {
     shared: Arc<Shared>,
     served: Arc<Served>,
     id: FileId,
     caller: Caller,
     who: Identity,
-    /// For the groups of the caller, as long as this lives.
+    /// Memory for the groups of the caller, held for the lifetime of this value.
     _room: Option<Room>,
 }
 
 impl Shared {
-    /// The identity as whom a caller acts in an export. The database of users is asked only for a caller whom the export admits,
-    /// and who does not lose the identity there.
+    /// Returns the identity under which a caller acts in an export. The database of users is asked only if the export
+    /// admits the caller and does not squash the identity.
     ///
-    /// # Errors
-    /// [`Status::Acces`]: the export does not admit the caller. [`Status::Jukebox`]: the database of users does not say now in
-    /// which groups the caller is, or the share of the caller's address has no room for so many.
+    /// # Errors [`Status::Acces`] if the export does not admit the caller. [`Status::Jukebox`] if the database of users
+    /// does not answer now, or the share of the caller's address has no memory for the groups.
     pub(crate) fn identity(
         self: &Arc<Self>,
         served: &Arc<Served>,
@@ -334,7 +336,7 @@ impl Shared {
         }
     }
 
-    /// Opens a handle for a caller: first the handle, then the address, and then only who calls.
+    /// Opens a handle for a caller. The handle is checked first, then the address, and only then the identity.
     fn enter(self: &Arc<Self>, handle: &FileHandle, context: CallContext) -> Soon<Result<At, Status>> {
         let caller = Caller::new(context);
         let opened = self.exports.open(handle).inspect_err(|status| {
@@ -373,7 +375,8 @@ impl Shared {
         Ok(At { shared: self, served, id, caller, who, _room: room })
     }
 
-    /// Runs `job` where the file system allows it: at once, or on an I/O thread. The future has nothing of the job but its result.
+    /// Runs `job` in place or on an I/O thread, as the file system requires. The future contains only the result of the
+    /// job.
     pub(crate) fn blocking<T: Send + 'static>(
         &self,
         served: &Served,
@@ -388,7 +391,7 @@ impl Shared {
         self.io.run(source, work, None, move |_| job())
     }
 
-    /// Runs a job that writes to a file in its turn there. The job gets what ends the turn before the job ends.
+    /// Runs a job that writes to a file in its turn for that file. The job gets a value that can end the turn early.
     fn writing<T: Send + 'static>(
         &self,
         served: &Served,
@@ -404,7 +407,7 @@ impl Shared {
     }
 }
 
-/// The kind of work that a procedure asks of the file system.
+/// Returns the kind of work that a procedure requires of the file system.
 fn work(procedure: NfsProcedure) -> Work {
     match procedure {
         NfsProcedure::Null
@@ -436,20 +439,20 @@ impl At {
         &*self.served.export.file_system
     }
 
-    /// Refuses changes through a read-only export.
+    /// Checks that the export permits changes.
     fn writable(&self) -> Result<(), Status> {
         if self.served.export.read_only { Err(Status::Rofs) } else { Ok(()) }
     }
 
-    /// Refuses a handle of a directory that has come to lie outside of its export.
+    /// Checks that a directory still lies in its export.
     fn check_place(&self, id: &FileId) -> Result<(), Status> {
         if self.served.holds(id)? { Ok(()) } else { Err(Status::Stale) }
     }
 
-    /// The object of a second handle, which must be of the same export.
+    /// Returns the object of a second handle, which must belong to the same export.
     fn sibling(&self, handle: &FileHandle) -> Result<FileId, Status> {
         let (served, id) = self.shared.exports.open(handle)?;
-        // RFC 1813 §3.3.14, §3.3.15: both on the same file system.
+        // RFC 1813 §3.3.14, §3.3.15: both must be on one file system.
         if served.id != self.served.id {
             return Err(Status::Xdev);
         }
@@ -457,8 +460,8 @@ impl At {
         Ok(id)
     }
 
-    /// What a name of this directory stands for, as the caller may see it: in this export, or the root of the one that the
-    /// name leads into.
+    /// Returns the object of a name in this directory, as the caller may see it. The object lies in this export, or is
+    /// the root of the export that the name enters.
     fn found(&self, name: &[u8], node: &Node) -> Result<(FileHandle, wire::Attributes), Status> {
         let seen = self.seen(node)?;
         if name == b".." && seen.stays {
@@ -467,7 +470,8 @@ impl At {
         Ok((seen.handle, seen.attributes))
     }
 
-    /// [`Self::found`] but for the place of `..`. Asks the file system nothing.
+    /// Returns the object as [`Self::found`] does, except for the directory of `..`. This makes no call to the file
+    /// system.
     fn seen(&self, node: &Node) -> Result<Seen, Status> {
         match self.shared.exports.crossing(&self.served, &node.attributes, &self.caller) {
             Crossing::Closed => Err(Status::Acces),
@@ -484,7 +488,8 @@ impl At {
         }
     }
 
-    /// Refuses to take away a name that stands for the root of another export, as the kernel does for a mount point.
+    /// Checks that a name does not stand for the root of another export, which must stay, like a mount point in the
+    /// kernel.
     fn removable(&self, directory: &FileId, name: Name<'_>) -> Result<(), Status> {
         if !self.served.overlaps() {
             return Ok(());
@@ -496,9 +501,9 @@ impl At {
                     Crossing::Enters(_) | Crossing::Closed => Err(Status::Acces),
                 }
             }
-            // There is nothing to protect; the operation will say so.
+            // Nothing needs protection; the operation will report the missing name.
             Err(FsError::NotFound) => Ok(()),
-            // It is not known what the name stands for.
+            // The object of the name is unknown.
             Err(error) => Err(error.into()),
         }
     }
@@ -511,12 +516,12 @@ impl At {
         convert::attributes(attributes, self.served.id.as_fsid())
     }
 
-    /// The object's attributes for a reply that failed, if they can still be had.
+    /// Returns the object's attributes for a failed reply, if they are available.
     fn post_op(&self) -> Option<wire::Attributes> {
         self.fs().attributes(&self.id).ok().map(|attributes| self.attributes(&attributes))
     }
 
-    /// Attributes after a failed change that never got to the object.
+    /// Returns attributes after a failed change that did not reach the object.
     fn untouched(&self) -> WccData {
         WccData { before: None, after: self.post_op() }
     }
@@ -533,23 +538,23 @@ impl At {
 struct Seen {
     handle: FileHandle,
     attributes: wire::Attributes,
-    /// In the export of the directory that was searched.
+    /// Whether the object lies in the export of the directory that was searched.
     stays: bool,
 }
 
-/// The results of a procedure, or a status with the attributes that go with it.
+/// Results of a procedure, or a status with its attributes.
 type Served3<C> = Result<<C as NfsCall>::Ok, (Status, <C as NfsCall>::Fail)>;
 
-/// A procedure: what it does with its arguments at the object of its (first) handle.
+/// A procedure, with its implementation at the object of its (first) handle.
 trait Serve: NfsCall + Send + 'static {
-    /// The handle that says which export is meant.
+    /// Returns the handle that selects the export.
     fn handle(&self) -> &FileHandle;
 
-    /// Does it. May block if the export's file system may.
+    /// Carries out the procedure. It may block if the export's file system may.
     fn serve(self, at: &At) -> Served3<Self>;
 }
 
-/// Serves a call whose object is still in its export.
+/// Serves a call after a check that its object is still in its export.
 fn in_place<C>(call: C, at: &At) -> Served3<C>
 where
     C: Serve<Fail: Default>,
@@ -558,7 +563,7 @@ where
     call.serve(at)
 }
 
-/// What a program gives the dispatcher.
+/// Boxes a response for the dispatcher.
 pub(crate) fn boxed<F>(respond: F) -> ResponseFuture
 where
     F: Future<Output = Result<Stream, CallFailure>> + Send + 'static,
@@ -567,7 +572,7 @@ where
     Box::pin(respond)
 }
 
-/// A call that fails at once.
+/// Returns the response to a call that fails at once.
 pub(crate) fn failed(failure: CallFailure) -> ResponseFuture {
     boxed(std::future::ready(Err(failure)))
 }
@@ -577,7 +582,7 @@ pub struct NfsProgram {
     shared: Arc<Shared>,
 }
 
-/// The reply to a call that has no results.
+/// Returns the reply to a call whose job has no result.
 fn unserved<C>(shared: &Shared, unserved: Unserved) -> Result<Stream, CallFailure>
 where
     C: NfsCall<Fail: Default>,
@@ -629,7 +634,8 @@ impl NfsProgram {
         boxed(respond.instrument(span))
     }
 
-    /// A listing waits for room for its results first: a client that takes none holds memory of its own share.
+    /// Serves a listing. It reserves memory for its results first: a client that does not read them holds memory of its
+    /// own share.
     fn list<C>(&self, context: CallContext, arguments: Decoder, count: fn(&C) -> u32) -> ResponseFuture
     where
         C: Serve<Ok: Send, Fail: Default + Send>,
@@ -652,7 +658,8 @@ impl NfsProgram {
             };
             let (served, peer) = (Arc::clone(&at.served), at.caller.ip());
             let (job_shared, span) = (Arc::clone(&shared), tracing::Span::current());
-            // Entries take several times the memory of their encoding: they end with the job, of which there are few.
+            // Entries take several times the memory of their encoding. They end with the job, and few jobs run at a
+            // time.
             let job = move || {
                 span.in_scope(|| {
                     finish::<C>(&job_shared, in_place(call, &at)).map(|results| room.keep(&results))
@@ -666,7 +673,7 @@ impl NfsProgram {
         boxed(respond.instrument(span))
     }
 
-    /// READLINK takes room for the longest text first.
+    /// Serves READLINK, after reserving memory for the longest text.
     fn readlink(&self, context: CallContext, arguments: Decoder) -> ResponseFuture {
         let shared = Arc::clone(&self.shared);
         let span = tracing::debug_span!("nfs", procedure = ReadlinkArgs::PROCEDURE.name(), xid = context.xid);
@@ -694,7 +701,7 @@ impl NfsProgram {
         boxed(respond.instrument(span))
     }
 
-    /// READ waits for a buffer first, and tries without an I/O thread.
+    /// Serves READ: waits for a buffer, and then tries without an I/O thread.
     fn read(&self, context: CallContext, arguments: Decoder) -> ResponseFuture {
         let shared = Arc::clone(&self.shared);
         let span = tracing::debug_span!("nfs", procedure = ReadArgs::PROCEDURE.name(), xid = context.xid);
@@ -721,7 +728,7 @@ impl NfsProgram {
         boxed(respond.instrument(span))
     }
 
-    /// WRITE waits for its turn at the file first.
+    /// Serves WRITE, which waits for its turn at the file.
     fn write(&self, context: CallContext, arguments: Decoder) -> ResponseFuture {
         let shared = Arc::clone(&self.shared);
         let span = tracing::debug_span!("nfs", procedure = WriteArgs::PROCEDURE.name(), xid = context.xid);
@@ -796,7 +803,7 @@ impl Program for NfsProgram {
 }
 
 impl Binding for NfsProgram {
-    /// RFC 8267 §4.
+    /// Returns the DDP-eligible items (RFC 8267 §4).
     fn eligibility(&self, _version: u32, procedure: u32) -> Eligibility {
         let eligible =
             NfsProcedure::from_number(procedure).map(crate::binding::eligibility).unwrap_or_default();

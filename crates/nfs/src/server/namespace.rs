@@ -7,7 +7,7 @@ use crate::wire::{
     RemoveArgs, RenameArgs, RenameWcc, RmdirArgs, SetAttributes, SpecData, Status, SymlinkArgs, WccData,
 };
 
-/// The results of an operation that made something.
+/// Returns the results of an operation that made an object.
 fn made(at: &At, outcome: &Outcome<Node>) -> Result<NewObject, (Status, WccData)> {
     let dir_wcc = at.wcc(&outcome.change);
     match &outcome.result {
@@ -20,7 +20,7 @@ fn made(at: &At, outcome: &Outcome<Node>) -> Result<NewObject, (Status, WccData)
     }
 }
 
-/// The results of an operation that has nothing to show but the change.
+/// Returns the results of an operation that only changed a directory.
 fn changed(at: &At, outcome: &Outcome<()>) -> Result<WccData, (Status, WccData)> {
     let wcc = at.wcc(&outcome.change);
     match outcome.result {
@@ -29,13 +29,13 @@ fn changed(at: &At, outcome: &Outcome<()>) -> Result<WccData, (Status, WccData)>
     }
 }
 
-/// A name for something new, in an export that can be changed.
+/// Returns the name of a new object, if the export permits changes.
 fn new_name<'a>(at: &At, name: &'a [u8]) -> Result<Name<'a>, Status> {
     at.writable()?;
     Ok(Name::new(name)?)
 }
 
-/// A name of something that goes, in an export that can be changed.
+/// Returns the name of an object to remove, if the export permits changes.
 fn old_name<'a>(at: &At, directory: &FileId, name: &'a [u8]) -> Result<Name<'a>, Status> {
     at.writable()?;
     let name = Name::for_removal(name)?;
@@ -43,7 +43,7 @@ fn old_name<'a>(at: &At, directory: &FileId, name: &'a [u8]) -> Result<Name<'a>,
     Ok(name)
 }
 
-/// Makes anything but a regular file.
+/// Makes an object that is not a regular file.
 fn make(
     at: &At,
     name: &[u8],
@@ -112,7 +112,7 @@ impl Serve for MknodArgs {
             }
             MknodData::Socket(attributes) => (Special::Socket, attributes),
             MknodData::Fifo(attributes) => (Special::Fifo, attributes),
-            // RFC 1813 §3.3.11: these have procedures of their own.
+            // RFC 1813 §3.3.11: these types have procedures of their own.
             MknodData::Regular | MknodData::Directory | MknodData::Symlink => {
                 return Err((Status::BadType, at.untouched()));
             }
@@ -185,7 +185,7 @@ impl Serve for LinkArgs {
         };
         match linked.result {
             Ok(()) => Ok(attributes),
-            // RFC 1813 §3.3.15 has no other word for a file system without links.
+            // RFC 1813 §3.3.15 has no other status for a file system without links.
             Err(FsError::NotPermitted) if !at.has_links() => Err((Status::NotSupp, attributes)),
             Err(error) => Err((error.into(), attributes)),
         }

@@ -1,7 +1,7 @@
-//! Lines in the log about refused callers.
+//! Log lines about refused callers.
 //!
-//! A refused caller may call again at once, thousands of times a second. So of each kind one refusal a second is told, with
-//! the number of those that were not.
+//! A refused caller may call again at once, thousands of times a second. So the log has one refusal of each kind in a
+//! second, with the number of those not logged.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Time between two lines of one kind, at least.
+/// Least time between two lines of one kind.
 const EVERY: Duration = Duration::from_secs(1);
 
 /// Kinds of refusals.
@@ -18,7 +18,7 @@ const EVERY: Duration = Duration::from_secs(1);
 pub(crate) enum Refusal {
     /// A MOUNT.
     Mount,
-    /// A caller whom an export does not admit.
+    /// A caller that an export does not admit.
     Caller,
     /// A handle that this server did not make.
     Handle,
@@ -27,13 +27,13 @@ pub(crate) enum Refusal {
 /// Refusals of one kind.
 #[derive(Debug, Default)]
 struct Told {
-    /// When the next line may come; `None`: at once.
+    /// Earliest time of the next line; `None`: now.
     quiet_until: Option<Instant>,
-    /// Refused since the last line.
+    /// Refusals since the last line.
     untold: u64,
 }
 
-/// Keeps count.
+/// Counters of refusals, by kind.
 #[derive(Debug, Default)]
 pub(crate) struct Refusals {
     mounts: Mutex<Told>,
@@ -42,7 +42,7 @@ pub(crate) struct Refusals {
 }
 
 impl Refusals {
-    /// Something was refused: told now, or counted.
+    /// Logs a refusal, or counts it.
     pub(crate) fn refuse(&self, refusal: Refusal, peer: Option<SocketAddr>, why: fmt::Arguments<'_>) {
         let (kind, name) = match refusal {
             Refusal::Mount => (&self.mounts, "mount"),

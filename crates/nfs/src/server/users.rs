@@ -1,14 +1,15 @@
-//! Groups of users by the server's own database, instead of those that a caller claims.
+//! Groups of users from the server's own database, instead of those that a caller claims.
 //!
-//! The database (`getgrouplist(3)`: files, LDAP and so on, as `nsswitch.conf` says) may wait for a network. So threads ask
-//! it, few at a time, and its answers are kept for [`FRESH`]. While a user is looked up, all calls of that user wait for that one
-//! look-up. There can be more groups than the 16 of AUTH_SYS.
+//! The database (`getgrouplist(3)`: files, LDAP and others, by `nsswitch.conf`) may wait for a network. So threads ask
+//! it, few at a time, and answers are kept for [`FRESH`]. During a look-up, all calls of that user wait for it. A user
+//! can have more than the 16 groups of AUTH_SYS.
 //!
-//! **Fairness** (I6). A caller can claim any number of users. So each address, or IPv6 network ([`Origin`]), has one look-up at a time,
-//! in the order of its calls. An answer is kept for the addresses that used it, and counts for each of them. Over [`KNOWN_MAX`]
-//! the address with most loses its oldest one, so an address with its equal part or less loses none.
+//! **Fairness** (I6). A caller can claim any number of users. So each address, or IPv6 network ([`Origin`]), has one
+//! look-up at a time, in the order of its calls. An answer is kept for the addresses that used it, and counts for each
+//! of them. Beyond [`KNOWN_MAX`] users, the address with the most loses its oldest. So an address with an equal part or
+//! less loses none.
 //!
-//! **Errors.** A database that fails or keeps quiet puts the call off (NFS3ERR_JUKEBOX); nothing of that is kept.
+//! **Errors.** If the database fails or does not answer, the call gets NFS3ERR_JUKEBOX, and nothing is kept.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -22,15 +23,15 @@ use tokio::time::{Instant, timeout};
 
 use super::NOBODY;
 
-/// How long an answer of the database is good.
+/// Time for which an answer of the database is valid.
 pub(crate) const FRESH: Duration = Duration::from_secs(300);
-/// How long a call waits for the database.
+/// Time for which a call waits for the database.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Questions to the database at a time.
+/// Look-ups at a time.
 const AT_ONCE: usize = 4;
-/// Users that are remembered, those of each address counted by themselves.
+/// Most users that are remembered; each address counts its own.
 const KNOWN_MAX: usize = 16_384;
-/// Addresses below which nothing is cleared out.
+/// Number of addresses below which unused ones are not removed.
 const FEW: usize = 64;
 
 /// The groups of a user.
@@ -42,16 +43,15 @@ pub struct Membership {
     pub groups: Vec<u32>,
 }
 
-/// Knows users and their groups.
+/// Source of users and their groups.
 pub trait UserDatabase: Send + Sync + 'static {
-    /// The groups of a user; `None` if there is no such user. May wait: it is called on a thread of its own.
+    /// Returns the groups of a user, or `None` if there is no such user. The call may wait: it has a thread of its own.
     ///
-    /// # Errors
-    /// The database cannot be asked.
+    /// # Errors The database cannot be asked.
     fn membership(&self, user: u32) -> io::Result<Option<Membership>>;
 }
 
-/// The database of this machine.
+/// Database of this machine.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemUsers;
 
@@ -69,48 +69,48 @@ impl UserDatabase for SystemUsers {
 
 type Answer = Arc<OnceCell<Option<Membership>>>;
 
-/// A database with a memory.
+/// Database with a cache.
 pub(super) struct Users {
     database: Arc<dyn UserDatabase>,
     state: Mutex<State>,
     places: Arc<Semaphore>,
 }
 
-/// All answers that are kept, and the origins that use them.
+/// All cached answers, and the origins that use them.
 #[derive(Default)]
 struct State {
     known: HashMap<u32, Known>,
-    /// Peers without an address count as one.
+    /// Origins. Peers without an address count as one.
     origins: HashMap<Option<Origin>, Holding>,
-    /// Users of all origins.
+    /// Number of users of all origins.
     held: usize,
-    /// Gives users their order.
+    /// Number of the next user, which gives users their order.
     next: u64,
-    /// Entries of `origins` at which those without use are cleared out.
+    /// Number of `origins` at which unused ones are removed.
     full: usize,
 }
 
-/// An answer of the database, once it was asked.
+/// An answer of the database, once it is known.
 struct Known {
     since: Instant,
     answer: Answer,
-    /// Origins that use it.
+    /// Number of origins that use the answer.
     holders: usize,
 }
 
-/// The users of one origin.
+/// Users of an origin.
 struct Holding {
-    /// Has one place, for the look-up that is under way.
+    /// Semaphore with one permit, for the look-up in progress.
     line: Arc<Semaphore>,
-    /// Users by the order in which they came, and their numbers there.
+    /// Users by the order of their arrival, and their numbers there.
     users: BTreeMap<u64, u32>,
     numbers: HashMap<u32, u64>,
 }
 
-/// Where the answer is.
+/// State of an answer.
 enum Found {
     Known(Answer),
-    /// To be asked for, behind others of this origin.
+    /// Not known yet; the look-up waits behind others of this origin.
     Line(Arc<Semaphore>),
 }
 
@@ -135,7 +135,7 @@ impl State {
         Found::Line(Arc::clone(&self.holding(origin).line))
     }
 
-    /// The answer for a user whose turn it is to be asked for.
+    /// Returns the answer for a user whose look-up is next.
     fn begin(&mut self, origin: Option<Origin>, user: u32, now: Instant) -> Answer {
         if let Some(answer) = self.fresh(user, now) {
             let answer = Arc::clone(answer);
@@ -159,7 +159,7 @@ impl State {
         self.origins.entry(origin).or_default()
     }
 
-    /// Counts a user for an origin, and makes room for it.
+    /// Counts a user for an origin; evicts others if necessary.
     fn hold(&mut self, origin: Option<Origin>, user: u32) {
         let number = self.next;
         let holding = self.holding(origin);
@@ -178,7 +178,7 @@ impl State {
         }
     }
 
-    /// The origin that holds most loses its oldest user.
+    /// Removes the oldest user of the origin that holds most.
     fn evict(&mut self) {
         let Some(most) = self.origins.values_mut().max_by_key(|holding| holding.users.len()) else { return };
         let Some((_, user)) = most.users.pop_first() else { return };
@@ -209,9 +209,9 @@ impl Users {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The identity of a caller at `origin` with the groups of the database in the place of those that were claimed. The claimed
-    /// group stays if the user is in it. Of somebody who is not in the database no group is believed. `None`: the database does
-    /// not answer.
+    /// Returns the identity of a caller at `origin` with the groups of the database instead of the claimed ones. The
+    /// claimed primary group stays if the user is in it. A user unknown to the database has no groups. Returns `None`
+    /// if the database does not answer.
     pub(super) async fn with_groups(&self, origin: Option<Origin>, claimed: &AuthSys) -> Option<AuthSys> {
         let user = claimed.uid;
         let answer = match timeout(PATIENCE, self.look_up(origin, user)).await {
@@ -234,7 +234,7 @@ impl Users {
         Some(AuthSys { uid: user, gid, gids, ..AuthSys::default() })
     }
 
-    /// The database's answer, which is there when this returns.
+    /// Returns the database's answer once it is known.
     async fn look_up(&self, origin: Option<Origin>, user: u32) -> io::Result<Answer> {
         let line = match self.lock().find(origin, user, Instant::now()) {
             Found::Known(answer) => return Ok(answer),
@@ -250,7 +250,7 @@ impl Users {
         let place = Arc::clone(&self.places).acquire_owned().await.map_err(io::Error::other)?;
         let database = Arc::clone(&self.database);
         let asking = tokio::task::spawn_blocking(move || {
-            // Kept by the thread: the caller may give up before.
+            // Stored by the thread, because the caller may give up earlier.
             let _kept = (place, turn);
             database.membership(user)
         });
@@ -265,7 +265,7 @@ mod tests {
 
     use super::*;
 
-    /// User 1 is in groups 100 to 139.
+    /// Database in which user 1 is in groups 100 to 139.
     #[derive(Default)]
     struct Table {
         asked: AtomicU32,
@@ -323,7 +323,7 @@ mod tests {
         }
     }
 
-    /// Keeps quiet until it is told to answer.
+    /// Database that is silent until the test makes it answer.
     struct Silent(Mutex<mpsc::Receiver<()>>);
 
     impl UserDatabase for Silent {
@@ -339,7 +339,7 @@ mod tests {
         let users = Arc::new(Users::new(Arc::new(Silent(Mutex::new(told)))));
         let (asking, waited) = (Arc::clone(&users), Instant::now());
         let call = tokio::spawn(async move { asking.with_groups(HERE, &claim(1, 1)).await });
-        // The clock does not move by itself while a thread is at work.
+        // The clock stands still while a thread works.
         while !call.is_finished() {
             tokio::time::advance(Duration::from_secs(1)).await;
             tokio::task::yield_now().await;
@@ -371,7 +371,7 @@ mod tests {
         assert_eq!(counted, KNOWN_MAX);
         let holders: usize = state.known.values().map(|known| known.holders).sum();
         assert_eq!(holders, KNOWN_MAX);
-        // An answer that is too old is asked for anew, and counts once.
+        // An outdated answer is requested again, and counts once.
         let later = now + FRESH;
         drop(state.begin(origin(1), 5, later));
         assert_eq!((state.held, state.known[&5].holders), (KNOWN_MAX, 1));

@@ -1,4 +1,4 @@
-//! From the kernel's terms to those of [`crate::fs`]: `statx` to attributes, errno to refusals.
+//! Conversions from the kernel's terms to those of [`crate::fs`]: `statx` to attributes, errno to errors.
 
 use std::os::fd::AsFd;
 
@@ -15,7 +15,7 @@ impl From<Errno> for FsError {
             Errno::PERM => Self::NotPermitted,
             Errno::NOENT => Self::NotFound,
             Errno::NXIO => Self::NoSuchDevice,
-            // A mount point in use, a running program, a symbolic link where none may be: not for this caller.
+            // A mount point in use, a running program, a symbolic link where none is allowed: refused to this caller.
             Errno::ACCESS | Errno::BUSY | Errno::TXTBSY | Errno::LOOP => Self::AccessDenied,
             Errno::EXIST => Self::Exists,
             Errno::XDEV => Self::CrossDevice,
@@ -46,17 +46,17 @@ pub(super) fn timespec(time: &Timestamp) -> Timespec {
     Timespec { tv_sec: time.seconds, tv_nsec: i64::from(time.nanoseconds) }
 }
 
-/// The lower twelve bits as the kernel's type.
+/// Returns the lower twelve bits as the kernel's type.
 pub(super) fn mode_bits(mode: u32) -> Mode {
     Mode::from_bits_truncate(mode & 0o7777)
 }
 
-/// `statx` of what a descriptor refers to.
+/// Returns the `statx` of a descriptor's object.
 pub(super) fn stat(fd: impl AsFd) -> Result<Statx, Errno> {
     statx(fd, c"", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS | StatxFlags::BTIME)
 }
 
-/// The same, without asking a network or FUSE server again: never waits.
+/// Returns the `statx` of a descriptor's object from the cache of a network or FUSE file system, without waiting.
 pub(super) fn stat_cached(fd: impl AsFd) -> Result<Statx, Errno> {
     statx(fd, c"", AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC, StatxFlags::BASIC_STATS)
 }

@@ -19,14 +19,14 @@ use crate::fs::types::{
     SetTime, Stability, Timestamp, WriteResult,
 };
 
-/// The largest offset of the system calls.
+/// Largest offset of the system calls.
 const OFFSET_MAX: u64 = i64::MAX.unsigned_abs();
-/// The mode bits that let an owner open a file to read and write.
+/// Mode bits that let an owner open a file to read and write.
 const OWNER_READ_WRITE: u32 = 0o600;
 const ANY_EXECUTE: u32 = 0o111;
 
 impl DirectoryFs {
-    /// A file that is open for the caller and the purpose, with rights that were checked just now.
+    /// Returns a file that is open for the caller and the purpose, with rights checked just now.
     fn open_for(&self, who: &Identity, id: &FileId, purpose: Purpose) -> Result<Arc<OpenFile>, FsError> {
         let user = self.actor.judged(who);
         let now = Instant::now();
@@ -50,7 +50,7 @@ impl DirectoryFs {
         Ok(file)
     }
 
-    /// A regular file. Nothing else is ever opened: a FIFO would wait, a device would do something.
+    /// Returns a regular file. No other object is ever opened: a FIFO would wait, a device would have effects.
     fn regular(&self, id: &FileId) -> Result<Object, FsError> {
         let object = self.object(id)?;
         match object.kind() {
@@ -60,8 +60,8 @@ impl DirectoryFs {
         }
     }
 
-    /// Whether the caller may read or write the data of a file. Its owner always may, and to execute it is to read it
-    /// (RFC 1813 §4.4). In all other cases the kernel decides.
+    /// Checks that the caller may read or write the data of a file. The owner always may, and the right to execute
+    /// includes reading (RFC 1813 §4.4). In all other cases the kernel decides.
     fn may(
         &self,
         who: &Identity,
@@ -113,12 +113,13 @@ impl DirectoryFs {
         }
     }
 
-    /// Whether this process owns a file and could not open it again to read and write. (Root could open any.)
+    /// Returns whether this process owns a file and could not open it again to read and write. (Root could open any
+    /// file.)
     fn is_closed_to_owner(&self, object: &Object, mode: u32) -> bool {
         self.actor.needs_mode(object.stat.stx_uid) && mode & OWNER_READ_WRITE != OWNER_READ_WRITE
     }
 
-    /// Keeps a file open that was just made.
+    /// Keeps a new file open.
     pub(super) fn keep_new(&self, who: &Identity, id: &FileId, object: Object) -> Arc<OpenFile> {
         let kept = self.is_closed_to_owner(&object, u32::from(object.stat.stx_mode));
         let keeper = kept.then_some(who.uid);
@@ -128,17 +129,17 @@ impl DirectoryFs {
         file
     }
 
-    /// Keeps a file open that is about to get a mode by which its owner could not open it again.
+    /// Keeps a file open that is about to get a mode with which its owner could not open it again.
     fn keep_for_owner(&self, who: &Identity, id: &FileId, object: &Object, mode: u32) {
         if object.kind() != FileKind::Regular || !self.is_closed_to_owner(object, mode) {
             return;
         }
         let user = self.actor.judged(who);
-        // Nobody who has not just written to it keeps others from executing it.
+        // A caller that has not just written to the file must not keep others from executing it.
         if self.open_files.keep(id, user, who.uid) || mode & ANY_EXECUTE != 0 {
             return;
         }
-        // Refused, it was closed to its owner before.
+        // If this is refused, the file was closed to its owner before.
         if let Ok(fd) = self.reopen(object, OFlags::RDWR) {
             let now = Instant::now();
             let file = Arc::new(OpenFile::new(fd, (true, true), &object.stat, &self.storage, now));
@@ -146,7 +147,7 @@ impl DirectoryFs {
         }
     }
 
-    /// A read that never waits: of an open file, from the page cache. The whole read or nothing.
+    /// Reads an open file from the page cache without waiting: the complete range or nothing.
     pub(super) fn read_cached(
         &self,
         who: &Identity,
@@ -154,7 +155,7 @@ impl DirectoryFs {
         offset: u64,
         buffer: &mut [u8],
     ) -> Option<ReadResult> {
-        // To preadv2 an offset of -1 means the position of the descriptor.
+        // For preadv2, an offset of -1 means the position of the descriptor.
         if offset > OFFSET_MAX {
             return None;
         }
@@ -183,7 +184,7 @@ impl DirectoryFs {
         let mut ended = false;
         while let Some(rest) = buffer.get_mut(length..).filter(|rest| !rest.is_empty()) {
             let at = offset.saturating_add(length as u64);
-            // Behind the largest offset there is nothing, and a read that would pass it is refused by the kernel.
+            // Nothing lies behind the largest offset, and the kernel refuses a read that would exceed it.
             let possible = usize::try_from(OFFSET_MAX.saturating_sub(at)).unwrap_or(usize::MAX);
             let room = rest.len().min(possible);
             let part = rest.get_mut(..room).unwrap_or_default();
@@ -199,7 +200,8 @@ impl DirectoryFs {
         Ok(ReadResult { length, end_of_file, attributes: attributes(&stat) })
     }
 
-    /// What SEEK_DATA and SEEK_HOLE tell. They do not disturb reads and writes, which name their offsets.
+    /// Returns the ranges that SEEK_DATA and SEEK_HOLE report. They do not disturb reads and writes, which have
+    /// explicit offsets.
     pub(super) fn file_extents(
         &self,
         who: &Identity,
@@ -212,11 +214,11 @@ impl DirectoryFs {
         let mut at = offset;
         while ranges.len() < limit {
             let start = match retry(|| seek(&*file, SeekFrom::Data(at))) {
-                // Behind the largest offset there is nothing.
+                // Nothing lies behind the largest offset.
                 _ if at > OFFSET_MAX => return Ok(Extents { ranges, complete: true }),
                 Ok(start) => start,
                 Err(Errno::NXIO) => return Ok(Extents { ranges, complete: true }),
-                // A file system that does not tell.
+                // The file system does not report holes.
                 Err(Errno::INVAL | Errno::OPNOTSUPP) => return Ok(Extents::everything(offset)),
                 Err(errno) => return Err(errno.into()),
             };
@@ -243,7 +245,7 @@ impl DirectoryFs {
             Ok(file) => file,
             Err(error) => return self.refused(id, error),
         };
-        // Before the first byte: what learns of its loss, or else it is made stable at once.
+        // Before the first byte: a witness that learns of a loss, or else data is synced at once.
         let unstable = match stability {
             Stability::Unstable => self.begin_unstable(id, &file),
             Stability::DataSync | Stability::FileSync => None,
@@ -254,9 +256,9 @@ impl DirectoryFs {
             if offset.checked_add(data.len() as u64).is_none_or(|end| end > OFFSET_MAX) {
                 return Err(FsError::FileTooLarge);
             }
-            // Before the first byte: if the storage loses one of them, the verifier has changed since.
+            // Before the first byte: if the storage loses any of them, the verifier has changed since.
             let verifier = self.storage.verifier();
-            // As the caller: quotas, reserved space and set-id bits depend on who writes.
+            // As the caller: quotas, reserved space and set-id bits depend on the writer.
             let acting = self.actor.act_as(who)?;
             self.drop_set_id(&*file, before);
             let length = write_all(&file, offset, data)?;
@@ -277,7 +279,7 @@ impl DirectoryFs {
         outcome
     }
 
-    /// Begins an UNSTABLE write; `None` if nothing can be had that would learn of a loss.
+    /// Begins an UNSTABLE write; `None` if no descriptor is available that would learn of a loss.
     fn begin_unstable(&self, id: &FileId, file: &OpenFile) -> Option<UnstableWrite> {
         let now = Instant::now();
         self.open_files.begin_unstable(id, now, || {
@@ -287,15 +289,15 @@ impl DirectoryFs {
         })
     }
 
-    /// As the kernel does for callers without privileges; where they all act as a root that cannot act as them, it
-    /// would leave the bits.
+    /// Clears set-id bits, as the kernel does for unprivileged callers. It would leave them where all callers act as a
+    /// root that cannot act as them.
     fn drop_set_id(&self, file: &impl AsFd, stat: &Statx) {
         let mode = u32::from(stat.stx_mode);
         let group = if mode & GROUP_EXECUTE != 0 { SET_GROUP_ID } else { 0 };
         let dropped = mode & (SET_USER_ID | group);
         if dropped != 0 && !self.actor.switches() {
             let mode = mode_bits(mode & !dropped);
-            // Refused, the process is not privileged, and the kernel drops them.
+            // If this is refused, the process is unprivileged, and the kernel clears the bits.
             let _ = chmodat(&self.proc_fds, Self::proc_name(file), mode, AtFlags::empty());
         }
     }
@@ -310,7 +312,7 @@ impl DirectoryFs {
             Ok(false) => return self.refused(id, FsError::AccessDenied),
             Err(error) => return self.refused(id, error),
         }
-        // RFC 1813 §3.3.21: data and metadata; of the whole file, which is always enough.
+        // RFC 1813 §3.3.21: data and metadata; of the whole file, which always suffices.
         let snapshot = self.open_files.uncommitted(id);
         let synced = match &snapshot {
             Some(snapshot) => snapshot.sync(),
@@ -319,8 +321,8 @@ impl DirectoryFs {
         let stat = stat(&object).ok();
         self.open_files.committed(id, snapshot.as_ref(), stat.as_ref());
         let result = synced.map(|()| self.storage.verifier());
-        // Nothing is told of before: others write while this waits for the storage, and a client would take what they
-        // changed for its own doing (RFC 1813 §2.6, `wcc_data`).
+        // The reply omits earlier attributes. Others write while this waits for the storage, and a client would
+        // attribute their changes to itself (RFC 1813 §2.6, `wcc_data`).
         Outcome { result, change: Change { before: None, after: stat.map(|stat| attributes(&stat)) } }
     }
 
@@ -337,25 +339,25 @@ impl DirectoryFs {
                 Err(errno) => return Err(errno.into()),
             }
         }
-        // Nothing can be opened, nor was it to be written.
+        // The file cannot be opened, so this server has not written to it.
         Ok(())
     }
 
-    /// A failure before anything was changed.
+    /// Returns a failure without any change.
     fn refused<T>(&self, id: &FileId, error: FsError) -> Outcome<T> {
         let after = self.object(id).ok().map(|object| attributes(&object.stat));
         Outcome { result: Err(error), change: Change { before: None, after } }
     }
 
-    /// Changes an open file, and reports its attributes around that.
+    /// Changes an open file, and reports its attributes before and after.
     fn change_file<T>(
         &self,
         id: &FileId,
         file: &OpenFile,
         operation: impl FnOnce(&Statx) -> Result<T, FsError>,
     ) -> Outcome<T> {
-        // No other change through this server comes between the two sets of attributes: a client takes the file's cached
-        // data for good if the first set is what it knows.
+        // No other change through this server comes between the two sets of attributes. If the first set equals the
+        // client's own, the client trusts its cached data of the file.
         let locked = match self.locks.lock(id) {
             Ok(locked) => locked,
             Err(error) => return self.refused(id, error),
@@ -394,7 +396,7 @@ impl DirectoryFs {
             Err(errno) => return Outcome::failed(errno.into()),
         };
         let before = Some(Before::from(&attributes(&object.stat)));
-        // RFC 1813 §3.3.2: the guard is compared before anything is changed.
+        // RFC 1813 §3.3.2: the guard is compared before any change.
         let result = if guard.is_some_and(|guard| guard != timestamp(&object.stat.stx_ctime)) {
             Err(FsError::NotSynchronized)
         } else {
@@ -406,8 +408,9 @@ impl DirectoryFs {
         Outcome { result, change: Change { before, after } }
     }
 
-    /// Sets all attributes or none. All rights are checked first. A change of the size cannot be undone. So it comes behind
-    /// those of the owner, which a quota may refuse, and of a time that the caller may not set alone. Both can be undone.
+    /// Sets all attributes or none. All rights are checked first. A change of the size cannot be undone. So it comes
+    /// after those of the owner, which a quota may refuse, and of a time that the caller may not set alone. Both can be
+    /// undone.
     fn set_all(
         &self,
         who: &Identity,
@@ -415,7 +418,7 @@ impl DirectoryFs {
         object: &Object,
         new: &SetAttributes,
     ) -> Result<(), FsError> {
-        // The kernel would say so after the owner was changed: a symbolic link has no mode.
+        // The kernel would report this only after the change of the owner: a symbolic link has no mode.
         if new.mode.is_some() && object.kind() == FileKind::Symlink {
             return Err(FsError::InvalidArgument);
         }
@@ -434,7 +437,7 @@ impl DirectoryFs {
             self.keep_for_owner(who, id, object, mode);
         }
         let none = SetAttributes::default();
-        // These go without a change of owner, group or mode: who may change one of them may set any time.
+        // These times do not depend on owner, group or mode: a caller that may change any of those may set any time.
         self.set_times_as_owner(object, &times.as_owner(&none))?;
         let acting = self.actor.act_as(who)?;
         self.apply(object, &SetAttributes { uid: new.uid, gid: new.gid, ..none })?;
@@ -449,7 +452,7 @@ impl DirectoryFs {
         self.apply(object, &SetAttributes { mode: new.mode, ..times.as_caller(&none) })
     }
 
-    /// Sets times for a caller who may write, and may not set one time alone: as the owner, who may.
+    /// Sets times for a caller that may write but may not set a single time: the thread acts as the owner, who may.
     fn set_times_as_owner(&self, object: &Object, times: &SetAttributes) -> Result<(), FsError> {
         if (times.accessed, times.modified) == (SetTime::Keep, SetTime::Keep) {
             return Ok(());
@@ -458,8 +461,8 @@ impl DirectoryFs {
         self.apply(object, times)
     }
 
-    /// Undoes a change of owner and of times. The caller had the right to the first, and has that to the way back as a
-    /// member of the group that the object had.
+    /// Undoes a change of owner and of times. The caller had the right to the change, and may undo it as a member of
+    /// the object's former group.
     pub(super) fn give_back(&self, who: &Identity, object: &Object, new: &SetAttributes, times: Times) {
         let old = attributes(&object.stat);
         let none = SetAttributes::default();
@@ -478,11 +481,11 @@ impl DirectoryFs {
             ..none
         };
         if let Err(error) = owner.and(self.set_times_as_owner(object, &times)) {
-            tracing::error!(%error, "owner or times of a file that could not be resized stay changed");
+            tracing::error!(%error, "a file could not be resized, and changes of its owner or times could not be undone");
         }
     }
 
-    /// A file that the caller may cut or extend to `size`.
+    /// Returns a file that the caller may truncate or extend to `size`.
     fn open_to_resize(
         &self,
         who: &Identity,
@@ -499,7 +502,7 @@ impl DirectoryFs {
         self.open_for(who, id, Purpose::Write)
     }
 
-    /// Cuts a file or adds bytes of zero.
+    /// Truncates a file, or extends it with zeros.
     pub(super) fn set_size(
         &self,
         who: &Identity,
@@ -514,19 +517,19 @@ impl DirectoryFs {
     }
 }
 
-/// The times of a SETATTR, by who sets them.
+/// Times of a SETATTR, by the identity that sets them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Times {
-    /// The caller, by the kernel's rules.
+    /// Times that the caller sets, by the kernel's rules.
     caller: (SetTime, SetTime),
-    /// The owner, for a caller whose right to write was checked.
+    /// Times that the owner sets, for a caller whose right to write was checked.
     owner: (SetTime, SetTime),
 }
 
 impl Times {
-    /// Divides the times. A change of the size has set the time of modification already. A caller who may write a file
-    /// but does not own it may set its times to the server's clock. The system call allows that for both at once only,
-    /// so one alone is set as the owner, if the process can act as others.
+    /// Divides the times. A change of the size has already set the time of modification. A caller that may write a file
+    /// but does not own it may set its times to the server's clock. The system call allows that only for both times
+    /// together. So a single time is set as the owner, if the process can act as others.
     pub(super) fn of(new: &SetAttributes, as_owner: bool, switches: bool) -> Result<Self, FsError> {
         let modified = match new.modified {
             SetTime::Now if new.size.is_some() => SetTime::Keep,
@@ -540,7 +543,7 @@ impl Times {
         if switches {
             return Ok(Self { owner: times, ..Self::default() });
         }
-        // Access goes with modification, but not the other way round.
+        // A change of the modification time covers the access time, but not the reverse.
         if times.1 == SetTime::Now || new.size.is_some() {
             return Ok(Self { caller: (SetTime::Now, SetTime::Now), ..Self::default() });
         }
@@ -566,7 +569,7 @@ fn retry<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
     }
 }
 
-/// Writes as much as goes; what was written before an error counts.
+/// Writes as much as possible; bytes written before an error count.
 fn write_all(file: &OpenFile, offset: u64, data: &[u8]) -> Result<usize, FsError> {
     let mut length = 0;
     while let Some(rest) = data.get(length..).filter(|rest| !rest.is_empty()) {
@@ -574,7 +577,7 @@ fn write_all(file: &OpenFile, offset: u64, data: &[u8]) -> Result<usize, FsError
             Ok(0) => break,
             Ok(count) => length += count,
             Err(errno) if length == 0 => return Err(errno.into()),
-            // RFC 1813 §3.3.7: fewer bytes than asked for; the next call meets the error again.
+            // RFC 1813 §3.3.7: fewer bytes than requested; the next call meets the error again.
             Err(_) => break,
         }
     }

@@ -1,15 +1,15 @@
-//! Acting as another user for the time of one operation.
+//! The identity of another user for the duration of an operation.
 //!
-//! Where the process is root, the kernel itself decides what a caller may do: the thread takes the caller's
-//! effective user, group and groups, and gives them back when the guard is dropped. Credentials belong to a
-//! thread, so this happens on I/O threads only and never across an `.await`: the guard is not `Send`. Where the
-//! process is not root, everything happens as the process's own user.
+//! If the process is root, the kernel itself decides about a caller's rights. The thread takes on the caller's
+//! effective user, group and groups, and returns to its own when the guard is dropped. Credentials belong to a thread.
+//! So this happens on I/O threads only and never across an `.await`: the guard is not `Send`. If the process is not
+//! root, everything happens as the process's own user.
 //!
-//! Some changes NFS allows to callers, and the kernel to owners only. The thread makes them as the owner
+//! NFS allows callers some changes that the kernel allows to owners only. The thread makes them as the owner
 //! ([`Actor::act_as_owner`]). That needs no capability to change objects of others, which a server may have given up.
 //!
-//! If the identity cannot be given back, the process ends: a thread that would go on with rights of somebody else
-//! is worse than no server.
+//! If a thread cannot return to its identity, the process ends: going on with the rights of another user would be
+//! worse.
 
 use std::marker::PhantomData;
 
@@ -22,10 +22,10 @@ use rustix::thread::{
 use crate::fs::permission::Privileges;
 use crate::fs::types::{FsError, Identity};
 
-/// User id that nobody has: -1 means "unchanged" to the kernel.
+/// User id that no user has: -1 means "unchanged" to the kernel.
 const NO_ID: u32 = u32::MAX;
 
-/// Who the process is, and whether it may be others.
+/// Identity of the process, and its ability to act as others.
 #[derive(Debug)]
 pub(super) struct Actor {
     own: Identity,
@@ -34,7 +34,7 @@ pub(super) struct Actor {
     switches: bool,
 }
 
-/// The calling thread has the identity asked for until this is dropped.
+/// Guard: the calling thread has the requested identity until the drop.
 #[must_use]
 pub(super) struct Acting<'a> {
     restore: Option<&'a Actor>,
@@ -42,7 +42,7 @@ pub(super) struct Acting<'a> {
 }
 
 impl Actor {
-    /// Finds out whether this process may act as others (and loses its privileges when it does).
+    /// Determines whether this process may act as others, and loses its privileges then.
     pub(super) fn new() -> Self {
         let groups = getgroups().unwrap_or_default();
         let own = Identity {
@@ -54,7 +54,7 @@ impl Actor {
         let mut actor = Self { own, groups, opens_all, switches: false };
         if geteuid().is_root() {
             actor.switches = true;
-            // On a thread of its own: whatever happens to its credentials ends with it.
+            // On a thread of its own, whose credentials end with it.
             actor.switches =
                 std::thread::scope(|scope| scope.spawn(|| actor.sheds_privileges()).join().unwrap_or(false));
         }
@@ -64,33 +64,34 @@ impl Actor {
     fn sheds_privileges(&self) -> bool {
         let nobody = Identity { uid: 65534, gid: 65534, groups: Vec::new() };
         let Ok(_acting) = self.act_as(&nobody) else { return false };
-        // None at all: that to change owners or modes of what belongs to others is as bad as that to read it.
+        // No capability at all: those to change owners or modes of others' objects are as dangerous as those to read
+        // them.
         capabilities(None).is_ok_and(|sets| sets.effective.is_empty())
     }
 
-    /// Whether the process is the superuser, of its user namespace at least.
+    /// Returns whether the process is the superuser, at least of its user namespace.
     pub(super) fn is_root(&self) -> bool {
         self.own.uid == 0
     }
 
-    /// Whether a file is the process's own, which yet opens only what the mode of a file allows.
+    /// Returns whether a file is the process's own, and the process opens only what the file's mode allows.
     pub(super) fn needs_mode(&self, owner: u32) -> bool {
         owner == self.own.uid && !self.opens_all
     }
 
-    /// Whether operations happen as their caller.
+    /// Returns whether operations run as their caller.
     pub(super) fn switches(&self) -> bool {
         self.switches
     }
 
-    /// The identity by which the kernel judges what is done for `who`, and to which it gives what is made.
+    /// Returns the identity that the kernel uses to check operations for `who`, and that owns new objects.
     pub(super) fn judged<'a>(&'a self, who: &'a Identity) -> &'a Identity {
         if self.switches { who } else { &self.own }
     }
 
-    /// Rights beyond that, as they are now: the process may have given up capabilities since its start.
+    /// Returns the rights beyond that, as they are now. The process may have given up capabilities since its start.
     pub(super) fn privileges(&self, who: &Identity) -> Privileges {
-        // Acting as anybody but root, a thread has none.
+        // A thread that acts as another user than root has none.
         if self.outranks(who) {
             return Privileges::default();
         }
@@ -101,7 +102,7 @@ impl Actor {
         }
     }
 
-    /// Whether the process's own rights are wider than those of `who`.
+    /// Returns whether the process's own rights exceed those of `who`.
     pub(super) fn outranks(&self, who: &Identity) -> bool {
         self.switches && who.uid != 0
     }
@@ -127,9 +128,9 @@ impl Actor {
         }
         let groups: Vec<Gid> =
             who.groups.iter().filter(|gid| **gid != NO_ID).map(|gid| Gid::from_raw(*gid)).collect();
-        // Refused, this has changed nothing, and without the right to set groups (root of a user namespace) there is none
-        // to set them back either: so the guard, which undoes whatever part has been done, begins behind it. The user
-        // comes last, since from then on the thread may change nothing else.
+        // A refusal here has changed nothing. Without the right to set groups (root of a user namespace), they could
+        // not be set back either. So the guard, which undoes partial changes, begins afterwards. The user comes last,
+        // because then the thread may change nothing else.
         set_thread_groups(&groups).map_err(refusal)?;
         let acting = Acting { restore: Some(self), not_send: PhantomData };
         set_thread_res_gid(None, Gid::from_raw(who.gid), None).map_err(refusal)?;
@@ -138,12 +139,12 @@ impl Actor {
     }
 }
 
-/// The capabilities of this thread that are in effect.
+/// Returns the effective capabilities of this thread.
 fn effective() -> CapabilitySet {
     capabilities(None).map_or(CapabilitySet::empty(), |sets| sets.effective)
 }
 
-/// An id outside of the user namespace stays there: to try again would not help.
+/// Returns the refusal for an error. An id outside the user namespace stays outside, so a retry would not help.
 fn refusal(errno: Errno) -> FsError {
     if errno == Errno::INVAL { FsError::AccessDenied } else { FsError::TryLater }
 }

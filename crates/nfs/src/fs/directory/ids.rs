@@ -1,12 +1,12 @@
 //! From ids to objects and back.
 //!
-//! Two ways. With the kernel's own file handles an id *is* such a handle: it stays true whatever happens to the
-//! name, on this server or beside it, and nothing has to be remembered. It needs `CAP_DAC_READ_SEARCH` and a file
-//! system that can be exported. Without them an id is inode number and [`Generation`](super::map::Generation), and [`PathMap`] remembers
-//! under which name the object was last seen; it follows renames made through this server, and an object that
-//! somebody moved behind its back is stale until it is looked up again.
+//! There are two methods. With the kernel's own file handles, an id *is* such a handle. It stays valid whatever happens
+//! to the name, through this server or locally, and the server need not remember anything. The method needs
+//! `CAP_DAC_READ_SEARCH` and a file system that can be exported. Otherwise an id is inode number and
+//! [`Generation`](super::map::Generation), and [`PathMap`] remembers the last known name of the object. The map follows
+//! renames through this server. An object that a local user moved is stale until the next look-up.
 //!
-//! Both give out `O_PATH` descriptors: they name an object and grant nothing.
+//! Both return `O_PATH` descriptors, which identify an object and grant no rights.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -20,27 +20,27 @@ use super::convert::stat;
 use super::map::{InPhase, Key, PathMap};
 use crate::fs::types::{FILE_ID_MAX, FileId, FileKind, FsError, Place};
 
-/// A descriptor that names and grants nothing.
+/// Flags of a descriptor that identifies an object and grants no rights.
 pub(super) const NAMING: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// How a name is walked: never out of the directory, through a symbolic link or onto another mount.
+/// Flags of a walk: never out of the directory, through a symbolic link or onto another mount.
 pub(super) const WALK: ResolveFlags = ResolveFlags::BENEATH
     .union(ResolveFlags::NO_SYMLINKS)
     .union(ResolveFlags::NO_MAGICLINKS)
     .union(ResolveFlags::NO_XDEV);
 
-/// An object that an id names.
+/// The object of an id.
 #[derive(Debug)]
 pub(super) struct Object {
     pub(super) fd: OwnedFd,
     pub(super) stat: Statx,
-    /// Once it is known.
+    /// Key of the object, once it is known.
     pub(super) key: OnceLock<Key>,
 }
 
 #[cfg(test)]
 thread_local! {
-    /// Objects that this thread has opened.
+    /// Number of objects that this thread has opened.
     pub(super) static OPENED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
@@ -63,7 +63,7 @@ impl AsFd for Object {
     }
 }
 
-/// How ids are made.
+/// Method to make ids.
 #[derive(Debug)]
 pub(super) enum Ids {
     /// Handles of the kernel; the descriptor is on the exported file system.
@@ -74,7 +74,7 @@ pub(super) enum Ids {
 
 fn kernel_id(fd: BorrowedFd<'_>) -> io::Result<FileId> {
     let handle = handle_of(fd)?;
-    // The type takes the first byte, the handle the rest.
+    // The type is the first byte, the handle the rest.
     let kind = u8::try_from(handle.kind).map_err(|_| io::Error::from(io::ErrorKind::Unsupported))?;
     let mut bytes = Vec::with_capacity(FILE_ID_MAX);
     bytes.push(kind);
@@ -82,7 +82,7 @@ fn kernel_id(fd: BorrowedFd<'_>) -> io::Result<FileId> {
     FileId::new(&bytes).ok_or_else(|| io::Error::from(io::ErrorKind::Unsupported))
 }
 
-/// How often an object is opened by its handle while the kernel says that it has no memory.
+/// Most attempts to open an object by its handle while the kernel reports a lack of memory.
 const OPEN_TRIES: usize = 64;
 
 fn kernel_open(mount: BorrowedFd<'_>, id: &FileId) -> io::Result<OwnedFd> {
@@ -95,8 +95,8 @@ fn kernel_open(mount: BorrowedFd<'_>, id: &FileId) -> io::Result<OwnedFd> {
     let mut tries = 1;
     loop {
         match open_by_handle(mount, &handle, flags) {
-            // Linux says so too while the inode's number is being given to a new object: then the handle is stale, which the
-            // next look shows.
+            // Linux also reports this while the inode's number is given to a new object. The handle is then stale, as
+            // the next attempt shows.
             Err(error) if Errno::from_io_error(&error) == Some(Errno::NOMEM) && tries < OPEN_TRIES => {
                 tries += 1;
                 std::thread::yield_now();
@@ -106,7 +106,7 @@ fn kernel_open(mount: BorrowedFd<'_>, id: &FileId) -> io::Result<OwnedFd> {
     }
 }
 
-/// Whether the kernel's handles can be used on the file system of `root` (not an `O_PATH` descriptor).
+/// Returns whether the kernel's handles work on the file system of `root` (not an `O_PATH` descriptor).
 pub(super) fn kernel_handles_work(root: BorrowedFd<'_>) -> bool {
     let reopened = kernel_id(root).and_then(|id| kernel_open(root, &id));
     match (reopened, stat(root)) {
@@ -116,7 +116,7 @@ pub(super) fn kernel_handles_work(root: BorrowedFd<'_>) -> bool {
 }
 
 impl Ids {
-    /// The id of an object that was reached as `name` in `parent`.
+    /// Returns the id of an object that was reached as `name` in `parent`.
     pub(super) fn id_of(&self, object: &Object, parent: Option<(&Object, &[u8])>) -> Result<FileId, FsError> {
         match self {
             Self::Kernel(_) => {
@@ -132,18 +132,18 @@ impl Ids {
         }
     }
 
-    /// Opens what an id names; `root` is the root of the tree. `None` if it was not found, and may be on the way from one name
-    /// to another: [`Self::open_at_rest`] knows. To be called with the identity of the process.
+    /// Opens the object of an id; `root` is the root of the tree. Returns `None` if it was not found but may be moving
+    /// from one name to another; [`Self::open_at_rest`] then decides. Call this with the identity of the process.
     pub(super) fn open(&self, root: BorrowedFd<'_>, id: &FileId) -> Result<Option<Object>, FsError> {
         match self {
             Self::Kernel(mount) => {
                 let fd = kernel_open(mount.as_fd(), id).map_err(|error| match from_io(&error) {
-                    // Bytes that are no handle of this file system.
+                    // The bytes are not a handle of this file system.
                     Some(FsError::InvalidArgument) | None => FsError::BadId,
                     Some(other) => other,
                 })?;
                 let object = Object::new(fd)?;
-                // An object that is only kept alive by a descriptor of ours is gone for clients.
+                // An object that only a descriptor of this server keeps alive does not exist for clients.
                 if object.stat.stx_nlink == 0 {
                     return Err(FsError::Stale);
                 }
@@ -160,10 +160,10 @@ impl Ids {
         }
     }
 
-    /// Waits until no rename is under way, and holds new ones up while this is held.
+    /// Waits until no rename is in progress. New renames wait while the guard is held.
     ///
     /// # Errors
-    /// [`FsError::TryLater`] if one does not end.
+    /// [`FsError::TryLater`] if a rename does not end.
     pub(super) fn at_rest(&self) -> Result<Option<InPhase<'_>>, FsError> {
         match self {
             Self::Kernel(_) => Ok(None),
@@ -171,8 +171,8 @@ impl Ids {
         }
     }
 
-    /// Opens what [`Self::open`] did not find: an ancestor may have been renamed between the look at the map and the walk.
-    /// While [`Self::at_rest`] is held.
+    /// Opens an object that [`Self::open`] did not find, because a directory above may have been renamed between the
+    /// look-up in the map and the walk. The caller holds [`Self::at_rest`].
     pub(super) fn open_at_rest(&self, root: BorrowedFd<'_>, id: &FileId) -> Result<Object, FsError> {
         let Self::Map(map) = self else { return Err(FsError::Stale) };
         let key = Key::from_id(id).ok_or(FsError::BadId)?;
@@ -185,10 +185,9 @@ impl Ids {
         Err(FsError::Stale)
     }
 
-    /// To be held over a rename and what [`Self::learn`] and [`Self::forget`] are told about it.
+    /// Returns a guard for a rename and the calls of [`Self::learn`] and [`Self::forget`] for it.
     ///
-    /// # Errors
-    /// [`FsError::TryLater`] if it cannot begin.
+    /// # Errors [`FsError::TryLater`] if the rename cannot begin.
     pub(super) fn renaming(&self) -> Result<Option<InPhase<'_>>, FsError> {
         match self {
             Self::Kernel(_) => Ok(None),
@@ -196,14 +195,14 @@ impl Ids {
         }
     }
 
-    /// A name was given to an object.
+    /// Records that an object got a name.
     pub(super) fn learn(&self, object: &Object, parent: &Object, name: &[u8]) {
         if let Self::Map(map) = self {
             map.remember(map.key(object), map.key(parent), name);
         }
     }
 
-    /// A name was taken from an object.
+    /// Records that an object lost a name.
     pub(super) fn forget(&self, object: &Object, parent: &Object, name: &[u8]) {
         if let Self::Map(map) = self {
             map.forget(map.key(object), map.key(parent), name);
@@ -215,23 +214,23 @@ fn from_io(error: &io::Error) -> Option<FsError> {
     Errno::from_io_error(error).map(FsError::from)
 }
 
-/// What was found under the names of an object.
+/// Result of a search under the names of an object.
 #[expect(clippy::large_enum_variant, reason = "one at a time, on the stack")]
 enum Search {
     Found(Object),
-    /// Something else, or nothing, under each of them.
+    /// Each name has another object or none.
     Gone,
-    /// It may be there: something on the way could not be walked.
+    /// The object may exist: part of a path could not be walked.
     Hidden,
 }
 
-/// Walks the paths until the object with this key is there. The map is not locked while the kernel works.
+/// Walks the paths until the object with this key is found. The map is not locked during system calls.
 fn find(map: &PathMap, root: BorrowedFd<'_>, key: Key) -> Result<Search, FsError> {
     let mut search = Search::Gone;
     for path in map.paths(key)? {
         match walk(root, &path) {
             Ok(object) if map.key(&object) == key => return Ok(Search::Found(object)),
-            // The name stands for something else by now, or for nothing.
+            // The name now has another object or none.
             Ok(_) | Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {}
             Err(Errno::MFILE | Errno::NFILE | Errno::NOMEM) => return Err(FsError::TryLater),
             Err(_) => search = Search::Hidden,
@@ -240,10 +239,10 @@ fn find(map: &PathMap, root: BorrowedFd<'_>, key: Key) -> Result<Search, FsError
     Ok(search)
 }
 
-/// Longest path that is walked in one call, in bytes: below `PATH_MAX`.
+/// Longest path walked in one call, in bytes: less than `PATH_MAX`.
 const WALK_MAX: usize = 2048;
 
-/// Walks from the root along `path`, which may be longer than the kernel takes at once.
+/// Walks from the root along `path`, which may be longer than the kernel accepts in one call.
 fn walk(root: BorrowedFd<'_>, path: &[Box<[u8]>]) -> Result<Object, Errno> {
     let mut at: Option<OwnedFd> = None;
     let mut part: Vec<u8> = Vec::new();

@@ -1,7 +1,7 @@
 //! Listings of a directory tree.
 //!
-//! A cookie is the kernel's own position behind an entry (`d_off`). File systems promise that such a position stays
-//! good while the directory changes: it is what `telldir` gives. So the verifier is always 0 (RFC 1813 §3.3.16).
+//! A cookie is the kernel's own position after an entry (`d_off`). File systems promise that such a position stays
+//! valid while the directory changes, because `telldir` returns it. So the verifier is always 0 (RFC 1813 §3.3.16).
 
 use std::ops::ControlFlow;
 
@@ -14,7 +14,7 @@ use super::ids::Object;
 use crate::fs::EntrySink;
 use crate::fs::types::{Entry, FileId, FsError, Identity, Listing, Name, Node, Place};
 
-/// Room for the entries of one system call, in bytes.
+/// Memory for the entries of one system call, in bytes.
 const BATCH: usize = 32 * 1024;
 
 impl DirectoryFs {
@@ -35,8 +35,8 @@ impl DirectoryFs {
             (true, false) => self.parent(who, &directory).ok(),
             _ => None,
         };
-        // The whole listing as the caller: the right to list is checked by the opening, that to look up with each
-        // entry.
+        // The whole listing runs as the caller. Opening the directory checks the right to list, and each entry checks
+        // the right to look up.
         let acting = self.actor.act_as(who)?;
         let open = self.reopen(&directory, OFlags::RDONLY | OFlags::DIRECTORY)?;
         if cookie != 0 {

@@ -1,11 +1,11 @@
-//! A lock for each object that is being changed.
+//! A lock for each object during its changes.
 //!
-//! A call that changes an object reports its attributes around that. No other change through this server may come between. The
-//! storage can keep a change for any time. So each object has a lock of its own, which exists while calls hold it or wait for
-//! it. An object that is stuck holds up calls for the very object, and no others. These wait for [`WAIT`] at most, and
-//! then give their threads back.
+//! A call that changes an object reports its attributes before and after. No other change through this server may come
+//! in between. The storage can hold up a change for any time. So each object has a lock of its own, which exists while
+//! calls hold it or wait for it. A stuck object holds up only calls for this object. These wait for at most [`WAIT`],
+//! and then release their threads.
 //!
-//! *Order.* No call holds two locks, but RENAME those of two directories: it takes that of the lesser id first.
+//! *Order.* No call holds two locks, except RENAME, which locks two directories in the order of their ids.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -14,17 +14,17 @@ use std::time::Duration;
 
 use crate::fs::types::{FileId, FsError};
 
-/// How long a call waits for another one with the object.
+/// Time for which a call waits for another call with the object.
 const WAIT: Duration = Duration::from_secs(10);
 
-/// The locks of all objects of a tree.
+/// Locks of all objects of a tree.
 #[derive(Debug)]
 pub(super) struct Locks {
     turns: Mutex<HashMap<FileId, Shared>>,
     wait: Duration,
 }
 
-/// The lock of an object, and the number of its [`Place`]s.
+/// Lock of an object, and the number of its [`Place`]s.
 #[derive(Debug, Default)]
 struct Shared {
     places: usize,
@@ -43,14 +43,14 @@ impl Turn {
     }
 }
 
-/// The lock of an object is held until this is dropped.
+/// Guard: the lock of an object is held until the drop.
 #[derive(Debug)]
 #[must_use]
 pub(super) struct Locked<'a> {
     place: Place<'a>,
 }
 
-/// A user of a lock, which goes with the last of them.
+/// User of a lock; the last one removes the lock.
 #[derive(Debug)]
 struct Place<'a> {
     locks: &'a Locks,
@@ -77,7 +77,7 @@ impl Locks {
     /// Locks an object.
     ///
     /// # Errors
-    /// [`FsError::TryLater`] if others hold it for too long.
+    /// [`FsError::TryLater`] if other calls hold the lock for too long.
     pub(super) fn lock(&self, id: &FileId) -> Result<Locked<'_>, FsError> {
         let place = self.place(id);
         let (mut held, _) = place
@@ -93,7 +93,7 @@ impl Locks {
         Ok(Locked { place })
     }
 
-    /// Locks two objects, or one if both are the same.
+    /// Locks two objects, or one if both are equal.
     ///
     /// # Errors
     /// As [`Self::lock`].

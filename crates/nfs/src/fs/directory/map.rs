@@ -1,28 +1,30 @@
-//! The map from inodes to names, for where the kernel's file handles cannot be used.
+//! The map from inodes to names, for servers that cannot use the kernel's file handles.
 //!
-//! In memory: for each object the names it was seen under, as directory and entry, so that renaming a directory
-//! changes one record however much is below it. On disk, in the state directory: a log of names learnt and
-//! forgotten, one appended record each, written anew without the dead ones when it is opened and, at the next
-//! use of a handle, when they outnumber the living. A record reaches the kernel before the id it is for reaches a client, so ids survive the end
-//! of the process, however it comes; after a loss of power the newest may be stale. A torn record at the end (and what
-//! would follow it) is dropped when the log is read.
+//! In memory, each object has the names under which it was seen, as directory and entry. So renaming a directory
+//! changes one record, however many objects are below. On disk, in the state directory, there is a log of names learnt
+//! and forgotten, with one appended record each. Opening the map rewrites the log without the dead records. So does the
+//! next use of a handle when they outnumber the living ones. A record reaches the kernel before its id reaches a
+//! client. So ids survive any end of the process; after a loss of power the newest may be stale. A torn record at the
+//! end, and anything after it, is dropped when the log is read.
 //!
-//! *A log that cannot be written* (a full disk) undoes no operation. The id is good, since the map in memory has the name. Part
-//! of a record is cut off again. The log is written anew from memory as soon as that goes. If the process ends before, the
-//! handles whose records are missing are stale. A forgotten name that is back then does no harm: an object that is found under
-//! a name counts only if it has the key of the handle.
+//! *A log that cannot be written* (a full disk) undoes no operation. The id is valid, because the map in memory has the
+//! name. A partial record is truncated again. The log is rewritten from memory as soon as possible. If the process ends
+//! before, the handles whose records are missing become stale. A forgotten name that reappears then does no harm: an
+//! object found under a name counts only if it has the key of the handle.
 //!
-//! *Locks.* Names are looked up under a lock that is held for some microseconds: never for a system call, and not for a whole
-//! path, which can be as long as a client likes. New names are written to the log first, under a lock of its own. Both are
-//! held while the records of a new log are made from memory. While these are written, both are free, and records go to both logs.
+//! *Locks.* Look-ups hold a lock for some microseconds. They never hold it during a system call, or for a whole path,
+//! which clients can make of any length. New names are written to the log first, under a lock of its own. Both locks
+//! are held while the records of a new log are made from memory. While these are written, both are free, and records go
+//! to both logs.
 //!
-//! Memory follows the number of objects that clients have seen, about 150 bytes each. A record goes when its name is
-//! taken away through this server, and when a handle is used and its object is not found under the name.
+//! Memory grows with the number of objects that clients have seen, by about 150 bytes each. A record is removed with
+//! its name, if that is removed through this server. It is also removed when a handle is used and its object is not
+//! found under the name.
 //!
-//! On overlayfs an object is identified by its inode number and its kind only. Its first change copies a file of a lower
-//! layer up, which gives it another time of birth; number and kind stay, if all layers are on one file system or
-//! `xino` is on (the default where it is possible). So a handle of what was removed may come to name a later object
-//! of that kind, if the upper layer uses its number again.
+//! On overlayfs, only inode number and kind identify an object. Its first change copies a file of a lower layer up,
+//! which changes its time of birth. Number and kind stay if all layers are on one file system or `xino` is on (the
+//! default where possible). So the handle of a removed object may later mean a new object of that kind, if the upper
+//! layer uses the number again.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{File, OpenOptions};
@@ -43,38 +45,38 @@ use super::ids::Object;
 use crate::fs::state::{StateDirectory, StateError};
 use crate::fs::types::{FileId, FsError};
 
-/// Names kept for one object; a hard link beyond replaces the oldest.
+/// Most names kept for one object; a further hard link replaces the oldest.
 const NAMES_MAX: usize = 8;
-/// Directories above an object at most; a longer way is a ring of stale records.
+/// Most directories above an object; a longer way is a ring of stale records.
 const DEPTH_MAX: usize = 2048;
-/// Directories that are climbed before the map is given to others: some microseconds.
+/// Directories climbed before the lock of the map is released: some microseconds.
 const CLIMB_STEPS: usize = 64;
-/// How often a log that lacks records is tried to be written anew, and how often that is told.
+/// Interval of the attempts to rewrite a log that lacks records, and of the log messages about that.
 const REPAIR: Duration = Duration::from_secs(10);
-/// Dead records that a log may have before it is worth writing anew.
+/// Least number of dead records for which a log is rewritten.
 const DEAD_RECORDS_MIN: u64 = 10_000;
 
 const LEARNT: u8 = 1;
 const FORGOTTEN: u8 = 2;
-/// Kind, object, directory, length of the name; checksum behind the name.
+/// Kind, object, directory, length of the name; the checksum follows the name.
 const RECORD_HEAD: usize = 1 + KEY_SIZE + KEY_SIZE + 2;
 const CHECKSUM: usize = 8;
 const KEY_SIZE: usize = 16;
 
-/// What tells the use of an inode number by one object from that by a later one.
+/// Method to distinguish the use of an inode number by one object from that by a later object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Generation {
-    /// A hash of the kernel's file handle, in which file systems put the inode's generation (making one needs no
-    /// rights, only opening it does); where there is none, as `Birth`.
+    /// A hash of the kernel's file handle, in which file systems put the inode's generation. Making a handle needs no
+    /// rights; only opening does. Without a handle, as `Birth`.
     Handle,
-    /// The time of birth in nanoseconds, where handles are not lasting (FUSE). What was removed and made again within
-    /// one tick of the kernel's clock, a few milliseconds, is taken for the same.
+    /// The time of birth in nanoseconds, where handles are not lasting (FUSE). If an object is removed and made again
+    /// within one tick of the kernel's clock, a few milliseconds, both count as one.
     Birth,
-    /// A hash of the kernel's file handle; where there is none, which is the usual case, the kind of object (overlayfs).
+    /// A hash of the kernel's file handle. Usually there is none, and the kind of the object is used (overlayfs).
     Kind,
 }
 
-/// Inode number and what [`Generation`] says.
+/// Inode number and the value of [`Generation`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Key {
     number: u64,
@@ -82,7 +84,7 @@ pub(super) struct Key {
 }
 
 impl Key {
-    /// The key of an object.
+    /// Returns the key of an object.
     pub(super) fn of(object: &Object, generation: Generation) -> Self {
         let handle = match generation {
             Generation::Birth => None,
@@ -143,19 +145,19 @@ struct Known {
 }
 
 impl Known {
-    /// Whether this is the newest name of an object.
+    /// Returns whether this is the newest name of an object.
     fn is_newest(&self, key: Key, directory: Key, name: &[u8]) -> bool {
         let newest = self.objects.get(&key).and_then(|names| names.last());
         newest.is_some_and(|(parent, known)| *parent == directory && **known == *name)
     }
 
-    /// Whether this is a name of an object.
+    /// Returns whether this is a name of an object.
     fn has(&self, key: Key, directory: Key, name: &[u8]) -> bool {
         let names = self.objects.get(&key).map(Vec::as_slice).unwrap_or_default();
         names.iter().any(|(parent, known)| *parent == directory && **known == *name)
     }
 
-    /// Makes this the newest name of an object. Whether it was not.
+    /// Makes this the newest name of an object. Returns whether that is a change.
     fn learn(&mut self, key: Key, directory: Key, name: &[u8]) -> bool {
         let names = self.objects.entry(key).or_default();
         let known = names.iter().position(|(parent, known)| *parent == directory && **known == *name);
@@ -176,14 +178,14 @@ impl Known {
         true
     }
 
-    /// All names of an object.
+    /// Removes and returns all names of an object.
     fn take(&mut self, key: Key) -> Names {
         let names = self.objects.remove(&key).unwrap_or_default();
         self.names -= names.len() as u64;
         names
     }
 
-    /// Whether this was known.
+    /// Removes a name. Returns whether it was known.
     fn forget(&mut self, key: Key, directory: Key, name: &[u8]) -> bool {
         let Some(names) = self.objects.get_mut(&key) else { return false };
         let before = names.len();
@@ -200,68 +202,68 @@ impl Known {
 #[derive(Debug)]
 struct Log {
     file: File,
-    /// Bytes of whole records.
+    /// Bytes of complete records.
     length: u64,
-    /// Records are missing since a write that failed: when to write it anew.
+    /// Time at which to rewrite the log; set after a failed write, while records are missing.
     repair: Option<Instant>,
-    /// When that was tried last.
+    /// Time of the last attempt.
     tried: Option<Instant>,
-    /// While the log is written anew: what has to follow there.
+    /// Records to add to the new log, while the log is rewritten.
     behind: Option<Behind>,
 }
 
-/// Records that came while the log was being written anew.
+/// Records that arrived while the log was rewritten.
 #[derive(Debug, Default)]
 struct Behind {
     bytes: Vec<u8>,
     records: u64,
 }
 
-/// A log to be written anew.
+/// A log to rewrite.
 struct Anew {
     bytes: Vec<u8>,
     records: u64,
 }
 
-/// The map of one export.
+/// The map of an export.
 #[derive(Debug)]
 pub(super) struct PathMap {
     root: Key,
     generation: Generation,
     path: PathBuf,
-    /// Changed only by who holds [`Self::log`], so that both say what happened in one order.
+    /// Names in memory. Only the holder of [`Self::log`] changes them, so that both have the same order of changes.
     known: RwLock<Known>,
     log: Mutex<Log>,
-    /// In the log; changed with it.
+    /// Number of records in the log; changes with it.
     records: AtomicU64,
-    /// Whether [`Log::repair`] is set; changed with it.
+    /// Whether [`Log::repair`] is set; changes with it.
     lacking: AtomicBool,
-    /// With how many records to write the log anew, if that failed before.
+    /// Number of records at which to rewrite the log, after a failed attempt.
     tidy_from: AtomicU64,
-    /// How often a name was noted, known or not.
+    /// Number of notes of a name, known or not.
     learnt: AtomicU64,
-    /// Renames that are not noted yet, and who must not meet any.
+    /// Renames that are not recorded yet, and look-ups that must not meet them.
     phases: Phases,
 }
 
-/// How long who looks for a handle that was not found waits for renames that are not noted yet, and the other way round.
+/// Time for which a search for a missing handle waits for unrecorded renames, and the reverse.
 const REST: Duration = Duration::from_secs(2);
 
-/// Two kinds of work that must not go on at the same time. Many calls may do one of them together.
+/// Two kinds of work that exclude each other. Many calls may do one of them together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Renaming,
     Looking,
 }
 
-/// Keeps two kinds of work apart, in the order in which they come: neither can keep the other waiting by its number.
+/// Separates two kinds of work, in the order of their arrival: neither can delay the other by its number.
 #[derive(Debug, Default)]
 struct Phases {
     state: Mutex<InPhases>,
     changed: Condvar,
 }
 
-/// Those at work and those that wait.
+/// Calls at work, and calls that wait.
 #[derive(Debug, Default)]
 struct InPhases {
     all: BTreeMap<u64, Phase>,
@@ -269,13 +271,13 @@ struct InPhases {
 }
 
 impl InPhases {
-    /// Whether somebody of the other kind came before.
+    /// Returns whether a call of the other kind came before.
     fn must_wait(&self, number: u64, phase: Phase) -> bool {
         self.all.range(..number).any(|(_, other)| *other != phase)
     }
 }
 
-/// Work of one kind, until this is dropped.
+/// Guard for work of one kind, until the drop.
 #[derive(Debug)]
 #[must_use]
 pub(super) struct InPhase<'a> {
@@ -288,10 +290,9 @@ impl Phases {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until nobody who came before does the other kind of work.
+    /// Waits until no earlier call does the other kind of work.
     ///
-    /// # Errors
-    /// [`FsError::TryLater`] if that takes too long.
+    /// # Errors [`FsError::TryLater`] if that takes too long.
     fn enter(&self, phase: Phase, wait: Duration) -> Result<InPhase<'_>, FsError> {
         let mut state = self.state();
         let number = state.next;
@@ -333,7 +334,7 @@ fn checksum(bytes: &[u8]) -> [u8; CHECKSUM] {
     hasher.finish().to_be_bytes()
 }
 
-/// The first record: kind, object, directory, name, and its length.
+/// Returns the first record, as kind, object, directory and name, with its length.
 fn parse(log: &[u8]) -> Option<(u8, Key, Key, &[u8], usize)> {
     let (head, _) = log.split_first_chunk::<RECORD_HEAD>()?;
     let (kind, head) = head.split_first()?;
@@ -400,7 +401,7 @@ impl PathMap {
         })
     }
 
-    /// The key of an object of this export.
+    /// Returns the key of an object of this export.
     pub(super) fn key(&self, object: &Object) -> Key {
         *object.key.get_or_init(|| Key::of(object, self.generation))
     }
@@ -417,13 +418,13 @@ impl PathMap {
         self.known.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes a name of an object.
+    /// Records a name of an object.
     pub(super) fn remember(&self, key: Key, directory: Key, name: &[u8]) {
         if key == self.root {
             return;
         }
         self.learnt.fetch_add(1, Ordering::AcqRel);
-        // Without the log: the usual case.
+        // The usual case does not need the log.
         if self.known().is_newest(key, directory, name) {
             return;
         }
@@ -434,7 +435,7 @@ impl PathMap {
         }
     }
 
-    /// Notes that an object no longer has a name.
+    /// Records that an object no longer has a name.
     pub(super) fn forget(&self, key: Key, directory: Key, name: &[u8]) {
         let mut log = self.log();
         if self.known().has(key, directory, name) {
@@ -449,32 +450,32 @@ impl PathMap {
         self.log().file = file;
     }
 
-    /// As after [`REPAIR`].
+    /// Rewrites the log as after [`REPAIR`].
     #[cfg(test)]
     pub(super) fn repair_now(&self) {
         self.log().repair.iter_mut().for_each(|repair| *repair = Instant::now());
         self.tidy();
     }
 
-    /// Whether records are missing.
+    /// Returns whether records are missing.
     #[cfg(test)]
     pub(super) fn is_lacking(&self) -> bool {
         self.lacking.load(Ordering::Relaxed)
     }
 
-    /// How many objects are known.
+    /// Returns the number of known objects.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.known().objects.len()
     }
 
-    /// A mark for [`Self::drop_gone`].
+    /// Returns a mark for [`Self::drop_gone`].
     pub(super) fn learnt(&self) -> u64 {
         self.learnt.load(Ordering::Acquire)
     }
 
-    /// Drops an object that was found under none of its names; not if a name was noted since the mark was taken, which
-    /// may be one of this object: the next use of the handle will tell.
+    /// Removes an object that was found under none of its names. If any name was recorded since the mark was read, the
+    /// object stays, because that name may be its own. The next use of the handle will decide.
     pub(super) fn drop_gone(&self, key: Key, mark: u64) {
         let mut log = self.log();
         let mut known = self.change();
@@ -488,13 +489,13 @@ impl PathMap {
         }
     }
 
-    /// Adds a record, or notes that the log lacks it.
+    /// Appends a record, or records that the log lacks it.
     fn append(&self, log: &mut Log, record: &[u8]) {
         if let Some(behind) = &mut log.behind {
             behind.bytes.extend_from_slice(record);
             behind.records += 1;
         }
-        // At the end of the last whole record, so that half a one never stands before others.
+        // At the end of the last complete record, so that no partial record ever precedes others.
         let written = log.file.write_all_at(record, log.length);
         match written {
             Ok(()) => {
@@ -502,19 +503,19 @@ impl PathMap {
                 self.records.fetch_add(1, Ordering::Relaxed);
             }
             Err(error) => {
-                // If that fails too, the next record overwrites the part.
+                // If this fails too, the next record overwrites the partial one.
                 let _ = log.file.set_len(log.length);
                 self.lacks(log, &error);
             }
         }
     }
 
-    /// Notes that records are missing, from which the log recovers when it is written anew.
+    /// Records that the log lacks records. Rewriting the log repairs it.
     fn lacks(&self, log: &mut Log, error: &io::Error) {
         if log.repair.is_none() {
             tracing::error!(
                 %error, path = %self.path.display(),
-                "the map of names cannot be written: handles may be stale after the next start"
+                "cannot write the map of names: handles may be stale after the next start"
             );
             let now = Instant::now();
             log.repair = Some(log.tried.map_or(now, |tried| now.max(tried + REPAIR)));
@@ -522,8 +523,8 @@ impl PathMap {
         }
     }
 
-    /// Writes the log anew if most of it is dead or records are missing. Only with the identity of the process: nobody else may make files in
-    /// the state directory. Others go on meanwhile.
+    /// Rewrites the log if most of it is dead or records are missing. Only with the identity of the process, because
+    /// other users may not make files in the state directory. Other calls go on meanwhile.
     pub(super) fn tidy(&self) {
         if let Some(anew) = self.begin_anew() {
             let written = write_anew(&self.path, &anew.bytes);
@@ -531,7 +532,7 @@ impl PathMap {
         }
     }
 
-    /// Whether most records of the log are dead.
+    /// Returns whether most records of the log are dead.
     fn is_mostly_dead(&self) -> bool {
         let records = self.records.load(Ordering::Relaxed);
         records > DEAD_RECORDS_MIN
@@ -539,7 +540,7 @@ impl PathMap {
             && records > DEAD_RECORDS_MIN + 2 * self.known().names
     }
 
-    /// The records of a new log, if the old one needs one and no other thread writes it anew.
+    /// Returns the records of a new log, if the log must be rewritten and no other thread does so.
     fn begin_anew(&self) -> Option<Anew> {
         let lacking = self.lacking.load(Ordering::Relaxed);
         if !lacking && !self.is_mostly_dead() {
@@ -561,7 +562,7 @@ impl PathMap {
         Some(Anew { bytes: known.records(), records: known.names })
     }
 
-    /// Puts the new log, with what came meanwhile, in the place of the old one.
+    /// Replaces the old log by the new one, with the records that arrived meanwhile.
     fn end_anew(&self, anew: &Anew, written: io::Result<File>) {
         let mut log = self.log();
         let behind = log.behind.take().unwrap_or_default();
@@ -582,35 +583,33 @@ impl PathMap {
                 self.tidy_from.store(0, Ordering::Relaxed);
             }
             Err(error) => {
-                // It may hold the room that is missing.
+                // The new file may occupy the space that is missing.
                 let _ = std::fs::remove_file(name_anew(&self.path));
-                tracing::warn!(%error, path = %self.path.display(), "map of names keeps growing");
-                // Not at once again.
+                tracing::warn!(%error, path = %self.path.display(), "cannot rewrite the map of names, which keeps growing");
+                // The next attempt comes later.
                 let again = self.records.load(Ordering::Relaxed) + DEAD_RECORDS_MIN;
                 self.tidy_from.store(again, Ordering::Relaxed);
             }
         }
     }
 
-    /// To be held over a rename and the notes about it. The file system may keep it for as long as it likes.
+    /// Returns a guard for a rename and its records. The file system may take any time for a rename.
     ///
-    /// # Errors
-    /// [`FsError::TryLater`] if those that look for handles keep it waiting.
+    /// # Errors [`FsError::TryLater`] if searches for handles delay it too long.
     pub(super) fn renaming(&self) -> Result<InPhase<'_>, FsError> {
         self.phases.enter(Phase::Renaming, REST)
     }
 
-    /// Waits for renames that are not noted yet. While this is held there are none: [`Self::paths`] is what this
-    /// server knows.
+    /// Waits for renames that are not recorded yet. While the guard is held there are none, and [`Self::paths`] is this
+    /// server's current knowledge.
     ///
-    /// # Errors
-    /// [`FsError::TryLater`] if they do not end in time: the file system may be frozen.
+    /// # Errors [`FsError::TryLater`] if they do not end in time: the file system may be frozen.
     pub(super) fn at_rest(&self) -> Result<InPhase<'_>, FsError> {
         self.phases.enter(Phase::Looking, REST)
     }
 
-    /// The paths from the root under which an object may be found, newest name first; each is put together when it is asked
-    /// for. A rename may be under way: [`Self::at_rest`].
+    /// Returns the paths from the root under which an object may be found, newest name first. Each is built when it is
+    /// requested. A rename may be in progress; see [`Self::at_rest`].
     pub(super) fn paths(&self, key: Key) -> Result<impl Iterator<Item = Path> + '_, FsError> {
         let at_root = key == self.root;
         let names = match self.known().objects.get(&key) {
@@ -622,12 +621,12 @@ impl PathMap {
         Ok(at_root.then(Path::new).into_iter().chain(below))
     }
 
-    /// The path to `name` in `directory`, by the newest name of each directory above.
+    /// Returns the path to `name` in `directory`, by the newest name of each directory above.
     fn path(&self, directory: Key, name: Box<[u8]>) -> Option<Path> {
         let mut path = vec![name];
         let mut at = directory;
         while at != self.root {
-            // A rename between two parts gives a path that never was: what is found there is not the object.
+            // A rename between two parts gives a path that never existed; an object found there is not the right one.
             let known = self.known();
             for _ in 0..CLIMB_STEPS {
                 if at == self.root {
@@ -647,7 +646,7 @@ impl PathMap {
 }
 
 impl Known {
-    /// The records of a log that says no more than this.
+    /// Returns the records of a log with only the current names.
     fn records(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         for (key, names) in &self.objects {
@@ -659,13 +658,13 @@ impl Known {
     }
 }
 
-/// The name of a log that is being written.
+/// Returns the name of a log that is being written.
 fn name_anew(path: &std::path::Path) -> PathBuf {
     path.with_extension("new")
 }
 
-/// Writes a log under another name, from which it is to be renamed into the place of the old one. The new file is
-/// locked before it gets there, so no second server slips in between.
+/// Writes a log under another name, which then replaces the old log by a rename. The new file is locked before, so that
+/// no second server can use it.
 fn write_anew(path: &std::path::Path, records: &[u8]) -> io::Result<File> {
     let mut log =
         OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(name_anew(path))?;

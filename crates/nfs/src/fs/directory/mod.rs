@@ -1,28 +1,29 @@
-//! A real directory tree as a file system.
+//! A file system on a directory tree.
 //!
-//! **Where it ends.** Every walk is one component, from a descriptor, by `openat2` with `RESOLVE_BENEATH`,
-//! `RESOLVE_NO_SYMLINKS`, `RESOLVE_NO_MAGICLINKS` and `RESOLVE_NO_XDEV`: no name leads out of the tree, the server
-//! follows no symbolic link, and other file systems mounted below the root are not entered (they are listed, and
-//! refused with "permission denied", like an export without `crossmnt` elsewhere). `..` of the root is the root; `..`
-//! of another directory is given only if the root is still above it. A handle is good for its object wherever a
-//! local user moves it on the same file system, as usual for NFS servers without subtree checks.
+//! **Borders.** Every walk goes one component at a time from a descriptor, by `openat2` with `RESOLVE_BENEATH`,
+//! `RESOLVE_NO_SYMLINKS`, `RESOLVE_NO_MAGICLINKS` and `RESOLVE_NO_XDEV`. So no name leads out of the tree, and the
+//! server follows no symbolic link. Other file systems mounted below the root are not entered. They are listed, and
+//! refused with "permission denied", like an export without `crossmnt` elsewhere. `..` of the root is the root; `..` of
+//! another directory works only if the root is still above it. A handle stays valid wherever a local user moves its
+//! object on the file system, as usual for NFS servers without subtree checks.
 //!
-//! **Who may what.** Where the process is root the kernel decides, under the caller's identity (`identity`); else
-//! everything happens as the user of the process, who lends nobody set-id bits. Two exceptions of NFS are made here
-//! (RFC 1813 §4.4): an owner may always read and write the data of a file, and who may execute a file may read it. A
-//! process that is not root can make the first only for files that it has open: it keeps those that are made read-only
-//! through it, until they are idle for ten minutes, there are too many (`open_files`) or it ends.
+//! **Rights.** If the process is root, the kernel decides, under the caller's identity (`identity`). Otherwise
+//! everything happens as the user of the process, and nobody gets set-id bits. NFS needs two exceptions (RFC 1813
+//! §4.4). An owner may always read and write the data of a file, and a user who may execute a file may read it. A
+//! process that is not root can make the first exception only for files that it has open. So it keeps files open that
+//! are made read-only through it. It closes them when they have been idle for ten minutes, when there are too many
+//! (`open_files`), or at its end.
 //!
-//! **What is safe when.** An operation that changes a directory or attributes is on stable storage before it returns
-//! (RFC 1813 §4.7), unless [`DirectoryOptions::sync_metadata`] is off. Written data is safe as asked or after a
-//! commit; if the storage fails to take it, the write verifier changes, so that every client writes again what it has
-//! not committed (`storage`). All rights to a change of attributes are checked before the first of them is changed.
+//! **Stable storage.** An operation that changes a directory or attributes is on stable storage before it returns (RFC
+//! 1813 §4.7), unless [`DirectoryOptions::sync_metadata`] is off. Written data is stable as requested, or after a
+//! commit. If the storage fails to keep the data, the write verifier changes, so that every client repeats its
+//! uncommitted writes (`storage`). All rights to a change of attributes are checked before any attribute is changed.
 //!
-//! **Side by side.** Each object has a lock of its own (`locks`), for the time from its attributes before a change to those
-//! behind it. A directory is not locked while something in it is made stable or cut.
+//! **Concurrency.** Each object has its own lock (`locks`). A change holds the lock from reading the attributes before
+//! it to reading those after it. A directory is not locked while an object in it is synced or truncated.
 //!
-//! **Memory.** Data goes from and to the caller's slices by one `pread` or `pwrite`. Kept are descriptors only
-//! (`open_files`): at most [`DirectoryOptions::open_files`].
+//! **Memory.** Data goes between the file and the caller's slices by one `pread` or `pwrite`. Only descriptors are kept
+//! (`open_files`), at most [`DirectoryOptions::open_files`].
 
 mod convert;
 mod data;
@@ -66,36 +67,37 @@ use super::types::{
 };
 use super::{EntrySink, FileSystem, Location};
 
-/// How often `..` is looked for again when a directory above was renamed meanwhile.
+/// Most look-ups of `..` if a directory above is renamed meanwhile.
 const PARENT_TRIES: usize = 8;
-/// Directories that are climbed for one `..` where the kernel does not tell the path: with those of the path that it tells,
-/// more than twice as many as a path of the kernel's can have.
+/// Most directories climbed for one `..` when the kernel reports no path. With those of the reported path, this is more
+/// than twice the depth of any path of the kernel.
 const CLIMB_MAX: usize = 4096;
-/// Directories that are climbed by one system call at first, and at most: `../` for each is a path that the kernel takes.
+/// Directories climbed by the first system call; [`CLIMB_STEPS_MAX`] is the limit. The kernel accepts a path of `../`
+/// for each.
 const CLIMB_STEPS: usize = 256;
 const CLIMB_STEPS_MAX: usize = 1024;
 
-/// How `..` is walked.
+/// Flags for a walk of `..`.
 const UP: ResolveFlags =
     ResolveFlags::NO_SYMLINKS.union(ResolveFlags::NO_MAGICLINKS).union(ResolveFlags::NO_XDEV);
 
-/// Where a directory was seen.
+/// Position of a directory relative to the tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sight {
     /// In the tree.
     Inside,
     /// Not in the tree.
     Outside,
-    /// Somewhere else at each look.
+    /// Different at each look.
     Moving,
-    /// Under a path that is too long to be told.
+    /// Under a path that is too long for the kernel to report.
     TooDeep,
 }
 
-/// How objects are told apart ([`DirectoryFs`] says what that means for a client).
+/// Method to identify objects ([`DirectoryFs`] describes the consequences for clients).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HandleSource {
-    /// The kernel's file handles where they work, else the map.
+    /// The kernel's file handles where they work, otherwise the map.
     #[default]
     Automatic,
     /// The map of inodes to names in the state directory.
@@ -105,15 +107,15 @@ pub enum HandleSource {
 /// Settings of a [`DirectoryFs`].
 #[derive(Clone, Debug)]
 pub struct DirectoryOptions {
-    /// Descriptors of files kept open between calls, at most. Default 512. All directories together keep no more than
-    /// half of the descriptors that the process may have (`RLIMIT_NOFILE`).
+    /// Most descriptors of files kept open between calls. Default 512. All directories together keep at most half of
+    /// the descriptors that the process may have (`RLIMIT_NOFILE`).
     pub open_files: usize,
-    /// How objects are told apart.
+    /// Method to identify objects.
     pub handles: HandleSource,
-    /// Whether changes of names and attributes are on stable storage before they are answered. Default true, as
-    /// RFC 1813 §4.7 demands.
+    /// Whether changes of names and attributes are on stable storage before the reply. Default true, as RFC 1813 §4.7
+    /// requires.
     pub sync_metadata: bool,
-    /// What tells clients of lost data. Default: one of its own, which clones of these options share.
+    /// Write verifier, which reveals lost data to clients. Default: a new one, which clones of these options share.
     pub verifier: WriteVerifier,
 }
 
@@ -128,24 +130,24 @@ impl Default for DirectoryOptions {
     }
 }
 
-/// Why a directory cannot be exported.
+/// Reason why a directory cannot be exported.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// It cannot be opened.
+    /// The directory cannot be opened.
     #[error("{}: {source}", .path.display())]
     Root {
         /// The directory.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
-    /// The kernel or a container forbids `openat2`, without which a walk is not safe.
+    /// The kernel or a container forbids `openat2`, and no other walk is safe.
     #[error(
         "openat2 does not work here ({0}): Linux 5.6 or later is needed, and a container has to allow it"
     )]
     Walk(io::Error),
-    /// `/proc` is not there.
+    /// `/proc` is missing.
     #[error("/proc/self/fd: {0}: a mounted /proc is needed")]
     Proc(io::Error),
     /// The state directory cannot be used.
@@ -153,7 +155,7 @@ pub enum OpenError {
     State(#[from] StateError),
 }
 
-/// A directory tree that is served.
+/// A directory tree in service.
 #[derive(Debug)]
 pub struct DirectoryFs {
     root: Object,
@@ -163,20 +165,19 @@ pub struct DirectoryFs {
     ids: Ids,
     actor: Actor,
     storage: Storage,
-    /// The root, opened at the start: failures since then are told to it.
+    /// The root, opened at the start; the kernel reports failures since then to it.
     whole: OwnedFd,
     open_files: OpenFiles,
     properties: Properties,
     options: DirectoryOptions,
-    /// They keep the attributes before and after a change together.
+    /// Locks that keep other changes from coming between the attributes before and after a change.
     locks: Locks,
 }
 
 impl DirectoryFs {
     /// Opens the tree below `path`.
     ///
-    /// # Errors
-    /// Each variant of [`OpenError`]; among them a state directory inside of the tree.
+    /// # Errors Each variant of [`OpenError`], including a state directory inside the tree.
     pub fn open(path: &Path, state: &StateDirectory, options: DirectoryOptions) -> Result<Self, OpenError> {
         let storage = Storage::new(options.verifier.clone());
         Self::open_on(storage, path, state, options)
@@ -199,11 +200,11 @@ impl DirectoryFs {
         let proc_fds = open(c"/proc/self/fd", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
             .map_err(|errno| OpenError::Proc(errno.into()))?;
         let location = Location::of(&mount)
-            .map_err(|error| tracing::warn!(path = %path.display(), %error, "overlaps of exports cannot be seen here"))
+            .map_err(|error| tracing::warn!(path = %path.display(), %error, "overlaps of exports cannot be detected here"))
             .ok();
         let properties = probe::properties(&mount);
         let whole = mount.try_clone().map_err(|source| OpenError::Root { path: path.to_owned(), source })?;
-        // FUSE gives out handles that end when the kernel forgets the inode.
+        // FUSE handles become invalid when the kernel forgets the inode.
         let lasting = !probe::is_fuse(&mount);
         let kernel =
             options.handles == HandleSource::Automatic && lasting && ids::kernel_handles_work(mount.as_fd());
@@ -246,13 +247,13 @@ impl DirectoryFs {
         })
     }
 
-    /// Whether ids are the kernel's own handles, true to an object under all circumstances.
+    /// Returns whether ids are the kernel's own handles, which always stay with their object.
     #[must_use]
     pub fn has_kernel_handles(&self) -> bool {
         matches!(self.ids, Ids::Kernel(_))
     }
 
-    /// Whether callers act as the users they say they are; if not, all act as the user of this process.
+    /// Returns whether operations run as the users that callers claim; if not, all run as the user of this process.
     #[must_use]
     pub fn acts_as_callers(&self) -> bool {
         self.actor.switches()
@@ -272,7 +273,7 @@ impl DirectoryFs {
         if object.kind() == FileKind::Directory { Ok(object) } else { Err(FsError::NotDirectory) }
     }
 
-    /// The entry of a directory, whatever it is.
+    /// Returns the entry of a directory, of any kind.
     fn child(&self, directory: &Object, name: Name<'_>) -> Result<Object, FsError> {
         self.step(directory, name.as_bytes(), NAMING, WALK)
     }
@@ -281,20 +282,20 @@ impl DirectoryFs {
     fn step(&self, from: &Object, name: &[u8], flags: OFlags, how: ResolveFlags) -> Result<Object, FsError> {
         let open = || openat2(from, name, flags, Mode::empty(), how);
         let fd = self.open_files.opening(out_of_descriptors, open).map_err(|errno| match errno {
-            // The root of another file system: not entered.
+            // The root of another file system is not entered.
             Errno::XDEV => FsError::AccessDenied,
             other => other.into(),
         })?;
         Ok(Object::new(fd)?)
     }
 
-    /// The name of a descriptor below [`Self::proc_fds`], by which an `O_PATH` descriptor becomes a real one.
+    /// Returns the name of a descriptor below [`Self::proc_fds`], which turns an `O_PATH` descriptor into a real one.
     fn proc_name(object: &impl AsFd) -> CString {
         CString::new(object.as_fd().as_raw_fd().to_string()).unwrap_or_default()
     }
 
-    /// Opens an object that is named already. The kernel checks rights to the object alone. Only for regular files
-    /// and directories: opening a device or FIFO would do something.
+    /// Opens an object by its descriptor. The kernel checks only the rights to the object. Only for regular files and
+    /// directories, because opening a device or FIFO would have effects.
     fn reopen(&self, object: &impl AsFd, flags: OFlags) -> Result<OwnedFd, Errno> {
         let flags = flags | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
         let name = Self::proc_name(object);
@@ -306,9 +307,9 @@ impl DirectoryFs {
         Ok(Node { id: self.ids.id_of(object, parent)?, attributes: attributes(&object.stat) })
     }
 
-    /// The parent of a directory that is not the root.
+    /// Returns the parent of a directory that is not the root.
     ///
-    /// Somebody may have moved the directory out of the tree: then what is above it is none of the client's business.
+    /// If a local user has moved the directory out of the tree, its parent must not be shown to the client.
     fn parent(&self, who: &Identity, directory: &Object) -> Result<Object, FsError> {
         for _ in 0..PARENT_TRIES {
             let parent = {
@@ -324,9 +325,9 @@ impl DirectoryFs {
         Err(FsError::TryLater)
     }
 
-    /// Whether a directory is in the tree. To climb up to the root would cost a system call for each directory above, and a
-    /// client can make chains of any length. So the kernel says by which path it knows the directory. That is a hint: a walk
-    /// from the root along this path has to lead to the very object.
+    /// Returns whether a directory is in the tree. A climb to the root would cost a system call for each directory
+    /// above, and a client can make chains of any length. So the kernel reports the path of the directory. The path is
+    /// only a hint: a walk from the root along it must lead to this very object.
     fn sight(&self, directory: &Object) -> Result<Sight, FsError> {
         let place = Place::from(&directory.stat);
         if place == Place::from(&self.root.stat) {
@@ -342,15 +343,16 @@ impl DirectoryFs {
         let walk = || openat2(&self.root, below, NAMING, Mode::empty(), WALK);
         match self.open_files.opening(out_of_descriptors, walk) {
             Ok(found) if Place::from(&stat(&found)?) == place => Ok(Sight::Inside),
-            // A directory above was renamed between the two.
+            // A directory above was renamed in between.
             Ok(_) | Err(Errno::NOENT | Errno::NOTDIR | Errno::AGAIN) => Ok(Sight::Moving),
             Err(Errno::XDEV) => Ok(Sight::Outside),
             Err(errno) => Err(errno.into()),
         }
     }
 
-    /// [`Self::sight`], also of a directory whose path is too long to be told: by the nearest directory above it whose path is
-    /// not. One system call climbs many steps; where they led out of the tree, fewer do.
+    /// Returns the result of [`Self::sight`], also for a directory whose path is too long. It uses the nearest
+    /// directory above whose path is short enough. A single system call climbs many steps, or fewer where many would
+    /// lead out of the tree.
     fn sight_by_ancestors(&self, directory: &Object) -> Result<Sight, FsError> {
         let mut sight = self.sight(directory)?;
         let mut above: Option<Object> = None;
@@ -383,7 +385,7 @@ impl DirectoryFs {
         Ok(sight)
     }
 
-    /// Whether a directory is the root or has it above, with none of `borders` before.
+    /// Returns whether a directory is the root or lies below it, with none of `borders` in between.
     fn is_below_root(&self, directory: &Object, borders: &[Place]) -> Result<bool, FsError> {
         let root = Place::from(&self.root.stat);
         let mut at = Place::from(&directory.stat);
@@ -407,7 +409,7 @@ impl DirectoryFs {
         Ok(true)
     }
 
-    /// The path of an object from the root of the process, as far as the kernel knows; `None` if it is too long to be told.
+    /// Returns the path of an object from the root of the process, as the kernel reports it; `None` if it is too long.
     fn path_of(&self, object: &Object) -> Result<Option<Vec<u8>>, FsError> {
         match readlinkat(&self.proc_fds, Self::proc_name(object), Vec::new()) {
             Ok(path) => Ok(Some(path.into_bytes())),
@@ -416,8 +418,8 @@ impl DirectoryFs {
         }
     }
 
-    /// Changes something in a directory and reports its attributes around that. No other change through this server
-    /// comes between. `finish` is what may take long: others change the directory meanwhile.
+    /// Changes a directory and reports its attributes before and after. No other change through this server comes in
+    /// between. `finish` is the part that may take long; other calls change the directory meanwhile.
     fn change_in<T, U>(
         &self,
         directory: &FileId,
@@ -451,15 +453,15 @@ impl DirectoryFs {
         }
         match self.reopen(object, OFlags::RDONLY) {
             Ok(fd) => self.storage.sync(fd, Reach::File),
-            // Without root, an object that its owner may not read: nothing to open, nothing to be done.
+            // Without root, an object that its owner may not read cannot be opened, and nothing can be done.
             Err(Errno::ACCESS | Errno::PERM) => Ok(()),
             Err(errno) => Err(errno.into()),
         }
     }
 
-    /// The part of a mode that may be given to an object: where callers do not act as themselves, everything belongs to
-    /// the user of this process, and with a set-id bit any caller could leave a program here that makes whoever runs it
-    /// that user. (On a directory set-group-id says who owns what is made in it, and nothing else.)
+    /// Returns the part of a mode that an object may have. Where callers do not act as themselves, everything belongs
+    /// to the user of this process. With a set-id bit, any caller could leave a program here that acts as that user. On
+    /// a directory, set-group-id only determines the group of new entries.
     fn lendable(&self, mode: u32, kind: FileKind) -> u32 {
         match kind {
             _ if self.actor.switches() => mode,
@@ -468,7 +470,7 @@ impl DirectoryFs {
         }
     }
 
-    /// Sets everything but the size. The caller acts as the user; the kernel decides.
+    /// Sets all attributes except the size. The thread acts as the caller, and the kernel decides.
     fn apply(&self, object: &Object, new: &SetAttributes) -> Result<(), FsError> {
         if new.uid.is_some() || new.gid.is_some() {
             // -1 would mean "unchanged" to the kernel.
@@ -518,9 +520,9 @@ impl FileSystem for DirectoryFs {
             return Ok(true);
         }
         match self.is_below_root(&object, borders) {
-            // The way up ends at another mount, or at a directory that this process may not search. With the map the object
-            // was found on its way down from the root: then the names that were learnt there, which lead into no other
-            // export, are what counts.
+            // The way up ends at another mount, or at a directory that this process may not search. With the map, the
+            // object was found on the way down from the root. Then the names on that way decide, and they lead into no
+            // other export.
             Err(FsError::AccessDenied) => Ok(matches!(self.ids, Ids::Map(_))),
             known => known,
         }
@@ -594,7 +596,7 @@ impl FileSystem for DirectoryFs {
         }
         let room = target.len();
         let length = readlinkat_raw(&object, c"", target)?;
-        // The system cuts off what does not fit, and does not say so.
+        // The system truncates a longer text without an error.
         if length == room {
             return Err(FsError::ServerFault);
         }
@@ -726,7 +728,7 @@ impl FileSystem for DirectoryFs {
     }
 
     fn flush(&self) -> Result<(), FsError> {
-        // What became of each file first: the file system may know less.
+        // The result for each file comes first: the file system may not report all losses.
         let files = self.open_files.sync_all();
         files.and(self.storage.sync(&self.whole, Reach::FileSystem))
     }

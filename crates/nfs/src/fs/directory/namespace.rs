@@ -1,7 +1,7 @@
 //! Operations on names: CREATE, MKDIR, SYMLINK, MKNOD, REMOVE, RMDIR, RENAME and LINK of a directory tree.
 //!
-//! The system calls run as the caller. Objects are named by descriptors before and after, so that what is reported
-//! is what was worked on.
+//! The system calls run as the caller. Descriptors identify objects before and after, so that the report is about the
+//! changed object.
 
 use std::hash::Hasher;
 use std::sync::Arc;
@@ -26,15 +26,16 @@ use crate::fs::types::{
 
 const DEFAULT_FILE_MODE: u32 = 0o644;
 const DEFAULT_DIRECTORY_MODE: u32 = 0o755;
-/// Until the client has set the attributes.
+/// Mode of a file until the client has set its attributes.
 const EXCLUSIVE_MODE: u32 = 0o600;
-/// Longer than between two steps of the clock by which file systems tell time.
+/// More than a step of the clock from which file systems take times.
 const CLOCK_TICK: Duration = Duration::from_millis(100);
-/// How often a creation is tried again when the name comes and goes meanwhile.
+/// Most attempts to create a file when the name comes and goes meanwhile.
 const CREATE_ATTEMPTS: usize = 8;
 
-/// The times under which the verifier of an exclusive CREATE is kept: 31 bits each, which every file system can store. A
-/// hash of all 64 bits, so that two verifiers that differ anywhere differ here too (but one pair in 2^62).
+/// Returns the times that store the verifier of an exclusive CREATE: 31 bits each, which every file system can store.
+/// They come from a hash of all 64 bits, so that different verifiers have different times (except for one pair in
+/// 2^62).
 fn verifier_times(verifier: [u8; 8]) -> (Timestamp, Timestamp) {
     let mut hasher = SipHasher24::new();
     hasher.write(&verifier);
@@ -46,7 +47,7 @@ fn verifier_times(verifier: [u8; 8]) -> (Timestamp, Timestamp) {
     (time(value >> 32), time(value))
 }
 
-/// A file that was made by an exclusive CREATE with this verifier, and not touched since.
+/// Returns whether a file was made by an exclusive CREATE with this verifier, and is unchanged since.
 fn was_made_with(found: &Attributes, verifier: [u8; 8]) -> bool {
     let (accessed, modified) = verifier_times(verifier);
     found.kind == FileKind::Regular
@@ -55,11 +56,11 @@ fn was_made_with(found: &Attributes, verifier: [u8; 8]) -> bool {
         && found.modified == modified
 }
 
-/// The result of the part of CREATE that needs the lock of the directory.
+/// Result of the part of CREATE that needs the lock of the directory.
 pub(super) enum Created {
-    /// Made a file, which is to be made stable.
+    /// A new file, to be synced.
     New(Node, Arc<OpenFile>),
-    /// Found a file: to be cut to a size, or made by this very call before.
+    /// An existing file, to be resized, or made by an earlier transmission of this call.
     Taken { object: Object, id: FileId, size: Option<u64>, repeated: bool },
 }
 
@@ -102,7 +103,7 @@ impl DirectoryFs {
                     let _acting = self.actor.act_as(who)?;
                     self.child(directory, name)?
                 };
-                // RFC 1813 §3.3.8: the same verifier means a repeat of the call that made it.
+                // RFC 1813 §3.3.8: an equal verifier means a repetition of the call that made the file.
                 if !was_made_with(&attributes(&object.stat), *verifier) {
                     return Err(FsError::Exists);
                 }
@@ -112,7 +113,7 @@ impl DirectoryFs {
         }
     }
 
-    /// Does the rest of a CREATE, which may take long. Others use the directory meanwhile.
+    /// Completes a CREATE, which may take long. Other calls use the directory meanwhile.
     pub(super) fn finish_create(&self, who: &Identity, created: Created) -> Result<Node, FsError> {
         match created {
             Created::New(node, file) => {
@@ -123,7 +124,8 @@ impl DirectoryFs {
             }
             Created::Taken { mut object, id, size, repeated } => {
                 if let Some(size) = size {
-                    // Or a WRITE that reports the file's attributes around itself would claim this change for its own.
+                    // Otherwise a WRITE with the file's attributes before and after would report this change as its
+                    // own.
                     let locked = self.locks.lock(&id)?;
                     self.set_size(who, &id, &object, size)?;
                     object.stat = stat(&object)?;
@@ -163,12 +165,12 @@ impl DirectoryFs {
         };
         object.stat = stat(&object)?;
         let node = self.node(&object, Some((directory, name.as_bytes())))?;
-        // It is open for reading and writing whatever its mode says, and the client is about to write.
+        // The file is open for reading and writing, whatever its mode, and the client is about to write.
         let file = self.keep_new(who, &node.id, object);
         Ok(Created::New(node, file))
     }
 
-    /// UNCHECKED on a name that is there: a regular file is taken, to be cut if the client asks for that.
+    /// Opens an existing regular file for UNCHECKED; the client may request a size.
     fn take_existing(
         &self,
         who: &Identity,
@@ -187,11 +189,12 @@ impl DirectoryFs {
         Ok(Created::Taken { object, id, size, repeated: false })
     }
 
-    /// Attributes of a new object. The client has applied its own umask; that of this process, and what a change of
-    /// owner takes off, are undone here, but for an object under a default access control list, whose mask rules.
+    /// Sets the attributes of a new object. The client has applied its own umask. So the umask of this process and the
+    /// effects of a change of owner are undone. Objects under a default access control list are an exception, because
+    /// its mask decides.
     ///
-    /// The caller as owner is what the client gets anyway: where callers do not act as themselves the user of this
-    /// process stands for all of them, and asking for oneself is no reason for a refusal.
+    /// An owner equal to the caller is what the client gets anyway. Where callers do not act as themselves, the user of
+    /// this process stands for all of them. So a request for the own user is not refused.
     fn apply_new(
         &self,
         who: &Identity,
@@ -217,15 +220,16 @@ impl DirectoryFs {
         if getxattr(path, c"system.posix_acl_access", &mut [0_u8; 0]).is_ok() {
             return Ok(());
         }
-        // A set-group-id bit that the directory handed down stays.
+        // A set-group-id bit inherited from the directory stays.
         let inherited = got & 0o2000;
         self.apply(object, &SetAttributes { mode: Some(mode | inherited), ..SetAttributes::default() })?;
-        // Setting the mode moved no times but that of change.
+        // Setting the mode changed only the time of change.
         Ok(())
     }
 
-    /// Whether an object may be what the caller has made since then. Only its name says so, and who may write to the
-    /// directory may have moved another object of the caller's to it, the rights to which must not be changed then.
+    /// Returns whether an object may be the one that the caller has made since then. Only its name indicates that. A
+    /// user who may write to the directory may have moved another object of the caller's there, whose rights must not
+    /// change.
     fn is_made(&self, who: &Identity, object: &Object, since: SystemTime) -> bool {
         let born = &object.stat.stx_btime;
         let since = since.duration_since(UNIX_EPOCH).unwrap_or_default().saturating_sub(CLOCK_TICK);
@@ -251,7 +255,7 @@ impl DirectoryFs {
             make_object(directory, name, what, mode_bits(mode))?;
             let object = self.child(directory, name)?;
             if object.kind() != kind {
-                // Somebody has put something else in its place already.
+                // Another user has already put something else in its place.
                 return Err(FsError::NotFound);
             }
             if self.is_made(who, &object, since)
@@ -285,7 +289,7 @@ impl DirectoryFs {
             self.ids.forget(&victim, directory, name.as_bytes());
             Ok(victim)
         };
-        // With the last descriptor the file system gives its space free, which takes long for a large file.
+        // When its last descriptor closes, the file system frees the space, which takes long for a large file.
         let finish = |victim: Object| {
             self.close_if_gone(&victim);
             Ok(())
@@ -293,8 +297,8 @@ impl DirectoryFs {
         self.change_in(directory, remove, finish)
     }
 
-    /// Closes what is open of an object that has lost its last name. Another client may have given it one more name: then its
-    /// uncommitted data is still wanted.
+    /// Closes the descriptors of an object that has lost its last name. If another client has added a name, its
+    /// uncommitted data is still needed.
     fn close_if_gone(&self, object: &Object) {
         if stat(object).is_ok_and(|now| now.stx_nlink == 0)
             && let Ok(id) = self.ids.id_of(object, None)
@@ -341,14 +345,14 @@ impl DirectoryFs {
         }
     }
 
-    /// Renames. Returns the object that was in the way.
+    /// Renames an object. Returns the object that was replaced.
     fn rename_in(
         &self,
         who: &Identity,
         (from, from_name): (&Object, Name<'_>),
         (to, to_name): (&Object, Name<'_>),
     ) -> Result<Option<Object>, FsError> {
-        // Until both names are noted: a handle of what is below has a path by which it is found.
+        // Held until both names are recorded: a handle of an object below is found by a path.
         let _renaming = self.ids.renaming()?;
         let (moved, replaced) = {
             let _acting = self.actor.act_as(who)?;
@@ -358,13 +362,13 @@ impl DirectoryFs {
             (moved, replaced)
         };
         if let Some(replaced) = &replaced {
-            // RFC 1813 §3.3.14: two names of one object: nothing was done.
+            // RFC 1813 §3.3.14: for two names of one object, rename does nothing.
             if Place::from(&replaced.stat) == Place::from(&moved.stat) {
                 return Ok(None);
             }
             self.ids.forget(replaced, to, to_name.as_bytes());
         }
-        // The new name first: the object is known under one of them at any time.
+        // The new name comes first, so that the object always has a known name.
         self.ids.learn(&moved, to, to_name.as_bytes());
         self.ids.forget(&moved, from, from_name.as_bytes());
         Ok(replaced)
@@ -404,7 +408,7 @@ fn make_object(directory: &Object, name: Name<'_>, what: &Special<'_>, mode: Mod
     let node = |kind, device| mknodat(directory, name, kind, mode, device);
     let made = match what {
         Special::Directory => mkdirat(directory, name, mode),
-        // The kernel would say "no such file" to an empty text, which is said of names.
+        // For an empty text the kernel would return ENOENT, which belongs to names.
         Special::Symlink([]) => Err(Errno::INVAL),
         Special::Symlink(target) if target.len() > LINK_TARGET_MAX => Err(Errno::NAMETOOLONG),
         Special::Symlink(target) => symlinkat(*target, directory, name),
@@ -438,14 +442,14 @@ mod tests {
         object.stat.stx_mask |= StatxFlags::BTIME.bits();
         object.stat.stx_btime.tv_sec -= 2;
         assert!(!fs.is_made(&who, &object, since), "moved here");
-        // Not every file system knows.
+        // Some file systems do not report it.
         object.stat.stx_mask &= !StatxFlags::BTIME.bits();
         assert!(fs.is_made(&who, &object, since));
         object.stat.stx_uid += 1;
         assert!(!fs.is_made(&who, &object, since), "made by another user");
     }
 
-    /// Between the look at the victim and its end, another client may have given it one more name.
+    /// Between the look at the victim and its removal, another client may have added a name.
     #[test]
     fn i8_what_has_another_name_keeps_its_uncommitted_data() {
         let (tree, state) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -477,7 +481,7 @@ mod tests {
             }
             assert!(seen.insert((accessed.seconds, modified.seconds)), "bit {bit}");
         }
-        // A repeat may come after a restart, or after an update.
+        // A repeated call may come after a restart, or after an update.
         let (accessed, modified) = verifier_times(*b"verifier");
         assert_eq!((accessed.seconds, modified.seconds), (1_436_700_523, 2_003_038_809));
     }

@@ -1,39 +1,40 @@
-//! Files kept open between calls, so that a READ or WRITE costs one system call and its attributes.
+//! Files kept open between calls, so that a READ or WRITE costs one system call and a look at the attributes.
 //!
-//! NFS version 3 has no OPEN and no CLOSE. One table of three kinds of descriptors stands in for them:
+//! NFS version 3 has no OPEN and no CLOSE. A table with three kinds of descriptors replaces them:
 //!
-//! * **Open files.** Each is open *for somebody*: the kernel checked that identity's rights, and only that identity uses
-//!   it. Where callers do not act as themselves, the user of the process stands for all of them. The table closes an
-//!   open file [`IDLE`] after its last use. While a file is open for writing, nobody can execute it (`ETXTBSY`). So a
-//!   COMMIT closes it too, and a READ does not prolong its life.
-//! * **Files kept for their owner.** An owner may write what the mode forbids (RFC 1813 §4.4): `git` and `tar` make files
-//!   read-only before they write them. A process without privileges cannot open such a file again. It keeps the
-//!   descriptor that CREATE opened, or that was open when SETATTR took the right away. A temporary change of the mode
-//!   would leave a wrong mode after a crash, and could undo a change by somebody else. The table closes these files
+//! * **Open files.** Each is open *for an identity*: the kernel checked the rights of that identity, and only that
+//!   identity uses the file. Where callers do not act as themselves, the user of the process stands for all of them.
+//!   The table closes an open file [`IDLE`] after its last use. While a file is open for writing, nobody can execute it
+//!   (`ETXTBSY`). So a COMMIT closes it too, and a READ does not prolong its life.
+//! * **Files kept for their owner.** An owner may write what the mode forbids (RFC 1813 §4.4): `git` and `tar` make
+//!   files read-only before they write them. An unprivileged process cannot open such a file again. It keeps the
+//!   descriptor that CREATE opened, or that was open when SETATTR removed the right. A temporary change of the mode
+//!   would leave a wrong mode after a crash, and could undo a change by another user. The table closes these files
 //!   after [`KEPT_IDLE`], and executable ones as soon as they have no uncommitted data.
 //! * **Witnesses.** Each file with uncommitted data has one read-only descriptor. Linux reports a failed write-back at
 //!   the `fsync` of a descriptor that was open before; a later one may get no report. So the server opens a witness
 //!   before the first byte of an UNSTABLE write, and syncs it at COMMIT. Without a COMMIT the table syncs the file
-//!   itself after [`UNCOMMITTED_IDLE`]. If no witness can be had, the server makes the data stable at once. Each failure
-//!   goes to [`Storage`], which changes the write verifier.
+//!   itself after [`UNCOMMITTED_IDLE`]. If no witness is available, the server makes the data stable at once. Each
+//!   failure goes to [`Storage`], which changes the write verifier.
 //!
-//! **Rights.** A check of rights holds for [`RECHECK`], and only while owner, group, mode and time of change stay equal.
-//! After that the kernel is asked again, as the caller. So a change of an access control list ends the use of an open
-//! file. A WRITE of this server's own moves the time of change; that needs no new check.
+//! **Rights.** A check of rights is valid for [`RECHECK`], and only while owner, group, mode and time of change stay
+//! equal. After that the kernel checks again, for the caller. So a change of an access control list ends the use of an
+//! open file. A WRITE of this server changes the time of change, but needs no new check.
 //!
-//! **Bounds.** The capacity limits the descriptors of a table, and half of it limits the witnesses. All tables of a process
-//! together keep half of what `RLIMIT_NOFILE` allows. Connections and calls in progress have the rest. The least recently
-//! used file goes first. A call that finds no descriptor closes kept files, then waits for other calls
+//! **Bounds.** The capacity limits the descriptors of a table, and half of it limits the witnesses. All tables of a
+//! process together keep at most half of `RLIMIT_NOFILE`. Connections and calls in progress have the rest. The least
+//! recently used file is closed first. A call that finds no descriptor closes kept files, then waits for other calls
 //! ([`OpenFiles::opening`]). A user who fills the table costs others a little time.
 //!
-//! Files kept for owners are the exception: once closed, they cannot be opened again. They go last, those first whose data is
-//! all on stable storage. Of these, and then of the others, the next one is that of the user who has the most. So a user
-//! who makes more files read-only than the table holds, and writes to them later, loses those. AUTH_SYS believes users: a
-//! client that claims to be many can still push out the file of another. The next WRITE to that file is refused.
+//! Files kept for owners are the exception: once closed, they cannot be opened again. They are closed last, first those
+//! whose data is all on stable storage. Among these, and then among the others, the next file is that of the user with
+//! the most. So a user who makes more files read-only than the table holds, and writes to them later, loses those.
+//! AUTH_SYS believes users: a client that claims to be many users can still displace the file of another. The next
+//! WRITE to that file is refused.
 //!
-//! **The thread.** A thread of the table's own looks at it each [`TICK`] while it keeps anything. So files are closed
-//! without calls too: a program can be executed, and a removed file gives its space back. Closing may wait for the
-//! storage, as `fsync` does; both happen outside of the lock. The last user of a descriptor closes it.
+//! **The thread.** A thread of the table examines it each [`TICK`] while it keeps anything. So files are closed without
+//! calls too: a program can be executed, and a removed file frees its space. Closing may wait for the storage, as
+//! `fsync` does; both happen outside the lock. The last user of a descriptor closes it.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -52,43 +53,43 @@ use super::convert::stat_cached;
 use super::storage::{Losses, Reach, Storage, Syncs};
 use crate::fs::types::{FileId, FsError, Identity};
 
-/// An open file that nobody used for so long is closed, at the next [`TICK`].
+/// Time without use after which an open file is closed, at the next [`TICK`].
 const IDLE: Duration = Duration::from_millis(750);
-/// A file kept for its owner that nobody used for so long is closed.
+/// Time without use after which a file kept for its owner is closed.
 const KEPT_IDLE: Duration = Duration::from_secs(600);
-/// Uncommitted data that nobody added to for so long is made stable unasked.
+/// Time without new writes after which uncommitted data is made stable without a COMMIT.
 const UNCOMMITTED_IDLE: Duration = Duration::from_secs(30);
-/// Rights that were checked so long ago are checked again.
+/// Time for which a check of rights is valid.
 const RECHECK: Duration = Duration::from_secs(1);
-/// How often the table is looked through while anything is kept.
+/// Interval of the thread's work while any file is kept.
 const TICK: Duration = Duration::from_millis(250);
-/// How often files that stay open longer are asked whether they were removed or made executable.
+/// Interval of the checks whether long-lived files were removed or made executable.
 const LOOK: Duration = Duration::from_secs(1);
-/// How often a call waits for a descriptor when the process has none left, and how long at a time.
+/// Most times that a call waits for a descriptor when the process has none left, and the length of each wait.
 const WAITS: usize = 100;
 const WAIT: Duration = Duration::from_millis(2);
-/// Mode bits that let somebody execute a file.
+/// Mode bits of the right to execute a file.
 const ANY_EXECUTE: u16 = 0o111;
 /// Mode bits that let an owner open a file to read and write.
 const OWNER_READ_WRITE: u16 = 0o600;
 
-/// Descriptors that the tables of this process keep, all together.
+/// Descriptors kept by all tables of this process.
 static OPEN: AtomicUsize = AtomicUsize::new(0);
 
-/// How many they may keep.
+/// Returns the most descriptors that all tables may keep.
 fn allowance() -> usize {
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     usize::try_from(limit / 2).unwrap_or(usize::MAX)
 }
 
-/// The use that a call makes of an open file.
+/// Use that a call makes of an open file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
     Read,
     Write,
 }
 
-/// The attributes that rights to a file depend on. The change of an access control list moves the time.
+/// Attributes that determine the rights to a file. A change of an access control list changes the time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Rights {
     mode: u16,
@@ -108,7 +109,7 @@ impl From<&Statx> for Rights {
     }
 }
 
-/// When the right to read, or to write, was found to be there.
+/// Times of the last checks of the rights to read and to write.
 #[derive(Clone, Copy, Debug)]
 struct Checked {
     rights: Rights,
@@ -133,7 +134,7 @@ impl Checks {
 /// An open regular file. It is counted, and closed through the storage.
 #[derive(Debug)]
 pub(super) struct OpenFile {
-    /// There until the drop.
+    /// `Some` until the drop.
     fd: Option<OwnedFd>,
     readable: bool,
     writable: bool,
@@ -143,7 +144,7 @@ pub(super) struct OpenFile {
 }
 
 impl OpenFile {
-    /// A file that was opened just now, with attributes that were got before that.
+    /// Wraps a file that was opened just now, with attributes from before.
     pub(super) fn new(
         fd: OwnedFd,
         (readable, writable): (bool, bool),
@@ -158,15 +159,14 @@ impl OpenFile {
         Self { fd: Some(fd), readable, writable, storage, syncs, checks: Mutex::new(checks) }
     }
 
-    /// Failures of the storage that this descriptor was told of up to now.
+    /// Returns the failures of the storage reported to this descriptor up to now.
     pub(super) fn losses(&self) -> Losses {
         self.syncs.losses()
     }
 
-    /// Makes everything stable that was written before this call. `since` is from before the first byte of the caller's.
+    /// Makes all data stable that was written before this call. `since` was read before the caller's first byte.
     ///
-    /// # Errors
-    /// A failure of the storage, also one that another call was told of since then.
+    /// # Errors A failure of the storage, including one reported to another call since then.
     pub(super) fn sync(&self, reach: Reach, since: Losses) -> Result<(), FsError> {
         self.storage.sync_shared(self, reach, &self.syncs, since)
     }
@@ -175,7 +175,7 @@ impl OpenFile {
         self.checks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the last check of the rights still holds, and the file has a name.
+    /// Returns whether the last check of the rights is still valid, and the file has a name.
     pub(super) fn is_current(&self, purpose: Purpose, stat: &Statx, now: Instant) -> bool {
         let checked = *self.checks().of(purpose);
         stat.stx_nlink > 0
@@ -184,12 +184,12 @@ impl OpenFile {
             })
     }
 
-    /// The rights were checked anew.
+    /// Records a new check of the rights.
     pub(super) fn confirm(&self, purpose: Purpose, stat: &Statx, now: Instant) {
         *self.checks().of(purpose) = Some(Checked { rights: stat.into(), at: now });
     }
 
-    /// A change by this server itself is no reason to check anew.
+    /// Records a change by this server, which needs no new check.
     fn moved(&self, before: Rights, after: Rights) {
         let mut checks = self.checks();
         for purpose in [Purpose::Read, Purpose::Write] {
@@ -211,7 +211,7 @@ impl OpenFile {
 
 impl AsFd for OpenFile {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        // Nothing can be read, written or synced by the other one.
+        // The other descriptor cannot be used to read, write or sync.
         self.fd.as_ref().map_or(CWD, AsFd::as_fd)
     }
 }
@@ -226,7 +226,7 @@ impl Drop for OpenFile {
     }
 }
 
-/// The witness of a file with uncommitted data.
+/// Witness of a file with uncommitted data.
 #[derive(Debug)]
 pub(super) struct Uncommitted {
     file: OpenFile,
@@ -235,9 +235,9 @@ pub(super) struct Uncommitted {
 
 #[derive(Debug)]
 struct Writing {
-    /// Counts the writes that began.
+    /// Number of writes that have begun.
     epoch: u64,
-    /// Writes in progress.
+    /// Number of writes in progress.
     now: usize,
     last: Instant,
 }
@@ -248,7 +248,7 @@ impl Uncommitted {
     }
 }
 
-/// An UNSTABLE write in progress. A COMMIT that comes meanwhile does not speak for it.
+/// An UNSTABLE write in progress. A COMMIT that arrives meanwhile does not cover it.
 #[derive(Debug)]
 pub(super) struct UnstableWrite(Arc<Uncommitted>);
 
@@ -260,12 +260,13 @@ impl Drop for UnstableWrite {
     }
 }
 
-/// Uncommitted data as it was before a sync. Data of a write that was in progress then, or began later, stays uncommitted.
+/// State of the uncommitted data before a sync. Data of a write that was in progress then, or began later, stays
+/// uncommitted.
 #[derive(Clone, Debug)]
 pub(super) struct Snapshot {
     uncommitted: Arc<Uncommitted>,
     epoch: u64,
-    /// No write was in progress. The sync may pass before the bytes of one that was are in the file.
+    /// Whether no write was in progress. A sync may end before the bytes of such a write are in the file.
     quiet: bool,
 }
 
@@ -277,17 +278,17 @@ impl Snapshot {
         Self { uncommitted: Arc::clone(uncommitted), epoch, quiet }
     }
 
-    /// The descriptor to sync.
+    /// Returns the descriptor to sync.
     pub(super) fn file(&self) -> &OpenFile {
         &self.uncommitted.file
     }
 
-    /// Makes it stable. The write verifier tells of a loss that another call was told of.
+    /// Makes the data stable. If another call got the report of a loss, the write verifier reveals it.
     pub(super) fn sync(&self) -> Result<(), FsError> {
         self.file().sync(Reach::File, self.file().losses())
     }
 
-    /// Whether everything that was written was in the file before.
+    /// Returns whether all data was in the file before.
     fn is_all(&self) -> bool {
         self.quiet && self.uncommitted.state().epoch == self.epoch
     }
@@ -298,20 +299,20 @@ struct Slot {
     who: Identity,
     file: Arc<OpenFile>,
     last_used: Instant,
-    /// Somebody asked for it to be written to.
+    /// Whether a caller has asked to write to the file.
     written: bool,
-    /// The user for whom it is kept, as it could not be opened again.
+    /// User for whom the file is kept because it could not be opened again.
     keeper: Option<u32>,
 }
 
-/// The cost of closing an open file. The cheapest go first.
+/// Cost of closing an open file. Cheaper ones are closed first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Worth {
-    /// The kernel opens it again.
+    /// The kernel can open the file again.
     Reopens,
-    /// It is kept for its owner, all of whose data is on stable storage.
+    /// The file is kept for its owner, and all its data is on stable storage.
     Finished,
-    /// It is kept for its owner, who is about to write.
+    /// The file is kept for its owner, who is about to write.
     Needed,
 }
 
@@ -344,13 +345,13 @@ struct Table {
     files: HashMap<FileId, Entry>,
     slots: usize,
     uncommitted: usize,
-    /// A thread looks after the table.
+    /// Whether a thread works on the table.
     tended: bool,
     last_look: Option<Instant>,
     closed: bool,
 }
 
-/// Files taken out of the table, to be dropped when the lock is not held.
+/// Files removed from the table, to be dropped without the lock.
 type Taken = Vec<Arc<OpenFile>>;
 
 #[derive(Debug)]
@@ -360,20 +361,20 @@ struct Shared {
     ended: Condvar,
 }
 
-/// The table.
+/// Table of open files.
 #[derive(Debug)]
 pub(super) struct OpenFiles {
     shared: Arc<Shared>,
 }
 
 impl OpenFiles {
-    /// A table of at most `capacity` descriptors.
+    /// Creates a table of at most `capacity` descriptors.
     pub(super) fn new(capacity: usize) -> Self {
         let shared = Shared { capacity: capacity.max(1), table: Mutex::default(), ended: Condvar::new() };
         Self { shared: Arc::new(shared) }
     }
 
-    /// A file that is open for `who`.
+    /// Returns a file that is open for `who`.
     pub(super) fn get(
         &self,
         id: &FileId,
@@ -391,7 +392,8 @@ impl OpenFiles {
         Some(Arc::clone(&slot.file))
     }
 
-    /// Keeps a file for `who`, if there is room; with a `keeper`, for this user, because it could not be opened again.
+    /// Keeps a file for `who`, if there is space. With a `keeper`, the file is kept for that user because it could not
+    /// be opened again.
     pub(super) fn insert(
         &self,
         id: FileId,
@@ -402,7 +404,7 @@ impl OpenFiles {
     ) {
         let mut taken = Taken::new();
         let mut table = self.shared.lock();
-        // The new file replaces those that can do nothing more.
+        // The new file replaces others that permit no more.
         let (mut keeper, mut written) = (keeper, false);
         table.take_slots(&id, &mut taken, |old| {
             let replaced = old.who == *who
@@ -424,8 +426,8 @@ impl OpenFiles {
         drop(taken);
     }
 
-    /// A file that is open for `who` to write is not going to be opened again, and is kept for the user `keeper`. Whether
-    /// there is one.
+    /// Keeps a file that is open for `who` to write, for the user `keeper`, because it could not be opened again.
+    /// Returns whether there is one.
     pub(super) fn keep(&self, id: &FileId, who: &Identity, keeper: u32) -> bool {
         let mut table = self.shared.lock();
         let Some(entry) = table.files.get_mut(id) else { return false };
@@ -436,7 +438,7 @@ impl OpenFiles {
         })
     }
 
-    /// Attributes of a file that were changed by this server, under the lock of the file.
+    /// Records that this server changed the attributes of a file, under the lock of the file.
     pub(super) fn moved(&self, id: &FileId, before: &Statx, after: &Statx) {
         let (before, after) = (before.into(), after.into());
         if before == after {
@@ -448,13 +450,13 @@ impl OpenFiles {
         }
     }
 
-    /// Closes what is open of a file for `who`: the right is gone.
+    /// Closes the descriptors of a file for `who`, who has lost the right.
     pub(super) fn remove_for(&self, id: &FileId, who: &Identity) {
         let mut taken = Taken::new();
         self.shared.lock().take_slots(id, &mut taken, |slot| slot.who == *who);
     }
 
-    /// Closes whatever is open of an object that is gone.
+    /// Closes all descriptors of an object that is gone.
     pub(super) fn remove(&self, id: &FileId) {
         let mut table = self.shared.lock();
         let removed = table.files.remove(id);
@@ -466,8 +468,8 @@ impl OpenFiles {
         drop(removed);
     }
 
-    /// Begins an UNSTABLE write. `None`: without a witness; then the data has to be made stable at once. `open` opens
-    /// one, if there is none yet.
+    /// Begins an UNSTABLE write. `open` opens a witness if there is none yet. Returns `None` if no witness is possible;
+    /// the data must then be made stable at once.
     pub(super) fn begin_unstable(
         &self,
         id: &FileId,
@@ -491,7 +493,7 @@ impl OpenFiles {
         let file = open()?;
         let mut table = self.shared.lock();
         if let Some(writing) = table.write_on(id, now) {
-            // Somebody was faster, whose witness is older than this write, too.
+            // Another call was faster, and its witness is older than this write too.
             drop(table);
             drop(file);
             return Some(writing);
@@ -504,15 +506,15 @@ impl OpenFiles {
         Some(UnstableWrite(uncommitted))
     }
 
-    /// The uncommitted data of a file, for who is going to sync it.
+    /// Returns the uncommitted data of a file, for a sync.
     pub(super) fn uncommitted(&self, id: &FileId) -> Option<Snapshot> {
         let table = self.shared.lock();
         table.files.get(id)?.uncommitted.as_ref().map(Snapshot::of)
     }
 
-    /// Notes the end of a COMMIT, whatever its result: a failure has changed the verifier. Closes the descriptors that
-    /// can write, and the witness if nothing was written since the snapshot. A file kept for its owner stays open as
-    /// long as nobody could execute it.
+    /// Records the end of a COMMIT, whatever its result, because a failure has changed the verifier. Closes the
+    /// descriptors that can write, and the witness if nothing was written since the snapshot. A file kept for its owner
+    /// stays open as long as nobody could execute it.
     pub(super) fn committed(&self, id: &FileId, snapshot: Option<&Snapshot>, stat: Option<&Statx>) {
         let mut taken = Taken::new();
         let mut table = self.shared.lock();
@@ -526,8 +528,7 @@ impl OpenFiles {
 
     /// Makes all uncommitted data stable.
     ///
-    /// # Errors
-    /// The first failure; the other files are synced all the same.
+    /// # Errors The first failure; the other files are synced as well.
     pub(super) fn sync_all(&self) -> Result<(), FsError> {
         let all: Vec<_> = {
             let table = self.shared.lock();
@@ -543,8 +544,9 @@ impl OpenFiles {
         result
     }
 
-    /// Makes a system call that needs a descriptor. `out` recognises the error of a process that has none left. Then
-    /// this closes kept files and calls again; without any it waits for descriptors of other calls.
+    /// Makes a system call that needs a descriptor. `out` recognises the error of a process without descriptors. After
+    /// that error this closes kept files and repeats the call. Without kept files it waits for descriptors of other
+    /// calls.
     pub(super) fn opening<T, E>(
         &self,
         out: impl Fn(&E) -> bool,
@@ -567,7 +569,8 @@ impl OpenFiles {
         }
     }
 
-    /// Has a thread look after the table. Only while this one has the identity of the process, which it hands on.
+    /// Starts a thread for the table. Only for a thread with the identity of the process, which the new thread
+    /// inherits.
     fn tend(&self, table: &mut Table) {
         if table.tended || table.closed {
             return;
@@ -577,24 +580,24 @@ impl OpenFiles {
             Ok(_) => table.tended = true,
             // The next call tries again; until then nothing is closed.
             Err(error) => {
-                tracing::warn!(%error, "no thread to close files that nobody uses could be started");
+                tracing::warn!(%error, "cannot start a thread that closes unused files");
             }
         }
     }
 
-    /// How many files are open, witnesses not counted.
+    /// Returns the number of open files, without witnesses.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.shared.lock().slots
     }
 }
 
-/// Whether somebody may execute a file, which has something in it.
+/// Returns whether a file is not empty and anybody may execute it.
 fn is_executable(stat: &Statx) -> bool {
     stat.stx_mode & ANY_EXECUTE != 0 && stat.stx_size > 0
 }
 
-/// Whether a system call failed because there are no descriptors left.
+/// Returns whether a system call failed because no descriptors are left.
 pub(super) fn out_of_descriptors(errno: &Errno) -> bool {
     matches!(*errno, Errno::MFILE | Errno::NFILE)
 }
@@ -616,10 +619,10 @@ impl Shared {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes room for one more descriptor. Whether there is any.
+    /// Frees space for one more descriptor. Returns whether there is any.
     fn make_room(&self, table: &mut Table, taken: &mut Taken) -> bool {
         let full = |table: &Table, taken: &Taken| {
-            // Files taken here count as open until they are dropped.
+            // Files in `taken` count as open until they are dropped.
             table.slots + table.uncommitted >= self.capacity
                 || OPEN.load(Ordering::Relaxed).saturating_sub(taken.len()) >= allowance()
         };
@@ -632,7 +635,7 @@ impl Shared {
         true
     }
 
-    /// Closes some files because the process has no descriptors left. Whether there were any.
+    /// Closes some files because the process has no descriptors left. Returns whether there were any.
     fn relieve(&self) -> bool {
         let mut taken = Taken::new();
         let mut table = self.lock();
@@ -650,7 +653,7 @@ impl Shared {
         })
     }
 
-    /// Makes the uncommitted data of a file stable. A failure is told to all by the verifier.
+    /// Makes the uncommitted data of a file stable. A failure reaches all clients through the verifier.
     fn sync(&self, id: &FileId, snapshot: &Snapshot) -> Result<(), FsError> {
         let synced = snapshot.sync();
         let witness = self.lock().settle(id, snapshot);
@@ -658,7 +661,7 @@ impl Shared {
         synced
     }
 
-    /// Runs on the thread of the table, until nothing is kept.
+    /// Runs on the thread of the table, until no file is kept.
     fn look_after(self: Arc<Self>) {
         let syncing = Arc::new(Mutex::new(()));
         loop {
@@ -675,11 +678,11 @@ impl Shared {
                 drop(table);
             }
             let aged = self.sweep(Instant::now());
-            // A sync that panicked is over.
+            // A sync that panicked has ended.
             if aged.is_empty() || matches!(syncing.try_lock(), Err(TryLockError::WouldBlock)) {
                 continue;
             }
-            // The storage may take its time, and programs are to be executable meanwhile.
+            // The storage may be slow, and programs must become executable meanwhile.
             let (shared, syncing) = (Arc::clone(&self), Arc::clone(&syncing));
             let sync = move || {
                 let _one_at_a_time = syncing.lock();
@@ -688,7 +691,7 @@ impl Shared {
                 }
             };
             if let Err(error) = thread::Builder::new().name("nfs-sync".to_owned()).spawn(sync) {
-                tracing::warn!(%error, "no thread to sync uncommitted data could be started");
+                tracing::warn!(%error, "cannot start a thread that syncs uncommitted data");
             }
         }
     }
@@ -721,7 +724,7 @@ impl Shared {
         aged
     }
 
-    /// Closes files that stay open for longer, if they were removed or can be executed.
+    /// Closes long-lived files that were removed or can be executed.
     fn look_at(&self, files: Vec<Lasting>) {
         for lasting in files {
             let Ok(stat) = stat_cached(lasting.fd()) else { continue };
@@ -732,11 +735,11 @@ impl Shared {
                     let id = lasting.id();
                     table.take_slots(id, &mut taken, |_| true);
                     table.files.get(id).and_then(|entry| entry.uncommitted.clone()).and_then(|uncommitted| {
-                        // Nobody misses the data of a removed file.
+                        // The data of a removed file is not needed.
                         table.settle(id, &Snapshot::of(&uncommitted))
                     })
                 }
-                // Or its owner could open it again.
+                // Or its owner could open the file again.
                 Lasting::Kept(id, file)
                     if is_executable(&stat) || stat.stx_mode & OWNER_READ_WRITE == OWNER_READ_WRITE =>
                 {
@@ -779,7 +782,7 @@ impl Lasting {
 }
 
 impl Table {
-    /// Takes out the slots of a file that `which` names.
+    /// Removes the slots of a file that `which` selects.
     fn take_slots(&mut self, id: &FileId, taken: &mut Taken, mut which: impl FnMut(&Slot) -> bool) {
         let MapEntry::Occupied(mut entry) = self.files.entry(*id) else { return };
         let before = taken.len();
@@ -790,7 +793,8 @@ impl Table {
         }
     }
 
-    /// Takes out the slots of all files that `which` names, which is told whether there is uncommitted data.
+    /// Removes the slots of all files that `which` selects. Its second argument is whether the file has uncommitted
+    /// data.
     fn take_all_slots(&mut self, taken: &mut Taken, mut which: impl FnMut(&Slot, bool) -> bool) {
         let before = taken.len();
         self.files.retain(|_, entry| {
@@ -801,7 +805,7 @@ impl Table {
         self.slots -= taken.len() - before;
     }
 
-    /// Takes out the `number` least recently used slots at least, of those that the kernel opens again. If there are none,
+    /// Removes at least `number` least recently used slots that the kernel can open again. If there are none, removes
     /// one that is kept for an owner.
     fn shrink(&mut self, number: usize, taken: &mut Taken) {
         let all = || {
@@ -822,7 +826,7 @@ impl Table {
             });
             return;
         }
-        // The number of each user's, and the least recently used of them.
+        // Number of each user's files, and the least recently used of them.
         let mut keepers: HashMap<Option<u32>, (usize, Instant)> = HashMap::new();
         for slot in cheapest {
             let (count, oldest) = keepers.entry(slot.keeper).or_insert((0, slot.last_used));
@@ -853,7 +857,7 @@ impl Table {
         Some(UnstableWrite(Arc::clone(uncommitted)))
     }
 
-    /// Takes out the witness of a file that was synced, if nothing was written since.
+    /// Removes the witness of a synced file, if nothing was written since.
     fn settle(&mut self, id: &FileId, snapshot: &Snapshot) -> Option<Arc<Uncommitted>> {
         let MapEntry::Occupied(mut entry) = self.files.entry(*id) else { return None };
         let same = |uncommitted: &mut Arc<Uncommitted>| Arc::ptr_eq(uncommitted, &snapshot.uncommitted);
@@ -865,7 +869,8 @@ impl Table {
         Some(witness)
     }
 
-    /// Up to `number` files with uncommitted data to which nobody writes now, those first that wait for longest.
+    /// Returns up to `number` files with uncommitted data and no write in progress, those first that have waited
+    /// longest.
     fn oldest_uncommitted(&self, number: usize) -> Vec<(FileId, Snapshot)> {
         let mut all: Vec<_> = self
             .files
@@ -882,7 +887,7 @@ impl Table {
         all.into_iter().take(number).map(|(_, id, snapshot)| (id, snapshot)).collect()
     }
 
-    /// Descriptors that stay open for longer than [`IDLE`].
+    /// Returns the descriptors that stay open for longer than [`IDLE`].
     fn lasting(&self) -> Vec<Lasting> {
         let mut all = Vec::new();
         for (id, entry) in &self.files {

@@ -1,4 +1,4 @@
-//! What the file system below an export can do (RFC 1813 §3.3.19, §3.3.20), asked once.
+//! Capabilities of the file system below an export (RFC 1813 §3.3.19, §3.3.20), determined once.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -15,7 +15,7 @@ const FUSE: u64 = 0x6573_5546;
 const EXFAT: u64 = 0x2011_bab0;
 const OVERLAYFS: u64 = 0x794c_7630;
 
-/// Asks about the file system of a directory (not an `O_PATH` descriptor).
+/// Returns the properties of a directory's file system (not for an `O_PATH` descriptor).
 pub(super) fn properties(root: &OwnedFd) -> Properties {
     let magic = magic(root);
     let name_max = fstatvfs(root).map_or(NAME_MAX as u64, |found| found.f_namemax).min(NAME_MAX as u64);
@@ -25,7 +25,7 @@ pub(super) fn properties(root: &OwnedFd) -> Properties {
         XFS | TMPFS => i32::MAX.unsigned_abs(),
         BTRFS => 65_535,
         FAT | EXFAT => 1,
-        // LINK_MAX of the kernel's limits.h, for what is not known better.
+        // LINK_MAX of the kernel's limits.h, if no better value is known.
         _ => 127,
     };
     Properties {
@@ -45,17 +45,17 @@ pub(super) fn properties(root: &OwnedFd) -> Properties {
     }
 }
 
-/// Whether the file system is one of a user's process.
+/// Returns whether the file system is FUSE, that of a user process.
 pub(super) fn is_fuse(root: &OwnedFd) -> bool {
     magic(root) == FUSE
 }
 
-/// Whether it is one laid over others, in which objects move from layer to layer.
+/// Returns whether the file system is overlayfs, whose objects move between layers.
 pub(super) fn is_overlay(root: &OwnedFd) -> bool {
     magic(root) == OVERLAYFS
 }
 
-/// The number of the file system's type: 32 bits, in a type that differs from machine to machine.
+/// Returns the number of the file system's type: 32 bits, in a type that depends on the machine.
 fn magic(root: &OwnedFd) -> u64 {
     fstatfs(root).map_or(0, |found| u64::from_le_bytes(widen(found.f_type)) & 0xffff_ffff)
 }
@@ -64,8 +64,8 @@ fn widen(value: impl Into<i64>) -> [u8; 8] {
     value.into().to_le_bytes()
 }
 
-/// The largest offset that a file takes: the kernel refuses to seek behind it. A file without a name serves as the
-/// probe; where none can be made (a read-only file system), the largest that the system calls can express.
+/// Returns the largest offset in a file: the kernel refuses to seek beyond it. A file without a name serves as the
+/// probe. Where none can be made (a read-only file system), the limit is that of the system calls.
 fn max_file_size(root: impl AsFd) -> u64 {
     let largest = i64::MAX.unsigned_abs();
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;

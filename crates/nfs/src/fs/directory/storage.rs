@@ -1,12 +1,12 @@
-//! The storage under a directory tree: where data is made stable, and where a loss is noticed.
+//! The storage below a directory tree: it makes data stable, and detects losses.
 //!
 //! Linux reports a failed write-back once for each open file, at its next `fsync`; some file systems report it at the
-//! `close`. So every `fsync`, `syncfs` and `close` of a file that was written to goes through [`Storage`]. A failure of
-//! one of them changes the write verifier, and every client writes again what it has not committed (RFC 1813 §3.3.7).
+//! `close`. So every `fsync`, `syncfs` and `close` of a written file goes through [`Storage`]. If one of them fails,
+//! the write verifier changes, and every client repeats its uncommitted writes (RFC 1813 §3.3.7).
 //!
-//! Calls share open files. The report that one of them gets is missing for the others, whose data may be lost as well. So
-//! each open file has its [`Syncs`]: its failures are counted, and a call whose data was written before the last of them
-//! fails, too.
+//! Calls share open files. A report that one of them gets is missing for the others, whose data may be lost as well. So
+//! each open file has its [`Syncs`], which count its failures. A call whose data was written before the last failure
+//! fails too.
 
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -18,18 +18,18 @@ use rustix::io::Errno;
 use super::verifier::WriteVerifier;
 use crate::fs::types::FsError;
 
-/// How much of a file has to be stable.
+/// The part of a file that must be stable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reach {
-    /// The data, and what is needed to read it back.
+    /// The data, and the metadata needed to read it.
     Data,
     /// Data and attributes.
     File,
-    /// Everything on the file system that the file is on.
+    /// Everything on the file's file system.
     FileSystem,
 }
 
-/// The calls to the storage. [`Kernel`] makes the real ones.
+/// System calls to the storage; [`Kernel`] has the real ones.
 pub(super) trait Device: fmt::Debug + Send + Sync {
     /// Makes a file stable.
     fn sync(&self, fd: BorrowedFd<'_>, reach: Reach) -> Result<(), Errno>;
@@ -38,7 +38,7 @@ pub(super) trait Device: fmt::Debug + Send + Sync {
     fn close(&self, fd: OwnedFd) -> Result<(), Errno>;
 }
 
-/// The system calls.
+/// Real system calls.
 #[derive(Debug)]
 struct Kernel;
 
@@ -56,22 +56,22 @@ impl Device for Kernel {
     }
 }
 
-/// Failures of an open file that were reported up to some time.
+/// Number of failures of an open file that were reported up to some time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Losses(u64);
 
-/// The syncs of one open file: one at a time. Each covers everything that was written before it began, so that calls that
-/// wait for the end of one share the next.
+/// The syncs of an open file, one at a time. Each covers all data written before it began, so that calls that wait for
+/// the end of one share the next.
 #[derive(Debug, Default)]
 pub(super) struct Syncs {
-    /// Number of the last one that began.
+    /// Number of the last sync that began.
     begun: AtomicU64,
-    /// Those that failed.
+    /// Number of syncs that failed.
     failed: AtomicU64,
     ended: Mutex<Ended>,
 }
 
-/// Numbers of the last syncs that succeeded, and the last failure.
+/// Numbers of the last syncs that succeeded, and of the last failure.
 #[derive(Debug, Default)]
 struct Ended {
     data: u64,
@@ -80,7 +80,7 @@ struct Ended {
 }
 
 impl Ended {
-    /// The number of the last one that reached so far at least.
+    /// Returns the number of the last sync with at least this reach.
     const fn last(&self, reach: Reach) -> u64 {
         match reach {
             Reach::Data => self.data,
@@ -97,13 +97,13 @@ impl Ended {
 }
 
 impl Syncs {
-    /// The failures up to now. Data that is written later has no part in them.
+    /// Returns the failures up to now. Data written later is not concerned.
     pub(super) fn losses(&self) -> Losses {
         Losses(self.failed.load(Ordering::SeqCst))
     }
 }
 
-/// A device, and the write verifier that tells clients what became of their data. Clones are the same one.
+/// A device, and the write verifier that reveals losses to clients. Clones share both.
 #[derive(Clone, Debug)]
 pub(super) struct Storage {
     device: Arc<dyn Device>,
@@ -111,23 +111,23 @@ pub(super) struct Storage {
 }
 
 impl Storage {
-    /// The kernel's.
+    /// Creates the storage of the kernel.
     pub(super) fn new(verifier: WriteVerifier) -> Self {
         Self::on(Arc::new(Kernel), verifier)
     }
 
-    /// Another one.
+    /// Creates the storage of another device.
     pub(super) fn on(device: Arc<dyn Device>, verifier: WriteVerifier) -> Self {
         Self { device, verifier }
     }
 
-    /// The write verifier of now.
+    /// Returns the current write verifier.
     pub(super) fn verifier(&self) -> u64 {
         self.verifier.get()
     }
 
-    /// Makes a file stable. `EINVAL` means that the file system cannot sync this file. Then the file is as stable as
-    /// it ever will be, and the operation before this was done all the same.
+    /// Makes a file stable. `EINVAL` means that the file system cannot sync this file. The file is then as stable as
+    /// possible, and the preceding operation has succeeded.
     pub(super) fn sync(&self, fd: impl AsFd, reach: Reach) -> Result<(), FsError> {
         loop {
             match self.device.sync(fd.as_fd(), reach) {
@@ -138,10 +138,9 @@ impl Storage {
         }
     }
 
-    /// Makes stable what a call wrote to an open file that others use, too. `since` was taken before its first byte.
+    /// Makes data stable that a call wrote to a shared open file. `since` was read before the first byte.
     ///
-    /// # Errors
-    /// That of its own sync, or of another one since then: the kernel reports a loss once.
+    /// # Errors The error of its own sync, or of another sync since then: the kernel reports a loss once.
     pub(super) fn sync_shared(
         &self,
         fd: impl AsFd,
@@ -150,7 +149,8 @@ impl Storage {
         since: Losses,
     ) -> Result<(), FsError> {
         let begun = syncs.begun.load(Ordering::SeqCst);
-        // Held until a failure is counted and the verifier is changed: no other call takes the next success for its own.
+        // Held until a failure is counted and the verifier is changed. So no other call mistakes the next success for
+        // its own.
         let mut ended = syncs.ended.lock().unwrap_or_else(PoisonError::into_inner);
         if ended.last(reach) <= begun {
             let number = syncs.begun.fetch_add(1, Ordering::SeqCst) + 1;
@@ -169,7 +169,7 @@ impl Storage {
         }
     }
 
-    /// Closes a file that was written to. It is closed whatever comes of it.
+    /// Closes a written file. The descriptor is closed whatever the result.
     pub(super) fn close(&self, fd: OwnedFd) {
         match self.device.close(fd) {
             Ok(()) | Err(Errno::INTR) => {}
@@ -179,10 +179,10 @@ impl Storage {
         }
     }
 
-    /// The storage did not take what it was to keep: every client has to write again what it has not committed.
+    /// Records a failure of the storage: every client must repeat its uncommitted writes.
     fn failed(&self, errno: Errno) -> FsError {
         self.verifier.change();
-        tracing::error!(%errno, "storage failed to keep written data; the write verifier is changed");
+        tracing::error!(%errno, "the storage failed to keep written data; the write verifier has changed");
         errno.into()
     }
 }
@@ -194,12 +194,12 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// A device that does nothing, and fails as it is told.
+    /// A device that does nothing, and fails on demand.
     #[derive(Debug, Default)]
     pub(in super::super) struct Faulty {
-        /// The errors of the next syncs; then they succeed.
+        /// Errors of the next syncs; later ones succeed.
         pub(in super::super) sync: Mutex<Vec<Errno>>,
-        /// The errors of the next closings.
+        /// Errors of the next closes.
         pub(in super::super) close: Mutex<Vec<Errno>>,
         /// Syncs so far.
         pub(in super::super) synced: Mutex<Vec<Reach>>,
@@ -252,7 +252,7 @@ pub(super) mod tests {
             assert_eq!(storage.sync(&file, Reach::Data), Ok(()), "{errno}");
         }
         assert_eq!(device.synced.lock().unwrap().len(), 3);
-        // Linux has closed it all the same.
+        // Linux has closed the file all the same.
         device.close.lock().unwrap().push(Errno::INTR);
         storage.close(file.into());
         assert_eq!(storage.verifier(), before);
@@ -267,7 +267,7 @@ pub(super) mod tests {
         assert_eq!((ended.last(Reach::Data), ended.last(Reach::File)), (4, 3));
     }
 
-    /// Counts what was written before each sync began.
+    /// Counts the data written before each sync began.
     #[derive(Debug, Default)]
     struct Counting {
         written: AtomicU64,
@@ -313,7 +313,7 @@ pub(super) mod tests {
         assert!(device.syncs.load(Ordering::SeqCst) <= THREADS * WRITES);
     }
 
-    /// The kernel's own: a socket cannot be synced.
+    /// On the kernel's storage, a socket cannot be synced.
     #[test]
     fn the_kernel_closes_and_says_what_cannot_be_synced() {
         let storage = Storage::new(WriteVerifier::default());

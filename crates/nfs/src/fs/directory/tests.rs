@@ -1,4 +1,4 @@
-//! What cannot be seen through NFS calls, or needs another place than an empty directory.
+//! Tests of behaviour that NFS calls do not show, or that needs another place than an empty directory.
 
 use std::collections::HashMap;
 use std::fs;
@@ -50,7 +50,7 @@ fn other_file_systems_below_are_listed_and_not_entered() {
     }
 }
 
-/// A chain of directories with the ids of all, by lookups of each in the one above.
+/// Makes a chain of directories. Returns the ids of all, from a look-up of each in the one above.
 fn chain(fs: &DirectoryFs, tree: &Path, depth: usize) -> Vec<FileId> {
     let who = Identity::superuser();
     let mut ids = vec![fs.root()];
@@ -64,7 +64,7 @@ fn chain(fs: &DirectoryFs, tree: &Path, depth: usize) -> Vec<FileId> {
     ids
 }
 
-/// Removes a chain with as few descriptors as its directories need each.
+/// Removes a chain without a descriptor for each directory.
 fn unchain(tree: &Path) {
     let (top, rest) = (tree.join("d"), tree.join("rest"));
     while std::fs::rename(top.join("d"), &rest).is_ok() {
@@ -79,7 +79,7 @@ fn i6_a_parent_costs_the_same_however_deep_it_is() {
     for handles in [HandleSource::Automatic, HandleSource::Map] {
         let tree = tempfile::tempdir().unwrap();
         let (_place, fs) = open(tree.path(), handles);
-        // The kernel tells no path of more than 4095 bytes; without its handles a path has 2048 names at most.
+        // The kernel reports no path of more than 4095 bytes; without its handles a path has at most 2048 names.
         let depth = if fs.has_kernel_handles() { 3500 } else { 1500 };
         let ids = chain(&fs, tree.path(), depth);
         let opened = |depth: usize| {
@@ -110,7 +110,7 @@ fn a_deep_directory_that_was_moved_out_has_no_parent() {
         std::fs::create_dir(&tree).unwrap();
         let (_place, fs) = open(&tree, handles);
         let ids = chain(&fs, &tree, 20);
-        // By handles, directories go on where paths end.
+        // By handles, directories continue where paths end.
         let name = "n".repeat(250);
         let mut deep = *ids.last().unwrap();
         for _ in 0..30 {
@@ -122,7 +122,7 @@ fn a_deep_directory_that_was_moved_out_has_no_parent() {
         std::fs::rename(tree.join("d/d/d"), place.path().join("outside")).unwrap();
         let refused = fs.lookup(&who, &deep, LookupName::Parent).unwrap_err();
         assert!(matches!(refused, FsError::AccessDenied | FsError::Stale), "{refused}");
-        // Above, nothing has changed.
+        // The directories above are unchanged.
         assert_eq!(fs.lookup(&who, &ids[2], LookupName::Parent).unwrap().node.id, ids[1]);
     }
 }
@@ -142,7 +142,7 @@ fn trees_that_share_a_verifier_change_it_together() {
     assert_eq!(one.flush(), Err(FsError::Io));
     assert_eq!(one.storage.verifier(), other.storage.verifier());
     assert_ne!(other.storage.verifier(), before);
-    // Other options, another verifier.
+    // Other options have another verifier.
     assert_ne!(DirectoryOptions::default().verifier.get(), options.verifier.get());
 }
 
@@ -171,7 +171,7 @@ fn a_path_longer_than_the_kernel_takes_is_walked_in_parts() {
         at = made.result.unwrap().id;
     }
     assert_eq!(fs.attributes(&at).unwrap().kind, FileKind::Directory);
-    // What is below is found by its handle, and the way up leads to the root.
+    // A directory below is found by its handle, and the way up leads to the root.
     let mut depth = 0;
     while at != fs.root() {
         at = fs.lookup(&who, &at, LookupName::Parent).unwrap().node.id;
@@ -201,7 +201,7 @@ fn an_inode_number_that_is_used_again_is_another_object() {
     }
 }
 
-/// Without a handle's use nothing is known of what local users do; with it, the map does not grow by what they remove.
+/// The server learns of local changes only when a handle is used. Then the map does not grow by removed objects.
 #[test]
 fn what_is_found_gone_is_dropped_from_the_map() {
     let tree = tempfile::tempdir().unwrap();
@@ -271,7 +271,8 @@ fn a_handle_is_good_while_a_directory_above_is_renamed() {
     });
 }
 
-/// As on a file system that is frozen: who cannot know whether a handle is stale says so, and gives its thread back.
+/// As on a frozen file system: a call that cannot decide whether a handle is stale reports that, and releases its
+/// thread.
 #[test]
 fn i6_a_rename_that_does_not_end_puts_handles_off_that_are_not_found() {
     let tree = tempfile::tempdir().unwrap();
@@ -294,13 +295,13 @@ fn i6_a_rename_that_does_not_end_puts_handles_off_that_are_not_found() {
     assert_eq!(fs.attributes(&gone), Err(FsError::Stale));
 }
 
-/// Names are learnt from a listing as its caller, who has no rights in the state directory.
+/// Names are learnt from a listing that runs as its caller, who has no rights in the state directory.
 #[test]
 fn a_listing_of_somebody_else_does_not_keep_the_log_from_being_written_anew() {
     let tree = tempfile::tempdir().unwrap();
     fs::set_permissions(tree.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     let (place, fs) = open(tree.path(), HandleSource::Map);
-    // Each listing learns both names of one object anew.
+    // Each listing learns both names of one object again.
     fs::write(tree.path().join("name"), "").unwrap();
     fs::hard_link(tree.path().join("name"), tree.path().join("other")).unwrap();
     let Ids::Map(map) = &fs.ids else { panic!("the map was asked for") };
@@ -327,7 +328,7 @@ fn a_listing_of_somebody_else_does_not_keep_the_log_from_being_written_anew() {
     assert!(length() < 1_000);
 }
 
-/// Opens a tree as a process does that may not act as others.
+/// Opens a tree as a process that may not act as others.
 fn open_without_rights(path: &Path) -> (tempfile::TempDir, DirectoryFs) {
     let path = path.to_owned();
     let opened = std::thread::spawn(move || {
@@ -342,7 +343,7 @@ fn open_without_rights(path: &Path) -> (tempfile::TempDir, DirectoryFs) {
     opened.join().unwrap()
 }
 
-/// Or everybody who can reach the server could become the user who runs it, by a program that is left in the export.
+/// Otherwise any client could become the user who runs the server, by a program left in the export.
 #[test]
 fn who_does_not_act_as_others_lends_no_set_id_bits() {
     let tree = tempfile::tempdir().unwrap();
@@ -361,7 +362,7 @@ fn who_does_not_act_as_others_lends_no_set_id_bits() {
     }
 }
 
-/// The kernel leaves the bits where a process with all rights over files makes the change for its callers.
+/// The kernel leaves the bits if a process with all rights over files makes the change for its callers.
 #[test]
 fn who_does_not_act_as_others_takes_set_id_bits_off() {
     type Step<'a> = &'a dyn Fn() -> Result<(), FsError>;
@@ -380,7 +381,7 @@ fn who_does_not_act_as_others_takes_set_id_bits_off() {
     };
     let changes: [(&str, Step<'_>); 3] = [("write", &written), ("size", &resized), ("create", &created)];
     for (change, make) in changes {
-        // Without the group's right to execute, its bit has another meaning.
+        // Without the group's right to execute, the bit has another meaning.
         for (bits, left) in [(0o6755, 0o755), (0o6745, 0o2745)] {
             fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(bits)).unwrap();
             assert_eq!(make(), Ok(()), "{change}");
@@ -417,7 +418,7 @@ fn who_asks_for_itself_as_owner_may_create() {
     let (_place, fs) = open_without_rights(tree.path());
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            // As a user who is not root.
+            // As a user other than root.
             let mut sets = rustix::thread::capabilities(None).unwrap();
             sets.effective.remove(rustix::thread::CapabilitySet::CHOWN);
             rustix::thread::set_capabilities(None, sets).unwrap();

@@ -1,14 +1,14 @@
-//! The bytes of one file in memory: pages of up to 64 KiB, absent where nothing was ever written.
+//! The bytes of a file in memory: pages of up to 64 KiB, absent where no data was ever written.
 //!
-//! Growing never moves what is there. A page is as long as what was written to it; what is behind reads as
-//! zero, so a small file costs its size.
+//! Growth never moves existing data. A page is as long as the data written to it, and the rest reads as zeros. So a
+//! small file needs only its size.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 const PAGE: u64 = 64 * 1024;
 
-/// A sparse, growable sequence of bytes.
+/// Sparse, growable sequence of bytes.
 #[derive(Debug, Default)]
 pub(super) struct Contents {
     size: u64,
@@ -16,7 +16,7 @@ pub(super) struct Contents {
     pages: BTreeMap<u64, Vec<u8>>,
 }
 
-/// The page of an offset, the place in it, and how much of `length` fits into it.
+/// Returns the page of an offset, the position in it, and the part of `length` that fits into it.
 fn locate(offset: u64, length: usize) -> (u64, usize, usize) {
     let within = usize::try_from(offset % PAGE).unwrap_or_default();
     let room = usize::try_from(PAGE).unwrap_or_default() - within;
@@ -28,12 +28,12 @@ impl Contents {
         self.size
     }
 
-    /// Bytes that are held.
+    /// Returns the number of bytes held.
     pub(super) fn used(&self) -> u64 {
         self.used
     }
 
-    /// Fills the front of `buffer` from `offset`; gives the number of bytes.
+    /// Fills the beginning of `buffer` from `offset`. Returns the number of bytes.
     pub(super) fn read(&self, offset: u64, buffer: &mut [u8]) -> usize {
         let left = self.size.saturating_sub(offset);
         let wanted = usize::try_from(left).unwrap_or(usize::MAX).min(buffer.len());
@@ -53,7 +53,7 @@ impl Contents {
         wanted
     }
 
-    /// Where something was written, from `offset` on: at most `limit` ranges, and whether those are all.
+    /// Returns the ranges with written data from `offset` on, at most `limit`, and whether these are all.
     pub(super) fn extents(&self, offset: u64, limit: usize) -> (Vec<Range<u64>>, bool) {
         let mut ranges: Vec<Range<u64>> = Vec::new();
         for (number, page) in self.pages.range(offset / PAGE..) {
@@ -75,7 +75,7 @@ impl Contents {
         (ranges, true)
     }
 
-    /// How many bytes a write of `length` at `offset` adds at most to what is held.
+    /// Returns the most bytes that a write of `length` at `offset` adds to those held.
     pub(super) fn growth(&self, offset: u64, length: usize) -> u64 {
         let mut growth = 0;
         let mut at = offset;
@@ -117,7 +117,7 @@ impl Contents {
         }
     }
 
-    /// Cuts, or adds bytes of zero.
+    /// Truncates the file, or extends it with zeros.
     pub(super) fn resize(&mut self, size: u64) {
         if size < self.size {
             let (last, within, _) = locate(size, 0);

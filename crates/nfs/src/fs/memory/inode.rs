@@ -1,4 +1,4 @@
-//! One object of the memory file system: its attributes and what is inside.
+//! An object of the memory file system: its attributes and its content.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -15,8 +15,8 @@ use crate::fs::types::{
 pub(super) const SELF_COOKIE: u64 = 1;
 pub(super) const PARENT_COOKIE: u64 = 2;
 
-/// The entries of a directory, in order of their making. A cookie is never given twice, so a listing that is
-/// interrupted by any number of changes misses and repeats nothing that was there all the time.
+/// Entries of a directory, in the order of their creation. A cookie is never reused. So a listing with changes in
+/// between neither misses nor repeats an entry that existed all the time.
 #[derive(Debug)]
 pub(super) struct Directory {
     pub(super) parent: u64,
@@ -30,13 +30,13 @@ impl Directory {
         Self { parent, entries: BTreeMap::new(), names: HashMap::new(), last_cookie: PARENT_COOKIE }
     }
 
-    /// The inode number behind a name.
+    /// Returns the inode number of a name.
     pub(super) fn get(&self, name: Name<'_>) -> Option<u64> {
         let cookie = self.names.get(name.as_bytes())?;
         self.entries.get(cookie).map(|(_, number)| *number)
     }
 
-    /// Adds a name that is not there.
+    /// Adds a new name.
     pub(super) fn insert(&mut self, name: Name<'_>, number: u64) {
         self.last_cookie += 1;
         self.names.insert(name.as_bytes().into(), self.last_cookie);
@@ -53,19 +53,19 @@ impl Directory {
         self.names.is_empty()
     }
 
-    /// Whether this directory has given out the cookie at some time.
+    /// Returns whether this directory has ever issued the cookie.
     pub(super) fn knows(&self, cookie: u64) -> bool {
         cookie <= self.last_cookie
     }
 
-    /// Entries behind a cookie: cookie, name, inode number.
+    /// Returns the entries after a cookie: cookie, name, inode number.
     pub(super) fn after(&self, cookie: u64) -> impl Iterator<Item = (u64, &[u8], u64)> {
         let start = cookie.max(PARENT_COOKIE) + 1;
         self.entries.range(start..).map(|(cookie, (name, number))| (*cookie, &**name, *number))
     }
 }
 
-/// What an object is made of.
+/// Content of an object.
 #[derive(Debug)]
 pub(super) enum Body {
     File(Contents),
@@ -86,12 +86,12 @@ pub(super) struct Inode {
     pub(super) accessed: Timestamp,
     pub(super) modified: Timestamp,
     pub(super) changed: Timestamp,
-    /// The verifier of an exclusive CREATE (RFC 1813 §3.3.8), until attributes are set.
+    /// Verifier of an exclusive CREATE (RFC 1813 §3.3.8), until attributes are set.
     pub(super) exclusive: Option<[u8; 8]>,
     pub(super) body: Body,
 }
 
-/// The server's clock.
+/// Returns the time of the server's clock.
 pub(super) fn now() -> Timestamp {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Timestamp {
@@ -154,7 +154,7 @@ impl Inode {
         }
     }
 
-    /// Notes a change of the attributes: the time of change moves on with every change, however close.
+    /// Records a change of the attributes. The time of change advances with every change, however close.
     pub(super) fn touch_changed(&mut self) {
         let mut next = self.changed;
         next.nanoseconds += 1;
@@ -164,7 +164,7 @@ impl Inode {
         self.changed = next.max(now());
     }
 
-    /// Notes a change of the contents.
+    /// Records a change of the contents.
     pub(super) fn touch_modified(&mut self) {
         self.touch_changed();
         self.modified = self.changed;
@@ -182,7 +182,7 @@ impl Inode {
         }
     }
 
-    /// The contents of a regular file.
+    /// Returns the contents of a regular file.
     pub(super) fn contents(&self) -> Result<&Contents, FsError> {
         match &self.body {
             Body::File(contents) => Ok(contents),
@@ -199,19 +199,20 @@ impl Inode {
         }
     }
 
-    /// A change of the contents by a user without privileges takes the set-id bits off.
+    /// Clears the set-id bits after a change of the contents by an unprivileged user.
     pub(super) fn drop_set_id(&mut self, who: &Identity) {
         if who.uid == 0 || !matches!(self.body, Body::File(_)) {
             return;
         }
         self.mode &= !permission::SET_USER_ID;
-        // Without the group's right to execute it has another meaning, which those outside of the group end.
+        // Without the group's right to execute, the bit has another meaning, which only a writer outside the group
+        // ends.
         if self.mode & permission::GROUP_EXECUTE != 0 || !who.is_member(self.gid) {
             self.mode &= !permission::SET_GROUP_ID;
         }
     }
 
-    /// A change of owner or group takes the set-id bits off, whoever makes it.
+    /// Clears the set-id bits after a change of owner or group, whoever makes it.
     fn drop_set_id_of_former_owner(&mut self) {
         if matches!(self.body, Body::Directory(_)) {
             return;
@@ -222,7 +223,7 @@ impl Inode {
         }
     }
 
-    /// Sets everything but the size, which the caller has dealt with.
+    /// Sets all attributes except the size, which the caller has set.
     pub(super) fn set(&mut self, who: &Identity, new: &SetAttributes) {
         if new.uid.is_some() || new.gid.is_some() {
             self.uid = new.uid.unwrap_or(self.uid);

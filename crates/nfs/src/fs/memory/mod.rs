@@ -1,9 +1,8 @@
-//! A file system in memory: for tests, for virtual time, for measuring the transport without a disk.
+//! A file system in memory: for tests, for virtual time, and for measurements of the transport without a disk.
 //!
-//! One lock guards the tree; it is held for the copy of a payload and never across anything that waits, so the
-//! server calls it in place. Space is bounded by [`MemoryOptions`]; permission bits decide as they do on a disk.
-//! Everything is as stable as it will ever be, yet a write that was asked to be unstable is reported so: the
-//! client's COMMIT path is worth testing.
+//! A lock guards the tree. It is held during the copy of a payload and never while waiting, so the server calls this
+//! file system in place. [`MemoryOptions`] bound the space; permission bits decide as on a disk. Data cannot become
+//! more stable than it is at once. Yet an unstable write is reported as unstable, so that clients use COMMIT.
 
 mod contents;
 mod inode;
@@ -27,12 +26,12 @@ use super::{EntrySink, FileSystem};
 const ROOT: u64 = 2;
 const LINK_MAX: u32 = 32_000;
 
-/// Bounds of a [`MemoryFs`] and the owner of its root.
+/// Limits of a [`MemoryFs`], and the owner of its root.
 #[derive(Clone, Debug)]
 pub struct MemoryOptions {
-    /// Bytes of file data in all; a write beyond is [`FsError::NoSpace`]. Default 1 GiB.
+    /// Most bytes of file data; a write beyond is [`FsError::NoSpace`]. Default 1 GiB.
     pub capacity: u64,
-    /// Objects in all. Default 1,000,000.
+    /// Most objects. Default 1,000,000.
     pub max_files: u64,
     /// Largest file in bytes. Default 2^62.
     pub max_file_size: u64,
@@ -54,10 +53,10 @@ impl Default for MemoryOptions {
     }
 }
 
-/// A tree of files in memory.
+/// Tree of files in memory.
 #[derive(Debug)]
 pub struct MemoryFs {
-    /// Tells this file system's ids from those of one that ran before.
+    /// Distinguishes the ids of this file system from those of an earlier one.
     instance: u64,
     write_verifier: u64,
     options: MemoryOptions,
@@ -84,7 +83,7 @@ impl Tree {
         self.inodes.get(&number).map(Inode::attributes)
     }
 
-    /// The entry of a directory, with the right to look it up.
+    /// Returns the entry of a directory, after a check of the right to look it up.
     fn find(&self, who: &Identity, directory: u64, name: Name<'_>) -> Result<Option<u64>, FsError> {
         let inode = self.get(directory)?;
         let entries = inode.directory()?;
@@ -113,7 +112,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Takes one name from an object; the last one takes the object along.
+    /// Removes a name from an object, and the object with its last name.
     fn unlink(&mut self, number: u64) {
         let Some(inode) = self.inodes.get_mut(&number) else { return };
         inode.links = inode.links.saturating_sub(1);
@@ -124,7 +123,7 @@ impl Tree {
         }
     }
 
-    /// Whether `inner` is `outer` or lies below it.
+    /// Returns whether `inner` is `outer` or lies below it.
     fn is_within(&self, inner: u64, outer: u64) -> bool {
         let mut at = inner;
         loop {
@@ -138,7 +137,7 @@ impl Tree {
         }
     }
 
-    /// Adds a new object to a directory and gives its number.
+    /// Adds a new object to a directory. Returns its number.
     fn add(
         &mut self,
         who: &Identity,
@@ -159,7 +158,7 @@ impl Tree {
         let number = self.last_number + 1;
         let mut inode = Inode::new(number, who, mode, body);
         let parent = self.get_mut(directory)?;
-        // A set-group-id directory hands its group down.
+        // A set-group-id directory passes its group on.
         if parent.mode & permission::SET_GROUP_ID != 0 {
             inode.gid = parent.gid;
             if is_directory {
@@ -178,7 +177,7 @@ impl Tree {
 }
 
 impl MemoryFs {
-    /// An empty file system.
+    /// Creates an empty file system.
     #[must_use]
     pub fn new(options: MemoryOptions) -> Self {
         let root = Inode::new(ROOT, &options.owner, options.root_mode, Body::Directory(Directory::new(ROOT)));
@@ -219,7 +218,7 @@ impl MemoryFs {
         Ok(Node { id: self.id(number), attributes: tree.get(number)?.attributes() })
     }
 
-    /// Runs `operation` on the tree and reports the attributes of `id` around it.
+    /// Runs `operation` on the tree. Reports the attributes of `id` before and after.
     fn change<T>(
         &self,
         id: &FileId,
@@ -235,7 +234,7 @@ impl MemoryFs {
         Outcome { result, change: Change { before, after: tree.attributes(number) } }
     }
 
-    /// Makes a new object with the attributes that may be set on it.
+    /// Makes a new object, and sets the attributes that apply to it.
     fn make_node(
         &self,
         tree: &mut Tree,
@@ -281,7 +280,7 @@ impl MemoryFs {
     ) -> Result<(), FsError> {
         let source = tree.find(who, from, from_name)?.ok_or(FsError::NotFound)?;
         let target = tree.find(who, to, to_name)?;
-        // RFC 1813 §3.3.14: two names of one object: nothing is done.
+        // RFC 1813 §3.3.14: for two names of one object, rename does nothing.
         if target == Some(source) {
             return Ok(());
         }
@@ -489,7 +488,7 @@ impl FileSystem for MemoryFs {
         self.change(id, |tree, number| {
             let inode = tree.get(number)?;
             let attributes = inode.attributes();
-            // RFC 1813 §3.3.2: the guard is compared before anything is changed.
+            // RFC 1813 §3.3.2: the guard is compared before any change.
             if guard.is_some_and(|guard| guard != attributes.changed) {
                 return Err(FsError::NotSynchronized);
             }
@@ -534,7 +533,7 @@ impl FileSystem for MemoryFs {
                 }
                 CreateHow::Exclusive(verifier) => {
                     if let Some(existing) = tree.find(who, number, name)? {
-                        // RFC 1813 §3.3.8: the same verifier means a repeat of the call that made it.
+                        // RFC 1813 §3.3.8: an equal verifier means a repetition of the call that made the file.
                         if tree.get(existing)?.exclusive == Some(*verifier) {
                             return self.node(tree, existing);
                         }

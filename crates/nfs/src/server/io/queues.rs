@@ -1,22 +1,23 @@
-//! Which job is next: the queues of one export for one kind of work. No thread, no clock: times are arguments.
+//! The order of jobs: the queues of an export for one kind of work. This module has no threads and no clock; times are
+//! arguments.
 //!
-//! *Order.* Each address, or IPv6 network ([`Origin`]), has a queue. A free thread goes to the address that holds the fewest threads; among equal ones
-//! addresses take turns. So a job counts for as long as it holds a thread. An address with slow jobs gets fewer turns, and
-//! the next free thread is for an address that holds none.
+//! *Order.* Each address, or IPv6 network ([`Origin`]), has a queue. A free thread goes to the address that holds the
+//! fewest threads; among equal addresses they take turns. So a job counts for as long as it holds a thread. An address
+//! with slow jobs gets fewer turns, and the next free thread goes to an address that holds none.
 //!
-//! *Quick jobs.* What is answered from memory needs a processor and nothing else. On more threads it would not be done earlier, but
-//! the threads of this address would wait for processors together with those of others. So an address holds few threads
-//! ([`Limits::quick`]) as long as its jobs are quick. It holds more when one took [`SLOW`], or has not ended after that time.
-//! Such a job waits for a disk, and others can go on meanwhile.
+//! *Quick jobs.* A job that is answered from memory needs only a processor. On more threads such jobs would not end
+//! earlier, but would compete for processors with those of other addresses. So an address holds few threads
+//! ([`Limits::quick`]) as long as its jobs are quick. It may hold more when a job took [`SLOW`], or has not ended after
+//! that time. Such a job waits for a disk, and others can run meanwhile.
 //!
-//! *Writes.* One WRITE to a file is at work at a time: the kernel would let others wait for the inode's lock. These wait
-//! here, without a thread: those of one address in their order, and addresses take turns.
-//! When a WRITE is over, each address that waits for the file puts a mark into its own queue. The first one that gets a
-//! thread writes; the others find the file taken and wait again. This costs a step for each address that waits.
+//! *Writes.* One WRITE to a file runs at a time, because the kernel would make others wait for the inode's lock. Those
+//! wait here without a thread: the WRITEs of one address in their order, and addresses take turns. At the end of a
+//! WRITE, each address that waits for the file puts a mark into its own queue. The first address that gets a thread
+//! writes; the others find the file taken and wait again. This costs a step for each address that waits.
 //!
-//! *Refusal.* An address none of whose jobs could begin for [`STALLED`] waits for something that may never end. Its jobs
-//! that have waited as long are handed back, and new ones are not taken until a thread is free. So a call that waits
-//! does not hold its credit for ever, and a client's calls of other exports get through.
+//! *Refusal.* If no job of an address could begin for [`STALLED`], the address waits for a job that may never end. Its
+//! jobs that have waited as long are returned, and new jobs are refused until a thread is free. So a waiting call does
+//! not hold its credit for ever, and a client's calls of other exports get through.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -25,23 +26,23 @@ use rpcrdma_oncrpc::Origin;
 
 use crate::fs::FileId;
 
-/// How long nothing of an address can begin before its jobs are refused.
+/// Time without a new start after which the jobs of an address are refused.
 pub(in crate::server) const STALLED: Duration = Duration::from_secs(10);
 
-/// A job that takes longer is not quick: it waits for a disk, or is long.
+/// Duration above which a job is not quick: it waits for a disk, or is long.
 pub(super) const SLOW: Duration = Duration::from_micros(200);
 
-/// Where a job comes from. Peers without an address have one queue together.
+/// Origin of a job. Peers without an address share one queue.
 pub(super) type Address = Option<Origin>;
 
-/// Bounds of the jobs at work.
+/// Bounds of the running jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Limits {
-    /// Jobs at work at a time.
+    /// Jobs that run at a time.
     pub(super) threads: usize,
-    /// Jobs of one address at work at a time.
+    /// Jobs of one address that run at a time.
     pub(super) of_address: usize,
-    /// Of these, while they are quick; at least 1.
+    /// Jobs of one address that run at a time while they are quick; at least 1.
     pub(super) quick: usize,
 }
 
@@ -50,7 +51,7 @@ pub(super) struct Limits {
 pub(super) struct Begun<J> {
     pub(super) job: J,
     pub(super) address: Address,
-    /// The file that it has taken until [`Queues::release`].
+    /// File whose turn the job has until [`Queues::release`].
     pub(super) file: Option<FileId>,
 }
 
@@ -67,39 +68,39 @@ enum Entry<J> {
     Write(FileId),
 }
 
-/// The jobs of one address.
+/// Jobs of one address.
 #[derive(Debug)]
 struct Flow<J> {
     entries: VecDeque<Entry<J>>,
-    /// WRITEs by file. Each file stands once in [`Self::entries`] or in [`Taken::waiting`].
+    /// WRITEs by file. Each file is once in [`Self::entries`] or in [`Taken::waiting`].
     writes: HashMap<FileId, VecDeque<Waiting<J>>>,
     held: usize,
-    /// The lower, the longer ago was its turn.
+    /// Time of the last turn; lower is longer ago.
     turn: u64,
-    /// When a job of it began last, or the first one came.
+    /// Time at which a job of the address began last, or the first job arrived.
     begun: Instant,
-    /// The job that ended last was not quick.
+    /// Whether the job that ended last was slow.
     slow: bool,
 }
 
-/// A file that a WRITE is at work on.
+/// A file with a running WRITE.
 #[derive(Debug)]
 struct Taken {
     since: Instant,
     waiting: Vec<Address>,
 }
 
-/// The queues; see the module.
+/// The queues; see the module documentation.
 #[derive(Debug)]
 pub(super) struct Queues<J> {
     limits: Limits,
     flows: HashMap<Address, Flow<J>>,
-    /// Addresses with something to begin and fewer threads than they may ever hold, the next one first.
+    /// Addresses with a job to begin that hold fewer threads than their maximum, the next one first.
     ready: BTreeSet<(usize, u64, Address)>,
     taken: HashMap<FileId, Taken>,
     held: usize,
     turns: u64,
-    /// When a job began last.
+    /// Time at which a job began last.
     begun: Option<Instant>,
 }
 
@@ -112,13 +113,13 @@ impl<J> Flow<J> {
         self.held == 0 && self.entries.is_empty() && self.writes.is_empty()
     }
 
-    /// Whether it may hold one more thread now.
+    /// Returns whether the address may hold one more thread now.
     fn may_begin(&self, limits: Limits, now: Instant) -> bool {
         let slow = self.slow || now.saturating_duration_since(self.begun) >= SLOW;
         self.held < if slow { limits.of_address } else { limits.quick }
     }
 
-    /// Takes the first WRITE to a file, and says whether there are more.
+    /// Removes the first WRITE to a file. Returns the job, and whether there are more.
     fn first_write(&mut self, file: &FileId) -> Option<(J, bool)> {
         let writes = self.writes.get_mut(file)?;
         let first = writes.pop_front()?;
@@ -129,7 +130,7 @@ impl<J> Flow<J> {
         Some((first.job, more))
     }
 
-    /// Hands back what has waited too long, all of it or of one file.
+    /// Removes jobs that have waited too long, of all kinds or of one file.
     fn withdraw(&mut self, file: Option<&FileId>, now: Instant, into: &mut Vec<J>) {
         let mut sift = |jobs: VecDeque<Waiting<J>>| -> VecDeque<Waiting<J>> {
             let (late, kept): (VecDeque<_>, VecDeque<_>) =
@@ -168,17 +169,17 @@ impl<J> Queues<J> {
         }
     }
 
-    /// Jobs at work.
+    /// Returns the number of running jobs.
     pub(super) fn held(&self) -> usize {
         self.held
     }
 
-    /// Whether a job may be there that can begin.
+    /// Returns whether a job may be ready to begin.
     pub(super) fn is_ready(&self, now: Instant) -> bool {
         self.next(now).is_some()
     }
 
-    /// The address whose job is next. Those passed over hold threads, so there are few of them.
+    /// Returns the address whose job is next. Addresses passed over hold threads, so there are few of them.
     fn next(&self, now: Instant) -> Option<(usize, u64, Address)> {
         if self.held >= self.limits.threads {
             return None;
@@ -190,12 +191,12 @@ impl<J> Queues<J> {
         self.ready.iter().find(|(.., address)| may_begin(address)).copied()
     }
 
-    /// Whether anything waits.
+    /// Returns whether any job waits.
     pub(super) fn is_waiting(&self) -> bool {
         self.flows.values().any(|flow| !flow.entries.is_empty() || !flow.writes.is_empty())
     }
 
-    /// Hands back everything that waits: no thread will ever come.
+    /// Removes all waiting jobs, because no thread will come.
     pub(super) fn clear(&mut self) -> Vec<J> {
         let mut jobs = Vec::new();
         self.ready.clear();
@@ -213,7 +214,7 @@ impl<J> Queues<J> {
         jobs
     }
 
-    /// Takes a job in; gives it back if it would only wait for what is stalled.
+    /// Accepts a job; returns it if its address is stalled.
     pub(super) fn push(
         &mut self,
         address: Address,
@@ -264,7 +265,7 @@ impl<J> Queues<J> {
         lane || flow || taken
     }
 
-    /// The next job, if a thread may be had for one. It holds the thread until [`Self::finish`].
+    /// Returns the next job, if a thread is available for one. The job holds the thread until [`Self::finish`].
     pub(super) fn begin(&mut self, now: Instant) -> Option<Begun<J>> {
         while let Some(next) = self.next(now) {
             self.ready.remove(&next);
@@ -301,7 +302,7 @@ impl<J> Queues<J> {
         None
     }
 
-    /// The next WRITE to this file may begin.
+    /// Ends a turn: the next WRITE to this file may begin.
     pub(super) fn release(&mut self, file: &FileId) {
         let Some(taken) = self.taken.remove(file) else { return };
         for address in taken.waiting {
@@ -312,7 +313,7 @@ impl<J> Queues<J> {
         }
     }
 
-    /// A job of this address is over after so long, and its thread free.
+    /// Ends a job of this address after its duration, and frees its thread.
     pub(super) fn finish(&mut self, address: Address, took: Duration) {
         self.held = self.held.saturating_sub(1);
         if let Some(flow) = self.flows.get_mut(&address) {
@@ -323,7 +324,7 @@ impl<J> Queues<J> {
         self.settle(address);
     }
 
-    /// Hands back what has waited too long for something that does not go on.
+    /// Removes jobs that have waited too long for one that makes no progress.
     pub(super) fn sweep(&mut self, now: Instant) -> Vec<J> {
         let mut late = Vec::new();
         let stuck: Vec<(Address, FileId)> = self
@@ -349,7 +350,7 @@ impl<J> Queues<J> {
         late
     }
 
-    /// Takes out what points at WRITEs that are not there any more.
+    /// Removes entries that refer to WRITEs which are gone.
     fn tidy(&mut self, address: Address) {
         let Some(flow) = self.flows.get_mut(&address) else { return };
         self.ready.remove(&(flow.held, flow.turn, address));
@@ -369,8 +370,8 @@ impl<J> Queues<J> {
         self.settle(address);
     }
 
-    /// Puts an address where it belongs after a change of its entries. A change of its threads or its turn takes it out
-    /// of [`Self::ready`] before.
+    /// Updates the position of an address after a change of its entries. Before a change of its threads or its turn,
+    /// the address must be removed from [`Self::ready`].
     fn settle(&mut self, address: Address) {
         let Some(flow) = self.flows.get(&address) else { return };
         if flow.is_idle() {
@@ -395,7 +396,7 @@ mod tests {
         FileId::from_array(&[number])
     }
 
-    /// Jobs have names.
+    /// Queues whose jobs have names.
     struct Bench {
         queues: Queues<String>,
         now: Instant,
@@ -418,7 +419,7 @@ mod tests {
             self.queues.push(address(from), Some(file(to)), name.to_owned(), self.now).is_ok()
         }
 
-        /// The jobs that begin, as far as there are threads.
+        /// Returns the jobs that begin with the available threads.
         fn begin(&mut self) -> Vec<String> {
             std::iter::from_fn(|| self.queues.begin(self.now)).map(|begun| begun.job).collect()
         }
@@ -467,13 +468,13 @@ mod tests {
             }
         }
         assert_eq!(bench.begin(), ["job0-of-1", "job0-of-2", "job1-of-1", "job1-of-2"]);
-        // One job has to end, not the queue.
+        // A single job must end, not the whole queue.
         bench.push(3, "other");
         bench.finish(1);
         assert_eq!(bench.begin(), ["other"]);
         bench.finish(2);
         bench.finish(2);
-        // 1 and 3 hold one each, 2 none.
+        // Addresses 1 and 3 hold one thread each, 2 holds none.
         assert_eq!(bench.begin(), ["job2-of-2", "job2-of-1"]);
     }
 
@@ -487,7 +488,7 @@ mod tests {
         assert_eq!(bench.begin(), ["job0", "other"]);
         bench.finish(1);
         assert_eq!(bench.begin(), ["job1"]);
-        // It waited for a disk: others may go on meanwhile.
+        // The job waited for a disk: others may run meanwhile.
         bench.queues.finish(address(1), SLOW);
         assert_eq!(bench.begin(), ["job2", "job3", "job4"]);
         bench.finish(1);
@@ -495,7 +496,7 @@ mod tests {
         bench.finish(1);
         bench.finish(1);
         assert_eq!(bench.begin(), ["job5"]);
-        // It has not ended yet: one more may begin each time.
+        // The job has not ended yet: one more may begin each time.
         for next in ["job6", "job7"] {
             bench.now += SLOW;
             assert_eq!(bench.begin(), [next]);
@@ -528,13 +529,13 @@ mod tests {
             bench.write(1, 7, &format!("write{number}"));
         }
         assert_eq!(bench.begin(), ["write0"]);
-        // Others of the address go on: a WRITE to another file, a COMMIT of this one.
+        // Other jobs of the address run: a WRITE to another file, a COMMIT of this one.
         bench.push(1, "commit");
         bench.write(1, 8, "elsewhere");
         assert_eq!(bench.begin(), ["commit", "elsewhere"]);
         bench.end(1, 7);
         assert_eq!(bench.begin(), ["write1"]);
-        // The data is in the file, its sync takes the thread on.
+        // The data is in the file; its sync still holds the thread.
         bench.queues.release(&file(7));
         bench.finish(1);
         bench.end(1, 8);
@@ -569,7 +570,7 @@ mod tests {
     #[test]
     fn i6_a_write_does_not_wait_behind_other_jobs_of_an_address_that_writes_there_too() {
         let mut bench = Bench::new();
-        // Address 1 has all the threads that it may have, and a WRITE to file 7 behind them.
+        // Address 1 has its maximum of threads, with a WRITE to file 7 behind the running jobs.
         for number in 0..10 {
             bench.push(1, &format!("slow{number}"));
         }
@@ -588,7 +589,7 @@ mod tests {
         assert_eq!(bench.begin().len(), 3);
         assert_eq!(bench.wait(STALLED / 2), Vec::<String>::new());
         bench.push(1, "later");
-        // As long as jobs begin, however slowly, nothing is refused.
+        // As long as jobs begin, however slowly, none is refused.
         bench.finish(1);
         assert_eq!(bench.begin(), ["slow3"]);
         assert_eq!(bench.wait(STALLED / 2), Vec::<String>::new());
@@ -597,7 +598,7 @@ mod tests {
         // Another address is served.
         assert!(bench.push(2, "quick"));
         assert_eq!(bench.begin(), ["quick"]);
-        // All threads are held now: whoever comes new waits for a time, since some of it has just begun.
+        // All threads are held now. A new address waits for a time, because some jobs have just begun.
         assert!(bench.push(3, "third"));
         assert_eq!(bench.wait(STALLED), ["third"]);
         assert!(!bench.push(3, "again"));
@@ -619,7 +620,7 @@ mod tests {
         bench.write(1, 7, "behind");
         bench.write(2, 7, "behind-too");
         bench.now += STALLED / 2;
-        // The addresses go on meanwhile.
+        // Meanwhile the addresses continue.
         for from in 1..=2 {
             bench.push(from, "read");
             assert_eq!(bench.begin(), ["read"]);
@@ -638,8 +639,8 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// Whatever comes and ends in whatever order: the limits hold, writes of an address to a file keep their order,
-        /// no job is lost, and none waits that could begin.
+        /// For any order of starts and ends, the limits hold, and the WRITEs of an address to a file keep their order.
+        /// No job is lost, and none waits that could begin.
         #[test]
         fn i6_any_history_keeps_the_limits_and_loses_nothing(quick in 1..4_usize, steps in proptest::collection::vec((0..6_u8, 1..5_u8, 0..4_u8), 0..200)) {
             let mut queues: Queues<(u8, Option<u8>, usize)> = Queues::new(Limits { quick, ..LIMITS });
@@ -660,7 +661,7 @@ mod tests {
                         None
                     }
                     4 => {
-                        // The sync of a WRITE goes on.
+                        // The sync of a WRITE continues.
                         if let Some(job) = begun.iter_mut().find(|job| job.file.is_some()) {
                             queues.release(&job.file.take().unwrap());
                         }

@@ -16,7 +16,7 @@ fn at(address: u8) -> Option<Origin> {
     Some(Origin::of([192, 0, 2, address].into()))
 }
 
-/// Waits until the lane has no thread any more; they tell when they end.
+/// Waits until the lane has no threads; threads signal their end.
 fn wait_for_end(lane: &Lane) {
     let mut state = lane.lock();
     while state.threads > 0 {
@@ -99,7 +99,7 @@ async fn a_write_that_has_to_be_stable_gives_its_file_free_before_its_sync() {
             let alone = writing.fetch_add(1, Ordering::SeqCst) == 0;
             writing.fetch_sub(1, Ordering::SeqCst);
             turn.release();
-            // Both syncs at a time.
+            // Both syncs run at the same time.
             barrier.wait();
             alone
         })
@@ -139,7 +139,7 @@ fn threads_are_started_for_work_and_end_without() {
             lane.push(at(number), None, Box::new(job));
         }
         wait_for_end(&lane);
-        // Each is started anew if it ended too early, so there can be more of them over time.
+        // A thread that ended early is started again, so there can be more threads over time.
         assert!(names.lock().unwrap().len() >= 4);
         assert!(!lane.lock().queues.is_waiting());
         assert_eq!(lane.lock().queues.held(), 0);
@@ -160,7 +160,7 @@ fn jobs_that_block_do_not_keep_others_of_their_address_waiting() {
         };
         lane.push(at(1), None, Box::new(job));
     }
-    // Nothing ends, and no other job comes.
+    // No job ends, and no other job comes.
     while lane.sweep(Instant::now()) {
         thread::yield_now();
     }
@@ -178,7 +178,7 @@ fn i6_jobs_behind_what_does_not_go_on_are_refused() {
     let (tell, told) = mpsc::channel();
     let push = |name: &'static str, job: Box<dyn FnOnce() + Send>| {
         let tell = tell.clone();
-        // Told when it has ended, or is dropped.
+        // Signals when the job has ended or is dropped.
         let job = move |_: &Turn<'_>| {
             job();
             tell.send(name).unwrap();

@@ -1,4 +1,4 @@
-//! What only a directory tree has: a world outside, other processes, and a next life.
+//! Tests for directory trees only: local changes, other processes, restarts.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
@@ -44,12 +44,12 @@ async fn a_handle_follows_what_others_do() {
         let file = bed.make_file(bed.root, "file", 0o640).await;
         fs::rename(bed.path().join("file"), bed.path().join("elsewhere")).unwrap();
         if bed.name == "map" {
-            // The map did not see it: stale, until somebody finds the file again.
+            // The map did not see the rename: the handle is stale until a look-up finds the file again.
             assert_eq!(bed.getattr(file).await, Err(Status::Stale));
             assert_eq!(bed.lookup(bed.root, "elsewhere").await, Ok(file));
         }
         assert!(bed.getattr(file).await.is_ok(), "{}", bed.name);
-        // Another file under the same name is not the one.
+        // Another file with that name is another object.
         fs::remove_file(bed.path().join("elsewhere")).unwrap();
         fs::write(bed.path().join("elsewhere"), b"other").unwrap();
         assert_eq!(bed.getattr(file).await, Err(Status::Stale), "{}", bed.name);
@@ -92,7 +92,7 @@ async fn a_directory_that_becomes_a_link_leads_nowhere() {
         let directory = bed.make_directory(bed.root, "dir", 0o755).await;
         let file = bed.make_file(directory, "file", 0o640).await;
         bed.write(file, 0, b"mine").await.unwrap();
-        // Behind the server's back the directory makes room for a link of its name.
+        // Without the server, a link takes the place of the directory.
         fs::rename(bed.path().join("dir"), bed.path().join("dir2")).unwrap();
         symlink(outside.path(), bed.path().join("dir")).unwrap();
         let bed = bed.restarted();
@@ -174,7 +174,7 @@ async fn more_files_than_are_kept_open() {
 
 #[tokio::test]
 async fn changes_are_on_stable_storage_before_the_answer() {
-    // With the default, every operation works as well.
+    // With the default, every operation works too.
     fn synchronous(_: &mut Export, options: &mut DirectoryOptions) {
         options.sync_metadata = true;
     }

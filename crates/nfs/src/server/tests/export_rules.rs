@@ -1,4 +1,4 @@
-//! Rules of exports, and what the program says to calls that make no sense.
+//! Rules of exports, and answers to invalid calls.
 
 use std::fmt::{Debug, Write};
 use std::sync::Mutex;
@@ -55,7 +55,7 @@ async fn root_is_squashed() {
         assert_eq!((got.uid, got.gid), (NOBODY, NOBODY), "{}", bed.name);
         let give = SetAttributes { uid: Some(0), ..SetAttributes::default() };
         assert_eq!(bed.set(file, give).await, Some(Status::Perm), "{}", bed.name);
-        // Nor has anybody without a credential more rights.
+        // A caller without a credential has no more rights either.
         bed.credential = Credential::None;
         assert_eq!(bed.write(file, 0, b"x").await.unwrap().count, 1, "{}", bed.name);
         bed.credential = user(1000, 1000);
@@ -75,7 +75,7 @@ async fn networks_hold_for_every_call() {
     }
 }
 
-/// Keeps what is told at the level of warnings.
+/// Keeps the events of level WARN.
 #[derive(Clone, Default)]
 struct Warnings(Arc<Mutex<Vec<String>>>);
 
@@ -114,7 +114,7 @@ impl Subscriber for Warnings {
 #[tokio::test]
 async fn each_kind_of_refusal_leaves_a_line_with_the_address() {
     let warnings = Warnings::default();
-    // With one dispatcher alone, a thread of another test that comes to an event first would switch the event off for all.
+    // With a single dispatcher, a thread of another test that reaches an event first would disable the event for all.
     let _second = Dispatch::new(NoSubscriber::new());
     let _guard = tracing::subscriber::set_default(warnings.clone());
     let allow = vec!["192.0.2.0/24".parse().unwrap()];
@@ -149,14 +149,14 @@ async fn a_secure_export_demands_reserved_ports_of_tcp() {
             let got = bed.getattr(bed.root).await.map(drop);
             assert_eq!(got, if served { Ok(()) } else { Err(Status::Acces) }, "{} {address}", bed.name);
             assert_eq!(bed.mnt("/").await == closed, !served, "{} {address}", bed.name);
-            // There the port means nothing.
+            // Over RDMA, the port has no meaning.
             bed.transport = TransportKind::Rdma;
             assert!(bed.getattr(bed.root).await.is_ok(), "{} {address}", bed.name);
         }
     }
 }
 
-/// User 1 is in groups 100 to 139.
+/// Database in which user 1 is in groups 100 to 139.
 struct Table;
 
 impl UserDatabase for Table {
@@ -225,7 +225,7 @@ async fn handles_of_one_export_are_no_way_into_another() {
     assert_eq!(bed.getattr(other).await, Err(Status::Acces));
     assert_eq!(bed.rename((bed.root, "file"), (other, "x")).await, Some(Status::Xdev));
     assert_eq!(bed.status(&LinkArgs { file, link: place(other, "x") }).await, Some(Status::Xdev));
-    // They are two file systems for a client.
+    // For a client these are two file systems.
     bed.peer = "203.0.113.1:1".parse().unwrap();
     let (a, b) = (bed.getattr(bed.root).await.unwrap(), bed.getattr(other).await.unwrap());
     assert_ne!(a.fsid, b.fsid);
@@ -285,7 +285,7 @@ async fn versions_procedures_and_programs_that_are_not_served() {
         assert_eq!(status([NFS_PROGRAM, version, 0]).await, mismatch);
         assert_eq!(status([MOUNT_PROGRAM, version, 0]).await, mismatch);
     }
-    // NFSACL, for which Linux asks.
+    // NFSACL, which Linux asks for.
     assert_eq!(status([100_227, 3, 0]).await, AcceptStat::ProgramUnavailable);
 }
 

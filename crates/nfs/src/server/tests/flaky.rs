@@ -1,4 +1,4 @@
-//! A directory tree whose look-ups fail when a test wants them to.
+//! A directory tree whose look-ups fail on demand.
 
 use std::sync::{Arc, Mutex};
 
@@ -8,7 +8,7 @@ use crate::fs::{
     SetAttributes, Special, Stability, Statistics, Timestamp, WriteResult,
 };
 
-/// The file system.
+/// File system with failures on demand.
 pub(super) struct FlakyFs {
     directory: Arc<DirectoryFs>,
     fault: Mutex<Option<(&'static str, FsError)>>,
@@ -20,17 +20,17 @@ impl FlakyFs {
         Self { directory, fault: Mutex::default(), located: true }
     }
 
-    /// One that cannot say where it lies, as without the list of mounts.
+    /// Returns a file system without a known location, as without the list of mounts.
     pub(super) fn without_location(directory: Arc<DirectoryFs>) -> Self {
         Self { located: false, ..Self::new(directory) }
     }
 
-    /// The next look-up of this name fails.
+    /// Makes the next look-up of this name fail.
     pub(super) fn fail_once(&self, name: &'static str, error: FsError) {
         *self.fault.lock().unwrap() = Some((name, error));
     }
 
-    /// Whether the fault was met.
+    /// Returns whether the failure happened.
     pub(super) fn has_failed(&self) -> bool {
         self.fault.lock().unwrap().is_none()
     }

@@ -1,4 +1,4 @@
-//! A file system that waits where a test wants it to: the one in memory behind a gate.
+//! A file system that waits where a test requires it: the one in memory behind a gate.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
@@ -9,17 +9,17 @@ use crate::fs::{
     Special, Stability, Statistics, Timestamp, WriteResult,
 };
 
-/// A test that waits longer than this has failed.
+/// Time after which a waiting test has failed.
 pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 
-/// An operation that comes to the gate.
+/// An operation that reaches the gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     Attributes(FileId),
-    /// By whom.
+    /// ACCESS of this user.
     Access(u32),
     Read(FileId),
-    /// By whom, to which file, from which offset.
+    /// WRITE of this user, to this file, from this offset.
     Write(u32, FileId, u64),
     /// The sync of a stable WRITE, after the data is in the file.
     Settle(FileId),
@@ -28,20 +28,20 @@ pub(super) enum Step {
     Flush,
 }
 
-/// Which operations wait.
+/// Predicate for the operations to hold.
 type Holds = Box<dyn Fn(Step) -> bool + Send + Sync>;
 
 #[derive(Default)]
 struct State {
     open: bool,
-    /// Operations that are inside of the gate now, in the order in which they came.
+    /// Operations held inside the gate, in the order of their arrival.
     inside: Vec<Step>,
-    /// All that went through, in the order in which they left.
+    /// Operations that have passed, in the order of their departure.
     passed: Vec<Step>,
     most_inside: usize,
 }
 
-/// Holds operations until it is opened.
+/// Gate that holds operations until it is opened.
 pub(super) struct Gate {
     holds: Holds,
     state: Mutex<State>,
@@ -65,25 +65,25 @@ impl Gate {
         self.changed.notify_all();
     }
 
-    /// From now on operations are held; those that went through before do not count.
+    /// Closes the gate: operations are held from now on. Earlier operations no longer count.
     pub(super) fn close(&self) {
         let mut state = self.state.lock().unwrap();
         state.open = false;
         state.passed.clear();
     }
 
-    /// Nothing is held any more.
+    /// Opens the gate.
     pub(super) fn open(&self) {
         self.state.lock().unwrap().open = true;
         self.changed.notify_all();
     }
 
-    /// Waits until so many operations are held.
+    /// Waits until this many operations are held.
     pub(super) async fn holding(self: &Arc<Self>, count: usize) {
         self.until(move |state| state.inside.len() >= count).await;
     }
 
-    /// Waits until so many operations went through.
+    /// Waits until this many operations have passed.
     pub(super) async fn has_passed(self: &Arc<Self>, count: usize) {
         self.until(move |state| state.passed.len() >= count).await;
     }
@@ -99,23 +99,23 @@ impl Gate {
         tokio::task::spawn_blocking(waiting).await.unwrap();
     }
 
-    /// The operations that are held now.
+    /// Returns the operations held now.
     pub(super) fn held(&self) -> Vec<Step> {
         self.state.lock().unwrap().inside.clone()
     }
 
-    /// The operations that went through.
+    /// Returns the operations that have passed.
     pub(super) fn passed(&self) -> Vec<Step> {
         self.state.lock().unwrap().passed.clone()
     }
 
-    /// Most operations that were held at a time.
+    /// Returns the greatest number of operations held at a time.
     pub(super) fn most(&self) -> usize {
         self.state.lock().unwrap().most_inside
     }
 }
 
-/// A test that fails leaves no thread behind the gate.
+/// Opens the gate on drop, so that a failed test leaves no thread behind it.
 pub(super) struct Opener(pub(super) Arc<Gate>);
 
 impl Drop for Opener {
@@ -124,14 +124,14 @@ impl Drop for Opener {
     }
 }
 
-/// The file system.
+/// File system behind a gate.
 pub(super) struct GatedFs {
     memory: MemoryFs,
     gate: Arc<Gate>,
 }
 
 impl GatedFs {
-    /// Holds the operations that `holds` says, once the gate is closed.
+    /// Creates a file system that holds the operations that `holds` selects, while the gate is closed.
     pub(super) fn new(holds: impl Fn(Step) -> bool + Send + Sync + 'static) -> (Arc<Self>, Arc<Gate>) {
         let state = Mutex::new(State { open: true, ..State::default() });
         let gate = Arc::new(Gate { holds: Box::new(holds), state, changed: Condvar::new() });

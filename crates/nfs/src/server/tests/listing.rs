@@ -71,7 +71,7 @@ async fn an_empty_directory_has_its_dots() {
             assert_eq!(entry.handle, Some(expected), "{} {}", bed.name, entry.name);
             assert_eq!(entry.fileid, entry.attributes.unwrap().fileid);
         }
-        // Above the root there is nothing: neither a handle nor a number of what is there.
+        // Above the root nothing shows: neither a handle nor a number of the parent.
         let own = bed.getattr(bed.root).await.unwrap().fileid;
         for entry in bed.readdirplus(bed.root, 0, (4096, 4096)).await.unwrap().entries {
             if matches!(entry.name.as_bytes(), b"." | b"..") {
@@ -135,7 +135,7 @@ async fn a_reply_with_room_for_nothing_is_too_small() {
         for count in [0, 1, 100, overhead + 27] {
             assert_eq!(bed.readdir(bed.root, 0, count).await, Err(Status::TooSmall), "{} {count}", bed.name);
         }
-        // "." alone fits: 8 + 4 + 4 + 8 and the word in front of an entry.
+        // "." alone fits: 8 + 4 + 4 + 8 bytes and the preceding word of an entry.
         let list = bed.readdir(bed.root, 0, overhead + 28).await.unwrap();
         assert_eq!((list.entries.len(), list.eof), (1, false), "{}", bed.name);
         let status = bed.readdirplus(bed.root, 0, (4096, 100)).await;
@@ -161,7 +161,7 @@ async fn cookies_stay_valid_while_the_directory_changes() {
                 break;
             }
             cookie = list.entries.last().unwrap().cookie;
-            // Remove the very entry the listing goes on from, and others; add new ones.
+            // Remove the very entry at which the listing continues, and others; add new ones.
             let last = list.entries.last().unwrap().name.to_string_lossy().into_owned();
             if last.starts_with("gone") {
                 assert_eq!(bed.remove(bed.root, &last).await, None);
@@ -205,7 +205,7 @@ async fn what_is_no_cookie_and_no_directory() {
         let verifier = [1; 8];
         let wrong = ReaddirArgs { dir: bed.root, cookie: 1, verifier, count: 4096 };
         assert_eq!(bed.status(&wrong).await, Some(Status::BadCookie), "{}", bed.name);
-        // A cookie out of nowhere is refused or leads to the end: it never harms.
+        // An invented cookie is refused or leads to the end, without harm.
         for cookie in [u64::MAX, 1 << 63, (1 << 63) - 1, 12_345] {
             match bed.readdir(bed.root, cookie, 4096).await {
                 Ok(_) | Err(Status::BadCookie) => {}
@@ -227,7 +227,7 @@ async fn a_listing_needs_the_right_to_read() {
         bed.make_file(names_only, "inner", 0o644).await;
         let bed = bed.by(1000, 1000);
         assert_eq!(bed.readdir(closed, 0, 4096).await, Err(Status::Acces), "{}", bed.name);
-        // Read without search: names, but no objects.
+        // The right to read without search gives names, but no objects.
         let list = bed.readdirplus(names_only, 0, (4096, 4096)).await.unwrap();
         let inner = list.entries.iter().find(|entry| entry.name.as_bytes() == b"inner").unwrap();
         assert_eq!((inner.handle, inner.attributes), (None, None), "{}", bed.name);
@@ -235,7 +235,7 @@ async fn a_listing_needs_the_right_to_read() {
     }
 }
 
-/// Clients that call for listings and take none hold memory of their own share.
+/// Clients that request listings without reading them hold memory of their own share.
 #[tokio::test(start_paused = true)]
 async fn i6_listings_hold_memory_of_their_clients_share() {
     let bed = Bed::memory_with(MemoryOptions::default(), untuned);
@@ -248,12 +248,12 @@ async fn i6_listings_hold_memory_of_their_clients_share() {
     let plus = ReaddirplusArgs { dir, cookie: 0, verifier, dircount: 1 << 20, maxcount: 1 << 20 };
     let plus_call = [NFS_PROGRAM, NFS_VERSION, NfsProcedure::Readdirplus.number()];
     let reply = bed.reply(plus_call, &plus).await;
-    // What it is, not what was asked for.
+    // The memory is that of the results, not of the requested size.
     assert!(reply.len() > 100_000, "{}", reply.len());
     assert!((reply.len() - 100..1 << 20).contains(&in_use()), "{} {}", reply.len(), in_use());
     drop(reply);
     assert_eq!(in_use(), 0);
-    // Rooms of any length, filled.
+    // Limits of any length, filled.
     for count in (10_000..10_016).chain([4096, 32 << 10]) {
         let call = [NFS_PROGRAM, NFS_VERSION, NfsProcedure::Readdir.number()];
         let reply = bed.reply(call, &ReaddirArgs { dir, cookie: 0, verifier, count }).await;
@@ -265,7 +265,7 @@ async fn i6_listings_hold_memory_of_their_clients_share() {
         drop(room);
         replies.push(bed.reply(plus_call, &plus).await);
     }
-    // The next one waits, and is put off; another address is served.
+    // The next call waits and then gets NFS3ERR_JUKEBOX; another address is served.
     assert_eq!(bed.readdirplus(dir, 0, (1 << 20, 1 << 20)).await.unwrap_err(), Status::Jukebox);
     let held = in_use();
     assert!(held <= shares.limit(), "{held}");

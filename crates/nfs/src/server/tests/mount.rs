@@ -1,4 +1,4 @@
-//! The MOUNT program.
+//! Tests of the MOUNT program.
 
 use super::*;
 use crate::mount::{Exports as ExportList, MountList, MountProcedure, MountStatus};
@@ -141,7 +141,7 @@ async fn i6_one_host_pushes_out_no_mounts_of_others() {
     }
     bed.peer = "198.51.100.7:1".parse().unwrap();
     bed.mounted("/").await.unwrap();
-    // Many hosts with as many mounts as each may have.
+    // Many hosts with the most mounts that each may have.
     for host in 0..32 {
         bed.peer = SocketAddr::from(([10, 0, 0, host], 1));
         for number in 0..=MOUNTS_PER_HOST {
@@ -167,7 +167,7 @@ async fn i6_the_addresses_of_one_ipv6_network_have_the_mounts_of_one_host() {
     }
     let list: MountList = bed.mount_call(MountProcedure::Dump, &()).await;
     assert_eq!(list.mounts.len(), MOUNTS_PER_HOST);
-    // What one of them unmounts is its own.
+    // A host unmounts only its own.
     bed.mount_call::<()>(MountProcedure::UmntAll, &()).await;
     let list: MountList = bed.mount_call(MountProcedure::Dump, &()).await;
     assert_eq!(list.mounts.len(), MOUNTS_PER_HOST - 1);
@@ -192,7 +192,8 @@ async fn i6_lists_of_mounts_and_link_targets_hold_memory_of_their_clients_share(
     assert!(in_use() >= before + 4000, "{}", in_use());
     drop((dump, export, target));
     assert_eq!(in_use(), 0);
-    // Who takes none has no more: the lists fail, a target is put off; another address is served.
+    // A client that does not read results has no more memory. Lists fail, READLINK gets NFS3ERR_JUKEBOX, and another
+    // address is served.
     let held: Vec<_> = std::iter::from_fn(|| share.allocate(1, 1).ok()).collect();
     tokio::time::pause();
     bed.rpc(mount(MountProcedure::Dump), &()).await.unwrap_err();

@@ -23,7 +23,7 @@ async fn create_in_its_three_ways() {
         let (status, wcc) = bed.call(&guarded).await.unwrap_err();
         assert_eq!(status, Status::Exist, "{}", bed.name);
         assert!(wcc.after.is_some());
-        // UNCHECKED takes what is there, and cuts it if told to.
+        // UNCHECKED opens an existing file, and truncates it on request.
         let kept = bed.call(&create(bed.root, "a", CreateHow::Unchecked(with(0o600, None)))).await.unwrap();
         assert_eq!(kept.object, Some(file), "{}", bed.name);
         assert_eq!((kept.attributes.unwrap().mode, kept.attributes.unwrap().size), (0o666, 3));
@@ -33,7 +33,7 @@ async fn create_in_its_three_ways() {
         let new = bed.call(&create(bed.root, "b", CreateHow::Unchecked(with(0o4600, None)))).await.unwrap();
         let lends = bed.places.is_none() || super::objects::acts_as_callers();
         assert_eq!(new.attributes.unwrap().mode, if lends { 0o4600 } else { 0o600 }, "{}", bed.name);
-        // Other things are not files.
+        // Other objects are not files.
         bed.make_directory(bed.root, "dir", 0o755).await;
         bed.make_link(bed.root, "link", "a").await;
         for name in ["dir", "link"] {
@@ -65,7 +65,7 @@ async fn exclusive_create_can_be_repeated_and_survives_a_restart() {
             bed = bed.restarted();
             assert_eq!(bed.call(&exclusive(VERIFIER)).await.unwrap().object, made.object, "{}", bed.name);
         }
-        // RFC 1813 §3.3.8: the client sets the attributes, and the file is one like others.
+        // RFC 1813 §3.3.8: after the client sets the attributes, the file is an ordinary one.
         let file = made.object.unwrap();
         let times = SetAttributes { atime: SetTime::ServerTime, mtime: SetTime::ServerTime, ..mode(0o640) };
         assert_eq!(bed.set(file, times).await, None);
@@ -74,7 +74,7 @@ async fn exclusive_create_can_be_repeated_and_survives_a_restart() {
     }
 }
 
-/// RFC 1813 §3.3.8: the verifier says that a call is a repeat; all of its 64 bits count.
+/// RFC 1813 §3.3.8: the verifier identifies a repeated call; all of its 64 bits count.
 #[tokio::test]
 async fn every_bit_of_a_verifier_counts() {
     for bed in Bed::all() {
@@ -149,13 +149,13 @@ async fn links_of_both_kinds() {
         assert_eq!(bed.status(&link(file, directory, "second")).await, Some(Status::Exist));
         assert_eq!(bed.status(&link(directory, bed.root, "loop")).await, Some(Status::IsDir), "{}", bed.name);
         assert_eq!(bed.status(&link(file, file, "x")).await, Some(Status::NotDir), "{}", bed.name);
-        // One name goes, the file stays.
+        // A name is removed, the file stays.
         assert_eq!(bed.remove(bed.root, "file").await, None);
         assert_eq!(bed.getattr(file).await.unwrap().nlink, 1, "{}", bed.name);
         bed.write(file, 0, b"x").await.unwrap();
         assert_eq!(bed.remove(directory, "second").await, None);
         assert_eq!(bed.getattr(file).await, Err(Status::Stale), "{}", bed.name);
-        // A symbolic link can have two names too, and is not followed for it.
+        // A symbolic link can have two names too, and is not followed.
         let symlink = bed.make_link(bed.root, "symlink", "dir").await;
         assert_eq!(bed.status(&link(symlink, bed.root, "again")).await, None, "{}", bed.name);
         let again = bed.lookup(bed.root, "again").await.unwrap();
@@ -199,7 +199,7 @@ async fn what_is_removed_is_gone() {
         assert_eq!(bed.remove(bed.root, "none").await, Some(Status::NoEnt));
         assert_eq!(bed.remove(bed.root, "file").await, None);
         assert_eq!(bed.remove(bed.root, "file").await, Some(Status::NoEnt));
-        // Although it was open.
+        // The handle is stale although the file was open.
         assert_eq!(bed.getattr(file).await, Err(Status::Stale), "{}", bed.name);
         assert_eq!(bed.read(file, 0, 1).await.unwrap_err(), Status::Stale, "{}", bed.name);
         assert_eq!(bed.write(file, 0, b"x").await.unwrap_err(), Status::Stale, "{}", bed.name);
@@ -209,7 +209,7 @@ async fn what_is_removed_is_gone() {
         assert_eq!(bed.lookup(directory, "inner").await, Err(Status::Stale), "{}", bed.name);
         let how = CreateHow::Guarded(SetAttributes::default());
         assert_eq!(bed.status(&create(directory, "x", how)).await, Some(Status::Stale), "{}", bed.name);
-        // A new file of the same name is another one.
+        // A new file of that name is another object.
         let next = bed.make_file(bed.root, "file", 0o640).await;
         assert_ne!(next, file);
         assert_eq!(bed.getattr(file).await, Err(Status::Stale), "{}", bed.name);
@@ -264,16 +264,16 @@ async fn rename_replaces_what_is_compatible() {
             let status = bed.rename((root, from), (root, to)).await;
             assert_eq!(status, Some(refusal), "{} {from} to {to}", bed.name);
         }
-        // Not into itself.
+        // A directory cannot move into itself.
         assert_eq!(bed.rename((root, "empty"), (dir, "x")).await, Some(Status::Inval), "{}", bed.name);
         let inner = bed.make_directory(dir, "inner", 0o755).await;
         assert_eq!(bed.rename((root, "empty"), (inner, "x")).await, Some(Status::Inval), "{}", bed.name);
-        // RFC 1813 §3.3.14: two names of one file: nothing happens.
+        // RFC 1813 §3.3.14: for two names of one file, rename does nothing.
         assert_eq!(bed.status(&LinkArgs { file, link: place(root, "twin") }).await, None);
         assert_eq!(bed.rename((root, "twin"), (root, "old")).await, None, "{}", bed.name);
         assert_eq!(bed.lookup(root, "twin").await, Ok(file), "{}", bed.name);
         assert_eq!(bed.lookup(root, "old").await, Ok(file));
-        // Nor does anything when a name is renamed to itself.
+        // A rename of a name to itself does nothing either.
         assert_eq!(bed.rename((root, "old"), (root, "old")).await, None);
         assert_eq!(bed.getattr(file).await.unwrap().nlink, 2, "{}", bed.name);
     }

@@ -10,7 +10,7 @@ async fn what_is_written_is_read_back() {
         assert_eq!((written.count, written.committed), (11, StableHow::Unstable), "{}", bed.name);
         assert_eq!(written.file_wcc.before.unwrap().size, 0);
         assert_eq!(written.file_wcc.after.unwrap().size, 11);
-        // Twice: once by an I/O thread, once from the page cache.
+        // Twice: first by an I/O thread, then from the page cache.
         for _ in 0..2 {
             let read = bed.read(file, 6, 100).await.unwrap();
             assert_eq!((&read.data[..], read.count, read.eof), (&b"world"[..], 5, true), "{}", bed.name);
@@ -18,7 +18,7 @@ async fn what_is_written_is_read_back() {
             assert_eq!((&part.data[..], part.eof), (&b"hello"[..], false));
             assert_eq!(part.attributes.unwrap().size, 11);
         }
-        // RFC 1813 §3.3.6: at and behind the end there is nothing, and that is no error.
+        // RFC 1813 §3.3.6: a read at or behind the end succeeds without data.
         for offset in [11, 12, u64::MAX - 5, u64::MAX] {
             let end = bed.read(file, offset, 10).await.unwrap();
             assert_eq!((end.count, end.eof), (0, true), "{} at {offset}", bed.name);
@@ -150,7 +150,7 @@ async fn attributes_are_set() {
         let file = bed.make_file(bed.root, "file", 0o640).await;
         bed.write(file, 0, b"0123456789").await.unwrap();
         let time = |seconds| NfsTime { seconds, nanoseconds: 5 };
-        // Who is not root gives nothing away.
+        // A user other than root cannot give files away.
         let own = bed.getattr(file).await.unwrap();
         let free = bed.places.is_none() || acts_as_callers();
         let (uid, gid) = if free { (7, 8) } else { (own.uid, own.gid) };
@@ -166,11 +166,11 @@ async fn attributes_are_set() {
         assert_eq!(wcc.before.unwrap().size, 10);
         let got = bed.getattr(file).await.unwrap();
         assert_eq!(Some(got), wcc.after, "{}", bed.name);
-        // Nor does it lend set-id bits.
+        // That user cannot set set-id bits either.
         let bits = if free { 0o4711 } else { 0o711 };
         assert_eq!((got.mode, got.uid, got.gid, got.size), (bits, uid, gid, 4), "{}", bed.name);
         assert_eq!((got.atime, got.mtime), (time(100), time(200)));
-        // Longer again: zeros.
+        // A longer size again: zeros.
         assert_eq!(bed.set(file, size(6)).await, None);
         assert_eq!(&bed.read(file, 0, 10).await.unwrap().data[..], b"0123\0\0", "{}", bed.name);
         let now = SetAttributes { mtime: SetTime::ServerTime, ..SetAttributes::default() };
@@ -220,7 +220,7 @@ async fn names_are_looked_up_and_bad_ones_refused() {
         assert_eq!(found.object, file, "{}", bed.name);
         assert_eq!(found.attributes.unwrap(), bed.getattr(file).await.unwrap());
         assert!(found.dir_attributes.unwrap().is_directory());
-        // RFC 1813 §3.2: "." and ".." have a meaning; above the root there is nothing.
+        // RFC 1813 §3.2: "." and ".." have a meaning; nothing is visible above the root.
         assert_eq!(bed.lookup(directory, ".").await, Ok(directory), "{}", bed.name);
         assert_eq!(bed.lookup(directory, "..").await, Ok(bed.root), "{}", bed.name);
         assert_eq!(bed.lookup(bed.root, "..").await, Ok(bed.root), "{}", bed.name);
@@ -298,7 +298,7 @@ async fn access_by_the_bits() {
     }
 }
 
-/// Whether a directory tree can be served to more than one user here; if not, says so.
+/// Returns whether a directory tree can serve several users here; if not, prints a note.
 pub(super) fn acts_as_callers() -> bool {
     let places = places();
     let state = StateDirectory::open(places.1.path()).unwrap();
@@ -327,11 +327,11 @@ async fn permissions_hold_for_data_and_names() {
         assert_eq!(bed.read(file, 0, 1).await.unwrap_err(), Status::Acces, "{}", bed.name);
         assert_eq!(bed.write(file, 0, b"x").await.unwrap_err(), Status::Acces, "{}", bed.name);
         assert_eq!(bed.status(&CommitArgs { file, offset: 0, count: 0 }).await, Some(Status::Acces));
-        // RFC 1813 §4.4: to execute is to read; and an owner may always.
+        // RFC 1813 §4.4: the right to execute includes reading, and an owner may always read.
         assert!(bed.read(program, 0, 1).await.is_ok(), "{}", bed.name);
         assert_eq!(bed.write(theirs, 0, b"x").await.unwrap().count, 1, "{}", bed.name);
         assert_eq!(&bed.read(theirs, 0, 9).await.unwrap().data[..], b"x");
-        // Names.
+        // Changes of names.
         let how = CreateHow::Guarded(SetAttributes::default());
         assert_eq!(bed.status(&create(bed.root, "new", how)).await, Some(Status::Acces), "{}", bed.name);
         assert_eq!(bed.remove(bed.root, "theirs").await, Some(Status::Acces));
@@ -340,7 +340,7 @@ async fn permissions_hold_for_data_and_names() {
         let take = SetAttributes { uid: Some(1000), ..SetAttributes::default() };
         assert_eq!(bed.set(file, take).await, Some(Status::Perm), "{}", bed.name);
         assert_eq!(bed.set(file, size(0)).await, Some(Status::Acces), "{}", bed.name);
-        // What is taken away is gone at once, although the file was open.
+        // A right that is withdrawn is gone at once, although the file was open.
         let bed = bed.by(0, 0);
         assert_eq!(bed.set(program, mode(0o600)).await, None);
         let bed = bed.by(1000, 1000);
@@ -348,13 +348,13 @@ async fn permissions_hold_for_data_and_names() {
     }
 }
 
-/// Times that a client leaves to the server's clock.
+/// Returns times that a client leaves to the server's clock.
 fn now(accessed: bool, modified: bool) -> SetAttributes {
     let time = |now| if now { SetTime::ServerTime } else { SetTime::DontChange };
     SetAttributes { atime: time(accessed), mtime: time(modified), ..SetAttributes::default() }
 }
 
-/// A bed for each file system that tells its callers apart, and a file of user 0 in it with these bits.
+/// Returns a bed for each file system that distinguishes callers, each with a file of user 0 with these bits.
 async fn files_of_root(bits: u32) -> Vec<(Bed, FileHandle)> {
     let mut files = Vec::new();
     for bed in Bed::all() {
@@ -370,7 +370,7 @@ async fn files_of_root(bits: u32) -> Vec<(Bed, FileHandle)> {
     files
 }
 
-/// `open(O_TRUNC)` is SETATTR of size 0 and of the time of modification to the server's clock.
+/// `open(O_TRUNC)` is a SETATTR of size 0 and of the time of modification to the server's clock.
 #[tokio::test]
 async fn a_user_who_may_write_cuts_a_file_and_touches_it() {
     for (bed, file) in files_of_root(0o666).await {
@@ -382,7 +382,7 @@ async fn a_user_who_may_write_cuts_a_file_and_touches_it() {
             assert!(!accessed || touched.atime >= old.atime, "{}", bed.name);
             assert!(!modified || touched.mtime >= old.mtime, "{}", bed.name);
         }
-        // One time alone leaves the other.
+        // Setting one time leaves the other unchanged.
         let before = bed.getattr(file).await.unwrap();
         assert_eq!(bed.set(file, now(true, false)).await, None, "{}", bed.name);
         assert_eq!(bed.getattr(file).await.unwrap().mtime, before.mtime, "{}", bed.name);
@@ -401,7 +401,7 @@ async fn a_refused_setattr_changes_nothing() {
     let cut = size(0);
     for (bits, refusals) in [
         (0o666, [Status::Perm; 6]),
-        // Without the right to write even that is refused first which needs no more.
+        // Without the right to write, requests that require only this right are refused too.
         (0o644, [Status::Perm, Status::Perm, Status::Perm, Status::Perm, Status::Perm, Status::Acces]),
     ] {
         for (bed, file) in files_of_root(bits).await {
@@ -432,7 +432,7 @@ async fn a_refused_setattr_changes_nothing() {
     }
 }
 
-/// RFC 1813 §4.4: `ftruncate` comes here without the open file behind it, so the owner's right to the data holds.
+/// RFC 1813 §4.4: `ftruncate` arrives without the open file behind it, so the owner's right to the data applies.
 #[tokio::test]
 async fn an_owner_cuts_a_file_that_became_read_only() {
     for (bed, file) in files_of_root(0o644).await {
@@ -442,13 +442,13 @@ async fn an_owner_cuts_a_file_that_became_read_only() {
         let cut = SetAttributes { size: Some(4), ..now(false, true) };
         assert_eq!(bed.set(file, cut).await, None, "{}", bed.name);
         assert_eq!(&bed.read(file, 0, 9).await.unwrap().data[..], b"prec", "{}", bed.name);
-        // Not for others.
+        // For other users the right does not apply.
         let bed = bed.by(1001, 1001);
         assert_eq!(bed.set(file, cut).await, Some(Status::Acces), "{}", bed.name);
     }
 }
 
-/// As on a local file system: a change of the contents by a user without privileges takes set-id bits off.
+/// As on a local file system, a change of the contents by an unprivileged user clears set-id bits.
 #[tokio::test]
 async fn writing_and_cutting_take_set_id_bits_off() {
     for (bits, left) in [(0o6777, 0o777), (0o4666, 0o666)] {
@@ -467,7 +467,7 @@ async fn writing_and_cutting_take_set_id_bits_off() {
                 assert_eq!(bed.set(file, cut).await, None, "{}", bed.name);
                 assert_eq!(bed.getattr(file).await.unwrap().mode, left, "{} {cut:?}", bed.name);
             }
-            // Given away, they go, whoever does it.
+            // A change of the owner clears them, whoever makes it.
             let bed = bed.by(0, 0);
             assert_eq!(bed.set(file, mode(bits)).await, None);
             let give = SetAttributes { uid: Some(1001), ..SetAttributes::default() };
@@ -492,10 +492,10 @@ async fn a_new_object_belongs_to_its_maker() {
             let got = bed.getattr(object).await.unwrap();
             assert_eq!((got.uid, got.gid, got.mode), (1000, 2000, bits), "{}", bed.name);
         }
-        // In a sticky directory nobody else takes it away.
+        // In a sticky directory another user cannot remove the entry.
         let bed = bed.by(1001, 2000);
         assert_eq!(bed.remove(bed.root, "file").await, Some(Status::Perm), "{}", bed.name);
-        // A set-id bit does not survive a write by somebody else.
+        // A set-id bit does not survive a write by another user.
         let bed = bed.by(1000, 2000);
         assert_eq!(bed.set(file, mode(0o4777)).await, None);
         let bed = bed.by(1001, 1);
@@ -546,7 +546,7 @@ async fn a_full_file_system_says_so() {
     assert_eq!(bed.status(&third).await, Some(Status::NoSpc));
     let space = bed.call(&FsstatArgs { root: bed.root }).await.unwrap();
     assert_eq!((space.free_bytes, space.free_files), (0, 0));
-    // What is removed can be used again.
+    // Removed files release their space.
     assert_eq!(bed.remove(bed.root, "file").await, None);
     let file = bed.make_file(bed.root, "third", 0o640).await;
     assert_eq!(bed.write(file, 0, b"0123456789").await.unwrap().count, 10);

@@ -1,4 +1,4 @@
-//! Exports whose directories lie in one another, or are the same one.
+//! Exports whose directories lie in one another, or are equal.
 
 use std::fs;
 
@@ -11,7 +11,7 @@ use crate::mount::MountStatus;
 /// An address that the inner export admits.
 const INSIDER: &str = "203.0.113.1:700";
 
-/// A tree that is exported as `/`, with the directory `secret` in it, which is exported as `/inner`.
+/// A tree exported as `/`, with the directory `secret` in it, which is exported as `/inner`.
 struct Trees {
     handles: HandleSource,
     places: (TempDir, TempDir),
@@ -30,7 +30,7 @@ impl Trees {
         trees
     }
 
-    /// With the kernel's handles, where they can be had, and with the map.
+    /// Returns trees with the kernel's handles, if available, and with the map.
     fn all() -> Vec<Self> {
         [HandleSource::Automatic, HandleSource::Map].map(Self::new).into()
     }
@@ -63,7 +63,7 @@ impl Trees {
         Bed::serving(name, exports, HandleKey::from_state(&self.state))
     }
 
-    /// Both, with a change of the inner one.
+    /// Serves both exports, with a change to the inner one.
     fn serve_with(&self, tune: impl FnOnce(&mut Export)) -> Bed {
         let mut inner = self.inner();
         tune(&mut inner);
@@ -102,7 +102,7 @@ async fn an_export_inside_of_another_is_closed_from_there_too() {
         for path in ["/secret", "/secret/deep", "/inner", "/inner/deep"] {
             assert_eq!(bed.mounted_at(path).await, Err(MountStatus::Acces), "{name} {path}");
         }
-        // For those who are admitted, the way from the outer one leads to the inner one, by whatever name.
+        // For admitted callers, every name leads from the outer export to the inner one.
         bed.peer = INSIDER.parse().unwrap();
         let inner = bed.server.root_handle("/inner").unwrap();
         assert_eq!(bed.lookup(bed.root, "secret").await, Ok(inner), "{name}");
@@ -117,7 +117,7 @@ async fn an_export_inside_of_another_is_closed_from_there_too() {
         {
             assert_eq!(bed.mounted_at(path).await, Ok(handle), "{name} {path}");
         }
-        // Its root is a root: nothing leads upwards.
+        // The root of the inner export is a root: nothing leads upwards.
         assert_eq!(bed.lookup(inner, "..").await, Ok(inner), "{name}");
         assert_eq!(bed.lookup(deep, "..").await, Ok(inner), "{name}");
         let file = bed.lookup(inner, "file").await.unwrap();
@@ -129,7 +129,7 @@ async fn an_export_inside_of_another_is_closed_from_there_too() {
     }
 }
 
-/// Exported by a path that does not lie in the outer export.
+/// The inner export is given by a path that does not lie in the outer export.
 #[tokio::test]
 async fn an_export_is_found_inside_of_another_through_a_bind_mount() {
     let test = "server::tests::overlap::an_export_is_found_inside_of_another_through_a_bind_mount";
@@ -151,7 +151,7 @@ async fn an_export_is_found_inside_of_another_through_a_bind_mount() {
     }
 }
 
-/// The kernel opens handles for the server, and not for callers.
+/// The kernel opens handles for the server only, not for callers.
 #[tokio::test]
 async fn a_listing_shows_what_is_above_to_callers_who_are_not_root() {
     if !super::objects::acts_as_callers() {
@@ -243,7 +243,7 @@ async fn the_root_of_an_export_is_not_changed_by_way_of_another() {
         bed.make_directory(root, "empty", 0o755).await;
         assert_eq!(bed.rename((root, "empty"), (root, "secret")).await, Some(Status::Acces), "{name}");
         assert!(trees.path("secret").is_dir() && trees.path("empty").is_dir(), "{name}");
-        // What is above it may be moved: the border goes with its directory.
+        // A directory above the inner export may be moved: the border moves with it.
         bed.make_directory(root, "above", 0o755).await;
         fs::rename(trees.path("secret"), trees.path("above/secret")).unwrap();
         assert_eq!(bed.rename((root, "above"), (root, "moved")).await, None, "{name}");
@@ -252,7 +252,7 @@ async fn the_root_of_an_export_is_not_changed_by_way_of_another() {
     }
 }
 
-/// Nor where the file system cannot say now what the name stands for.
+/// The root of an export also stays if the file system cannot identify the object of its name now.
 #[tokio::test]
 async fn the_root_of_an_export_is_safe_from_look_ups_that_fail() {
     for trees in Trees::all() {
@@ -279,7 +279,7 @@ async fn the_root_of_an_export_is_safe_from_look_ups_that_fail() {
             }
             assert!(trees.path("secret").is_dir() && trees.path("empty").is_dir(), "{name}");
         }
-        // Nothing new comes into its place, and a name that is not there is no border.
+        // No new object takes its place, and a missing name is no border.
         let open = bed.lookup(root, "open").await.unwrap();
         let file = bed.lookup(open, "file").await.unwrap();
         let exists = Some(Status::Exist);
@@ -289,7 +289,7 @@ async fn the_root_of_an_export_is_safe_from_look_ups_that_fail() {
     }
 }
 
-/// Their rules could not be kept then: no server is better than one that keeps some.
+/// Their rules could not be enforced, so the server does not start.
 #[test]
 fn exports_whose_overlap_cannot_be_seen_are_refused_at_the_start() {
     for trees in Trees::all() {
@@ -311,14 +311,14 @@ fn exports_whose_overlap_cannot_be_seen_are_refused_at_the_start() {
         assert_eq!(start(&[&lost_outer, &inner]), refused("/", "/inner"));
         assert_eq!(start(&[&inner, &lost_outer]), refused("/inner", "/"));
         assert_eq!(start(&[&outer, &lost_inner]), refused("/", "/inner"));
-        // A single one overlaps nothing, nor does a directory under two names.
+        // A single export overlaps nothing, nor does a directory under two names.
         assert_eq!(start(&[&lost_inner]), Ok(()));
         let again = Export { name: "/again".to_owned(), ..lost_inner.clone() };
         assert_eq!(start(&[&lost_inner, &again]), Ok(()));
     }
 }
 
-/// Each export that a path goes through asks for the groups of the caller, or does not.
+/// Each export on a path decides whether the database is asked for the caller's groups.
 #[tokio::test]
 async fn a_path_into_an_export_needs_the_groups_that_this_one_asks_for() {
     for trees in Trees::all() {
@@ -348,7 +348,7 @@ async fn handles_from_before_an_export_was_inside_are_stale() {
             assert_eq!(bed.getattr(handle).await, Err(Status::Stale), "{name}");
             assert_eq!(bed.text(handle).await, Err(Status::Stale), "{name}");
         }
-        // Those of now outlive the server, whatever the order of the exports.
+        // Current handles outlive the server, whatever the order of the exports.
         let open = bed.lookup(bed.root, "open").await.unwrap();
         drop(bed);
         let bed = trees.serve(vec![trees.inner(), trees.outer()]);
@@ -374,7 +374,7 @@ async fn a_directory_that_was_moved_over_the_border_takes_no_handle_with_it() {
             let moved = bed.rename((bed.root, "x"), (handle, "x")).await;
             assert_eq!(moved, Some(Status::Stale), "{name}");
         }
-        // Nor does one of the inner export lead out.
+        // A handle of the inner export does not lead out either.
         bed.peer = INSIDER.parse().unwrap();
         let inner = bed.server.root_handle("/inner").unwrap();
         let deep = bed.lookup(inner, "deep").await.unwrap();

@@ -1,4 +1,4 @@
-//! A call in progress holds no more than the room that is set aside for it, and the rest counts against the share of its address.
+//! A call in progress holds at most the memory reserved for it. Further memory counts against the share of its address.
 
 use super::super::{FUTURE_ROOM, Membership, UserDatabase};
 use super::gated::{GatedFs, Opener};
@@ -20,7 +20,7 @@ impl UserDatabase for Crowd {
 }
 
 impl Bed {
-    /// Bytes of the future that serves this call.
+    /// Returns the size of the future that serves this call, in bytes.
     fn future_of<C: NfsCall + Encode>(&self, arguments: &C) -> usize {
         let context = CallContext {
             peer: Some(self.peer),
@@ -99,7 +99,7 @@ async fn i6_ranges_with_data_hold_memory_of_their_clients_share() {
     assert!(share.usage().in_use >= 16 * MAX_EXTENTS, "{}", share.usage().in_use);
     drop(reply);
     assert_eq!(share.usage().in_use, 0);
-    // A client that takes none has no more.
+    // A client that does not read results has no more memory.
     let held: Vec<_> = std::iter::from_fn(|| share.allocate(1, 1).ok()).collect();
     tokio::time::pause();
     let put_off = bed.rpc(call, &all).await.unwrap();

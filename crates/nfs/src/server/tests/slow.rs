@@ -1,4 +1,4 @@
-//! Nobody waits for calls that another caller, another export or another file makes slow.
+//! Slow calls of another caller, another export or another file delay nobody.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,13 +44,13 @@ impl House {
         Self { server, gates, _openers: openers }
     }
 
-    /// Somebody at an address, at the root of an export.
+    /// Returns a caller at an address, at the root of an export.
     fn caller(&self, export: &str, peer: &str, uid: u32) -> Bed {
         Bed::calling(&self.server, export, peer, uid)
     }
 }
 
-/// The result of what must not wait for the gate.
+/// Returns the result of a call that must not wait for the gate.
 async fn soon<T>(call: impl Future<Output = T>) -> T {
     timeout(PATIENCE, call).await.expect("it waits for somebody else's call")
 }
@@ -80,7 +80,7 @@ async fn i6_a_frozen_export_leaves_the_others_their_threads() {
         assert_eq!(&soon(live.read(file, 0, 9)).await.unwrap().data[..], b"text");
         soon(live.getattr(live.root)).await.unwrap();
         assert!(matches!(soon(live.mnt("/live")).await, MountResult::Ok(_)));
-        // Procedures that touch no file system at all.
+        // Procedures that use no file system.
         for call in [[NFS_PROGRAM, NFS_VERSION, 0], [MOUNT_PROGRAM, MOUNT_VERSION, 0]] {
             soon(live.rpc(call, &())).await.unwrap();
         }
@@ -113,7 +113,7 @@ async fn i6_data_that_waits_for_a_disk_leaves_attributes_and_names_their_threads
         });
     }
     house.gates[0].holding(4).await;
-    // Of the caller itself, too.
+    // This includes other calls of the slow caller.
     for peer in ["192.0.2.1", "192.0.2.2"] {
         let bed = house.caller("/", peer, 0);
         soon(bed.getattr(files[0])).await.unwrap();
@@ -181,11 +181,11 @@ async fn i6_writes_to_one_file_hold_one_thread() {
     let mut flood = JoinSet::new();
     for number in 0..FLOOD {
         let bed = house.caller("/", "192.0.2.1", 1);
-        // In the order of the offsets: a task begins when it is polled first.
+        // In the order of the offsets: a task begins at its first poll.
         flood.spawn(async move { bed.call(&one_byte(one, number, StableHow::FileSync)).await.map(drop) });
     }
     house.gates[0].holding(1).await;
-    // Its address writes to other files meanwhile, reads this one and commits it.
+    // Meanwhile its address writes to other files, reads this file and commits it.
     for number in 0..20 {
         let bed = house.caller("/", "192.0.2.1", 0);
         let file = soon(bed.make_file(bed.root, &format!("other{number}"), 0o644)).await;
@@ -215,7 +215,7 @@ async fn syncs_of_one_file_run_side_by_side() {
         let bed = house.caller("/", "192.0.2.1", 0);
         flood.spawn(async move { bed.call(&one_byte(file, offset, StableHow::FileSync)).await.map(drop) });
     }
-    // The disk gets them together.
+    // They are synced together.
     house.gates[0].holding(4).await;
     house.gates[0].open();
     assert!(flood.join_all().await.iter().all(Result::is_ok));
@@ -237,7 +237,7 @@ async fn i6_a_frozen_export_does_not_keep_the_server_from_stopping() {
     assert_eq!(soon(house.server.flush()).await, Err(late));
     house.gates[1].has_passed(1).await;
     assert_eq!(house.gates[1].passed(), [Step::Flush]);
-    // With threads that are stuck: nothing waits for them.
+    // Stuck threads delay nothing here.
     flood.shutdown().await;
     let House { server, gates, _openers } = house;
     drop(server);

@@ -1,4 +1,4 @@
-//! Whose calls make the server ask the database of users, and who waits for that.
+//! Calls that make the server ask the database of users, and callers that wait for it.
 
 use std::io;
 use std::sync::atomic::AtomicUsize;
@@ -13,14 +13,14 @@ use super::*;
 use crate::extents::{EXTENTS_PROGRAM, EXTENTS_VERSION, ExtentsArgs, ExtentsResult};
 use crate::mount::MountStatus;
 
-/// A test that waits longer than this has failed.
+/// Time after which a waiting test has failed.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// More users than are remembered.
+/// More users than the server remembers.
 const FLOOD: u32 = 17_000;
-/// From here on the database answers when it is told to.
+/// For users from this number on, the database answers on demand.
 const SLOW: u32 = 1_000_000;
 
-/// A database in which each user is in a group of the same number.
+/// Database in which each user is in a group of the same number.
 pub(super) struct Counting {
     asked: AtomicUsize,
     answers: Semaphore,
@@ -42,7 +42,7 @@ impl Counting {
     }
 }
 
-/// A test that fails leaves no question without an answer.
+/// Answers all open look-ups when a test fails.
 struct Closer(Arc<Counting>);
 
 impl Drop for Closer {
@@ -51,7 +51,7 @@ impl Drop for Closer {
     }
 }
 
-/// A server that manages groups, with one export.
+/// Returns a server that manages groups, with one export.
 fn serve(tune: impl FnOnce(&mut Export)) -> (NfsServer, Arc<Counting>) {
     let mut export = Export::new("/", Arc::new(MemoryFs::new(MemoryOptions::default())));
     export.squash = Squash::Nobody;
@@ -75,7 +75,7 @@ impl Bed {
         }
     }
 
-    /// The statuses of one call of each kind that an object can have.
+    /// Makes a call of each kind that an object can get. Returns the statuses.
     async fn each_kind(&self, handle: FileHandle) -> Vec<Option<Status>> {
         let list = ReaddirArgs { dir: handle, cookie: 0, verifier: [0; 8], count: 1024 };
         vec![
@@ -106,13 +106,13 @@ async fn i6_whom_no_export_admits_asks_nothing_of_the_database() {
         }
     }
     assert_eq!(users.asked(), 0);
-    // A handle that is made up, or of another server, does as little.
+    // An invented handle, or a handle of another server, has no effect either.
     bed.peer = "203.0.113.1:700".parse().unwrap();
     let forged = serve(|_| {}).0.root_handle("/").unwrap();
     let statuses = bed.each_kind(forged).await;
     assert!(statuses.iter().all(|status| *status == Some(Status::BadHandle)), "{statuses:?}");
     assert_eq!(users.asked(), 0);
-    // The others do.
+    // Other callers make it ask.
     assert_eq!(bed.getattr(bed.root).await.map(drop), Ok(()));
     assert_eq!(users.asked(), 1);
 }

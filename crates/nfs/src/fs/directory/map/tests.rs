@@ -38,11 +38,11 @@ fn names_survive_and_follow_a_renamed_directory() {
     assert_eq!(map.paths(key(3)).err(), Some(FsError::Stale));
 }
 
-/// As after the copying up of a file on overlayfs.
+/// As after the copy-up of a file on overlayfs.
 #[test]
 fn an_overlaid_object_keeps_its_key_when_its_birth_changes() {
     let (place, state, mut root) = root();
-    // What has no handle: an object of /proc stands for one of overlayfs.
+    // An object of /proc, which has no handle, stands for one of overlayfs.
     root = File::open("/proc/self/fdinfo").map_or(root, |file| Object::new(file.into()).unwrap());
     assert!(handle_of(root.as_fd()).is_err());
     let before = [Generation::Kind, Generation::Birth].map(|generation| Key::of(&root, generation));
@@ -50,7 +50,7 @@ fn an_overlaid_object_keeps_its_key_when_its_birth_changes() {
     let after = [Generation::Kind, Generation::Birth].map(|generation| Key::of(&root, generation));
     assert_eq!(before[0], after[0]);
     assert_ne!(before[1], after[1]);
-    // Another kind under the number is another object.
+    // Another kind with that number is another object.
     root.stat.stx_mode ^= 0o040_000 ^ 0o100_000;
     assert_ne!(Key::of(&root, Generation::Kind), before[0]);
     drop((place, state));
@@ -89,7 +89,8 @@ fn a_torn_record_costs_only_itself() {
     }
 }
 
-/// As on a disk that fills up in the middle of a record. In a process of its own, whose files have a limit.
+/// As on a disk that fills up within a record. In a process of its own, because the limit of file sizes belongs to the
+/// process.
 #[test]
 fn i8_half_a_record_costs_none_of_those_behind_it() {
     const INNER: &str = "RPCRDMA_TEST_FILE_LIMIT";
@@ -173,7 +174,7 @@ fn i6_a_slow_state_directory_holds_up_only_who_writes_the_log_anew() {
         map.forget(key(1), top, b"name");
     }
     map.remember(key(1), top, b"name");
-    // The opening of a FIFO waits until somebody reads it: as a disk that does not answer.
+    // Opening a FIFO waits for a reader, like a disk that does not answer.
     let new = map.path.with_extension("new");
     let _ = std::fs::remove_file(&new);
     rustix::fs::mknodat(rustix::fs::CWD, &new, FileType::Fifo, rustix::fs::Mode::RWXU, 0).unwrap();
@@ -216,7 +217,7 @@ fn i6_renames_and_lookups_take_turns() {
         while phases.state().all.len() < 3 {
             std::thread::yield_now();
         }
-        // Renames that come later wait behind, however many they are.
+        // Later renames wait, however many they are.
         assert_eq!(phases.enter(Phase::Renaming, soon).err(), Some(FsError::TryLater));
         drop(renaming);
         assert_eq!(looking.join().unwrap(), Ok(()));

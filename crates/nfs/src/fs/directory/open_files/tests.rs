@@ -1,4 +1,4 @@
-//! The table, with a clock of its own.
+//! Tests of the table, with a clock of their own.
 
 use std::fs::{File, OpenOptions};
 
@@ -8,7 +8,7 @@ use super::super::verifier::WriteVerifier;
 use super::*;
 
 impl OpenFiles {
-    /// As a long time without a call would do.
+    /// Closes idle files, as a long time without a call would.
     pub(in super::super) fn close_idle(&self) {
         let mut taken = Taken::new();
         self.shared.lock().take_all_slots(&mut taken, |slot, _| slot.keeper.is_none());
@@ -37,9 +37,9 @@ impl Bed {
         let device = Arc::new(Faulty::default());
         let storage = Storage::on(Arc::clone(&device) as Arc<_>, WriteVerifier::default());
         let files = OpenFiles::new(capacity);
-        // The clock is the test's, so no thread looks.
+        // The test controls the clock, so no thread runs.
         files.shared.lock().tended = true;
-        // Ahead of the real one, with which writes end.
+        // Ahead of the real clock, which gives the end of writes.
         let start = Instant::now() + Duration::from_secs(1000);
         Self { device, storage, files, place: tempfile::tempdir().unwrap(), start }
     }
@@ -87,7 +87,7 @@ impl Bed {
         self.files.uncommitted(&id(number)).is_some()
     }
 
-    /// Sweeps, and syncs what is to be synced. How many files those were.
+    /// Sweeps, and syncs the data found. Returns the number of these files.
     fn sweep(&self, now: Instant) -> usize {
         let aged = self.files.shared.sweep(now);
         for (id, snapshot) in &aged {
@@ -103,7 +103,7 @@ fn the_table_is_bounded_and_the_oldest_go() {
     for number in 0..100 {
         let now = bed.after(f64::from(number));
         bed.insert(number, true, false, now);
-        // The first is used all the time.
+        // The first file is used all the time.
         assert!(number == 0 || bed.has(0, Purpose::Read, now));
         assert!(bed.files.len() <= 16);
     }
@@ -131,9 +131,9 @@ fn files_are_closed_when_descriptors_run_out() {
     while bed.files.shared.relieve() {}
     assert_eq!(bed.device.synced.lock().unwrap().len(), 2);
     assert!(bed.files.shared.lock().files.is_empty());
-    // Another error is none of that.
+    // Another error has no such effect.
     assert_eq!(bed.files.opening(out_of_descriptors, || Err::<(), _>(Errno::ACCESS)), Err(Errno::ACCESS));
-    // With nothing left to close others are waited for, and not for ever.
+    // With nothing left to close, the call waits for others, for a limited time.
     let mut calls = 0;
     let opened = bed.files.opening(out_of_descriptors, || {
         calls += 1;
@@ -166,7 +166,7 @@ fn what_is_idle_is_closed_within_a_second() {
     for tenth in 1..=30 {
         let now = bed.after(f64::from(tenth) / 10.0);
         bed.sweep(now);
-        // Only the reading is used, of both.
+        // Only the right to read is used, of both.
         let open = bed.has(1, Purpose::Read, now);
         assert_eq!(open, now < bed.start + IDLE, "{tenth}");
         assert!(bed.has(2, Purpose::Read, now));
@@ -185,14 +185,14 @@ fn rights_are_checked_anew_after_a_second_or_a_change() {
         assert!(file.is_current(purpose, &stat, bed.after(0.9)));
         assert!(!file.is_current(purpose, &stat, bed.after(1.0)));
     }
-    // Each right for itself.
+    // Each right is checked by itself.
     file.confirm(Purpose::Read, &stat, bed.after(1.0));
     assert!(file.is_current(Purpose::Read, &stat, bed.after(1.9)));
     assert!(!file.is_current(Purpose::Write, &stat, bed.after(1.9)));
     let before = stat;
     stat.stx_ctime.tv_nsec ^= 1;
     assert!(!file.is_current(Purpose::Read, &stat, bed.after(1.1)));
-    // What this server did itself is known, and prolongs nothing.
+    // A change by this server is known, and prolongs no life.
     bed.files.insert(id(1), &who(0), &file, None, bed.start);
     bed.files.moved(&id(1), &before, &stat);
     assert!(file.is_current(Purpose::Read, &stat, bed.after(1.1)));
@@ -209,12 +209,12 @@ fn what_is_written_during_a_sync_stays_uncommitted() {
     let writing = bed.begin(1, bed.start).unwrap();
     bed.files.committed(&id(1), Some(&snapshot), None);
     assert!(bed.is_uncommitted(1));
-    // A COMMIT that begins while the write is in progress speaks for no part of it.
+    // A COMMIT that begins while the write is in progress covers no part of it.
     let snapshot = bed.files.uncommitted(&id(1)).unwrap();
     bed.files.committed(&id(1), Some(&snapshot), None);
     assert!(bed.is_uncommitted(1));
     drop(writing);
-    // Not even when the write has ended: the sync may have been over before the first byte was there.
+    // Not even after the write has ended: the sync may have ended before the first byte was in the file.
     bed.files.committed(&id(1), Some(&snapshot), None);
     assert!(bed.is_uncommitted(1));
     let snapshot = bed.files.uncommitted(&id(1)).unwrap();
@@ -233,7 +233,7 @@ fn data_that_nobody_commits_is_made_stable() {
     assert_eq!(bed.sweep(bed.after(30.0)), 1);
     assert!(!bed.is_uncommitted(1));
     assert_ne!(bed.storage.verifier(), before, "the loss is told");
-    // Not while somebody writes.
+    // Not while a write is in progress.
     assert!(bed.is_uncommitted(2));
     drop(writing);
     assert_eq!(bed.sweep(bed.after(60.0)), 1);
@@ -278,11 +278,11 @@ fn a_file_kept_for_its_owner_stays_until_it_could_be_executed() {
     let open =
         |number| bed.files.shared.lock().files.get(&id(number)).is_some_and(|entry| !entry.slots.is_empty());
     assert_eq!([1, 2, 3, 4, 5].map(open), [true, false, true, false, false]);
-    // Those that are not kept go first.
+    // Files that are not kept are closed first.
     bed.insert(6, true, true, bed.after(5.0));
     assert!(bed.files.shared.relieve());
     assert_eq!([1, 3, 6].map(open), [true, true, false]);
-    // After its COMMIT a program can be executed, and another file be written to.
+    // After its COMMIT a program can be executed, and another file be written.
     drop(uncommitted);
     for number in [1, 3] {
         let snapshot = bed.files.uncommitted(&id(number));
@@ -294,7 +294,7 @@ fn a_file_kept_for_its_owner_stays_until_it_could_be_executed() {
     assert!(!open(1));
 }
 
-/// What is finished goes first, and then what its user has the most of.
+/// Finished files are closed first, and then those of the user with the most.
 #[test]
 fn i6_files_kept_for_one_user_do_not_push_out_those_of_others() {
     let bed = Bed::new(8);
@@ -304,10 +304,10 @@ fn i6_files_kept_for_one_user_do_not_push_out_those_of_others() {
     let open =
         |number| bed.files.shared.lock().files.get(&id(number)).is_some_and(|entry| !entry.slots.is_empty());
     keep(1, 1000);
-    // Of another user: one that was written to, with nothing uncommitted.
+    // Of another user: a file that was written, without uncommitted data.
     keep(2, 2000);
     drop(bed.files.get(&id(2), &who(0), Purpose::Write, bed.after(1.0)).unwrap());
-    // And one in the middle of a write.
+    // And a file in the middle of a write.
     keep(3, 2000);
     let writing = bed.files.get(&id(3), &who(0), Purpose::Write, bed.after(1.0)).unwrap();
     for number in 4..=8 {
@@ -347,7 +347,7 @@ fn an_error_at_a_close_changes_the_verifier() {
         close(&bed);
         assert_ne!(bed.storage.verifier(), before);
     }
-    // What could only be read lost nothing.
+    // A file that was only read lost nothing.
     let before = bed.storage.verifier();
     bed.insert(1, true, false, bed.start);
     bed.device.close.lock().unwrap().push(Errno::IO);
@@ -355,7 +355,7 @@ fn an_error_at_a_close_changes_the_verifier() {
     assert_eq!(bed.storage.verifier(), before);
 }
 
-/// The thread is there while it is needed, and no longer.
+/// The thread exists only while it is needed.
 #[test]
 fn the_thread_ends_with_the_last_file() {
     let bed = Bed::new(16);
@@ -368,7 +368,7 @@ fn the_thread_ends_with_the_last_file() {
         thread::sleep(Duration::from_millis(5));
     }
     assert_eq!(bed.files.len(), 0);
-    // And with the table.
+    // The thread also ends with the table.
     bed.insert(1, true, true, Instant::now() + Duration::from_secs(100));
     assert!(shared.lock().tended);
     drop(bed);

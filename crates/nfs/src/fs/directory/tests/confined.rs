@@ -1,4 +1,4 @@
-//! A server that is root and has given up the capabilities that it does not need, as `rpcrdma serve` does when it has opened
+//! A server that is root and has given up the capabilities that it does not need, as `rpcrdma serve` does after opening
 //! its exports.
 
 use std::fs::{FileTimes, Permissions};
@@ -24,7 +24,7 @@ fn keep(kept: CapabilitySet) {
     set_capabilities(None, sets).unwrap();
 }
 
-/// Serves a tree with the file that `prepare` makes, from a thread that gives up capabilities in between.
+/// Serves a tree with the file that `prepare` makes, from a thread that gives up capabilities after opening the tree.
 fn confined(
     kept: CapabilitySet,
     prepare: impl FnOnce(&Path) -> PathBuf,
@@ -39,7 +39,7 @@ fn confined(
     let path = prepare(tree.path());
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
-            // The tree is opened with all rights but those that it never had.
+            // The tree is opened with all rights except those that such a server never had.
             keep(kept | (CapabilitySet::all() - KEPT));
             let (_place, fs) = open(tree.path(), HandleSource::Automatic);
             keep(kept);
@@ -55,7 +55,7 @@ fn confined(
     });
 }
 
-/// Makes a file of eight bytes that nobody has touched for long.
+/// Makes a file of eight bytes that was not used for long.
 fn old_file(owner: (u32, u32), mode: u32) -> impl FnOnce(&Path) -> PathBuf {
     move |tree| {
         let path = tree.join("file");
@@ -72,7 +72,8 @@ fn is_new(time: SystemTime) -> bool {
     time > UNIX_EPOCH + Duration::from_secs(1)
 }
 
-/// As `touch -a` and `open(O_TRUNC)` do. The kernel lets a caller who only may write set both times at once, and not one.
+/// As `touch -a` and `open(O_TRUNC)` do. The kernel lets a caller with only the right to write set both times at once,
+/// but not one.
 #[test]
 fn who_may_write_sets_one_time_and_the_size_of_a_file_of_somebody_else() {
     let writer = Identity { uid: 1001, gid: 1001, groups: Vec::new() };
@@ -104,7 +105,7 @@ fn who_may_write_sets_one_time_and_the_size_of_a_file_of_somebody_else() {
     }
 }
 
-/// The group that the file had need not be one of its owner's.
+/// The former group need not be one of the owner's.
 #[test]
 fn a_group_is_given_back_without_capabilities() {
     let owner = Identity { uid: 1000, gid: 1000, groups: vec![3000] };
@@ -114,7 +115,7 @@ fn a_group_is_given_back_without_capabilities() {
             let new = SetAttributes { gid: Some(3000), ..SetAttributes::default() };
             fs.set_attributes(&owner, &id, &new, None).result.unwrap();
             assert_eq!(fs::metadata(path).unwrap().gid(), 3000);
-            // As after a change of the size that failed.
+            // As after a failed change of the size.
             let new = SetAttributes { size: Some(3), ..new };
             fs.give_back(&owner, &before, &new, super::super::data::Times::default());
             let after = fs::metadata(path).unwrap();
@@ -138,7 +139,7 @@ fn a_time_is_given_back_without_capabilities() {
     });
 }
 
-/// Everything happens as the process then, which has fewer rights than at its start.
+/// Then everything happens as the process, which has fewer rights than at its start.
 #[test]
 fn who_cannot_act_as_others_knows_what_was_given_up() {
     let kept = KEPT - CapabilitySet::SETGID;

@@ -1,4 +1,4 @@
-//! Descriptors between calls, as other processes on the server and other users see them.
+//! Descriptors between calls, as other local processes and other users see them.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
@@ -9,7 +9,7 @@ use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 
 use super::*;
 
-/// A user without any privilege.
+/// An unprivileged user.
 const ORDINARY: u32 = 4242;
 
 fn name(name: &str) -> Name<'_> {
@@ -24,7 +24,7 @@ fn user(uid: u32) -> Identity {
     Identity { uid, gid: uid, groups: Vec::new() }
 }
 
-/// How this process has a file open: the access modes of its descriptors.
+/// Returns the access modes of this process's descriptors of a file.
 fn open_modes(path: &Path) -> Vec<OFlags> {
     let descriptors = fs::read_dir("/proc/self/fd").unwrap();
     let here = descriptors.filter_map(|entry| {
@@ -68,7 +68,8 @@ fn without_a_call_a_program_can_be_executed_and_a_removed_file_is_gone() {
         assert!(started.elapsed() < Duration::from_secs(20), "still open");
         std::thread::sleep(Duration::from_millis(10));
     }
-    // One that waits for its COMMIT keeps a descriptor that hinders nobody, and gives its space back if it is removed.
+    // A file that waits for its COMMIT has a descriptor that hinders nobody. If the file is removed, its space is
+    // freed.
     fs.write(&who, &file.id, 0, b"text", Stability::Unstable).result.unwrap();
     while open_modes(&path) != [OFlags::RDONLY] {
         assert!(started.elapsed() < Duration::from_secs(20), "still open for writing");
@@ -82,7 +83,7 @@ fn without_a_call_a_program_can_be_executed_and_a_removed_file_is_gone() {
     }
 }
 
-/// `system.posix_acl_access` with rights of one named user, which the mode does not show.
+/// Returns a `system.posix_acl_access` with rights of one named user, which the mode does not show.
 fn access_list(uid: u32, rights: u16) -> Vec<u8> {
     const UNDEFINED: u32 = u32::MAX;
     let entries =
@@ -128,7 +129,7 @@ fn what_an_access_list_takes_away_is_gone_although_the_file_is_open() {
     let before = fs::metadata(&path).unwrap().mode();
     set(4).unwrap();
     assert_eq!(fs::metadata(&path).unwrap().mode(), before, "the mode shows nothing of it");
-    // A READ that finds its right must not vouch for that to write.
+    // A READ that has its right must not confirm the right to write.
     assert_eq!((read(), write(), read()), (Ok(4), Err(FsError::AccessDenied), Ok(4)));
     set(0).unwrap();
     assert_eq!((read(), write()), (Err(FsError::AccessDenied), Err(FsError::AccessDenied)));
@@ -167,7 +168,7 @@ fn as_ordinary_user_with(options: DirectoryOptions, test: impl FnOnce(&Path, &Di
     });
 }
 
-/// RFC 1813 §4.4. This is how `git`, `tar` and our own `put` make files.
+/// RFC 1813 §4.4. `git`, `tar` and `rpcrdma put` make files in this way.
 #[test]
 fn an_ordinary_user_serves_files_that_are_made_read_only() {
     as_ordinary_user(|tree, fs| {
@@ -183,14 +184,14 @@ fn an_ordinary_user_serves_files_that_are_made_read_only() {
             fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
             assert_eq!(fs::read(&path).unwrap(), b"first second", "{case}");
         }
-        // The Linux kernel as client makes them so.
+        // A Linux client makes files in this way.
         let how = CreateHow::Exclusive(*b"verifier");
         let file = fs.create(&who, &fs.root(), name("exclusive"), &how).result.unwrap();
         let now = SetAttributes { accessed: SetTime::Now, modified: SetTime::Now, ..mode(0o444) };
         fs.set_attributes(&who, &file.id, &now, None).result.unwrap();
         fs.write(&who, &file.id, 0, b"text", Stability::Unstable).result.unwrap();
         fs.commit(&who, &file.id, 0, 0).result.unwrap();
-        // And once more, after the COMMIT, as `git index-pack` does.
+        // And again after the COMMIT, as `git index-pack` does.
         fs.write(&who, &file.id, 0, b"TEXT", Stability::FileSync).result.unwrap();
         let mut buffer = [0; 4];
         fs.read(&who, &file.id, 0, &mut buffer).unwrap();
@@ -198,18 +199,18 @@ fn an_ordinary_user_serves_files_that_are_made_read_only() {
         let cut = SetAttributes { size: Some(2), modified: SetTime::Now, ..SetAttributes::default() };
         fs.set_attributes(&who, &file.id, &cut, None).result.unwrap();
         assert_eq!(fs.attributes(&file.id).unwrap().mode, 0o444);
-        // Of what was read-only when the server came nothing was ever open.
+        // A file that was read-only before the server started has never been open.
         fs::write(tree.join("old"), "old").unwrap();
         fs::set_permissions(tree.join("old"), Permissions::from_mode(0o444)).unwrap();
         let old = fs.lookup(&who, &fs.root(), LookupName::new(b"old").unwrap()).unwrap().node.id;
         let refused = fs.write(&who, &old, 0, b"new", Stability::Unstable).result;
         assert_eq!(refused, Err(FsError::AccessDenied));
-        // A program that is read-only, and committed, is closed like any other.
+        // A committed, read-only program is closed like any other file.
         assert_eq!(open_modes(&tree.join("program")), []);
     });
 }
 
-/// The table has room for few of the files that somebody makes read-only, and another caller goes on with one of its own.
+/// The table holds few of the files that one user makes read-only, and another caller keeps a file of its own.
 #[test]
 fn i6_who_makes_many_read_only_files_takes_none_from_others() {
     for finished in [true, false] {
@@ -239,7 +240,7 @@ fn i6_who_makes_many_read_only_files_takes_none_from_others() {
     }
 }
 
-/// Truncation by somebody who may write, to a server that cannot be anybody else.
+/// Truncation by a caller with the right to write, at a server that cannot act as others.
 #[test]
 fn an_ordinary_user_refuses_before_anything_is_changed() {
     as_ordinary_user(|tree, fs| {
@@ -261,7 +262,7 @@ fn an_ordinary_user_refuses_before_anything_is_changed() {
     });
 }
 
-/// In a process of its own, since the limit is one of the process.
+/// In a process of its own, because the limit belongs to the process.
 #[test]
 fn a_low_limit_of_descriptors_costs_time_only() {
     const INNER: &str = "RPCRDMA_TEST_LOW_LIMIT";
@@ -301,6 +302,6 @@ fn a_low_limit_of_descriptors_costs_time_only() {
             });
         }
     });
-    // Half of them are never taken for this.
+    // Half of them are never used for this.
     assert!(fs::read_dir("/proc/self/fd").unwrap().count() < usize::try_from(LIMIT / 2).unwrap() + 16);
 }

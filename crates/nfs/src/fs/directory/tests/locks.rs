@@ -1,4 +1,4 @@
-//! Nobody waits for an operation on another object, and nobody for the storage behind a directory.
+//! No call waits for an operation on another object, or for the storage behind a directory.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Mutex;
@@ -36,7 +36,7 @@ fn apart<T: Send + 'static>(
     receiver
 }
 
-/// More objects than a fixed number of locks could tell apart.
+/// More objects than a fixed number of locks could distinguish.
 const OTHERS: usize = 256;
 
 #[test]
@@ -78,7 +78,7 @@ fn i6_a_change_that_does_not_end_holds_up_its_own_directory_only() {
     drop(held);
 }
 
-/// A device whose next sync says that it has begun, and waits to be let go.
+/// A device whose next sync signals its start, and waits to be released.
 #[derive(Debug, Default)]
 struct Slow {
     next: Mutex<Option<(Sender<()>, Receiver<()>)>>,
@@ -135,7 +135,7 @@ fn i6_a_create_that_cuts_a_file_holds_up_no_other_of_its_directory() {
     let writing = fs.locks.lock(&file.id).unwrap();
     let cut = CreateHow::Unchecked(SetAttributes { size: Some(0), ..SetAttributes::default() });
     let cutting = apart(&fs, move |fs| create(fs, &fs.root(), "file", &cut).map(drop));
-    // Until it waits.
+    // Until the call waits.
     assert!(cutting.recv_timeout(Duration::from_millis(50)).is_err());
     let other = apart(&fs, |fs| create(fs, &fs.root(), "other", &new_file()).map(drop));
     assert_eq!(other.recv_timeout(PATIENCE), Ok(Ok(())));

@@ -1,4 +1,4 @@
-//! What becomes of data that the storage does not keep. The device of these tests fails as it is told.
+//! Data that the storage does not keep. The device of these tests fails on demand.
 
 use std::cell::Cell;
 
@@ -36,7 +36,7 @@ fn a_commit_that_fails_changes_the_verifier_of_all() {
     assert_eq!(fs.commit(&me(), &one, 0, 0).result, Err(FsError::Io));
     let committed = fs.commit(&me(), &other, 0, 0).result.unwrap();
     assert!(!written.contains(&committed));
-    // What is written again is safe.
+    // Data that is written again is safe.
     let again = write(&fs, &one, Stability::Unstable).unwrap().verifier;
     assert_eq!(fs.commit(&me(), &one, 0, 0).result, Ok(again));
 }
@@ -47,11 +47,11 @@ fn an_error_at_the_close_reaches_the_commit() {
     let id = file(&fs, "file");
     let written = write(&fs, &id, Stability::Unstable).unwrap();
     device.close.lock().unwrap().push(Errno::NOSPC);
-    // The COMMIT closes what could write.
+    // The COMMIT closes the descriptors that can write.
     assert_ne!(fs.commit(&me(), &id, 0, 0).result.unwrap(), written.verifier);
     let written = write(&fs, &id, Stability::Unstable).unwrap();
     device.close.lock().unwrap().push(Errno::IO);
-    // So does time.
+    // Time closes them too.
     fs.open_files.close_idle();
     assert_ne!(fs.commit(&me(), &id, 0, 0).result.unwrap(), written.verifier);
 }
@@ -69,8 +69,8 @@ fn what_is_asked_to_be_stable_fails_with_the_storage() {
     }
 }
 
-/// Linux tells a failed write-back once to each descriptor, and two calls share one. The one that is not told must not say
-/// that its data is safe: a client keeps no copy of data that a server called stable.
+/// Linux reports a failed write-back once to each descriptor, and two calls share one. The call without the report must
+/// not claim that its data is safe, because a client keeps no copy of stable data.
 #[test]
 fn a_loss_that_another_call_was_told_of_fails_each_write_that_it_may_concern() {
     for stability in [Stability::DataSync, Stability::FileSync] {
@@ -79,17 +79,17 @@ fn a_loss_that_another_call_was_told_of_fails_each_write_that_it_may_concern() {
         write(&fs, &id, stability).unwrap();
         device.sync.lock().unwrap().push(Errno::NOSPC);
         let other = Cell::new(None);
-        // The other call writes and syncs while this one has written and not synced.
+        // The other call writes and syncs after this one's write and before its sync.
         let meanwhile = || other.set(Some(write(&fs, &id, stability)));
         let outcome = fs.write_telling(&me(), &id, 4, b"more", stability, &meanwhile);
         assert_eq!(other.take(), Some(Err(FsError::NoSpace)));
         assert_eq!(outcome.result, Err(FsError::NoSpace));
-        // Data that is written afterwards is not concerned.
+        // Data written afterwards is not concerned.
         assert_eq!(write(&fs, &id, stability).unwrap().committed, stability);
     }
 }
 
-/// Some file systems cannot sync: an operation is not undone by that.
+/// Some file systems cannot sync: that does not undo an operation.
 #[test]
 fn what_cannot_be_synced_is_done_all_the_same() {
     let (device, _places, fs) = failing();
@@ -116,7 +116,7 @@ fn uncommitted_data_is_synced_through_its_witness() {
     let witness = fs.open_files.uncommitted(&id).unwrap();
     let flags = rustix::fs::fcntl_getfl(witness.file()).unwrap();
     assert_eq!(flags & OFlags::RWMODE, OFlags::RDONLY);
-    // It stays when all else is closed, and over more writes.
+    // The witness stays when all other descriptors are closed, and over further writes.
     fs.open_files.close_idle();
     write(&fs, &id, Stability::Unstable).unwrap();
     let later = fs.open_files.uncommitted(&id).unwrap();
@@ -141,7 +141,7 @@ fn a_flush_tells_of_every_file() {
     assert_eq!(fs.flush(), Ok(()));
 }
 
-/// Without a witness there is no UNSTABLE: the answer says what was done.
+/// Without a witness there is no UNSTABLE: the answer states the stability achieved.
 #[test]
 fn without_room_for_a_witness_data_is_made_stable_at_once() {
     let places = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];

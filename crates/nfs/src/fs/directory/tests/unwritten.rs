@@ -1,8 +1,8 @@
-//! The map of names when its log cannot be written, as on a disk that is full.
+//! The map of names when its log cannot be written, as on a full disk.
 
 use super::*;
 
-/// The server answers that the operation is done, and the handles that it gives out are good.
+/// The server answers that the operation is done, and its handles are valid.
 #[test]
 fn i8_what_is_done_is_answered_so_although_the_log_cannot_be_written() {
     let tree = tempfile::tempdir().unwrap();
@@ -36,7 +36,7 @@ fn i8_what_is_done_is_answered_so_although_the_log_cannot_be_written() {
     for id in [directory, file, found] {
         fs.attributes(&id).unwrap();
     }
-    // With room again, all of it is written: ids survive the process.
+    // With space again, all records are written: ids survive the process.
     assert!(map.is_lacking());
     map.repair_now();
     assert!(!map.is_lacking());
