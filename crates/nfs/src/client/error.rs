@@ -113,7 +113,7 @@ pub enum Error {
         path: String,
     },
     /// A source whose copy would have the same name as that of an earlier source of the command.
-    #[error("{path} is not copied over what another source has just made")]
+    #[error("{path} is not copied over the result of another source")]
     JustMade {
         /// The source.
         path: String,
@@ -158,7 +158,7 @@ pub enum Violation {
     #[error("{0}")]
     Malformed(#[from] DecodeError),
     /// READ returned more than requested, or a count that differs from the length of the data.
-    #[error("{asked} bytes asked for, a count of {count} and {length} bytes of data returned")]
+    #[error("{asked} bytes requested, but the reply has a count of {count} and {length} bytes of data")]
     ReadCount {
         /// Bytes requested.
         asked: u32,
@@ -174,7 +174,7 @@ pub enum Violation {
         offset: u64,
     },
     /// WRITE reported zero bytes, or more than were sent.
-    #[error("{count} bytes written of {asked}")]
+    #[error("{asked} bytes sent, but {count} bytes reported as written")]
     WriteCount {
         /// Bytes sent.
         asked: u32,
@@ -182,10 +182,10 @@ pub enum Violation {
         count: u32,
     },
     /// WRITE reported less stability than requested.
-    #[error("data is less stable than was asked for")]
+    #[error("data is less stable than requested")]
     LessStable,
     /// READDIR neither advanced nor reached the end.
-    #[error("the directory does not go on after cookie {cookie:#x}, and does not end")]
+    #[error("the directory neither continues nor ends after cookie {cookie:#x}")]
     StuckDirectory {
         /// The cookie.
         cookie: u64,
@@ -197,7 +197,7 @@ pub enum Violation {
         limit: usize,
     },
     /// EXTENTS returned ranges that overlap, go back, or do not advance.
-    #[error("ranges behind offset {offset} that are out of order, empty or none")]
+    #[error("the ranges after offset {offset} are out of order, empty or missing")]
     Extents {
         /// Offset at which they should begin, in bytes.
         offset: u64,

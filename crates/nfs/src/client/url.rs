@@ -51,7 +51,7 @@ pub enum UrlError {
     #[error("\"%\" has to be followed by two hexadecimal digits in {0:?}: write %25 for a percent sign")]
     Percent(String),
     /// `%00` or `%2F`, which no name can contain.
-    #[error("{0:?} has a NUL or a \"/\" inside a name, which no server takes")]
+    #[error("{0:?} has a NUL or a \"/\" inside a name, which no server accepts")]
     ForbiddenByte(String),
 }
 

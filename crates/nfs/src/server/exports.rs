@@ -139,7 +139,7 @@ pub enum ExportError {
     /// Two exports whose rules would be violated if one lies in the other.
     #[error(
         "exports {first:?} and {second:?} are on one file system, and whether one lies inside of the other cannot be \
-         seen without the list of mounts (/proc/self/mountinfo): serve them by servers of their own"
+         determined without the list of mounts (/proc/self/mountinfo): serve each by a server of its own"
     )]
     Overlap {
         /// The first of them.

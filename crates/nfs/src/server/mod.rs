@@ -154,7 +154,7 @@ pub enum FlushError {
     },
     /// The flush did not end in time. Its thread continues.
     #[error(
-        "export {export:?}: the file system was not done after {waited:?}; it may be frozen, or its server gone"
+        "export {export:?}: the file system did not finish within {waited:?}; it may be frozen, or its server may be gone"
     )]
     Late {
         /// Name of the export.

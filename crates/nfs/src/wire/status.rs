@@ -48,7 +48,7 @@ macro_rules! statuses {
             pub fn text(self) -> &'static str {
                 match self {
                     $(Self::$variant => $text,)*
-                    Self::Unknown(_) => "the server refused, by a number that RFC 1813 does not define",
+                    Self::Unknown(_) => "the server refused with a status that RFC 1813 does not define",
                 }
             }
         }

@@ -367,7 +367,7 @@ impl Spot {
 
 /// Returns the error for a name or object that belongs to another source.
 fn just_made() -> io::Error {
-    let reason = "another source of this command has just made it: not overwritten";
+    let reason = "not overwritten: another source of this command has just made this object";
     io::Error::new(io::ErrorKind::AlreadyExists, reason)
 }
 
