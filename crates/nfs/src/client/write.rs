@@ -96,7 +96,6 @@ impl WriteStream {
         let (window, file_window) = (inner.window.clone(), inner.options.file_window.max(1));
         // A single WRITE may always start, more while the window has permits. So streams with a common window cannot
         // block each other.
-        // each other.
         let place = loop {
             if self.in_flight.is_empty() {
                 break window.try_acquire_owned().ok();
