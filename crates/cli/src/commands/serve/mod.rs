@@ -133,7 +133,7 @@ enum Served {
     /// Version Two
     #[value(name = "2")]
     Two,
-    /// Both: the server answers each client in the version that the client begins with
+    /// Versions One and Two; the server answers each client in the version that the client begins with
     Both,
 }
 
