@@ -75,7 +75,7 @@ macro_rules! faults {
 }
 pub(crate) use faults;
 
-faults! {
+self::faults! {
     /// A fault of the peer: against RFC 8166, or beyond our [`Limits`](crate::limits::Limits).
     #[derive(Clone, Debug, Error, PartialEq, Eq)]
     #[non_exhaustive]

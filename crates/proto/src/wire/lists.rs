@@ -17,13 +17,6 @@ const READ_ENTRY: usize = 24;
 const SEGMENT: usize = 16;
 const CHUNK_OVERHEAD: usize = 8;
 
-/// Whether Read segments can be XDR padding, marked or by their Position: for Version One only.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Marks {
-    Known,
-    Unknown,
-}
-
 /// The length of the three lists in bytes.
 pub(super) fn lists_len(shape: &Shape) -> usize {
     let reply_word = if shape.reply_segments.is_some() { 0 } else { WORD };
@@ -67,22 +60,21 @@ fn segment(reader: &mut Reader<'_>, list: List) -> Result<Segment, ProtocolError
 }
 
 /// Reads the discriminator of a Read list entry; `Some(true)` for one marked as padding.
-fn more_read(reader: &mut Reader<'_>, marks: Marks) -> Result<Option<bool>, ProtocolError> {
+fn more_read(reader: &mut Reader<'_>, pads: bool) -> Result<Option<bool>, ProtocolError> {
     match more(reader, List::Read) {
         Ok(more) => Ok(more.then_some(false)),
-        Err(ProtocolError::BadDiscriminator { value: PADDING, .. }) if marks == Marks::Known => {
-            Ok(Some(true))
-        }
+        Err(ProtocolError::BadDiscriminator { value: PADDING, .. }) if pads => Ok(Some(true)),
         Err(error) => Err(error),
     }
 }
 
+/// Reads the three lists. With `pads`, Read segments can be XDR padding, marked or by their Position: in Version One only.
 pub(super) fn chunk_lists(
     reader: &mut Reader<'_>,
     limits: &Limits,
-    marks: Marks,
+    pads: bool,
 ) -> Result<ChunkLists, ProtocolError> {
-    let read = read_list(reader, limits, marks)?;
+    let read = read_list(reader, limits, pads)?;
     let write = write_list(reader, limits)?;
     Ok(ChunkLists { read, write, reply: reply_chunk(reader, limits)? })
 }
@@ -108,10 +100,10 @@ pub(super) fn reply_chunk(
 pub(super) fn read_list(
     reader: &mut Reader<'_>,
     limits: &Limits,
-    marks: Marks,
+    pads: bool,
 ) -> Result<Vec<ReadSegment>, ProtocolError> {
     let mut read = Vec::new();
-    read_on(reader, limits, marks, &mut read)?;
+    read_on(reader, limits, pads, &mut read)?;
     Ok(read)
 }
 
@@ -119,12 +111,12 @@ pub(super) fn read_list(
 pub(super) fn read_on(
     reader: &mut Reader<'_>,
     limits: &Limits,
-    marks: Marks,
+    pads: bool,
     read: &mut Vec<ReadSegment>,
 ) -> Result<(), ProtocolError> {
     let most = limits.read_chunks.saturating_mul(limits.segments_per_chunk);
     let mut total: u64 = read.iter().map(|entry| u64::from(entry.segment.length)).sum();
-    while let Some(padding) = more_read(reader, marks)? {
+    while let Some(padding) = more_read(reader, pads)? {
         if read.len() == most {
             return Err(ProtocolError::TooManyReadSegments { allowed: most });
         }
@@ -135,7 +127,7 @@ pub(super) fn read_on(
         }
         // RFC 8166 §3.4.5: XDR items start at multiples of four; only a pad may be given the Position where it stands.
         let entry = ReadSegment { position, segment, padding };
-        let pad = padding || (marks == Marks::Known && entry.is_pad_chunk());
+        let pad = padding || (pads && entry.is_pad_chunk());
         if position % 4 != 0 && !pad {
             return Err(ProtocolError::UnalignedPosition { position });
         }

@@ -9,6 +9,10 @@ mod header;
 mod lists;
 mod reader;
 pub mod segment;
+#[cfg(feature = "two")]
+pub mod two;
+#[cfg(not(feature = "two"))]
+#[path = "no_two.rs"]
 pub mod two;
 pub mod v1;
 

@@ -17,11 +17,6 @@ impl<'a> Reader<'a> {
         self.at
     }
 
-    /// Whether nothing is left.
-    pub(super) const fn is_empty(&self) -> bool {
-        self.at == self.bytes.len()
-    }
-
     /// The next `len` bytes.
     pub(super) fn bytes(&mut self, len: usize) -> Option<&'a [u8]> {
         let end = self.at.checked_add(len)?;

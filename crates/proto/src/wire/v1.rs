@@ -6,7 +6,7 @@
 
 use bytes::{BufMut, BytesMut};
 
-use super::lists::{Marks, chunk_lists, lists_len, put_lists};
+use super::lists::{chunk_lists, lists_len, put_lists};
 use super::reader::Reader;
 use super::{
     Body, Codec, ErrorBody, FIXED_LEN, Fixed, Header, RDMA_DONE, RDMA_ERROR, Rules, Shape, open, put_error,
@@ -29,6 +29,9 @@ const ERR_CHUNK: u32 = 2;
 const LEAST_MESSAGE: usize = 28;
 
 const WORD: usize = 4;
+
+/// Read segments can be XDR padding, if that was opted into.
+const PADS: bool = true;
 
 static RULES: Rules = Rules {
     version: VERSION,
@@ -54,12 +57,12 @@ impl Codec for V1 {
             _ => LEAST_MESSAGE,
         })?;
         let body = match fixed.procedure {
-            RDMA_MSG => Body::Message(chunk_lists(&mut reader, limits, Marks::Known)?),
-            RDMA_NOMSG => Body::NoMessage(chunk_lists(&mut reader, limits, Marks::Known)?),
+            RDMA_MSG => Body::Message(chunk_lists(&mut reader, limits, PADS)?),
+            RDMA_NOMSG => Body::NoMessage(chunk_lists(&mut reader, limits, PADS)?),
             RDMA_MSGP => {
                 let align = reader.u32().ok_or(ProtocolError::ListTruncated { list: List::Padding })?;
                 let threshold = reader.u32().ok_or(ProtocolError::ListTruncated { list: List::Padding })?;
-                Body::Padded { align, threshold, lists: chunk_lists(&mut reader, limits, Marks::Known)? }
+                Body::Padded { align, threshold, lists: chunk_lists(&mut reader, limits, PADS)? }
             }
             RDMA_DONE => Body::Done,
             RDMA_ERROR => Body::Error(error_body(&mut reader)?),

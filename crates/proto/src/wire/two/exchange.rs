@@ -200,7 +200,7 @@ impl Operands<'_, '_> {
 impl Operands<'_, '_> {
     /// Nothing may follow.
     pub(super) fn end(&mut self) -> Result<(), Error> {
-        if self.reader.is_empty() { Ok(()) } else { Err(Error::OperationTooLong) }
+        if self.reader.bytes(1).is_none() { Ok(()) } else { Err(Error::OperationTooLong) }
     }
 }
 

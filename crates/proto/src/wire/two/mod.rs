@@ -31,6 +31,9 @@ use transmission::{Operation, OperationBase, TransmitContinuation};
 /// The value of `rdma_vers`.
 pub const VERSION: u32 = 2;
 
+/// No Read segment is XDR padding.
+const PADS: bool = false;
+
 /// The rules of Version Two: what differs between its profiles besides the bytes.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]

@@ -8,10 +8,10 @@ use bytes::{BufMut, BytesMut};
 use super::exchange::{Exchange, Operands, Rest, put_subset, put_value, put_values};
 use super::optional::{RDMA2_OPTIONAL, put_combined, put_transmission, transmission};
 use super::transmission::{Operation, OperationBase};
-use super::{Error, Profile, VERSION};
+use super::{Error, PADS, Profile, VERSION};
 use crate::error::ProtocolError;
 use crate::limits::Limits;
-use crate::wire::lists::{Marks, chunk_lists, lists_len, put_lists};
+use crate::wire::lists::{chunk_lists, lists_len, put_lists};
 use crate::wire::reader::Reader;
 use crate::wire::{
     Body, Codec, Direction, ErrorBody, FIXED_LEN, Fixed, Header, RDMA_ERROR, Rules, Shape, open, put_error,
@@ -72,11 +72,9 @@ impl Codec for V2P1 {
             _ => LEAST_MESSAGE,
         })?;
         let (direction, body) = match fixed.procedure {
-            RDMA2_MSG => {
-                (direction(&mut reader)?, Body::Message(chunk_lists(&mut reader, limits, Marks::Unknown)?))
-            }
+            RDMA2_MSG => (direction(&mut reader)?, Body::Message(chunk_lists(&mut reader, limits, PADS)?)),
             RDMA2_NOMSG => {
-                (direction(&mut reader)?, Body::NoMessage(chunk_lists(&mut reader, limits, Marks::Unknown)?))
+                (direction(&mut reader)?, Body::NoMessage(chunk_lists(&mut reader, limits, PADS)?))
             }
             // version-two-01 §4.2.2
             RDMA_ERROR => (Direction::Reply, Body::Error(error_body(&mut reader)?)),

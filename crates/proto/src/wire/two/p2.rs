@@ -9,10 +9,10 @@ use super::exchange::{Exchange, Operands, Rest, put_subset, put_values};
 use super::optional::{RDMA2_OPTIONAL, put_combined, put_transmission, transmission};
 use super::p1::direction;
 use super::transmission::{Operation, OperationBase};
-use super::{Error, Profile, VERSION};
+use super::{Error, PADS, Profile, VERSION};
 use crate::error::{List, ProtocolError};
 use crate::limits::Limits;
-use crate::wire::lists::{Marks, chunk_lists, lists_len, put_lists};
+use crate::wire::lists::{chunk_lists, lists_len, put_lists};
 use crate::wire::reader::Reader;
 use crate::wire::{
     Body, ChunkLists, Codec, Direction, ErrorBody, FIXED_LEN, Fixed, Header, RDMA_ERROR, Rules, Shape, open,
@@ -176,7 +176,7 @@ fn decode(
 fn chunks(reader: &mut Reader<'_>, limits: &Limits) -> Result<(Direction, u32, ChunkLists), ProtocolError> {
     let direction = direction(reader)?;
     let invalidate = reader.u32().ok_or(Error::WordTruncated { word: "rdma_inv_handle" })?;
-    Ok((direction, invalidate, chunk_lists(reader, limits, Marks::Unknown)?))
+    Ok((direction, invalidate, chunk_lists(reader, limits, PADS)?))
 }
 
 fn error_body(reader: &mut Reader<'_>) -> Result<ErrorBody, ProtocolError> {

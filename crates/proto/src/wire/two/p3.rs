@@ -10,12 +10,12 @@
 use bytes::{BufMut, BytesMut};
 
 use super::exchange::{Exchange, Operands, put_values};
-use super::{Error, Profile, VERSION};
+use super::{Error, PADS, Profile, VERSION};
 use crate::error::ProtocolError;
 use crate::limits::Limits;
 use crate::wire::lists::{
-    Marks, chunk_len, chunk_lists, lists_len, put_lists, put_read_list, put_reply_chunk, put_write_list,
-    read_list, read_on, reply_chunk, write_list, write_list_len,
+    chunk_len, chunk_lists, lists_len, put_lists, put_read_list, put_reply_chunk, put_write_list, read_list,
+    read_on, reply_chunk, write_list, write_list_len,
 };
 use crate::wire::reader::Reader;
 use crate::wire::{
@@ -92,7 +92,7 @@ impl Codec for V2P3 {
             RDMA2_CALL_MIDDLE => (0, middle(&mut reader, message.len())?),
             RDMA2_CALL_INLINE => {
                 let invalidate = handle(&mut reader)?;
-                let lists = chunk_lists(&mut reader, limits, Marks::Unknown)?;
+                let lists = chunk_lists(&mut reader, limits, PADS)?;
                 data_items(&lists.read)?;
                 (invalidate, Body::Message(lists))
             }
@@ -263,7 +263,7 @@ fn handle(reader: &mut Reader<'_>) -> Result<u32, Error> {
 
 /// The Call chunk and the lists behind it; both Read lists are bounded together.
 fn call_external(reader: &mut Reader<'_>, limits: &Limits) -> Result<ChunkLists, ProtocolError> {
-    let mut read = read_list(reader, limits, Marks::Unknown)?;
+    let mut read = read_list(reader, limits, PADS)?;
     if read.is_empty() {
         return Err(ProtocolError::NoPositionZero);
     }
@@ -271,7 +271,7 @@ fn call_external(reader: &mut Reader<'_>, limits: &Limits) -> Result<ChunkLists,
         return Err(Error::CallChunkPosition { position: entry.position }.into());
     }
     let call = read.len();
-    read_on(reader, limits, Marks::Unknown, &mut read)?;
+    read_on(reader, limits, PADS, &mut read)?;
     data_items(read.get(call..).unwrap_or_default())?;
     let write = write_list(reader, limits)?;
     Ok(ChunkLists { read, write, reply: reply_chunk(reader, limits)? })

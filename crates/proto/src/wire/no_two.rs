@@ -1,0 +1,74 @@
+//! The face of `wire::two` in a build without Version Two: types without values, so that callers need no `cfg`.
+
+use std::fmt;
+
+use thiserror::Error;
+
+use super::{Codec, Direction};
+use crate::error::Action;
+
+/// The content of a message that Version One does not have: none in this build.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Body {}
+
+/// The arms of an RDMA_ERROR that Version One does not have: none in this build.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ErrorBody {}
+
+impl fmt::Display for ErrorBody {
+    fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {}
+    }
+}
+
+/// A fault of the peer against the documents of Version Two: none in this build.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum Error {}
+
+impl Error {
+    pub(crate) const fn row(&self) -> (Action, &'static str) {
+        match *self {}
+    }
+}
+
+/// The documents that define Version Two: none in this build.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Profile {}
+
+impl Profile {
+    /// Returns its codec.
+    #[must_use]
+    pub const fn codec(self) -> &'static dyn Codec {
+        match self {}
+    }
+
+    /// Returns the direction that every message of this `rdma_proc` has.
+    #[must_use]
+    pub const fn direction_of(self, _: u32) -> Option<Direction> {
+        match self {}
+    }
+
+    /// Returns whether a message of this `rdma_proc` is a part of one that goes on behind it.
+    #[must_use]
+    pub const fn is_part(self, _: u32) -> bool {
+        match self {}
+    }
+}
+
+/// The rules of Version Two, which no codec has in this build.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Rules {
+    /// The document that is spoken.
+    pub profile: Profile,
+    /// Whether each Call names the handle that its reply may invalidate.
+    pub names_handle: bool,
+    /// Whether a credit is for a message.
+    pub counts_messages: bool,
+    /// Whether each side tells its characteristics once.
+    pub tells_once: bool,
+    /// Whether a reply that follows its header returns the Reply chunk.
+    pub returns_reply_chunk: bool,
+    /// Bytes of the header of each part but the last of a message that comes in several Sends.
+    pub part_header: Option<usize>,
+}
