@@ -10,7 +10,7 @@
 use bytes::{Bytes, BytesMut};
 use rpcrdma_xdr::Stream;
 
-use crate::gather::entries;
+use crate::outbound::entries;
 use crate::wire::two::combined::{aligned, header_len};
 use crate::wire::{Body, Direction, ErrorBody, Header, two};
 

@@ -355,14 +355,14 @@ impl Connection {
     /// A mark behind all that was posted up to now, for [`is_in_order`](Self::is_in_order).
     #[must_use]
     pub const fn posted(&self) -> u64 {
-        self.core.posted()
+        self.core.outbox.mark()
     }
 
     /// Whether nothing that is posted from now on can pass an answer that had [departed](Self::has_departed) before this mark.
     /// Express Sends pass plain ones that have not completed.
     #[must_use]
     pub fn is_in_order(&self, mark: u64) -> bool {
-        self.core.is_in_order(mark)
+        self.core.outbox.is_in_order(mark)
     }
 
     /// When this number of Calls has come ([`calls_received`](Self::calls_received)), the peer has received all answers that

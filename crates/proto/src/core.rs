@@ -1,7 +1,4 @@
-//! What the two halves of a connection share: the way to the queue pair, and the numbers that both need.
-//!
-//! Work waits in `out` until the driver takes it, and not longer than the send queue has room. Windows own their memory
-//! from their reservation on, so that a request that is never posted loses nothing but a sink of an RDMA Read.
+//! What the two halves of a connection share: what the peer takes, how messages are sent, and why the connection ends.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -23,55 +20,19 @@ use crate::config::{ChunkSupport, Config, Side};
 use crate::error::ProtocolError;
 use crate::event::{CloseReason, Event, Post};
 use crate::flow::{Lease, Ledger, Offer, Permit, Settled, Wait};
-use crate::gather::Gather;
-use crate::ids::IdMap;
+use crate::outbound::{Gather, Origin, Outbox};
 use crate::planner::AlignmentRules;
 use crate::private_data::{Thresholds, announced};
-use crate::reads::{Owner, Reads};
+use crate::reads::Reads;
 use crate::stats::Stats;
-use crate::timers::{Flow, Moving, Told};
+use crate::timers::Told;
 use crate::two::arrange::{Arrangement, Targets};
 use crate::wire::two::combined::aligned;
-
 use crate::wire::two::{Fragment, operation_len};
 use crate::wire::{Body, ChunkLists, Codec, Direction, Fixed, Header, Segment, two};
 
 /// Room for a header with a few segments, in bytes.
 const SMALL_HEADER: usize = 128;
-
-/// What a completion belongs to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Origin {
-    Receive,
-    Send,
-    Write,
-    /// The bind of a call's window.
-    Bind {
-        xid: u32,
-        window: usize,
-    },
-    /// The invalidation of a call's window.
-    Invalidate {
-        xid: u32,
-        window: usize,
-        key: Key,
-    },
-    /// A reservation that was not used.
-    Release,
-    /// The RDMA Reads of a part of a chunk.
-    Read {
-        owner: Owner,
-        chunk: usize,
-        part: usize,
-    },
-    /// The bind of a window of an exposed reply.
-    Expose,
-    /// The invalidation of such a window.
-    Conceal {
-        token: u64,
-        key: Key,
-    },
-}
 
 /// What the peer has said of transmission groups (rtrext-02 §8).
 #[derive(Debug)]
@@ -86,16 +47,6 @@ pub(crate) struct PeerGroups {
     pub(crate) responses: usize,
     /// Where its Receives take items, if they do.
     pub(crate) targets: Option<Targets>,
-}
-
-/// A work request or Receive from its making to its completion.
-#[derive(Clone, Copy, Debug)]
-struct Posted {
-    origin: Origin,
-    /// Entries of the send queue that it takes.
-    cost: usize,
-    /// Bytes that leave by it.
-    bytes: u64,
 }
 
 #[derive(Debug)]
@@ -140,24 +91,10 @@ pub(crate) struct Core {
     pub(crate) agreement: Option<Agreement>,
     /// Windows of exposed replies.
     pub(crate) exposed_windows: usize,
-    max_sge: usize,
-    max_send_wr: usize,
-    out: VecDeque<Post>,
-    works: IdMap<WrId, Posted>,
+    /// The way to the queue pair.
+    pub(crate) outbox: Outbox,
     /// How far data has got, if the driver tells.
     pub(crate) told: Option<Told>,
-    /// Sends and RDMA Writes at the provider.
-    sending: Option<Moving>,
-    /// How many these are, and their bytes.
-    data_outstanding: (usize, u64),
-    /// Bytes of those, and of those that wait in `out`.
-    to_leave: u64,
-    /// Bytes of all that was ever posted.
-    bytes_posted: u64,
-    next_id: u64,
-    sends_outstanding: usize,
-    /// Sends that are not express and have not completed, with the grant that each says.
-    in_order: Vec<(WrId, u32)>,
 }
 
 impl Core {
@@ -194,18 +131,8 @@ impl Core {
             peer_reads: capabilities.ird > 0,
             agreement: None,
             exposed_windows: 0,
-            max_sge: capabilities.max_sge.max(1),
-            max_send_wr: capabilities.max_send_wr.max(1),
-            out: VecDeque::new(),
-            works: IdMap::default(),
+            outbox: Outbox::new(capabilities),
             told: None,
-            sending: None,
-            data_outstanding: (0, 0),
-            to_leave: 0,
-            bytes_posted: 0,
-            next_id: 0,
-            sends_outstanding: 0,
-            in_order: Vec::new(),
         }
     }
 
@@ -319,28 +246,18 @@ impl Core {
         })
     }
 
-    fn id(&mut self, origin: Origin, cost: usize, bytes: u64) -> WrId {
-        let id = WrId(self.next_id);
-        self.next_id += 1;
-        self.works.insert(id, Posted { origin, cost, bytes });
-        self.to_leave = self.to_leave.saturating_add(bytes);
-        self.bytes_posted = self.bytes_posted.saturating_add(bytes);
-        id
-    }
-
-    pub(crate) fn post(&mut self, origin: Origin, request: WorkRequest) -> WrId {
-        // No message waits for the transfers of another.
+    /// Posts a request, behind the messages that wait for others if it is a transfer: no message waits for the transfers of another.
+    pub(crate) fn post(&mut self, origin: Origin, request: WorkRequest) {
         if matches!(request, WorkRequest::Write { .. } | WorkRequest::Read { .. }) {
             self.send_combined();
         }
-        let id = self.id(origin, cost(&request), leaving(&request));
-        self.out.push_back(Post::Work(id, request));
-        id
+        self.outbox.push(origin, request);
     }
 
+    /// Posts a command, behind all that waits.
     pub(crate) fn post_command(&mut self, command: Post) {
         self.send_combined();
-        self.out.push_back(command);
+        self.outbox.push_command(command);
     }
 
     pub(crate) fn invalidate(&mut self, origin: Origin, key: Key) {
@@ -402,8 +319,7 @@ impl Core {
     /// Posts the Receives that were reserved.
     pub(crate) fn post_receives(&mut self) {
         while let Some(memory) = self.ledger.next_receive() {
-            let id = self.id(Origin::Receive, 0, 0);
-            self.out.push_back(Post::Receive(id, memory));
+            self.outbox.push_receive(memory);
         }
     }
 
@@ -550,7 +466,7 @@ impl Core {
     /// Lets a message wait for others, or posts it after those that wait.
     fn combine_or_post(&mut self, message: Waiting) {
         // Whichever of the two a reply is planned by.
-        let room = Room { len: self.thresholds.send.min(self.send_earlier), entries: self.max_sge };
+        let room = Room { len: self.thresholds.send.min(self.send_earlier), entries: self.outbox.max_sge() };
         if !self.combine.fits(&message, room) {
             self.send_combined();
         }
@@ -614,8 +530,7 @@ impl Core {
         self.post_encoded((encoded, &behind), None, express, grant);
     }
 
-    /// Posts a Send that says this grant. The peer keeps to the grant that came last, and Receives may back only the one that
-    /// left last. So a Send never passes one that says another grant (rule I3).
+    /// Posts a Send that says this grant.
     fn post_encoded(
         &mut self,
         (header, payload): (BytesMut, &rpcrdma_xdr::Stream),
@@ -623,158 +538,56 @@ impl Core {
         express: bool,
         grant: Option<u32>,
     ) {
-        let express =
-            express && grant.is_none_or(|grant| self.in_order.iter().all(|(_, said)| *said == grant));
         self.stats.sends += 1;
         let mut gather = Gather::default();
         gather.push(header.freeze(), false);
         gather.push_stream(payload);
         let gather = self.gather(gather);
-        let request = SendRequest { gather, invalidate, solicited: false, express };
-        let id = self.post(Origin::Send, WorkRequest::Send(request));
-        self.in_order.extend(grant.filter(|_| !express).map(|grant| (id, grant)));
+        self.outbox.push_send(SendRequest { gather, invalidate, solicited: false, express }, grant);
     }
 
     /// A gather list that the provider takes; counts what is copied for it.
     pub(crate) fn gather(&mut self, gather: Gather) -> Vec<Bytes> {
-        let (parts, copied) = gather.finish(self.max_sge);
+        let (parts, copied) = gather.finish(self.outbox.max_sge());
         self.stats.copied(copied);
         parts
     }
 
-    pub(crate) fn is_idle(&self) -> bool {
-        self.out.is_empty()
-    }
-
     /// The next thing to post, if the send queue has room for it.
     pub(crate) fn take_post(&mut self, now: Instant) -> Option<Post> {
-        if let Some(Post::Work(id, request)) = self.out.front() {
-            // Never more than the whole queue has: `fit_limits` bounds the chunks.
-            let cost = cost(request);
-            if self.sends_outstanding + cost > self.max_send_wr {
-                return None;
-            }
-            self.sends_outstanding += cost;
-            let bytes = self.works.get(id).map_or(0, |posted| posted.bytes);
-            if bytes > 0 {
-                let (count, total) = self.data_outstanding;
-                self.data_outstanding = (count + 1, total.saturating_add(bytes));
-                let (stall, told) = (self.config.timeouts.send, self.told.as_ref());
-                self.sending.get_or_insert_with(|| Moving::new(now, stall, Flow::Sent, told, 0)).add(bytes);
-            }
-        }
-        self.out.pop_front()
-    }
-
-    /// A mark behind all that was posted.
-    pub(crate) const fn posted(&self) -> u64 {
-        self.next_id
-    }
-
-    /// Whether no plain Send before this mark is outstanding.
-    pub(crate) fn is_in_order(&self, mark: u64) -> bool {
-        self.in_order.first().is_none_or(|(WrId(id), _)| *id >= mark)
-    }
-
-    /// A Send or RDMA Write has completed: the next ones have their time from now on.
-    pub(crate) fn has_sent(&mut self, now: Instant, bytes: u64) {
-        let (count, total) = self.data_outstanding;
-        let (count, total) = (count.saturating_sub(1), total.saturating_sub(bytes));
-        self.data_outstanding = (count, total);
-        if count == 0 {
-            self.sending = None;
-        } else if self.told.is_none() {
-            self.sending = Some(Moving::new(now, self.config.timeouts.send, Flow::Sent, None, total));
-        }
-    }
-
-    /// Whether Sends or RDMA Writes are at the provider.
-    pub(crate) const fn is_sending(&self) -> bool {
-        self.data_outstanding.0 > 0
-    }
-
-    /// Bytes that were posted and have not left, whether they are at the provider or wait for room in the send queue.
-    pub(crate) const fn bytes_to_leave(&self) -> u64 {
-        self.to_leave
-    }
-
-    /// Bytes of all Sends and RDMA Writes that were ever posted.
-    pub(crate) const fn bytes_posted(&self) -> u64 {
-        self.bytes_posted
-    }
-
-    /// When it is due to look at what is being sent.
-    pub(crate) fn sending_timeout(&self) -> Option<Instant> {
-        self.sending.map(|sending| sending.deadline)
+        self.outbox.next(now, self.config.timeouts.send, self.told.as_ref())
     }
 
     /// Time has passed: what is being sent has to move.
     pub(crate) fn handle_sending_timeout(&mut self, now: Instant) {
         let timeouts = &self.config.timeouts;
-        if let Some(sending) = self.sending.as_mut().filter(|sending| sending.deadline <= now)
-            && !sending.goes_on(now, timeouts.pace(timeouts.send), self.told.as_ref())
-        {
-            self.sending = None;
+        if !self.outbox.handle_timeout(now, timeouts.pace(timeouts.send), self.told.as_ref()) {
             self.fail(CloseReason::Timeout("the peer to take what is sent"));
         }
     }
 
-    /// What a completion belongs to, and how many bytes have left by it.
-    pub(crate) fn complete(&mut self, id: WrId) -> Option<(Origin, u64)> {
-        let Posted { origin, cost, bytes } = self.works.remove(&id)?;
-        self.to_leave = self.to_leave.saturating_sub(bytes);
-        match origin {
-            Origin::Receive => self.ledger.receive_completed(),
-            Origin::Send => self.in_order.retain(|(sent, _)| *sent != id),
-            _ => {}
+    /// Returns what a completion belongs to. A Send or RDMA Write that has `left` gives the next ones time from now on.
+    pub(crate) fn complete(&mut self, id: WrId, left: Option<Instant>) -> Option<Origin> {
+        let stall = self.config.timeouts.send;
+        let origin = self.outbox.complete(id, left.map(|now| (now, stall, self.told.is_some())))?;
+        if origin == Origin::Receive {
+            self.ledger.receive_completed();
         }
-        self.sends_outstanding = self.sends_outstanding.saturating_sub(cost);
-        Some((origin, bytes))
+        Some(origin)
     }
 
     /// Takes back what was not posted yet, so that the next command is the next thing to be done.
     pub(crate) fn withdraw_commands(&mut self) {
         self.combine.take();
-        for post in std::mem::take(&mut self.out) {
-            if let Post::Work(id, _) | Post::Receive(id, _) = post
-                && let Some(withdrawn) = self.works.remove(&id)
-            {
-                self.to_leave = self.to_leave.saturating_sub(withdrawn.bytes);
-            }
-        }
+        self.outbox.withdraw();
     }
 
     /// Forgets everything: the connection is over.
     pub(crate) fn withdraw(&mut self) {
         self.combine.take();
-        self.out.clear();
-        self.works.clear();
-        self.in_order.clear();
+        self.outbox.clear();
         self.ledger.end();
-        self.sending = None;
-        self.data_outstanding = (0, 0);
-        self.to_leave = 0;
     }
-}
-
-/// Entries of the send queue that a request takes.
-fn cost(request: &WorkRequest) -> usize {
-    match request {
-        WorkRequest::Write { targets, .. } => targets.len(),
-        WorkRequest::Read { sources, .. } => sources.len(),
-        WorkRequest::LocalInvalidate { .. } => 0,
-        _ => 1,
-    }
-}
-
-/// Bytes that leave by a request; never none where any do, as there are headers too.
-fn leaving(request: &WorkRequest) -> u64 {
-    let gather = match request {
-        WorkRequest::Send(send) => &send.gather,
-        WorkRequest::Write { gather, .. } => gather,
-        _ => return 0,
-    };
-    gather.iter().map(|part| u64::try_from(part.len()).unwrap_or(u64::MAX)).fold(1, u64::saturating_add)
 }
 
 /// Buffers of these lengths, all or none; `None` for one without bytes.

@@ -13,7 +13,7 @@ use thiserror::Error;
 use crate::call::Form;
 use crate::compatibility::AlignmentBase;
 use crate::error::ProtocolError;
-use crate::gather::Gather;
+use crate::outbound::Gather;
 pub use crate::two::arrange::Arrangement;
 use crate::two::arrange::{Bounds, arrange};
 use crate::wire::{ChunkLists, Codec, Direction, Shape, WriteChunk};

@@ -27,8 +27,9 @@ use rpcrdma_verbs::{Buffer, Capabilities, PoolExhausted, RemoteSegment, Status, 
 use rpcrdma_xdr::ReadChunk as PulledChunk;
 
 use crate::call::Sink;
-use crate::core::{Core, Origin, allocate_together, remote};
+use crate::core::{Core, allocate_together, remote};
 use crate::event::CloseReason;
+use crate::outbound::Origin;
 use crate::reassembly::{Layout, ReadChunk};
 use crate::timers::{Flow, Moving, after, earlier};
 
@@ -420,7 +421,7 @@ impl Core {
 
     /// RDMA Reads of so many bytes go on, or begin: these give them time, and so does what leaves before the last Request.
     fn time_reads(&mut self, now: Instant, bytes: u64) {
-        let (to_leave, posted) = (self.bytes_to_leave(), self.bytes_posted());
+        let (to_leave, posted) = (self.outbox.bytes_to_leave(), self.outbox.bytes_made());
         let stall = self.config.timeouts.rdma_read;
         let (reads, told) = (&mut self.reads, self.told.as_ref());
         let before = std::mem::replace(&mut reads.before, posted);
@@ -447,7 +448,7 @@ impl Core {
     /// Time has passed: what does not go on by now ends the connection.
     pub(crate) fn handle_read_timeout(&mut self, now: Instant) {
         let timeouts = &self.config.timeouts;
-        let sending = self.is_sending();
+        let sending = self.outbox.is_sending();
         let (reads, told) = (&mut self.reads, self.told.as_ref());
         let mut late = None;
         match &mut reads.moving {

@@ -24,10 +24,11 @@ use rpcrdma_xdr::{Decoder, Padding, ReturnedChunk, WriteChunkRules};
 use crate::call::{
     Call, CallError, CallFailure, CallId, IncomingReply, Invalidations, Refused, RefusedKind, Sink, Travelled,
 };
-use crate::core::{Core, Origin};
+use crate::core::Core;
 use crate::event::{CloseReason, Event};
 use crate::flow::{DoneOwed, Lease};
 use crate::ids::IdMap;
+use crate::outbound::Origin;
 use crate::reads::{Owner, Pulled};
 use crate::responder::{REPLY, check_prefix};
 use crate::timers::{Flow, Moving, after};

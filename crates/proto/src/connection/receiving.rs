@@ -14,10 +14,10 @@ use super::{Connection, State};
 use crate::characteristics::exchange::Exchanges;
 use crate::compatibility::{AlignmentBase, PaddedMessages};
 use crate::config::Side;
-use crate::core::Origin;
 use crate::error::{Action, ProtocolError, Taken};
 use crate::event::CloseReason;
 use crate::flow::Charge;
+use crate::outbound::Origin;
 use crate::reads::Owner;
 use crate::requester::Received;
 use crate::responder::{AskedReply, CALL, REPLY, ReceivedCall, rpc_prefix};
@@ -60,10 +60,7 @@ impl Connection {
             }
             return;
         }
-        let Some((origin, bytes)) = self.core.complete(id) else { return };
-        if bytes > 0 {
-            self.core.has_sent(now, bytes);
-        }
+        let Some(origin) = self.core.complete(id, Some(now)) else { return };
         match (origin, work) {
             (Origin::Receive, Work::Receive { buffers, len, invalidated, .. }) => {
                 let message = status.is_success().then(|| self.join(buffers, len));
@@ -137,7 +134,7 @@ impl Connection {
 
     /// A request or Receive could not be posted. After [`PostErrorKind::Disconnected`] the end of the queue pair is awaited.
     pub fn handle_post_error(&mut self, id: WrId, kind: &PostErrorKind) {
-        self.core.complete(id);
+        self.core.complete(id, None);
         if *kind == PostErrorKind::Disconnected {
             self.ended = true;
         } else {

@@ -34,14 +34,14 @@ impl Connection {
             if let Some(post) = self.core.take_post(now) {
                 return Some(post);
             }
-            if !self.core.is_idle() || self.state != State::Open {
+            if !self.core.outbox.is_empty() || self.state != State::Open {
                 return None;
             }
             let domain = qp.domain();
             self.assembly.use_domain(domain);
             let missing = self.core.ledger.reserve_receives(domain);
             self.core.post_receives();
-            if !self.core.is_idle() {
+            if !self.core.outbox.is_empty() {
                 continue;
             }
             // What answers a request needs a Receive, and what is told is to be had before the Calls that rely on it.
@@ -71,7 +71,7 @@ impl Connection {
                     self.assembly.time(goes_on, now);
                 }
                 // Nothing more is ready, so nothing waits for more.
-                if !self.core.send_combined() && self.core.is_idle() {
+                if !self.core.send_combined() && self.core.outbox.is_empty() {
                     self.wants_memory = self.least_wanted(missing);
                     return None;
                 }
@@ -139,7 +139,7 @@ impl Connection {
     pub fn poll_timeout(&self) -> Option<Instant> {
         let state = match self.state {
             State::Open => {
-                let sending = self.core.sending_timeout();
+                let sending = self.core.outbox.timeout();
                 earlier(sending, earlier(self.idle_deadline(), self.first_message_due()))
             }
             State::Closing(moving) => Some(moving.deadline),
@@ -164,7 +164,7 @@ impl Connection {
             }
             self.core.failure = Some(reason);
             let (stall, told) = (self.core.config.timeouts.close, self.core.told.as_ref());
-            let left = self.core.bytes_to_leave();
+            let left = self.core.outbox.bytes_to_leave();
             self.state = State::Closing(Moving::new(now, stall, Flow::Sent, told, left));
             self.core.post_command(Post::Disconnect);
         }

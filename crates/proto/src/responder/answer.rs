@@ -10,11 +10,11 @@ use rpcrdma_xdr::Stream;
 
 use super::{AskedReply, Fault, Incoming, Responder, Stall, narrow};
 use crate::call::Travelled;
-use crate::core::{Core, Origin, remote};
+use crate::core::{Core, remote};
 use crate::error::ProtocolError;
 use crate::event::{Answer, CloseReason};
 use crate::flow::{Offer, Permit, Wait};
-use crate::gather::Gather;
+use crate::outbound::{Gather, Origin};
 use crate::planner::{ChunkRules, ReplyGroups, ReplyInput, ReplyPlan, Route, plan_reply};
 use crate::timers::after;
 use crate::wire::{Body, Direction, ErrorBody, Header, ReadSegment, WriteChunk, two};

@@ -11,9 +11,10 @@ use std::time::Instant;
 
 use rpcrdma_verbs::{Key, Reserved, WindowErrorKind, WindowMemory, Windows, WorkRequest};
 
-use crate::core::{Core, Origin, segment};
+use crate::core::{Core, segment};
 use crate::error::ProtocolError;
 use crate::event::CloseReason;
+use crate::outbound::Origin;
 use crate::planner::PlannedRead;
 use crate::timers::{Flow, Moving, after};
 use crate::wire::ReadSegment;

@@ -1,0 +1,276 @@
+//! [`Outbox`]: work for the queue pair, from its making to its completion.
+//!
+//! Work waits here until the driver takes it, and not longer than the send queue has room. Windows own their memory from their
+//! reservation on, so that a request that is never posted loses nothing but a sink of an RDMA Read.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use rpcrdma_verbs::{Capabilities, Key, Pace, ReceiveMemory, SendRequest, WorkRequest, WrId};
+
+use crate::event::Post;
+use crate::ids::IdMap;
+use crate::reads::Owner;
+use crate::timers::{Flow, Moving, Told};
+
+/// What a completion belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    Receive,
+    Send,
+    Write,
+    /// The bind of a call's window.
+    Bind {
+        xid: u32,
+        window: usize,
+    },
+    /// The invalidation of a call's window.
+    Invalidate {
+        xid: u32,
+        window: usize,
+        key: Key,
+    },
+    /// A reservation that was not used.
+    Release,
+    /// The RDMA Reads of a part of a chunk.
+    Read {
+        owner: Owner,
+        chunk: usize,
+        part: usize,
+    },
+    /// The bind of a window of an exposed reply.
+    Expose,
+    /// The invalidation of such a window.
+    Conceal {
+        token: u64,
+        key: Key,
+    },
+}
+
+/// A work request or Receive from its making to its completion.
+#[derive(Clone, Copy, Debug)]
+struct Posted {
+    origin: Origin,
+    /// Entries of the send queue that it takes.
+    cost: usize,
+    /// Bytes that leave by it.
+    bytes: u64,
+}
+
+/// Work requests, Receives and commands, in the order in which the queue pair gets them.
+#[derive(Debug)]
+pub(crate) struct Outbox {
+    /// Entries of a gather list, at the most.
+    max_sge: usize,
+    /// Entries of the send queue.
+    max_send_wr: usize,
+    waiting: VecDeque<Post>,
+    works: IdMap<WrId, Posted>,
+    next_id: u64,
+    /// Entries of the send queue that are in use.
+    outstanding: usize,
+    /// Sends that are not express and have not completed, with the grant that each says.
+    in_order: Vec<(WrId, u32)>,
+    /// The time of the Sends and RDMA Writes at the provider.
+    sending: Option<Moving>,
+    /// How many these are, and their bytes.
+    data: (usize, u64),
+    /// Bytes of those, and of those that wait.
+    to_leave: u64,
+    /// Bytes of all that was ever made.
+    made: u64,
+}
+
+impl Outbox {
+    pub(crate) fn new(capabilities: &Capabilities) -> Self {
+        Self {
+            max_sge: capabilities.max_sge.max(1),
+            max_send_wr: capabilities.max_send_wr.max(1),
+            waiting: VecDeque::new(),
+            works: IdMap::default(),
+            next_id: 0,
+            outstanding: 0,
+            in_order: Vec::new(),
+            sending: None,
+            data: (0, 0),
+            to_leave: 0,
+            made: 0,
+        }
+    }
+
+    /// Returns the most entries of a gather list.
+    pub(crate) const fn max_sge(&self) -> usize {
+        self.max_sge
+    }
+
+    fn id(&mut self, origin: Origin, cost: usize, bytes: u64) -> WrId {
+        let id = WrId(self.next_id);
+        self.next_id += 1;
+        self.works.insert(id, Posted { origin, cost, bytes });
+        self.to_leave = self.to_leave.saturating_add(bytes);
+        self.made = self.made.saturating_add(bytes);
+        id
+    }
+
+    /// Adds a request.
+    pub(crate) fn push(&mut self, origin: Origin, request: WorkRequest) -> WrId {
+        let id = self.id(origin, cost(&request), leaving(&request));
+        self.waiting.push_back(Post::Work(id, request));
+        id
+    }
+
+    /// Adds a Send that says this grant. The peer keeps to the grant that came last, and Receives may back only the one that left
+    /// last. So a Send never passes one that says another grant (rule I3).
+    pub(crate) fn push_send(&mut self, mut request: SendRequest, grant: Option<u32>) {
+        let passes = |grant| self.in_order.iter().all(|(_, said)| *said == grant);
+        request.express = request.express && grant.is_none_or(passes);
+        let express = request.express;
+        let id = self.push(Origin::Send, WorkRequest::Send(request));
+        self.in_order.extend(grant.filter(|_| !express).map(|grant| (id, grant)));
+    }
+
+    /// Adds a Receive.
+    pub(crate) fn push_receive(&mut self, memory: ReceiveMemory) {
+        let id = self.id(Origin::Receive, 0, 0);
+        self.waiting.push_back(Post::Receive(id, memory));
+    }
+
+    /// Adds a command.
+    pub(crate) fn push_command(&mut self, command: Post) {
+        self.waiting.push_back(command);
+    }
+
+    /// Whether nothing waits.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// Returns the next thing to post, if the send queue has room for it. `stall` is for how long data may stand still.
+    pub(crate) fn next(&mut self, now: Instant, stall: Duration, told: Option<&Told>) -> Option<Post> {
+        if let Some(Post::Work(id, request)) = self.waiting.front() {
+            // Never more than the whole queue has: the bounds on chunks are fitted to it.
+            let cost = cost(request);
+            if self.outstanding + cost > self.max_send_wr {
+                return None;
+            }
+            self.outstanding += cost;
+            let bytes = self.works.get(id).map_or(0, |posted| posted.bytes);
+            if bytes > 0 {
+                let (count, total) = self.data;
+                self.data = (count + 1, total.saturating_add(bytes));
+                self.sending.get_or_insert_with(|| Moving::new(now, stall, Flow::Sent, told, 0)).add(bytes);
+            }
+        }
+        self.waiting.pop_front()
+    }
+
+    /// Returns what a completion belongs to. If it has `left` at this time, the next Sends and RDMA Writes have so long from then on,
+    /// unless the provider tells how far they have got.
+    pub(crate) fn complete(&mut self, id: WrId, left: Option<(Instant, Duration, bool)>) -> Option<Origin> {
+        let Posted { origin, cost, bytes } = self.works.remove(&id)?;
+        self.to_leave = self.to_leave.saturating_sub(bytes);
+        self.outstanding = self.outstanding.saturating_sub(cost);
+        if origin == Origin::Send {
+            self.in_order.retain(|(sent, _)| *sent != id);
+        }
+        if bytes > 0
+            && let Some((now, stall, told)) = left
+        {
+            let (count, total) = self.data;
+            let (count, total) = (count.saturating_sub(1), total.saturating_sub(bytes));
+            self.data = (count, total);
+            if count == 0 {
+                self.sending = None;
+            } else if !told {
+                self.sending = Some(Moving::new(now, stall, Flow::Sent, None, total));
+            }
+        }
+        Some(origin)
+    }
+
+    /// Returns a mark behind all that was made.
+    pub(crate) const fn mark(&self) -> u64 {
+        self.next_id
+    }
+
+    /// Whether no plain Send before this mark is outstanding.
+    pub(crate) fn is_in_order(&self, mark: u64) -> bool {
+        self.in_order.first().is_none_or(|(WrId(id), _)| *id >= mark)
+    }
+
+    /// Whether Sends or RDMA Writes are at the provider.
+    pub(crate) const fn is_sending(&self) -> bool {
+        self.data.0 > 0
+    }
+
+    /// Bytes that have not left, whether they are at the provider or wait for room in the send queue.
+    pub(crate) const fn bytes_to_leave(&self) -> u64 {
+        self.to_leave
+    }
+
+    /// Bytes of all Sends and RDMA Writes that were ever made.
+    pub(crate) const fn bytes_made(&self) -> u64 {
+        self.made
+    }
+
+    /// When it is due to look at what is being sent.
+    pub(crate) fn timeout(&self) -> Option<Instant> {
+        self.sending.map(|sending| sending.deadline)
+    }
+
+    /// Time has passed; `false` if what is being sent stands still.
+    pub(crate) fn handle_timeout(&mut self, now: Instant, pace: Pace, told: Option<&Told>) -> bool {
+        let Some(sending) = self.sending.as_mut().filter(|sending| sending.deadline <= now) else {
+            return true;
+        };
+        let goes_on = sending.goes_on(now, pace, told);
+        if !goes_on {
+            self.sending = None;
+        }
+        goes_on
+    }
+
+    /// Takes back what waits.
+    pub(crate) fn withdraw(&mut self) {
+        for post in std::mem::take(&mut self.waiting) {
+            if let Post::Work(id, _) | Post::Receive(id, _) = post
+                && let Some(withdrawn) = self.works.remove(&id)
+            {
+                self.to_leave = self.to_leave.saturating_sub(withdrawn.bytes);
+            }
+        }
+    }
+
+    /// Forgets everything.
+    pub(crate) fn clear(&mut self) {
+        self.waiting.clear();
+        self.works.clear();
+        self.in_order.clear();
+        self.sending = None;
+        self.data = (0, 0);
+        self.to_leave = 0;
+    }
+}
+
+/// Entries of the send queue that a request takes.
+fn cost(request: &WorkRequest) -> usize {
+    match request {
+        WorkRequest::Write { targets, .. } => targets.len(),
+        WorkRequest::Read { sources, .. } => sources.len(),
+        WorkRequest::LocalInvalidate { .. } => 0,
+        _ => 1,
+    }
+}
+
+/// Bytes that leave by a request; never none where any do, as there are headers too.
+fn leaving(request: &WorkRequest) -> u64 {
+    let gather = match request {
+        WorkRequest::Send(send) => &send.gather,
+        WorkRequest::Write { gather, .. } => gather,
+        _ => return 0,
+    };
+    gather.iter().map(|part| u64::try_from(part.len()).unwrap_or(u64::MAX)).fold(1, u64::saturating_add)
+}
+
+#[cfg(test)]
+mod tests;
