@@ -3,17 +3,18 @@
 //! | module | mechanism |
 //! | --- | --- |
 //! | `version` | which version is spoken, and when that is settled |
-//! | `operations` | what is told, asked and changed of characteristics |
+//! | `characteristics` | what is told, asked and changed of characteristics |
 //! | `receiving` | completions, and every message of the peer on its way to the half that it is for |
+//! | `halves` | the two halves for Version Two, and what is done about faults |
 //! | `transmitting` | what is posted next, timers, and the end |
 //!
 //! It owns no socket, clock or thread. Memory that is open to the peer is the provider's until its window is closed; memory of
 //! messages is shared. A fault of the peer is counted, answered as [`ProtocolError::action`](crate::ProtocolError::action) says, and never ends more
 //! than this connection.
 
-mod operations;
+mod characteristics;
+mod halves;
 mod receiving;
-mod transmissions;
 mod transmitting;
 mod version;
 
@@ -23,11 +24,11 @@ use std::time::Instant;
 
 use rpcrdma_verbs::{Capabilities, Progress, ProtectionDomain, Reserved};
 
+pub(crate) use self::halves::{Arrived, Halves};
 use self::version::Version;
 use crate::agreement::{Agreement, BelowBasic};
 use crate::call::{Call, CallId, Refused, RefusedKind};
 use crate::characteristics::OPERATION_RECEIVES;
-use crate::characteristics::exchange::Exchanges;
 use crate::config::{Config, Side};
 use crate::core::Core;
 use crate::event::{Answer, CloseReason, Event, ReplyToken};
@@ -37,12 +38,9 @@ use crate::requester::Requester;
 use crate::responder::Responder;
 use crate::stats::Stats;
 use crate::timers::{Moving, Told, after};
-use crate::two::assembly::Assembly;
+use crate::two::Two;
 use crate::wire::Codec;
 use crate::wire::two::transmission::BufferStructure;
-
-/// The XID of the first operation on characteristics. Those of Calls begin anywhere; whichever is in use is passed over.
-const FIRST_OPERATION: u32 = 0x8000_0000;
 
 /// One RPC-over-RDMA connection, sans I/O: a requester and a responder on one queue pair.
 ///
@@ -86,16 +84,8 @@ pub struct Connection {
     version: Version,
     /// What private data came to, for versions that go by it.
     announced: (Thresholds, bool),
-    /// The conversation about characteristics, where the version has it.
-    exchanges: Option<Exchanges>,
-    /// A message of the peer that comes in several Sends.
-    assembly: Assembly,
-    /// The XID of the message before, if it was an operation that is not known here.
-    unknown_operation: Option<u32>,
-    /// No answer has left in a version whose thresholds hold after the first.
-    first_answer_due: bool,
-    /// The XID of the next operation.
-    next_operation: u32,
+    /// Version Two, where it is spoken.
+    two: Two,
     /// The least room by which anything goes on, as of the last time that nothing did.
     wants_memory: Option<usize>,
 }
@@ -172,7 +162,7 @@ impl Connection {
         let ledger = Ledger::new(side, credits, served, size);
         let config = fit_limits(config, capabilities);
         let awaits_version = side == Side::Server && config.versions.profile().is_some();
-        let assembly = Assembly::new(&config);
+        let two = Two::new(&config);
         let core = Core::new(config, codec, thresholds, peer.send_size, invalidate, ledger, capabilities);
         let mut connection = Self {
             core,
@@ -185,11 +175,7 @@ impl Connection {
             kept: false,
             version: Version::Settled,
             announced: (thresholds, invalidate),
-            exchanges: None,
-            assembly,
-            unknown_operation: None,
-            first_answer_due: false,
-            next_operation: FIRST_OPERATION,
+            two,
             wants_memory: None,
         };
         connection.speak(codec);
@@ -314,7 +300,7 @@ impl Connection {
     /// Whether a call under this XID is in progress, or abandoned and its memory not back.
     #[must_use]
     pub fn xid_in_use(&self, xid: u32) -> bool {
-        self.requester.knows(xid) || self.exchanges.as_ref().is_some_and(|exchanges| exchanges.knows(xid))
+        self.requester.knows(xid) || self.two.knows(xid)
     }
 
     #[cfg(test)]
@@ -383,7 +369,7 @@ impl Connection {
         if self.state != State::Open || self.core.failure.is_some() {
             return Err(Refused { kind: RefusedKind::Closed, call: Box::new(call) });
         }
-        if self.exchanges.as_ref().is_some_and(|exchanges| exchanges.knows(call.xid)) {
+        if self.two.knows(call.xid) {
             let kind = RefusedKind::XidInUse(call.xid);
             return Err(Refused { kind, call: Box::new(call) });
         }

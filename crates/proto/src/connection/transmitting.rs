@@ -38,7 +38,7 @@ impl Connection {
                 return None;
             }
             let domain = qp.domain();
-            self.assembly.use_domain(domain);
+            self.two.use_domain(domain);
             let missing = self.core.ledger.reserve_receives(domain);
             self.core.post_receives();
             if !self.core.outbox.is_empty() {
@@ -46,7 +46,8 @@ impl Connection {
             }
             // What answers a request needs a Receive, and what is told is to be had before the Calls that rely on it.
             let may_leave = missing == 0 && self.core.ledger.may_send(1);
-            if self.has_operation() && self.transmit_operation(may_leave) {
+            let (two, mut halves) = self.split();
+            if two.has_operation(&mut halves) && two.transmit_operation(&mut halves, may_leave) {
                 continue;
             }
             // A server's own Calls wait until the client has said which version is spoken.
@@ -66,10 +67,7 @@ impl Connection {
                 continue;
             }
             if !progress {
-                if self.assembly.has_begun() {
-                    let goes_on = self.core.ledger.peer_may_send();
-                    self.assembly.time(goes_on, now);
-                }
+                self.two.time(&self.core, now);
                 // Nothing more is ready, so nothing waits for more.
                 if !self.core.send_combined() && self.core.outbox.is_empty() {
                     self.wants_memory = self.least_wanted(missing);
@@ -115,7 +113,7 @@ impl Connection {
         self.core.handle_read_timeout(now);
         self.requester.handle_timeout(&mut self.core, now);
         self.responder.handle_timeout(&mut self.core, now);
-        if let Some(what) = self.assembly.handle_timeout(now) {
+        if let Some(what) = self.two.handle_timeout(now) {
             self.core.fail(CloseReason::Timeout(what));
         }
         self.core.handle_sending_timeout(now);
@@ -146,7 +144,7 @@ impl Connection {
             State::Aborting | State::Closed => None,
         };
         let halves = earlier(self.requester.poll_timeout(), self.responder.poll_timeout(&self.core));
-        let parts = self.assembly.poll_timeout().filter(|_| self.state == State::Open);
+        let parts = self.two.poll_timeout().filter(|_| self.state == State::Open);
         earlier(earlier(state, parts), earlier(halves, self.core.reads.poll_timeout()))
     }
 
@@ -184,12 +182,12 @@ impl Connection {
         self.state = State::Closed;
         self.responder.handle_disconnected(&reason, self.core.reads.sole());
         self.core.reads.clear();
-        self.assembly.clear();
+        self.two.clear();
         let reason = self.core.failure.take().unwrap_or(CloseReason::Link(reason));
         self.core.withdraw();
         self.requester.handle_disconnected(&mut self.core, &reason);
         tracing::debug!(side = %self.core.side, %reason, "connection closed");
-        if self.exchanges.is_some() {
+        if self.two.is_settled() {
             self.core.events.push_back(Event::Characteristics(Notice::Ended));
         }
         self.core.events.push_back(Event::Closed(reason));

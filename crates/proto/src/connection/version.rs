@@ -7,14 +7,12 @@
 use std::time::Instant;
 
 use super::Connection;
-use crate::characteristics::exchange::Exchanges;
-use crate::characteristics::{OPERATION_RECEIVES_32, ReverseSupport};
+use crate::characteristics::ReverseSupport;
 use crate::config::Side;
 use crate::error::ProtocolError;
 use crate::private_data::Thresholds;
-use crate::timers::after;
 use crate::versions::FIRST_MESSAGE;
-use crate::wire::{self, Codec, Fixed, Header, Rules};
+use crate::wire::{self, Body, Codec, Fixed, Header, Rules, two};
 
 /// How far a connection has come with its version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,8 +31,7 @@ impl Connection {
     /// first message has to fit what every peer takes (version-two-01 §5).
     pub(crate) fn speak(&mut self, codec: &'static dyn Codec) {
         self.core.set_codec(codec);
-        self.exchanges = None;
-        self.core.ledger.keep_for_operations(0);
+        self.two.restart(&mut self.core);
         self.core.peer_reverse = None;
         self.core.peer_segments = (None, None);
         self.core.peer_groups = None;
@@ -54,34 +51,20 @@ impl Connection {
     }
 
     /// Both sides speak the version: from now on its thresholds hold, and its characteristics can be exchanged.
-    pub(super) fn settle(&mut self) {
+    fn settle(&mut self) {
         self.version = Version::Settled;
-        let Some(two) = self.core.codec.rules().two else { return };
-        let config = &self.core.config;
-        let continues = two.part_header.is_some() && config.limits.continued_parts > 1;
-        let reverse = match (config.takes_reverse_chunks(), continues) {
-            (true, _) => ReverseSupport::General,
-            (false, true) => ReverseSupport::Continued,
-            (false, false) => ReverseSupport::Inline,
-        };
-        // A client has Calls before the server has told its properties, which it does behind its first answer.
-        // Without chunks what fits no Send goes by what the server tells only.
-        let goes_by_it = two.tells_once || (!self.core.uses_chunks() && config.characteristics.enabled);
-        if goes_by_it && self.core.side == Side::Client {
-            self.core.untold = Some(after(self.last_activity, config.timeouts.offer));
+        if let Some(rules) = self.core.codec.rules().two {
+            self.two.settle(&mut self.core, self.last_activity, &rules);
         }
-        let (size, invalidate) = (self.core.ledger.receive_len(), self.core.may_invalidate);
-        let mut exchanges = Exchanges::new(two.profile, config, size, reverse, invalidate);
-        // A server answers with its own.
-        if self.core.side == Side::Client {
-            exchanges.begin();
+    }
+
+    /// Settles the version that a client offered, if the peer shows by this message that it speaks it. An RDMA_ERROR can be an
+    /// ERR_VERS; of several messages in one Send, each shows it for itself.
+    pub(super) fn confirm(&mut self, body: &Body) {
+        let shows = !matches!(body, Body::Error(_) | Body::Two(two::Body::Combined(_)));
+        if self.version == Version::Offered && shows {
+            self.settle();
         }
-        self.exchanges = Some(exchanges);
-        // Also of who takes no part, which the peer learns from a refusal only.
-        self.core.ledger.keep_for_operations(OPERATION_RECEIVES_32);
-        self.first_answer_due = self.core.side == Side::Server;
-        tracing::debug!(side = %self.core.side, version = self.core.codec.rules().name, "version settled");
-        self.follow_characteristics();
     }
 
     /// Decodes a header in the version that is spoken, or that the first message says.
@@ -119,12 +102,10 @@ impl Connection {
     /// Whether Calls may leave. Where the default is that a client takes none, those of a server wait until it has said otherwise
     /// (version-two-07 §4.6.3).
     pub(super) fn may_call(&self) -> bool {
-        match &self.exchanges {
+        match self.two.peer() {
             _ if self.core.side == Side::Client => true,
             _ if matches!(self.version, Version::Open(_)) => false,
-            Some(exchanges) => {
-                exchanges.peer().reverse > ReverseSupport::None || exchanges.is_exchanged().is_some()
-            }
+            Some(peer) => peer.reverse > ReverseSupport::None || self.two.is_exchanged().is_some(),
             // And where the version is not in use yet, nothing was said.
             None => !self.core.codec.rules().two.is_some_and(|two| two.tells_once),
         }

@@ -1,0 +1,159 @@
+//! [`Halves`]: the two halves of a connection with what they share, as Version Two needs them; and [`Arrived`], the message
+//! that it hands on.
+//!
+//! Nothing is owned here. *On error*: a fault is counted, and answered as [`ProtocolError::action`] says. A fault of a reply
+//! has no answer. A fault of a Call is answered by an RDMA_ERROR, on the Call's credit.
+
+use bytes::{Buf, Bytes};
+use rpcrdma_xdr::ReadChunk;
+
+use super::Connection;
+use crate::config::Side;
+use crate::core::Core;
+use crate::error::{Action, ProtocolError, Taken};
+use crate::flow::Charge;
+use crate::requester::Requester;
+use crate::responder::{AskedReply, Responder};
+use crate::two::Two;
+use crate::wire::{ErrorBody, Fixed, Header, two};
+
+/// A message that is all there, as if it had come in one Send.
+#[derive(Debug)]
+pub(crate) struct Arrived {
+    /// Its header. In a transmission group, chunk lists stand for the operation.
+    pub(crate) header: Header,
+    /// Bytes of the header.
+    pub(crate) header_len: usize,
+    /// The bytes behind the header, of all Sends together.
+    pub(crate) payload: Bytes,
+    /// It came in several Sends.
+    pub(crate) continued: bool,
+    /// Bytes of the Send, or of all of them.
+    pub(crate) len: usize,
+    /// Items of it that lie in our Receives.
+    pub(crate) items: Vec<ReadChunk>,
+    /// The directions for the reply, of a Call in a transmission group.
+    pub(crate) group: Option<AskedReply>,
+}
+
+impl Arrived {
+    /// Returns the message of a Send with this header of `header_len` bytes.
+    pub(crate) fn alone(header: Header, header_len: usize, message: Bytes) -> Self {
+        let (len, mut payload) = (message.len(), message);
+        payload.advance(header_len.min(len));
+        Self { header, header_len, payload, continued: false, len, items: vec![], group: None }
+    }
+}
+
+/// The two halves of a connection, and what they share.
+#[derive(Debug)]
+pub(crate) struct Halves<'a> {
+    pub(crate) core: &'a mut Core,
+    pub(crate) requester: &'a mut Requester,
+    pub(crate) responder: &'a mut Responder,
+}
+
+/// Returns how a side takes a message without a known direction (RFC 8167 §4.1).
+pub(super) const fn usually(side: Side) -> Taken {
+    match side {
+        Side::Server => Taken::AsCall,
+        Side::Client => Taken::AsReply,
+    }
+}
+
+impl Connection {
+    /// Returns the halves.
+    pub(super) const fn halves(&mut self) -> Halves<'_> {
+        self.split().1
+    }
+
+    /// Returns Version Two and the halves.
+    pub(super) const fn split(&mut self) -> (&mut Two, Halves<'_>) {
+        let Self { core, requester, responder, two, .. } = self;
+        (two, Halves { core, requester, responder })
+    }
+}
+
+impl Halves<'_> {
+    /// Returns how a message without a known direction is taken here.
+    pub(crate) const fn usually(&self) -> Taken {
+        usually(self.core.side)
+    }
+
+    /// Returns how a message is taken that did not decode. If its lists are beyond our bounds, or if it is of another
+    /// profile, nothing behind them was looked at. But where no reply is awaited it can only be a Call, which its
+    /// Requester wants to know refused (RFC 8167 §5.3).
+    pub(crate) fn taken_unread(&self, error: &ProtocolError, xid: u32) -> Taken {
+        let unread = matches!(
+            error,
+            ProtocolError::TooManyReadSegments { .. }
+                | ProtocolError::TooManySegments { .. }
+                | ProtocolError::TooManyWriteChunks { .. }
+                | ProtocolError::ReadSegmentTooLong { .. }
+                | ProtocolError::ReadListTooLong { .. }
+                | ProtocolError::Two(two::Error::OtherProfile { .. })
+        );
+        if unread && !self.requester.awaits(xid) { Taken::AsCall } else { self.usually() }
+    }
+
+    /// Counts a Call against the grant; `None` if that ends the connection. RFC 8167 §4.1: what it requests is ignored if
+    /// its direction is only assumed.
+    pub(crate) fn admit(&mut self, requested: Option<u32>) -> Option<Charge> {
+        let admitted = self.core.ledger.admit(requested);
+        admitted.map_err(|granted| self.exceeded(granted)).ok()
+    }
+
+    /// Counts a Send of a Call that is not all there against the grant; `false` if that ends the connection.
+    pub(crate) fn admit_part(&mut self, requested: Option<u32>) -> bool {
+        let admitted = self.core.ledger.admit_part(requested);
+        admitted.map_err(|granted| self.exceeded(granted)).is_ok()
+    }
+
+    fn exceeded(&mut self, granted: u32) {
+        self.fault(ProtocolError::CreditsExceeded { granted }, Taken::AsCall, None);
+    }
+
+    /// A message cannot be used. `fixed` is known if it can be answered.
+    pub(crate) fn fault(&mut self, error: ProtocolError, taken: Taken, fixed: Option<Fixed>) {
+        match (error.action(taken), fixed) {
+            (Action::AnswerVersion | Action::Answer, Some(fixed)) => {
+                if let Some(charge) = self.admit(None) {
+                    self.refuse_call(error, fixed, charge);
+                }
+            }
+            (Action::Close, _) => {
+                self.core.stats.fault(&error);
+                self.core.fail(error.into());
+            }
+            _ => {
+                tracing::debug!(side = %self.core.side, %error, "message discarded");
+                self.core.stats.fault(&error);
+            }
+        }
+    }
+
+    /// Answers a Call that was admitted with an RDMA_ERROR.
+    pub(crate) fn refuse_call(&mut self, error: ProtocolError, fixed: Fixed, charge: Charge) {
+        tracing::debug!(side = %self.core.side, xid = format_args!("{:#010x}", fixed.xid), %error, "call refused");
+        let body = match error.action(Taken::AsCall) {
+            // RFC 8166 §4.5.1: with the version of the request.
+            Action::AnswerVersion => {
+                let (low, high) = self.core.config.versions.range();
+                match error {
+                    ProtocolError::VersionChanged { .. } => self.core.codec.refusal(&error),
+                    _ => ErrorBody::Version { low, high },
+                }
+            }
+            Action::Answer => self.core.codec.refusal(&error),
+            Action::Discard | Action::Close => {
+                self.core.ledger.finish(charge);
+                return self.fault(error, Taken::AsReply, None);
+            }
+        };
+        self.core.stats.fault(&error);
+        let of_version =
+            matches!(body, ErrorBody::Version { .. } | ErrorBody::Two(two::ErrorBody::VersionMismatch));
+        let version = if of_version { fixed.version } else { self.core.codec.rules().version };
+        self.responder.answer_error(fixed.xid, version, body, charge);
+    }
+}

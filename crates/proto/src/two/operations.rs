@@ -1,0 +1,212 @@
+//! Operations on characteristics: the way of their messages, and their effect on the connection (thresholds, sizes of
+//! Receives, Send with Invalidate). The conversation itself is `characteristics::exchange`.
+//!
+//! Nothing is owned here. *On error*: an operation that cannot be used is refused as a whole, in an RDMA_ERROR under its XID
+//! (version-two-01 §3.1, xcharext-02 §2.1).
+
+use rpcrdma_xdr::Stream;
+
+use super::Two;
+use super::arrange::Targets;
+use super::groups::takes_groups;
+use crate::characteristics::exchange::{Effect, Exchanges, Operation, Progress};
+use crate::characteristics::{Characteristic, NotExchanged, Transmissions};
+use crate::connection::Halves;
+use crate::core::{Core, PeerGroups};
+use crate::error::{Action, ProtocolError, Taken};
+use crate::private_data::Thresholds;
+use crate::requester::Requester;
+use crate::versions::FIRST_MESSAGE;
+use crate::wire::two::Exchange;
+use crate::wire::two::transmission::{
+    BufferStructure, SUPPORT_CONTINUATION, SUPPORT_REQUEST, SUPPORT_RESPONSE,
+};
+use crate::wire::{Body, Fixed, two};
+
+impl Two {
+    /// Makes what was told hold.
+    pub(super) fn follow(&self, core: &mut Core) {
+        let Some(exchanges) = &self.exchanges else { return };
+        let rules = core.codec.rules();
+        let own = core.config.send_size.max(rules.default_inline);
+        let (mut send, mut earlier) = exchanges.send(own, rules.largest_inline);
+        // version-two-01 §5.1: the defaults hold after the first answer.
+        if self.first_answer_due {
+            (send, earlier) = (FIRST_MESSAGE, FIRST_MESSAGE);
+        }
+        core.thresholds = Thresholds { send, receive: exchanges.receive() };
+        core.send_earlier = earlier;
+        let peer = exchanges.peer();
+        core.peer_reverse = Some(peer.reverse);
+        core.peer_segments = (peer.segment_size, peer.segment_count);
+        if exchanges.is_exchanged().is_some() {
+            core.untold = None;
+        }
+        let longest = wide(peer.receive_size).min(rules.largest_inline);
+        core.peer_groups = peer_groups(&peer.transmissions, longest).filter(|_| takes_groups(core));
+        let takes = core.config.limits.combined_messages > 1 && !self.first_answer_due;
+        let both = if takes { wide(peer.combined) } else { 1 };
+        core.combine.set_most(core.config.combined_messages.min(both));
+        core.invalidate_peer = core.may_invalidate
+            && (rules.two.is_some_and(|two| two.names_handle) || peer.remote_invalidation);
+    }
+
+    /// Asks the peer to change characteristics (xcharext-02 §4.2); returns the number of the request.
+    ///
+    /// # Errors
+    /// [`NotExchanged`]
+    pub(crate) fn ask(&mut self, core: &mut Core, want: Vec<Characteristic>) -> Result<u64, NotExchanged> {
+        let exchanges = self.exchanges.as_mut().ok_or(NotExchanged::NotSpoken)?;
+        let request = exchanges.ask(want, core.config.limits.characteristics)?;
+        self.follow(core);
+        Ok(request)
+    }
+
+    /// Changes a characteristic of ours, and tells the peer.
+    ///
+    /// # Errors
+    /// [`NotExchanged`]
+    pub(crate) fn change(&mut self, core: &mut Core, value: Characteristic) -> Result<(), NotExchanged> {
+        let exchanges = self.exchanges.as_mut().ok_or(NotExchanged::NotSpoken)?;
+        carry_out(core, exchanges.change(value)?);
+        Ok(())
+    }
+
+    /// Returns how far both sides have come.
+    fn progress(&self, halves: &Halves<'_>) -> Progress {
+        let lowering = self.exchanges.as_ref().is_some_and(Exchanges::is_lowering);
+        Progress {
+            mark: halves.core.ledger.mark(),
+            shown: halves.core.ledger.shown(),
+            oldest: if lowering { halves.requester.oldest() } else { None },
+        }
+    }
+
+    /// Returns whether anything is to be done about characteristics. Asked with every message, so it does not look far.
+    pub(crate) fn has_operation(&mut self, halves: &mut Halves<'_>) -> bool {
+        if self.first_answer_due && halves.core.ledger.has_answered() {
+            self.first_answer_due = false;
+            if halves.core.codec.rules().two.is_some_and(|two| two.tells_once)
+                && let Some(exchanges) = &mut self.exchanges
+            {
+                exchanges.begin();
+            }
+            self.follow(halves.core);
+        }
+        self.exchanges.as_ref().is_some_and(Exchanges::has_something_to_do)
+    }
+
+    /// Goes on with changes, and sends what is to be said about characteristics if that may leave; `false` if nothing was.
+    pub(crate) fn transmit_operation(&mut self, halves: &mut Halves<'_>, may_leave: bool) -> bool {
+        let progress = self.progress(halves);
+        let Some(exchanges) = &mut self.exchanges else { return false };
+        let core = &mut *halves.core;
+        let effect = exchanges.advance(progress, core.ledger.least_earlier_receive(), &mut core.events);
+        let next = if may_leave { exchanges.next(progress) } else { None };
+        carry_out(core, effect);
+        let mut sent = false;
+        if let Some(Operation { direction, xid, body }) = next
+            && let Some(permit) = core.ledger.operation(direction)
+        {
+            let xid = xid.unwrap_or_else(|| self.operation_xid(halves.requester, &body));
+            tracing::debug!(side = %core.side, xid = format_args!("{xid:#010x}"), ?body, "operation");
+            let header = core.header(direction, xid, &permit, body);
+            core.send(permit, &header, &Stream::new(), None, true);
+            core.stats.operations_sent += 1;
+            sent = true;
+        }
+        self.follow(halves.core);
+        sent
+    }
+
+    /// Returns an XID for an operation of ours: of the same space as those of our Calls (version-two-01 §4.2.2).
+    fn operation_xid(&mut self, requester: &Requester, body: &Body) -> u32 {
+        let xid = loop {
+            let xid = self.next_operation;
+            self.next_operation = xid.wrapping_add(1);
+            if !requester.knows(xid) {
+                break xid;
+            }
+        };
+        if let Some(exchanges) = &mut self.exchanges {
+            exchanges
+                .sent_under(xid, matches!(body, Body::Two(two::Body::Exchange(Exchange::Request { .. }))));
+        }
+        xid
+    }
+
+    /// Takes an operation of the peer.
+    pub(super) fn handle_operation(&mut self, halves: &mut Halves<'_>, fixed: Fixed, exchange: Exchange) {
+        let progress = self.progress(halves);
+        let Some(exchanges) = &mut self.exchanges else { return };
+        let core = &mut *halves.core;
+        core.stats.operations_received += 1;
+        tracing::debug!(side = %core.side, ?exchange, "operation received");
+        let mut faults = Vec::new();
+        let (limit, events) = (core.config.limits.operations, &mut core.events);
+        let effect = exchanges.handle(fixed.xid, exchange, progress, limit, events, &mut faults);
+        for fault in faults {
+            core.stats.fault(&fault.into());
+        }
+        match effect {
+            Ok(effect) => carry_out(core, effect),
+            Err(error) => self.refuse_operation(halves, fixed, error),
+        }
+        self.follow(halves.core);
+    }
+
+    /// Takes a message that is an operation, and does not decode.
+    pub(super) fn operation_undecoded(&mut self, halves: &mut Halves<'_>, fixed: Fixed, error: two::Error) {
+        let limit = halves.core.config.limits.operations;
+        halves.core.stats.operations_received += 1;
+        let storm = self.exchanges.as_mut().and_then(|exchanges| exchanges.undecoded(limit).err());
+        self.refuse_operation(halves, fixed, storm.unwrap_or(error).into());
+    }
+
+    /// Refuses an operation that cannot be used (version-two-01 §3.1, xcharext-02 §2.1). An operation that says that it
+    /// answers something is not answered itself (RFC 8166 §4.5).
+    fn refuse_operation(&mut self, halves: &mut Halves<'_>, fixed: Fixed, error: ProtocolError) {
+        let taken = match error {
+            ProtocolError::Two(two::Error::OperationDirection { said, .. }) => said.into(),
+            _ => Taken::AsCall,
+        };
+        let answer = error.action(taken) == Action::Answer;
+        match &mut self.exchanges {
+            Some(exchanges) if answer => {
+                tracing::debug!(side = %halves.core.side, %error, "operation refused");
+                halves.core.stats.fault(&error);
+                exchanges.refuse(fixed.xid, halves.core.codec.refusal(&error));
+            }
+            _ => halves.fault(error, taken, Some(fixed)),
+        }
+    }
+}
+
+/// Carries out what a change of characteristics leads to.
+fn carry_out(core: &mut Core, effect: Effect) {
+    if let Effect::PostReceivesOf(size) = effect {
+        core.ledger.resize_receives(usize::try_from(size).unwrap_or(usize::MAX));
+    }
+}
+
+fn wide(size: u32) -> usize {
+    usize::try_from(size).unwrap_or(usize::MAX)
+}
+
+/// Returns what a peer can do with transmission groups; `None` if that is nothing. `longest` are the bytes of the longest
+/// Send to it.
+fn peer_groups(said: &Transmissions, longest: usize) -> Option<PeerGroups> {
+    let wide = |count: u32| usize::try_from(count).unwrap_or(usize::MAX).max(1);
+    let takes = |bits| said.support & bits == bits;
+    let continues = |sends: u32| if takes(SUPPORT_CONTINUATION) { wide(sends) } else { 1 };
+    // A structure is believed as far as its Receives are (rtrext-02 §8.3: it agrees with their size).
+    let fits = |structure: &&BufferStructure| wide(structure.total) <= longest;
+    let targets = said.structure.as_ref().filter(fits).and_then(Targets::of);
+    (said.support != 0).then(|| PeerGroups {
+        takes_calls: takes(SUPPORT_REQUEST),
+        places: takes(SUPPORT_RESPONSE),
+        requests: continues(said.request_limit),
+        responses: wide(said.response_limit),
+        targets,
+    })
+}

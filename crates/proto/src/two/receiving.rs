@@ -1,0 +1,250 @@
+//! Every message of the peer in Version Two, on its way to what it is for.
+//!
+//! A message between the parts of another, or between the parts of properties, is refused (version-two-07 §6.3). The
+//! parts can go on after it. A message between the transmissions of a group ends that group, and is taken as if it had
+//! come alone. *On error*: what does not decode also ends what it would have gone on with; the rest of that is passed
+//! over.
+
+use std::time::Instant;
+
+use bytes::Bytes;
+
+use super::Two;
+use super::assembly::{Broken, Fragment, MessageId, Place, parts_of};
+use crate::characteristics::exchange::Exchanges;
+use crate::connection::{Arrived, Halves};
+use crate::error::{ProtocolError, Taken};
+use crate::wire::two::{self, combined};
+use crate::wire::{Body, Direction, ErrorBody, FIXED_LEN, Fixed, Header};
+
+/// The outcome of a message in Version Two.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    /// Nothing is left to do.
+    Done,
+    /// A message is all there: one that every version has.
+    Message(Arrived),
+    /// Several messages came in one Send.
+    Several(Vec<Bytes>),
+}
+
+impl Two {
+    /// Takes a message that decoded, or did not.
+    pub(crate) fn receive(
+        &mut self,
+        halves: &mut Halves<'_>,
+        now: Instant,
+        fixed: Fixed,
+        decoded: Result<(Header, usize), ProtocolError>,
+        message: Bytes,
+    ) -> Outcome {
+        let unknown_before = self.unknown_operation.take() == Some(fixed.xid);
+        let (header, header_len) = match decoded {
+            Ok(decoded) => decoded,
+            Err(error) => {
+                self.undecoded(halves, (fixed, unknown_before), error, &message);
+                return Outcome::Done;
+            }
+        };
+        if let Body::Two(two::Body::Combined(lengths)) = &header.body {
+            return match combined::split(lengths, &message.slice(header_len..), fixed) {
+                Ok(messages) => {
+                    halves.core.stats.receives_combined += 1;
+                    Outcome::Several(messages)
+                }
+                Err(error) => refuse(halves, two::Error::from(error).into(), Taken::AsCall, None),
+            };
+        }
+        let id = (fixed.xid, header.direction.unwrap_or_default());
+        let part = match header.body {
+            Body::Two(two::Body::Middle { remaining }) => Some(Place::Middle { remaining }),
+            Body::Message(_) => Some(Place::Last),
+            _ => None,
+        };
+        if part.as_ref().is_some_and(|part| self.assembly.passes_over(id, part)) {
+            return Outcome::Done;
+        }
+        self.interrupt_group(halves, &header, fixed);
+        let taken = header.direction.map_or(halves.usually(), Taken::from);
+        if let Some(expected) = self.interrupted(&header.body, id) {
+            let error = two::Error::Interrupted { procedure: fixed.procedure, expected };
+            return refuse(halves, error.into(), taken, Some(fixed));
+        }
+        if let Some(place) = part {
+            let fragment = Fragment { id, message, header: header_len, place };
+            return self.take_part(halves, now, (fixed, taken), header, fragment);
+        }
+        match header.body {
+            Body::Two(body) => {
+                return self.take_body(halves, now, (fixed, id), body, (message, header_len));
+            }
+            Body::Error(error) if self.takes_error(halves, fixed, &error) => return Outcome::Done,
+            _ => {}
+        }
+        Outcome::Message(Arrived::alone(header, header_len, message))
+    }
+
+    /// Ends what a message that did not decode would have gone on with, and refuses it.
+    fn undecoded(
+        &mut self,
+        halves: &mut Halves<'_>,
+        (fixed, unknown_before): (Fixed, bool),
+        error: ProtocolError,
+        message: &[u8],
+    ) {
+        // The Call or reply that it was part of is answered as what it had begun.
+        if self.break_group(halves, fixed) {
+            return halves.fault(error, Taken::AsReply, None);
+        }
+        if matches!(error, ProtocolError::VersionChanged { .. }) {
+            return halves.fault(error, halves.usually(), Some(fixed));
+        }
+        let error = match error {
+            ProtocolError::Two(error) if self.exchanges.is_some() && error.is_of_operation() => {
+                // The rest of a message that was refused is refused with it: one answer for each XID.
+                if matches!(error, two::Error::UnknownOperation { .. }) {
+                    self.unknown_operation = Some(fixed.xid);
+                    if unknown_before {
+                        return halves.core.stats.fault(&error.into());
+                    }
+                }
+                return self.operation_undecoded(halves, fixed, error);
+            }
+            error => error,
+        };
+        let rules = halves.core.codec.rules();
+        let is_part = rules.two.is_some_and(|two| two.profile.is_part(fixed.procedure));
+        self.assembly.undecoded_part(fixed.xid, !is_part);
+        if matches!(error, ProtocolError::Two(two::Error::Transmission(_))) {
+            self.assembly.undecoded_group(fixed.xid);
+        }
+        let taken = taken_undecoded(halves, &error, fixed, message);
+        halves.fault(error, taken, Some(fixed));
+    }
+
+    /// Returns the parts that are due instead of a message with this body, if it may not come now. A part of another
+    /// message is then passed over to its end. A message of the same XID ends the parts, since the peer does not go on
+    /// with them.
+    fn interrupted(&mut self, body: &Body, id: MessageId) -> Option<&'static str> {
+        let open = self.assembly.parts();
+        let due = open.map(|(_, direction)| parts_of(direction));
+        let expected = match body {
+            // A GRANT and an error are no part of anything.
+            Body::Two(two::Body::Grant) | Body::Error(_) => return None,
+            Body::Two(two::Body::Exchange(_)) => due,
+            Body::Two(two::Body::Middle { .. }) | Body::Message(_) if open == Some(id) => None,
+            _ => due.or_else(|| self.exchanges.as_ref().and_then(Exchanges::expects)),
+        }?;
+        match body {
+            Body::Two(two::Body::Middle { .. }) => self.assembly.give_up_parts(id),
+            _ => self.assembly.end_parts(id),
+        }
+        Some(expected)
+    }
+
+    /// Takes a part of a message, or all of it. `header` is that of the last part.
+    fn take_part(
+        &mut self,
+        halves: &mut Halves<'_>,
+        now: Instant,
+        (fixed, taken): (Fixed, Taken),
+        header: Header,
+        fragment: Fragment,
+    ) -> Outcome {
+        let (header_len, is_last) = (fragment.header, matches!(fragment.place, Place::Last));
+        if !is_last && taken == Taken::AsReply && !halves.requester.awaits(fixed.xid) {
+            self.assembly.give_up_parts(fragment.id);
+            return refuse(halves, ProtocolError::UnknownXid { xid: fixed.xid }, taken, Some(fixed));
+        }
+        match self.assembly.take(now, fragment) {
+            Ok(Some(assembled)) => {
+                halves.core.stats.copied(assembled.copied);
+                Outcome::Message(Arrived {
+                    header,
+                    header_len,
+                    payload: assembled.payload,
+                    continued: assembled.sends > 1,
+                    len: assembled.len,
+                    items: vec![],
+                    group: None,
+                })
+            }
+            Ok(None) => {
+                halves.core.stats.parts_received += 1;
+                Outcome::Done
+            }
+            Err(Broken { error, .. }) => refuse(halves, error, taken, Some(fixed)),
+        }
+    }
+
+    /// Takes a message that only Version Two has.
+    fn take_body(
+        &mut self,
+        halves: &mut Halves<'_>,
+        now: Instant,
+        (fixed, id): (Fixed, MessageId),
+        body: two::Body,
+        message: (Bytes, usize),
+    ) -> Outcome {
+        match body {
+            two::Body::Exchange(exchange) => self.handle_operation(halves, fixed, exchange),
+            two::Body::Transmission(operation) => {
+                return self.take_transmission(halves, now, (fixed, id), operation, message);
+            }
+            two::Body::Grant => {
+                halves.core.stats.grants_received += 1;
+                halves.core.note_grant();
+            }
+            // Taken apart above.
+            two::Body::Middle { .. } | two::Body::Combined(_) => {}
+        }
+        Outcome::Done
+    }
+
+    /// Takes an RDMA_ERROR that is about something else than a Call of ours; `false` if it is about one.
+    fn takes_error(&mut self, halves: &mut Halves<'_>, fixed: Fixed, error: &ErrorBody) -> bool {
+        if let ErrorBody::Two(two::ErrorBody::Report(report)) = error
+            && report.group().direction == Direction::Reply
+        {
+            self.reply_reported(halves, report);
+            return true;
+        }
+        if let Some(exchanges) = self.exchanges.as_mut().filter(|exchanges| exchanges.knows(fixed.xid)) {
+            exchanges.handle_refusal(&mut halves.core.events);
+            halves.core.stats.operations_refused += 1;
+            self.follow(halves.core);
+            return true;
+        }
+        let of_combined = *error == ErrorBody::Two(two::ErrorBody::InvalidOption)
+            && halves.core.combine.is_used()
+            && !halves.requester.in_group(fixed.xid);
+        if of_combined {
+            // Which other messages were in that Send is not known any more.
+            halves.fault(two::Error::CombinedRefused.into(), Taken::AsReply, None);
+        }
+        of_combined
+    }
+}
+
+/// Refuses a message.
+fn refuse(halves: &mut Halves<'_>, error: ProtocolError, taken: Taken, fixed: Option<Fixed>) -> Outcome {
+    halves.fault(error, taken, fixed);
+    Outcome::Done
+}
+
+/// Returns how a message is taken that did not decode.
+fn taken_undecoded(halves: &Halves<'_>, error: &ProtocolError, fixed: Fixed, message: &[u8]) -> Taken {
+    // The word behind the fixed part says it of every RDMA2_OPTIONAL (version-two-01 §4.2.2).
+    if matches!(error, ProtocolError::Two(two::Error::Transmission(_)))
+        && let Some(word) = message.get(FIXED_LEN..).and_then(|rest| rest.first_chunk())
+        && let Some(direction) = Direction::of(u32::from_be_bytes(*word))
+    {
+        return direction.into();
+    }
+    let rules = halves.core.codec.rules();
+    let said = Some(fixed.procedure).filter(|_| fixed.version == rules.version);
+    match said.and_then(|procedure| rules.two?.profile.direction_of(procedure)) {
+        Some(direction) => direction.into(),
+        None => halves.taken_unread(error, fixed.xid),
+    }
+}
