@@ -438,8 +438,8 @@ self::faults! {
     }
 }
 
-/// The way in which a message that cannot be used is taken: by its direction if known, else by the direction of most messages that
-/// this side receives (RFC 8167 §4.1).
+/// The way in which a message that cannot be used is taken: by its direction if that is known. Otherwise the role of this side
+/// decides: a server mostly receives Calls, a client replies (RFC 8167 §4.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Taken {
     /// As a Call: faults are answered.
@@ -461,8 +461,8 @@ impl From<Direction> for Taken {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Action {
-    /// Nothing is sent, and the Receive is posted again: after messages that are too short (RFC 8166 §4.5), RDMA_DONEs (§4.6.2), and
-    /// faults of replies and of errors (§4.2.4, §4.5).
+    /// Nothing is sent, and the Receive is posted again. RFC 8166 wants that for messages that are too short (§4.5), RDMA_DONEs
+    /// (§4.6.2), and faults of replies and errors (§4.2.4, §4.5).
     Discard,
     /// RDMA_ERROR with ERR_VERS (RFC 8166 §4.5.1).
     AnswerVersion,

@@ -31,7 +31,7 @@ pub struct Fixed {
 }
 
 impl Fixed {
-    /// Reads the first sixteen bytes; the only part that may be looked at before the version is known.
+    /// Reads the first sixteen bytes, the only part that has a meaning before the version is known.
     ///
     /// # Errors
     /// [`ProtocolError::ShortMessage`] below [`FIXED_LEN`] bytes (RFC 8166 §4.5: discarded).
@@ -56,16 +56,16 @@ pub struct Header {
     pub version: u32,
     /// `rdma_credit`.
     pub credit: u32,
-    /// Which way it goes, where the header says so: in Version Two. Elsewhere the Payload does (RFC 8166 §4.2.1).
+    /// The direction, where the header says it: in Version Two. In Version One the Payload does (RFC 8166 §4.2.1).
     pub direction: Option<Direction>,
-    /// `rdma_inv_handle`: what the answer to this Call may invalidate; 0 for nothing. Only in version-two-03 §6.2.3 and later;
-    /// 0 elsewhere.
+    /// `rdma_inv_handle`: the handle that the answer to this Call may invalidate, or 0. Only version-two-03 §6.2.3 and later drafts
+    /// have the word; elsewhere the field is 0.
     pub invalidate: u32,
     /// The content that `rdma_proc` selects.
     pub body: Body,
 }
 
-/// Which way a message goes: `msg_type` of RFC 5531 §9, `rdma_direction` of version-two-01 §4.2.2.
+/// The direction of a message: `msg_type` of RFC 5531 §9, `rdma_direction` of version-two-01 §4.2.2.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Direction {
     /// From a Requester to a Responder.
@@ -97,7 +97,7 @@ impl Direction {
 }
 
 impl Header {
-    /// A header of Version One, which says neither direction nor what may be invalidated.
+    /// Returns a header of Version One, which has neither a direction nor a handle to invalidate.
     #[must_use]
     pub const fn v1(xid: u32, credit: u32, body: Body) -> Self {
         Self { xid, version: v1::VERSION, credit, direction: None, invalidate: 0, body }

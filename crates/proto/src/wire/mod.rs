@@ -1,9 +1,8 @@
 //! The transport header: what every version shares.
 //!
-//! A version of RPC-over-RDMA is a codec plus a table of rules ([`Codec`], [`Rules`]); the rest of the crate works on the
-//! typed [`Header`] and never on the byte layout of one version. Nothing here owns a buffer: decoding borrows the
-//! received bytes, encoding appends to the caller's. Every refusal is a [`ProtocolError`]; what is answered, if anything,
-//! is decided in one place, [`ProtocolError::action`].
+//! A version of RPC-over-RDMA is a codec with a table of rules ([`Codec`], [`Rules`]). The rest of the crate works on the typed
+//! [`Header`] and never on the byte layout of a version. Nothing here owns a buffer: decoding borrows the received bytes, encoding
+//! appends to the caller's. Every refusal is a [`ProtocolError`], and [`ProtocolError::action`] decides whether there is an answer.
 
 mod header;
 mod lists;
@@ -26,10 +25,10 @@ pub use header::{Body, Direction, ErrorBody, FIXED_LEN, Fixed, Header, RDMA_DONE
 use reader::Reader;
 pub use segment::{ChunkLists, ReadSegment, Segment, WriteChunk};
 
-/// Which way a message goes and how many chunks and segments it carries: all that the length of its header depends on.
+/// The direction of a message and the numbers of its chunks and segments: all that the length of its header depends on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Shape {
-    /// Which way it goes.
+    /// The direction of the message.
     pub direction: Direction,
     /// Read segments, of all chunks together.
     pub read_segments: usize,
@@ -41,7 +40,7 @@ pub struct Shape {
     pub long: bool,
 }
 
-/// The table of rules of one version: what differs from others besides the bytes.
+/// The table of rules of one version: the differences from others besides the bytes.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Rules {
@@ -76,18 +75,18 @@ pub trait Codec: fmt::Debug + Send + Sync {
     /// Returns the RDMA_ERROR that answers a Call refused for this error.
     fn refusal(&self, error: &ProtocolError) -> ErrorBody;
 
-    /// Returns the bytes that the header of an RDMA_MSGP has beyond that; `None` if the version has no such message.
+    /// Returns the bytes that the header of an RDMA_MSGP has beyond that of an RDMA_MSG; `None` if the version has no RDMA_MSGP.
     fn padded_extra(&self) -> Option<usize> {
         None
     }
 
-    /// Appends the encoded header to `out`. A body that this version does not have is a fault of the caller: it is encoded as an
-    /// RDMA_ERROR about the header, which can harm nobody.
+    /// Appends the encoded header to `out`. A body that this version does not have is a fault of the caller. An RDMA_ERROR about the
+    /// header takes its place, which can harm nobody.
     fn encode(&self, header: &Header, out: &mut BytesMut);
 }
 
-/// Opens a header of `version`: its fixed part, and a reader of what follows. `least` says how many bytes a message of an
-/// `rdma_proc` has at least; what is shorter is not parsed at all (RFC 8166 §4.5).
+/// Opens a header of `version`: its fixed part, and a reader of the bytes behind that. `least` says how many bytes a message of an
+/// `rdma_proc` has at least. A shorter message is not parsed at all (RFC 8166 §4.5).
 fn open(message: &[u8], version: u32, least: fn(u32) -> usize) -> Result<(Fixed, Reader<'_>), ProtocolError> {
     let fixed = Fixed::decode(message)?;
     let least = least(fixed.procedure);

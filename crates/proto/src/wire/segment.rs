@@ -13,7 +13,7 @@ pub struct Segment {
     pub offset: u64,
 }
 
-/// One entry of the Read list.
+/// An entry of the Read list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadSegment {
     /// Offset in the unreduced Payload stream; equal for all segments of one chunk (RFC 8166 §3.4.5).
@@ -53,7 +53,7 @@ impl WriteChunk {
         self.segments.iter().map(|segment| u64::from(segment.length)).sum()
     }
 
-    /// The same segments with the lengths that `written` bytes, filled in from the front, come to. Handles and offsets
+    /// Returns the chunk with the lengths that `written` bytes, filled in from the front, come to. Handles and offsets
     /// stay as they were received (RFC 8166 §4.3.2). Bytes beyond the capacity are not counted.
     #[must_use]
     pub fn filled(&self, written: u64) -> Self {
@@ -70,8 +70,8 @@ impl WriteChunk {
         Self { segments }
     }
 
-    /// The chunk filled to its end, with the XDR pad of its content counted into the last length although there is no room for
-    /// it (RFC 5666 §3.7).
+    /// Returns the chunk filled to its end, with the XDR pad of its content counted into the last length. The segment has no bytes for
+    /// the pad (RFC 5666 §3.7).
     #[must_use]
     pub fn padded_at_end(&self) -> Self {
         let mut segments = self.segments.clone();
@@ -134,7 +134,7 @@ impl ChunkLists {
         reads.chain(writes).filter(|segment| segment.length > 0).map(|segment| segment.handle)
     }
 
-    /// What the length of the header depends on.
+    /// Returns the shape of a message header with these lists.
     #[must_use]
     pub fn shape(&self, direction: super::Direction) -> super::Shape {
         super::Shape {

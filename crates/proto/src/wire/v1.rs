@@ -1,8 +1,7 @@
 //! The header of RPC-over-RDMA Version One (RFC 8166 §4).
 //!
-//! Decoding is strict and bounded: counts are checked against [`Limits`] as they are met, nothing is allocated ahead of
-//! the bytes that prove it, and an error says what was seen. No buffer is owned here. Encoding cannot fail: lengths are
-//! the planner's business.
+//! Decoding is strict and bounded: counts are checked against [`Limits`] as they are met, and nothing is allocated ahead of the
+//! bytes that prove it. An error tells the offending value. No buffer is owned here. Encoding cannot fail: the planner bounds lengths.
 
 use bytes::{BufMut, BytesMut};
 

@@ -1,8 +1,7 @@
 //! Several RPC-over-RDMA messages in one Send: an operation of our own, for experiments.
 //!
-//! rtissues-03 §4 thinks of it and says that header types for it could be defined by the extension mechanism of Version Two; no
-//! document does. Where the number of an operation or property says nothing of this, nothing is assumed of a peer:
-//! it is used between two that both say that they take it.
+//! rtissues-03 §4 says that the extension mechanism of Version Two could define header types for this; no document does. Two sides
+//! use the operation only if both say so. Of a peer that says nothing of it, nothing is assumed.
 //!
 //! An RDMA2_OPTIONAL with [`OPERATION`] as its `rdma_opttype` holds in `rdma_optinfo` the lengths of the messages, in XDR:
 //!
@@ -12,14 +11,13 @@
 //! };
 //! ```
 //!
-//! Where the Payload would be follow the messages, in that order, each with a header of its own, as it would be in a Send of its own;
-//! each but the first begins at a multiple of four bytes behind the one before, with zeroes between. There are at least two. None is an
-//! operation itself, and none is of another version. The XID and direction of the header around them are those of the first, its
-//! credit value that of the last; of these only the XID is looked at. What the receiver does with a message is what it would do had it come alone, and credits
-//! count as then.
+//! The messages follow in the place of the Payload, in that order, each with its header as in a Send of its own. Each but
+//! the first begins at a multiple of four bytes, with zeroes before it. There are at least two. None is an operation itself, and none
+//! is of another version. The header of the Send has the XID and direction of the first message, and the credit value of the last. Only
+//! the XID is checked. The receiver treats each message, and counts credits, as if the message had come alone.
 //!
-//! *On error*: a [`Malformed`]. Nothing is taken of a Send that is not as it says, and as its Calls could have no answer the connection
-//! ends (RFC 8166 §4.5.4).
+//! *On error*: a [`Malformed`]. A malformed Send is refused as a whole. Its Calls could have no answer, so the connection ends
+//! (RFC 8166 §4.5.4).
 
 use std::ops::RangeInclusive;
 
@@ -41,7 +39,7 @@ pub const CHARACTERISTIC: u32 = 0xffff_ffc1;
 const OPERATIONS: RangeInclusive<u32> = 5..=9;
 const WORD: usize = 4;
 
-/// What is wrong with a Send of several messages.
+/// A fault of a Send of several messages.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Malformed {
@@ -64,7 +62,7 @@ pub enum Malformed {
         /// Bytes that are there.
         there: usize,
     },
-    /// One is too short for a header.
+    /// A message is too short for a header.
     #[error("message {index} has {len} bytes, at least {FIXED_LEN} are needed")]
     Short {
         /// Which one, from 0.
@@ -72,7 +70,7 @@ pub enum Malformed {
         /// Its length.
         len: usize,
     },
-    /// One is of another version.
+    /// A message is of another version.
     #[error("message {index} is of version {version}")]
     Version {
         /// Which one, from 0.
@@ -80,7 +78,7 @@ pub enum Malformed {
         /// Its `rdma_vers`.
         version: u32,
     },
-    /// One is an operation.
+    /// A message is an operation.
     #[error(
         "message {index} is an operation, by its type {procedure}, which cannot be in a Send with others"
     )]
@@ -90,7 +88,7 @@ pub enum Malformed {
         /// Its `rdma_proc`.
         procedure: u32,
     },
-    /// The first has not the XID that the Send says.
+    /// The first message has another XID than the Send.
     #[error("XID {first:#010x} in the first message of a Send under XID {said:#010x}")]
     Xid {
         /// `rdma_xid` of the Send.
@@ -98,7 +96,7 @@ pub enum Malformed {
         /// That of the first message.
         first: u32,
     },
-    /// What is between two is not zero.
+    /// A byte between two messages is not zero.
     #[error("bytes that are not zero behind message {index}")]
     Between {
         /// Which one, from 0.

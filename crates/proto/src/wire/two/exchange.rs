@@ -1,8 +1,8 @@
-//! What peers tell each other about themselves: transport characteristics (xcharext-02 §2, §4), later called properties
-//! (version-two-03 §5).
+//! Operations by which peers tell each other about themselves: transport characteristics (xcharext-02 §2, §4), later called
+//! properties (version-two-03 §5).
 //!
-//! These are plain values. What a characteristic means is the business of [`characteristics`](crate::characteristics); here
-//! they are numbers with opaque data, copied out of the message.
+//! These are plain values. Here characteristics are numbers with opaque data, copied out of the message;
+//! [`characteristics`](crate::characteristics) knows their meaning.
 
 use bytes::{BufMut, Bytes, BytesMut};
 
@@ -64,27 +64,27 @@ impl FromIterator<usize> for Subset {
     }
 }
 
-/// One operation of the exchange; none has a Payload stream.
+/// An operation of the exchange; none has a Payload stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Exchange {
     /// A part of how the sender begins, before an [`Exchange::Initial`] with the rest (RDMA2_CONNPROP_MIDDLE).
     Part {
-        /// What it says of itself.
+        /// The values of the sender.
         start: Vec<Value>,
     },
     /// How the sender begins (ROPT_INITXCH, RDMA2_CONNPROP, RDMA2_CONNPROP_FINAL).
     Initial {
-        /// What it says of itself.
+        /// The values of the sender.
         start: Vec<Value>,
-        /// What of that is not going to change.
+        /// The values that are not going to change.
         constant: Subset,
     },
     /// The receiver is asked to change (ROPT_REQXCH, RDMA2_REQPROP).
     Request {
-        /// What the sender would like.
+        /// The values that the sender would like.
         want: Vec<Value>,
     },
-    /// What becomes of a request (ROPT_RESPXCH, RDMA2_RESPROP); the subsets are of what it wanted.
+    /// The answer to a request (ROPT_RESPXCH, RDMA2_RESPROP); the subsets are of the values in that.
     Response {
         /// In effect.
         done: Subset,
@@ -93,7 +93,7 @@ pub enum Exchange {
         /// The rest.
         rest: Rest,
     },
-    /// What the sender says of itself has changed (ROPT_UPDXCH, RDMA2_UPDPROP).
+    /// Values of the sender have changed (ROPT_UPDXCH, RDMA2_UPDPROP).
     Update {
         /// The values in effect.
         now: Vec<Value>,
@@ -102,7 +102,7 @@ pub enum Exchange {
     },
 }
 
-/// What a response says besides done and rejected.
+/// The part of a response besides done and rejected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Rest {
     /// Updates will tell (`optrespxch_pend`, xcharext-02 §4.3).
@@ -156,7 +156,7 @@ impl Operands<'_, '_> {
         (0..count).map(|_| self.value()).collect()
     }
 
-    /// The same; data that runs past the end is a fault of its value (version-two-07 §5.1).
+    /// Reads values; data that runs past the end is a fault of its value (version-two-07 §5.1).
     pub(super) fn values_within(&mut self) -> Result<Vec<Value>, Error> {
         let count = self.count()?;
         (0..count)

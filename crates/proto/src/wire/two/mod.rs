@@ -7,7 +7,8 @@
 //! | [`transmission`] | operations on transmissions, for messages in several Sends and for placement by Sends |
 //! | [`combined`] | several messages in one Send |
 //!
-//! Nothing here owns a buffer. Every refusal is an [`Error`], or a [`ProtocolError`](crate::error::ProtocolError) where Version One has the fault too.
+//! Nothing here owns a buffer. Every refusal is an [`Error`], or a [`ProtocolError`](crate::error::ProtocolError) where Version One
+//! has the fault too.
 
 mod body;
 pub mod combined;
@@ -34,7 +35,7 @@ pub const VERSION: u32 = 2;
 /// No Read segment is XDR padding.
 const PADS: bool = false;
 
-/// The rules of Version Two: what differs between its profiles besides the bytes.
+/// The rules of Version Two: the differences between its profiles besides the bytes.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Rules {

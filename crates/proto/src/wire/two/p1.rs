@@ -167,10 +167,10 @@ fn error_body(reader: &mut Reader<'_>) -> Result<ErrorBody, ProtocolError> {
     }
 }
 
-/// `rdma_opttype` and `rdma_optinfo`. What follows is not looked at here: the operations on characteristics have no Payload.
+/// Reads `rdma_opttype` and `rdma_optinfo`. The operations on characteristics have no Payload.
 ///
-/// Without a Payload `rdma_optdir` says who sends it (version-two-01 §4.2.2): a Requester, but for what answers. What is not known is
-/// refused first, whatever it says of itself (§3.1).
+/// Without a Payload `rdma_optdir` says which role sends the message (version-two-01 §4.2.2): a Responder only sends answers. An
+/// unknown operation is refused before its direction is checked (§3.1).
 fn operation(said: Direction, reader: &mut Reader<'_>, limits: &Limits) -> Result<Body, ProtocolError> {
     let mut words = Operands { reader, limits };
     let operation = words.word()?;
@@ -216,13 +216,13 @@ fn put_operation(exchange: &Exchange, direction: Direction, out: &mut BytesMut) 
         Exchange::Response { done, rejected, rest } => {
             put_subset(done, &mut info);
             put_subset(rejected, &mut info);
-            // What is in effect in part is told by an update, in this profile.
+            // In this profile an update tells a value that is in effect in part.
             let none = super::Subset::default();
             put_subset(if let Rest::Pending(pending) = rest { pending } else { &none }, &mut info);
             ROPT_RESPXCH
         }
         Exchange::Update { now, clears } => {
-            // One at a time; whoever makes one knows the profile.
+            // An update has one value; the maker of updates knows the profile.
             now.iter().take(1).for_each(|value| put_value(value, &mut info));
             info.put_u32(u32::from(*clears));
             ROPT_UPDXCH

@@ -1,11 +1,11 @@
 //! The header of RPC-over-RDMA Version Two, profile P3: draft-ietf-nfsv4-rpcrdma-version-two-07 §6, §8.4.
 //!
-//! Calls and replies have header types of their own, so that no word says the direction; a message may go on in several Sends
-//! (CALL_MIDDLE, REPLY_MIDDLE); credits can be granted by a message that does nothing else (GRANT). The Call chunk, which is a list
-//! of its own here, is the Position-Zero chunk of [`ChunkLists::read`] as in every other version.
+//! Calls and replies have header types of their own, so that no word says the direction. A message may come in several Sends
+//! (CALL_MIDDLE, REPLY_MIDDLE). A message that does nothing else can grant credits (GRANT). The Call chunk, which is a list of its
+//! own here, is the Position-Zero chunk of [`ChunkLists::read`] as in every other version.
 //!
-//! Decoding is strict and bounded as in [`v1`](crate::wire::v1); the chunk lists are the same. No buffer is owned here. What has its
-//! sixteen bytes and is cut off behind them is an XDR error (§7.2), not too short to be looked at.
+//! Decoding is strict and bounded as in [`v1`](crate::wire::v1); the chunk lists are the same. No buffer is owned here. A message
+//! that is cut off behind its first sixteen bytes is an XDR error (§7.2), and not too short to be parsed.
 
 use bytes::{BufMut, BytesMut};
 
@@ -166,7 +166,7 @@ impl Codec for V2P3 {
                 out.put_u32(RDMA2_CONNPROP_MIDDLE);
                 put_values(start, out);
             }
-            // What is told is told for good: the text has no other way.
+            // Properties are told for good: the document has no other way.
             Body::Two(two::Body::Exchange(Exchange::Initial { start, .. })) => {
                 out.put_u32(RDMA2_CONNPROP_FINAL);
                 put_values(start, out);
@@ -244,8 +244,8 @@ pub(super) const fn direction_of(procedure: u32) -> Option<Direction> {
     }
 }
 
-/// In P1 the RPC message of an RDMA2_MSG without chunks begins behind four words, in P2 behind five; it has the XID of the header, and
-/// the word before is no part of it.
+/// Returns the fault of an RDMA2_MSG, which P3 does not have. Without chunks, its RPC message begins behind four words in P1, and
+/// behind five in P2. The XID there is that of the header.
 fn other_profile(fixed: Fixed, message: &[u8]) -> ProtocolError {
     let word = |at: usize| message.get(at..)?.first_chunk::<WORD>().map(|word| u32::from_be_bytes(*word));
     let begins = |words: usize| word(FIXED_LEN + words * WORD) == Some(fixed.xid) && fixed.xid > 1;
@@ -302,7 +302,7 @@ fn middle(reader: &mut Reader<'_>, len: usize) -> Result<Body, ProtocolError> {
     Ok(Body::Two(two::Body::Middle { remaining }))
 }
 
-/// What is told is not going to change: properties go by once, at the beginning (§5.1).
+/// Reads properties. None is going to change: they are told once, at the beginning (§5.1).
 fn properties(procedure: u32, reader: &mut Reader<'_>, limits: &Limits) -> Result<Exchange, Error> {
     let start = Operands { reader, limits }.values_within()?;
     Ok(if procedure == RDMA2_CONNPROP_MIDDLE {

@@ -1,12 +1,13 @@
 //! Operations and properties that save round trips: messages in several transmissions, and bulk data placed by Sends
 //! (draft-dnoveck-nfsv4-rpcrdma-rtrext-02; rtrext-00 lays the same out for characteristics).
 //!
-//! These are plain values and their XDR. An operation is what `rdma_optinfo` of an RDMA2_OPTIONAL holds; the part of the Payload
-//! that goes with it follows behind that and is not looked at here. No buffer is owned: decoding copies the words out of the
+//! These are plain values and their XDR. An operation is the content of `rdma_optinfo` in an RDMA2_OPTIONAL. The part of the
+//! Payload that goes with it follows, and is not read here. No buffer is owned: decoding copies the words out of the
 //! message, encoding appends to the caller's.
 //!
 //! *On error*: decoding is strict and bounded by [`Limits`]; each refusal is a [`Malformed`], in a
-//! [`Error::Transmission`](super::Error::Transmission). What decodes and is still wrong has a [`ReportedError`]: [`TransmitRequest::fault`].
+//! [`Error::Transmission`](super::Error::Transmission). A request that decodes and is still wrong has a [`ReportedError`]:
+//! [`TransmitRequest::fault`].
 
 mod malformed;
 mod placement;
@@ -129,7 +130,7 @@ impl OperationType {
         }
     }
 
-    /// What an `rdma_opttype` says.
+    /// Returns the operation with this `rdma_opttype`.
     #[must_use]
     pub fn of(number: u32, base: OperationBase) -> Option<Self> {
         Self::ALL.into_iter().find(|operation| operation.number(base) == number)
@@ -156,9 +157,9 @@ impl TransmitRequest {
         PlacedItem::all_len(&self.placed) + ResponseSet::all_len(&self.response) + 3 * WORD
     }
 
-    /// What is wrong with it that decodes: a location of a type that only responses have (rtrext-02 §6.2, table 1), or ranges
-    /// of the response sets that are not disjoint and strictly increasing (§7.4). The draft has no error codes of their own for
-    /// either; they are said as bad offsets.
+    /// Returns the fault of a request that decodes. A location can have a type that only responses have (rtrext-02 §6.2, table 1).
+    /// Ranges of response sets have to be disjoint and strictly increasing (§7.4). The draft has no error code for either, so both are
+    /// reported as bad offsets.
     #[must_use]
     pub fn fault(&self) -> Option<ReportedError> {
         let placed = self.placed.iter().find_map(PlacedItem::fault_in_request);
@@ -194,7 +195,7 @@ pub struct TransmitContinuation {
     pub payload_len: u32,
 }
 
-/// One operation of this extension.
+/// An operation of this extension.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// ROPT_XMTREQ.

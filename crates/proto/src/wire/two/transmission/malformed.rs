@@ -1,11 +1,11 @@
-//! What makes an operation or a property of this extension one that does not decode.
+//! Faults of operations and properties of this extension that do not decode.
 
 use thiserror::Error;
 
 use super::placement::PlacementUse;
 
-/// An XDR error of rtrext-02, or a count beyond our [`Limits`](crate::limits::Limits). What it is answered with is that of the
-/// [`ProtocolError`](crate::error::ProtocolError) around it.
+/// An XDR error of rtrext-02, or a count beyond our [`Limits`](crate::limits::Limits). The
+/// [`ProtocolError`](crate::error::ProtocolError) around it says the answer.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Malformed {
@@ -68,7 +68,7 @@ pub enum Malformed {
         /// [`Limits::items_per_set`](crate::limits::Limits::items_per_set).
         allowed: usize,
     },
-    /// More segments for one item that goes by explicit RDMA than allowed.
+    /// More segments for one item in explicit RDMA than allowed.
     #[error("{count} segments for a placed item, {allowed} are allowed")]
     TooManySegments {
         /// The count seen.

@@ -46,7 +46,7 @@ impl fmt::Display for PlacementUse {
     }
 }
 
-/// What table 1 says of a type in a place (rtrext-02 §6.2).
+/// The cells of table 1: a type in a place (rtrext-02 §6.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Validity {
     /// It has a meaning there.
@@ -57,7 +57,7 @@ pub enum Validity {
     XdrInvalid,
 }
 
-/// What becomes of the memory of a direction when the response is there: the cells of table 2 (rtrext-02 §7.4).
+/// The cells of table 2: the fate of the memory of a direction when the response is there (rtrext-02 §7.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// DR: the Requester deregisters what the direction named.
@@ -86,7 +86,7 @@ impl PlacementType {
         }
     }
 
-    /// What the word on the wire says.
+    /// Returns the type of a word on the wire.
     #[must_use]
     pub fn of(word: u32) -> Option<Self> {
         Self::ALL.into_iter().find(|placement| placement.word() == word)
@@ -234,8 +234,8 @@ impl PlacedItem {
         });
     }
 
-    /// The report for a type that a request cannot have. Table 1 calls it semantically invalid, and no error code is for it:
-    /// it is said as an offset that is the type, where those of a request are valid.
+    /// Returns the report for a type that a request cannot have. Table 1 calls the type semantically invalid, and no error code is for
+    /// that. So the report has a bad offset: the type as its value, and the types of a request as its range.
     pub(super) fn fault_in_request(&self) -> Option<ReportedError> {
         let placement = self.location.placement();
         (placement.validity(PlacementUse::RequestLocation) != Validity::Valid).then(|| {
@@ -328,7 +328,7 @@ impl ResponseLocation {
     }
 }
 
-/// What to do with one bulk item of the response (`xmdp_rsditem`, rtrext-02 §7.4).
+/// A direction for one bulk item of the response (`xmdp_rsditem`, rtrext-02 §7.4).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResponseDirection {
     /// `xmdrsdi_minlen`, bytes: a shorter item stays inline and uses the direction up.
@@ -381,8 +381,8 @@ impl ResponseSet {
         });
     }
 
-    /// The report for ranges that are not disjoint and strictly increasing (rtrext-02 §7.4). No error code is for it: it is said as
-    /// an offset before the first one that is possible.
+    /// Returns the report for ranges that are not disjoint and strictly increasing (rtrext-02 §7.4). No error code is for that, so the
+    /// report has an offset before the first possible one.
     pub(super) fn fault_in_order(sets: &[Self]) -> Option<ReportedError> {
         let mut reached = 0;
         for Self { begin, end, .. } in sets {

@@ -37,7 +37,7 @@ impl TransmissionId {
     }
 }
 
-/// What is wrong (`optr_info`, rtrext-02 §9.5). Where a range is told and the value lies in it, its alignment is wrong.
+/// The fault (`optr_info`, rtrext-02 §9.5). Where a range is told and the value lies in it, its alignment is wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReportedError {
     /// OPTRERR_BADHMT: another header message type, where a group goes on.

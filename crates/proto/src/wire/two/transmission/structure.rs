@@ -10,7 +10,7 @@ use crate::limits::Limits;
 /// XMRSFLAG_PLT: a segment in which items can be placed (rtrext-02 §7.2).
 pub const TARGETABLE: u32 = 1;
 
-/// What our Receives can begin at a multiple of, bytes: a page.
+/// The alignment that our Receives can have, bytes: a page.
 #[expect(clippy::cast_possible_truncation, reason = "a constant that is small")]
 const OUR_ALIGN: u32 = rpcrdma_verbs::MAX_ALIGN as u32;
 
@@ -46,21 +46,21 @@ impl BufferGroup {
     }
 }
 
-/// One segment of a buffer.
+/// A segment of a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BufferSegment {
     /// Where it begins in the buffer, bytes.
     pub offset: u64,
     /// Bytes.
     pub length: u32,
-    /// What its address is a multiple of.
+    /// The alignment of its address, bytes.
     pub align: u32,
     /// Its number among the targetable segments of its buffer, from 0 on; `None` if it is not one. In a group the numbers go on
     /// from buffer to buffer, also over those that nothing is placed in (rtrext-02 §6.2).
     pub target: Option<u64>,
 }
 
-/// What makes a structure one that no buffer can have.
+/// A fault of a structure that no buffer can have.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Inconsistent {
@@ -87,7 +87,7 @@ pub enum Inconsistent {
     /// The segments together are not the buffer; none of them, if it has no groups.
     #[error("segments of {sum} bytes in a buffer of {total}")]
     Total {
-        /// What they have together.
+        /// Bytes of all segments.
         sum: u128,
         /// `xmrbuf_length`.
         total: u32,
@@ -104,8 +104,8 @@ pub enum Inconsistent {
     },
 }
 
-/// The structure of each receive buffer of a side (`xmrbs_buf`, rtrext-02 §7.2). What a peer sent is as it was; whoever uses it
-/// looks at [`Self::check`] first.
+/// The structure of each receive buffer of a side (`xmrbs_buf`, rtrext-02 §7.2). The structure of a peer is not
+/// checked; its user calls [`Self::check`] first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BufferStructure {
     /// `xmrbuf_length`: the whole buffer, bytes.
@@ -118,21 +118,21 @@ impl BufferStructure {
     /// Bytes for headers and Payload before the first place for an item, in our Receives: a sender fills up what is left of it.
     pub const HEAD: u32 = 1024;
 
-    /// What is assumed of a side that tells only its receive size, or not even that: one segment, with no alignment and not to be
-    /// placed in (rtrext-02 §8.1).
+    /// Returns the structure that is assumed of a side that tells at most its receive size: one segment without alignment, and without
+    /// placement (rtrext-02 §8.1).
     #[must_use]
     pub fn default_of(size: u32) -> Self {
         Self { total: size, groups: vec![BufferGroup { count: 1, length: size, align: 1, flags: 0 }] }
     }
 
-    /// [`Self::HEAD`] bytes for headers and Payload, and so many segments of this length, bytes, for items.
+    /// Returns a structure with [`Self::HEAD`] bytes for headers and Payload, and so many segments of this length, bytes, for items.
     #[must_use]
     pub fn with_items(count: u32, length: u32) -> Self {
         Self::behind_head(Self::HEAD, count, length)
     }
 
-    /// The same with a head of this length, bytes. Items are aligned as far as these lengths allow, to a page at the most: to that with
-    /// a head of 4096, and items as long as pages.
+    /// Returns a structure with a head of this length, bytes, and segments for items behind it. The lengths bound the alignment of
+    /// items, which is at most a page. A head of 4096 bytes and items as long as pages reach that.
     #[must_use]
     pub fn behind_head(head: u32, count: u32, length: u32) -> Self {
         let offsets = if count > 1 { head | length } else { head };
@@ -143,7 +143,7 @@ impl BufferStructure {
         Self { total, groups: vec![plain, items] }
     }
 
-    /// What a buffer has to begin at a multiple of, so that all segments are aligned as it says, bytes.
+    /// Returns the alignment that a buffer needs for those of all its segments, bytes.
     #[must_use]
     pub fn align(&self) -> usize {
         let most = self.groups.iter().map(|group| group.align).max();
