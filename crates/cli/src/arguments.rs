@@ -171,9 +171,6 @@ impl FirstOperation {
     }
 }
 
-/// Most bytes by which `--inline` may exceed `--placement`.
-const PAGE: u32 = 4096;
-
 const SENDS: &str = "Version Two: round trips";
 
 impl Sends {
@@ -182,11 +179,13 @@ impl Sends {
     ///
     /// # Errors An option has no effect with these versions or with another option.
     pub(crate) fn check(self, versions: Versions, inline: u32) -> Result<Versions, Failure> {
-        if let Some(bytes) = self.placement
-            && inline > bytes.saturating_add(PAGE)
-        {
-            let wrong = format!("--inline {inline} is longer than the Receives of --placement {bytes}");
-            return Err(Failure::usage(wrong));
+        if let Some(bytes) = self.placement {
+            let holds = BufferStructure::with_items(1, bytes).total;
+            if inline > holds {
+                return Err(Failure::usage(format!(
+                    "--inline {inline} is longer than the Receives of --placement {bytes}, which hold {holds} bytes"
+                )));
+            }
         }
         let wrong = match versions.profile() {
             None if self.continuation.is_some() => "--continuation is about Version Two",
@@ -447,6 +446,15 @@ mod tests {
         for text in ["0", "1023", "1025", "263168", "x"] {
             assert!(inline_size(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn a_message_inline_fits_the_receives_with_a_place() {
+        let sends = Sends { placement: Some(8192), continuation: None, combine: None, opttype_base: None };
+        let versions = Versions::two(Profile::P1);
+        assert!(sends.check(versions, 8192 + BufferStructure::HEAD).is_ok());
+        let refused = sends.check(versions, 12 << 10).unwrap_err().to_string();
+        assert!(refused.contains("--inline 12288") && refused.contains("9216 bytes"), "{refused}");
     }
 
     #[test]

@@ -585,7 +585,7 @@ fn options_about_what_is_not_used_are_refused() {
         ),
         (
             &["ping", "--rpcrdma-version", "2", "--inline", "16K", "--placement", "8K", "host"],
-            "--inline 16384 is longer than the Receives of --placement 8192",
+            "--inline 16384 is longer than the Receives of --placement 8192, which hold 9216 bytes",
         ),
         (&["ping", "--placement", "5000", "host"], "5000 is not a multiple of 4096 from 4096 to 249856"),
         (&["ping", "--proto", "tcp", "--rpcrdma-version", "auto", "host"], "--rpcrdma-version is about RDMA"),
