@@ -4,45 +4,11 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, ValueEnum};
 use rpcrdma::{BufferStructure, OperationBase, Profile, Versions};
 use rpcrdma_nfs::client::NfsUrl;
 
-use crate::commands::{bench, conform, copy, exports, ls, names, ping, serve, stat};
 use crate::exit::Failure;
-
-const AFTER_HELP: &str = "\
-Examples:
-  rpcrdma serve /srv/data                          serve a directory on 127.0.0.1:20049
-  rpcrdma get -r nfs://127.0.0.1/ copy             fetch all of it
-  rpcrdma put report.pdf nfs://127.0.0.1/reports/  store a file
-  rpcrdma -v cat nfs://127.0.0.1/notes.txt         see how each call travels
-
-URLs: nfs://HOST[:PORT]/PATH. PORT is 20049 (rdma) or 2049 (tcp) if left out; write %25 for a percent sign in a \
-name, %3F for ?, %23 for #. Write an IPv6 address in brackets: nfs://[::1]/.
-
-Exit codes:
-  0    done
-  1    the operation failed
-  2    wrong command line
-  3    no connection to the server
-  4    partly done: some of several operations failed, each is named on standard error
-  130  stopped by SIGINT, SIGTERM or SIGHUP before it was done
-
-Environment:
-  RPCRDMA_LOG  events to show instead of those that -v chooses, e.g. \"warn,rpcrdma_proto=trace\"
-  NO_COLOR     no colours in messages";
-
-/// Serve and use NFS over RPC-over-RDMA (RFC 8166, RFC 8267) on software iWARP, without RDMA hardware or a kernel
-/// module
-#[derive(Debug, Parser)]
-#[command(name = "rpcrdma", version, after_help = AFTER_HELP, arg_required_else_help = true, max_term_width = 100)]
-pub(crate) struct Arguments {
-    #[command(flatten)]
-    pub(crate) common: Common,
-    #[command(subcommand)]
-    pub(crate) command: Command,
-}
 
 /// Options of all commands.
 #[derive(Clone, Copy, Debug, Args)]
@@ -54,39 +20,6 @@ pub(crate) struct Common {
     /// Print one JSON document on standard output instead of text. Existing fields are stable; new ones may appear
     #[arg(long, global = true)]
     pub(crate) json: bool,
-}
-
-/// The commands.
-#[derive(Debug, Subcommand)]
-pub(crate) enum Command {
-    /// Serve a directory by NFSv3 over RDMA and TCP
-    Serve(serve::Serve),
-    /// List what a server exports
-    Exports(exports::Exports),
-    /// List directories
-    Ls(ls::Ls),
-    /// Show the attributes of files
-    Stat(stat::Stat),
-    /// Write the content of files to standard output
-    Cat(copy::Cat),
-    /// Fetch files and directories
-    Get(copy::Get),
-    /// Store files and directories
-    Put(copy::Put),
-    /// Make directories
-    Mkdir(names::Mkdir),
-    /// Remove files and directories
-    Rm(names::Rm),
-    /// Rename or move files on one server
-    Mv(names::Mv),
-    /// Make hard or symbolic links
-    Ln(names::Ln),
-    /// Measure the round trip of NULL calls
-    Ping(ping::Ping),
-    /// Measure this machine: throughput, latency and memory against plain TCP
-    Bench(bench::Bench),
-    /// Test how a server or a client speaks RPC-over-RDMA
-    Conform(conform::Conform),
 }
 
 /// Options of all commands that are clients.
@@ -407,31 +340,7 @@ pub(crate) fn size(text: &str) -> Result<u64, String> {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
-
-    #[test]
-    fn the_declaration_is_consistent() {
-        Arguments::command().debug_assert();
-    }
-
-    #[test]
-    fn every_option_and_command_is_described() {
-        fn check(command: &clap::Command) {
-            for argument in command.get_arguments() {
-                let id = argument.get_id();
-                assert!(argument.get_help().is_some(), "{} {id}", command.get_name());
-            }
-            for sub in command.get_subcommands() {
-                assert!(sub.get_about().is_some(), "{}", sub.get_name());
-                check(sub);
-            }
-        }
-        let mut command = Arguments::command();
-        command.build();
-        check(&command);
-    }
 
     #[test]
     fn sizes() {

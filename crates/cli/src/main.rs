@@ -1,6 +1,6 @@
 //! The `rpcrdma` command: serves directories by NFS over RDMA, and uses and measures such servers.
 //!
-//! `arguments` declares the common options, and `commands` has one file for each command. `connect` opens connections
+//! `commands` declares the command line, with one file for each command; `arguments` has the options that they share. `connect` opens connections
 //! to servers. `output` prints text, JSON and progress. `trace` prints the events of the libraries as lines.
 
 mod arguments;
@@ -15,7 +15,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use crate::arguments::Arguments;
+use crate::commands::Arguments;
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
