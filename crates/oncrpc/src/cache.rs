@@ -51,7 +51,7 @@ use self::kept::{Kept, Unproven};
 pub use self::slot::Repeat;
 use self::slot::Slot;
 use crate::auth::Credential;
-use crate::dispatch::Outcome;
+use crate::outcome::Outcome;
 use crate::program::Effect;
 
 /// Argument bytes that a call's checksum covers.

@@ -81,7 +81,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
-use rpcrdma_xdr::{DecodeError, Decoder, Stream};
+use rpcrdma_xdr::{Decoder, Stream};
 use thiserror::Error;
 
 use crate::auth::{Credential, flavor};
@@ -90,21 +90,10 @@ use crate::integrity::Integrity;
 use crate::message::{
     AcceptStat, AuthStat, CallHeader, CallHeaderError, RejectReason, ReplyBody, ReplyHeader,
 };
+use crate::outcome::Outcome;
 use crate::program::{
     Attached, CallContext, CallFailure, Effect, Program, ResponseFuture, TransportKind, accepted_by_default,
 };
-
-/// The decision about a received message.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// Send this reply message.
-    Reply(Stream),
-    /// A chunk stands where the program allows none: send `RDMA_ERROR` with `ERR_CHUNK` (RFC 8166 §4.5.2). A transport
-    /// without chunks never gets this.
-    ChunkViolation(DecodeError),
-    /// Send nothing.
-    Drop,
-}
 
 /// The sender of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]

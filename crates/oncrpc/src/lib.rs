@@ -7,6 +7,7 @@
 //! | [`program`] | the trait that a program implements |
 //! | [`integrity`] | flavours that protect calls and replies against changes |
 //! | [`dispatch`] | from a received call message to its reply, for RDMA and TCP alike |
+//! | [`outcome`] | the decision about a received message |
 //! | [`cache`] | duplicate requests: one execution, one reply |
 //! | [`origin`] | addresses that count as one client for limits |
 //! | [`record`] | record marking for byte streams (RFC 5531 §11) |
@@ -27,18 +28,20 @@ pub mod dispatch;
 pub mod integrity;
 pub mod message;
 pub mod origin;
+pub mod outcome;
 pub mod program;
 pub mod record;
 pub mod rpcbind;
 
 pub use auth::{AuthSys, Credential, OpaqueAuth};
 pub use cache::{CacheCounters, CacheKey, CacheLimits, ENTRY_COST, ReplyCache, ReplyWindow, WindowId};
-pub use dispatch::{DispatchFuture, Dispatcher, Outcome, Peer, RegisterError};
+pub use dispatch::{DispatchFuture, Dispatcher, Peer, RegisterError};
 pub use integrity::Integrity;
 pub use message::{
     AcceptStat, AuthStat, CallHeader, CallHeaderError, Refused, RejectReason, ReplyBody, ReplyHeader,
 };
 pub use origin::Origin;
+pub use outcome::Outcome;
 pub use program::{
     Attached, CallContext, CallFailure, Effect, Procedure, Program, ResponseFuture, TransportKind,
 };

@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-use crate::dispatch::Outcome;
+use crate::outcome::Outcome;
 
 #[derive(Debug, Default)]
 pub(super) struct Slot(Mutex<SlotState>);
