@@ -74,8 +74,8 @@ pub(crate) struct Exchanges {
     told: bool,
     /// The receive size that the peer was told last.
     told_size: u32,
-    /// The XID of the last operation of ours.
-    last_xid: Option<u32>,
+    /// The last operation of ours, as long as a refusal of it can come.
+    last: Option<Last>,
     /// The peer has shown that it takes part.
     heard: bool,
     /// The peer has said that it does not.
@@ -94,6 +94,14 @@ pub(crate) struct Exchanges {
     /// Operations received since the last Call or reply, but for requests and their responses.
     storm: u32,
     next_request: u64,
+}
+
+/// An operation of ours that was sent.
+#[derive(Clone, Copy, Debug)]
+struct Last {
+    xid: u32,
+    /// It was the first one.
+    is_initial: bool,
 }
 
 /// A change of ours that the peer has to be told.
@@ -185,7 +193,7 @@ impl Exchanges {
             initial_due: false,
             told: false,
             told_size: Characteristics::default().receive_size,
-            last_xid: None,
+            last: None,
             heard: false,
             refused: false,
             unproved: None,
@@ -384,8 +392,9 @@ impl Exchanges {
                 let start = self.decode(&start)?;
                 self.peer = Characteristics::default();
                 start.into_iter().flatten().for_each(|value| self.peer.apply(value));
-                // Ours has arrived if it was sent: theirs is the answer, or crossed it; a client sends first.
-                if self.told {
+                // Ours has arrived if it was sent: theirs is the answer, or crossed it; a client sends first. A later
+                // operation may be on its way still.
+                if self.last.is_some_and(|last| last.is_initial) {
                     self.unproved = None;
                 }
                 self.initial_due = !self.told;
@@ -420,7 +429,7 @@ impl Exchanges {
                 let Some((_, asked)) = self.asked.take_if(|(asked, _)| *asked == xid) else {
                     return Err(two::Error::UnexpectedResponse { xid }.into());
                 };
-                self.unproved = None;
+                self.answered(xid);
                 self.responded(asked, &done, &rejected, &rest, events, faults);
             }
         }
@@ -666,29 +675,41 @@ impl Exchanges {
         self.answers.push_back(Operation { direction: Direction::Reply, xid: Some(xid), body });
     }
 
-    /// The peer does not know an operation of ours: it takes no part. `false` if none was sent.
-    pub(crate) fn handle_refusal(&mut self, events: &mut VecDeque<Event>) -> bool {
+    /// The peer has refused the operation of ours with this XID. A peer that has shown nothing else takes no part.
+    pub(crate) fn handle_refusal(&mut self, xid: u32, events: &mut VecDeque<Event>) {
         if !self.told || self.refused {
-            return false;
+            return;
         }
-        self.unproved = None;
-        self.updates.clear();
-        let asked = self.asked.take().map(|(_, asked)| asked).into_iter().chain(self.requests.drain(..));
-        for Asked { request, want } in asked {
+        self.answered(xid);
+        self.refused = !self.heard;
+        let refused = self.refused;
+        let asked = self.asked.take_if(|(asked, _)| refused || *asked == xid);
+        let mut rejected: Vec<_> = asked.into_iter().map(|(_, asked)| asked).collect();
+        if refused {
+            self.updates.clear();
+            rejected.extend(self.requests.drain(..));
+        }
+        for Asked { request, want } in rejected {
             let dispositions = want.into_iter().map(|want| (want, Disposition::Rejected)).collect();
             events.push_back(Event::Characteristics(Notice::Answered { request, dispositions }));
         }
-        // What it has shown it can do, it can do: then only this one was beyond it.
-        if !self.heard {
-            self.refused = true;
+        if refused {
             events.push_back(Event::Characteristics(Notice::Unsupported));
         }
-        true
+    }
+
+    /// Notes that the peer has answered the operation of ours with this XID. Later operations may be on their way still: the
+    /// answer to a request can come late.
+    fn answered(&mut self, xid: u32) {
+        if self.last.is_some_and(|last| last.xid == xid) {
+            self.unproved = None;
+        }
     }
 
     /// Whether an operation of ours has this XID, as far as it may be answered still.
     pub(crate) fn knows(&self, xid: u32) -> bool {
-        self.last_xid == Some(xid) || self.asked.as_ref().is_some_and(|(asked, _)| *asked == xid)
+        self.last.is_some_and(|last| last.xid == xid)
+            || self.asked.as_ref().is_some_and(|(asked, _)| *asked == xid)
     }
 
     /// Whether there is anything to be sent, now or when the last operation has arrived, or to be looked after.
@@ -745,7 +766,7 @@ impl Exchanges {
             return None;
         }
         // No refusal of it can come any more.
-        self.last_xid = None;
+        self.last = None;
         let exchange = self.next_exchange()?;
         self.unproved = Some(progress.mark);
         Some(Operation {
@@ -789,9 +810,12 @@ impl Exchanges {
     }
 
     /// The operation that [`next`](Self::next) gave out has this XID.
-    pub(crate) const fn sent_under(&mut self, xid: u32, is_request: bool) {
-        self.last_xid = Some(xid);
-        if is_request && let Some((asked, _)) = &mut self.asked {
+    pub(crate) const fn sent_under(&mut self, xid: u32, body: &Body) {
+        let Body::Two(two::Body::Exchange(exchange)) = body else { return };
+        self.last = Some(Last { xid, is_initial: matches!(exchange, Exchange::Initial { .. }) });
+        if matches!(exchange, Exchange::Request { .. })
+            && let Some((asked, _)) = &mut self.asked
+        {
             *asked = xid;
         }
     }

@@ -129,8 +129,7 @@ impl Two {
             }
         };
         if let Some(exchanges) = &mut self.exchanges {
-            exchanges
-                .sent_under(xid, matches!(body, Body::Two(two::Body::Exchange(Exchange::Request { .. }))));
+            exchanges.sent_under(xid, body);
         }
         xid
     }

@@ -210,7 +210,7 @@ impl Two {
             return true;
         }
         if let Some(exchanges) = self.exchanges.as_mut().filter(|exchanges| exchanges.knows(fixed.xid)) {
-            exchanges.handle_refusal(&mut halves.core.events);
+            exchanges.handle_refusal(fixed.xid, &mut halves.core.events);
             halves.core.stats.operations_refused += 1;
             self.follow(halves.core);
             return true;

@@ -171,6 +171,145 @@ fn v2_03_s6_2_4_a_call_that_gets_a_system_error_is_over() {
     assert!(raw.end.replies.pop().expect("the call has ended").1.is_ok());
 }
 
+fn own(data: &'static [u8]) -> Characteristic {
+    Characteristic::Registered { id: EXPERIMENTAL, data: Bytes::from_static(data) }
+}
+
+/// Returns a side with a characteristic of its own. A client has announced it.
+fn with_own(side: Side, profile: Profile) -> Raw {
+    let mut exchanged = Exchanged::default();
+    exchanged.register(Registered::new(EXPERIMENTAL, Bytes::new(), true).unwrap()).unwrap();
+    let config = Config { characteristics: exchanged, ..server_config() };
+    match side {
+        Side::Client => client(profile, config),
+        Side::Server => raw(profile, config),
+    }
+}
+
+/// Announces the characteristics of the peer, all with their defaults.
+fn tell(raw: &mut Raw, profile: Profile) {
+    let initial = Exchange::Initial { start: vec![], constant: Subset::default() };
+    operate(raw, profile, 2, Direction::Call, initial);
+}
+
+/// Answers a new Call, which proves that the operations before it have arrived.
+fn prove(raw: &mut Raw, profile: Profile, xid: u32) {
+    let now = raw.fabric.instant();
+    raw.end.connection.call(now, null(xid)).unwrap();
+    raw.settle();
+    answer(raw, profile, xid, Body::Message(ChunkLists::default()));
+}
+
+/// Returns the operations that the peer has received, with their XIDs.
+fn operations(raw: &Raw, profile: Profile) -> Vec<(u32, Exchange)> {
+    let decoded =
+        raw.received.iter().map(|message| profile.codec().decode(message, &Limits::default()).unwrap());
+    let operations = decoded.filter_map(|(header, _)| match header.body {
+        Body::Two(two::Body::Exchange(exchange)) => Some((header.xid, exchange)),
+        _ => None,
+    });
+    operations.collect()
+}
+
+/// Sends a request, which has arrived for certain, and an update, which may be on its way. A second update waits. Returns the
+/// XID of the request.
+fn between_request_and_response(raw: &mut Raw, profile: Profile) -> u32 {
+    prove(raw, profile, 100);
+    raw.received.clear();
+    raw.end.connection.ask(vec![size(8192)]).unwrap();
+    raw.settle();
+    prove(raw, profile, 101);
+    for data in [b"one", b"two"] {
+        raw.end.connection.change(own(data)).unwrap();
+        raw.settle();
+    }
+    let [(request, Exchange::Request { .. }), (_, Exchange::Update { .. })] = operations(raw, profile)[..]
+    else {
+        panic!("{:?}", operations(raw, profile))
+    };
+    request
+}
+
+/// Checks that the second update leaves when a Call is answered that left after the first.
+#[track_caller]
+fn check_one_on_its_way(raw: &mut Raw, profile: Profile) {
+    let sent = operations(raw, profile).len();
+    prove(raw, profile, 200);
+    assert_eq!(operations(raw, profile).len(), sent + 1, "proved, the next one leaves");
+    let (_, last) = operations(raw, profile).pop().unwrap();
+    let Exchange::Update { now, .. } = &last else { panic!("{last:?}") };
+    assert_eq!(&now[0].data[..], b"two");
+}
+
+/// The peer has only one Receive for operations without an answer. A response can come late: in P2 it waits for the change
+/// itself (version-two-03 §5.3.3).
+#[test]
+fn i3_xcharext_s4_3_a_response_proves_the_arrival_of_its_request_alone() {
+    for profile in EXCHANGING {
+        for side in [Side::Client, Side::Server] {
+            let mut raw = with_own(side, profile);
+            tell(&mut raw, profile);
+            let request = between_request_and_response(&mut raw, profile);
+            let response = Exchange::Response {
+                done: [0].into_iter().collect(),
+                rejected: Subset::default(),
+                rest: match profile {
+                    Profile::P1 => Rest::Pending(Subset::default()),
+                    _ => Rest::Other(vec![]),
+                },
+            };
+            operate(&mut raw, profile, request, Direction::Reply, response);
+            assert_eq!(
+                operations(&raw, profile).len(),
+                2,
+                "{profile:?} {side}: the first update may be on its way"
+            );
+            check_one_on_its_way(&mut raw, profile);
+        }
+    }
+}
+
+/// A refusal of the request proves nothing else either, and updates that wait still leave.
+#[test]
+fn i3_xcharext_s4_a_refusal_is_of_one_operation_if_the_peer_takes_part() {
+    for profile in EXCHANGING {
+        for side in [Side::Client, Side::Server] {
+            let mut raw = with_own(side, profile);
+            tell(&mut raw, profile);
+            let request = between_request_and_response(&mut raw, profile);
+            raw.end.notices.clear();
+            answer(&mut raw, profile, request, Body::Error(ErrorBody::Chunk));
+            let rejected = vec![(size(8192), Disposition::Rejected)];
+            let [Notice::Answered { dispositions, .. }] = &raw.end.notices[..] else {
+                panic!("{:?}", raw.end.notices)
+            };
+            assert_eq!(*dispositions, rejected);
+            assert_eq!(
+                operations(&raw, profile).len(),
+                2,
+                "{profile:?} {side}: the first update may be on its way"
+            );
+            check_one_on_its_way(&mut raw, profile);
+        }
+    }
+}
+
+/// A server announces its characteristics after those of the client, and perhaps after an update of the client has left.
+#[test]
+fn i3_xcharext_s4_1_an_announcement_proves_the_arrival_of_the_announcement_before_alone() {
+    for profile in EXCHANGING {
+        let mut raw = with_own(Side::Client, profile);
+        prove(&mut raw, profile, 100);
+        for data in [b"one", b"two"] {
+            raw.end.connection.change(own(data)).unwrap();
+            raw.settle();
+        }
+        tell(&mut raw, profile);
+        assert_eq!(operations(&raw, profile).len(), 2, "{profile:?}: the first update may be on its way");
+        check_one_on_its_way(&mut raw, profile);
+    }
+}
+
 /// Nothing is known of the peer then: the least that every peer has is counted on.
 // requirement: xchar-02-4.1-3
 #[test]
