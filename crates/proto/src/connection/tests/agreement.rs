@@ -1,4 +1,4 @@
-//! What was agreed after set-up holds (RFC 5666 §6.2).
+//! Values agreed after set-up take effect (RFC 5666 §6.2).
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::{CallError, Compatibility, Config, Form, Invalidations, ReadRead, Thr
 const AGREED: Agreement =
     Agreement { call_size: 2048, reply_size: 4096, client_reads: 8, server_reads: 8, align: 64 };
 
-/// Two sides that said nothing at set-up.
+/// Two sides without private data at set-up.
 fn silent(fabric: FabricConfig, client: Config, server: Config) -> Pair {
     Pair::with(fabric, Config { announce: false, ..client }, Config { announce: false, ..server })
 }
@@ -23,8 +23,8 @@ fn agree(pair: &mut Pair, agreement: Agreement) {
     pair.server.connection.agree(agreement).unwrap();
 }
 
-/// Header of 28 bytes, Call of 40 or Reply of 24, a count, the data. The client does not know that a Reply of more than 1024
-/// bytes will be inline, so it offers a Reply chunk, which the Reply returns in 20 bytes.
+/// Header of 28 bytes, Call of 40 or Reply of 24, a count, the data. The client cannot know that a Reply beyond 1024
+/// bytes will be inline. So it offers a Reply chunk, which the Reply returns in 20 bytes.
 // requirement: rfc5666-6.2-1
 #[test]
 fn rfc5666_s6_2_messages_are_inline_up_to_what_was_agreed() {
@@ -45,7 +45,7 @@ fn rfc5666_s6_2_messages_are_inline_up_to_what_was_agreed() {
     pair.check_no_leak();
 }
 
-/// RFC 5666 §6.2: `maxreply_sendsize` is what the client takes. What the server sends nobody has said.
+/// RFC 5666 §6.2: `maxreply_sendsize` is the client's limit. No value announces how much the server sends.
 #[test]
 fn rfc5666_s6_2_the_size_of_replies_is_no_promise_of_the_server() {
     let client = Config { receive_size: 8192, ..Config::default() };
@@ -60,7 +60,7 @@ fn rfc5666_s6_2_the_size_of_replies_is_no_promise_of_the_server() {
     }
 }
 
-/// One side that says nothing gets 1024 bytes; what the other said is the bound in its direction.
+/// A side without private data gets 1024 bytes; the other side's announcement bounds its own direction.
 // requirement: rfc8797-5.1-1, rfc8166-3.3.3-3
 #[test]
 fn rfc8797_s5_1_a_side_that_says_nothing() {
@@ -97,7 +97,7 @@ fn rfc5666_s6_1_less_than_1024_is_refused_and_changes_nothing() {
     assert_eq!(pair.client.connection.thresholds(), before);
 }
 
-/// What is posted is drained, what follows has the agreed size.
+/// Receives that are posted stay until they are used; later ones have the agreed size.
 #[test]
 fn later_receives_have_the_agreed_size() {
     let large = 64 << 10;
@@ -142,7 +142,7 @@ fn rfc5666_s6_2_no_more_rdma_reads_than_agreed_are_under_way() {
     }
 }
 
-/// Arguments of the server's Calls and what its replies expose are read by one count.
+/// RDMA Reads of the server's arguments and of its exposed replies share one count.
 // requirement: rfc5666-6.2-2
 #[test]
 fn rfc5666_s6_2_reads_for_calls_and_replies_are_counted_together() {
@@ -195,7 +195,7 @@ fn rfc5666_s6_2_zero_reads_nothing_leaves_that_needs_one() {
         let client = Config { reduce_from: Some(100), ..Config::default() };
         let mut pair = Pair::with(FabricConfig::default(), client, server_config());
         agree(&mut pair, agreement);
-        // What would leave by a chunk goes inline as long as it fits.
+        // Data that would leave in a chunk goes inline as long as it fits.
         let reply = pair.round_trip(write(1, 1900));
         assert_eq!(reply.call.form, Form::Inline);
         for call in [write(2, 5000), store(3, 5000)] {
@@ -204,7 +204,7 @@ fn rfc5666_s6_2_zero_reads_nothing_leaves_that_needs_one() {
                 panic!("{error}")
             };
         }
-        // RDMA Write is another matter.
+        // The agreed number of RDMA Reads does not limit RDMA Writes.
         check_reply(READ, 9000, pair.round_trip(read(4, 9000)));
     }
 }

@@ -1,4 +1,4 @@
-//! Messages that go on in several Sends (version-two-07 §6.6.2).
+//! Messages that a sender splits into several Sends (version-two-07 §6.6.2).
 
 use std::time::Duration;
 
@@ -15,10 +15,10 @@ use crate::wire::{
 };
 use crate::{Answer, CloseReason, Config, Form, Limits, Side};
 
-/// What a part holds, with Receives of 4096 bytes.
+/// Message bytes in one part, with Receives of 4096 bytes.
 const PART: usize = 4096 - 20;
 
-/// Client and server that have told each other what they are like.
+/// Client and server that have exchanged their properties.
 pub(super) fn pair(client: Config, server: Config) -> Pair {
     let mut pair = Pair::with(FabricConfig::default(), client, server);
     for xid in 0..2 {
@@ -43,7 +43,7 @@ pub(super) fn middle(xid: u32, payload: &[u8], remaining: usize) -> Bytes {
     bytes(&header(xid, MANY, Direction::Call, Body::Two(two::Body::Middle { remaining })), payload)
 }
 
-/// A peer that has made its first call and was answered.
+/// A peer whose first call was answered.
 pub(super) fn raw(config: Config) -> Raw {
     let mut raw = Raw::new(Side::Server, config);
     raw.send(last(1, &null(1).message.flatten().0));
@@ -68,7 +68,7 @@ pub(super) fn errors(raw: &Raw) -> Vec<(u32, ErrorBody)> {
         .collect()
 }
 
-/// Whether a Call of this XID was answered by a reply.
+/// Returns whether a reply answered the Call with this XID.
 fn is_answered(raw: &Raw, xid: u32) -> bool {
     sent(raw).iter().any(|(header, _)| header.xid == xid && matches!(header.body, Body::Message(_)))
 }
@@ -96,7 +96,7 @@ fn v2_07_s6_6_2_a_call_that_does_not_fit_goes_on_in_several_sends() {
         assert_eq!(ours.calls_sent.send_bytes, theirs.calls_received.send_bytes);
         assert_eq!(ours.registrations, 0, "no chunk is needed");
     }
-    // More Sends than this side would like.
+    // The message would take more Sends than this side's own limit.
     let len = fits + 7 * PART + 4;
     check_reply(5, len, pair.round_trip(store(10, len)));
     assert_eq!(pair.client.connection.stats().calls_sent.long, 1);
@@ -106,7 +106,7 @@ fn v2_07_s6_6_2_a_call_that_does_not_fit_goes_on_in_several_sends() {
 // requirement: v2-07-4.1-3, v2-07-6.3.6-1
 #[test]
 fn v2_07_s6_6_2_nothing_comes_between_the_parts() {
-    // A Call of four Sends needs a peer that takes as many.
+    // For a Call of four Sends the peer has to accept that many messages.
     for (calls, grant) in [(1, 4), (3, 4), (64, 64)] {
         let config = |config: Config| Config { calls, grant, ..config };
         let mut pair = pair(config(client()), config(server()));
@@ -123,7 +123,7 @@ fn v2_07_s6_6_2_nothing_comes_between_the_parts() {
             assert!(end.replies.iter().all(|(_, reply)| reply.is_ok()), "{:?}", end.replies);
             assert!(end.connection.stats().errors.is_empty(), "{:?}", end.connection.stats());
         }
-        // In the reverse direction nothing else was possible.
+        // In the reverse direction no other form was possible.
         assert!(pair.server.connection.stats().calls_sent.continued > 0);
         assert_eq!(pair.server.connection.stats().calls_sent.long, 0);
         pair.check_no_leak();
@@ -138,7 +138,7 @@ fn with_one_part_nothing_is_continued() {
     assert_eq!((stats.calls_sent.continued, stats.calls_sent.long), (0, 1));
 }
 
-/// §5.2.5: CONT. What such a reply needs is set aside before the Call leaves.
+/// §5.2.5: CONT. The Receives for such a reply are reserved before the Call leaves.
 #[test]
 fn v2_07_s4_6_4_replies_in_the_reverse_direction_go_on_without_chunks() {
     let mut pair = pair(client(), server());
@@ -154,7 +154,7 @@ fn v2_07_s4_6_4_replies_in_the_reverse_direction_go_on_without_chunks() {
         check_reply(4, 12_000, reply);
     }
     assert_eq!(pair.client.connection.stats().replies_sent.continued, 10);
-    // More than that needs chunks.
+    // A longer reply needs chunks.
     pair.server.connection.call(now, list(70, 40_000)).unwrap();
     pair.settle();
     let (_, reply) = pair.server.replies.pop().unwrap();
@@ -184,7 +184,7 @@ fn v2_07_s6_6_4_a_reply_that_no_chunk_holds_goes_on() {
     assert_eq!((left, whole), (0, 9000 + 28));
 }
 
-/// The Requester does not take that many messages.
+/// The Requester's limit does not allow that many messages.
 #[test]
 fn i6_a_reply_does_not_wait_for_room_to_go_on_that_will_not_be_there() {
     let mut raw = Raw::new(Side::Server, server());
@@ -192,12 +192,12 @@ fn i6_a_reply_does_not_wait_for_room_to_go_on_that_will_not_be_there() {
         let header = header(xid, credit, Direction::Call, Body::Message(ChunkLists::default()));
         bytes(&header, &message.flatten().0)
     };
-    // It never had room for three.
+    // The Requester's limit never allowed three messages.
     raw.send(call(1, 2, &null(1).message));
     raw.received.clear();
     raw.send(call(2, 4, &list(2, 9000).message));
     assert_eq!(errors(&raw).len(), 1);
-    // It had, but not any more.
+    // The limit allowed three messages before, but not any more.
     raw.send(call(3, 8, &null(3).message));
     raw.received.clear();
     raw.send(call(4, 5, &list(4, 9000).message));
@@ -226,7 +226,7 @@ fn v2_07_s6_3_6_parts_of_any_length_make_a_call() {
     for (xid, lengths) in [(10, &[4][..]), (11, &[4, 4, 4, 200]), (12, &[40, 100, 300])] {
         for message in parts_of(xid, lengths) {
             raw.send(message);
-            // What raises a limit, or says that something failed, is no part of anything.
+            // A message that raises a limit or reports an error belongs to no sequence.
             raw.send(bytes(&header(0, MANY, Direction::Call, Body::Two(two::Body::Grant)), &[]));
             raw.send(bytes(
                 &header(99, MANY, Direction::Reply, Body::Error(ErrorBody::Two(two::ErrorBody::System))),
@@ -248,7 +248,7 @@ fn v2_07_s6_3_6_what_comes_between_is_an_invalid_continuation() {
         (last(20, &call(20)), true),
         (middle(20, &call(20), 100), true),
         (bytes(&header(20, MANY, Direction::Call, Body::Two(two::Body::Exchange(property))), &[]), true),
-        // A fault of a reply is never answered.
+        // A faulty reply is never answered.
         (bytes(&reply, &call(10)), false),
     ] {
         let mut raw = raw(server());
@@ -259,7 +259,7 @@ fn v2_07_s6_3_6_what_comes_between_is_an_invalid_continuation() {
             if answered { vec![(20, ErrorBody::Two(two::ErrorBody::InvalidContinuation))] } else { vec![] };
         assert_eq!((errors(&raw), faults(&raw, "interrupted")), (expected.clone(), 1));
         assert!(!is_answered(&raw, 20));
-        // What had begun can go on, and what was refused is passed over to its end.
+        // A sequence that had begun can go on, and a refused message is discarded to its end.
         raw.send(parts[1].clone());
         assert!(is_answered(&raw, 10));
         if answered {
@@ -287,15 +287,15 @@ fn v2_07_s7_1_4_all_of_a_message_is_discarded_that_does_not_go_on_as_it_began() 
         raw.send(second);
         assert_eq!((errors(&raw).len(), faults(&raw, name)), (1, 1), "{name} {:?}", sent(&raw));
         assert_eq!(errors(&raw)[0].0, 10);
-        // Without another word.
+        // No second error answers the remaining parts.
         raw.send(middle(10, &word, 92));
         raw.send(last(10, &[0; 92]));
         assert_eq!(raw.received.len(), 1, "{name}");
-        // Then the XID is as good as any.
+        // Afterwards the XID can be used like any other.
         raw.send(last(10, &null(10).message.flatten().0));
         assert!(is_answered(&raw, 10), "{name}");
     }
-    // The end has another length than it should have.
+    // The last part has a wrong length.
     let mut raw = raw(Config { limits, ..server() });
     raw.send(middle(10, &word, 100));
     raw.send(last(10, &[0; 96]));
@@ -307,7 +307,7 @@ fn v2_07_s7_1_4_all_of_a_message_is_discarded_that_does_not_go_on_as_it_began() 
     assert_eq!(faults(&raw, "too_many_parts"), 1);
 }
 
-/// All that a domain gives.
+/// Allocates all memory that a domain gives.
 pub(super) fn pin(domain: &ProtectionDomain) -> Vec<Buffer> {
     let mut pinned = Vec::new();
     for size in [1 << 20, 1 << 16, 4096, 64] {
@@ -318,7 +318,7 @@ pub(super) fn pin(domain: &ProtectionDomain) -> Vec<Buffer> {
     pinned
 }
 
-/// What a peer sends in parts is memory of the domain, from the first part on, and while its Call is in progress.
+/// Each part takes memory of the domain from the first one on, until its Call is complete.
 #[test]
 fn i6_a_continued_call_counts_against_the_domain() {
     let mut raw = raw(server());
@@ -335,7 +335,7 @@ fn i6_a_continued_call_counts_against_the_domain() {
     assert!(raw.end.domain.usage().in_use < held, "the message was part of that");
 }
 
-/// Without memory the Call is refused when it is whole; parts before it was had are not lost.
+/// Without memory the Call is refused once all parts are there; parts that came before memory was free are not lost.
 #[test]
 fn i6_a_continued_call_without_memory_is_refused() {
     let mut raw = raw(server());
@@ -350,7 +350,7 @@ fn i6_a_continued_call_without_memory_is_refused() {
     assert!(is_answered(&raw, 11));
 }
 
-/// §7.3: the peer tries again what was refused at its end; nothing of that is passed over.
+/// §7.3: the peer sends again a message that was refused at its end; none of its parts is discarded.
 #[test]
 fn v2_07_s7_3_a_message_whose_last_part_is_refused_can_be_sent_again() {
     let mut raw = raw(server());
@@ -364,7 +364,7 @@ fn v2_07_s7_3_a_message_whose_last_part_is_refused_can_be_sent_again() {
     }
 }
 
-/// A message in another form under the XID whose parts came says that no more of them do.
+/// A message in another form with the XID of a sequence ends that sequence.
 #[test]
 fn v2_07_s7_1_4_a_sender_that_begins_anew_is_understood_afterwards() {
     let mut raw = raw(server());
@@ -378,7 +378,7 @@ fn v2_07_s7_1_4_a_sender_that_begins_anew_is_understood_afterwards() {
     assert!(is_answered(&raw, 11));
 }
 
-/// Parts of two messages in turn: what is refused of the second one is not taken for a message when its end comes.
+/// Parts of two messages arrive in turn: the last part of the refused message is not decoded as a message.
 // requirement: v2-07-7.1.4-2
 #[test]
 fn v2_07_s7_1_4_the_end_of_what_was_mixed_in_is_no_message() {
@@ -416,7 +416,7 @@ fn the_parts_of_a_reply_that_nobody_awaits_are_not_kept() {
     assert_eq!(raw.end.connection.poll_timeout(), None);
 }
 
-/// What a message stands between chunks of is all of its parts.
+/// The Positions of a message count in all its parts together.
 #[test]
 fn v2_07_s6_6_2_1_positions_count_in_the_whole_message() {
     let mut raw = raw(server());
@@ -439,7 +439,7 @@ fn v2_07_s6_6_2_1_positions_count_in_the_whole_message() {
     assert!(is_answered(&raw, 10), "{:?}", sent(&raw));
 }
 
-/// §4.1: Payload streams of several messages are not mixed, not even where a short one could pass a long RDMA Write.
+/// §4.1: Payload streams of several messages are not mixed, even where a short message could pass a long RDMA Write.
 // requirement: v2-07-4.1-3
 #[test]
 fn v2_07_s4_1_no_answer_passes_between_the_parts_of_another() {

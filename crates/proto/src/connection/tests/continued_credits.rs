@@ -1,4 +1,4 @@
-//! Messages that go on, and the credits that they wait for (version-two-07 §4.2.1, §6.6.2).
+//! Messages in several Sends, and the credits that they wait for (version-two-07 §4.2.1, §6.6.2).
 
 use std::time::Duration;
 
@@ -11,11 +11,11 @@ use crate::testing::*;
 use crate::wire::{Body, ChunkLists, Direction, ErrorBody, two};
 use crate::{Call, CloseReason, Config, Form, Limits, Side, Timeouts};
 
-/// What goes on in three Sends.
+/// Length of a message that takes three Sends.
 const THREE: usize = 9000;
 
-/// A peer that has made its first call, and takes Calls that go on. What it receives is kept, so that it is known how many
-/// messages that is.
+/// A peer that has made its first call and accepts Calls in several Sends. Its received messages are kept, because
+/// their number counts.
 fn begun(config: Config) -> Raw {
     let mut raw = Raw::new(Side::Server, config);
     raw.send(message(1, MANY, Direction::Call, &null(1).message));
@@ -30,12 +30,12 @@ fn message(xid: u32, credit: u32, direction: Direction, message: &Stream) -> Byt
     bytes(&header(xid, credit, direction, Body::Message(ChunkLists::default())), &message.flatten().0)
 }
 
-/// The limit that leaves us room for so many messages.
+/// The limit that lets us send this many more messages.
 fn room(raw: &Raw, messages: u32) -> u32 {
     u32::try_from(raw.received.len()).unwrap() + messages
 }
 
-/// A Call of the peer, which lets us send so many messages.
+/// A Call of the peer, which lets us send this many messages.
 fn call(raw: &mut Raw, messages: u32, call: &Call) {
     let credit = room(raw, messages);
     raw.send(message(call.xid, credit, Direction::Call, &call.message));
@@ -51,7 +51,7 @@ fn reply(raw: &mut Raw, xid: u32, messages: u32) {
     raw.send(message(xid, credit, Direction::Reply, &super::requester::accepted(xid, &[])));
 }
 
-/// What no codec takes, and is refused.
+/// A message that no codec accepts, and that gets a refusal.
 fn fault(raw: &mut Raw, xid: u32, messages: u32) {
     let credit = room(raw, messages);
     raw.send(message(xid, credit, Direction::Call, &null(xid).message).slice(..18));
@@ -72,12 +72,12 @@ fn make(raw: &mut Raw, call: Call) {
     raw.settle();
 }
 
-/// Of the messages that left from this one on.
+/// The XIDs of the messages that left from this one on.
 fn xids(raw: &Raw, from: usize) -> Vec<u32> {
     sent(raw)[from..].iter().map(|(header, _)| header.xid).collect()
 }
 
-/// 2 and 3 go on in three Sends, and there is room for five: 2 is answered, and 3 waits.
+/// Replies 2 and 3 take three Sends each, and the limit allows five: 2 leaves, and 3 waits.
 fn waiting() -> (Raw, usize) {
     let mut raw = begun(server());
     raw.end.serving = false;
@@ -170,7 +170,7 @@ fn i6_what_leaves_meanwhile_gives_an_answer_no_more_time() {
     assert_eq!(raw.end.closed, Some(CloseReason::Timeout("credits for an answer")));
 }
 
-/// What is short now and will not be for long is waited for; what the peer does not take at all is refused.
+/// A Call waits for credits that will come back; a Call beyond the peer's limits is refused.
 #[test]
 fn v2_07_s6_6_2_a_call_in_the_reverse_direction_waits_for_credits_that_come_back() {
     let mut raw = begun(server());
@@ -212,7 +212,7 @@ fn v2_07_s6_6_2_a_call_that_waits_for_credits_is_not_passed_for_ever() {
     assert!(raw.end.replies.iter().all(|(_, reply)| reply.is_ok()));
 }
 
-/// However few messages the peer takes: the reply goes to Receives of ours.
+/// A long reply does not depend on the peer's credits, because it goes to our Receives.
 #[test]
 fn i3_a_reply_in_several_sends_is_bounded_by_our_receives() {
     let mut pair = pair(Config { grant: 1, ..client() }, server());
@@ -242,7 +242,7 @@ fn i3_a_reply_in_several_sends_is_bounded_by_our_receives() {
     }
 }
 
-/// As long as the peer has no credit to go on, it is our time that runs.
+/// While the peer has no credit to continue its message, our timer for memory runs, not the timer for the continuation.
 #[test]
 fn i6_a_peer_without_credits_is_not_blamed_for_the_rest_of_a_message() {
     let timeouts = Timeouts {
@@ -261,7 +261,7 @@ fn i6_a_peer_without_credits_is_not_blamed_for_the_rest_of_a_message() {
         assert_eq!(raw.end.connection.stats().grants_sent, 0);
         (raw, pinned)
     };
-    // But for what a message takes to come.
+    // Rounded to a second, which hides the time that a message takes to arrive.
     let due = |raw: &Raw| {
         let due = raw.end.connection.poll_timeout().unwrap() - raw.fabric.instant();
         Duration::from_secs((due + Duration::from_millis(1)).as_secs())

@@ -1,4 +1,4 @@
-//! What transmission groups may cost a receiver, and what they cost their sender in credits (rtrext-02 §4.3).
+//! The costs of transmission groups: memory for a receiver, and credits for a sender (rtrext-02 §4.3).
 
 use bytes::Bytes;
 use rpcrdma_verbs::{ProtectionDomain, QueuePair};
@@ -34,7 +34,7 @@ fn in_three(profile: Profile, xid: u32) -> [Bytes; 3] {
     ]
 }
 
-/// rtrext-02 §4.2: the Payload streams of a group are one, whose length our limit bounds as it does in P3.
+/// rtrext-02 §4.2: the Payload streams of a group form one stream, whose length our limit bounds as in P3.
 #[test]
 fn rtrext_s4_2_a_call_in_several_sends_is_as_long_as_is_taken() {
     for profile in EXCHANGING {
@@ -56,7 +56,7 @@ fn rtrext_s4_2_a_call_in_several_sends_is_as_long_as_is_taken() {
     }
 }
 
-/// What lies in Receives counts, and is known from the first transmission on.
+/// Items in Receives count, and their length is known from the first transmission on.
 #[test]
 fn rtrext_s7_3_items_in_receives_count_for_the_length_of_a_message() {
     for profile in EXCHANGING {
@@ -73,7 +73,7 @@ fn rtrext_s7_3_items_in_receives_count_for_the_length_of_a_message() {
     }
 }
 
-/// rtrext-02 §8.4: a peer that keeps to the limit in transmissions never meets the one in bytes.
+/// rtrext-02 §8.4: a peer that keeps to the announced number of transmissions never exceeds the limit in bytes.
 #[test]
 fn rtrext_s8_4_no_more_transmissions_are_told_than_there_is_room_for() {
     for profile in EXCHANGING {
@@ -100,7 +100,7 @@ fn rtrext_s4_2_a_reply_in_several_sends_is_as_long_as_is_taken() {
             let limits = Limits { continued_len, ..Limits::default() };
             client_with(profile, Config { limits, ..Config::default() })
         };
-        // What may be longer is not asked for.
+        // The client does not ask for a reply that may be longer than its limit.
         let mut raw = with(9000);
         make(&mut raw, list(10, 9000));
         assert!(
@@ -108,7 +108,7 @@ fn rtrext_s4_2_a_reply_in_several_sends_is_as_long_as_is_taken() {
             "{:?}",
             bodies(&raw, profile)
         );
-        // And what is, is reported. Three Receives hold more.
+        // A longer reply is reported. Three Receives hold more.
         let mut raw = with(10_000);
         make(&mut raw, list(10, 9000));
         raw.received.clear();
@@ -149,7 +149,7 @@ fn i6_a_call_holds_no_more_receives_than_it_fills() {
             let mut raw = raw(profile, config);
             raw.end.serving = false;
             let before = raw.end.domain.usage().in_use;
-            // Of two items each lies in a Receive of its own.
+            // Each of the two items lies in a Receive of its own.
             let data = usize::try_from(len).unwrap();
             let all = two(10, data, data).message.flatten().0;
             let second = 48 + len;
@@ -163,7 +163,7 @@ fn i6_a_call_holds_no_more_receives_than_it_fills() {
                 raw.send(call(profile, 10, operation, behind));
             }
             assert_eq!(answers(&raw, profile), (vec![], vec![]));
-            // The Receive for the Call's credit is not posted before it is answered.
+            // The Receive for the Call's credit is posted only with the answer.
             let room = ProtectionDomain::room_for(3072);
             let held = raw.end.domain.usage().in_use + room - before;
             let small = 2 * ProtectionDomain::room_for(data) + ProtectionDomain::room_for(48);
@@ -186,7 +186,7 @@ fn i6_a_call_holds_no_more_receives_than_it_fills() {
     }
 }
 
-/// rtrext-02 §4.3: each transmission has used a Receive, whatever becomes of it.
+/// rtrext-02 §4.3: each transmission uses a Receive, even if it is discarded.
 #[test]
 fn i4_what_is_passed_over_needs_a_credit_and_comes_once() {
     let begun = |raw: &mut Raw, profile| {
@@ -197,7 +197,7 @@ fn i4_what_is_passed_over_needs_a_credit_and_comes_once() {
         raw.received.clear();
     };
     for profile in EXCHANGING {
-        // The second time it is one more that continues nothing, and is answered, on a credit.
+        // The second copy continues nothing, so it is reported, which takes a credit.
         let mut twice = server(profile);
         begun(&mut twice, profile);
         twice.send(call(profile, 10, continuation(1, XMTREQ, 0), []));
@@ -207,7 +207,7 @@ fn i4_what_is_passed_over_needs_a_credit_and_comes_once() {
         assert_eq!(answers(&twice, profile), (vec![(10, stray)], vec![]));
         check_usable(twice, profile);
 
-        // All credits are used otherwise.
+        // Other Calls use all remaining credits.
         let mut beyond = raw(profile, Config { grant: 2, early_calls: 1, ..structured() });
         begun(&mut beyond, profile);
         beyond.end.serving = false;
@@ -221,7 +221,7 @@ fn i4_what_is_passed_over_needs_a_credit_and_comes_once() {
     }
 }
 
-/// version-two-01 §5.1: the sizes of the first message hold until it is answered, in however many transmissions it came.
+/// version-two-01 §5.1: the sizes of the first message hold until its answer, however many transmissions carry it.
 #[test]
 fn v2_01_s5_1_transmissions_are_no_answers() {
     for profile in EXCHANGING {
@@ -251,7 +251,7 @@ fn refusal(profile: Profile, xid: u32, credit: u32) -> Bytes {
     message_of(profile.codec(), &crate::wire::Header { credit, ..header }, &Stream::new())
 }
 
-/// A report that lowers the grant below the Sends that it is about: the Call leaves again, and nothing is stuck.
+/// A report lowers the grant below the number of reported Sends: the Call leaves again, and nothing waits for ever.
 #[test]
 fn rtrext_s4_3_a_lower_grant_does_not_count_sends_of_a_higher_one() {
     for profile in EXCHANGING {
@@ -261,7 +261,7 @@ fn rtrext_s4_3_a_lower_grant_does_not_count_sends_of_a_higher_one() {
         raw.received.clear();
         raw.send(refusal(profile, 10, 1));
         assert!(matches!(&bodies(&raw, profile)[..], [(10, Body::NoMessage(_))]), "{:?}", raw.end.closed);
-        // One at a time, until that is answered.
+        // Only one Call is in flight until the answer comes.
         raw.received.clear();
         make(&mut raw, null(11));
         assert!(raw.received.is_empty());
@@ -272,7 +272,7 @@ fn rtrext_s4_3_a_lower_grant_does_not_count_sends_of_a_higher_one() {
     }
 }
 
-/// Nor does what has no other way than in several Sends wait for credits that nothing would free.
+/// A Call that can leave only in several Sends does not wait for credits that nothing would free.
 #[test]
 fn rtrext_s4_3_without_chunks_a_call_does_not_wait_for_what_nothing_proves() {
     for profile in EXCHANGING {
@@ -294,7 +294,7 @@ fn rtrext_s4_3_without_chunks_a_call_does_not_wait_for_what_nothing_proves() {
     }
 }
 
-/// Who gets a call back that has left in a group has to know that it has.
+/// A call that was sent in a group and comes back to its caller is marked as sent.
 #[test]
 fn a_call_that_waits_to_leave_again_has_left() {
     for profile in EXCHANGING {
@@ -315,7 +315,7 @@ fn a_call_that_waits_to_leave_again_has_left() {
     }
 }
 
-/// A Requester that counts on a size that was told before has directions too (xcharext-02 §3.1).
+/// A Requester that counts on an earlier size has sent directions, too (xcharext-02 §3.1).
 #[test]
 fn rtrext_s5_2_a_long_reply_keeps_its_length_while_the_size_is_lowered() {
     use crate::planner::{ReplyGroups, ReplyInput, plan_reply};
@@ -343,7 +343,7 @@ fn rtrext_s5_2_a_long_reply_keeps_its_length_while_the_size_is_lowered() {
     }
 }
 
-/// An unknown number of transmissions follows one that does not decode: not more than a group may have.
+/// After a transmission that does not decode, at most as many as a group may have are discarded.
 #[test]
 fn rtrext_s4_2_what_follows_a_request_that_does_not_decode() {
     for profile in EXCHANGING {
@@ -368,7 +368,7 @@ fn rtrext_s4_2_what_follows_a_request_that_does_not_decode() {
     }
 }
 
-/// What comes between the transmissions of a Call needs a credit beside those that they have.
+/// An unrelated message between the transmissions of a Call needs a credit beside theirs.
 #[test]
 fn i4_an_interrupted_call_leaves_one_credit_for_its_report() {
     for profile in EXCHANGING {

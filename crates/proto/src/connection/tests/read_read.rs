@@ -1,4 +1,4 @@
-//! The Read-Read transfer model (RFC 5666 §3.8, §5.1, §11), where both sides opted in; and RFC 8166 §4.6.2 where not.
+//! The Read-Read transfer model (RFC 5666 §3.8, §5.1, §11) where both sides opted in, and RFC 8166 §4.6.2 elsewhere.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -25,7 +25,7 @@ fn opted(read_read: ReadRead, config: Config) -> Config {
     }
 }
 
-/// A client that offers nothing for its replies.
+/// A client that offers no chunks for its replies.
 fn withholding() -> Config {
     opted(ReadRead { withhold_chunks: true, ..ReadRead::default() }, Config::default())
 }
@@ -53,7 +53,7 @@ fn done(xid: u32) -> Bytes {
     message(&header(xid, Body::Done), &Stream::new())
 }
 
-/// RFC 5666 §3.8: results in Read chunks, and RFC 5666 §5.1: the whole reply in one.
+/// RFC 5666 §3.8: results travel in Read chunks. RFC 5666 §5.1: one Read chunk carries a whole reply.
 // requirement: rfc5666-3.5-1
 #[test]
 fn rfc5666_3_8_replies_are_read_by_the_client() {
@@ -85,7 +85,7 @@ fn rfc5666_3_8_replies_are_read_by_the_client() {
     }
 }
 
-/// Read chunks beside the Position-Zero one, and beside Write chunks.
+/// Read chunks stand beside the Position-Zero chunk and beside Write chunks.
 #[test]
 fn rfc5666_3_8_all_combinations() {
     for fabric in fabrics() {
@@ -105,7 +105,7 @@ fn rfc5666_3_8_all_combinations() {
             message.finish().unwrap();
             pair.check_no_leak();
         }
-        // The first result in its Write chunk, the second beyond the Write list; the call said too little of the rest.
+        // The first result leaves in its Write chunk; the call announced too few bytes for the second.
         let mut pair = Pair::with(
             fabric.clone(),
             opted(ReadRead::default(), Config::default()),
@@ -124,7 +124,7 @@ fn rfc5666_3_8_all_combinations() {
     }
 }
 
-/// What is exposed is read into the caller's memory, as it would have been written there.
+/// The client reads exposed results into the caller's memory, like results that arrive by RDMA Write.
 #[test]
 fn rfc5666_3_8_results_are_read_into_the_callers_sinks() {
     for fabric in fabrics() {
@@ -143,7 +143,7 @@ fn rfc5666_3_8_results_are_read_into_the_callers_sinks() {
             pair.check_no_leak();
         }
     }
-    // With its pad the item is longer than the memory for it: that of the pool takes it.
+    // With its pad the item is longer than the caller's memory, so the client reads into memory of the pool.
     let mut raw = Raw::new(Side::Client, withholding());
     let mut call = read(1, 5001);
     call.reply.sinks = vec![Sink::Buffer(rpcrdma_verbs::Buffer::adopt(vec![0; 5001]))];
@@ -153,7 +153,7 @@ fn rfc5666_3_8_results_are_read_into_the_callers_sinks() {
     check_reply(READ, 5001, result(&mut raw).unwrap().unwrap());
 }
 
-/// With Write chunks offered they are used; Read chunks carry only what nothing else does.
+/// Offered Write chunks come first; Read chunks carry only the results that no offered chunk holds.
 #[test]
 fn rfc5666_5_2_write_and_reply_chunks_come_first() {
     let client = opted(ReadRead::default(), Config::default());
@@ -163,15 +163,16 @@ fn rfc5666_5_2_write_and_reply_chunks_come_first() {
     assert_eq!(pair.client.connection.stats().dones_sent, 0);
 }
 
-/// RFC 8166 §4.6.2 and §4.3.1: with the opt-in of one side only, what the other one does is as ever.
+/// RFC 8166 §4.6.2 and §4.3.1: the opt-in of one side does not change the behaviour of the other.
 // requirement: rfc8166-4.3.1-1, rfc8166-4.6.2-2
 #[test]
 fn s4_6_2_without_the_opt_in_of_both_sides() {
-    // A client that offers nothing, and a server that exposes nothing.
+    // The client offers no chunks, and the server exposes nothing.
     let mut pair = Pair::with(FabricConfig::default(), withholding(), server_config());
     assert_eq!(pair.outcome(read(1, 9000)).unwrap_err().error, CallError::Chunk);
     check_reply(0, 0, pair.round_trip(null(2)));
-    // A server that would expose, and a client that does not take it: all is offered, so nothing is exposed.
+    // The server may expose, but the client does not accept that: it offers chunks for everything, so nothing is
+    // exposed.
     let mut pair = Pair::with(FabricConfig::default(), Config::default(), exposing(ReadRead::default()));
     check_reply(READ, 9000, pair.round_trip(read(1, 9000)));
     assert_eq!(pair.server.connection.stats().replies_sent.read_bytes, 0);
@@ -203,7 +204,7 @@ fn ask(raw: &mut Raw, xid: u32, len: u32) -> Vec<ReadSegment> {
     lists.read
 }
 
-/// The header as it leaves: the same words as in the Call of the other direction.
+/// The header of the reply has the same words as a Call of the other direction.
 // requirement: rfc5042-6.3.2-1, rfc5042-6.3.4-1, rfc5042-A-3
 #[test]
 fn rfc5666_3_8_what_is_sent() {
@@ -226,7 +227,7 @@ fn rfc5666_3_8_what_is_sent() {
     assert_eq!(lists.read.iter().map(|entry| entry.segment.length).sum::<u32>(), 28 + 9004);
 }
 
-/// Least rights: what is exposed can be read, not written.
+/// Least rights: a peer can read exposed memory but not write to it.
 #[test]
 fn i7_exposed_memory_is_read_only() {
     let (mut raw, read) = exposed(ReadRead::default(), Timeouts::default(), 5001);
@@ -235,21 +236,21 @@ fn i7_exposed_memory_is_read_only() {
     assert_eq!(raw.fabric.outstanding().windows, 0);
 }
 
-/// RDMA_DONE twice, for what nobody knows, and before anything was read: discarded, or believed.
+/// A second RDMA_DONE and one for an unknown XID are discarded; one before any RDMA Read is believed.
 #[test]
 fn rfc5666_3_8_every_rdma_done() {
     let (mut raw, read) = exposed(ReadRead::default(), Timeouts::default(), 5001);
     raw.send(done(77));
     assert_eq!(raw.end.connection.stats().errors.get("unknown_done"), Some(&1));
     assert_eq!(raw.fabric.outstanding().windows, 1);
-    // Before reading: the peer does not want it.
+    // An RDMA_DONE before any RDMA Read means that the peer does not want the reply.
     raw.send(done(1));
     assert_eq!(raw.fabric.outstanding().windows, 0);
     raw.send(done(1));
     assert_eq!(raw.end.connection.stats().errors.get("unknown_done"), Some(&2));
     assert_eq!(raw.end.connection.stats().dones_received, 1);
     expect_alive(&mut raw);
-    // Reading what is closed ends this connection.
+    // An RDMA Read of closed memory ends the connection.
     let id = rpcrdma_verbs::WrId(1 << 40);
     let sink = rpcrdma_verbs::Buffer::adopt(vec![0; 5001]);
     let sources = vec![crate::core::remote(&read[0].segment)];
@@ -271,7 +272,7 @@ fn i6_rdma_dones_without_number_are_survived() {
     expect_alive(&mut raw);
 }
 
-/// RFC 5666 §11: a client that never says RDMA_DONE has a time, and then the memory is closed; the connection goes on.
+/// RFC 5666 §11: if a client never sends RDMA_DONE, a timer closes the memory, and the connection goes on.
 // requirement: rfc5666-11-4, rfc5666-11-6, rfc5042-6.3.3-1
 #[test]
 fn i6_rfc5666_11_exposure_is_limited_in_time() {
@@ -291,7 +292,8 @@ fn i6_rfc5666_11_exposure_is_limited_in_time() {
     expect_alive(&mut raw);
 }
 
-/// RFC 5666 §11: replies and bytes per connection are bounded; further replies wait, and leave when there is room.
+/// RFC 5666 §11: the number and bytes of exposed replies per connection are bounded. Further replies wait for earlier
+/// ones to close.
 // requirement: rfc5666-11-4
 #[test]
 fn i6_rfc5666_11_exposure_is_limited_in_number_and_bytes() {
@@ -309,18 +311,18 @@ fn i6_rfc5666_11_exposure_is_limited_in_number_and_bytes() {
         }
         assert!(raw.received.is_empty(), "they wait");
         assert_eq!(raw.fabric.outstanding().windows, 2);
-        // What needs no room does not.
+        // A reply that exposes nothing does not wait.
         expect_alive(&mut raw);
         raw.send(done(2));
         assert_eq!((raw.received.len(), raw.last().0.xid), (1, 3));
-        // Time makes room too.
+        // The timer that closes exposed memory lets the next reply leave, too.
         raw.fabric.advance(Duration::from_secs(30));
         let now = raw.fabric.instant();
         raw.end.connection.handle_timeout(now);
         raw.settle();
         assert_eq!((raw.received.len(), raw.last().0.xid), (3, 5));
         raw.received.clear();
-        // What is more than all room is refused for good.
+        // A reply beyond the whole limit is refused for good.
         raw.send(message(
             &header(9, Body::Message(ChunkLists::default())),
             &rpc(9, READ, &20_000_u32.to_be_bytes()),
@@ -333,8 +335,8 @@ fn i6_rfc5666_11_exposure_is_limited_in_number_and_bytes() {
     }
 }
 
-/// RFC 5666 §11: "originating from one or many clients". What is exposed counts as memory of the domain, and is waited for like
-/// any other.
+/// RFC 5666 §11: "originating from one or many clients". Exposed memory counts against the domain, and a reply waits
+/// for it as for any other memory.
 // requirement: rfc5666-11-4
 #[test]
 fn i6_rfc5666_11_what_is_exposed_is_charged_to_the_domain() {
@@ -371,7 +373,7 @@ fn pass(raw: &mut Raw, time: Duration) {
     raw.settle();
 }
 
-/// RFC 5666 §11: a grant of 1 for want of Receives passes; ERR_CHUNK would not.
+/// RFC 5666 §11: a grant of 1 while Receives are lacking is temporary; ERR_CHUNK would be final.
 #[test]
 fn rfc5666_11_a_passing_lack_of_credits_is_waited_for() {
     let config = Config { grant: 8, early_calls: 3, ..exposing(ReadRead::default()) };
@@ -384,14 +386,14 @@ fn rfc5666_11_a_passing_lack_of_credits_is_waited_for() {
     raw.settle();
     assert_eq!(raw.last().0.credit, 8);
     assert!(matches!(raw.last().0.body, Body::Message(lists) if lists.read.len() == 1));
-    // A client that wants one credit only never has two.
+    // A client that asks for one credit only never gets two.
     raw.send(done(1));
     raw.received.clear();
     raw.send(read_call(2, 1));
     expect_error(&mut raw, 2, ErrorBody::Chunk, "reply_not_exposed");
 }
 
-/// Windows that calls of ours hold come back; without any in time the connection ends (rule I6).
+/// A reply waits for windows that our own calls hold. If none closes in time, the connection ends (rule I6).
 #[test]
 fn i6_windows_for_a_reply_are_waited_for() {
     for in_time in [true, false] {
@@ -407,7 +409,7 @@ fn i6_windows_for_a_reply_are_waited_for() {
         raw.received.clear();
         raw.send(read_call(1, 8));
         assert!(raw.received.is_empty());
-        // What needs no window does not wait.
+        // A reply that needs no window does not wait.
         expect_alive(&mut raw);
         raw.received.clear();
         if in_time {
@@ -423,7 +425,8 @@ fn i6_windows_for_a_reply_are_waited_for() {
     }
 }
 
-/// Rule I6: the only Call in progress cannot be answered without a Receive for the next one, and that is timed too.
+/// Rule I6: without a Receive for the next Call the only Call in progress cannot be answered; that wait has a timer,
+/// too.
 #[test]
 fn i6_an_answer_does_not_wait_for_a_receive_for_ever() {
     let config = Config { grant: 8, early_calls: 1, ..server_config() };
@@ -431,7 +434,7 @@ fn i6_an_answer_does_not_wait_for_a_receive_for_ever() {
     raw.end.serving = false;
     let _held = hold_all(&raw.end.domain);
     raw.send(message(&header(1, Body::Message(ChunkLists::default())), &rpc(1, 0, &[])));
-    // Its message holds what its Receive held.
+    // The Call's message still holds the memory of its Receive.
     let (token, .., message) = raw.end.calls.pop().unwrap();
     let now = raw.fabric.instant();
     raw.end.connection.reply(now, token, serve(message.clone()));
@@ -485,8 +488,8 @@ fn rfc5666_11_rdma_dones_never_take_the_last_credit() {
     expect_error(&mut raw, 1, ErrorBody::Chunk, "reply_not_exposed");
 }
 
-/// Rules I3 and I4 with RDMA_DONEs: at no time are there more Calls and RDMA_DONEs without their Receive than were granted, and
-/// with as few credits as there can be all calls end.
+/// Rules I3 and I4 with RDMA_DONEs. Calls and RDMA_DONEs whose Receive is not back never exceed the grant. With the
+/// fewest possible credits all calls still end.
 // requirement: rfc5666-3.8-2, rfc5666-3.8-3, rfc5666-3.8-4
 #[test]
 fn i4_rdma_dones_stay_within_the_grant() {
@@ -499,8 +502,8 @@ fn i4_rdma_dones_stay_within_the_grant() {
                 ..exposing(ReadRead { exposed_replies: 64, ..ReadRead::default() })
             };
             let mut pair = Pair::on(&fabric, withholding(), server, 64 << 20);
-            // Messages of the client that the server has not given a Receive back for: Calls until their reply, RDMA_DONEs until a
-            // reply to a Call behind them.
+            // Messages of the client whose Receive the server has not posted again: Calls until their reply, RDMA_DONEs
+            // until the reply to a later Call.
             let state = Arc::new(Mutex::new((Vec::<(u32, bool)>::new(), 0_usize)));
             let seen = Arc::clone(&state);
             fabric.tap(move |delivery| {
@@ -536,7 +539,8 @@ fn i4_rdma_dones_stay_within_the_grant() {
     }
 }
 
-/// A server that exposes a reply although it grants one credit: nothing could ever be sent again.
+/// A server exposes a reply although it grants one credit; the RDMA_DONE takes that credit, so no Call could ever
+/// follow.
 #[test]
 fn i8_a_client_without_a_credit_beyond_its_rdma_dones_starts_afresh() {
     let mut raw = Raw::new(Side::Client, withholding());
@@ -558,7 +562,7 @@ fn reply_with(xid: u32, read: Vec<ReadSegment>, len: u32) -> Bytes {
     message(&header(xid, Body::Message(lists(read, vec![], None))), &accepted(xid, &len.to_be_bytes()))
 }
 
-/// The RDMA_DONE leaves after the data was read, and the call completes then.
+/// The RDMA_DONE leaves after the RDMA Reads, and then the call completes.
 // requirement: rfc5666-3.5-1
 #[test]
 fn rfc5666_3_8_the_client_reads_then_says_done() {
@@ -578,7 +582,7 @@ fn rfc5666_3_8_the_client_reads_then_says_done() {
     }
 }
 
-/// What the client does not read: more than the limits, the call or the binding allow, or what makes no message.
+/// The client refuses Read lists beyond the limits, the call or the binding, and Read lists that make no message.
 #[test]
 fn i5_a_read_list_of_a_reply_is_bounded_before_anything_is_read() {
     let nowhere = |position, length| at(position, Segment { handle: 0xbad, length, offset: 0 });
@@ -608,7 +612,7 @@ fn i5_a_read_list_of_a_reply_is_bounded_before_anything_is_read() {
     }
 }
 
-/// What cannot be read ends the connection, and the call is tried again on the next one.
+/// If the RDMA Read of a reply fails, the connection ends, and the call is tried again on the next one.
 #[test]
 fn i8_a_reply_that_cannot_be_read_loses_the_connection_and_not_the_call() {
     for completion_mode in [CompletionMode::Local, CompletionMode::Acknowledged] {
@@ -623,7 +627,7 @@ fn i8_a_reply_that_cannot_be_read_loses_the_connection_and_not_the_call() {
     }
 }
 
-/// Who gave the answer up says RDMA_DONE without reading.
+/// For an abandoned call the client sends RDMA_DONE without reading.
 #[test]
 fn i10_an_abandoned_reply_is_not_read() {
     let mut raw = Raw::new(Side::Client, withholding());
@@ -637,7 +641,8 @@ fn i10_an_abandoned_reply_is_not_read() {
     assert!(!raw.end.connection.xid_in_use(1));
 }
 
-/// Memory to read into is waited for, with a timer; what the domain never has fails the call, and the peer is told.
+/// A timer bounds the wait for memory to read into. More than the domain ever has fails the call, and an RDMA_DONE
+/// leaves.
 #[test]
 fn i6_memory_for_a_reply_is_waited_for() {
     let mut raw = Raw::new(Side::Client, withholding());
@@ -664,7 +669,7 @@ fn i6_memory_for_a_reply_is_waited_for() {
     drop(held);
 }
 
-/// The caller's own time goes on while its reply is read: what it gives up is not read, and the connection stays.
+/// The call's own deadline runs while its reply is read. After that deadline nothing is read, and the connection stays.
 #[test]
 fn i10_a_call_times_out_while_its_reply_waits_for_memory() {
     let mut raw = Raw::new(Side::Client, withholding());
@@ -680,7 +685,8 @@ fn i10_a_call_times_out_while_its_reply_waits_for_memory() {
     assert_eq!(raw.end.connection.wants_memory(), None);
 }
 
-/// What is exposed is read before the peer can be expected to close it, whatever the timers for memory and Reads are.
+/// The client reads before the peer can be expected to close exposed memory, whatever its timers for memory and RDMA
+/// Reads allow.
 #[test]
 fn i6_replies_are_read_before_their_exposure_ends() {
     for (done, expected) in [(8, 6), (30, 22), (400, 30)] {
@@ -695,7 +701,7 @@ fn i6_replies_are_read_before_their_exposure_ends() {
     }
 }
 
-/// RFC 8166 §4.2.1, §4.5.2: what was read is checked as what came inline is.
+/// RFC 8166 §4.2.1, §4.5.2: a reply that was read is checked like an inline reply.
 #[test]
 fn s4_2_1_what_was_read_as_the_reply_is_its_reply() {
     for (words, name) in [([2, 1], "xid_mismatch"), ([1, 0], "wrong_direction")] {
@@ -712,7 +718,7 @@ fn s4_2_1_what_was_read_as_the_reply_is_its_reply() {
     }
 }
 
-/// Loss of the connection at each step: no memory is lost, and every call has its event.
+/// If the connection is lost at any step, no memory is lost, and every call has its event.
 #[test]
 fn i1_nothing_is_lost_when_the_connection_ends_at_any_step() {
     for completion_mode in [CompletionMode::Local, CompletionMode::Acknowledged] {
@@ -739,7 +745,8 @@ fn i1_nothing_is_lost_when_the_connection_ends_at_any_step() {
     }
 }
 
-/// Whether a reply has left depends on no other that is exposed, or else a client that always has one exposed proves nothing.
+/// A reply counts as sent whatever other replies are exposed; else a client that always keeps one exposed would prove
+/// no arrival.
 #[test]
 fn i6_i8_only_an_exposed_reply_waits_to_be_read() {
     let mut raw = Raw::new(Side::Server, exposing(ReadRead::default()));
@@ -755,14 +762,14 @@ fn i6_i8_only_an_exposed_reply_waits_to_be_read() {
         raw.settle();
         token
     };
-    // As the reply cache is told: what waits to leave, and what has left and may be passed.
+    // The reply cache's view: replies that wait to leave, and replies that left and may be dropped.
     let (mut waiting, mut left, mut in_order) = (vec![], std::collections::VecDeque::new(), 0);
     let mut exposed = vec![];
     for xid in 1..=160 {
         if xid % 10 == 1 {
             exposed.push((xid, call(&mut raw, xid, READ, &20_000_u32.to_be_bytes())));
         }
-        // There is always one exposed, and never the same for long.
+        // Some reply is always exposed, but each only briefly.
         if exposed.len() == 2 {
             let (first, token) = exposed.remove(0);
             assert!(!raw.end.connection.has_departed(token), "it is not read");

@@ -1,4 +1,4 @@
-//! What is reported of transmission groups, and what becomes of a message that was (rtrext-02 §5.4, §9.5).
+//! Errors reported about transmission groups, and the fate of the reported message (rtrext-02 §5.4, §9.5).
 
 use std::task::{Context, Waker};
 
@@ -23,7 +23,7 @@ pub(super) const XMTRESP: u32 = 6;
 pub(super) const XMTCONT: u32 = 7;
 pub(super) const OPTIONAL: u32 = 5;
 
-/// A kilobyte, and two segments of the same size for items.
+/// Receives of a kilobyte, and two segments of the same size for items.
 pub(super) fn structured() -> Config {
     let group = |count, flags| BufferGroup { count, length: 1024, align: 4, flags };
     let structure = BufferStructure::new([group(1, 0), group(2, TARGETABLE)]).unwrap();
@@ -32,7 +32,7 @@ pub(super) fn structured() -> Config {
     Config { receive_size: 3072, transmissions, ..server_config() }
 }
 
-/// A server that has had its first call, and answered it.
+/// A server that has answered its first call.
 pub(super) fn server(profile: Profile) -> Raw {
     raw(profile, structured())
 }
@@ -49,7 +49,7 @@ pub(super) const fn continuation(number: u32, initial_type: u32, payload_len: u3
     Operation::Continuation(TransmitContinuation { number, initial_type, payload_len })
 }
 
-/// A transmission with these bytes behind its header.
+/// A transmission with these bytes after its header.
 pub(super) fn bytes(
     profile: Profile,
     xid: u32,
@@ -97,7 +97,7 @@ pub(super) fn answers(raw: &Raw, profile: Profile) -> (Vec<(u32, ErrorReport)>, 
     (reports, replies)
 }
 
-/// Nothing is left of anything, and the connection can be used.
+/// Checks that nothing of a message is left, and that the connection still works.
 #[track_caller]
 pub(super) fn check_usable(mut raw: Raw, profile: Profile) {
     raw.received.clear();
@@ -119,7 +119,7 @@ fn rtrext_s9_5_badhmt_another_message_type_comes_between() {
         let error = ReportedError::HeaderType { expected: OPTIONAL, seen: 0 };
         let report = ErrorReport { bad: id(11, 0), lead: Some(id(10, 0)), error };
         assert_eq!(answers(&raw, profile), (vec![(10, report)], vec![11]), "what came between is answered");
-        // What is left of it is passed over.
+        // The remaining transmissions of the group are discarded.
         raw.received.clear();
         raw.send(call(profile, 10, continuation(1, XMTREQ, 0), []));
         raw.send(call(profile, 10, continuation(2, XMTREQ, 20), &null(10).message.flatten().0[20..]));
@@ -139,7 +139,7 @@ fn rtrext_s9_5_badomt_another_operation_comes_between() {
         assert_eq!(answers(&raw, profile), (vec![(10, report)], vec![11]));
         check_usable(raw, profile);
 
-        // §9.4, optxc_itype: it goes on as if it had begun as something else.
+        // §9.4, optxc_itype: the continuation names another initial type.
         let mut raw = server(profile);
         raw.send(call(profile, 10, request(vec![], 2, 20), &null(10).message.flatten().0[..20]));
         raw.send(call(profile, 10, continuation(1, XMTRESP, 20), &null(10).message.flatten().0[20..]));
@@ -174,7 +174,7 @@ fn rtrext_s9_5_badseq_another_number_is_due() {
             assert_eq!(answers(&raw, profile), (vec![(10, report)], vec![]));
             check_usable(raw, profile);
         }
-        // No group has so many; what else comes of one is passed over.
+        // A group never has that many transmissions; the remaining ones are discarded.
         for (count, expected) in [(0, 1), (65, 64), (u32::MAX, 64)] {
             let mut raw = server(profile);
             raw.send(call(profile, 10, request(vec![], count, 40), null(10).message.flatten().0));
@@ -220,11 +220,11 @@ fn rtrext_s9_5_badpl_the_payload_is_in_its_transmission() {
     }
 }
 
-/// A WRITE of an item of so many bytes that is said to be here, and the report that it gets.
+/// Sends a WRITE whose items of this length are placed at `items`, and returns the report.
 fn placed(profile: Profile, length: u32, items: Vec<PlacedItem>) -> ReportedError {
     let mut raw = server(profile);
     let all = write(10, usize::try_from(length).unwrap()).message.flatten().0;
-    // Everything up to the data; that is at the beginning of the first segment.
+    // The Payload is everything before the data, which is at the beginning of the first segment.
     let operation = request(items, 1, 44);
     let mut behind = all[..44].to_vec();
     behind.resize(1024 - operation_len(&operation), 0);
@@ -279,27 +279,29 @@ fn rtrext_s9_5_badoff_an_offset_that_cannot_be() {
     let segment = Segment { handle: 7, length: 100, offset: 0 };
     for profile in EXCHANGING {
         for (items, error) in [
-            // Beyond the segment; and not at a multiple of four, which shows in the value being possible.
+            // The end is beyond the segment; the offset is not a multiple of four, although the value would be
+            // possible.
             (vec![item(44, 1000, targets(1024, vec![0]))], (1024, 0, 1024)),
             (vec![item(44, 1000, targets(u32::MAX, vec![0]))], (u32::MAX, 0, 1024)),
             (vec![item(44, 1000, targets(2, vec![0]))], (2, 0, 1024)),
-            // It goes on behind its segments, or behind the transmission.
+            // The item goes on behind its segments, or behind the transmission.
             (vec![item(44, 1000, targets(512, vec![0]))], (1000, 0, 488)),
             (vec![item(44, 1000, targets(0, vec![]))], (1000, 0, 0)),
             (vec![item(44, 1024, targets(0, vec![0]))], (1024, 0, 1000)),
-            // Two in the same place.
+            // Two items in the same place.
             (
                 vec![item(44, 500, targets(0, vec![0])), item(544, 500, targets(400, vec![0]))],
                 (400, 500, u32::MAX),
             ),
-            // In the virtual stream: not at a multiple of four, before the end of the one before, behind all of it.
+            // Offsets in the virtual stream: not a multiple of four, before the end of the previous item, beyond the
+            // whole stream.
             (vec![item(42, 1000, targets(0, vec![0]))], (42, 0, 44)),
             (
                 vec![item(44, 500, targets(0, vec![0])), item(540, 500, targets(500, vec![0]))],
                 (540, 544, 544),
             ),
             (vec![item(48, 1000, targets(0, vec![0]))], (48, 0, 44)),
-            // Memory that is not as long as its item.
+            // The memory is shorter than its item.
             (vec![item(44, 1000, Location::Explicit(vec![segment]))], (1000, 100, 100)),
             // §6.2, table 1: types that only a response has.
             (vec![item(44, 1000, Location::TooShort)], (5, 1, 2)),
@@ -312,7 +314,7 @@ fn rtrext_s9_5_badoff_an_offset_that_cannot_be() {
     }
 }
 
-/// An item lies behind the Payload of its transmission.
+/// An item must lie behind the Payload of its transmission.
 #[test]
 fn rtrext_s9_5_badoff_an_item_in_the_payload() {
     for profile in EXCHANGING {
@@ -328,7 +330,7 @@ fn rtrext_s9_5_badoff_an_item_in_the_payload() {
     }
 }
 
-/// version-two-01 §3.1: who takes no part knows none of the operations.
+/// version-two-01 §3.1: a side without transmission groups knows none of the operations.
 #[test]
 fn rtrext_s5_1_operations_that_are_not_supported() {
     for profile in EXCHANGING {
@@ -345,7 +347,7 @@ fn rtrext_s5_1_operations_that_are_not_supported() {
     }
 }
 
-/// Our client, whose peer does everything that there is; the first call is made and answered.
+/// Our client, whose first call was answered by a peer that supports everything.
 pub(super) fn client(profile: Profile) -> Raw {
     let transmissions = TransmissionSettings { place_from: 1024, ..TransmissionSettings::default() };
     client_with(profile, Config { transmissions, ..Config::default() })
@@ -367,7 +369,7 @@ pub(super) fn client_with(profile: Profile, config: Config) -> Raw {
     raw
 }
 
-/// That a side does everything that there is.
+/// The value that announces support for everything.
 fn told_support(profile: Profile) -> Vec<Value> {
     let all = SUPPORT_REQUEST | SUPPORT_RESPONSE | SUPPORT_CONTINUATION;
     let value = |property: Property, word: u32| Value {
@@ -377,14 +379,14 @@ fn told_support(profile: Profile) -> Vec<Value> {
     vec![value(Property::Support, all), value(Property::RequestLimit, 8), value(Property::ResponseLimit, 8)]
 }
 
-/// The same, with Receives that are structured so.
+/// The same announcement, with Receives of this structure.
 pub(super) fn told_groups(profile: Profile, structure: &BufferStructure) -> Vec<Value> {
     let mut told = told_support(profile);
     told.push(told_structure(profile, structure));
     told
 }
 
-/// How the Receives of one side are structured, as it is told.
+/// The value that announces the structure of one side's Receives.
 fn told_structure(profile: Profile, structure: &BufferStructure) -> Value {
     let mut data = BytesMut::new();
     structure.encode(&mut data);
@@ -397,7 +399,7 @@ pub(super) fn make(raw: &mut Raw, call: crate::Call) {
     raw.settle();
 }
 
-/// The result of STORE, or none.
+/// The reply to STORE with these words as its result, which may be empty.
 pub(super) fn result(xid: u32, words: &[u32]) -> Stream {
     let mut encoder = rpcrdma_xdr::Encoder::new();
     [xid, 1, 0, 0, 0, 0].iter().chain(words).for_each(|word| encoder.u32(*word));
@@ -457,7 +459,8 @@ fn rtrext_s5_4_a_call_that_is_reported_leaves_again_in_plain_messages() {
     }
 }
 
-/// So does one for whose results memory is open to the peer: with the same memory, after that is closed (rules I1, I2).
+/// A call whose result memory is open to the peer leaves again with the same memory, after that is closed (rules I1,
+/// I2).
 #[test]
 fn rtrext_s5_4_i2_a_reported_call_leaves_again_when_its_windows_are_closed() {
     for profile in EXCHANGING {
@@ -483,7 +486,7 @@ fn rtrext_s5_4_i2_a_reported_call_leaves_again_when_its_windows_are_closed() {
             let again = lists.write[0].segments[0];
             assert_ne!(first.handle, again.handle, "the first window is closed");
             assert_eq!(raw.fabric.outstanding().windows, 2, "for the result, and the Reply chunk");
-            // A second report is about the group still.
+            // A second report still concerns the group.
             answer(&mut raw, profile, 10, Direction::Reply, ErrorBody::Two(two::ErrorBody::Report(report)));
             raw.write(pattern(5000), again);
             let mut returned = lists.clone();
@@ -502,7 +505,7 @@ fn rtrext_s5_4_i2_a_reported_call_leaves_again_when_its_windows_are_closed() {
     }
 }
 
-/// If the connection ends before that, the Call is for the next one; if nobody waits for it any more, it does not leave again.
+/// If the connection ends before that, the Call waits for the next one; an abandoned Call does not leave again.
 #[test]
 fn rtrext_s5_4_i8_a_reported_call_is_not_lost_while_its_windows_close() {
     for profile in EXCHANGING {
@@ -550,7 +553,7 @@ fn rtrext_s5_4_i8_a_reported_call_is_not_lost_while_its_windows_close() {
     }
 }
 
-/// A peer that reports each Call in a group is spared further ones, where chunks can carry them: each would go twice.
+/// A peer that reports every group gets no more of them where chunks can carry the Calls: each Call would leave twice.
 #[test]
 fn rtrext_s5_4_groups_that_are_always_reported_are_given_up() {
     for profile in EXCHANGING {
@@ -575,7 +578,7 @@ fn rtrext_s5_4_groups_that_are_always_reported_are_given_up() {
             check_reply(STORE, 9000, raw.end.replies.pop().unwrap().1.unwrap());
             in_group
         };
-        // A peer that takes some of them gets more.
+        // A peer that accepts some of them gets more.
         for (xid, reported) in (10..).zip([true, true, false, true, true, false, true, true, true]) {
             assert!(long(xid, reported), "{xid}");
         }
@@ -588,7 +591,7 @@ fn rtrext_s5_4_a_call_that_is_refused_in_plain_messages_too_has_failed() {
     for profile in EXCHANGING {
         let mut raw = client(profile);
         make(&mut raw, store(10, 9000));
-        // What is said of each transmission is about the group.
+        // An error that answers each transmission concerns the group.
         for _ in 0..3 {
             answer(&mut raw, profile, 10, Direction::Reply, ErrorBody::Two(two::ErrorBody::InvalidOption));
         }
@@ -596,7 +599,7 @@ fn rtrext_s5_4_a_call_that_is_refused_in_plain_messages_too_has_failed() {
         answer(&mut raw, profile, 10, Direction::Reply, ErrorBody::Chunk);
         let (_, result) = raw.end.replies.pop().unwrap();
         assert_eq!(result.unwrap_err().error, CallError::Chunk);
-        // From then on nothing leaves in a group.
+        // From then on no Call leaves in a group.
         raw.received.clear();
         make(&mut raw, store(11, 9000));
         assert!(matches!(&bodies(&raw, profile)[..], [(11, Body::NoMessage(_))]));
@@ -604,7 +607,7 @@ fn rtrext_s5_4_a_call_that_is_refused_in_plain_messages_too_has_failed() {
 }
 
 // requirement: rtrext-02-5.2-1
-/// A reply is reported once, on the credit of its Call, which then ends by what the peer answers.
+/// A reply is reported once, on the credit of its Call. The peer's answer then ends that Call.
 #[test]
 fn rtrext_s5_4_a_reply_that_is_not_as_it_has_to_be_is_reported() {
     for profile in EXCHANGING {
@@ -677,7 +680,7 @@ fn rtrext_s9_5_what_does_not_decode_is_no_matter_of_reports() {
     }
 }
 
-/// RFC 8166 §4.5: an error is never answered with an error, nor is a reply.
+/// RFC 8166 §4.5: neither an RDMA_ERROR nor a reply is answered with an RDMA_ERROR.
 #[test]
 fn a_reply_in_a_group_that_does_not_decode_is_discarded() {
     for profile in EXCHANGING {
@@ -701,7 +704,7 @@ fn a_report_that_does_not_decode_is_discarded() {
         let header =
             header_of(10, Direction::Call, Body::Error(ErrorBody::Two(two::ErrorBody::Report(report))));
         let whole = message_of(profile.codec(), &header, &Stream::new());
-        // An error code that there is not, and an operation that ends too early.
+        // An unknown error code, and an operation that ends too early.
         let mut unknown = whole.to_vec();
         *unknown.last_mut().unwrap() = 77;
         raw.send(unknown);
@@ -734,7 +737,7 @@ fn rtrext_s11_nothing_is_between_the_payload_and_a_place() {
     }
 }
 
-/// The other side of it: a server whose reply is reported ends the Call.
+/// At the server, a report about a reply ends the Call with an error.
 #[test]
 fn rtrext_s5_4_who_reports_a_reply_is_answered() {
     for profile in EXCHANGING {
@@ -744,7 +747,7 @@ fn rtrext_s5_4_who_reports_a_reply_is_answered() {
         let asked = TransmitRequest { response_buffers: 8, ..bare(1, narrow(long.len())) };
         raw.send(call(profile, 11, Operation::Request(asked), long));
         raw.received.clear();
-        // Once, and not about a reply in a plain message.
+        // The report is answered once, and never if the reply was a plain message.
         for (xid, answers) in [(10, 0), (11, 1), (11, 1), (12, 1)] {
             let bad = TransmissionId { xid, direction: Direction::Reply, number: 0 };
             let report = ErrorReport { bad, lead: None, error: ReportedError::Continuation };
@@ -758,7 +761,7 @@ fn rtrext_s5_4_who_reports_a_reply_is_answered() {
     }
 }
 
-/// What is between the transmissions of a group and does not decode ends it too; one answer for each XID.
+/// A message between the transmissions of a group that does not decode ends the group, too; each XID gets one answer.
 #[test]
 fn rtrext_s4_2_what_does_not_decode_comes_between() {
     for profile in EXCHANGING {
@@ -777,7 +780,7 @@ fn rtrext_s4_2_what_does_not_decode_comes_between() {
     }
 }
 
-/// A structure that is longer than the Receives, or than any Send, is no place for anything (rtrext-02 §8.3).
+/// A structure that is longer than the Receives or than any Send is not used for items (rtrext-02 §8.3).
 #[test]
 fn rtrext_s8_3_a_structure_is_believed_as_far_as_the_receive_size() {
     for profile in EXCHANGING {
@@ -796,7 +799,7 @@ fn rtrext_s8_3_a_structure_is_believed_as_far_as_the_receive_size() {
     }
 }
 
-/// RFC 8166 §8.1.4: as for chunks in lists.
+/// RFC 8166 §8.1.4: the bounds of chunks in lists.
 #[test]
 fn i5_explicit_segments_in_a_group_have_the_same_bounds() {
     for profile in EXCHANGING {
@@ -825,7 +828,7 @@ fn i5_explicit_segments_in_a_group_have_the_same_bounds() {
     }
 }
 
-/// Rule I6: a group that does not go on ends the connection, by a timer.
+/// Rule I6: if a group does not continue, a timer ends the connection.
 #[test]
 fn i6_a_group_that_does_not_go_on() {
     for profile in EXCHANGING {

@@ -1,4 +1,5 @@
-//! Sides that do not support the same (rtissues-03 §3.5, rtrext-02 §5): each keeps to what the other has told, in either role.
+//! Sides that support different subsets (rtissues-03 §3.5, rtrext-02 §5): in either role each keeps to the peer's
+//! announcement.
 
 use rpcrdma_sim::FabricConfig;
 
@@ -11,13 +12,13 @@ use crate::wire::two::transmission::{BufferGroup, BufferStructure, OperationBase
 use crate::wire::{Body, ErrorBody, two};
 use crate::{CallError, ChunkSupport, Config, Features, Form, OperationNumbers, ReplyPlacement, Versions};
 
-/// Receives of a kilobyte, and behind it a segment of eight for an item.
+/// Receives of a kilobyte, followed by a segment of eight kilobytes for an item.
 fn structured(config: &mut Config) {
     let group = |length, flags| BufferGroup { count: 1, length, align: 4, flags };
     config.place_items(BufferStructure::new([group(1024, 0), group(8192, TARGETABLE)]).unwrap());
 }
 
-/// What a side supports, and what it is called.
+/// A subset of features: its name, and the settings for it.
 type Subset = (&'static str, fn(&mut Config));
 
 const SUBSETS: [Subset; 9] = [
@@ -54,9 +55,9 @@ const SUBSETS: [Subset; 9] = [
     ("nothing", |config| config.transmissions.enabled = false),
 ];
 
-/// What the Calls of one side to the other do.
+/// The forms that the Calls of one side to the other are expected to use.
 struct Expected {
-    /// A Call too long for one Send goes on.
+    /// A Call too long for one Send is continued.
     continued_call: bool,
     continued_reply: bool,
     placed_call: bool,
@@ -82,7 +83,7 @@ impl Expected {
     }
 }
 
-/// Calls of one side to the other, of which none fails and none has to leave twice; how they travelled is as expected.
+/// Makes Calls in one direction and checks their forms; no Call fails, and none leaves twice.
 #[track_caller]
 fn check(pair: &mut Pair, from_client: bool, expected: &Expected, what: &str) {
     let now = pair.now();
@@ -153,7 +154,8 @@ const SUPPORT: [ChunkSupport; 4] = [
     ChunkSupport::Optional { forward: false },
 ];
 
-/// The three choices of rtissues-03 §3.5 for chunks, each side having its own, and whether a client wants them in the reverse direction.
+/// The three choices of rtissues-03 §3.5 for chunks, chosen for each side, and whether a client accepts them in the
+/// reverse direction.
 #[test]
 fn rtissues_s3_5_chunks_in_either_direction() {
     for profile in EXCHANGING {
@@ -176,7 +178,7 @@ fn rtissues_s3_5_chunks_in_either_direction() {
                     let mut pair = Pair::with(FabricConfig::default(), client, server);
                     (0..3).for_each(|xid| check_reply(0, 0, pair.round_trip(null(xid))));
                     let what = format!("{profile:?} {ours:?} {theirs:?} {reverse_chunks}");
-                    // Without chunks, by Sends.
+                    // Without chunks the messages leave in several Sends.
                     check_reply(STORE, 9000, pair.round_trip(store(10, 9000)));
                     check_reply(LIST, 9000, pair.round_trip(list(11, 9000)));
 
@@ -199,7 +201,7 @@ fn rtissues_s3_5_chunks_in_either_direction() {
                         }
                     }
 
-                    // A client says whether it takes them; where they are required, nobody asks.
+                    // A client announces whether it accepts chunks; where they are required, it always does.
                     let taken = reverse_chunks || ours == ChunkSupport::Required;
                     let used = taken || theirs == ChunkSupport::Required;
                     pair.server.connection.call(now, write(30, 100_000)).unwrap();
@@ -224,7 +226,8 @@ fn rtissues_s3_5_chunks_in_either_direction() {
     }
 }
 
-/// What a client without chunks has to say at once waits for what the server tells of itself.
+/// A client without chunks delays a first call that is too long for one Send until the server has sent its
+/// characteristics.
 #[test]
 fn rtissues_s3_5_without_chunks_a_first_call_waits_for_what_is_told() {
     for profile in EXCHANGING {
@@ -235,7 +238,7 @@ fn rtissues_s3_5_without_chunks_a_first_call_waits_for_what_is_told() {
         pair.call(null(1));
         check_reply(STORE, 9000, pair.round_trip(store(2, 9000)));
         assert_eq!(pair.client.connection.stats().calls_sent.continued, 1);
-        // Who tells nothing is not waited for without end.
+        // The wait for a server that sends none is bounded.
         let mut silent = server_config();
         silent.characteristics.enabled = false;
         let client = Config { versions: Versions::two(profile), chunks, ..Config::default() };
@@ -247,7 +250,7 @@ fn rtissues_s3_5_without_chunks_a_first_call_waits_for_what_is_told() {
     }
 }
 
-/// A server that takes no chunks says so to who uses them, and goes on.
+/// A server that accepts no chunks refuses them with an error, and the connection goes on.
 #[test]
 fn rtissues_s3_5_chunks_that_are_not_taken_are_refused() {
     for profile in EXCHANGING {
@@ -269,7 +272,8 @@ fn rtissues_s3_5_chunks_that_are_not_taken_are_refused() {
     }
 }
 
-/// rtrext-02 §9.1 has 5 to 8, §9.2 to §9.5 have 1 to 4, which in P1 are others' (xcharext-02 §4).
+/// rtrext-02 §9.1 numbers the operations 5 to 8; §9.2 to §9.5 number them 1 to 4, which P1 gives to other operations
+/// (xcharext-02 §4).
 #[test]
 fn rtrext_s9_1_the_operations_have_the_numbers_that_both_sides_were_told() {
     let tables = |versions: Versions| versions.with_operations(OperationBase::Tables);
@@ -303,7 +307,7 @@ fn rtrext_s9_1_the_operations_have_the_numbers_that_both_sides_were_told() {
     let stats = both.client.connection.stats();
     assert_eq!((stats.calls_sent.continued, stats.calls_sent.placed, stats.sent_plainly), (1, 1, 0));
     assert_eq!((stats.replies_received.continued, stats.replies_received.placed), (1, 1));
-    // Who has others is refused, and does without.
+    // A Call with the other numbers is refused, and leaves again in plain messages.
     for (ours, theirs) in [(ours, Versions::both(Profile::P2)), (Versions::two(Profile::P2), theirs)] {
         let one = pair(ours, theirs);
         let stats = one.client.connection.stats();
@@ -312,7 +316,7 @@ fn rtrext_s9_1_the_operations_have_the_numbers_that_both_sides_were_told() {
     }
 }
 
-/// A message that is refused is refused once, in however many Sends it came.
+/// A refused message gets one refusal, in however many Sends it came.
 #[test]
 fn v2_01_s3_1_a_group_with_other_numbers_is_refused_once() {
     let theirs = Versions::both(Profile::P2).with_operations(OperationBase::Tables).unwrap();
@@ -331,7 +335,7 @@ fn v2_01_s3_1_a_group_with_other_numbers_is_refused_once() {
     pair.check_no_leak();
 }
 
-/// What is between two operations that are not known, whatever it is, makes the second one an operation of its own.
+/// If any message comes between two unknown operations, each of the two gets a refusal.
 #[test]
 fn v2_01_s3_1_an_operation_that_comes_again_later_is_refused_again() {
     for profile in EXCHANGING {
@@ -352,7 +356,7 @@ fn v2_01_s3_1_an_operation_that_comes_again_later_is_refused_again() {
     }
 }
 
-/// Only a message in several Sends is in the way of what is express.
+/// Only a message in several Sends prevents express Sends.
 #[test]
 fn small_messages_pass_transfers_where_no_group_can_be() {
     for (parts, express) in [(8, false), (1, true)] {
@@ -378,7 +382,7 @@ fn small_messages_pass_transfers_where_no_group_can_be() {
     }
 }
 
-/// The numbers on the wire, and in what is reported.
+/// The numbers on the wire, and those in reports.
 #[test]
 fn rtrext_s9_2_the_numbers_of_the_tables_are_on_the_wire() {
     let versions = Versions::both(Profile::P2).with_operations(OperationBase::Tables).unwrap();
@@ -396,7 +400,7 @@ fn rtrext_s9_2_the_numbers_of_the_tables_are_on_the_wire() {
     let decode = |message: &bytes::Bytes| codec.decode(message, &crate::Limits::default()).unwrap().0;
     let header = decode(raw.received.last().unwrap());
     assert!(header.xid == 10 && matches!(header.body, Body::Message(_)), "{header:?}");
-    // What goes on as if it had begun with a number of the others.
+    // A continuation names an initial type by its number in the other numbering.
     raw.send(renumbered(call(Profile::P2, 11, request(vec![], 2, 20), &all[..20]), 5, 1));
     raw.send(renumbered(call(Profile::P2, 11, super::reports::continuation(1, 5, 20), &all[20..]), 7, 3));
     let last = raw.received.last().unwrap();

@@ -11,7 +11,7 @@ use crate::wire::two::transmission::{BufferGroup, BufferStructure, Operation, TA
 use crate::wire::two::{self, Profile};
 use crate::{Config, Form, Limits, Versions};
 
-/// Receives of a kilobyte for the Payload and so many segments of this size for items.
+/// Receives of a kilobyte for the Payload, followed by this many segments of `length` bytes for items.
 fn structured(segments: u32, length: u32, config: Config) -> Config {
     let plain = BufferGroup { count: 1, length: 1024, align: 4, flags: 0 };
     let targets = BufferGroup { count: segments, length, align: 4, flags: TARGETABLE };
@@ -25,14 +25,15 @@ fn structured(segments: u32, length: u32, config: Config) -> Config {
     Config { receive_size, send_size: 32 << 10, transmissions, ..config }
 }
 
-/// Client and server of one profile that have told each other what they are like. Replies are continued as long as there may be Sends.
+/// Client and server of one profile that have exchanged characteristics. Replies may use as many Sends as the client
+/// accepts.
 fn pair(profile: Profile, mut client: Config, server: Config) -> Pair {
     client.transmissions.reply_sends = client.continued_parts;
     client.transmissions.place_from = 1024;
     pair_as_told(profile, client, server)
 }
 
-/// The same, with replies as they are by default.
+/// Client and server of one profile that have exchanged characteristics, with the default settings for replies.
 fn pair_as_told(profile: Profile, client: Config, server: Config) -> Pair {
     let client = Config { versions: Versions::two(profile), ..client };
     let server = Config { versions: Versions::both(profile), ..server };
@@ -71,7 +72,7 @@ fn rtrext_s4_2_a_call_that_does_not_fit_goes_on_in_several_sends() {
             assert_eq!(ours.calls_sent.send_bytes, theirs.calls_received.send_bytes);
             assert_eq!(ours.registrations, 0, "no chunk is needed");
         }
-        // More Sends than this side would like.
+        // The message would take more Sends than this side's own limit.
         check_reply(STORE, 40_000, pair.round_trip(store(20, 40_000)));
         assert_eq!(pair.client.connection.stats().calls_sent.long, 1);
         check_quiet(&pair);
@@ -85,14 +86,14 @@ fn rtrext_s4_3_a_reply_that_does_not_fit_goes_on_in_several_sends() {
         for (xid, len) in [(10, 4500), (11, 9000), (12, 30_000)] {
             check_reply(LIST, len, pair.round_trip(list(xid, len)));
         }
-        // What may be long, and is not, comes as it is.
+        // A reply that may be long, but is short, comes inline.
         let mut short = list(13, 9000);
         short.message = list(13, 100).message;
         check_reply(LIST, 100, pair.round_trip(short));
         let (ours, theirs) = (pair.client.connection.stats(), pair.server.connection.stats());
         assert_eq!((theirs.replies_sent.continued, ours.replies_received.continued), (3, 3));
         assert_eq!(ours.registrations, 0, "no chunk is needed");
-        // More Sends than the Responder makes.
+        // The reply would take more Sends than the Responder allows itself.
         check_reply(LIST, 40_000, pair.round_trip(list(20, 40_000)));
         assert_eq!(pair.client.connection.stats().replies_received.long, 1);
         check_quiet(&pair);
@@ -114,12 +115,12 @@ fn rtrext_s7_2_items_of_a_call_lie_where_the_receiver_wants_them() {
         let (ours, theirs) = (pair.client.connection.stats(), pair.server.connection.stats());
         assert_eq!((ours.calls_sent.placed, theirs.calls_received.placed), (4, 4));
         assert_eq!((ours.registrations, theirs.payload_bytes_copied), (0, 0));
-        // Over several Receives.
+        // The item lies in several Receives.
         check_reply(WRITE, 30_000, pair.round_trip(write(14, 30_000)));
         assert_eq!(pair.server.connection.stats().payload_bytes_copied, 30_000, "joined");
         check_reply(TWO, 0, pair.round_trip(two(15, 5000, 6000)));
         assert_eq!(pair.client.connection.stats().calls_sent.placed, 6);
-        // Too much for that.
+        // The item is too long for placement.
         check_reply(WRITE, 100_000, pair.round_trip(write(16, 100_000)));
         assert_eq!(pair.client.connection.stats().calls_sent.reduced, 1);
         check_quiet(&pair);
@@ -138,7 +139,7 @@ fn rtrext_s7_4_items_of_a_reply_lie_where_the_requester_wants_them() {
         let (ours, theirs) = (pair.client.connection.stats(), pair.server.connection.stats());
         assert_eq!((theirs.replies_sent.placed, ours.replies_received.placed), (3, 3));
         assert_eq!(ours.registrations, 0);
-        // Shorter than an item has to be (TOOSHORT), and none at all (NOITEM).
+        // A result shorter than an item has to be (TOOSHORT), and no result (NOITEM).
         let mut short = read(13, 30_000);
         short.message = read(13, 500).message;
         check_reply(READ, 500, pair.round_trip(short));
@@ -147,7 +148,7 @@ fn rtrext_s7_4_items_of_a_reply_lie_where_the_requester_wants_them() {
         check_reply(0, 0, pair.round_trip(none));
         check_reply(BOTH, 0, pair.round_trip(both(15, 6000, 700)));
         assert_eq!(pair.client.connection.stats().replies_received.placed, 4);
-        // Too much for that.
+        // The item is too long for placement.
         check_reply(READ, 100_000, pair.round_trip(read(16, 100_000)));
         assert_eq!(pair.client.connection.stats().replies_received.reduced, 1);
         check_quiet(&pair);
@@ -178,7 +179,7 @@ fn rtrext_s5_against_a_peer_without_it_all_is_as_before() {
 }
 
 // requirement: rtrext-02-4.2-1, rtrext-02-4.3-1
-/// rtrext-02 §4.2: "without any intervening message"; §4.3: no credit is overdrawn, and nobody waits for ever.
+/// rtrext-02 §4.2: "without any intervening message"; §4.3: no credit is overdrawn, and no message waits for ever.
 #[test]
 fn rtrext_s4_2_nothing_comes_between_the_transmissions() {
     for profile in EXCHANGING {
@@ -211,7 +212,7 @@ fn rtrext_s4_2_nothing_comes_between_the_transmissions() {
     }
 }
 
-/// Each Send of a Call takes a credit: with many Calls at a time none takes what others could leave on, where it has another way.
+/// Each Send of a Call takes a credit. A Call with another form takes no credits that other Calls could use.
 #[test]
 fn rtrext_s4_3_a_call_takes_no_more_credits_than_its_share() {
     for profile in EXCHANGING {
@@ -229,7 +230,7 @@ fn rtrext_s4_3_a_call_takes_no_more_credits_than_its_share() {
     }
 }
 
-/// What RDMA Writes can carry without another round trip takes few Sends.
+/// A reply that RDMA Writes can carry without another round trip uses only a few Sends.
 #[test]
 fn a_reply_that_can_have_a_reply_chunk_comes_in_few_sends() {
     for profile in EXCHANGING {

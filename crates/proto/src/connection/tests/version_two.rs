@@ -16,7 +16,7 @@ use crate::{
 };
 
 pub(super) const PROFILES: [Profile; 3] = [Profile::P1, Profile::P2, Profile::P3];
-/// Those whose characteristics can be changed, and whose credits are counted per transaction.
+/// The profiles whose characteristics can change, and which count credits per transaction.
 pub(super) const EXCHANGING: [Profile; 2] = [Profile::P1, Profile::P2];
 
 fn two(profile: Profile) -> Config {
@@ -38,7 +38,7 @@ fn pair(profile: Profile, client: Config, server: Config) -> Pair {
     pair
 }
 
-/// So many calls that what was told has arrived for certain: more than are granted.
+/// Makes more calls than the grant, which proves that earlier messages arrived.
 fn prove(pair: &mut Pair) {
     for xid in 1000..1100 {
         check_reply(0, 0, pair.round_trip(null(xid)));
@@ -79,7 +79,7 @@ pub(super) fn operate(raw: &mut Raw, profile: Profile, xid: u32, direction: Dire
     raw.send(message_of(profile.codec(), &header, &Stream::new()));
 }
 
-/// The peer can have Receives of up to 64 KiB.
+/// The peer allows Receives of up to 64 KiB.
 fn generous(config: Config) -> Config {
     let mut characteristics = Exchanged::default();
     characteristics.most_receive_size = 65_536;
@@ -120,7 +120,7 @@ fn every_form_travels_in_every_profile() {
 fn v2_01_s5_one_message_of_1024_bytes_until_the_version_is_known() {
     for profile in PROFILES {
         let mut pair = Pair::with(FabricConfig::default(), two(profile), serving(profile));
-        // 2000 bytes fit every later message, but not the first one.
+        // Every later message could hold 2000 bytes, but not the first one.
         let first = pair.call(store(1, 2000));
         let second = pair.call(store(2, 2000));
         pair.settle();
@@ -160,7 +160,7 @@ fn v2_01_s5_3_a_server_answers_in_the_version_of_the_call() {
         check_reply(1, 9000, pair.round_trip(echo(1, 9000)));
         let version = |end: &End| end.connection.version().unwrap().version;
         assert_eq!((version(&pair.client), version(&pair.server)), (1, 1));
-        // What private data said holds, and nothing is told that this version has no words for.
+        // Values from private data hold, and the server sends no operation that this version does not know.
         assert_eq!(pair.server.connection.peer_characteristics(), None);
         assert_eq!(pair.client.connection.stats().operations_received, 0);
     }
@@ -182,7 +182,7 @@ fn the_version_of_a_connection_does_not_change() {
     let (answer, _) = V1.decode(raw.received.last().unwrap(), &Limits::default()).unwrap();
     assert_eq!((answer.version, answer.body), (1, Body::Error(ErrorBody::Version { low: 2, high: 2 })));
     assert_eq!(faults(&raw, "version_changed"), 1);
-    // And of a version that nobody speaks, all that are spoken are named.
+    // For a version that neither side speaks, the error names all versions that the server speaks.
     let unknown = Header { version: 3, ..header(3, Body::Message(ChunkLists::default())) };
     raw.send(message(&unknown, &null(3).message));
     let (answer, _) = V1.decode(raw.received.last().unwrap(), &Limits::default()).unwrap();
@@ -212,7 +212,7 @@ fn v2_01_s4_2_2_an_operation_says_the_direction_of_who_sends_it() {
         Exchange::Update { now, clears: false }
     };
     let response = || Exchange::Response { done: none(), rejected: none(), rest: Rest::Pending(none()) };
-    // What says that it is a reply is not answered (RFC 8166 §4.5), and what answers nothing is.
+    // An operation marked as a reply is not answered (RFC 8166 §4.5); an unsolicited response is.
     for (exchange, said, answered) in [
         (initial(), Direction::Reply, false),
         (request(), Direction::Reply, false),
@@ -230,7 +230,7 @@ fn v2_01_s4_2_2_an_operation_says_the_direction_of_who_sends_it() {
         assert_eq!(raw.end.connection.exchanges_characteristics(), None, "nothing was taken");
         assert_eq!(raw.end.connection.peer_characteristics().unwrap().receive_size, 4096);
     }
-    // One that nobody knows is refused for that, whatever it says of itself (§3.1).
+    // An unknown operation is refused whatever its direction is (§3.1).
     let mut raw = raw(Profile::P1, server_config());
     let header = header_of(8, Direction::Reply, Body::Two(two::Body::Exchange(initial())));
     let mut unknown = message_of(Profile::P1.codec(), &header, &Stream::new()).to_vec();
@@ -273,7 +273,7 @@ fn a_message_of_another_profile_is_known_for_what_it_is() {
     assert_eq!(faults(&raw, "other_profile"), 1);
 }
 
-/// The client begins, even where one document alone is spoken: it may be another than that of the client.
+/// The client begins even where the server speaks one document only: the client may speak another.
 #[test]
 fn v2_01_s5_a_server_of_version_two_calls_when_the_client_has_said_it() {
     for profile in EXCHANGING {
@@ -283,7 +283,7 @@ fn v2_01_s5_a_server_of_version_two_calls_when_the_client_has_said_it() {
             raw.end.connection.call(now, store(50, 100)).unwrap();
             raw.settle();
             assert!(raw.received.is_empty() && raw.end.connection.version().is_none());
-            // Nor does one of another document say it.
+            // An operation of another document does not confirm the version either.
             let other = if profile == Profile::P1 { Profile::P2 } else { Profile::P1 };
             let call = header_of(77, Direction::Call, Body::Message(ChunkLists::default()));
             raw.send(message_of(other.codec(), &call, &null(77).message));
@@ -296,7 +296,7 @@ fn v2_01_s5_a_server_of_version_two_calls_when_the_client_has_said_it() {
     }
 }
 
-/// Neither does a client take its version for confirmed; and who made the Call is told.
+/// A Call of another profile does not confirm the version for a client either, and its sender gets an error.
 #[test]
 fn v2_01_s5_a_call_of_another_profile_confirms_nothing() {
     for (profile, other) in [(Profile::P1, Profile::P2), (Profile::P2, Profile::P1)] {
@@ -327,10 +327,10 @@ fn xcharext_s4_1_both_sides_tell_what_they_are_like() {
         assert_eq!(of_client.reverse, ReverseSupport::General);
         assert_eq!(of_client.remote_invalidation, profile == Profile::P1);
         assert_eq!(pair.client.connection.exchanges_characteristics(), Some(true));
-        // version-two-07 §5.2.1: the server has told how much it sends.
+        // version-two-07 §5.2.1: the server has announced how much it sends.
         let counted_on = if profile == Profile::P3 { 4096 } else { 16_384 };
         assert_eq!(pair.client.connection.thresholds().receive, counted_on);
-        // What it sends by choice is bounded by its own setting; but the client counts on what it has told.
+        // The server's own setting bounds its Sends; the client still counts on the announced value.
         assert_eq!(pair.server.connection.thresholds().send, 4096);
         let mut pair = pair;
         for len in [4000, 5000, 9000, 16_000, 20_000] {
@@ -340,7 +340,7 @@ fn xcharext_s4_1_both_sides_tell_what_they_are_like() {
     }
 }
 
-/// Who makes a Call counts on its own Receives alone: nobody tells it what the other side would rather send.
+/// A Requester counts on its own Receives alone: no message announces the sizes that the other side prefers.
 #[test]
 fn xcharext_s3_1_a_reply_may_be_as_long_as_the_receives_whatever_its_sender_would_like() {
     for profile in EXCHANGING {
@@ -386,7 +386,7 @@ fn xcharext_s4_a_peer_without_them_is_left_alone() {
         let mut pair = pair(profile, client, server);
         assert_eq!(pair.client.connection.exchanges_characteristics(), Some(false));
         assert_eq!(pair.client.connection.stats().operations_refused, 1);
-        // The peer goes on assuming the default, so it is what is counted on.
+        // The peer still assumes the default, so the client counts on that size.
         assert_eq!(pair.client.connection.thresholds().receive, 4096);
         check_reply(4, 9000, pair.round_trip(list(4, 9000)));
         assert_eq!(pair.client.connection.ask(vec![size(8192)]), Err(NotExchanged::Unsupported));
@@ -430,7 +430,7 @@ fn xcharext_s4_3_a_response_to_no_request_and_an_update_of_what_nobody_knows() {
     operate(&mut raw, Profile::P1, 6, Direction::Call, Exchange::Update { now, clears: false });
     assert_eq!(faults(&raw, "unknown_characteristic"), 1);
     assert!(raw.received.is_empty(), "{:?}", raw.received);
-    // A reduction that nobody asked for is noted, and followed.
+    // A reduction that this side did not ask for is recorded and followed.
     for bytes in [[0, 0, 0x40, 0], [0, 0, 0x20, 0]] {
         let now = vec![Value { id: 1, data: Bytes::copy_from_slice(&bytes) }];
         operate(&mut raw, Profile::P1, 6, Direction::Call, Exchange::Update { now, clears: false });
@@ -521,7 +521,7 @@ fn xcharext_s4_2_a_request_says_what_became_of_each() {
     }
 }
 
-/// xcharext-02 §3.1's difficulties: up and down again on a live connection, in both directions, under load.
+/// The difficulties of xcharext-02 §3.1: growing and shrinking on a live connection, in both directions, under load.
 // requirement: xchar-02-3.1-1, xchar-02-3.1-2
 #[test]
 fn xcharext_s3_1_receives_grow_and_shrink_without_a_message_lost() {
@@ -545,7 +545,7 @@ fn xcharext_s3_1_receives_grow_and_shrink_without_a_message_lost() {
             load(&mut pair, 100);
             settle(&mut pair);
             let before = inline(&pair);
-            // Up, with calls in flight.
+            // The Receives grow while calls are in flight.
             load(&mut pair, 200);
             if by_request {
                 pair.server.connection.ask(vec![size(65_536)]).unwrap();
@@ -569,7 +569,7 @@ fn xcharext_s3_1_receives_grow_and_shrink_without_a_message_lost() {
             settle(&mut pair);
             assert_eq!(inline(&pair) - up, 40, "all replies fit inline now");
             assert!(up > before);
-            // Down again, which only the server can ask for.
+            // The Receives shrink again, which only the server can ask for.
             assert_eq!(
                 pair.client.connection.change(size(4096)),
                 Err(NotExchanged::Reduction { size: 4096, now: 65_536 })
@@ -611,7 +611,8 @@ fn xcharext_s3_1_receives_grow_and_shrink_without_a_message_lost() {
     }
 }
 
-/// What waits to be told when the peer asks for something else must not be told behind the answer, as it was.
+/// If the peer's request changes a value whose update still waits, the update must not repeat the old value after the
+/// response.
 #[test]
 fn xcharext_s4_3_an_update_that_waits_says_what_the_response_said() {
     let own =
@@ -623,7 +624,7 @@ fn xcharext_s4_3_an_update_that_waits_says_what_the_response_said() {
         let client = Config { characteristics: exchanged, ..Config::default() };
         let mut pair = pair(profile, client, server);
         prove(&mut pair);
-        // The first one leaves, the second waits for a sign that it has arrived.
+        // The first update leaves; the second waits for proof that the first has arrived.
         pair.client.connection.change(own(b"first")).unwrap();
         pair.settle();
         pair.client.connection.change(own(b"second")).unwrap();
@@ -636,7 +637,7 @@ fn xcharext_s4_3_an_update_that_waits_says_what_the_response_said() {
     }
 }
 
-/// In P2 the response waits for the receive size; what it says of the others is what they are then.
+/// In P2 the response waits for the receive size, and reports the other values as they are at that time.
 // requirement: v2-03-5.3.3-1, v2-03-5.3.3-3
 #[test]
 fn v2_03_s5_3_3_a_response_that_waited_says_what_is_in_effect() {
@@ -665,8 +666,8 @@ fn v2_03_s5_3_3_a_response_that_waited_says_what_is_in_effect() {
     assert_eq!(answered, Some(&expected));
 }
 
-/// Less far down than the peer has asked for: no smaller Receive is posted before the Calls are answered that count on more, and
-/// the answer says what it came to.
+/// The receive size shrinks less than the peer has asked for. Smaller Receives are posted only after the Calls that
+/// count on more are answered, and the response reports the final size.
 #[test]
 fn xcharext_s3_1_a_reduction_that_goes_less_far_is_still_a_reduction() {
     for profile in EXCHANGING {
@@ -681,7 +682,7 @@ fn xcharext_s3_1_a_reduction_that_goes_less_far_is_still_a_reduction() {
         pair.settle();
         pair.client.connection.change(size(8192)).unwrap();
         pair.settle();
-        // More Calls than there are Receives of the higher size.
+        // More Calls than there are Receives of the larger size.
         pair.server.serving = true;
         prove(&mut pair);
         prove(&mut pair);
@@ -707,14 +708,14 @@ fn xcharext_s3_1_a_reduction_that_goes_less_far_is_still_a_reduction() {
     }
 }
 
-/// A change is complete, but the peer was not told yet: its next request would be taken for complete, too.
+/// A complete change is not yet announced: the peer would believe that its next request was complete, too.
 #[test]
 fn xcharext_s4_4_one_change_of_a_characteristic_is_pending_at_a_time() {
     let client = generous(Config { receive_size: 65_536, ..Config::default() });
     let server = Config { send_size: 65_536, ..server_config() };
     let mut pair = pair(Profile::P1, client, server);
     prove(&mut pair);
-    // What leaves before keeps the update waiting.
+    // The operation that leaves first keeps the update waiting.
     pair.client.connection.change(Characteristic::RemoteInvalidation(false)).unwrap();
     pair.settle();
     for wanted in [8192, 5000] {
@@ -766,7 +767,7 @@ fn xcharext_s3_1_a_server_grows_and_shrinks_too() {
         load(&mut pair, 1000);
         assert_eq!(pair.client.connection.stats().calls_sent.inline - inline, 40);
         pair.client.connection.ask(vec![size(4096)]).unwrap();
-        // From the moment it asks it sends no more.
+        // From the time of its request the client sends no more than that.
         assert_eq!(pair.client.connection.thresholds().send, 4096);
         load(&mut pair, 1100);
         load(&mut pair, 1200);
@@ -785,7 +786,7 @@ fn xcharext_s3_2_without_readiness_plain_sends() {
         assert_eq!(pair.client.connection.stats().remote_invalidations, 0);
         assert!(pair.client.connection.stats().local_invalidations > 0);
     }
-    // Switched while connected, by the characteristic alone: private data said the same all the time.
+    // The characteristic alone switches this on a live connection; private data stays the same.
     let mut pair = pair(Profile::P1, Config::default(), server_config());
     check_reply(1, 9000, pair.round_trip(echo(1, 9000)));
     let before = pair.client.connection.stats().remote_invalidations;
@@ -912,7 +913,7 @@ fn xcharext_s3_1_a_change_on_the_way_down_waits_for_the_calls_in_flight() {
         let client = generous(Config { receive_size: 16_384, ..Config::default() });
         let server = Config { send_size: 65_536, ..server_config() };
         let mut pair = pair(profile, client, server);
-        // So many calls prove that the server's first operation has arrived.
+        // So many calls prove that the server's first operation arrived.
         for xid in 300..500 {
             check_reply(0, 0, pair.round_trip(null(xid)));
         }
@@ -921,7 +922,7 @@ fn xcharext_s3_1_a_change_on_the_way_down_waits_for_the_calls_in_flight() {
         pair.settle();
         pair.server.connection.ask(vec![size(4096)]).unwrap();
         pair.settle();
-        // The owner wants something between; the reply to the call of before comes all the same.
+        // The owner asks for a size in between; the reply to the earlier call still arrives.
         pair.client.connection.change(size(8192)).unwrap();
         pair.settle();
         pair.server.serving = true;

@@ -6,13 +6,13 @@ use super::*;
 
 const LEN: usize = 4096;
 
-/// A ledger with this many calls and grants at the most, both sides beginning with one.
+/// A ledger with these largest numbers of calls and grants; both sides begin with one.
 fn ledger(side: Side, calls: u32, grant: u32) -> Ledger {
     let (calls, served) = (RequesterCredits::new(calls, 1), ResponderCredits::new(grant, 1));
     Ledger::new(side, calls, served, ReceiveSize { len: LEN, align: 1 })
 }
 
-/// A domain with room for so many Receives.
+/// A domain with memory for this many Receives.
 fn domain(receives: usize) -> ProtectionDomain {
     ProtectionDomain::new(receives * ProtectionDomain::room_for(LEN))
 }
@@ -21,18 +21,18 @@ fn deadline() -> Instant {
     Instant::now() + Duration::from_secs(1)
 }
 
-/// Posts what was reserved; returns the memory of those Receives.
+/// Posts the reserved Receives; returns their memory.
 fn post(ledger: &mut Ledger) -> Vec<ReceiveMemory> {
     std::iter::from_fn(|| ledger.next_receive()).collect()
 }
 
-/// A Call of one Send leaves, if it may.
+/// Sends a Call of one Send, if the ledger permits that.
 fn call(ledger: &mut Ledger, domain: &ProtectionDomain) -> Result<(Permit, Lease), Wait> {
     ledger.may_call()?;
     ledger.ask_call((1, 1), true, domain).map(|offer| ledger.take_call(offer))
 }
 
-/// The answer to a Call leaves; what it grants.
+/// Sends the answer to a Call; returns its grant.
 fn answer(ledger: &mut Ledger, charge: Charge, domain: &ProtectionDomain) -> u32 {
     let offer = ledger.ask_answer(1, (false, false), domain).unwrap();
     ledger.take_answer(offer, charge).credit()
@@ -49,7 +49,7 @@ fn i3_a_call_leaves_after_the_receive_for_its_reply() {
     posted.extend(post(&mut ledger));
     assert_eq!((posted.len(), permit.credit(), permit.grant()), (2, 8, None));
     ledger.settle(lease, Settled::Answered { grant: 8 });
-    // The message that used the Receive is in progress still.
+    // The message that used the Receive is still in progress.
     ledger.receive_completed();
     assert_eq!(call(&mut ledger, &domain).unwrap_err(), Wait::Receives(ledger.receive_room()));
     drop(posted.remove(0));
@@ -75,7 +75,7 @@ fn i4_a_permit_is_good_for_its_sends_and_no_more() {
     assert!(!permit.spend() && !permit.spend());
 }
 
-/// version-two-07 §4.2.1: nothing leaves beyond the peer's limit, whatever it is.
+/// version-two-07 §4.2.1: no message of any kind leaves beyond the peer's limit.
 #[test]
 fn i4_there_is_no_permit_for_a_message_beyond_the_limit() {
     let (mut ledger, domain) = (ledger(Side::Server, 8, 8), domain(64));
@@ -96,7 +96,7 @@ fn i4_there_is_no_permit_for_a_message_beyond_the_limit() {
     assert!(!ledger.may_send(1));
 }
 
-/// A ledger that counts messages, by which the peer may send some and has let us send `room` more.
+/// A ledger that counts messages; the peer may send some and permits us `room` more.
 fn counting(room: u32, domain: &ProtectionDomain) -> Ledger {
     let mut ledger = ledger(Side::Server, 8, 8);
     ledger.count_messages(true);
@@ -107,12 +107,13 @@ fn counting(room: u32, domain: &ProtectionDomain) -> Ledger {
     ledger
 }
 
-/// The peer lets us send so many messages more.
+/// Raises the peer's limit by this many messages.
 fn let_send(ledger: &mut Ledger, room: u32) {
     ledger.count_message(false, Some(Some(ledger.sent + room))).unwrap();
 }
 
-/// What waits for several credits stands in line; what needs one passes as long as enough is left for it.
+/// An answer that needs several credits stands in line; an answer that needs one passes as long as enough are left for
+/// it.
 #[test]
 fn v2_07_s6_6_4_answers_in_line_come_before_calls() {
     let domain = domain(64);
@@ -124,7 +125,7 @@ fn v2_07_s6_6_4_answers_in_line_come_before_calls() {
     let second = ledger.ask_answer(2, (false, false), &domain).unwrap_err();
     assert_eq!(second, Wait::Line, "first come, first served");
     let_send(&mut ledger, 7);
-    // Of seven, the first in line needs six, and the other answer one.
+    // Of seven credits, the first answer in line needs six, and the other answer needs one.
     assert_eq!(ledger.may_call(), Err(Wait::Credits));
     assert!(ledger.ask_answer(1, (false, false), &domain).is_ok(), "one passes");
     let_send(&mut ledger, 8);
@@ -135,7 +136,7 @@ fn v2_07_s6_6_4_answers_in_line_come_before_calls() {
     charges.into_iter().for_each(|charge| ledger.finish(charge));
 }
 
-/// version-two-07 §6.6.2: a Call that needs several credits is passed by others, but not for ever.
+/// version-two-07 §6.6.2: other Calls may pass a Call that needs several credits, but not for ever.
 #[test]
 fn i6_a_call_in_line_is_passed_a_bounded_number_of_times() {
     let domain = domain(256);
@@ -159,7 +160,7 @@ fn i6_a_call_in_line_is_passed_a_bounded_number_of_times() {
     assert_eq!(ledger.next_in_line(), Ok(None), "the line is empty");
 }
 
-/// The three things that prove an arrival: the answer to a later Call, and Calls that only a later grant allows.
+/// A message has arrived once the peer answers a later Call, or makes a Call that only a later grant allows.
 #[test]
 fn a_message_has_arrived_when_the_peer_shows_a_later_one() {
     let (mut ledger, domain) = (ledger(Side::Server, 8, 2), domain(64));
@@ -178,18 +179,18 @@ fn a_message_has_arrived_when_the_peer_shows_a_later_one() {
     assert_eq!(ledger.calls_that_prove(), 2 + 2);
 }
 
-/// What happens to a ledger.
+/// An event at a ledger.
 #[derive(Clone, Debug)]
 enum Step {
-    /// A Call of so many Sends and Receives for its reply.
+    /// A Call with this many Sends, and Receives for its reply.
     Call(u32, u32),
-    /// One of our Calls is answered, with this grant; or refused.
+    /// A reply to one of our Calls with this grant, or its refusal.
     Reply(usize, u32, bool),
-    /// A Call of the peer asks for so many credits.
+    /// A Call of the peer asks for this many credits.
     Admit(u32),
-    /// One of the peer's Calls is answered.
+    /// The answer to one of the peer's Calls.
     Answer(usize),
-    /// The domain has room for so many Receives more or less.
+    /// Other users hold memory for this many Receives of the domain.
     Room(u32),
 }
 
@@ -206,15 +207,15 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 proptest! {
-    /// Whatever happens, Receives back what was granted and what is awaited (rule I3), and no more Sends are out than were granted, but
-    /// for those of Calls that were refused (rule I4). When everything is answered, everything is back.
+    /// Over any history, Receives back every grant and every awaited reply (rule I3). Sends never exceed the grant,
+    /// except those of refused Calls (rule I4). When everything is answered, every credit is back.
     #[test]
     fn i3_i4_the_account_is_right_over_any_history(steps in steps(), calls in 1_u32..9, grant in 1_u32..9) {
         let mut ledger = ledger(Side::Client, calls, grant);
         let domain = domain(40);
         let mut pinned = Vec::new();
         let (mut leases, mut charges): (Vec<(Lease, u32)>, Vec<Charge>) = (vec![], vec![]);
-        // The peer keeps to what it was granted.
+        // The peer keeps to its grant.
         let (mut granted, mut used) = (1, 0);
         let mut ours = 1;
         for step in steps {

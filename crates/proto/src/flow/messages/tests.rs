@@ -15,7 +15,7 @@ impl MessageCredits {
     }
 }
 
-/// All Receives that are owed.
+/// Returns all Receives that are owed.
 fn posted(credits: &MessageCredits) -> u32 {
     credits.receives_owed()
 }
@@ -32,7 +32,7 @@ fn v2_07_s4_3_one_message_until_the_first_limit() {
     assert!(!credits.take_one());
 }
 
-/// What the letter of §4.2.1 would give a peer that only answers: it has sent less than it has received.
+/// The limit counts received messages, unlike the letter of §4.2.1: a side that only answers has sent fewer than it received.
 // requirement: v2-07-4.2.1-2, v2-07-4.2.1-4
 #[test]
 fn v2_07_s4_2_1_the_limit_counts_what_was_received() {
@@ -56,7 +56,7 @@ fn i3_nothing_is_told_that_no_receive_backs() {
     assert_eq!(credits.receives_owed(), 9);
 }
 
-/// What is waited for is what the limit as it was told last leaves, and what comes back of what was sent.
+/// A message waits only for credits that the last announced limit leaves, and for those that replies to it give back.
 #[test]
 fn i6_what_will_be_free_is_bounded_by_the_last_limit() {
     let mut credits = MessageCredits::new(8);
@@ -69,12 +69,12 @@ fn i6_what_will_be_free_is_bounded_by_the_last_limit() {
     assert_eq!(credits.lasting(2), 9);
     let _ = credits.grant(9);
     assert_eq!((credits.room(), credits.lasting(2)), (3, 9));
-    // The peer may have said so before all of it had come, but not twice.
+    // The peer may have announced this before all messages had come, but not twice.
     credits.limit(8);
     assert_eq!(credits.lasting(0), 5);
     credits.limit(8);
     assert_eq!((credits.lasting(0), credits.lasting(2)), (1, 3));
-    // Two messages have to be given before one is free.
+    // Two messages have to come back before a third one frees a credit.
     credits.limit(5);
     assert_eq!((credits.lasting(0), credits.lasting(2), credits.lasting(3)), (0, 0, 1));
 }
@@ -106,7 +106,7 @@ fn i4_a_peer_beyond_its_limit_is_noticed() {
         assert!(credits.accept(false));
     }
     assert!(!credits.accept(false));
-    // §4.2.1.1: there is a Receive for one GRANT more.
+    // §4.2.1.1: one more Receive stays posted for a GRANT.
     assert!(credits.accept(true));
     assert!(!credits.accept(true));
     assert!(!credits.accept(false));
@@ -143,7 +143,7 @@ fn v2_07_s4_2_1_1_a_grant_is_due_when_a_peer_without_credits_can_have_some() {
     assert_eq!(credits.grant(3), 3);
 }
 
-/// One message is worth a GRANT if there is nothing else to be had, but never in answer to one.
+/// If memory permits no more, a GRANT leaves even for one message, but never in answer to a GRANT.
 #[test]
 fn v2_07_s4_2_1_1_a_grant_for_one_message_is_no_answer_to_a_grant() {
     let mut credits = MessageCredits::new(64);
@@ -159,7 +159,7 @@ fn v2_07_s4_2_1_1_a_grant_for_one_message_is_no_answer_to_a_grant() {
     assert!(credits.grant_due(2), "a limit of 4 after 3");
 }
 
-/// Until the Receive that a GRANT took is posted again, the limit must not say that it is.
+/// Until the Receive that a GRANT used is posted again, the limit must not count it.
 #[test]
 fn i3_the_receive_for_a_grant_is_not_promised_twice() {
     let mut credits = MessageCredits::new(4);
@@ -209,7 +209,7 @@ fn v2_07_s4_2_1_counts_go_round() {
     assert!(!credits.accept(false));
 }
 
-/// What is ahead and what behind is told apart by less than half of the circle.
+/// Counts wrap, so a limit is ahead only if the difference is less than half of 2³².
 // requirement: v2-07-4.2.1-6
 #[test]
 fn v2_07_s4_2_1_limits_are_less_than_2_31() {
@@ -228,7 +228,7 @@ struct Message {
     rdma_credit: u32,
 }
 
-/// One side of a connection, with its Receives.
+/// A side of a connection, with its Receives.
 #[derive(Debug)]
 struct Peer {
     credits: MessageCredits,
@@ -237,7 +237,7 @@ struct Peer {
 }
 
 impl Peer {
-    /// Both sides have counted `count` messages each way, and have told each other `count + 1`.
+    /// Both sides have counted `count` messages each way, and have announced `count + 1`.
     fn new(window: u32, count: u32) -> Self {
         let fresh = MessageCredits::new(window);
         let (limit, told) = (count.wrapping_add(1), count.wrapping_add(1));
@@ -272,7 +272,7 @@ impl Peer {
     }
 }
 
-/// Posts, grants and delivers until nothing is left to do; says how many GRANTs that took.
+/// Posts, grants and delivers until nothing is left to do; returns the number of GRANTs.
 fn settle(peers: &mut [Peer; 2]) -> usize {
     let mut grants = 0;
     loop {
@@ -295,7 +295,8 @@ fn settle(peers: &mut [Peer; 2]) -> usize {
 }
 
 proptest! {
-    /// No message meets a queue without a Receive, no history ends with both sides waiting, and silence comes by itself.
+    /// No message arrives without a Receive, no history ends with both sides waiting, and every exchange of GRANTs ends
+    /// by itself.
     #[test]
     fn i3_i4_every_message_has_a_receive_and_nobody_waits_for_ever(
         windows in (1u32..12, 1u32..12),
