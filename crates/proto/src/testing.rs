@@ -1,6 +1,6 @@
-//! For tests: two connections on the simulated fabric, a small program on top, and a peer that sends any bytes.
+//! For tests: two connections on the simulated fabric, a small program for them, and a peer that sends any bytes.
 //!
-//! No runtime: the clock stands still while anything can be done, then jumps to the next event.
+//! There is no runtime: the clock stands still while a step is possible, then jumps to the next event.
 
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -40,12 +40,12 @@ pub(crate) const BOTH: u32 = 6;
 /// Two data (eligible) → both joined, twice (eligible).
 pub(crate) const TWO: u32 = 7;
 
-/// Most bytes of an item.
+/// The largest item, in bytes.
 pub(crate) const MAX: usize = 4 << 20;
 /// Bytes of a reply's header and one count.
 pub(crate) const REPLY_HEADER: usize = 24 + 4;
 
-/// What is eligible in the program above.
+/// The DDP-eligible items of the program above.
 #[derive(Debug)]
 pub(crate) struct TestBindings;
 
@@ -143,7 +143,7 @@ pub(crate) fn two(xid: u32, first: usize, second: usize) -> Call {
     call
 }
 
-/// The program: what a server answers.
+/// The program: returns the server's answer to a Call.
 pub(crate) fn serve(mut message: Decoder) -> Answer {
     let words: Vec<u32> = (0..10).map(|_| message.u32().unwrap()).collect();
     let (xid, procedure) = (words[0], words[5]);
@@ -216,20 +216,20 @@ pub(crate) fn check_reply(procedure: u32, len: usize, reply: IncomingReply) {
     }
 }
 
-/// One end: a connection and its queue pair.
+/// An end of a connection, with its queue pair.
 #[derive(Debug)]
 pub(crate) struct End {
     pub(crate) connection: Connection,
     pub(crate) qp: SimQueuePair,
     pub(crate) domain: ProtectionDomain,
-    /// Events that were not answered by the program.
+    /// Events that the program did not answer.
     pub(crate) replies: Vec<(CallId, Result<IncomingReply, CallFailure>)>,
     pub(crate) calls: Vec<(ReplyToken, u32, Travelled, Decoder)>,
     pub(crate) closed: Option<CloseReason>,
     pub(crate) notices: Vec<Notice>,
-    /// Calls are answered at once by the program, else kept in `calls`.
+    /// The program answers calls at once; otherwise they stay in `calls`.
     pub(crate) serving: bool,
-    /// The provider tells how far data has got.
+    /// The provider reports the progress of data.
     pub(crate) tells: bool,
     ended: bool,
     /// Receives that the queue pair has.
@@ -263,7 +263,8 @@ impl End {
         }
     }
 
-    /// Rule I3, at each answer that leaves: credits that Calls in progress do not use have a Receive at the queue pair.
+    /// Checks rule I3 at each answer that leaves: every credit that no Call in progress uses has a Receive at the queue
+    /// pair.
     fn check_grant(&self, request: &WorkRequest) {
         let WorkRequest::Send(send) = request else { return };
         self.check_grant_of(&send.gather.concat().into());
@@ -277,7 +278,7 @@ impl End {
                 combined::split(lengths, &message.slice(len..), Fixed::decode(message).unwrap()).unwrap();
             return messages.iter().for_each(|message| self.check_grant_of(message));
         }
-        // Where messages are counted: what the peer may send still, and a GRANT.
+        // Where messages are counted: the messages that the peer may still send, and a GRANT.
         if self.connection.codec().rules().two.is_some_and(|two| two.counts_messages) {
             let outstanding = header.credit.wrapping_sub(self.received).cast_signed();
             assert!(i64::from(outstanding) < i64::try_from(self.receives).unwrap(), "rule I3");
@@ -299,7 +300,7 @@ impl End {
         }
     }
 
-    /// Gives something to the queue pair.
+    /// Posts a request or a Receive to the queue pair.
     pub(crate) fn post(&mut self, post: Post) {
         match post {
             Post::Work(id, request) => {
@@ -319,7 +320,7 @@ impl End {
         }
     }
 
-    /// Everything that can be done now; whether anything was.
+    /// Takes every step that is possible now; returns whether there was any.
     pub(crate) fn pump(&mut self, now: Instant) -> bool {
         let mut progress = false;
         while let Some(post) = self.connection.poll_transmit(now, &mut self.qp) {
@@ -372,7 +373,7 @@ impl End {
     }
 }
 
-/// Two connections.
+/// Two connected ends.
 #[derive(Debug)]
 pub(crate) struct Pair {
     pub(crate) fabric: Fabric,
@@ -391,7 +392,7 @@ pub(crate) fn parameters(config: &Config, domain: &ProtectionDomain) -> ConnectP
     }
 }
 
-/// Settings under which the program's binding is known.
+/// Settings with which the server knows the program's binding.
 pub(crate) fn server_config() -> Config {
     let limits = Limits { read_segment_len: 8 << 20, read_total: 8 << 20, ..Limits::default() };
     Config { bindings: Some(Arc::new(TestBindings)), limits, ..Config::default() }
@@ -433,7 +434,7 @@ impl Pair {
         self.fabric.instant()
     }
 
-    /// Does what can be done without time passing.
+    /// Takes every step that is possible without the passing of time.
     pub(crate) fn pump(&mut self) {
         loop {
             let now = self.fabric.instant();
@@ -444,7 +445,7 @@ impl Pair {
         }
     }
 
-    /// Runs until nothing is under way on the fabric. Timers do not fire.
+    /// Runs until the fabric carries nothing more. No timer fires.
     pub(crate) fn settle(&mut self) {
         loop {
             self.pump();
@@ -454,7 +455,7 @@ impl Pair {
         }
     }
 
-    /// Runs for so long; timers fire when they are due.
+    /// Runs for this time; timers fire when they are due.
     pub(crate) fn run_for(&mut self, time: Duration) {
         let end = self.now() + time;
         loop {
@@ -479,13 +480,13 @@ impl Pair {
         self.client.connection.call(now, call).unwrap()
     }
 
-    /// Makes a call and runs until its reply.
+    /// Makes a call, runs until it ends, and returns its reply.
     #[track_caller]
     pub(crate) fn round_trip(&mut self, call: Call) -> IncomingReply {
         self.outcome(call).unwrap()
     }
 
-    /// Makes a call and runs until its end.
+    /// Makes a call, runs until it ends, and returns the outcome.
     #[track_caller]
     pub(crate) fn outcome(&mut self, call: Call) -> Result<IncomingReply, CallFailure> {
         let id = self.call(call);
@@ -494,7 +495,7 @@ impl Pair {
         self.client.replies.swap_remove(at).1
     }
 
-    /// Nothing is held any more but the Receives.
+    /// Checks that no request is outstanding, except Receives, and that no window is open.
     #[track_caller]
     pub(crate) fn check_no_leak(&self) {
         let outstanding = self.fabric.outstanding();
@@ -502,7 +503,7 @@ impl Pair {
     }
 }
 
-/// One connection, and a peer that sends any bytes.
+/// A connection, and a peer that sends any bytes.
 #[derive(Debug)]
 pub(crate) struct Raw {
     pub(crate) fabric: Fabric,
@@ -510,7 +511,7 @@ pub(crate) struct Raw {
     pub(crate) peer: SimQueuePair,
     /// Messages that the peer received.
     pub(crate) received: Vec<Bytes>,
-    /// Windows of the peer that came back with a message.
+    /// Windows of the peer that a Send invalidated.
     pub(crate) invalidated: Vec<(rpcrdma_verbs::Key, WindowMemory)>,
     pub(crate) ended: Option<Disconnected>,
     domain: ProtectionDomain,
@@ -518,7 +519,7 @@ pub(crate) struct Raw {
 }
 
 impl Raw {
-    /// Our side is `side`; the peer has posted many Receives and says that it takes Send with Invalidate.
+    /// Creates a connection of this side; the peer has posted many Receives and accepts Send with Invalidate.
     pub(crate) fn new(side: Side, config: Config) -> Self {
         Self::with_peer(side, config, &Config::default())
     }
@@ -531,7 +532,7 @@ impl Raw {
         Self::with_depths(fabric, side, config, peer, (16, 16))
     }
 
-    /// The peer has this IRD and ORD.
+    /// Creates a connection whose peer has this IRD and ORD.
     pub(crate) fn with_depths(
         fabric: &Fabric,
         side: Side,
@@ -598,7 +599,7 @@ impl Raw {
         }
     }
 
-    /// Sends bytes.
+    /// Sends a message from the peer.
     pub(crate) fn send(&mut self, message: impl Into<Bytes>) {
         self.send_invalidating(message, None);
     }
@@ -614,7 +615,7 @@ impl Raw {
         self.settle();
     }
 
-    /// Writes into a window of ours.
+    /// Writes into a window of the connection by RDMA Write.
     pub(crate) fn write(&mut self, data: Bytes, target: crate::wire::Segment) {
         let id = self.id();
         let targets = vec![crate::core::remote(&target)];
@@ -622,7 +623,7 @@ impl Raw {
         self.settle();
     }
 
-    /// Opens memory of the peer.
+    /// Opens memory of the peer as a window.
     pub(crate) fn window(&mut self, memory: WindowMemory) -> crate::wire::Segment {
         let window = self.peer.reserve_window(memory).unwrap();
         let id = self.id();
@@ -659,7 +660,7 @@ impl Raw {
         }
     }
 
-    /// The header of the last message that the peer received, and what follows it.
+    /// Returns the header of the last message that the peer received, and the bytes after it.
     #[track_caller]
     pub(crate) fn last(&self) -> (Header, Bytes) {
         let message = self.received.last().expect("a message");
@@ -668,7 +669,7 @@ impl Raw {
     }
 }
 
-/// A message of any header and payload.
+/// Encodes a message with any header and payload.
 pub(crate) fn message(header: &Header, payload: &Stream) -> Bytes {
     let mut out = bytes::BytesMut::new();
     V1.encode(header, &mut out);

@@ -59,7 +59,7 @@ fn xcharext_s2_1_what_is_not_known_is_no_error() {
             Ok(None)
         );
     }
-    // What is experimental is handed on.
+    // An experimental value is passed on.
     for id in [EXPERIMENTAL, u32::MAX] {
         let data = Bytes::from_static(b"anything");
         let expected = Characteristic::Registered { id, data };

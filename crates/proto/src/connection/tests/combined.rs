@@ -1,4 +1,4 @@
-//! Several messages in one Send ([`wire::two::combined`](crate::wire::two::combined)), which rtissues-03 §4 thinks of.
+//! Several messages in one Send ([`wire::two::combined`](crate::wire::two::combined)), an idea of rtissues-03 §4.
 
 use bytes::{Bytes, BytesMut};
 use rpcrdma_sim::{Fabric, FabricConfig};
@@ -20,7 +20,7 @@ fn combining(messages: usize, config: Config) -> Config {
     Config { combined_messages: messages, limits, ..config }
 }
 
-/// Client and server of one profile that have told each other what they are like.
+/// Client and server of one profile that have exchanged characteristics.
 fn pair(profile: Profile, client: Config, server: Config) -> Pair {
     pair_on(FabricConfig::default(), profile, client, server)
 }
@@ -35,7 +35,7 @@ fn pair_on(fabric: FabricConfig, profile: Profile, client: Config, server: Confi
     pair
 }
 
-/// Makes calls at one time, which are answered at one time; all replies, in the order of the calls.
+/// Makes calls at one time, which the server answers at one time; returns the replies in the order of the calls.
 fn at_once(pair: &mut Pair, calls: Vec<crate::Call>) -> Vec<crate::IncomingReply> {
     let ids = hold(pair, calls);
     answer_all(pair);
@@ -79,7 +79,7 @@ fn calls_that_are_made_together_leave_together_and_so_do_their_replies() {
         assert_eq!((ours.sends_combined, ours.messages_combined, ours.receives_combined), (3, 20, 3));
         assert_eq!((theirs.sends_combined, theirs.messages_combined, theirs.receives_combined), (3, 20, 3));
         assert_eq!(theirs.calls_received.inline, 23);
-        // One alone is as ever.
+        // A single message leaves as usual.
         check_reply(0, 0, pair.round_trip(null(7)));
         assert_eq!(pair.client.connection.stats().sends_combined, 3);
         check_quiet(&pair);
@@ -123,7 +123,7 @@ fn no_send_is_longer_than_the_peer_takes() {
         }
         // 1900 and 1901, 1902 alone, 3900 alone, 1 to the second 1000, three others, 4000 alone.
         assert_eq!(sends(&pair).0 - before.0, 6);
-        // Replies that have to be apart: two of a kilobyte and a half at the most.
+        // Replies that need separate Sends: at most two of a kilobyte and a half share one.
         let calls = (200..206).map(|xid| list(xid, 1500)).collect();
         let before = sends(&pair);
         for reply in at_once(&mut pair, calls) {
@@ -203,7 +203,7 @@ fn what_waits_for_others_leaves_before_the_connection_closes() {
         let mut pair = pair(profile, combining(8, Config::default()), combining(8, server_config()));
         hold(&mut pair, nulls(3));
         answer_all(&mut pair);
-        // The answers are ready, and make room for Receives, which go first.
+        // The answers are ready. Their Calls' memory becomes Receives, which are posted first.
         let now = pair.now();
         let sent = pair.server.connection.stats().sends;
         let first = pair.server.connection.poll_transmit(now, &mut pair.server.qp).unwrap();
@@ -238,7 +238,8 @@ fn no_message_waits_for_the_transfers_of_another() {
             pair.server.post(post);
         }
         order.retain(|post| post != '.');
-        // Both that are ready; then the first READ with the one behind it; then the second.
+        // The two ready replies share a Send; the first READ's reply shares one with the next reply; the second READ's
+        // leaves alone.
         assert_eq!(order, "SWSWS", "{profile:?}");
         assert_eq!(pair.server.connection.stats().messages_combined, 4);
         pair.settle();
@@ -275,7 +276,8 @@ fn hold(pair: &mut Pair, calls: Vec<crate::Call>) -> Vec<CallId> {
     ids
 }
 
-/// A reply that waits for others to leave with has not left, though it is posted as soon as there is room.
+/// A reply that waits for others in its Send has not left, although the Send is posted as soon as the queue has a
+/// place.
 #[test]
 fn i8_a_reply_that_waits_for_others_has_not_left() {
     for profile in EXCHANGING {
@@ -305,7 +307,7 @@ fn i8_a_reply_that_waits_for_others_has_not_left() {
     }
 }
 
-/// Answers them at one time.
+/// Answers all held Calls at one time.
 fn answer_all(pair: &mut Pair) {
     let now = pair.now();
     for (token, _, _, message) in std::mem::take(&mut pair.server.calls) {
@@ -313,7 +315,7 @@ fn answer_all(pair: &mut Pair) {
     }
 }
 
-/// Messages in one Send, as somebody might make it.
+/// Several messages in one Send, as any peer might build it.
 fn together(profile: Profile, lengths: &[u32], behind: &[u8]) -> Bytes {
     let mut out = BytesMut::new();
     let header = header_of(100, Direction::Call, Body::Two(two::Body::Combined(lengths.to_vec())));
@@ -357,7 +359,7 @@ fn the_bytes_are_those_of_the_description() {
             ProtocolError::Two(two::Error::UnknownOperation { operation: OPERATION })
         );
     }
-    // The profile without operations says that it cannot, which harms nobody.
+    // The profile without operations encodes an error instead, which does no harm.
     let none = Profile::P3.codec().decode(&header(Profile::P3), &Limits::default()).unwrap().0;
     assert!(matches!(none.body, Body::Error(_)));
 }
@@ -367,7 +369,8 @@ fn each_message_is_answered_as_if_it_had_come_alone() {
     for profile in EXCHANGING {
         let mut raw = raw(profile, combining(8, server_config()));
         let (good, odd) = (plain(profile, 100), plain(profile, 101));
-        // One whose lists are none between two good ones, and one that is a byte longer than a multiple of four.
+        // A message with invalid lists stands between two valid ones, and another is a byte longer than a multiple of
+        // four.
         let mut bad = plain(profile, 102).to_vec();
         let at = if profile == Profile::P1 { 20 } else { 24 };
         bad[at..at + 4].copy_from_slice(&9_u32.to_be_bytes());
@@ -375,7 +378,7 @@ fn each_message_is_answered_as_if_it_had_come_alone() {
         let behind = [&good[..], &bad, &odd, &[0; 3], &good[..]].concat();
         let lengths = [good.len(), bad.len(), odd.len(), good.len()].map(narrow);
         let mut again = together(profile, &lengths, &behind).to_vec();
-        // The last has another XID.
+        // The last message gets another XID.
         let at = again.len() - good.len();
         again[at..].copy_from_slice(&plain(profile, 103));
         raw.send(again);
@@ -478,7 +481,7 @@ fn who_does_not_take_it_says_so_and_goes_on() {
     }
 }
 
-/// The peer says that it takes four.
+/// The peer announces that it accepts four messages.
 fn tell(raw: &mut Raw, profile: Profile) {
     let said = Value { id: CHARACTERISTIC, data: Bytes::copy_from_slice(&4_u32.to_be_bytes()) };
     let initial = Exchange::Initial { start: vec![said], constant: Subset::default() };
@@ -554,7 +557,8 @@ fn rfc8166_s4_5_1_an_err_vers_is_in_no_send_with_others() {
     }
 }
 
-/// rtrext-02 §4.2: it is the end of a group, and taken as if it had come alone.
+/// rtrext-02 §4.2: a Send of several messages ends a group, and each of its messages is handled as if it had come
+/// alone.
 #[test]
 fn a_send_of_several_between_the_transmissions_of_a_group_is_taken() {
     for profile in EXCHANGING {

@@ -1,4 +1,4 @@
-//! Where a Call asks for items of its reply, and what may come of it (rtrext-02 §7.4, table 2); and what is wrong with a reply in a
+//! Directions for the items of a reply, and the possible responses (rtrext-02 §7.4, table 2); faults of a reply in a
 //! transmission group (§5.4, §9.5).
 
 use bytes::Bytes;
@@ -30,7 +30,7 @@ fn placing(length: u32, asked: ReplyPlacement, config: Config) -> Config {
     config
 }
 
-/// Form of the reply to a READ of up to 30,000 bytes that has so many.
+/// Returns the form of the reply to a READ of up to 30,000 bytes that returns `len` bytes.
 fn form(pair: &mut Pair, len: usize) -> Form {
     let mut asked = read(10, 30_000);
     asked.message = read(10, len).message;
@@ -57,12 +57,12 @@ fn rtrext_s7_4_a_requester_asks_for_what_it_likes() {
             let mut pair = Pair::with(rpcrdma_sim::FabricConfig::default(), client, server);
             (0..3).for_each(|xid| check_reply(0, 0, pair.round_trip(null(xid))));
             assert_eq!([500, 3996, 30_000].map(|len| form(&mut pair, len)), forms, "{asked:?}");
-            // There is none at all, and two that do not end alike.
+            // A reply without an item, and one with two items whose ends differ in alignment.
             let mut none = null(14);
             none.reply = read(14, 30_000).reply;
             check_reply(0, 0, pair.round_trip(none));
             check_reply(TWO, 0, pair.round_trip(two(15, 3000, 1001)));
-            // What cannot be placed is not asked to be.
+            // A Call does not ask for placement of an item that is too long for that.
             check_reply(READ, 100_000, pair.round_trip(read(16, 100_000)));
             let stats = pair.client.connection.stats();
             assert_eq!(stats.registrations, stats.local_invalidations + stats.remote_invalidations);
@@ -73,7 +73,7 @@ fn rtrext_s7_4_a_requester_asks_for_what_it_likes() {
     }
 }
 
-/// RFC 8167 §5.3: where there are no chunks there is nothing to choose.
+/// RFC 8167 §5.3: without chunks the Call asks for no other placement.
 #[test]
 fn rtrext_s7_4_without_chunks_no_memory_is_offered() {
     for profile in EXCHANGING {
@@ -92,15 +92,17 @@ fn rtrext_s7_4_without_chunks_no_memory_is_offered() {
 }
 
 const KILOBYTE: u32 = 1024;
-/// Where the data of a BOTH is in the virtual stream of its reply.
+/// Offset of the data in the virtual stream of the reply to a BOTH.
 const DATA: u32 = 28;
 
-/// A client that asks so, whose peer does everything that there is.
+/// A client that asks in this way, whose peer supports everything.
 fn asking(profile: Profile, asked: ReplyPlacement) -> Raw {
     client_with(profile, placing(KILOBYTE, asked, Config::default()))
 }
 
-/// Makes a BOTH with an item of a kilobyte and a list, which may be too long for one Send; says what it asks for the item.
+/// Makes a BOTH with an item of a kilobyte and a list, possibly too long for one Send; returns the direction for the
+/// item.
+/// item.
 fn asked_of(raw: &mut Raw, profile: Profile) -> ResponseLocation {
     make(raw, both(10, 1024, 9000));
     let sent = bodies(raw, profile);
@@ -113,7 +115,7 @@ fn asked_of(raw: &mut Raw, profile: Profile) -> ResponseLocation {
     location
 }
 
-/// The reply, with its item in this place, in one Send.
+/// The reply in one Send, with its item in this place.
 fn replied(profile: Profile, location: Location) -> Bytes {
     let mut encoder = Encoder::new();
     [10_u32, 1, 0, 0, 0, 0].iter().for_each(|word| encoder.u32(*word));
@@ -144,7 +146,7 @@ fn replied(profile: Profile, location: Location) -> Bytes {
 }
 
 // requirement: rtrext-02-7.4-2, rtrext-02-7.4-5
-/// rtrext-02 §7.4, table 2: every pair of what was asked and what is said, and that nothing is left open.
+/// rtrext-02 §7.4, table 2: every pair of a direction and a location, after which no window stays open.
 #[test]
 fn rtrext_s7_4_table_2_pair_by_pair() {
     use PlacementType::{BySize, Choice, Explicit, NoItem, Targets, TooShort};
@@ -207,7 +209,7 @@ fn rtrext_s7_4_table_2_pair_by_pair() {
     }
 }
 
-/// A later call is answered.
+/// Checks that a later call is answered.
 #[track_caller]
 fn check_client_usable(mut raw: Raw, profile: Profile) {
     answer(&mut raw, profile, 10, Direction::Reply, ErrorBody::Chunk);
@@ -222,7 +224,7 @@ fn check_client_usable(mut raw: Raw, profile: Profile) {
 }
 
 // requirement: rtrext-02-5.4-1
-/// rtrext-02 §9.5: every code, of a reply. It goes to the Responder once, and the connection stays.
+/// rtrext-02 §9.5: every code, about a reply. The report leaves once, and the connection stays.
 #[test]
 fn rtrext_s9_5_every_fault_of_a_reply_is_reported() {
     let part = |xid, number| TransmissionId { xid, direction: Direction::Reply, number };
@@ -247,7 +249,7 @@ fn rtrext_s9_5_every_fault_of_a_reply_is_reported() {
         let operation = |expected, seen| ReportedError::OperationType { expected, seen };
         let length = |value, most| ReportedError::PayloadLength { value, least: 0, most };
         for (sends, bad, lead, error) in [
-            // BADHMT, BADOMT, BADXID: something else comes.
+            // BADHMT, BADOMT, BADXID: another message comes between.
             (
                 vec![begun(2, 24, vec![]), plain],
                 part(99, 0),
@@ -276,7 +278,7 @@ fn rtrext_s9_5_every_fault_of_a_reply_is_reported() {
                 ReportedError::Sequence { expected: 1, seen: 2 },
             ),
             (vec![begun(0, 24, vec![])], part(10, 0), None, ReportedError::Sequence { expected: 1, seen: 0 }),
-            // BADPL: beyond the transmission, and no multiple of four.
+            // BADPL: the length exceeds the transmission, or is no multiple of four.
             (vec![begun(1, 28, vec![])], part(10, 0), None, length(28, 24)),
             (vec![begun(2, 24, vec![]), goes_on(10, 1, XMTRESP, 12)], part(10, 1), first, length(12, 8)),
             (vec![begun(2, 24, vec![]), goes_on(10, 1, XMTRESP, 6)], part(10, 1), first, length(6, 8)),
@@ -324,7 +326,7 @@ fn rtrext_s7_4_ranges_of_a_request_that_are_not_in_order() {
     }
 }
 
-/// What our Responder says is in table 2, whatever it was asked, and where it has nowhere to place anything the item stays inline.
+/// Our Responder follows table 2 for every direction. If no place is available, the item stays inline.
 #[test]
 fn rtrext_s7_4_a_responder_answers_every_direction() {
     use PlacementType::{Explicit, Targets, TooShort};

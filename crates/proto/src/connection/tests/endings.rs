@@ -1,5 +1,5 @@
-//! How a connection ends, and what it does between the reason and the end. The provider is played by hand where the simulated
-//! one would end by itself.
+//! Ends of a connection, and its behaviour between the reason and the end. Where the simulated provider would end by
+//! itself, the test plays the provider.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::testing::*;
 use crate::wire::{Body, ChunkLists};
 use crate::{CloseReason, Config, Connection, Event, Post, RefusedKind, Side, Timeouts};
 
-/// A connection of this side that was told that one of its requests could not be posted, and has not been asked what to do.
+/// A connection of this side whose provider refused to post a request, and that has not been polled since.
 fn failing(side: Side) -> Raw {
     let mut raw = Raw::new(side, server_config());
     raw.end.connection.handle_post_error(WrId(999), &PostErrorKind::Invalid("test"));
@@ -45,7 +45,7 @@ fn a_connection_that_has_failed_hears_nothing() {
     assert_eq!(raw.end.connection.in_progress(), 0);
 }
 
-/// The first reason counts, and it allows no end in order.
+/// The first reason counts, and after a failure the connection is aborted.
 #[test]
 fn closing_does_not_hide_a_failure() {
     let mut raw = failing(Side::Client);
@@ -57,8 +57,8 @@ fn closing_does_not_hide_a_failure() {
     assert_eq!(raw.end.closed, Some(CloseReason::WorkFailed(Status::Fatal)));
 }
 
-/// Whatever fails that nobody waits for (a Send, a Receive, a bind) ends the connection; what is flushed announces an end that is
-/// on its way.
+/// If a Send, Receive or bind fails, no call waits for it, and the connection ends. A flushed request announces an end
+/// that is already coming.
 #[test]
 fn work_that_failed_ends_the_connection() {
     let receive = || Work::Receive { buffers: vec![], len: 0, invalidated: None, solicited: false };
@@ -80,7 +80,8 @@ fn work_that_failed_ends_the_connection() {
     }
 }
 
-/// A window that the peer closed first gives us no memory: that is no failure. One that was flushed with its memory is closed.
+/// An invalidation after the peer's returns no memory, which is no failure. A flushed invalidation that returns memory
+/// closes its window.
 #[test]
 fn i2_an_invalidation_succeeds_by_its_status_or_by_its_memory() {
     for (status, memory) in [
@@ -131,7 +132,7 @@ fn a_connection_with_a_call_in_progress_is_not_idle() {
     assert_eq!(pair.client.closed, Some(CloseReason::Idle));
 }
 
-/// The receive queue is shared by the two directions: neither asks for, nor grants, more than half of it.
+/// The two directions share the receive queue: neither requests or grants more than half of it.
 #[test]
 fn i3_credits_are_bounded_by_half_of_the_receive_queue() {
     let mut capabilities = Capabilities::default();
@@ -173,7 +174,7 @@ fn i3_credits_are_bounded_by_half_of_the_receive_queue() {
     }
 }
 
-/// Without room for the Receives that it owes, an idle connection waits for memory too.
+/// An idle connection without memory for the Receives that it owes waits for memory, too.
 #[test]
 fn i3_missing_receives_wait_for_memory() {
     let fabric = rpcrdma_sim::Fabric::new(rpcrdma_sim::FabricConfig::default());
@@ -185,8 +186,8 @@ fn i3_missing_receives_wait_for_memory() {
     }
 }
 
-/// A server whose send queue holds three requests, with five Calls answered; what it posts is not carried out. The last answer
-/// carries memory of the domain.
+/// A server whose send queue holds three requests, and that has answered five Calls. Its posts are not carried out. The
+/// last answer carries memory of the domain.
 fn answering() -> (Raw, Connection, Vec<WrId>) {
     let mut capabilities = Capabilities::default();
     capabilities.max_send_wr = 3;
@@ -235,7 +236,7 @@ fn the_send_queue_is_filled_and_not_beyond() {
     assert_eq!(sends(&mut connection, &mut raw).len(), 2);
 }
 
-/// What waits for room in the send queue does not stand in the way of the end.
+/// Requests that wait for a place in the send queue do not delay an abort.
 #[test]
 fn i6_an_abort_passes_what_was_not_posted() {
     let (mut raw, mut connection, _) = answering();
@@ -244,7 +245,7 @@ fn i6_an_abort_passes_what_was_not_posted() {
     assert!(matches!(connection.poll_transmit(now, &mut raw.end.qp), Some(Post::Abort)));
 }
 
-/// The connection may be kept for its counters: the memory of what was never posted is not.
+/// The owner may keep the connection for its counters; memory of unposted requests is freed.
 #[test]
 fn what_was_not_posted_is_given_up_with_the_connection() {
     let (raw, mut connection, _) = answering();

@@ -84,7 +84,7 @@ fn write_chunks() {
     }
 }
 
-/// More room than data, and none at all used.
+/// Write chunks longer than their data, and unused ones.
 #[test]
 fn write_chunks_that_are_not_filled() {
     for (len, room) in [(5001, 8192), (1, 8192), (0, 8192), (3001, 20_000)] {
@@ -242,7 +242,8 @@ fn payload_of_1_mib_is_not_copied() {
     }
 }
 
-/// RFC 8797 §4.1: one window by the peer, the others by us; all by us where the provider cannot.
+/// RFC 8797 §4.1: the peer invalidates one window and we the others; we invalidate all where the provider cannot do
+/// that.
 // requirement: rfc8797-4.1-2
 #[test]
 fn windows_are_closed_by_both_sides() {
@@ -262,7 +263,7 @@ fn windows_are_closed_by_both_sides() {
     }
 }
 
-/// N6, N7: handles and offsets in one call are all different. N14–N16: one RDMA operation a segment.
+/// N6, N7: the handles and offsets of one call all differ. N14–N16: each segment takes one RDMA operation.
 // requirement: rfc8797-4.1-1
 #[test]
 fn what_a_sniffer_sees_of_a_call() {
@@ -305,12 +306,12 @@ fn thresholds_are_1024_without_private_data_and_the_smaller_with_it() {
             size(server, server_config()),
         );
         assert_eq!(pair.client.connection.thresholds().send, expected);
-        // A Call of exactly the threshold is inline, one word more is not.
+        // A Call of exactly the threshold is inline; a Call longer by a word is not.
         let fits = expected - 28 - 44;
         let inline = pair.round_trip(store(1, fits));
         assert_eq!((inline.call.form, inline.call.sent), (Form::Inline, expected));
         assert_eq!(pair.round_trip(store(2, fits + 4)).call.form, Form::Long);
-        // The same for a reply.
+        // A reply of exactly the threshold is inline; a reply longer by a word is not.
         let fits = expected - 28 - REPLY_HEADER;
         let inline = pair.round_trip(list(3, fits));
         assert_eq!((inline.reply.form, inline.reply.sent), (Form::Inline, expected));
@@ -318,7 +319,7 @@ fn thresholds_are_1024_without_private_data_and_the_smaller_with_it() {
     }
 }
 
-/// Many calls at once, more than there are credits.
+/// More calls at once than there are credits.
 #[test]
 fn calls_beyond_the_credits_wait() {
     for fabric in fabrics() {
@@ -346,7 +347,7 @@ fn s5_3_the_reverse_direction_is_inline_only() {
     let (reply_id, reply) = pair.server.replies.pop().unwrap();
     assert_eq!(reply_id, id);
     check_reply(ECHO, 500, reply.unwrap());
-    // The same XID in both directions, both under way.
+    // Both directions have a call with the same XID in progress.
     pair.call(echo(7, 400));
     pair.server.connection.call(now, echo(7, 300)).unwrap();
     pair.settle();

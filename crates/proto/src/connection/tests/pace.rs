@@ -1,4 +1,5 @@
-//! Slow is not stalled: data that moves at the least rate has all the time it needs, data that does not is given up (rule I6).
+//! Slow is not stalled (rule I6): data at or above the least rate has all the time it needs, and slower data is given
+//! up.
 
 use std::time::Duration;
 
@@ -13,7 +14,8 @@ use crate::{Answer, Call, CallError, CloseReason, Compatibility, Config, ReadRea
 const CALLS: u32 = 33;
 const LEN: usize = 64 << 10;
 
-/// A pair on a link of so many bytes in a second, with the credits of a first reply; whether its providers tell of progress.
+/// A pair on a link of this many bytes per second, with the credits of a first reply. `tells`: the providers report
+/// progress.
 fn linked(bandwidth: u64, server_memory: usize, tells: bool) -> Pair {
     linked_with(&Compatibility::default(), bandwidth, server_memory, tells)
 }
@@ -30,7 +32,7 @@ fn linked_with(compatibility: &Compatibility, bandwidth: u64, server_memory: usi
     pair
 }
 
-/// Many calls with data that take more than twice as long as any timer.
+/// Makes many calls whose data takes more than twice as long as any timer.
 fn goes_on(call: fn(u32, usize) -> Call, server_memory: usize, tells: bool) {
     let mut pair = linked(16 << 10, server_memory, tells);
     for xid in 2..CALLS + 2 {
@@ -47,7 +49,7 @@ fn goes_on(call: fn(u32, usize) -> Call, server_memory: usize, tells: bool) {
 fn i6_arguments_that_are_read_over_a_slow_link_are_not_cut_off() {
     for tells in [true, false] {
         goes_on(write, 64 << 20, tells);
-        // Most of them wait for the memory of those before.
+        // Most calls wait for the memory of earlier ones.
         goes_on(write, 512 << 10, tells);
     }
 }
@@ -59,7 +61,7 @@ fn i6_results_that_are_written_over_a_slow_link_are_not_cut_off() {
     }
 }
 
-/// A result that the server exposes takes longer to be read than it is open, or than its call may wait (RFC 5666 §3.8).
+/// An exposed result takes longer to read than its exposure or its call may last (RFC 5666 §3.8).
 #[test]
 fn i6_results_that_are_exposed_over_a_slow_link_are_not_cut_off() {
     let read_read = Some(ReadRead { withhold_chunks: true, ..ReadRead::default() });
@@ -93,7 +95,7 @@ fn serve_from(domain: &ProtectionDomain, mut message: Decoder) -> Answer {
     Answer::message(reply.finish())
 }
 
-/// An RDMA Read Request leaves behind the RDMA Writes that were posted before it, which take four times as long as its timer.
+/// An RDMA Read Request leaves behind earlier RDMA Writes, which take four times as long as its timer.
 #[test]
 fn i6_arguments_that_are_read_behind_results_over_a_slow_link_are_not_cut_off() {
     for tells in [true, false] {
@@ -133,11 +135,11 @@ fn i6_arguments_that_wait_for_memory_of_results_over_a_slow_link_are_not_cut_off
     }
 }
 
-/// What is left to leave counts what waits for room in the send queue, too.
+/// The time to close counts requests that wait for a place in the send queue, too.
 #[test]
 fn i6_a_close_in_order_over_a_slow_link_lets_everything_leave() {
     for tells in [true, false] {
-        // Hardly more than the least rate.
+        // The bandwidth is barely above the least rate.
         let bandwidth = Some(9 << 10);
         let close_timeout = Duration::from_secs(600);
         let fabric = Fabric::new(FabricConfig { bandwidth, close_timeout, ..FabricConfig::default() });
@@ -156,7 +158,7 @@ fn i6_a_close_in_order_over_a_slow_link_lets_everything_leave() {
         for (token, _, _, message) in std::mem::take(&mut pair.server.calls) {
             pair.server.connection.reply(now, token, serve(message));
         }
-        // Two replies are at the provider, and the third waits for room there.
+        // The provider has two replies, and the third waits for a place in the send queue.
         while pair.server.pump(now) {}
         pair.server.connection.close(now);
         pair.run_for(Duration::from_secs(120));
@@ -167,12 +169,12 @@ fn i6_a_close_in_order_over_a_slow_link_lets_everything_leave() {
 
 #[test]
 fn i6_arguments_below_the_least_rate_hold_memory_for_a_limited_time() {
-    // Without progress told it is the time that they take at that rate: 8 s.
+    // Without reported progress the limit grows by the time that the data takes at the least rate: 8 s.
     for (tells, least, most) in [(true, 29, 32), (false, 37, 40)] {
         let mut pair = linked(100_000, 64 << 20, tells);
         let before = pair.server.domain.usage().in_use;
         pair.call(write(2, LEN));
-        // The Call arrives, and then nothing.
+        // The Call arrives, and then no data moves.
         pair.pump();
         while pair.server.domain.usage().in_use < before + LEN {
             assert!(pair.fabric.step());
@@ -203,7 +205,7 @@ fn i6_results_that_are_taken_below_the_least_rate_hold_memory_for_a_limited_time
     assert_eq!(pair.server.closed, Some(CloseReason::Timeout("the peer to take what is sent")));
 }
 
-/// What moves for others gives a call that is never answered no more time than their data and its own may take.
+/// Data of other calls gives an unanswered call no more time than their data and its own may take.
 #[test]
 fn i6_a_call_without_a_reply_ends_though_the_link_is_busy() {
     let mut pair = linked(64 << 10, 64 << 20, true);

@@ -1,4 +1,4 @@
-//! RDMA_MSGP (RFC 5666 §3.9), taken and sent where both sides opted in.
+//! RDMA_MSGP (RFC 5666 §3.9), received and sent where both sides opted in.
 
 use bytes::Bytes;
 use rpcrdma_sim::{CompletionMode, FabricConfig};
@@ -27,14 +27,14 @@ fn padded(align: u32, threshold: u32) -> Body {
     Body::Padded { align, threshold, lists: ChunkLists::default() }
 }
 
-/// WRITE with `pad` bytes in front of its data, which are not zero.
+/// A WRITE with `pad` nonzero bytes before its data.
 fn write_call(align: u32, threshold: u32, len: usize, pad: usize) -> Bytes {
     let count = u32::try_from(len).unwrap().to_be_bytes();
     let arguments = [&count[..], &vec![0xee; pad], &pattern(len)].concat();
     message(&header(1, padded(align, threshold)), &rpc(1, WRITE, &arguments))
 }
 
-/// The data of WRITE stands behind 36 bytes of header, 40 of RPC header and its count: at 80.
+/// The data of WRITE begins at 80: after 36 bytes of header, 40 of RPC header and the count.
 // requirement: rfc5666-3.9-1, rfc5666-4.1-6
 #[test]
 fn rfc5666_3_9_the_padding_is_skipped_where_it_was_agreed() {
@@ -65,7 +65,7 @@ fn rfc5666_3_9_the_alignment_may_count_from_the_rpc_message() {
     assert_eq!(raw.last().1[24..], 500_u32.to_be_bytes());
 }
 
-/// An item that left by a Read chunk is not inline, so nothing aligns it.
+/// An item in a Read chunk is not inline, so nothing aligns it.
 #[test]
 fn rfc5666_3_9_chunks_are_not_padded() {
     let mut raw = Raw::new(Side::Server, taking(PaddedMessages::Honour, server_config()));
@@ -75,7 +75,7 @@ fn rfc5666_3_9_chunks_are_not_padded() {
     assert_eq!(raw.last().1[24..], 500_u32.to_be_bytes());
 }
 
-/// RFC 8166 §4.6.1, without the opt-in. What is more: an alignment that nothing has, and padding that the message has not.
+/// RFC 8166 §4.6.1: without the opt-in. With it, an unusable alignment, and padding that the message does not have.
 // requirement: rfc8166-4.6.1-2
 #[test]
 fn s4_6_1_a_padded_call_gets_err_chunk() {
@@ -91,7 +91,7 @@ fn s4_6_1_a_padded_call_gets_err_chunk() {
     assert_eq!(raw.last().1[20..24], 4_u32.to_be_bytes(), "GARBAGE_ARGS");
 }
 
-/// Implementation-experience §7.1.3.1: the two words are ignored. Right without padding, wrong with it.
+/// Implementation-experience §7.1.3.1: the two words are ignored, which is right without padding and wrong with it.
 // requirement: experience-7.1.3.1-1
 #[test]
 fn ie_7_1_3_1_as_rdma_msg() {
@@ -99,7 +99,7 @@ fn ie_7_1_3_1_as_rdma_msg() {
         let mut raw = Raw::new(Side::Server, taking(PaddedMessages::AsMessage, server_config()));
         let message = write_call(align, 100, 500, pad);
         if pad > 0 {
-            // The pad is read as data, and that is not the data that was sent: `serve` would notice.
+            // The pad is decoded as data, which `serve` would notice.
             raw.end.serving = false;
             raw.send(message);
             let (.., mut decoder) = raw.end.calls.pop().unwrap();
@@ -114,10 +114,10 @@ fn ie_7_1_3_1_as_rdma_msg() {
     }
 }
 
-/// A reply may be padded too.
+/// A reply may have padding, too.
 #[test]
 fn rfc5666_3_9_a_padded_reply() {
-    // Behind 36 bytes of header, 24 of RPC header and the count: at 64.
+    // The data begins at 64: after 36 bytes of header, 24 of RPC header and the count.
     let reply = |align, pad| {
         let results = [&500_u32.to_be_bytes()[..], &vec![0xee; pad], &pattern(500)].concat();
         message(&header(1, padded(align, 100)), &accepted(1, &results))
@@ -135,7 +135,7 @@ fn rfc5666_3_9_a_padded_reply() {
     discarded(&mut raw, reply(64, 0), plain(1), "padded_message");
 }
 
-/// Both sides opted in, and the client knows the alignment: from its settings, or agreed on the way.
+/// Both sides opted in, and the client knows the alignment from its settings or from an agreement.
 // requirement: rfc5666-3.9-1
 #[test]
 fn rfc5666_3_9_long_data_is_aligned_in_both_completion_modes() {
@@ -164,7 +164,7 @@ fn rfc5666_3_9_long_data_is_aligned_in_both_completion_modes() {
                 let reply = pair.round_trip(store(2, 1500));
                 assert_eq!(reply.call.form, Form::Padded, "not only what is DDP-eligible");
                 check_reply(STORE, 1500, reply);
-                // Nothing long, and too long with its pad.
+                // A message without long data, and one that would be too long with its pad.
                 assert_eq!(pair.round_trip(null(3)).call.form, Form::Inline);
                 assert_eq!(pair.round_trip(write(4, 3900)).call.form, Form::Inline);
                 assert_eq!(pair.round_trip(write(5, 9000)).call.form, Form::Reduced);
@@ -175,7 +175,7 @@ fn rfc5666_3_9_long_data_is_aligned_in_both_completion_modes() {
     }
 }
 
-/// RFC 5666 §6.2: what is agreed is the alignment of the server's Receives; of the client's nothing is known.
+/// RFC 5666 §6.2: the sides agree on the alignment of the server's Receives; that of the client's is unknown.
 #[test]
 fn rfc5666_6_2_calls_of_the_server_are_not_aligned() {
     let server = taking(PaddedMessages::Honour, server_config());
@@ -192,7 +192,7 @@ fn rfc5666_6_2_calls_of_the_server_are_not_aligned() {
     check_reply(STORE, 2001, reply);
 }
 
-/// RFC 8166 §4.5: an RDMA_MSGP is refused if it is a Call and discarded if it is a reply, in either direction.
+/// RFC 8166 §4.5: in either direction an RDMA_MSGP is refused if it is a Call, and discarded if it is a reply.
 #[test]
 fn s4_5_the_direction_of_a_refused_rdma_msgp_counts() {
     let reply = message(&header(1, padded(64, 100)), &accepted(1, &500_u32.to_be_bytes()));
@@ -211,7 +211,7 @@ fn s4_5_the_direction_of_a_refused_rdma_msgp_counts() {
     raw.send(write_call(64, 100, 500, 48));
     assert_eq!(raw.last().0.body, Body::Error(ErrorBody::Chunk));
     assert_eq!(raw.end.connection.stats().errors.get("padded_message"), Some(&1));
-    // RFC 8166 §4.5.2, a segment with the discriminator 2.
+    // RFC 8166 §4.5.2: a segment with the discriminator 2.
     let marked = |xid, direction: u32| {
         let words =
             [xid, 1, 8, 0, 2, 4, 0xbad, 3, 0, 0, 0, 0, 0, xid, direction, 2, PROGRAM, VERSION, 0, 0, 0, 0, 0];
@@ -224,7 +224,7 @@ fn s4_5_the_direction_of_a_refused_rdma_msgp_counts() {
     assert_eq!(raw.end.connection.stats().errors.get("padding_segment"), Some(&2));
 }
 
-/// The words and the place of the data, as they leave.
+/// The words and the place of the data in a message that leaves.
 #[test]
 fn rfc5666_3_9_what_is_sent() {
     let mut raw = Raw::new(Side::Client, aligned(512, AlignmentBase::Send));
@@ -236,13 +236,13 @@ fn rfc5666_3_9_what_is_sent() {
     assert_eq!(len, HEADER);
     let Body::Padded { align: 512, threshold, lists } = header.body else { panic!("{:?}", header.body) };
     assert!(lists.is_empty());
-    // No opaque of this length can stand in the 44 bytes before the data.
+    // The 44 bytes before the data can hold no opaque of this length.
     assert_eq!(threshold, 44);
     assert_eq!(sent[512..512 + 2001], pattern(2001));
     assert!(sent[80..512].iter().all(|byte| *byte == 0));
 }
 
-/// Neither without the opt-in nor with an alignment that is of no use.
+/// Neither without the opt-in nor with an unusable alignment.
 // requirement: rfc8166-4.6.1-1, experience-7.1.3.1-1
 #[test]
 fn i9_no_padded_message_is_sent_unless_agreed() {
@@ -260,7 +260,7 @@ fn i9_no_padded_message_is_sent_unless_agreed() {
     }
 }
 
-/// Integrity and privacy wrap the items, so nothing of them is where the Responder would look.
+/// Integrity and privacy wrap the items, so the Responder would not find them at their places.
 #[test]
 fn s8_2_2_3_a_protected_call_is_not_padded() {
     let mut pair = Pair::with(FabricConfig::default(), aligned(512, AlignmentBase::Send), server_config());

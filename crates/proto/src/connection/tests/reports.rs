@@ -379,7 +379,7 @@ fn told_support(profile: Profile) -> Vec<Value> {
     vec![value(Property::Support, all), value(Property::RequestLimit, 8), value(Property::ResponseLimit, 8)]
 }
 
-/// The same announcement, with Receives of this structure.
+/// Support for everything, and Receives of this structure, as announced.
 pub(super) fn told_groups(profile: Profile, structure: &BufferStructure) -> Vec<Value> {
     let mut told = told_support(profile);
     told.push(told_structure(profile, structure));

@@ -1,5 +1,5 @@
-//! XDR roundup, in every form that a document allows or that was only proposed: implementation-experience §3.7 (Read chunks)
-//! and §3.8 (Write chunks), and the last-call slides of 2006. What RFC 8166 does not allow needs its opt-in.
+//! XDR roundup in every form that a document allows or proposed. See implementation-experience §3.7 (Read chunks) and
+//! §3.8 (Write chunks), and the last-call slides of 2006. Forms that RFC 8166 does not allow need an opt-in.
 
 use bytes::Bytes;
 use rpcrdma_sim::{CompletionMode, Fabric, FabricConfig};
@@ -19,7 +19,7 @@ fn word(value: usize) -> [u8; 4] {
     u32::try_from(value).unwrap().to_be_bytes()
 }
 
-/// Where the pad of a Read chunk is.
+/// The place of the pad of a Read chunk.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Pad {
     None,
@@ -35,7 +35,7 @@ enum Pad {
     Chunk,
 }
 
-/// WRITE with its data in a Read chunk of two segments and this pad, behind inline content or before it.
+/// A WRITE with its data in a Read chunk of two segments and this pad, after inline content or before it.
 fn write_call(raw: &mut Raw, len: usize, pad: Pad) -> Bytes {
     const POSITION: u32 = 44;
     let data = pattern(len);
@@ -51,7 +51,7 @@ fn write_call(raw: &mut Raw, len: usize, pad: Pad) -> Bytes {
         Pad::None | Pad::Inside => {}
         _ if zeros.is_empty() => {}
         Pad::Segment => read.push(at(POSITION, raw.readable(zeros))),
-        // Nobody looks at what is marked: the handle is of no memory.
+        // The marked segment is never read, so its handle names no memory.
         Pad::Marked { own_position } => {
             let position = if own_position { POSITION + u32::try_from(len).unwrap() } else { POSITION };
             let length = u32::try_from(zeros.len()).unwrap();
@@ -68,7 +68,7 @@ fn write_call(raw: &mut Raw, len: usize, pad: Pad) -> Bytes {
 
 const LENGTHS: [usize; 6] = [1, 2, 3, 4, 6001, 6003];
 
-/// Implementation-experience §3.7, RFC 8166 §3.4.5.2: accepted without any opt-in.
+/// Implementation-experience §3.7, RFC 8166 §3.4.5.2: a Responder accepts both without any opt-in.
 // requirement: rfc8166-3.4.5.2-2, rfc8166-3.4.5.2-3, rfc5666-3.7-1
 #[test]
 fn ie_3_7_a_read_chunk_comes_with_its_pad_or_without() {
@@ -86,7 +86,7 @@ fn ie_3_7_a_read_chunk_comes_with_its_pad_or_without() {
     }
 }
 
-/// RFC 5666 §3.7: "as an additional Chunk"; its Position is where the item ends.
+/// RFC 5666 §3.7: "as an additional Chunk", whose Position is where the item ends.
 #[test]
 fn rfc5666_3_7_a_pad_in_a_chunk_of_its_own_is_taken_if_agreed() {
     for fabric in both_modes() {
@@ -112,7 +112,7 @@ fn s3_4_5_a_pad_in_a_chunk_of_its_own_gets_err_chunk_by_default() {
     expect_error(&mut raw, 1, ErrorBody::Chunk, "unaligned_position");
 }
 
-/// Agreed or not, what stands behind no item of that length is refused.
+/// With the opt-in, too, a pad chunk that does not complete an item is refused.
 #[test]
 fn rfc5666_3_7_a_pad_chunk_must_complete_an_item() {
     let compatibility = Compatibility { pad_chunks: true, ..Compatibility::default() };
@@ -180,8 +180,8 @@ fn slides_2006_option_a_must_complete_a_chunk() {
     expect_error(&mut raw, 1, ErrorBody::Chunk, "misplaced_padding");
 }
 
-/// RFC 8166 §3.4.6.2 against the "one responder" of implementation-experience §3.8 that writes zeros where there is room:
-/// neither in the last segment nor in one of its own do we write a pad.
+/// RFC 8166 §3.4.6.2: we write no pad, neither in the last segment nor in a segment of its own. The "one responder" of
+/// implementation-experience §3.8 writes zeros where the chunk has room.
 // requirement: rfc8166-3.4.6.2-2, experience-3.8.1-1, experience-3.8.1-3, experience-3.8.1-4
 #[test]
 fn ie_3_8_room_for_the_pad_of_a_write_chunk_is_left_alone() {
@@ -208,7 +208,7 @@ fn ie_3_8_room_for_the_pad_of_a_write_chunk_is_left_alone() {
                         rpcrdma_verbs::WindowMemory::Read(data) => data,
                     })
                     .collect();
-                // The one that the reply closed is the first.
+                // The reply invalidated the first window.
                 assert_eq!(memory[0][..len], pattern(len));
                 assert!(memory[0][len..].iter().all(|byte| *byte == 0), "no pad, nothing else");
             }
@@ -227,8 +227,8 @@ fn rounded_up(raw: &mut Raw, offered: &ChunkLists, len: usize) -> Bytes {
     message(&header(1, Body::Message(returned)), &accepted(1, &word(len)))
 }
 
-/// RFC 5666 §3.7: "the chunk length sent to the receiver in the reply is simply increased to include any roundup", with room
-/// for it and without.
+/// RFC 5666 §3.7: "the chunk length sent to the receiver in the reply is simply increased to include any roundup". The
+/// Write chunk has room for the pad, or has none.
 #[test]
 fn rfc5666_3_7_a_returned_length_with_the_pad_is_taken_if_agreed() {
     for fabric in both_modes() {
@@ -249,7 +249,8 @@ fn rfc5666_3_7_a_returned_length_with_the_pad_is_taken_if_agreed() {
     }
 }
 
-/// By default the result decoder refuses it where there is room, and the header is in error where there is none.
+/// By default the result decoder refuses the length where the chunk has room, and the header is invalid where it has
+/// none.
 // requirement: rfc8166-3.4.6.2-3
 #[test]
 fn s3_4_6_2_a_returned_length_with_the_pad_is_refused_by_default() {
@@ -276,7 +277,7 @@ fn s3_4_6_2_a_returned_length_with_the_pad_is_refused_by_default() {
     discarded(&mut raw, reply, good, "reply_list_lengths");
 }
 
-/// Agreed or not, no more than the pad may be too much.
+/// With the opt-in, too, the length may exceed the data only by the pad.
 #[test]
 fn rfc5666_3_7_no_other_length_is_taken() {
     let compatibility = Compatibility { write_roundup: true, ..Compatibility::default() };

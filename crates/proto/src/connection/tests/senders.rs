@@ -1,4 +1,4 @@
-//! What our own side puts on the wire, in both directions, and what it takes for granted of the peer.
+//! Messages that our own side sends, in both directions, and its assumptions about the peer.
 
 use bytes::Bytes;
 use rpcrdma_sim::{Fabric, FabricConfig};
@@ -25,7 +25,7 @@ fn accepted(xid: u32, results: &[u32]) -> Stream {
     Stream::from(Bytes::from(words.iter().flat_map(|word| word.to_be_bytes()).collect::<Vec<_>>()))
 }
 
-/// RFC 8166 §4.2: every Call and every reply has version one and the XID of its RPC message, whoever is the Requester.
+/// RFC 8166 §4.2: headers have version one and the XID of the RPC message, in either role.
 // requirement: rfc8166-4.2.1-1, rfc8166-4.2.2-1, rfc5666-4.1-2, rfc5666-4.1-6, rfc8167-5.1-1, rfc8167-5.1-2
 // requirement: rfc8167-5.2-1, rfc8167-5.2-2
 #[test]
@@ -39,7 +39,7 @@ fn s4_2_headers_of_calls_and_replies() {
         let (header, payload) = raw.last();
         assert_eq!((header.xid, header.version), (xid, 1), "{side:?}");
         assert_eq!(prefix(&payload), (xid, CALL), "{side:?}");
-        // The peer calls too, under the same XID.
+        // The peer makes a Call, too, with the same XID.
         raw.send(message(
             &crate::testing::header(xid, Body::Message(ChunkLists::default())),
             &null(xid).message,
@@ -50,7 +50,7 @@ fn s4_2_headers_of_calls_and_replies() {
     }
 }
 
-/// RFC 8166 §4.2.4, §4.6: what answers a good Call is RDMA_MSG or RDMA_NOMSG, and the latter only with a filled Reply chunk.
+/// RFC 8166 §4.2.4, §4.6: the answer to a good Call is RDMA_MSG or, with a filled Reply chunk, RDMA_NOMSG.
 // requirement: rfc8166-4.2.4-1, rfc8166-4.3.1-1, rfc8166-4.6.1-1, rfc8166-4.6.2-1, experience-3.6.1-2
 #[test]
 fn s4_6_replies_are_rdma_msg_or_rdma_nomsg() {
@@ -85,7 +85,8 @@ fn s4_6_replies_are_rdma_msg_or_rdma_nomsg() {
     }
 }
 
-/// RFC 8797 §5.1: who says nothing, or something else, takes and sends 1024 bytes and no Send with Invalidate.
+/// RFC 8797 §5.1: without this private data a peer has the defaults: 1024 bytes each way, no Send with Invalidate.
+/// Send with Invalidate.
 // requirement: rfc8166-3.3.3-3, rfc8797-4.1-2, rfc8797-5.1-1, rfc8797-5.2-1, experience-4.2.1-1
 #[test]
 fn s5_1_a_peer_without_private_data_has_the_defaults() {
@@ -109,15 +110,15 @@ fn s5_1_a_peer_without_private_data_has_the_defaults() {
         let reply = pair.round_trip(read(1, 5000));
         assert_eq!(reply.invalidations, Invalidations { remote: 0, local: 1 });
         check_reply(READ, 5000, reply);
-        // A reply that would fit 8192 bytes.
+        // The reply would fit 8192 bytes.
         check_reply(LIST, 3000, pair.round_trip(list(2, 3000)));
         assert_eq!(pair.server.connection.stats().replies_sent.long, 1);
         assert_eq!(pair.server.connection.stats().invalidations_sent, 0);
     }
 }
 
-/// RFC 8166 §4.3.2.2: a chunk that is returned as unused may have been written to. Nothing of it becomes a result, and the memory
-/// goes back as what it is.
+/// RFC 8166 §4.3.2.2: the peer may have written to a chunk that it returns as unused. Nothing of the chunk becomes a
+/// result, and the caller gets the memory back as it is.
 // requirement: rfc8166-4.3.2.2-4, rfc5666-3.4-4
 #[test]
 fn s4_3_2_2_an_unused_write_chunk_may_have_been_modified() {
@@ -137,7 +138,7 @@ fn s4_3_2_2_an_unused_write_chunk_may_have_been_modified() {
     assert_eq!(raw.fabric.outstanding().windows, 0);
 }
 
-/// RFC 8166 §4.5.4: an answer that cannot leave is told to the Requester by the end of the connection.
+/// RFC 8166 §4.5.4: if an answer cannot leave, the end of the connection shows that to the Requester.
 // requirement: rfc8166-4.5.4-2, experience-7.2.1.1-1
 // requirement: v2-07-7.4-2
 #[test]
@@ -168,7 +169,7 @@ fn s4_5_4_an_answer_that_cannot_leave_closes_the_connection() {
     assert!(raw.ended.is_some(), "the Requester is told");
 }
 
-/// RFC 8166 §4.5.4: a Call that gets no answer at all is told to the Requester in the same way, behind the answers before it.
+/// RFC 8166 §4.5.4: if a Call gets no answer, the connection ends as well, after the earlier answers.
 // requirement: rfc8166-4.5.4-2
 // requirement: v2-07-7.4-2
 #[test]
@@ -191,7 +192,8 @@ fn s4_5_4_a_call_without_an_answer_closes_the_connection() {
     assert!(raw.ended.is_some(), "the Requester is told");
 }
 
-/// The same in the reverse direction; calls of ours that did not leave are for the next connection.
+/// A lost reply in the reverse direction ends the connection, too; our calls that did not leave wait for the next
+/// connection.
 // requirement: rfc8166-4.5.4-2
 #[test]
 fn s4_5_4_i8_a_lost_reply_loses_no_call_of_the_other_direction() {

@@ -245,7 +245,7 @@ fn a_reply_that_can_have_a_reply_chunk_comes_in_few_sends() {
     }
 }
 
-/// An item in several Receives is joined: one that is long takes explicit RDMA, which does without a copy.
+/// A long item in several Receives would be joined, so it takes explicit RDMA, which needs no copy.
 #[test]
 fn long_items_that_lie_in_several_receives_take_explicit_rdma() {
     for profile in EXCHANGING {
@@ -265,8 +265,8 @@ fn long_items_that_lie_in_several_receives_take_explicit_rdma() {
     }
 }
 
-/// An item is placed, or stays inline if it is too short: what comes before its place need not hold both, so one Receive is enough for
-/// each reply, and many come at a time.
+/// An item is either placed or, if it is too short, inline. The Payload before a placed item need not hold the item as
+/// well. So one Receive is enough for each reply, and many replies come at a time.
 #[test]
 fn rtrext_s7_4_a_reply_with_one_item_takes_one_receive() {
     for profile in EXCHANGING {
@@ -275,7 +275,7 @@ fn rtrext_s7_4_a_reply_with_one_item_takes_one_receive() {
         for xid in 10..40 {
             pair.call(read(xid, 8192));
         }
-        // Inline, and as long as that may be.
+        // The longest data that may stay inline.
         for xid in 40..50 {
             let mut short = read(xid, 8192);
             short.message = read(xid, 1020).message;
@@ -317,7 +317,7 @@ fn rtrext_s8_5_no_reply_has_more_transmissions_than_the_responder_makes() {
     }
 }
 
-/// RFC 8167 §5.3: a client that takes no chunks takes what comes in Sends.
+/// RFC 8167 §5.3: a client without chunks still accepts items in Sends.
 #[test]
 fn rtrext_s7_4_reverse_calls_without_chunks_have_items_placed_too() {
     for profile in EXCHANGING {
@@ -337,7 +337,7 @@ fn rtrext_s7_4_reverse_calls_without_chunks_have_items_placed_too() {
     }
 }
 
-/// Where there are no chunks to fall back on, what needs several Sends or Receives waits for them.
+/// Without chunks as a fallback, a message waits for the Sends or Receives that it needs.
 #[test]
 fn reverse_calls_without_chunks_wait_for_their_turn() {
     for profile in EXCHANGING {
@@ -366,7 +366,7 @@ fn a_call_says_how_it_and_its_reply_travelled() {
     check_quiet(&pair);
 }
 
-/// An item is where the structure says, in memory too: at a page, if that is what the structure says.
+/// An item is aligned in memory as the structure says: to a page, for example.
 #[test]
 fn rtrext_s7_2_items_are_aligned_to_pages_if_receives_are() {
     for profile in EXCHANGING {
@@ -396,7 +396,7 @@ fn rtrext_s7_2_items_are_aligned_to_pages_if_receives_are() {
     }
 }
 
-/// rtrext-02 §4.2: nothing comes between the Sends of a group, whether the peer has told anything of itself or not.
+/// rtrext-02 §4.2: no message comes between the Sends of a group, even if the peer has sent no characteristics.
 #[test]
 fn rtrext_s4_2_no_reply_passes_the_sends_of_another() {
     for profile in EXCHANGING {

@@ -1,4 +1,4 @@
-//! What version-two-07 (P3) has in its own way: credits per message, properties that are told once, its errors.
+//! Properties of version-two-07 (P3) alone: credits per message, properties that are exchanged once, its errors.
 
 use std::time::Duration;
 
@@ -64,7 +64,7 @@ fn sent(raw: &Raw) -> Vec<Header> {
     raw.received.iter().map(|message| V2P3.decode(message, &Limits::default()).unwrap().0).collect()
 }
 
-/// A peer that has made its first call and was answered.
+/// A peer whose first call was answered.
 fn raw(config: Config) -> Raw {
     let mut raw = Raw::new(Side::Server, config);
     raw.send(call(1));
@@ -141,7 +141,7 @@ fn v2_07_s6_3_3_nothing_comes_between_the_parts_of_properties() {
     raw.send(operation(2, Exchange::Part { start: vec![word(1, 16_384)] }));
     assert_eq!(refusal(&mut raw, call(3)), (3, ErrorBody::Two(two::ErrorBody::InvalidContinuation)));
     assert_eq!(faults(&raw, "interrupted"), 1);
-    // What only raises a limit is no part of anything, and an error is never answered.
+    // A GRANT only raises a limit and belongs to no sequence, and an error is never answered.
     raw.received.clear();
     raw.send(bytes(&header(0, MANY, Direction::Call, Body::Two(two::Body::Grant)), &Stream::new()));
     raw.send(bytes(
@@ -157,7 +157,7 @@ fn v2_07_s6_3_3_nothing_comes_between_the_parts_of_properties() {
     assert_eq!(sent(&raw).last().unwrap().body, Body::Message(ChunkLists::default()));
 }
 
-/// §6.3.4 leaves the peer no second try: what it sends after a part that was refused is looked at as usual.
+/// §6.3.4 gives the peer no second try: messages after a refused part are handled as usual.
 #[test]
 fn v2_07_s7_2_2_a_part_that_is_refused_is_the_last_of_its_sequence() {
     let cut = {
@@ -183,7 +183,7 @@ fn make(raw: &mut Raw, call: Call) {
     raw.settle();
 }
 
-/// A client whose first Call was answered, by a peer that has not told its properties.
+/// A client whose first Call was answered by a peer that has not sent its properties.
 fn answered(config: Config) -> Raw {
     let mut raw = Raw::new(Side::Client, config);
     make(&mut raw, null(1));
@@ -195,7 +195,7 @@ fn answered(config: Config) -> Raw {
     raw
 }
 
-/// A number parses, whatever it is. The peer is believed: what fits is sent, and the rest refused here, not by it.
+/// Any number parses, and the client believes it: messages that fit leave, and the others are refused locally.
 #[test]
 fn v2_07_s7_2_2_a_size_that_parses_is_no_bad_value_however_small() {
     for small in [word(1, 0), word(1, 1000), word(2, 0), word(2, 76), word(3, 0), word(3, 3), word(4, 0)] {
@@ -204,7 +204,7 @@ fn v2_07_s7_2_2_a_size_that_parses_is_no_bad_value_however_small() {
         assert!(raw.received.is_empty(), "{small:?} {:?}", raw.received);
         assert_eq!(raw.end.connection.peer_characteristics().unwrap().reverse, ReverseSupport::General);
         assert!(raw.end.connection.stats().errors.is_empty());
-        // A Call of that size, and one that needs a chunk each way, which the reply returns.
+        // A Call that fits the size, and one that needs a chunk each way, which the reply returns.
         let (fits, chunks) = (small != word(2, 0), small == word(1, 1000));
         for (call, fits) in [(null(2), fits), (echo(3, 90_000), chunks)] {
             make(&mut raw, call);
@@ -217,7 +217,7 @@ fn v2_07_s7_2_2_a_size_that_parses_is_no_bad_value_however_small() {
     }
 }
 
-/// Answers that may not leave, because the peer lets nothing come, are few.
+/// Answers that cannot leave, because the peer grants no credits, are few.
 #[test]
 fn i6_operations_that_do_not_decode_are_bounded_like_others() {
     let mut raw = raw(server());
@@ -256,7 +256,7 @@ fn v2_07_s7_2_2_a_bad_value_is_refused_and_nothing_is_applied() {
             "{bad:?}"
         );
         assert_eq!(raw.end.connection.peer_characteristics().unwrap().receive_size, 4096);
-        // §5.1: without data it is the default.
+        // §5.1: a property without data has its default.
         raw.send(operation(8, last_of(vec![Value { id: 5, data: Bytes::new() }, word(2, 16_384)])));
         let told = raw.end.connection.peer_characteristics().unwrap();
         assert_eq!((told.receive_size, told.reverse), (16_384, ReverseSupport::None));
@@ -273,7 +273,7 @@ fn v2_07_s7_1_what_is_not_known_is_refused_by_its_own_code() {
     assert_eq!(refusal(&mut raw, unknown.freeze()), (2, ErrorBody::Two(two::ErrorBody::InvalidProcedure)));
     let truncated = call(3).slice(..24);
     assert_eq!(refusal(&mut raw, truncated), (3, ErrorBody::Chunk));
-    // §7.1.2: with the version of the request.
+    // §7.1.2: the error has the version of the request.
     let one = message(&crate::testing::header(4, Body::Message(ChunkLists::default())), &null(4).message);
     assert_eq!(refusal(&mut raw, one), (4, ErrorBody::Two(two::ErrorBody::VersionMismatch)));
     assert_eq!(sent(&raw)[0].version, 1);
@@ -296,7 +296,7 @@ fn v2_07_s7_3_5_a_reply_that_nothing_holds_says_how_much_it_needs() {
     assert!(xid == 2 && (90_000..90_100).contains(&needed), "{needed}");
 }
 
-/// §6.3.10: a reply that follows its header does not return the Reply chunk, so there is that much more room.
+/// §6.3.10: an inline reply does not return the Reply chunk, so the space of that chunk is free for data.
 // requirement: v2-07-6.6.3-2
 #[test]
 fn v2_07_s6_6_3_the_reply_chunk_is_used_only_if_the_reply_is_over_the_threshold() {
@@ -331,7 +331,7 @@ fn v2_07_s5_2_3_and_s5_2_4_segments_are_such_as_the_peer_takes() {
         pair(Config { max_segments: 300, ..client() }, Config { limits: limits.clone(), ..server() });
     check_reply(3, 1 << 20, pair.round_trip(write(2, 1 << 20)));
     assert_eq!(pair.client.connection.stats().read_segments, 64);
-    // Of all chunks together.
+    // The limit counts all chunks together.
     let failure = pair.outcome(echo(3, 1 << 20)).unwrap_err();
     assert_eq!(
         failure.to_string(),
@@ -350,7 +350,7 @@ fn v2_07_s5_2_4_a_call_with_more_segments_than_the_default_waits_for_the_propert
         if tells {
             raw.send(operation(0, last_of(vec![word(3, 3 << 19)])));
             assert_eq!(raw.received.last().unwrap()[..4], [0, 0, 0, 2]);
-            // Its own time goes on as it was.
+            // The call's own deadline is unchanged.
             let deadline = raw.end.connection.poll_timeout().unwrap();
             assert!(deadline - raw.fabric.instant() > Duration::from_secs(59));
         } else {
@@ -361,7 +361,7 @@ fn v2_07_s5_2_4_a_call_with_more_segments_than_the_default_waits_for_the_propert
             let (_, result) = raw.end.replies.pop().unwrap();
             assert!(matches!(result.unwrap_err().error, CallError::Unsendable(_)));
         }
-        // Once it is known there is nothing to wait for.
+        // Once the property is known, nothing waits.
         make(&mut raw, write(3, 4 << 20));
         let (_, result) = raw.end.replies.pop().unwrap();
         assert!(matches!(result.unwrap_err().error, CallError::Unsendable(_)));
@@ -371,7 +371,7 @@ fn v2_07_s5_2_4_a_call_with_more_segments_than_the_default_waits_for_the_propert
 // requirement: v2-07-4.6.3-1
 #[test]
 fn v2_07_s4_6_3_a_server_calls_when_the_client_has_said_that_it_takes_that() {
-    // Whether or not the client could also say that it speaks Version One.
+    // The client's support for Version One makes no difference.
     for versions in [Versions::both(Profile::P3), Versions::two(Profile::P3)] {
         let mut raw = Raw::new(Side::Server, Config { versions, ..server() });
         let now = raw.fabric.instant();
@@ -385,7 +385,7 @@ fn v2_07_s4_6_3_a_server_calls_when_the_client_has_said_that_it_takes_that() {
         assert!(sent(&raw).iter().any(is_call));
     }
 
-    // By default a client takes none.
+    // By default a client accepts no reverse Calls.
     let mut raw = self::raw(server());
     raw.send(operation(2, last_of(vec![])));
     let now = raw.fabric.instant();
@@ -395,7 +395,7 @@ fn v2_07_s4_6_3_a_server_calls_when_the_client_has_said_that_it_takes_that() {
     assert!(result.unwrap_err().to_string().contains("no Calls in the reverse direction"));
 }
 
-/// A message of a type for replies is none that is refused, and one of a type for Calls is, on either side, whether it decodes or not.
+/// Messages of reply types are never refused, those of Call types are, on either side, decodable or not.
 // requirement: v2-07-7.2.1-1
 #[test]
 fn v2_07_s7_1_3_the_type_says_the_direction() {
@@ -407,7 +407,7 @@ fn v2_07_s7_1_3_the_type_says_the_direction() {
     );
     let mut at_server = raw(server());
     at_server.received.clear();
-    // Cut off within the Write list.
+    // The message is cut off within the Write list.
     at_server.send(reply.slice(..18));
     at_server.send(middle);
     assert!(at_server.received.is_empty(), "{:?}", at_server.received);
@@ -423,7 +423,8 @@ fn v2_07_s7_1_3_the_type_says_the_direction() {
     assert_eq!(refusal(&mut at_client, call(9).slice(..18)), (9, ErrorBody::Chunk));
 }
 
-/// A limit counts from the first message on; what is told to the owner is what may be under way, whatever is at the moment.
+/// A limit counts from the first message on; statistics report the largest possible number in flight, however many are
+/// in flight now.
 #[test]
 fn v2_07_s4_2_1_the_grant_is_the_limit_less_what_the_peer_has_taken() {
     let pair = pair(Config { calls: 100, ..client() }, Config { grant: 10, ..server() });
@@ -449,18 +450,18 @@ fn v2_07_s4_2_1_the_grant_is_the_limit_less_what_the_peer_has_taken() {
     call(&mut raw, 2);
     call(&mut raw, 3);
     let sent = call(&mut raw, 4);
-    // Two are not answered, and leave two less for others.
+    // Two Calls have no answer yet, and leave two credits less for others.
     reply(&mut raw, 2, sent + 7);
     assert_eq!(granted(&raw), 9);
     raw.send(bytes(&header(0, sent + 8, Direction::Call, Body::Two(two::Body::Grant)), &Stream::new()));
     assert_eq!(granted(&raw), 10);
-    // A lower limit holds as well.
+    // A lower limit is followed, too.
     reply(&mut raw, 3, sent + 4);
     reply(&mut raw, 4, sent + 4);
     assert_eq!(granted(&raw), 4);
 }
 
-/// What a server says that the Receives of a connection take has all of them in it.
+/// The number that a server states for the Receives of a connection includes all of them.
 #[test]
 fn i3_s4_2_1_1_the_receive_for_a_grant_is_counted_with_the_others() {
     for continued_parts in [1, 8] {
@@ -494,7 +495,7 @@ fn v2_07_s4_2_1_calls_both_ways_at_once_come_to_an_end() {
     }
 }
 
-/// Calls in progress keep what they came with, so that no more of them come than are granted (rule I6).
+/// Calls in progress keep their Receives, so that never more of them arrive than the grant (rule I6).
 #[test]
 fn i6_calls_that_are_not_answered_are_bounded() {
     let mut pair = pair(Config { calls: 100, ..client() }, Config { grant: 10, ..server() });
@@ -503,7 +504,7 @@ fn i6_calls_that_are_not_answered_are_bounded() {
         pair.call(store(100 + xid, 500));
     }
     pair.settle();
-    // Those for a message that is no Call, and nothing says which those are.
+    // A Call may also use the Receives for other messages, because nothing tells them apart.
     let most = 10 + crate::OPERATION_RECEIVES;
     assert!((10..=most).contains(&pair.server.calls.len()), "{}", pair.server.calls.len());
     let now = pair.now();
@@ -548,13 +549,13 @@ fn i4_nothing_leaves_beyond_the_limit_of_the_peer() {
     // §4.2.1.1: a GRANT raises it.
     raw.send(bytes(&header(0, 6, Direction::Call, Body::Two(two::Body::Grant)), &Stream::new()));
     assert_eq!((raw.received.len(), raw.end.connection.stats().grants_received), (6, 1));
-    // And one that lowers it is followed.
+    // A GRANT that lowers the limit is followed.
     raw.send(bytes(&header(0, 5, Direction::Call, Body::Two(two::Body::Grant)), &Stream::new()));
     raw.send(bytes(&header(0, 6, Direction::Call, Body::Two(two::Body::Grant)), &Stream::new()));
     assert_eq!(raw.received.len(), 6);
 }
 
-/// Messages that nothing answers use up what was advertised; a GRANT gives it back.
+/// Messages without an answer use up the announced credits; a GRANT gives them back.
 // requirement: v2-07-4.2.1.1-1, v2-07-6.3.2-1
 #[test]
 fn v2_07_s4_2_1_1_a_grant_leaves_when_the_peer_is_running_out() {
@@ -580,7 +581,7 @@ fn v2_07_s4_2_1_1_a_grant_leaves_when_the_peer_is_running_out() {
     assert!(raw.end.closed.is_none());
 }
 
-/// An answer that the peer does not let leave is not waited with for ever (rule I6).
+/// An answer for which the peer grants no credit has a deadline (rule I6).
 #[test]
 fn i6_an_answer_waits_for_a_credit_so_long_and_no_longer() {
     let mut raw = Raw::new(Side::Server, server());
@@ -615,7 +616,7 @@ fn a_message_of_another_profile_is_known_for_what_it_is() {
         let mut raw = Raw::new(Side::Server, Config { versions: Versions::both(ours), ..server_config() });
         raw.send(of(theirs));
         assert_eq!(faults(&raw, "other_profile"), 1, "{ours:?} {theirs:?}");
-        // In words that the other understands: P1 has no code for a type that is not known, and P2 and P3 have the same.
+        // The error is one that the other profile knows: P1 has no code for an unknown type; P2 and P3 share theirs.
         let (answer, _) = theirs.codec().decode(raw.received.last().unwrap(), &Limits::default()).unwrap();
         let error = if ours == Profile::P2 || theirs == Profile::P2 {
             ErrorBody::Two(two::ErrorBody::InvalidProcedure)

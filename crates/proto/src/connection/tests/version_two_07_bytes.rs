@@ -1,5 +1,5 @@
-//! version-two-07 (P3) as a peer sees it: what its messages say, how each fault in them is answered, and what becomes of a call that
-//! was refused.
+//! version-two-07 (P3) as a peer sees it: the contents of messages, the answer to each fault, and the fate of a refused
+//! call.
 
 use bytes::Bytes;
 use rpcrdma_xdr::Stream;
@@ -26,7 +26,7 @@ fn inline(xid: u32, direction: Direction, payload: &Stream) -> Bytes {
     bytes(xid, direction, Body::Message(ChunkLists::default()), payload)
 }
 
-/// A client that had the answer to its first call, and has told its properties.
+/// A client whose first call was answered, and that has sent its properties.
 fn client(config: Config) -> Raw {
     let mut raw = Raw::new(Side::Client, Config { versions: Versions::two(Profile::P3), ..config });
     call(&mut raw, null(1));
@@ -42,7 +42,7 @@ fn call(raw: &mut Raw, call: crate::Call) {
     raw.settle();
 }
 
-/// The only message that came, and what follows its header.
+/// The only message that the peer received, and the bytes after its header.
 #[track_caller]
 fn only(raw: &mut Raw) -> (Header, Bytes) {
     let [message] = &raw.received[..] else { panic!("{:?}", raw.received) };
@@ -105,7 +105,7 @@ fn v2_07_s4_6_1_s4_6_2_reverse_calls_and_replies_have_xid_and_version() {
     assert_eq!((first_word(&rest), first_word(&rest[4..])), (0x99, 0));
 
     let mut raw = client(Config::default());
-    // The XIDs of the two directions have nothing to do with each other.
+    // The XIDs of the two directions are independent.
     call(&mut raw, store(0x99, 100));
     raw.received.clear();
     raw.send(inline(0x99, Direction::Call, &store(0x99, 100).message));
@@ -162,7 +162,7 @@ fn v2_07_s4_3_3_a_client_does_not_change_the_version() {
     assert_eq!(only(&mut raw).0.version, 2);
 }
 
-/// Answered by this error alone, and never seen by the program.
+/// Checks that this error alone answers the message, and that the program never sees the Call.
 #[track_caller]
 fn refused(config: Config, body: Body, payload: &Stream, expected: ErrorBody) {
     let mut raw = server(Profile::P3, config);
@@ -288,7 +288,7 @@ fn v2_07_s7_an_error_that_nobody_knows_is_discarded() {
     assert_eq!(faults(&raw, "unknown_error_code"), 1);
 }
 
-/// The Requester connects again and sends the same Call: it is told that there will be no reply.
+/// The Requester connects again and sends the same Call: the error says that there will be no reply.
 // requirement: v2-07-7.3-1, v2-07-7.4.1-1
 #[test]
 fn v2_07_s7_3_what_could_not_be_read_is_refused_on_the_next_connection() {
@@ -320,6 +320,6 @@ fn v2_07_s7_2_1_what_does_not_parse_is_refused() {
     let read = vec![at(56, nowhere(8)), at(44, nowhere(8))];
     let descending = Body::Message(lists(read, vec![], None));
     refused(server_config(), descending, &rpc(7, TWO, &[0; 8]), ErrorBody::Chunk);
-    // §7.2: the XID of the RPC message is another.
+    // §7.2: the RPC message has another XID.
     refused(server_config(), Body::Message(ChunkLists::default()), &null(8).message, ErrorBody::Chunk);
 }

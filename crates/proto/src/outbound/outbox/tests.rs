@@ -2,7 +2,7 @@ use rpcrdma_verbs::{Buffer, RemoteSegment};
 
 use super::*;
 
-/// The contract of the provider: an invalidation is never refused for want of room, so it takes none.
+/// The provider never refuses an invalidation because its queue is full, so an invalidation costs no entry.
 #[test]
 fn requests_cost_what_the_send_queue_counts() {
     let segment = RemoteSegment { key: Key(1), address: 0, length: 4 };

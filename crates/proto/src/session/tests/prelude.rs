@@ -71,7 +71,7 @@ fn a_call_of_the_prelude_ends_with_its_connection_and_the_others_wait_for_the_ne
     assert_eq!(world.seen, [1]);
 }
 
-/// A peer whose answers to the prelude are of no use does not count as one that answers.
+/// A peer whose answers to the prelude are of no use does not reset the pause.
 #[test]
 fn i6_pauses_grow_while_preludes_fail() {
     let mut world = world();

@@ -1,4 +1,4 @@
-//! How a session comes to a version (version-two-01 §5).
+//! Choice of the version in a session (version-two-01 §5).
 
 use super::*;
 use crate::{Exchanged, Profile, Versions};
@@ -9,7 +9,7 @@ fn world(client: Versions, server: Versions) -> World {
     world_with((client, Exchanged::default()), (server, Exchanged::default()))
 }
 
-/// The same, with what each side does about characteristics.
+/// A world with these versions and characteristics of each side.
 fn world_with(client: (Versions, Exchanged), server: (Versions, Exchanged)) -> World {
     let config = |(versions, characteristics), config| Config { versions, characteristics, ..config };
     let mut world = World::new(config(client, Config::default()));
@@ -51,7 +51,7 @@ fn v2_01_s5_2_fallback_on_the_same_connection() {
         assert_eq!((version(&world), world.attempts.len()), (Some(1), 1));
         assert_eq!(world.session.peer_versions(), Some((1, 1)));
         assert_eq!(world.session.connection().unwrap().thresholds().send, 4096);
-        // One message more than without it, and remembered: the next connection begins with Version One.
+        // The fallback costs one message, and is remembered: the next connection begins with Version One.
         let server = world.server.as_ref().unwrap().connection.stats();
         assert_eq!(server.replies_sent.errors, 1);
         world.server.as_mut().unwrap().qp.abort();
@@ -64,7 +64,7 @@ fn v2_01_s5_2_fallback_on_the_same_connection() {
 #[test]
 fn v2_01_s5_2_fallback_on_the_next_connection_after_a_loss() {
     let mut world = world(Versions::both(Profile::P1), Versions::ONE);
-    // The first answer does not arrive: the connection is cut.
+    // A cut connection loses the first answer.
     let at = Step::Posted(0);
     world.fabric.plan(Fault { connection: 0, side: SimSide::B, at, action: FaultAction::Cut });
     calls(&mut world, 1..5);
@@ -108,7 +108,8 @@ fn who_speaks_version_two_only_says_so() {
     assert_eq!(error, Some(CallError::Version { low: 1, high: 1 }));
 }
 
-/// What each pair of {Version One only, P1 with and without characteristics, P2, P3} comes to, each server taking Version One too.
+/// The version that each pair of {Version One only, P1 with and without characteristics, P2, P3} agrees on; each server
+/// accepts Version One, too.
 #[test]
 fn every_pair_comes_to_what_both_speak() {
     let mut off = Exchanged::default();
@@ -126,7 +127,7 @@ fn every_pair_comes_to_what_both_speak() {
             let rules = world.session.connection().unwrap().version().unwrap();
             let same = if of_client == of_server { of_client } else { None };
             assert_eq!(rules.two.map(|two| two.profile), same, "{of_client:?} {of_server:?}");
-            // A peer of another profile refuses the first message, one of Version One names its version.
+            // A peer of another profile refuses the first message; a peer of Version One names its version.
             let attempts =
                 if of_client != of_server && of_client.is_some() && of_server.is_some() { 2 } else { 1 };
             assert_eq!(world.attempts.len(), attempts, "{of_client:?} {of_server:?}");
@@ -141,11 +142,11 @@ fn every_pair_comes_to_what_both_speak() {
 fn profiles_do_not_mix() {
     let pairs = PROFILES.into_iter().flat_map(|client| PROFILES.map(|server| (client, server)));
     for (client, server) in pairs.filter(|(client, server)| client != server) {
-        // With Version One to fall back to, nobody notices.
+        // With Version One as a fallback, the calls succeed.
         let mut world = world(Versions::both(client), Versions::both(server));
         calls(&mut world, 1..5);
         assert_eq!((version(&world), world.attempts.len()), (Some(1), 2));
-        // Without, the error says what it may be.
+        // Without the fallback, the error names the possible cause.
         let mut world = self::world(Versions::two(client), Versions::both(server));
         let id = world.call(null(1));
         world.run_for(SECOND * 20);
@@ -160,7 +161,7 @@ fn profiles_do_not_mix() {
     }
 }
 
-/// version-two-07 §7.3: an error of whichever name is an answer, and the connection that it came on was of use.
+/// version-two-07 §7.3: an error with any name is an answer, and resets the pause.
 #[test]
 fn v2_07_s7_3_an_error_makes_good_for_connections_that_came_to_nothing() {
     let mut world = world(Versions::two(Profile::P3), Versions::both(Profile::P3));
@@ -170,7 +171,7 @@ fn v2_07_s7_3_an_error_makes_good_for_connections_that_came_to_nothing() {
     world.config = Arc::new(config);
     world.session = Session::new(Arc::clone(&world.config), 42);
     for xid in 1..6 {
-        // More than the caller has said, and than one Send holds.
+        // The result is longer than the caller announced, and than a Send holds.
         let mut call = list(xid, 20_000);
         call.reply.max_len = 100;
         world.call(call);
@@ -187,7 +188,7 @@ fn v2_07_s7_3_an_error_makes_good_for_connections_that_came_to_nothing() {
     }
 }
 
-/// What was an experiment is over with a peer that refuses it.
+/// The session does not combine messages again with a peer that has refused that.
 #[test]
 fn after_a_refusal_no_messages_share_a_send() {
     let mut world = world(Versions::two(Profile::P1), Versions::two(Profile::P1));

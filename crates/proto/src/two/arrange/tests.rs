@@ -26,7 +26,7 @@ fn header(counts: &[usize]) -> usize {
     60 + counts.iter().map(|count| 20 + 4 * count).sum::<usize>()
 }
 
-/// rtissues-03 §3.3: behind the Payload, up to where the segment begins, there is nothing.
+/// rtissues-03 §3.3: the bytes between the Payload and the beginning of the segment are empty.
 #[test]
 fn rtrext_s7_2_an_item_lies_where_a_segment_begins() {
     let (first, second) = (1024..9216, 9216..17408);
@@ -81,7 +81,7 @@ fn parts(codec: &dyn Codec, send: usize, header: usize, len: usize, most: usize)
 
 #[test]
 fn a_message_is_cut_into_as_few_sends_as_possible() {
-    // Parts of 44, the last of 32 bytes.
+    // Parts of 44 bytes each, the last of 32 bytes.
     let cut = |len, most| parts(&V2P3, 64, call_header(), len, most).as_ref().map(payloads);
     assert_eq!(cut(36, 2), Some(vec![4, 32]));
     assert_eq!(cut(76, 2), Some(vec![44, 32]));
@@ -118,7 +118,7 @@ proptest! {
         }
     }
 
-    /// Everything is sent once, in order, and items lie in the segments that are said.
+    /// Every byte leaves once, in order, and each item lies in its listed segments.
     #[test]
     fn nothing_is_lost_and_all_items_lie_in_targets(
         lengths in prop::collection::vec((0_usize..300, 1_usize..600), 0..6),
@@ -160,7 +160,7 @@ proptest! {
             for (number, range) in runs {
                 prop_assert_eq!(range.start, end);
                 end = range.end;
-                // All but the last are used up.
+                // All segments but the last are full.
                 let segment = targets.segment(*number).unwrap().1;
                 prop_assert!(end == *len || segment.len() == range.len());
             }

@@ -22,7 +22,7 @@ fn with_memory() -> Assembly {
     assembly
 }
 
-/// Gives a part with `remaining` bytes behind it.
+/// Adds a part with `remaining` bytes after it.
 fn middle(
     assembly: &mut Assembly,
     id: MessageId,
@@ -36,7 +36,7 @@ fn middle(
     Ok(())
 }
 
-/// Gives the last part; returns the message, and how many parts came before.
+/// Adds the last part; returns the message, and the number of earlier parts.
 fn last(assembly: &mut Assembly, id: MessageId, message: Bytes) -> Result<(Bytes, usize), ProtocolError> {
     let fragment = Fragment { id, message, header: 0, place: Place::Last };
     let taken = assembly.take(Instant::now(), fragment).map_err(|broken| broken.error)?;
@@ -59,7 +59,7 @@ fn v2_07_s6_6_2_parts_are_joined_in_the_order_of_their_coming() {
     middle(&mut assembly, ID, bytes(40).slice(..16), 24, now).unwrap();
     assert_eq!((assembly.parts(), assembly.poll_timeout()), (Some(ID), Some(due)));
     assert_eq!(parts_of(ID.1), "RDMA2_CALL_MIDDLE");
-    // The time is that of the first part.
+    // The deadline is that of the first part.
     let later = now + Duration::from_secs(1);
     middle(&mut assembly, ID, bytes(40).slice(16..20), 20, later).unwrap();
     assert_eq!(assembly.poll_timeout(), Some(due));
@@ -110,14 +110,14 @@ fn v2_07_s7_1_4_what_was_given_up_is_passed_over_to_its_end() {
     assert!(passes(&mut assembly, ID, false));
     assert!(passes(&mut assembly, ID, true));
     assert!(!passes(&mut assembly, ID, true), "another message under this XID");
-    // Whatever comes between.
+    // Other messages may come between.
     assembly.give_up_parts(ID);
     assert!(!passes(&mut assembly, (8, Direction::Call), true));
     assert!(!passes(&mut assembly, (7, Direction::Reply), true));
     assert!(passes(&mut assembly, ID, true));
 }
 
-/// Of two that were mixed nothing is taken for whole.
+/// Parts of two mixed messages never make a message.
 #[test]
 fn v2_07_s7_1_4_several_are_passed_over_at_a_time_but_not_any_number() {
     let mut assembly = with_memory();
@@ -131,7 +131,8 @@ fn v2_07_s7_1_4_several_are_passed_over_at_a_time_but_not_any_number() {
     assert!(assembly.given_up.is_empty());
 }
 
-/// A plain message or a part is no transmission, and the other way round, whatever its XID.
+/// The rest of a refused group matches only transmissions, and the rest of refused parts only parts, whatever the XID
+/// is.
 #[test]
 fn only_fragments_of_the_same_notation_are_passed_over() {
     let later = |number| Place::Later(TransmitContinuation { number, initial_type: 5, payload_len: 0 });
@@ -147,8 +148,8 @@ fn only_fragments_of_the_same_notation_are_passed_over() {
     assert!(passes(&mut assembly, ID, true));
 }
 
-/// Rule I6: while there is no memory the parts wait where they are; a reply, which its Receives are set aside for, is put
-/// together without.
+/// Rule I6: without memory the parts wait in their Receives. A reply needs no further memory, because its Receives are
+/// reserved.
 #[test]
 fn i6_parts_wait_for_memory_and_a_reply_needs_none() {
     let now = Instant::now();

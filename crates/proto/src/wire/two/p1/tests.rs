@@ -17,7 +17,7 @@ fn value(id: u32, data: &'static [u8]) -> Value {
     Value { id, data: Bytes::from_static(data) }
 }
 
-/// Decodes to `expected`, which encodes to the same bytes.
+/// Checks that the bytes decode to `expected`, and that `expected` encodes to the same bytes.
 #[track_caller]
 fn check(hex: &str, expected: &Header) {
     let message = bytes(hex);
@@ -72,7 +72,7 @@ fn v2_01_s4_2_errors_go_to_the_requester() {
     assert_eq!(refused(&format!("{FIXED} 00 00 00 04 00 00 00 01 00 00")), ProtocolError::ErrorTruncated);
 }
 
-/// What a server that speaks Version One only says: in words that are at the same place in every version.
+/// The refusal by a server of Version One only: its words have the same places in every version.
 #[test]
 fn rfc8166_s4_5_1_the_refusal_of_a_version_is_read_whatever_its_version() {
     for version in ["01", "02", "09"] {
@@ -98,7 +98,7 @@ fn xcharext_s4_1_initxch() {
             })),
         ),
     );
-    // The second one is not going to change; data of five bytes is padded.
+    // The second value will not change; data of five bytes has padding.
     let start = vec![value(1, &[0, 0, 0x40, 0]), value(0xffff_ff00, b"hello")];
     check(
         "11 22 33 44 00 00 00 02 00 00 00 20 00 00 00 05 00 00 00 00 00 00 00 01 00 00 00 28 00 00 00 02 \
@@ -146,13 +146,13 @@ fn xcharext_s4_2_to_s4_4_reqxch_respxch_updxch() {
 fn xcharext_s2_1_data_that_runs_past_the_end_is_an_xdr_error() {
     let operation = |info: &str| refused(&format!("{FIXED} 00 00 00 05 00 00 00 00 {info}"));
     for cut in [
-        // rdma_optinfo longer than the message, and without its pad.
+        // rdma_optinfo is longer than the message, or lacks its pad.
         "00 00 00 01 00 00 00 08 00 00 00 00",
         "00 00 00 01 00 00 00 05 00 00 00 00 00",
-        // xchv_data longer than rdma_optinfo.
+        // xchv_data is longer than rdma_optinfo.
         "00 00 00 01 00 00 00 10 00 00 00 01 00 00 00 01 00 00 00 08 00 00 40 00",
         "00 00 00 01 00 00 00 10 00 00 00 01 00 00 00 01 ff ff ff ff 00 00 40 00",
-        // No optixch_nochg; no pendclr.
+        // optixch_nochg is missing; pendclr is missing.
         "00 00 00 01 00 00 00 04 00 00 00 00",
         "00 00 00 04 00 00 00 0c 00 00 00 01 00 00 00 04 00 00 20 00",
     ] {
@@ -170,7 +170,7 @@ fn xcharext_s2_1_data_that_runs_past_the_end_is_an_xdr_error() {
         operation("00 00 00 02 00 00 00 04 00 00 00 41"),
         ProtocolError::Two(two::Error::TooManyCharacteristics { count: 65, allowed: 64 })
     );
-    // Element 1 of a set of one.
+    // Element 1 of a set with a single element.
     assert_eq!(
         operation(
             "00 00 00 01 00 00 00 18 00 00 00 01 00 00 00 01 00 00 00 04 00 00 40 00 00 00 00 01 00 00 00 02"
@@ -216,7 +216,7 @@ fn v2_01_s4_2_what_is_not_a_message_of_this_document() {
     assert_eq!(refused(one), ProtocolError::UnsupportedVersion { version: 1 });
 }
 
-/// Nothing of a message can be left out.
+/// No byte of a message can be omitted.
 #[test]
 fn every_cut_is_refused() {
     let whole = bytes(

@@ -18,7 +18,7 @@ fn size(bytes: u32) -> Value {
     Value { id: 1, data: Bytes::copy_from_slice(&bytes.to_be_bytes()) }
 }
 
-/// Decodes to `expected`, which encodes to the same bytes.
+/// Checks that the bytes decode to `expected`, and that `expected` encodes to the same bytes.
 #[track_caller]
 fn check(hex: &str, expected: &Header) {
     let message = bytes(hex);
@@ -77,7 +77,7 @@ fn v2_03_s6_2_4_errors() {
         refused(&format!("{FIXED} 00 00 00 04 00 00 00 07")),
         ProtocolError::UnknownErrorCode { code: 7 }
     );
-    // INVAL_OPTION of another document, which has no words where REPLY_RESOURCE has two.
+    // INVAL_OPTION of another document has no words where REPLY_RESOURCE has two.
     assert_eq!(refused(&format!("{FIXED} 00 00 00 04 00 00 00 03")), ProtocolError::ErrorTruncated);
 }
 

@@ -22,7 +22,7 @@ fn reply(body: Body) -> Header {
 }
 
 const FIXED: &str = "11 22 33 44 00 00 00 02 00 00 00 20";
-/// Handle 7, 8 bytes, offset 9.
+/// A segment with handle 7, 8 bytes, offset 9.
 const SEGMENT: &str = "00 00 00 07 00 00 00 08 00 00 00 00 00 00 00 09";
 const NONE: &str = "00 00 00 00";
 const ONE: &str = "00 00 00 01";
@@ -37,7 +37,7 @@ fn chunk() -> WriteChunk {
     WriteChunk { segments: vec![segment()] }
 }
 
-/// Decodes to `expected`, which encodes to the same bytes; nothing of them can be left out.
+/// Checks that the bytes decode to `expected`, which encodes to the same bytes, and that no byte can be omitted.
 #[track_caller]
 fn check(hex: &str, expected: &Header) {
     let message = bytes(hex);
@@ -108,7 +108,7 @@ fn v2_07_s6_3_5_what_is_not_a_call_chunk() {
     assert_eq!(refused(&inline), ProtocolError::Two(two::Error::PositionZeroInReads));
 }
 
-/// Positions go up, in the Read list of either message.
+/// Positions increase, in the Read list of either message.
 // requirement: v2-07-4.5.1.1-1
 #[test]
 fn v2_07_s4_5_1_1_positions_that_go_down() {
@@ -120,7 +120,7 @@ fn v2_07_s4_5_1_1_positions_that_go_down() {
     assert_eq!(V2P3.refusal(&error), ErrorBody::Chunk);
 }
 
-/// Rule I5: what is in two lists is bounded together.
+/// Rule I5: the segments of both lists have one bound together.
 #[test]
 fn i5_both_read_lists_of_a_call_external_have_one_bound() {
     let long = format!(
@@ -151,7 +151,7 @@ fn v2_07_s6_3_10_reply_inline_has_a_write_list_and_nothing_else() {
     let lists = ChunkLists { write: vec![chunk(), WriteChunk::default()], ..ChunkLists::default() };
     let all = format!("{FIXED} 00 00 00 0d {ONE} {ONE} {SEGMENT} {ONE} {NONE} {NONE}");
     check(&all, &reply(Body::Message(lists)));
-    // What it cannot say is left out.
+    // The encoder omits the parts that the message has no place for.
     let mut out = BytesMut::new();
     let offered = ChunkLists { reply: Some(chunk()), ..ChunkLists::default() };
     V2P3.encode(&reply(Body::Message(offered)), &mut out);
@@ -168,7 +168,7 @@ fn v2_07_s6_3_6_s6_3_9_middle_messages_say_what_remains() {
         let mut out = BytesMut::new();
         V2P3.encode(&expected, &mut out);
         assert_eq!(out[..], bytes(&hex));
-        // Their first word belongs to the header (§8.4), so none is without.
+        // The header includes the first word of the Payload (§8.4), so no message lacks that word.
         for cut in 0..message.len() {
             assert!(V2P3.decode(&message[..cut], &Limits::default()).is_err(), "cut at {cut}");
         }
@@ -204,7 +204,7 @@ fn v2_07_s6_3_3_s6_3_4_connprop() {
     check(&format!("{FIXED} 00 00 00 07 {NONE}"), &header(None, Body::Two(two::Body::Exchange(empty))));
 }
 
-/// Data that runs past the end is a bad value; a set that is cut off elsewhere is no XDR.
+/// Data that runs past the end is a bad value; a set that is cut off elsewhere is malformed XDR.
 // requirement: v2-07-5.1-1
 #[test]
 fn v2_07_s5_1_data_of_a_property_beyond_the_message() {
@@ -247,14 +247,14 @@ fn v2_07_s6_3_1_errors_with_their_words() {
     ] {
         check(&format!("{FIXED} 00 00 00 04 {words}"), &reply(Body::Error(error)));
     }
-    // §7: silently discarded.
+    // §7: such errors are silently discarded.
     for (code, number) in [("00", 0), ("0c", 12), ("63", 99), ("65", 101)] {
         let error = refused(&format!("{FIXED} 00 00 00 04 00 00 00 {code}"));
         assert_eq!(error, ProtocolError::UnknownErrorCode { code: number });
     }
 }
 
-/// What a server that speaks Version One only says: in words that are at the same place in every version.
+/// The refusal by a server of Version One only: its words have the same places in every version.
 #[test]
 fn rfc8166_s4_5_1_the_refusal_of_a_version_is_read_whatever_its_version() {
     let hex = "11 22 33 44 00 00 00 01 00 00 00 20 00 00 00 04 00 00 00 01 00 00 00 01 00 00 00 01";
@@ -264,7 +264,7 @@ fn rfc8166_s4_5_1_the_refusal_of_a_version_is_read_whatever_its_version() {
     assert_eq!(refused(&call), ProtocolError::UnsupportedVersion { version: 1 });
 }
 
-/// §7 speaks of twenty bytes, those of a prefix with a word that is gone; the prefix of §6.4 has sixteen.
+/// §7 counts twenty bytes, which include a word that the prefix no longer has; the prefix of §6.4 has sixteen.
 // requirement: v2-07-7-1
 #[test]
 fn v2_07_s7_less_than_the_prefix_is_discarded_and_more_is_answered() {
@@ -339,7 +339,7 @@ fn v2_07_s7_what_each_refusal_says() {
     }
 }
 
-/// A body of another version harms nobody.
+/// A body of another version is encoded as an error.
 #[test]
 fn what_this_document_does_not_have_is_encoded_as_an_error() {
     let update = Exchange::Update { now: vec![], clears: false };

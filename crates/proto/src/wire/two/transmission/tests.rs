@@ -20,7 +20,8 @@ fn decoded(kind: OperationType, hex: &str) -> Result<Operation, Malformed> {
     Operation::decode(kind, &bytes(hex), &Limits::default())
 }
 
-/// Decodes to `expected`, which encodes to the same bytes; nothing shorter decodes, and nothing longer.
+/// Checks that the bytes decode to `expected`, which encodes to the same bytes, and that no shorter or longer message
+/// decodes.
 #[track_caller]
 fn check(hex: &str, expected: &Operation) {
     let (bytes, kind, limits) = (bytes(hex), expected.kind(), Limits::default());
@@ -131,7 +132,7 @@ fn rtrext_s9_3_a_response_without_bulk_items() {
 fn rtrext_s9_4_a_continuation() {
     let continuation = TransmitContinuation { number: 1, initial_type: 5, payload_len: 0x0fa0 };
     check("00 00 00 01 00 00 00 05 00 00 0f a0", &Operation::Continuation(continuation));
-    // rtrext-02 §9.4: without a part of the Payload.
+    // rtrext-02 §9.4: a continuation without a part of the Payload.
     let empty = TransmitContinuation { payload_len: 0, ..continuation };
     check("00 00 00 01 00 00 00 05 00 00 00 00", &Operation::Continuation(empty));
 }
@@ -174,7 +175,7 @@ fn rtrext_s7_3_locations_of_several_types() {
     );
 }
 
-/// Every type as a direction for the response, one by one and all in two sets.
+/// Every type as a direction for the response, each alone and all in two sets.
 #[test]
 fn rtrext_s7_4_directions() {
     let all = [
@@ -205,12 +206,12 @@ fn rtrext_s7_4_directions() {
     );
 }
 
-/// What decodes in which place is what table 1 says.
+/// Each placement type decodes exactly where table 1 allows it.
 // requirement: rtrext-02-6.2-1, rtrext-02-6.2-2
 #[test]
 fn rtrext_s6_2_table_1() {
     let decodes = |place, value: u32| {
-        // Enough zeros for each arm, then the end of the operation where the arm is that long.
+        // Zeros for the longest arm, and the end of the operation after an arm of each length.
         let alone = |kind, before: &str, after: &str| {
             ["", "00 00 00 00", "00 00 00 00 00 00 00 00"].into_iter().find_map(|arm| {
                 match decoded(kind, &format!("{before} 00 00 00 {value:02x} {arm} {after}")) {
@@ -286,9 +287,9 @@ fn rtrext_s7_4_ranges_are_disjoint_and_increasing() {
     assert_eq!(fault(&[(4, 8), (7, 9)]), report(7, 8));
     assert_eq!(fault(&[(8, 9), (4, 5)]), report(4, 9));
     assert_eq!(fault(&[(4, 3)]), report(3, 4));
-    // Not strictly increasing.
+    // The ranges do not strictly increase.
     assert_eq!(fault(&[(4, 4), (4, 8)]), report(4, 5));
-    // What the items say comes first: they are first in the request.
+    // Errors of items come first, because a request begins with its items.
     let both = TransmitRequest {
         placed: vec![item(Location::NoItem)],
         response: vec![set(4, 3, vec![])],
@@ -316,7 +317,7 @@ fn rtrext_s7_4_table_2() {
     assert_eq!([TooShort, NoItem].map(|asked| asked.outcome(NoItem)), [Inv; 2]);
 }
 
-/// Every error code with its words, with and without an earlier transmission.
+/// Every error code with its words, with an earlier transmission and without.
 // requirement: rtrext-02-9.5-2
 #[test]
 fn rtrext_s9_5_reports() {
@@ -372,7 +373,7 @@ fn rtrext_s9_5_reports_that_are_none() {
     }
 }
 
-/// Each bound, met and exceeded by one; what is beyond is refused before any of it is looked at.
+/// Each bound, met and exceeded by one; a count beyond the bound is refused before its elements are read.
 #[test]
 fn bounds_are_kept_before_anything_is_read() {
     let limits = Limits {
@@ -419,7 +420,8 @@ fn bounds_are_kept_before_anything_is_read() {
     assert_eq!(endless, Malformed::TooManyPlacedItems { count: u32::MAX, allowed });
 }
 
-/// The buffers of rtissues-03 §3.3: a part for the header, then a targetable segment; here three of them, and one that is not.
+/// The buffers of rtissues-03 §3.3: a part for the header, then a targetable segment. Here are three of them, and a
+/// different one.
 // requirement: rtrext-02-6.2-3
 #[test]
 fn rtrext_s7_2_a_buffer_structure() {
@@ -479,7 +481,7 @@ fn rtrext_s7_2_inconsistent_structures() {
         assert_eq!(structure.check_in_one_piece(), Err(wrong));
     }
     for (groups, offset) in [
-        // The first of a group, and the second.
+        // The first segment of a group, and the second.
         (vec![group(1, 4, 4, 0), group(1, 8, 8, 0)], Some(4)),
         (vec![group(1, 8, 8, 0), group(2, 12, 8, 1)], Some(20)),
         (vec![group(1, 8, 8, 0), group(1, 12, 8, 1)], None),
@@ -498,7 +500,7 @@ fn rtrext_s7_2_a_structure_is_told_in_as_few_groups_as_there_can_be() {
     let structure = BufferStructure::new([small, page, page, group(3, 4096, 4096, 1), small]).unwrap();
     assert_eq!(structure.groups, [small, group(5, 4096, 4096, 1), small]);
     assert_eq!(structure.total, 5 * 4096 + 2 * 512);
-    // Each difference makes a group, and so does a count that would not fit.
+    // Each difference begins a group, and so does a count that would not fit.
     let different = [page, group(1, 4095, 4096, 1), group(1, 4095, 1, 1), group(1, 4095, 1, 0)];
     assert_eq!(BufferStructure::new(different).unwrap().groups, different);
     let most = group(u32::MAX, 1, 1, 0);
@@ -509,7 +511,7 @@ fn rtrext_s7_2_a_structure_is_told_in_as_few_groups_as_there_can_be() {
     assert_eq!(BufferStructure::new([small, group(0, 9, 1, 0)]), Err(Inconsistent::NoSegments { group: 1 }));
 }
 
-/// What a peer says may be of any size: nothing of it is done before it is asked for, and no sum wraps.
+/// A peer may announce any sizes: nothing is computed before a caller asks for it, and no sum wraps.
 #[test]
 fn a_structure_as_large_as_can_be_said_costs_nothing() {
     let largest = group(u32::MAX, u32::MAX, 1, 1);
@@ -524,7 +526,7 @@ fn a_structure_as_large_as_can_be_said_costs_nothing() {
     assert_eq!(structure.segments().nth(2).unwrap().offset, 2 * u64::from(u32::MAX));
 }
 
-/// A stable name for each refusal, and words that say what was seen and what is allowed.
+/// Each refusal has a stable name, and a text with the refused and the allowed value.
 #[test]
 fn refusals_are_named() {
     let place = PlacementUse::ResponseDirection;
@@ -664,7 +666,7 @@ proptest! {
         }
     }
 
-    /// What is counted without going through the segments is what there is.
+    /// The counts that skip the segments agree with the segments themselves.
     #[test]
     fn segments_and_targets_agree(groups in any_groups(6, 100)) {
         let structure = BufferStructure { total: 0, groups };

@@ -207,7 +207,7 @@ pub(super) const I: &str = "\
     00 00 00 03 \
 ";
 
-/// J1: One Read chunk of 6001 bytes at Position 96, its pad marked by the discriminator 2 at the same Position.
+/// J1: A Read chunk of 6001 bytes at Position 96, its pad marked by the discriminator 2 at the same Position.
 pub(super) const J1: &str = "\
     11 22 33 44 \
     00 00 00 01 \
@@ -224,7 +224,7 @@ pub(super) const J1: &str = "\
     00 00 00 00 \
 ";
 
-/// J2: The same with the pad at the Position where it stands.
+/// J2: J1 with the pad at the Position behind the data.
 pub(super) const J2: &str = "\
     11 22 33 44 \
     00 00 00 01 \
@@ -274,7 +274,7 @@ pub(super) const K2: &str = "\
     00 00 00 00 \
 ";
 
-/// L: RDMA_MSGP with 16 bytes in front of 9 bytes of opaque data, which so stand at 96 (RFC 5666 §3.9).
+/// L: RDMA_MSGP with 16 bytes before 9 bytes of opaque data, which therefore begin at 96 (RFC 5666 §3.9).
 pub(super) const L: &str = "\
     11 22 33 44 \
     00 00 00 01 \
