@@ -52,6 +52,8 @@ use crate::fs::FileId;
 const IDLE: Duration = Duration::from_secs(10);
 /// Interval of the search for jobs that have waited too long.
 const WATCH: Duration = Duration::from_secs(2);
+/// Time after which an idle thread looks again for jobs that wait for quick ones of their address.
+const LOOKOUT: Duration = Duration::from_millis(2);
 /// Greatest size of a job, with the memory for its result, in bytes. Each call that waits for a thread holds one job.
 pub(super) const JOB_ROOM: usize = 1 << 10;
 /// Part of [`JOB_ROOM`] for the place in the queue and the channel, in bytes.
@@ -153,7 +155,17 @@ struct State {
     idle: usize,
     /// Number of idle threads that were woken for work.
     woken: usize,
+    lookout: Lookout,
     closed: bool,
+}
+
+/// An idle thread that looks again soon: jobs wait for others of their address, which are quick so far.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lookout {
+    None,
+    /// A thread was woken or started for it.
+    Coming,
+    There,
 }
 
 /// Next step to give a job a thread.
@@ -168,7 +180,10 @@ enum Staff {
 impl State {
     fn staff(&mut self, limit: usize, now: Instant) -> Staff {
         if !self.queues.is_ready(now) {
-            return Staff::Enough;
+            if self.lookout != Lookout::None || !self.queues.is_held_back() {
+                return Staff::Enough;
+            }
+            self.lookout = Lookout::Coming;
         }
         if self.idle > self.woken {
             self.woken += 1;
@@ -203,7 +218,14 @@ impl Turn<'_> {
 
 impl Lane {
     fn new(work: Work, limits: Limits, idle: Duration) -> Self {
-        let state = State { queues: Queues::new(limits), threads: 0, idle: 0, woken: 0, closed: false };
+        let state = State {
+            queues: Queues::new(limits),
+            threads: 0,
+            idle: 0,
+            woken: 0,
+            lookout: Lookout::None,
+            closed: false,
+        };
         Self { work, limits, idle, state: Mutex::new(state), ready: Condvar::new() }
     }
 
@@ -215,7 +237,8 @@ impl Lane {
     /// Accepts a job, or refuses it by dropping it. Returns whether the job may have to wait.
     fn push(self: &Arc<Self>, address: Option<Origin>, file: Option<FileId>, job: Job) -> bool {
         let mut state = self.lock();
-        let busy = state.queues.held() > 0;
+        // Jobs that arrive before the first one begins may have to wait too.
+        let busy = state.queues.held() > 0 || state.queues.is_waiting();
         let now = Instant::now();
         let pushed = state.queues.push(address, file, job, now);
         let staff = state.staff(self.limits.threads, now);
@@ -258,6 +281,9 @@ impl Lane {
         let mut now = Instant::now();
         loop {
             if let Some(Begun { job, address, file }) = state.queues.begin(now) {
+                if state.lookout == Lookout::Coming {
+                    state.lookout = Lookout::None;
+                }
                 let staff = state.staff(self.limits.threads, now);
                 drop(state);
                 self.act(staff);
@@ -276,13 +302,21 @@ impl Lane {
                 self.ready.notify_all();
                 return;
             } else {
+                let lookout = state.lookout != Lookout::There && state.queues.is_held_back();
+                if state.lookout != Lookout::There {
+                    state.lookout = if lookout { Lookout::There } else { Lookout::None };
+                }
                 state.idle += 1;
+                let time = if lookout { LOOKOUT } else { self.idle };
                 let (next, result) =
-                    self.ready.wait_timeout(state, self.idle).unwrap_or_else(PoisonError::into_inner);
+                    self.ready.wait_timeout(state, time).unwrap_or_else(PoisonError::into_inner);
                 state = next;
                 state.idle -= 1;
                 state.woken = state.woken.saturating_sub(1);
-                waited = result.timed_out();
+                if lookout {
+                    state.lookout = Lookout::None;
+                }
+                waited = result.timed_out() && !lookout;
                 now = Instant::now();
             }
         }

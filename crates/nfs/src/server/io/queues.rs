@@ -179,6 +179,11 @@ impl<J> Queues<J> {
         self.next(now).is_some()
     }
 
+    /// Returns whether a thread is available, and jobs may wait only for others of their address, which are quick so far.
+    pub(super) fn is_held_back(&self) -> bool {
+        self.held > 0 && self.held < self.limits.threads && !self.ready.is_empty()
+    }
+
     /// Returns the address whose job is next. Addresses passed over hold threads, so there are few of them.
     fn next(&self, now: Instant) -> Option<(usize, u64, Address)> {
         if self.held >= self.limits.threads {

@@ -169,6 +169,29 @@ fn jobs_that_block_do_not_keep_others_of_their_address_waiting() {
     }
 }
 
+/// Jobs that arrive before the first of them begins get the threads of their address, although no other job comes or ends.
+#[test]
+fn i6_jobs_that_come_together_and_block_get_the_threads_of_their_address() {
+    let limits = Limits { threads: 4, of_address: 3, quick: 1 };
+    for _ in 0..50 {
+        let lane = Arc::new(Lane::new(Work::Look, limits, IDLE));
+        let barrier = Arc::new(Barrier::new(3));
+        let (tell, told) = mpsc::channel();
+        for number in 0..3 {
+            let (barrier, tell) = (Arc::clone(&barrier), tell.clone());
+            let job = move |_: &Turn<'_>| {
+                barrier.wait();
+                tell.send(()).unwrap();
+            };
+            let waits = lane.push(at(1), None, Box::new(job));
+            assert!(waits || number == 0, "the watch has to look after what waits");
+        }
+        for _ in 0..3 {
+            told.recv_timeout(Duration::from_secs(20)).unwrap();
+        }
+    }
+}
+
 #[test]
 fn i6_jobs_behind_what_does_not_go_on_are_refused() {
     let limits = Limits { threads: 2, of_address: 1, quick: 1 };
