@@ -276,8 +276,7 @@ fn hold(pair: &mut Pair, calls: Vec<crate::Call>) -> Vec<CallId> {
     ids
 }
 
-/// A reply that waits for others in its Send has not left, although the Send is posted as soon as the queue has a
-/// place.
+/// A reply that waits for others in its Send has not left, although the Send is posted as soon as the queue has a place.
 #[test]
 fn i8_a_reply_that_waits_for_others_has_not_left() {
     for profile in EXCHANGING {
@@ -369,8 +368,7 @@ fn each_message_is_answered_as_if_it_had_come_alone() {
     for profile in EXCHANGING {
         let mut raw = raw(profile, combining(8, server_config()));
         let (good, odd) = (plain(profile, 100), plain(profile, 101));
-        // A message with invalid lists stands between two valid ones, and another is a byte longer than a multiple of
-        // four.
+        // A message with invalid lists stands between two valid ones, and another is a byte longer than a multiple of four.
         let mut bad = plain(profile, 102).to_vec();
         let at = if profile == Profile::P1 { 20 } else { 24 };
         bad[at..at + 4].copy_from_slice(&9_u32.to_be_bytes());
@@ -557,8 +555,7 @@ fn rfc8166_s4_5_1_an_err_vers_is_in_no_send_with_others() {
     }
 }
 
-/// rtrext-02 §4.2: a Send of several messages ends a group, and each of its messages is handled as if it had come
-/// alone.
+/// rtrext-02 §4.2: a Send of several messages ends a group, and each of its messages is handled as if it had come alone.
 #[test]
 fn a_send_of_several_between_the_transmissions_of_a_group_is_taken() {
     for profile in EXCHANGING {

@@ -57,7 +57,7 @@ fn rtrext_s7_4_a_requester_asks_for_what_it_likes() {
             let mut pair = Pair::with(rpcrdma_sim::FabricConfig::default(), client, server);
             (0..3).for_each(|xid| check_reply(0, 0, pair.round_trip(null(xid))));
             assert_eq!([500, 3996, 30_000].map(|len| form(&mut pair, len)), forms, "{asked:?}");
-            // A reply without an item, and one with two items whose ends differ in alignment.
+            // A reply without an item, and two items of which only the first ends at a multiple of four.
             let mut none = null(14);
             none.reply = read(14, 30_000).reply;
             check_reply(0, 0, pair.round_trip(none));
@@ -73,7 +73,7 @@ fn rtrext_s7_4_a_requester_asks_for_what_it_likes() {
     }
 }
 
-/// RFC 8167 §5.3: without chunks the Call asks for no other placement.
+/// RFC 8167 §5.3: without chunks a Call offers no memory for items.
 #[test]
 fn rtrext_s7_4_without_chunks_no_memory_is_offered() {
     for profile in EXCHANGING {
@@ -100,9 +100,7 @@ fn asking(profile: Profile, asked: ReplyPlacement) -> Raw {
     client_with(profile, placing(KILOBYTE, asked, Config::default()))
 }
 
-/// Makes a BOTH with an item of a kilobyte and a list, possibly too long for one Send; returns the direction for the
-/// item.
-/// item.
+/// Makes a BOTH with an item of a kilobyte and a list, possibly too long for one Send; returns the item's direction.
 fn asked_of(raw: &mut Raw, profile: Profile) -> ResponseLocation {
     make(raw, both(10, 1024, 9000));
     let sent = bodies(raw, profile);

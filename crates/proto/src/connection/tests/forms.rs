@@ -242,8 +242,7 @@ fn payload_of_1_mib_is_not_copied() {
     }
 }
 
-/// RFC 8797 §4.1: the peer invalidates one window and we the others; we invalidate all where the provider cannot do
-/// that.
+/// RFC 8797 §4.1: the peer invalidates one window and we the others; we invalidate all where the provider cannot do that.
 // requirement: rfc8797-4.1-2
 #[test]
 fn windows_are_closed_by_both_sides() {

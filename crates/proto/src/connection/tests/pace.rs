@@ -1,5 +1,4 @@
-//! Slow is not stalled (rule I6): data at or above the least rate has all the time it needs, and slower data is given
-//! up.
+//! Slow is not stalled (rule I6): data at or above the least rate has all the time it needs, and slower data is given up.
 
 use std::time::Duration;
 

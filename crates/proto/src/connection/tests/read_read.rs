@@ -171,8 +171,7 @@ fn s4_6_2_without_the_opt_in_of_both_sides() {
     let mut pair = Pair::with(FabricConfig::default(), withholding(), server_config());
     assert_eq!(pair.outcome(read(1, 9000)).unwrap_err().error, CallError::Chunk);
     check_reply(0, 0, pair.round_trip(null(2)));
-    // The server may expose, but the client does not accept that: it offers chunks for everything, so nothing is
-    // exposed.
+    // The server may expose, but the client does not accept that: it offers chunks for everything, so nothing is exposed.
     let mut pair = Pair::with(FabricConfig::default(), Config::default(), exposing(ReadRead::default()));
     check_reply(READ, 9000, pair.round_trip(read(1, 9000)));
     assert_eq!(pair.server.connection.stats().replies_sent.read_bytes, 0);
@@ -425,8 +424,7 @@ fn i6_windows_for_a_reply_are_waited_for() {
     }
 }
 
-/// Rule I6: without a Receive for the next Call the only Call in progress cannot be answered; that wait has a timer,
-/// too.
+/// Rule I6: without a Receive for the next Call the only Call in progress cannot be answered; that wait has a timer, too.
 #[test]
 fn i6_an_answer_does_not_wait_for_a_receive_for_ever() {
     let config = Config { grant: 8, early_calls: 1, ..server_config() };
@@ -539,8 +537,7 @@ fn i4_rdma_dones_stay_within_the_grant() {
     }
 }
 
-/// A server exposes a reply although it grants one credit; the RDMA_DONE takes that credit, so no Call could ever
-/// follow.
+/// A server exposes a reply although it grants one credit; the RDMA_DONE takes that credit, so no Call could ever follow.
 #[test]
 fn i8_a_client_without_a_credit_beyond_its_rdma_dones_starts_afresh() {
     let mut raw = Raw::new(Side::Client, withholding());
@@ -641,8 +638,7 @@ fn i10_an_abandoned_reply_is_not_read() {
     assert!(!raw.end.connection.xid_in_use(1));
 }
 
-/// A timer bounds the wait for memory to read into. More than the domain ever has fails the call, and an RDMA_DONE
-/// leaves.
+/// A timer bounds the wait for memory to read into. More than the domain ever has fails the call, and an RDMA_DONE leaves.
 #[test]
 fn i6_memory_for_a_reply_is_waited_for() {
     let mut raw = Raw::new(Side::Client, withholding());

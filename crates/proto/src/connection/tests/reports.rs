@@ -279,8 +279,7 @@ fn rtrext_s9_5_badoff_an_offset_that_cannot_be() {
     let segment = Segment { handle: 7, length: 100, offset: 0 };
     for profile in EXCHANGING {
         for (items, error) in [
-            // The end is beyond the segment; the offset is not a multiple of four, although the value would be
-            // possible.
+            // The end is beyond the segment; the offset is not a multiple of four, although the value would be possible.
             (vec![item(44, 1000, targets(1024, vec![0]))], (1024, 0, 1024)),
             (vec![item(44, 1000, targets(u32::MAX, vec![0]))], (u32::MAX, 0, 1024)),
             (vec![item(44, 1000, targets(2, vec![0]))], (2, 0, 1024)),
@@ -425,7 +424,8 @@ pub(super) fn bodies(raw: &Raw, profile: Profile) -> Vec<(u32, Body)> {
 }
 
 // requirement: rtrext-02-5.4-2
-/// rtrext-02 §5.4: "the requestor can respond to the error indication by proceeding to send the request using existing facilities".
+/// rtrext-02 §5.4: "the requestor can respond to the error indication by proceeding to send the request using existing
+/// facilities".
 #[test]
 fn rtrext_s5_4_a_call_that_is_reported_leaves_again_in_plain_messages() {
     for profile in EXCHANGING {
@@ -459,8 +459,7 @@ fn rtrext_s5_4_a_call_that_is_reported_leaves_again_in_plain_messages() {
     }
 }
 
-/// A call whose result memory is open to the peer leaves again with the same memory, after that is closed (rules I1,
-/// I2).
+/// A call whose result memory is open to the peer leaves again with the same memory, after that is closed (rules I1, I2).
 #[test]
 fn rtrext_s5_4_i2_a_reported_call_leaves_again_when_its_windows_are_closed() {
     for profile in EXCHANGING {

@@ -249,8 +249,7 @@ fn rfc5666_3_7_a_returned_length_with_the_pad_is_taken_if_agreed() {
     }
 }
 
-/// By default the result decoder refuses the length where the chunk has room, and the header is invalid where it has
-/// none.
+/// By default the result decoder refuses the length where the chunk has room, and the header is invalid where it has none.
 // requirement: rfc8166-3.4.6.2-3
 #[test]
 fn s3_4_6_2_a_returned_length_with_the_pad_is_refused_by_default() {

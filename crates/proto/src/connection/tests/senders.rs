@@ -86,7 +86,6 @@ fn s4_6_replies_are_rdma_msg_or_rdma_nomsg() {
 }
 
 /// RFC 8797 §5.1: without this private data a peer has the defaults: 1024 bytes each way, no Send with Invalidate.
-/// Send with Invalidate.
 // requirement: rfc8166-3.3.3-3, rfc8797-4.1-2, rfc8797-5.1-1, rfc8797-5.2-1, experience-4.2.1-1
 #[test]
 fn s5_1_a_peer_without_private_data_has_the_defaults() {

@@ -226,8 +226,7 @@ fn rtissues_s3_5_chunks_in_either_direction() {
     }
 }
 
-/// A client without chunks delays a first call that is too long for one Send until the server has sent its
-/// characteristics.
+/// A client without chunks delays a first call that is too long for one Send until the server has sent its characteristics.
 #[test]
 fn rtissues_s3_5_without_chunks_a_first_call_waits_for_what_is_told() {
     for profile in EXCHANGING {

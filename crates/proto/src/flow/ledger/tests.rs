@@ -112,8 +112,7 @@ fn let_send(ledger: &mut Ledger, room: u32) {
     ledger.count_message(false, Some(Some(ledger.sent + room))).unwrap();
 }
 
-/// An answer that needs several credits stands in line; an answer that needs one passes as long as enough are left for
-/// it.
+/// An answer that needs several credits stands in line; an answer that needs one passes as long as enough are left for it.
 #[test]
 fn v2_07_s6_6_4_answers_in_line_come_before_calls() {
     let domain = domain(64);

@@ -56,7 +56,7 @@ fn i3_nothing_is_told_that_no_receive_backs() {
     assert_eq!(credits.receives_owed(), 9);
 }
 
-/// A message waits only for credits that the last announced limit leaves, and for those that replies to it give back.
+/// A message waits only for credits within the last announced limit, and for those that earlier messages give back.
 #[test]
 fn i6_what_will_be_free_is_bounded_by_the_last_limit() {
     let mut credits = MessageCredits::new(8);

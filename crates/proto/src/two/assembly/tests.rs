@@ -131,8 +131,7 @@ fn v2_07_s7_1_4_several_are_passed_over_at_a_time_but_not_any_number() {
     assert!(assembly.given_up.is_empty());
 }
 
-/// The rest of a refused group matches only transmissions, and the rest of refused parts only parts, whatever the XID
-/// is.
+/// After a refused group only its transmissions are discarded, after refused parts only parts, whatever the XID is.
 #[test]
 fn only_fragments_of_the_same_notation_are_passed_over() {
     let later = |number| Place::Later(TransmitContinuation { number, initial_type: 5, payload_len: 0 });

@@ -211,7 +211,7 @@ fn rtrext_s7_4_directions() {
 #[test]
 fn rtrext_s6_2_table_1() {
     let decodes = |place, value: u32| {
-        // Zeros for the longest arm, and the end of the operation after an arm of each length.
+        // An arm of each length, filled with zeros, before the end of the operation.
         let alone = |kind, before: &str, after: &str| {
             ["", "00 00 00 00", "00 00 00 00 00 00 00 00"].into_iter().find_map(|arm| {
                 match decoded(kind, &format!("{before} 00 00 00 {value:02x} {arm} {after}")) {
@@ -481,7 +481,7 @@ fn rtrext_s7_2_inconsistent_structures() {
         assert_eq!(structure.check_in_one_piece(), Err(wrong));
     }
     for (groups, offset) in [
-        // The first segment of a group, and the second.
+        // The misaligned segment is the first of its group, then the second.
         (vec![group(1, 4, 4, 0), group(1, 8, 8, 0)], Some(4)),
         (vec![group(1, 8, 8, 0), group(2, 12, 8, 1)], Some(20)),
         (vec![group(1, 8, 8, 0), group(1, 12, 8, 1)], None),
