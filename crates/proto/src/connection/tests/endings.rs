@@ -57,8 +57,8 @@ fn closing_does_not_hide_a_failure() {
     assert_eq!(raw.end.closed, Some(CloseReason::WorkFailed(Status::Fatal)));
 }
 
-/// If a Send, Receive or bind fails, no call waits for it, and the connection ends. A flushed request announces an end
-/// that is already coming.
+/// No call waits for a Send, a Receive or a bind, so a failure of these ends the connection. A flushed request announces
+/// an end that is already coming.
 #[test]
 fn work_that_failed_ends_the_connection() {
     let receive = || Work::Receive { buffers: vec![], len: 0, invalidated: None, solicited: false };

@@ -75,7 +75,7 @@ fn rfc5666_3_9_chunks_are_not_padded() {
     assert_eq!(raw.last().1[24..], 500_u32.to_be_bytes());
 }
 
-/// RFC 8166 §4.6.1: without the opt-in. With it, an unusable alignment, and padding that the message does not have.
+/// RFC 8166 §4.6.1: an RDMA_MSGP without the opt-in. With it, an unusable alignment, and padding longer than the message.
 // requirement: rfc8166-4.6.1-2
 #[test]
 fn s4_6_1_a_padded_call_gets_err_chunk() {
@@ -242,7 +242,7 @@ fn rfc5666_3_9_what_is_sent() {
     assert!(sent[80..512].iter().all(|byte| *byte == 0));
 }
 
-/// Neither without the opt-in nor with an unusable alignment.
+/// No RDMA_MSGP leaves without the opt-in or with an unusable alignment.
 // requirement: rfc8166-4.6.1-1, experience-7.1.3.1-1
 #[test]
 fn i9_no_padded_message_is_sent_unless_agreed() {

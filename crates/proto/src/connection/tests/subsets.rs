@@ -355,7 +355,7 @@ fn v2_01_s3_1_an_operation_that_comes_again_later_is_refused_again() {
     }
 }
 
-/// Only a message in several Sends prevents express Sends.
+/// Small messages leave as express Sends unless a message may need several Sends.
 #[test]
 fn small_messages_pass_transfers_where_no_group_can_be() {
     for (parts, express) in [(8, false), (1, true)] {

@@ -283,7 +283,7 @@ fn v2_01_s5_a_server_of_version_two_calls_when_the_client_has_said_it() {
             raw.end.connection.call(now, store(50, 100)).unwrap();
             raw.settle();
             assert!(raw.received.is_empty() && raw.end.connection.version().is_none());
-            // An operation of another document does not confirm the version either.
+            // A Call of another document does not confirm the version either.
             let other = if profile == Profile::P1 { Profile::P2 } else { Profile::P1 };
             let call = header_of(77, Direction::Call, Body::Message(ChunkLists::default()));
             raw.send(message_of(other.codec(), &call, &null(77).message));

@@ -1,4 +1,4 @@
-//! Properties of version-two-07 (P3) alone: credits per message, properties that are exchanged once, its errors.
+//! Rules of version-two-07 (P3) alone: credits per message, properties that are exchanged once, its errors.
 
 use std::time::Duration;
 
@@ -395,7 +395,7 @@ fn v2_07_s4_6_3_a_server_calls_when_the_client_has_said_that_it_takes_that() {
     assert!(result.unwrap_err().to_string().contains("no Calls in the reverse direction"));
 }
 
-/// Messages of reply types are never refused, those of Call types are, on either side, decodable or not.
+/// On either side an error answers only a message of a Call type, whether the message decodes or not.
 // requirement: v2-07-7.2.1-1
 #[test]
 fn v2_07_s7_1_3_the_type_says_the_direction() {

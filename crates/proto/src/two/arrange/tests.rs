@@ -26,7 +26,7 @@ fn header(counts: &[usize]) -> usize {
     60 + counts.iter().map(|count| 20 + 4 * count).sum::<usize>()
 }
 
-/// rtissues-03 §3.3: the bytes between the Payload and the beginning of the segment are empty.
+/// rtissues-03 §3.3: nothing lies between the Payload and the beginning of the segment.
 #[test]
 fn rtrext_s7_2_an_item_lies_where_a_segment_begins() {
     let (first, second) = (1024..9216, 9216..17408);
