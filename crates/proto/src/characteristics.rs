@@ -1,13 +1,11 @@
-//! Transport characteristics: what the two ends of a connection tell each other about themselves, ask of each other, and change
-//! while they are connected (xcharext-02; version-two-03 §5, where they are called properties; version-two-07 §5, where they are
-//! told once and stay).
+//! Transport characteristics: properties of both ends of a connection, which they announce, request and change while connected
+//! (xcharext-02). version-two-03 §5 and version-two-07 §5 call them properties; in the latter they are announced once and never change.
 //!
-//! [`Characteristics`] are the values of one side; the connection keeps those that the peer has told and those that the peer was
-//! told. `exchange` is the conversation about them. Nothing of the queue pair is owned here: what a value leads to (the size
-//! of Receives, thresholds, Send with Invalidate) is carried out by the connection.
+//! [`Characteristics`] are the values of one side; a connection keeps its own values and the peer's. `exchange` handles the
+//! operations. The connection itself applies the values to the queue pair: Receive sizes, inline thresholds, Send with Invalidate.
 //!
-//! *On error*: data that is not what its characteristic says makes the whole operation an XDR error (xcharext-02 §2.1), and
-//! nothing of it is applied. What is not known is passed over.
+//! *Errors*: data that does not match its characteristic makes the whole operation an XDR error (xcharext-02 §2.1), and none of its
+//! values is applied. Unknown characteristics are ignored.
 
 pub(crate) mod exchange;
 
@@ -22,62 +20,64 @@ use crate::limits::Limits;
 use crate::wire::two::transmission::{BufferStructure, Property};
 use crate::wire::two::{self, Profile, Value, combined};
 
-/// The first of the experimental ids, which go up to the end (xcharext-02 §6.2, version-two-03 §5.4.2). One of them is ours:
-/// [`combined::CHARACTERISTIC`].
+/// The first experimental id; ids from here to 0xffffffff are experimental (xcharext-02 §6.2, version-two-03 §5.4.2).
+/// This library uses [`combined::CHARACTERISTIC`] itself.
 pub const EXPERIMENTAL: u32 = 0xffff_ff00;
 
-/// The longest data of a characteristic of one's own, bytes.
+/// The longest value of a [`Registered`] characteristic, bytes.
 pub const REGISTERED_MAX: usize = 256;
-/// The most characteristics of one's own: all of them fit into one message of 4096 bytes.
+/// The most [`Registered`] characteristics of one side: all of them fit into one message of 4096 bytes.
 pub const REGISTERED_MOST: usize = 8;
 
-/// Receives that a connection keeps for operations of the peer beyond those of its credits: one for an operation that is not
-/// answered, and one for a response.
+/// Receives that a connection keeps for characteristics operations of the peer, beyond those of its credits. An
+/// unanswered operation needs one Receive, and a response needs the other.
 pub const OPERATION_RECEIVES: usize = 2;
 pub(crate) const OPERATION_RECEIVES_32: u32 = 2;
 
-/// Receive sizes that can be told and asked for, bytes: what every peer may count on, to the longest message that any version
-/// negotiates (RFC 8797 §4.2).
+/// Receive sizes that an operation can announce or request, bytes. Every peer may count on the least; RFC 8797 §4.2
+/// defines the most for all versions.
 pub const RECEIVE_SIZES: RangeInclusive<u32> = 4096..=262_144;
 
-/// What one side says of itself. The default is what is assumed of one that says nothing (xcharext-02 §3, version-two-03 §5.2).
+/// Values that one side announces. The default holds for a side that announces nothing (xcharext-02 §3, version-two-03
+/// §5.2).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Characteristics {
-    /// XCHAR_RBSIZ: the least size of its Receives, bytes (xcharext-02 §3.1).
+    /// XCHAR_RBSIZ: the least size of this side's Receives, bytes (xcharext-02 §3.1).
     pub receive_size: u32,
-    /// SBSIZ: its longest Send, bytes (version-two-07 §5.2.1); `None` where the profile does not say it.
+    /// SBSIZ: the longest Send of this side, bytes (version-two-07 §5.2.1); `None` in profiles without this property.
     pub send_size: Option<u32>,
-    /// RSSIZ: the longest segment that it takes, bytes (version-two-07 §5.2.3); `None` where the profile does not say it.
+    /// RSSIZ: the longest segment that this side accepts, bytes (version-two-07 §5.2.3); `None` in profiles without
+    /// this property.
     pub segment_size: Option<u32>,
-    /// RCSIZ: the most segments that it takes in the header of a Call (version-two-07 §5.2.4); `None` where the profile does not say
-    /// it.
+    /// RCSIZ: the most segments that this side accepts in the header of a Call (version-two-07 §5.2.4); `None` in
+    /// profiles without this property.
     pub segment_count: Option<u32>,
-    /// XCHAR_REQREMINV: as a Requester it takes Send with Invalidate for replies (xcharext-02 §3.2). Not in P2, where each Call
-    /// says what may be invalidated.
+    /// XCHAR_REQREMINV: as a Requester, this side accepts Send with Invalidate for replies (xcharext-02 §3.2). Absent
+    /// from P2, where each Call names the handle that may be invalidated.
     pub remote_invalidation: bool,
-    /// XCHAR_BRS: what it takes in the reverse direction (xcharext-02 §3.3).
+    /// XCHAR_BRS: Calls that this side accepts in the reverse direction (xcharext-02 §3.3).
     pub reverse: ReverseSupport,
-    /// What it does with transmission groups (rtrext-02 §8).
+    /// Support of transmission groups (rtrext-02 §8).
     pub transmissions: Transmissions,
-    /// RPC-over-RDMA messages that it takes in one Send ([`combined`]); 1 is said by silence.
+    /// RPC-over-RDMA messages that this side accepts in one Send ([`combined`]); 1 unless announced.
     pub combined: u32,
-    /// Registered ones, by id ([`Registered`]).
+    /// Values of [`Registered`] characteristics, by id.
     pub registered: BTreeMap<u32, Bytes>,
 }
 
-/// What a side says of transmission groups: messages in several Sends, or with items where the receiver has room for them
-/// (rtrext-02 §8). The default is what is assumed of one that says nothing: it takes no part.
+/// Properties of transmission groups: messages in several Sends, or with DDP-eligible items placed directly by Sends
+/// (rtrext-02 §8). The default, no support, holds for a side that announces nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Transmissions {
-    /// RTRSUPP: the operations that it takes, by the bits of [`transmission`](crate::wire::two::transmission). The draft does not say which way
-    /// they are meant (§8.2).
+    /// RTRSUPP: the supported operations, as bits of [`transmission`](crate::wire::two::transmission). The draft does
+    /// not say whether they apply to sending or to receiving (§8.2).
     pub support: u32,
-    /// RBSTRUCT: the structure of its Receives; `None` for one segment that nothing can be placed in (§8.3).
+    /// RBSTRUCT: the structure of this side's Receives; `None` for one segment without placement (§8.3).
     pub structure: Option<BufferStructure>,
-    /// REQRXLIM: Sends of the longest Call that it takes (§8.4).
+    /// REQRXLIM: Sends of the longest Call that this side accepts (§8.4).
     pub request_limit: u32,
-    /// RESPSXLIM: Sends of the longest reply that it makes (§8.5).
+    /// RESPSXLIM: Sends of the longest reply that this side makes (§8.5).
     pub response_limit: u32,
 }
 
@@ -104,7 +104,7 @@ impl Default for Characteristics {
 }
 
 impl Characteristics {
-    /// What is assumed in this profile of a side that says nothing.
+    /// Returns the values that hold in this profile for a side that announces nothing.
     #[must_use]
     pub fn initial(profile: Profile) -> Self {
         match profile {
@@ -158,22 +158,22 @@ impl fmt::Display for Characteristics {
     }
 }
 
-/// `bkreqsup`: how far reverse Calls are taken (xcharext-02 §3.3).
+/// `bkreqsup`: the reverse Calls that a side accepts (xcharext-02 §3.3).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ReverseSupport {
-    /// BKREQSUP_NONE: not at all.
+    /// BKREQSUP_NONE: no reverse Calls.
     None,
-    /// BKREQSUP_INLINE: without chunks.
+    /// BKREQSUP_INLINE: reverse Calls without chunks.
     #[default]
     Inline,
-    /// RDMA2_RVRSDIR_CONT: without chunks, in one message or several (version-two-07 §5.2.5).
+    /// RDMA2_RVRSDIR_CONT: reverse Calls without chunks, in one message or several (version-two-07 §5.2.5).
     Continued,
-    /// BKREQSUP_GENL: like forward ones.
+    /// BKREQSUP_GENL: reverse Calls with chunks, like forward ones.
     General,
 }
 
 impl ReverseSupport {
-    /// The levels of a profile, by the words that they have.
+    /// Returns the levels of a profile, ordered by their XDR values.
     const fn levels(profile: Profile) -> &'static [Self] {
         match profile {
             Profile::P1 | Profile::P2 => &[Self::None, Self::Inline, Self::General],
@@ -181,7 +181,7 @@ impl ReverseSupport {
         }
     }
 
-    /// The word of the highest level that the profile has and that is not above this.
+    /// Returns the XDR value of the profile's highest level that does not exceed this one.
     fn word(self, profile: Profile) -> u32 {
         let below = Self::levels(profile).iter().filter(|level| **level < self).count();
         let has = Self::levels(profile).contains(&self);
@@ -193,7 +193,7 @@ impl ReverseSupport {
     }
 }
 
-/// One characteristic, with its value.
+/// A characteristic with its value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Characteristic {
@@ -219,7 +219,7 @@ pub enum Characteristic {
     ResponseLimit(u32),
     /// [`Characteristics::combined`].
     Combined(u32),
-    /// One of [`Characteristics::registered`].
+    /// A member of [`Characteristics::registered`].
     Registered {
         /// Its id.
         id: u32,
@@ -229,12 +229,13 @@ pub enum Characteristic {
 }
 
 impl Characteristic {
-    /// What a value says, by the numbers of a profile; `None` if its id is not known there.
+    /// Decodes a value by the ids of a profile; `None` if the profile does not define its id.
     ///
     /// # Errors
-    /// [`two::Error::BadCharacteristic`]: too short, too long, or not of its type (xcharext-02 §2.1; that more bytes than its type
-    /// has are not valid either is our reading). A number is valid whatever it is (version-two-07 §5.1, §7.2.2: what cannot be parsed): a
-    /// peer that takes, or sends, next to nothing is believed, and what does not fit is refused when it is to be sent.
+    /// [`two::Error::BadCharacteristic`]: the data is too short, too long, or not of the type (xcharext-02 §2.1). That
+    /// section does not mention data longer than its type; this library rejects it too. Every number is valid, since
+    /// only data that cannot be parsed is an error (version-two-07 §5.1, §7.2.2). If a peer announces tiny sizes,
+    /// messages that do not fit are refused when they are to be sent.
     pub(crate) fn decode(
         profile: Profile,
         value: &Value,
@@ -243,7 +244,7 @@ impl Characteristic {
         let Value { id, data } = value;
         let bad = || two::Error::BadCharacteristic { id: *id, len: data.len() };
         let word = || <[u8; 4]>::try_from(&data[..]).map(u32::from_be_bytes).map_err(|_| bad());
-        // version-two-03 §5.1.1: without data it is the default.
+        // version-two-03 §5.1.1: a value without data is the default.
         let default = profile != Profile::P1 && data.is_empty();
         let known = Known::of(profile, *id);
         if let Some(known) = known.filter(|_| default) {
@@ -276,7 +277,7 @@ impl Characteristic {
         })
     }
 
-    /// The bytes by the numbers of a profile; `None` if it has no such characteristic.
+    /// Encodes the value by the ids of a profile; `None` if the profile has no such characteristic.
     pub(crate) fn encode(&self, profile: Profile) -> Option<Value> {
         let word = |word: u32| Bytes::copy_from_slice(&word.to_be_bytes());
         let (known, data) = match self {
@@ -302,7 +303,7 @@ impl Characteristic {
         Some(Value { id: known.id(profile)?, data })
     }
 
-    /// Whether both say something about the same.
+    /// Whether both have the same id.
     pub(crate) fn is_same_kind(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Registered { id, .. }, Self::Registered { id: other, .. }) => id == other,
@@ -311,12 +312,12 @@ impl Characteristic {
     }
 }
 
-/// Whether ids are kept for experiments: version-two-07, Appendix B.3, says that there are none any more.
+/// Whether the profile has experimental ids: version-two-07, Appendix B.3, removes them.
 const fn has_experimental(profile: Profile) -> bool {
     matches!(profile, Profile::P1 | Profile::P2)
 }
 
-/// Characteristics that the documents define. HOSTAUTH (version-two-07 §5.2.6) is not among them: what it should hold is not said.
+/// Characteristics that the documents define, except HOSTAUTH: version-two-07 §5.2.6 does not define its content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Known {
     ReceiveSize,
@@ -383,7 +384,7 @@ impl Known {
 }
 
 impl Characteristics {
-    /// Takes a value over.
+    /// Replaces the value of this kind.
     pub(crate) fn apply(&mut self, characteristic: Characteristic) {
         match characteristic {
             Characteristic::ReceiveSize(size) => self.receive_size = size,
@@ -403,7 +404,7 @@ impl Characteristics {
         }
     }
 
-    /// The value of the same kind.
+    /// Returns the present value of the kind of `kind`; `None` if it has none.
     pub(crate) fn current(&self, kind: &Characteristic) -> Option<Characteristic> {
         Some(match kind {
             Characteristic::ReceiveSize(_) => self.of_kind(Known::ReceiveSize)?,
@@ -425,7 +426,7 @@ impl Characteristics {
         })
     }
 
-    /// The value of one that the documents define, if it has one.
+    /// Returns the value of a characteristic that the documents define, if it is set.
     fn of_kind(&self, known: Known) -> Option<Characteristic> {
         Some(match known {
             Known::ReceiveSize => Characteristic::ReceiveSize(self.receive_size),
@@ -450,13 +451,13 @@ impl Characteristics {
         })
     }
 
-    /// All of them.
+    /// Returns all characteristics to announce.
     pub(crate) fn all(&self) -> impl Iterator<Item = Characteristic> + '_ {
         let registered = self
             .registered
             .iter()
             .map(|(id, data)| Characteristic::Registered { id: *id, data: data.clone() });
-        // Who does nothing with transmissions has nothing to say of them.
+        // Without transmission groups, none of their properties is announced.
         let silent = self.transmissions == Transmissions::default();
         let alone = self.combined <= 1;
         let known = Known::ALL.into_iter().filter(move |known| match known {
@@ -468,26 +469,26 @@ impl Characteristics {
     }
 }
 
-/// What a side does about characteristics.
+/// Settings of the exchange of characteristics.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Exchanged {
-    /// Take part: tell the peer, and answer it. Without it every operation is refused as not supported (version-two-01 §3.1), and
-    /// the defaults hold.
+    /// Announce characteristics and answer the peer's operations. If `false`, every operation is refused as not
+    /// supported (version-two-01 §3.1), and the defaults hold.
     pub enabled: bool,
-    /// The smallest receive size that the peer can make us go down to, bytes; never below 4096, which every peer may count on
+    /// The smallest receive size that the peer may request, bytes; never below 4096, which every peer may count on
     /// (version-two-01 §2.3).
     pub least_receive_size: usize,
-    /// The largest receive size that the peer can make us go up to, bytes; by default it can make us go nowhere. It costs
-    /// memory: the grant times that.
+    /// The largest receive size that the peer may request, bytes; the default allows no increase. An increase costs
+    /// memory: the credit grant times this size.
     pub most_receive_size: usize,
     registered: Vec<Registered>,
 }
 
 impl Exchanged {
-    /// Adds a characteristic of one's own.
+    /// Adds an experimental characteristic.
     ///
     /// # Errors
-    /// [`NotRegistered`]: the id is there already, or there are [`REGISTERED_MOST`].
+    /// [`NotRegistered`]: the id is registered already, or [`REGISTERED_MOST`] are.
     pub fn register(&mut self, registered: Registered) -> Result<(), NotRegistered> {
         if self.registered.iter().any(|other| other.id == registered.id) {
             return Err(NotRegistered::Twice { id: registered.id });
@@ -506,7 +507,7 @@ impl Default for Exchanged {
     }
 }
 
-/// A characteristic of one's own, for experiments between peers that both know it (xcharext-02 §6.2).
+/// An experimental characteristic of the application, for peers that both know it (xcharext-02 §6.2).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Registered {
     id: u32,
@@ -514,25 +515,25 @@ pub struct Registered {
     changeable: bool,
 }
 
-/// Why a characteristic cannot be registered.
+/// Reasons why a characteristic cannot be registered.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum NotRegistered {
-    /// The id belongs to the documents.
+    /// The id is below [`EXPERIMENTAL`].
     #[error("id {id:#010x} is not experimental: {EXPERIMENTAL:#010x} to 0xffffffff are")]
     NotExperimental {
         /// The id.
         id: u32,
     },
-    /// The id is registered already, or one of ours ([`combined::CHARACTERISTIC`]).
+    /// The id is registered already, or belongs to this library ([`combined::CHARACTERISTIC`]).
     #[error("id {id:#010x} is in use already")]
     Twice {
         /// The id.
         id: u32,
     },
-    /// All have to fit into one message.
+    /// More than [`REGISTERED_MOST`], which fit into one message.
     #[error("{REGISTERED_MOST} characteristics are registered, and that is the most")]
     TooMany,
-    /// All have to fit into one message.
+    /// A value longer than [`REGISTERED_MAX`]: all values have to fit into one message.
     #[error("{len} bytes of data, at most {REGISTERED_MAX} are allowed")]
     TooLong {
         /// Bytes of the value.
@@ -541,10 +542,10 @@ pub enum NotRegistered {
 }
 
 impl Registered {
-    /// A characteristic with its value, in XDR. If it is `changeable`, what the peer asks for is taken over.
+    /// Makes a characteristic with its value, in XDR. If it is `changeable`, requests of the peer replace the value.
     ///
     /// # Errors
-    /// [`NotRegistered`]
+    /// [`NotRegistered`]: the id is not experimental or not free, or the value is too long.
     pub fn new(id: u32, value: Bytes, changeable: bool) -> Result<Self, NotRegistered> {
         if id < EXPERIMENTAL {
             return Err(NotRegistered::NotExperimental { id });
@@ -559,93 +560,94 @@ impl Registered {
     }
 }
 
-/// What became of a change that was asked for.
+/// The peer's answer to a requested change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Disposition {
-    /// In effect.
+    /// The change is in effect.
     Done,
-    /// Not done: the peer does not know it, cannot change it, or does not want to.
+    /// The peer refuses, since it does not know the characteristic, cannot change it, or does not want to.
     Rejected,
-    /// The peer will tell ([`Notice::Completed`]).
+    /// The peer will report the completion later ([`Notice::Completed`]).
     Pending,
     /// Another value is in effect: that of [`Connection::peer_characteristics`](crate::Connection::peer_characteristics)
     /// (version-two-03 §5.3.3).
     Other,
 }
 
-/// News about characteristics.
+/// An event of the exchange of characteristics.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Notice {
-    /// The peer told what it is like: when it began, or that something has changed.
+    /// The peer announced its characteristics, or a change of them.
     Peer(Characteristics),
-    /// The peer takes no part in this.
+    /// The peer does not exchange characteristics.
     Unsupported,
     /// The peer has answered a request.
     Answered {
-        /// Which one.
+        /// The number of the request.
         request: u64,
-        /// What was asked for, with what became of it.
+        /// The requested values, each with the peer's answer.
         dispositions: Vec<(Characteristic, Disposition)>,
     },
-    /// A change that was pending is complete: the peer's value is this one, as asked or not (xcharext-02 §4.4).
+    /// A pending change is complete. The peer's value is now this one, which may differ from the requested one
+    /// (xcharext-02 §4.4).
     Completed(Characteristic),
-    /// A characteristic of ours has changed, and the peer is told.
+    /// A characteristic of this side has changed, and the peer is notified.
     Own(Characteristic),
-    /// The connection is over: what was asked on it gets no answer.
+    /// The connection is over; its open requests get no answer.
     Ended,
 }
 
-/// Why a change of ours, or a request, was not taken.
+/// Reasons why a change of this side, or a request to the peer, is refused locally.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NotExchanged {
-    /// The connection speaks a version without characteristics, or none yet.
+    /// The connection speaks a version without characteristics, or has not agreed on a version.
     #[error("no characteristics are exchanged on this connection")]
     NotSpoken,
     /// The connection ended before the answer.
     #[error("the connection ended before the peer answered")]
     Ended,
-    /// The peer takes no part.
+    /// The peer does not exchange characteristics.
     #[error("the peer does not exchange characteristics")]
     Unsupported,
-    /// version-two-07 §5.1: they are told once.
+    /// version-two-07 §5.1: characteristics are announced once.
     #[error("in this profile characteristics are told once, when the connection is new")]
     ToldOnce,
-    /// xcharext-02 §3.1: Receives get smaller only when the peer asks for it.
+    /// xcharext-02 §3.1: Receives shrink only when the peer requests it.
     #[error("receive size {size} B is below {now} B: only the peer can ask for less")]
     Reduction {
-        /// The size wanted.
+        /// The intended size, bytes.
         size: u32,
-        /// The size of now.
+        /// The present size, bytes.
         now: u32,
     },
-    /// The profile has no such characteristic, or it is not registered here.
+    /// The profile has no such characteristic, or the application has not registered it.
     #[error("{0:?} does not exist in this profile, or is not registered")]
     Unknown(Characteristic),
-    /// One request asks for two values of it: the answer could not say which.
+    /// A request names the same characteristic twice: an answer could not tell the two apart.
     #[error("one request asks for two values of the same: {0:?} is the second")]
     Twice(Characteristic),
-    /// A value that this side cannot have or ask for.
+    /// A value that this side cannot have or request.
     #[error(
         "{0:?} is not possible: receive sizes are 4096 to 262144 B, registered data is at most {REGISTERED_MAX} B, and Send with Invalidate has to be taken by the provider"
     )]
     Impossible(Characteristic),
-    /// No answer in time.
+    /// The peer did not answer in time.
     #[error("no answer of the peer in time")]
     TimedOut,
-    /// Nothing is asked for, or more than fits into one message.
+    /// The request is empty, or longer than one message.
     #[error("{count} characteristics in one request, 1 to {allowed} are possible")]
     Count {
-        /// How many.
+        /// Characteristics in the request.
         count: usize,
-        /// The limit.
+        /// The most that are possible.
         allowed: usize,
     },
-    /// Too many requests wait.
+    /// Too many requests wait for the peer.
     #[error("{waiting} requests wait already")]
     Busy {
-        /// How many.
+        /// Requests that wait.
         waiting: usize,
     },
 }

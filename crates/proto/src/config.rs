@@ -1,4 +1,4 @@
-//! What the owner of a connection decides: sizes, credits, limits, timers.
+//! Settings of a connection: sizes, credits, limits, timers.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,12 +17,12 @@ use crate::two::settings::TransmissionSettings;
 use crate::versions::Versions;
 use crate::wire::two::transmission::BufferStructure;
 
-/// Who opened the connection; fixed for its life (RFC 8167 §2).
+/// The role of an end at connection set-up, fixed for the life of the connection (RFC 8167 §2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// Opened it: its Calls go in the forward direction.
+    /// This end opened the connection: its Calls go in the forward direction.
     Client,
-    /// Accepted it: its Calls go in the reverse direction.
+    /// This end accepted the connection: its Calls go in the reverse direction.
     Server,
 }
 
@@ -35,77 +35,83 @@ impl fmt::Display for Side {
     }
 }
 
-/// Where chunks have to be taken: the three choices that rtissues-03 §3.5 names for a protocol that has other means as well.
+/// Roles that must accept chunks: the three choices of rtissues-03 §3.5 for a protocol with other means of bulk
+/// transfer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ChunkSupport {
-    /// By every Responder, in both directions. Who calls counts on it, whatever a client says of what it takes.
+    /// Every Responder accepts chunks, in both directions. Requesters rely on that, even if a client announces less.
     Required,
-    /// By every server; by a client if it wants ([`Config::reverse_chunks`]) and says so, where it can. As RFC 8166 and 8167 have it.
+    /// Every server accepts chunks. A client accepts them if [`Config::reverse_chunks`] is set, and announces that if
+    /// the version allows it. These are the rules of RFC 8166 and RFC 8167.
     #[default]
     Forward,
-    /// By nobody. What is not declared is a matter of the two owners; in the reverse direction as above.
+    /// No role has to accept chunks. No message announces support in the forward direction, so both applications must
+    /// agree. In the reverse direction [`Self::Forward`] applies.
     Optional {
-        /// A client uses chunks for its Calls, or a server takes them there.
+        /// A client uses chunks for its Calls; a server accepts them in Calls.
         forward: bool,
     },
 }
 
-/// Settings of a connection. Shared by all connections of a client or server.
+/// Settings of a connection, shared by all connections of a client or server.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// The largest message sent inline, bytes; 1024 to 262144 in steps of 1024 (RFC 8797 §4.2).
     pub send_size: usize,
-    /// The largest message received inline, bytes; as above. Each posted Receive can hold this much.
+    /// The largest message received inline, bytes; 1024 to 262144 in steps of 1024. Each posted Receive can hold this
+    /// much.
     pub receive_size: usize,
-    /// Announce that Send with Invalidate is taken, and use it (RFC 8797 §4.1).
+    /// Announce support of Send with Invalidate, and use it (RFC 8797 §4.1).
     pub remote_invalidation: bool,
-    /// Say the three above in private data at connection set-up (RFC 8797). Without it the peer counts on 1024 bytes and on no
-    /// Send with Invalidate, until there is an [`Agreement`](crate::Agreement).
+    /// Announce the three settings above in private data at connection set-up (RFC 8797). Otherwise the peer assumes
+    /// 1024 bytes and no Send with Invalidate, unless there is an [`Agreement`](crate::Agreement).
     pub announce: bool,
-    /// Calls we want to have in flight, asked for in each Call: forward ones at a client, reverse ones at a server. The two
-    /// directions are counted apart (RFC 8167 §4.1).
+    /// Credits requested in each Call: forward Calls at a client, reverse ones at a server. Each direction has its own
+    /// credits (RFC 8167 §4.1).
     pub calls: u32,
-    /// The largest grant to the peer: for reverse Calls at a client, for forward ones at a server.
+    /// The largest credit grant to the peer: for reverse Calls at a client, for forward ones at a server.
     pub grant: u32,
-    /// Calls taken before the peer was granted anything. The protocol knows one (RFC 8166 §3.3.3); some peers do not.
+    /// Calls accepted before the first grant to the peer. RFC 8166 §3.3.3 allows one; some peers send more.
     pub early_calls: u32,
     /// Bounds on the peer's headers.
     pub limits: Limits,
     /// Failures to connect in a row after which waiting calls fail; `None`: they wait as long as their own time allows.
     pub connect_attempts: Option<u32>,
-    /// A session opens its connection again also when no call waits for it, and never closes it for being idle: the server
-    /// may have something to call (RFC 8167 §5.4).
+    /// Reconnect even if no call waits, and never close an idle connection: the server may have reverse Calls to make
+    /// (RFC 8167 §5.4).
     pub keep_connected: bool,
     /// All timers.
     pub timeouts: Timeouts,
-    /// DDP-eligible arguments of at least this many bytes leave by Read chunk even if the Call would fit inline. `None`:
-    /// what fits inline goes inline.
+    /// DDP-eligible arguments of at least this many bytes leave by Read chunk, even if the Call would fit inline.
+    /// `None`: a Call that fits inline goes inline.
     pub reduce_from: Option<usize>,
-    /// The longest segment of a chunk, bytes: longer chunks get several windows. At least 1024.
+    /// The longest segment of a chunk, bytes; longer chunks get several segments. At least 1024.
     pub max_segment_len: usize,
-    /// The most segments in one chunk that is sent: what every server has to take is 16 (RFC 8267 §6.4.2).
+    /// The most segments in one chunk of ours. Every server has to accept 16 (RFC 8267 §6.4.2).
     pub max_segments: usize,
-    /// The most Read chunks at non-zero Positions that a Call is given; items beyond travel with the rest.
+    /// The most Read chunks at non-zero Positions in one Call; further items travel with the Payload stream.
     pub max_read_chunks: usize,
-    /// Sends that one message of ours is divided into at the most, where the version continues messages (version-two-07 §6.6.2, rtrext-02 §4). With 1
-    /// none is, and small Sends may pass RDMA Writes then.
+    /// The most Sends for one message of ours, in versions with message continuation (version-two-07 §6.6.2, rtrext-02
+    /// §4). With 1 no message is divided, and small Sends may then overtake RDMA Writes.
     pub continued_parts: usize,
-    /// RPC-over-RDMA messages that we put into one Send at the most, if the peer takes that
-    /// ([`combined`](crate::wire::two::combined)), and this side too ([`Limits::combined_messages`]). With 1 each has its own.
+    /// The most RPC-over-RDMA messages that we combine in one Send ([`combined`](crate::wire::two::combined)). The peer's limit
+    /// and [`Limits::combined_messages`] apply too. With 1 each message has its own Send.
     pub combined_messages: usize,
-    /// Whether chunks are used and taken in the reverse direction (RFC 8167 §5.3).
+    /// Whether this side uses and accepts chunks in the reverse direction (RFC 8167 §5.3).
     pub reverse_chunks: bool,
-    /// Where chunks have to be taken. Without them messages are inline, in several Sends, or placed by Sends, or are refused.
+    /// Roles that must accept chunks. Without chunks a message travels inline, in several Sends, or with items placed
+    /// by Sends; otherwise it is refused.
     pub chunks: ChunkSupport,
-    /// The versions that are spoken. A client begins with the highest.
+    /// The versions of this side. A client begins with the highest.
     pub versions: Versions,
-    /// What is done about transport characteristics, where the version has them.
+    /// The exchange of transport characteristics, in versions that have them.
     pub characteristics: Exchanged,
-    /// What is done with transmission groups, where the version has them (rtrext-02).
+    /// Transmission groups, in versions that have them (rtrext-02).
     pub transmissions: TransmissionSettings,
-    /// Retired forms that are spoken: none, unless the peer is known to speak them.
+    /// Retired forms that this side speaks; none by default, since only certain peers need them.
     pub compatibility: Compatibility,
-    /// What is DDP-eligible in the Calls received; `None` leaves it to the argument decoder.
+    /// DDP-eligible items of received Calls, by the Upper-Layer Bindings; `None` leaves the check to the argument
+    /// decoder.
     pub bindings: Option<Arc<dyn Bindings>>,
 }
 
@@ -141,7 +147,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// What these settings come to as private data, said or not.
+    /// Returns the private data of these settings, even if [`Self::announce`] is not set.
     #[must_use]
     pub fn private_data(&self) -> PrivateData {
         PrivateData {
@@ -151,20 +157,20 @@ impl Config {
         }
     }
 
-    /// Receives that one connection can have posted at a time, and its receive queue must hold: one for each call, of either
-    /// direction, for operations on characteristics ([`OPERATION_RECEIVES`]), for a GRANT, and under the Read-Read model one for the RDMA_DONE
-    /// of each reply that is exposed or about to be.
+    /// Returns the most Receives that a connection posts at a time, which its receive queue must hold. Each call of
+    /// either direction needs one, and so do [`OPERATION_RECEIVES`] and a GRANT. Under the Read-Read model each reply
+    /// that is exposed, or about to be, needs one for its RDMA_DONE.
     #[must_use]
     pub fn max_recv_wr(&self) -> usize {
-        // A connection shares the queue out in halves.
+        // Each direction gets half of the queue.
         let calls =
             self.calls.max(self.grant).max(if self.compatibility.read_read.is_some() { 2 } else { 1 });
         let calls = usize::try_from(calls).unwrap_or(usize::MAX);
         calls.saturating_mul(2).saturating_add(self.receives_beyond_calls())
     }
 
-    /// Of those, the ones that are for no Call and no reply: for RDMA_DONEs, operations on characteristics, a GRANT, and the parts
-    /// of one reply but its first.
+    /// Returns the Receives of [`Self::max_recv_wr`] that serve neither a Call nor the first part of a reply. They are
+    /// for RDMA_DONEs, operations on characteristics, a GRANT, and later parts of a reply.
     #[must_use]
     pub fn receives_beyond_calls(&self) -> usize {
         self.receives_for_dones()
@@ -172,14 +178,15 @@ impl Config {
             .saturating_add(self.receives_for_messages())
     }
 
-    /// Of those, the ones where credits are counted per message (version-two-07 §4.2.1.1) and replies come in several Sends.
+    /// Returns the Receives for later parts of replies, and the spare ones of versions that count credits per message
+    /// (version-two-07 §4.2.1.1).
     pub(crate) fn receives_for_messages(&self) -> usize {
         let counted =
             self.versions.codecs().any(|codec| codec.rules().two.is_some_and(|two| two.counts_messages));
         self.receives_for_parts().saturating_add(if counted { SPARE_RECEIVES } else { 0 })
     }
 
-    /// Of those, the ones for replies in several Sends, beyond the first of each. Who makes no Calls needs none.
+    /// Returns the Receives for the parts of a divided reply after its first.
     #[must_use]
     pub fn receives_for_parts(&self) -> usize {
         let groups = self.transmissions.enabled;
@@ -188,20 +195,20 @@ impl Config {
         if continued { self.continued_parts.saturating_sub(1) } else { 0 }
     }
 
-    /// Whether chunks are taken in the reverse direction, by a client, or perhaps used, by a server.
+    /// Whether a client accepts chunks in the reverse direction, or a server may use them there.
     #[must_use]
     pub fn takes_reverse_chunks(&self) -> bool {
         self.reverse_chunks || self.chunks == ChunkSupport::Required
     }
 
-    /// Of those, the ones for RDMA_DONEs.
+    /// Returns the Receives for RDMA_DONEs.
     pub(crate) fn receives_for_dones(&self) -> usize {
         let exposed = self.compatibility.read_read.as_ref().map(|read_read| read_read.exposed_replies);
         exposed.map_or(0, |replies| replies.saturating_add(1))
     }
 
-    /// Has Receives with this structure, and Sends at least as long: peers that place items do so in these, and items are placed in theirs
-    /// (rtrext-02 §8.3). A structure that is not consistent, or not of a length that can be announced, changes nothing.
+    /// Structures the Receives for placement by the peer's Sends (rtrext-02 §8.3), and makes this side's Sends at least
+    /// as long. A structure that is not consistent, or whose length cannot be announced, changes nothing.
     pub fn place_items(&mut self, structure: BufferStructure) {
         let size = usize::try_from(structure.total).unwrap_or(usize::MAX);
         if structure.check().is_ok() && announced(size) == size {
@@ -211,7 +218,7 @@ impl Config {
         }
     }
 
-    /// How our Receives are structured, if that is said: by a structure of their size, in a version with transmission groups.
+    /// Returns the structure of our Receives, if their size matches it and a version has transmission groups.
     pub(crate) fn structure(&self) -> Option<&BufferStructure> {
         let TransmissionSettings { enabled, structure, .. } = &self.transmissions;
         let has_groups =
@@ -223,7 +230,8 @@ impl Config {
         structure.as_ref().filter(|_| *enabled && has_groups).filter(fits)
     }
 
-    /// Bytes that a Receive takes at the most: the size that is announced, the least of the versions, or what the peer can ask for.
+    /// Returns the largest size of a Receive, bytes: the announced size, the least of the versions, or the largest that
+    /// the peer may request.
     #[must_use]
     pub fn largest_receive(&self) -> usize {
         let asked = if self.versions.profile().is_some() && self.characteristics.enabled {
@@ -234,8 +242,8 @@ impl Config {
         announced(self.receive_size).max(self.versions.least_receive()).max(asked)
     }
 
-    /// Receives that a server has posted when it accepts a connection, for the Calls that come before its first grant (rule I3), and
-    /// the bytes of each: see [`Connection::provide`](crate::Connection::provide).
+    /// Returns the count of Receives, and the bytes of each, that a server posts when it accepts a connection. They
+    /// serve the Calls before its first grant (rule I3); see [`Connection::provide`](crate::Connection::provide).
     #[must_use]
     pub fn first_receives(&self) -> (u32, usize) {
         let initial = self.versions.highest().rules().initial_credits;
@@ -243,7 +251,7 @@ impl Config {
         (count, announced(self.receive_size.max(self.versions.least_receive())))
     }
 
-    /// What goes out at connection set-up: the private data, or nothing.
+    /// Returns the private data to send at connection set-up; empty if [`Self::announce`] is not set.
     #[must_use]
     pub fn announcement(&self) -> Bytes {
         if self.announce { self.private_data().encode() } else { Bytes::new() }

@@ -2,15 +2,15 @@
 //!
 //! | module | mechanism |
 //! | --- | --- |
-//! | `ledger` | the one place that says whether a message may leave, and counts it |
-//! | `permit` | what the ledger hands out |
+//! | `ledger` | decides whether a message may leave, and counts it |
+//! | `permit` | rights that the ledger grants |
 //! | `transactions` | credits per transaction: Version One, and P1 and P2 of Version Two |
 //! | `messages`, `line` | credits per message: P3 of Version Two |
-//! | `receives` | the receive queue, counted |
-//! | `arrival` | which of our messages the peer has |
+//! | `receives` | counts of the receive queue |
+//! | `arrival` | proof that a message has arrived at the peer |
 //!
-//! A Send leaves only by a [`Permit`]. *Who owns which buffer*: reserved room for Receives is here until it is posted.
-//! *On error* nothing is counted: whoever asks in vain is told what to wait for.
+//! A Send leaves only with a [`Permit`]. *Buffers*: this module owns the memory reserved for a Receive until the
+//! Receive is posted. *Errors*: a refusal changes no count, and names the event to wait for.
 
 pub(crate) mod arrival;
 mod ledger;

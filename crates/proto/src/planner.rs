@@ -1,10 +1,12 @@
-//! How a message travels: one pure function for each direction, and nothing else decides. The [`Route`] of a plan is the way of the
-//! Payload stream; the rest of the plan are the chunks.
+//! The choice of how a message travels, made by one pure function for each direction. The [`Route`] of a plan is the
+//! way of the Payload stream; the rest of a plan are the chunks.
 //!
-//! [`plan_call`] chooses between inline, padded (if an alignment was agreed), reduced by Read chunks, continued in several Sends
-//! (where the version has that), and long (Position-Zero Read chunk, perhaps reduced too), and what the reply is offered.
-//! [`plan_reply`] chooses between inline, Write chunks, the Reply chunk, and both, then several Sends, then Read chunks if they are
-//! taken in a reply, or refuses (ERR_CHUNK). Plans hold shared memory only; windows are reserved and work is posted by those who carry a plan out.
+//! [`plan_call`] chooses the form of a Call and the memory offered for the reply. The forms are inline, padded (if an
+//! alignment was agreed), reduced by Read chunks, continued in several Sends (in versions that allow it), and long. A
+//! long Call has a Position-Zero Read chunk, and may be reduced too. [`plan_reply`] chooses between inline, Write
+//! chunks, the Reply chunk, and both. Then follow several Sends, and Read chunks if the Requester accepts them in a reply.
+//! Otherwise the reply is refused (ERR_CHUNK). Plans hold shared memory only; their users register windows and post
+//! work requests.
 
 use bytes::Bytes;
 use rpcrdma_xdr::{CopyCount, Piece, Stream, padded_len};
@@ -21,58 +23,58 @@ pub use group::{CallGroups, ReplyGroups};
 
 mod group;
 
-/// All that decides how a Call travels.
+/// The facts that decide how a Call travels.
 #[derive(Clone, Copy, Debug)]
 pub struct CallInput<'a> {
     /// The version on the wire.
     pub codec: &'a dyn Codec,
     /// The RPC message.
     pub message: &'a Stream,
-    /// The security flavour protects or hides the data: nothing is eligible.
+    /// The security flavour protects or hides the data, so no item is DDP-eligible.
     pub flavor_touches_data: bool,
     /// Inline threshold for the Call, bytes.
     pub send: usize,
     /// Inline threshold for the reply, bytes.
     pub receive: usize,
-    /// Bytes of the largest reply without the data of DDP-eligible results.
+    /// Bytes of the largest reply without its DDP-eligible results.
     pub reply_max: usize,
     /// The largest length of each DDP-eligible result, in order.
     pub sinks: &'a [usize],
-    /// How chunks are made.
+    /// Limits of chunks.
     pub chunks: ChunkRules,
-    /// Offer nothing for the reply: the Responder exposes what is long (RFC 5666 §3.4, §3.8).
+    /// Offer no chunks for the reply: the Responder exposes long data itself (RFC 5666 §3.4, §3.8).
     pub withhold: bool,
-    /// What opaque data is aligned to, if that was agreed.
+    /// Alignment of opaque data, if it was agreed.
     pub alignment: Option<AlignmentRules>,
-    /// Sends that the Call may take, where messages can be continued; 1 otherwise.
+    /// The most Sends for the Call, in versions with continuation; 1 otherwise.
     pub continued: usize,
-    /// The same for the reply, where it may have no chunks: as many as we have Receives for.
+    /// The most Sends for the reply, if it may have no chunks: as many as we have Receives for.
     pub continued_reply: usize,
-    /// Bytes that we take of a reply in several Sends.
+    /// The longest reply that we accept in several Sends, bytes.
     pub continued_reply_len: usize,
-    /// What is possible in transmission groups, where the version has them and the peer takes them.
+    /// Options of transmission groups, if the version and the peer have them.
     pub groups: Option<CallGroups<'a>>,
 }
 
-/// How opaque data is aligned (RFC 5666 §3.9).
+/// Alignment of opaque data (RFC 5666 §3.9).
 #[derive(Clone, Copy, Debug)]
 pub struct AlignmentRules {
-    /// What the Responder aligns to, bytes; at least 1.
+    /// The alignment at the Responder, bytes; at least 1.
     pub align: u32,
     /// Data of at least this many bytes is aligned.
     pub threshold: usize,
-    /// From where positions count.
+    /// The origin from which positions count.
     pub base: AlignmentBase,
 }
 
-/// How chunks are made.
+/// Limits of chunks.
 #[derive(Clone, Copy, Debug)]
 pub struct ChunkRules {
-    /// Whether there may be any (RFC 8167 §5.3).
+    /// Whether chunks are allowed (RFC 8167 §5.3).
     pub allowed: bool,
-    /// Whether there may be Read chunks (RFC 5666 §6.2, `maxrdmaread`).
+    /// Whether Read chunks are allowed (RFC 5666 §6.2, `maxrdmaread`).
     pub read: bool,
-    /// DDP-eligible arguments from this length on leave by Read chunk even if they would fit inline.
+    /// DDP-eligible arguments of at least this many bytes leave by Read chunk, even if they would fit inline.
     pub reduce_from: Option<usize>,
     /// The longest segment, bytes; at least 1.
     pub max_segment_len: usize,
@@ -82,48 +84,48 @@ pub struct ChunkRules {
     pub max_read_chunks: usize,
 }
 
-/// Why no form of the protocol carries a Call.
+/// Reasons why no form of the protocol carries a Call.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// The client said that it takes no reverse Calls (xcharext-02 §3.3, BKREQSUP_NONE).
+    /// The client announced that it accepts no reverse Calls (xcharext-02 §3.3, BKREQSUP_NONE).
     #[error("the client takes no Calls in the reverse direction")]
     ReverseNotTaken,
-    /// Inline only, and too long for it.
+    /// Only inline is allowed, and the Call is too long for that.
     #[error("Call of {len} bytes, {allowed} fit inline and chunks are not allowed")]
     CallTooLong {
-        /// Header and message.
+        /// Bytes of header and message.
         len: usize,
-        /// The inline threshold.
+        /// The inline threshold, bytes.
         allowed: usize,
     },
-    /// Too long for inline, and the peer may not read.
+    /// The Call is too long for inline, and the agreement with the peer excludes RDMA Reads.
     #[error("Call of {len} bytes, {allowed} fit inline, and no RDMA Read was agreed on with the peer")]
     ReadsNotAgreed {
-        /// Header and message.
+        /// Bytes of header and message.
         len: usize,
-        /// The inline threshold.
+        /// The inline threshold, bytes.
         allowed: usize,
     },
-    /// Inline only, and the reply could be too long for it.
+    /// Only inline is allowed, and the reply could be too long for that.
     #[error("reply of up to {len} bytes, {allowed} fit inline and chunks are not allowed")]
     ReplyTooLong {
-        /// Header and message.
+        /// Bytes of header and message.
         len: usize,
-        /// The inline threshold.
+        /// The inline threshold, bytes.
         allowed: usize,
     },
-    /// Inline only, and the reply could be longer than what we take in several Sends (version-two-07 §6.6.4).
+    /// No chunks are allowed, and the reply could be longer than we accept in several Sends (version-two-07 §6.6.4).
     #[error(
         "reply of up to {len} bytes: chunks are not allowed, and in several Sends {allowed} bytes are taken"
     )]
     ContinuedReplyTooLong {
-        /// The message.
+        /// Bytes of the message.
         len: usize,
-        /// What the Receives for it hold, or the limit on such messages.
+        /// Bytes that the Receives for the reply hold, or the limit on such messages.
         allowed: usize,
     },
-    /// Lengths on the wire have 32 bits.
+    /// A chunk is too long: lengths on the wire have 32 bits.
     #[error("{len} bytes in one chunk, 32 bits count at most {}", u32::MAX)]
     ChunkTooLong {
         /// Bytes of the chunk.
@@ -137,7 +139,7 @@ pub enum Refusal {
         /// The limit.
         allowed: usize,
     },
-    /// More segments in all chunks of a Call than the peer takes (version-two-07 §5.2.4).
+    /// All chunks of a Call together need more segments than the peer accepts (version-two-07 §5.2.4).
     #[error("{segments} segments in all chunks of a Call, the peer takes {allowed}")]
     TooManySegmentsInAll {
         /// Segments needed.
@@ -145,7 +147,7 @@ pub enum Refusal {
         /// The limit.
         allowed: usize,
     },
-    /// More DDP-eligible results than a Write list may have chunks.
+    /// The Call needs more Write chunks for DDP-eligible results than a Write list may have.
     #[error("{chunks} Write chunks, {allowed} are allowed")]
     TooManyWriteChunks {
         /// Chunks needed.
@@ -153,29 +155,29 @@ pub enum Refusal {
         /// The limit.
         allowed: usize,
     },
-    /// The chunk lists alone exceed the inline threshold, of the Call or of a long reply that returns them.
+    /// The chunk lists alone exceed the inline threshold of the Call, or of a long reply that returns them.
     #[error("transport header of {len} bytes, the inline threshold is {allowed}")]
     HeaderTooLong {
-        /// Its length.
+        /// Bytes of the header.
         len: usize,
-        /// The inline threshold.
+        /// The inline threshold, bytes.
         allowed: usize,
     },
 }
 
-/// How the Payload stream of a message, without what is in chunks of its own, gets to the peer.
+/// The way of a message's Payload stream, without the items in chunks of their own.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Route {
-    /// RDMA_MSG: behind the header.
+    /// RDMA_MSG: after the header.
     Inline,
-    /// RDMA_MSGP: behind the header, with its long opaque data aligned.
+    /// RDMA_MSGP: after the header, with long opaque data aligned.
     Padded {
         /// `rdma_align`, bytes.
         align: u32,
         /// `rdma_thresh`, bytes.
         threshold: u32,
     },
-    /// In several Sends, or in one in which items are placed.
+    /// In several Sends, or in a Send that places items.
     Sends(Arrangement),
     /// RDMA_NOMSG: in a chunk.
     Long,
@@ -201,14 +203,14 @@ impl Route {
     }
 }
 
-/// How a Call travels.
+/// The form of a Call, its chunks, and the memory offered for the reply.
 #[derive(Debug)]
 pub struct CallPlan {
     /// The way of the Payload stream.
     pub route: Route,
-    /// The bytes behind the header of the Send; of all Sends together, if the message is divided.
+    /// The bytes after the header of the Send; of all Sends together, if the message is divided.
     pub inline: Stream,
-    /// Receives that the reply takes at the most.
+    /// The most Receives that the reply uses.
     pub reply_sends: usize,
     /// The Read chunks, Position-Zero first.
     pub read: Vec<PlannedRead>,
@@ -227,7 +229,7 @@ impl CallPlan {
         self.route.form(!self.read.is_empty())
     }
 
-    /// Segments of all chunks.
+    /// Returns the number of segments in all chunks.
     #[must_use]
     pub fn segments(&self) -> usize {
         segments(&self.read) + self.write.iter().chain(&self.reply).map(Vec::len).sum::<usize>()
@@ -237,19 +239,20 @@ impl CallPlan {
 /// A Read chunk of a [`CallPlan`].
 #[derive(Debug)]
 pub struct PlannedRead {
-    /// Its Position in the unreduced stream.
+    /// The chunk's Position in the unreduced stream.
     pub position: u32,
-    /// The data, a window each.
+    /// The data, with one segment for each element.
     pub segments: Vec<Bytes>,
 }
 
 /// Decides how a Call travels (RFC 8166 §3.5, §4.3).
 ///
-/// What fits inline goes inline; else DDP-eligible arguments leave by Read chunks, largest first; what then still does not fit
-/// goes on in several Sends, if it may, which saves a round trip and a window; or it travels whole in a Position-Zero chunk.
+/// A message goes inline if it fits. Otherwise DDP-eligible arguments leave by Read chunks, largest first. A message
+/// that still does not fit is continued in several Sends, if that is allowed, which saves a round trip and a
+/// registration. As the last choice the message travels in a Position-Zero chunk.
 ///
 /// # Errors
-/// [`Refusal`]: no form carries it.
+/// [`Refusal`]: no form carries the Call.
 pub fn plan_call(input: &CallInput<'_>) -> Result<CallPlan, Refusal> {
     if let Some(plan) = group::plan_call(input) {
         return Ok(plan);
@@ -279,7 +282,7 @@ pub fn plan_call(input: &CallInput<'_>) -> Result<CallPlan, Refusal> {
     if !read.is_empty() && reduced_header + rest.len() <= input.send {
         return Ok(offer.with(Route::Inline, rest, read, copied));
     }
-    // version-two-07 §6.6.2.1: with the chunks of data items, if there are any.
+    // version-two-07 §6.6.2.1: continued messages may have Read chunks of data items.
     if let Some(parts) = parts(input.codec, input.send, reduced_header, rest.len(), input.continued) {
         return Ok(offer.with(Route::Sends(parts), rest, read, copied));
     }
@@ -290,7 +293,8 @@ pub fn plan_call(input: &CallInput<'_>) -> Result<CallPlan, Refusal> {
         return Err(Refusal::ReadsNotAgreed { len: header + input.message.len(), allowed: input.send });
     }
 
-    // RFC 8166 §3.5.3: the Position-Zero chunk holds the message with all its pads. RFC 5666 §5.1 looks for it first.
+    // RFC 8166 §3.5.3: the Position-Zero chunk holds the message with all its pads. RFC 5666 §5.1 expects this chunk
+    // first.
     let (zero, copied) = position_zero(&input.chunks, &rest)?;
     read.insert(0, zero);
     let len = input.codec.header_len(&shape(segments(&read), true));
@@ -300,18 +304,19 @@ pub fn plan_call(input: &CallInput<'_>) -> Result<CallPlan, Refusal> {
     Ok(offer.with(Route::Long, Stream::new(), read, copied))
 }
 
-/// Divides a message of `len` bytes into parts, the last of which has a header of `header` bytes. `None` if that cannot be done, or
-/// if one Send is enough.
+/// Divides a message of `len` bytes into parts, the last with a header of `header` bytes. `None` if that is impossible,
+/// or if one Send is enough.
 fn parts(codec: &dyn Codec, send: usize, header: usize, len: usize, most: usize) -> Option<Arrangement> {
     let bounds = Bounds::of_parts(codec, send, most)?;
     arrange(&bounds, len, &[], |_| header).filter(|arrangement| arrangement.sends.len() > 1)
 }
 
-/// Returns `rdma_align`, `rdma_thresh` and the message with its long opaque data aligned. `None` if that does not fit behind a header
-/// of `header` bytes and the two words.
+/// Returns `rdma_align`, `rdma_thresh` and the message with its long opaque data aligned. `None` if the result does not
+/// fit after a header of `header` bytes and these two words.
 ///
-/// The Responder aligns every opaque item of the threshold or more, so the threshold is above whatever stands in the inline
-/// runs, of which the planner knows only the length. Under integrity or privacy the items are not what is decoded first.
+/// The Responder aligns every opaque item of at least the threshold. The planner knows only the lengths of the inline
+/// runs, so the threshold exceeds every item in them. Under integrity or privacy the Responder does not decode the
+/// items first, so no alignment is possible.
 fn align(input: &CallInput<'_>, header: usize) -> Option<(u32, u32, Stream)> {
     let rules = input.alignment.filter(|_| !input.flavor_touches_data)?;
     let align = usize::try_from(rules.align.max(1)).ok()?;
@@ -333,7 +338,7 @@ fn align(input: &CallInput<'_>, header: usize) -> Option<(u32, u32, Stream)> {
         if is_long(piece) {
             let at = before + padded.len();
             let pad = at.checked_next_multiple_of(align)? - at;
-            // Before anything is made of that length.
+            // Checked before any memory is allocated for the pad.
             if padded.len() + pad > room {
                 return None;
             }
@@ -345,13 +350,13 @@ fn align(input: &CallInput<'_>, header: usize) -> Option<(u32, u32, Stream)> {
     (padded.len() <= room).then(|| (rules.align.max(1), threshold, padded))
 }
 
-/// What the reply is offered.
+/// The memory that a Call offers for its reply.
 struct Offer {
     /// Segment lengths of each Write chunk.
     write: Vec<Vec<usize>>,
     /// Segment lengths of the Reply chunk.
     reply: Option<Vec<usize>>,
-    /// Receives.
+    /// The most Receives that the reply uses.
     sends: usize,
 }
 
@@ -373,7 +378,7 @@ fn offer(input: &CallInput<'_>) -> Result<Offer, Refusal> {
     let whole = reply_max.saturating_add(placed);
     let direction = Direction::Reply;
     let plain = input.codec.header_len(&Shape { direction, ..Shape::default() });
-    // RFC 5666 §3.4: what does not fit inline is then exposed by the Responder.
+    // RFC 5666 §3.4: the Responder exposes a reply that does not fit inline.
     if input.withhold || plain.saturating_add(whole) <= input.receive {
         return Ok(Offer::chunks(vec![], None));
     }
@@ -392,11 +397,12 @@ fn offer(input: &CallInput<'_>) -> Result<Offer, Refusal> {
             }
         };
     }
-    // RFC 8166 §8.2.2.3: no reduction under integrity or privacy, so the Reply chunk takes everything.
+    // RFC 8166 §8.2.2.3: under integrity or privacy no item is reduced, so the Reply chunk holds the whole reply.
     if input.flavor_touches_data || placed == 0 {
         return Ok(Offer::chunks(vec![], Some(cut_lengths(&input.chunks, whole)?)));
     }
-    // RFC 8166 §4.3.2: one Write chunk for each DDP-eligible result; one without room says "inline" (§4.3.2.3).
+    // RFC 8166 §4.3.2: one Write chunk for each DDP-eligible result; an empty chunk asks for its result inline
+    // (§4.3.2.3).
     let write =
         input.sinks.iter().map(|len| cut_lengths(&input.chunks, *len)).collect::<Result<Vec<_>, _>>()?;
     let header = |reply_segments| {
@@ -415,15 +421,15 @@ fn offer(input: &CallInput<'_>) -> Result<Offer, Refusal> {
     Ok(Offer::chunks(write, Some(reply)))
 }
 
-/// A piece of a message, and where it stands in the unreduced stream.
+/// A piece of a message with its position in the unreduced stream.
 struct Located<'a> {
     position: usize,
     piece: &'a Piece,
-    /// Whether it may leave by a Read chunk of its own.
+    /// Whether the piece may leave by a Read chunk of its own.
     movable: bool,
 }
 
-/// The pieces of a Call. RFC 8166 §8.2.2.3: under integrity or privacy none of them is movable.
+/// Returns the pieces of a Call. RFC 8166 §8.2.2.3: under integrity or privacy none of them is movable.
 fn locate<'a>(input: &CallInput<'a>) -> Vec<Located<'a>> {
     let allowed = !input.flavor_touches_data && input.chunks.allowed && input.chunks.read;
     let mut position = 0_usize;
@@ -436,8 +442,8 @@ fn locate<'a>(input: &CallInput<'a>) -> Vec<Located<'a>> {
     pieces.collect()
 }
 
-/// Indexes of the pieces of at least `least` bytes that leave by Read chunks of their own, the largest first as far as there may
-/// be chunks.
+/// Returns the indexes of pieces that leave by Read chunks of their own. They have at least `least` bytes; the largest
+/// come first, up to `most`.
 fn choose_reduced(pieces: &[Located<'_>], least: usize, most: usize) -> Vec<usize> {
     let mut eligible = Vec::new();
     for (index, Located { position, piece, movable }) in pieces.iter().enumerate() {
@@ -455,8 +461,8 @@ fn choose_reduced(pieces: &[Located<'_>], least: usize, most: usize) -> Vec<usiz
     indexes
 }
 
-/// Splits the message into what stays and the Read chunks. The pad of a reduced item leaves with it and is sent nowhere
-/// (RFC 8166 §3.4.5.2).
+/// Divides the message into the Read chunks and the rest. The pad of a reduced item is removed too, and never sent (RFC
+/// 8166 §3.4.5.2).
 fn take_out(
     rules: &ChunkRules,
     pieces: &[Located<'_>],
@@ -478,13 +484,13 @@ fn take_out(
 fn position_zero(rules: &ChunkRules, rest: &Stream) -> Result<(PlannedRead, CopyCount), Refusal> {
     let mut gather = Gather::default();
     gather.push_stream(rest);
-    // Room for cuts at the longest segment; at worst everything is copied into one run.
+    // Cuts at the longest segment need entries too; at worst everything is copied into one run.
     let cuts = rest.len() / rules.max_segment_len.max(1);
     let (parts, copied) = gather.finish(rules.max_segments.saturating_sub(cuts).max(1));
     Ok((PlannedRead { position: 0, segments: cut(rules, parts)? }, copied))
 }
 
-/// Cuts data at the longest segment.
+/// Cuts data into segments of at most the longest length.
 fn cut(rules: &ChunkRules, parts: Vec<Bytes>) -> Result<Vec<Bytes>, Refusal> {
     let mut segments = Vec::new();
     for mut part in parts {
@@ -496,7 +502,7 @@ fn cut(rules: &ChunkRules, parts: Vec<Bytes>) -> Result<Vec<Bytes>, Refusal> {
     Ok(segments)
 }
 
-/// The segment lengths of a chunk of `len` bytes; none for an empty one.
+/// Returns the segment lengths of a chunk of `len` bytes; none for an empty chunk.
 fn cut_lengths(rules: &ChunkRules, len: usize) -> Result<Vec<usize>, Refusal> {
     if u32::try_from(len).is_err() {
         return Err(Refusal::ChunkTooLong { len });
@@ -516,7 +522,7 @@ fn segments(read: &[PlannedRead]) -> usize {
 }
 
 impl Refusal {
-    /// Whether a peer that takes more or longer segments could have the call.
+    /// Whether a peer that accepts more or longer segments could get the Call.
     pub(crate) const fn is_of_segments(&self) -> bool {
         matches!(
             self,
@@ -525,39 +531,40 @@ impl Refusal {
     }
 }
 
-/// All that decides how a reply travels.
+/// The facts that decide how a reply travels.
 #[derive(Clone, Copy, Debug)]
 pub struct ReplyInput<'a> {
     /// The version on the wire.
     pub codec: &'a dyn Codec,
     /// The RPC message.
     pub message: &'a Stream,
-    /// The security flavour protects or hides the data: nothing is eligible.
+    /// The security flavour protects or hides the data, so no item is DDP-eligible.
     pub flavor_touches_data: bool,
     /// Inline threshold for the reply, bytes.
     pub send: usize,
     /// The Write list and Reply chunk of the Call.
     pub offered: &'a ChunkLists,
-    /// How Read chunks are made, if the Requester takes them in a reply (RFC 5666 §3.8).
+    /// Limits of Read chunks, if the Requester accepts them in a reply (RFC 5666 §3.8).
     pub expose: Option<ChunkRules>,
-    /// Sends that the reply may take, where messages can be continued; 1 otherwise.
+    /// The most Sends for the reply, in versions with continuation; 1 otherwise.
     pub continued: usize,
-    /// What is possible in transmission groups, if the Call came in one.
+    /// Options of transmission groups, if the Call came in one.
     pub groups: Option<ReplyGroups<'a>>,
 }
 
-/// How a reply travels.
+/// The form of a reply and its chunks.
 #[derive(Debug)]
 pub struct ReplyPlan {
     /// The way of the Payload stream.
     pub route: Route,
-    /// The lists as they are returned, lengths rewritten to what is written; the Read list comes of `read`.
+    /// The returned chunk lists, with the lengths that are written; the Read list comes from `read`.
     pub lists: ChunkLists,
-    /// What is written into which Write chunk: its index, and the data. Empty items are not written.
+    /// Data to write into Write chunks, each with the index of its chunk. Empty items are not written.
     pub placed: Vec<(usize, Bytes)>,
-    /// What is exposed to the Requester's RDMA Reads, Position-Zero first.
+    /// Read chunks that the reply exposes to the Requester, Position-Zero first.
     pub read: Vec<PlannedRead>,
-    /// The Payload without what is placed or exposed: goes into the Reply chunk if the route is long, else follows the header.
+    /// The Payload stream without placed or exposed items. A long reply writes it into the Reply chunk; otherwise it
+    /// follows the header.
     pub rest: Stream,
     /// Bytes copied to join short pieces of a Position-Zero chunk.
     pub copied: CopyCount,
@@ -570,7 +577,7 @@ impl ReplyPlan {
         self.route.form(!self.placed.is_empty() || !self.read.is_empty())
     }
 
-    /// Bytes that are exposed to the Requester's RDMA Reads.
+    /// Returns the number of bytes exposed to the Requester's RDMA Reads.
     #[must_use]
     pub fn exposed(&self) -> usize {
         self.read.iter().flat_map(|chunk| &chunk.segments).map(Bytes::len).sum()
@@ -579,8 +586,9 @@ impl ReplyPlan {
 
 /// Decides how a reply travels (RFC 8166 §4.3.2, §4.3.3), before anything is written.
 ///
-/// What was offered is used first. Only what nothing else carries is continued (version-two-07 §6.6.4), or exposed, if the Requester takes that: DDP-eligible results
-/// beyond the Write list, the largest first, and then the whole rest.
+/// The chunks of the Call come first. A reply that they do not carry is continued (version-two-07 §6.6.4), or exposed,
+/// if the Requester accepts that. Exposed are first the DDP-eligible results beyond the Write list, the largest first,
+/// and then the whole rest.
 ///
 /// # Errors
 /// [`ProtocolError::WriteChunkTooSmall`] and [`ProtocolError::ReplyTooLong`], answered with ERR_CHUNK.
@@ -605,7 +613,8 @@ pub fn plan_reply(input: &ReplyInput<'_>) -> Result<ReplyPlan, ProtocolError> {
             continue;
         };
         let capacity = chunk.total();
-        // RFC 8166 §4.3.2.3: a chunk without segments asks for its result inline; RFC 5667 §5 said so of one without room.
+        // RFC 8166 §4.3.2.3: a chunk without segments asks for its result inline. RFC 5667 §5 says so of a chunk of
+        // length zero.
         if capacity == 0 {
             left.push(Located { position: at, piece, movable: false });
             write.push(chunk.clone());
@@ -616,13 +625,13 @@ pub fn plan_reply(input: &ReplyInput<'_>) -> Result<ReplyPlan, ProtocolError> {
         if len > capacity {
             return Err(ProtocolError::WriteChunkTooSmall { chunk: write.len(), len, capacity });
         }
-        // RFC 8166 §3.4.6.2: the item without its pad, even if there is room.
+        // RFC 8166 §3.4.6.2: the item is written without its pad, even if the chunk has space for it.
         if !data.is_empty() {
             placed.push((write.len(), data.clone()));
         }
         write.push(chunk.filled(len));
     }
-    // RFC 8166 §4.3.2.2: what is left is returned unused.
+    // RFC 8166 §4.3.2.2: the remaining chunks are returned unused.
     write.extend(input.offered.write.iter().skip(write.len()).map(|chunk| chunk.filled(0)));
 
     let reply = input.offered.reply.as_ref();
@@ -633,7 +642,7 @@ pub fn plan_reply(input: &ReplyInput<'_>) -> Result<ReplyPlan, ProtocolError> {
     let header = input.codec.header_len(&unused.shape(Direction::Reply));
     let len = wide(rest.len());
     let (read, copied) = (vec![], CopyCount::default());
-    // RFC 8166 §4.3.3: inline whenever it fits, whatever was offered.
+    // RFC 8166 §4.3.3: a reply goes inline whenever it fits, even if a Reply chunk was offered.
     if header + rest.len() <= input.send {
         return Ok(ReplyPlan { route: Route::Inline, lists: unused, placed, read, rest, copied });
     }
@@ -655,7 +664,8 @@ pub fn plan_reply(input: &ReplyInput<'_>) -> Result<ReplyPlan, ProtocolError> {
     })
 }
 
-/// What nothing that was offered carries: by Read chunks, if they are taken (RFC 5666 §3.8, §5.2).
+/// Exposes a reply by Read chunks, if the Requester accepts them and offered nothing that carries the reply (RFC 5666
+/// §3.8, §5.2).
 fn expose(
     input: &ReplyInput<'_>,
     left: &[Located<'_>],

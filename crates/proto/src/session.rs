@@ -1,9 +1,9 @@
 //! [`Session`]: the client's side across connections.
 //!
-//! It owns the calls that wait for a connection, and the connection while there is one. When a connection is lost, calls
-//! without a reply are sent again with the same XID on the next one, never on the same one (rule I8); the server's
-//! reply cache recognises them. A call ends with its reply, with an error that says why there is none, or when its time is
-//! up.
+//! A session owns the calls that wait for a connection, and the present connection. When a connection is lost, its
+//! calls without a reply are sent again on the next one with the same XID (rule I8). They are never sent again on the
+//! same connection. The server's reply cache recognises them. A call ends with its reply, with an error that gives the
+//! reason, or at its deadline.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -27,21 +27,20 @@ use crate::stats::Stats;
 use crate::timers::{after, earlier};
 use crate::wire::{Codec, two, v1::V1};
 
-/// NFS, version 3: the program whose NULL procedure offers a version when no call says another.
+/// NFS, version 3: the program whose NULL procedure offers a version if no waiting call names another program.
 const NFS: (u32, u32) = (100_003, 3);
-/// Bytes of the longest reply to a NULL Call with AUTH_NONE: with a verifier of 400 bytes (RFC 5531 §8.2).
+/// Bytes of the longest reply to a NULL Call with AUTH_NONE: the verifier has up to 400 bytes (RFC 5531 §8.2).
 const NULL_REPLY: usize = 24 + 400;
 
-/// A client's calls, on one connection after the other.
+/// The calls of a client, over successive connections.
 ///
-/// The four kinds of method are those of [`Connection`], and with a connection they are used in the same order. In
-/// addition:
+/// A session has the four kinds of method of [`Connection`], which are called in the same order. In addition:
 ///
-/// * *Output*: [`poll_action`](Self::poll_action) until `None`, after any command or input: when to connect.
-/// * *Input*: what became of it, [`connected`](Self::connected) or [`connect_failed`](Self::connect_failed).
+/// * *Output*: [`poll_action`](Self::poll_action) until `None`, after any command or input, says when to connect.
+/// * *Input*: [`connected`](Self::connected) or [`connect_failed`](Self::connect_failed) reports the outcome.
 ///
-/// With [`with_prelude`](Self::with_prelude) each connection begins with calls of the owner that belong to it alone
-/// ([`prelude_call`](Self::prelude_call)); all others wait for [`prelude_done`](Self::prelude_done).
+/// With [`with_prelude`](Self::with_prelude) each connection begins with calls that belong to that connection alone
+/// ([`prelude_call`](Self::prelude_call)). All other calls wait for [`prelude_done`](Self::prelude_done).
 ///
 /// [`SessionEvent::Closed`] is the last event.
 #[derive(Debug)]
@@ -49,32 +48,33 @@ pub struct Session {
     config: Arc<Config>,
     rng: StdRng,
     state: State,
-    /// Connections begin in [`State::Prelude`].
+    /// Whether connections begin in [`State::Prelude`].
     prelude: bool,
-    /// Failures to connect in a row.
+    /// Consecutive failures to connect.
     failures: u32,
-    /// Connections lost since the last answer, or since one that lasted [`Timeouts::reconnect_most`](crate::Timeouts::reconnect_most):
-    /// a peer that takes connections and ends them at once is not asked more often than one that takes none.
+    /// Connections lost since the last answer, or since a connection that lasted
+    /// [`Timeouts::reconnect_most`](crate::Timeouts::reconnect_most). They lengthen the pause like failures, against a
+    /// peer that accepts connections and ends them at once.
     losses: u32,
-    /// When the present connection came.
+    /// The time when the present connection came up.
     connected_at: Option<Instant>,
     attempt: u32,
     connection: Option<Connection>,
     /// Calls without a connection, oldest first.
     waiting: BTreeMap<CallId, Waiting>,
-    /// Calls that the connection has, by its names for them.
+    /// Calls given to the connection, by the connection's ids.
     issued: IdMap<CallId, Issued>,
-    /// The connection's names for them.
+    /// The connection's ids of the session's calls.
     names: IdMap<CallId, CallId>,
-    /// XIDs of all of those.
+    /// XIDs of all calls in progress.
     xids: IdSet<u32>,
     next_id: u64,
     next_xid: u32,
-    /// What the peer said that it speaks.
+    /// The version range in the peer's last version error.
     versions: Option<(u32, u32)>,
-    /// Until when the peer is taken for one that speaks Version One only (version-two-01 §5.2).
+    /// End of the time in which the session counts on Version One only (version-two-01 §5.2).
     fallback: Option<Instant>,
-    /// The call that offers the version, by the connection's name for it.
+    /// The call that offers the version, by the connection's id.
     offer: Option<CallId>,
     events: VecDeque<SessionEvent>,
     stats: SessionStats,
@@ -82,20 +82,20 @@ pub struct Session {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// Nothing to do; the next call connects.
+    /// No connection; the next call connects.
     Idle,
     /// A connection is wanted from this time on.
     Wanted(Instant),
-    /// The driver is connecting; given up at this time.
+    /// The driver is connecting; the attempt fails at this time.
     Connecting(Instant),
-    /// There is a connection, and a version is offered to the peer on it until this time.
+    /// A connection is up, and offers a version to the peer until this time.
     Offering(Instant),
-    /// There is a connection, for the owner alone.
+    /// A connection is up, for prelude calls only.
     Prelude,
     Connected,
-    /// The owner closed; the server may finish reading the arguments of calls, until this time.
+    /// The owner closed the session; until this time the server may finish its reads of the calls' arguments.
     Draining(Instant),
-    /// The owner closed; the connection is ending, if there is one.
+    /// The owner closed the session; the connection, if there is one, is ending.
     Closing,
     Closed,
 }
@@ -103,7 +103,7 @@ enum State {
 #[derive(Debug)]
 struct Waiting {
     call: Box<Call>,
-    /// Whether it left on an earlier connection.
+    /// Whether the call left on an earlier connection.
     sent: bool,
     deadline: Instant,
 }
@@ -115,47 +115,47 @@ struct Issued {
     deadline: Instant,
 }
 
-/// What the driver should do.
+/// An action for the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Action {
     /// Connect, with [`Config::private_data`], and report the outcome with this number.
     Connect {
-        /// The number.
+        /// The number of the attempt.
         attempt: u32,
     },
 }
 
-/// Something for the owner of a session.
+/// An event for the owner of a session.
 #[derive(Debug)]
 pub enum SessionEvent {
-    /// A connection is up. With a prelude the owner has it to itself now.
+    /// A connection is up; with a prelude, only prelude calls use it yet.
     Connected,
     /// A connection attempt failed.
     ConnectFailed {
-        /// Failures in a row.
+        /// Consecutive failures.
         failures: u32,
-        /// Why.
+        /// The reason for the last one.
         reason: String,
     },
     /// A Call of the server, in the reverse direction.
     Call(IncomingCall),
-    /// News about transport characteristics.
+    /// An event of the exchange of transport characteristics.
     Characteristics(Notice),
     /// A call of ours ended.
     Reply {
-        /// Which one.
+        /// The id that [`Session::call`] returned.
         id: CallId,
-        /// Its reply, or why there is none.
+        /// The reply, or the reason for its absence.
         result: Result<IncomingReply, CallFailure>,
     },
-    /// The connection is over; there may be another one.
+    /// The connection is over; another one may follow.
     Disconnected(CloseReason),
     /// The session is over. The last event.
     Closed,
 }
 
-/// What happened to a session, counted.
+/// Counters of a session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SessionStats {
@@ -168,7 +168,8 @@ pub struct SessionStats {
 }
 
 impl Session {
-    /// A session without a connection. `entropy` comes from the system's random source: XIDs and back-off derive from it.
+    /// Returns a session without a connection. `entropy` comes from the system's random source: XIDs and back-off
+    /// derive from it.
     #[must_use]
     pub fn new(config: Arc<Config>, entropy: u64) -> Self {
         let mut rng = StdRng::seed_from_u64(entropy);
@@ -197,13 +198,13 @@ impl Session {
         }
     }
 
-    /// The same with a prelude on each connection.
+    /// Returns a session with a prelude on each connection; otherwise like [`new`](Self::new).
     #[must_use]
     pub fn with_prelude(config: Arc<Config>, entropy: u64) -> Self {
         Self { prelude: true, ..Self::new(config, entropy) }
     }
 
-    /// An XID for a new call: unpredictable at first, unique among those in use.
+    /// Returns an XID for a new call. The first is unpredictable, and each differs from those in use.
     pub fn next_xid(&mut self) -> u32 {
         loop {
             let xid = self.next_xid;
@@ -219,64 +220,64 @@ impl Session {
             || self.connection.as_ref().is_some_and(|connection| connection.xid_in_use(xid))
     }
 
-    /// The counters of the session.
+    /// Returns the counters of the session.
     #[must_use]
     pub const fn stats(&self) -> &SessionStats {
         &self.stats
     }
 
-    /// The counters of the connection, if there is one.
+    /// Returns the counters of the present connection.
     #[must_use]
     pub fn connection_stats(&self) -> Option<&Stats> {
         self.connection.as_ref().map(Connection::stats)
     }
 
-    /// The connection, if there is one.
+    /// Returns the present connection.
     #[must_use]
     pub const fn connection(&self) -> Option<&Connection> {
         self.connection.as_ref()
     }
 
-    /// Versions that the peer said it speaks, when it refused ours.
+    /// Returns the lowest and highest version in the peer's last version error.
     #[must_use]
     pub const fn peer_versions(&self) -> Option<(u32, u32)> {
         self.versions
     }
 
-    /// Calls that have not ended.
+    /// Returns the number of calls that have not ended.
     #[must_use]
     pub fn in_progress(&self) -> usize {
         self.waiting.len() + self.issued.len()
     }
 
-    /// As [`Connection::wants_memory`].
+    /// Returns the result of [`Connection::wants_memory`] for the present connection.
     #[must_use]
     pub fn wants_memory(&self) -> Option<usize> {
         self.connection.as_ref()?.wants_memory()
     }
 
-    /// As [`Connection::poll_receives`].
+    /// Polls [`Connection::poll_receives`] of the present connection.
     pub fn poll_receives(&self, cx: &mut Context<'_>) -> Poll<()> {
         self.connection.as_ref().map_or(Poll::Pending, |connection| connection.poll_receives(cx))
     }
 
-    /// Whether the connection belongs to its owner alone.
+    /// Whether the prelude of the connection is in progress.
     #[must_use]
     pub fn is_prelude(&self) -> bool {
         self.state == State::Prelude
     }
 
-    /// Asks for a connection without a call.
+    /// Requests a connection without a call.
     pub fn connect(&mut self, now: Instant) {
         if self.state == State::Idle {
             self.state = State::Wanted(now);
         }
     }
 
-    /// Takes a call. Without a connection it waits for one; see [`Connection::call`].
+    /// Accepts a call, which waits if there is no connection; see [`Connection::call`].
     ///
     /// # Errors
-    /// [`Refused`], with the call given back.
+    /// [`Refused`], which returns the call.
     pub fn call(&mut self, now: Instant, call: Call) -> Result<CallId, Refused> {
         let xid = call.xid;
         if self.is_closed() {
@@ -298,10 +299,11 @@ impl Session {
         Ok(id)
     }
 
-    /// Makes a call that belongs to the connection: it goes before all that wait, and ends with it.
+    /// Makes a call that belongs to the present connection: it precedes all waiting calls, and ends with the
+    /// connection.
     ///
     /// # Errors
-    /// [`Refused`], with the call given back; [`RefusedKind::Closed`] where no prelude is going on.
+    /// [`Refused`], which returns the call; [`RefusedKind::Closed`] outside a prelude.
     pub fn prelude_call(&mut self, now: Instant, mut call: Call) -> Result<CallId, Refused> {
         let Some(connection) = self.connection.as_mut().filter(|_| self.state == State::Prelude) else {
             return Err(Refused { kind: RefusedKind::Closed, call: Box::new(call) });
@@ -317,15 +319,15 @@ impl Session {
         Ok(id)
     }
 
-    /// As [`Connection::agree`], for the present connection.
+    /// Applies [`Connection::agree`] to the present connection.
     ///
     /// # Errors
-    /// [`BelowBasic`].
+    /// [`BelowBasic`]: see there.
     pub fn agree(&mut self, agreement: Agreement) -> Result<(), BelowBasic> {
         self.connection.as_mut().map_or(Ok(()), |connection| connection.agree(agreement))
     }
 
-    /// The prelude is over: calls that waited are sent.
+    /// Ends the prelude and sends the waiting calls.
     pub fn prelude_done(&mut self, now: Instant) {
         if self.state == State::Prelude {
             self.state = State::Connected;
@@ -333,14 +335,15 @@ impl Session {
         }
     }
 
-    /// The prelude has shown that the connection is of no use: it ends at once. Another one follows after a pause that grows.
+    /// Ends a connection whose prelude has failed. Another connection follows after a pause, which grows with each
+    /// failure.
     pub fn prelude_failed(&mut self, reason: String) {
         if let Some(connection) = self.connection.as_mut().filter(|_| self.state == State::Prelude) {
             connection.fail(CloseReason::Refused(reason));
         }
     }
 
-    /// Gives a call to the connection, or keeps it until there is one.
+    /// Gives a call to the connection, or keeps the call until there is one.
     fn offer(&mut self, now: Instant, id: CallId, waiting: Waiting) -> Result<(), Refused> {
         let Waiting { mut call, sent, deadline } = waiting;
         let xid = call.xid;
@@ -356,7 +359,7 @@ impl Session {
                 self.names.insert(id, name);
                 Ok(())
             }
-            // It is about to end: the next one takes the call.
+            // The connection is about to end, so the next one gets the call.
             Err(Refused { kind: RefusedKind::Closed, call }) => {
                 self.waiting.insert(id, Waiting { call, sent, deadline });
                 Ok(())
@@ -365,7 +368,7 @@ impl Session {
         }
     }
 
-    /// As [`Connection::abandon`].
+    /// Abandons a call: see [`Connection::abandon`].
     pub fn abandon(&mut self, now: Instant, id: CallId) {
         self.events.retain(|event| !matches!(event, SessionEvent::Reply { id: ended, .. } if *ended == id));
         if let Some(waiting) = self.waiting.remove(&id) {
@@ -381,26 +384,26 @@ impl Session {
         }
     }
 
-    /// Answers a Call of the server. Ignored if its connection is over.
+    /// Answers a Call of the server; ignored if the Call's connection is over.
     pub fn reply(&mut self, now: Instant, token: ReplyToken, answer: Answer) {
         if let Some(connection) = &mut self.connection {
             connection.reply(now, token, answer);
         }
     }
 
-    /// Ends the connection at once that this Call came on, if it is still there, not the session: see [`Connection::give_up`].
-    /// Calls without a reply wait for the next one.
+    /// Ends the connection of this Call at once, if it still exists, but not the session: see [`Connection::give_up`].
+    /// Calls without a reply wait for the next connection.
     pub fn give_up_connection(&mut self, token: ReplyToken) {
         if let Some(connection) = self.connection.as_mut().filter(|connection| connection.has_call(token)) {
             connection.give_up();
         }
     }
 
-    /// Ends the session: calls that were not sent fail now, those in flight when the connection is over.
+    /// Ends the session. Unsent calls fail now; calls in flight fail when the connection is over.
     ///
-    /// The connection lasts while the server may be reading the arguments of a call from our memory, given up or not, for
-    /// [`Timeouts::close`](crate::Timeouts::close) at the most: there are servers whose threads never come back from an RDMA
-    /// Read of a connection that ended (Linux's among them).
+    /// The connection stays open while the server may be reading arguments from our memory, even of abandoned calls,
+    /// for at most [`Timeouts::close`](crate::Timeouts::close). Some servers, Linux's among them, never recover a
+    /// thread from an RDMA Read on a connection that ended.
     pub fn close(&mut self, now: Instant) {
         if self.is_closed() {
             return;
@@ -417,7 +420,7 @@ impl Session {
         matches!(self.state, State::Draining(_) | State::Closing | State::Closed)
     }
 
-    /// Lets the connection of a closed session end, if nothing is worth waiting for any more.
+    /// Ends the connection of a closed session when the server no longer reads call arguments, or at the deadline.
     fn end_draining(&mut self, now: Instant) {
         let State::Draining(deadline) = self.state else { return };
         let waits = self.connection.as_ref().is_some_and(Connection::is_read);
@@ -438,7 +441,7 @@ impl Session {
         }
     }
 
-    /// What the driver should do now.
+    /// Returns the next action for the driver.
     pub fn poll_action(&mut self, now: Instant) -> Option<Action> {
         match self.state {
             State::Wanted(from) if from <= now => {
@@ -450,7 +453,8 @@ impl Session {
         }
     }
 
-    /// The driver has a queue pair for this attempt. `false`: it came too late, and is to be dropped.
+    /// Hands over the queue pair of an attempt. `false`: the attempt is no longer current, and the driver drops the
+    /// queue pair.
     #[must_use]
     pub fn connected(
         &mut self,
@@ -481,7 +485,7 @@ impl Session {
         true
     }
 
-    /// The connection is ready for use.
+    /// Starts to use the connection.
     fn begin(&mut self, now: Instant, prelude: bool) {
         self.state = if prelude { State::Prelude } else { State::Connected };
         self.events.push_back(SessionEvent::Connected);
@@ -490,9 +494,9 @@ impl Session {
         }
     }
 
-    /// The highest version that both sides speak, as far as that is known.
+    /// Returns the highest version that both sides are known to speak.
     fn codec(&mut self, now: Instant) -> &'static dyn Codec {
-        // A peer may learn another version: what it said is not believed for ever.
+        // A peer may gain a version after an upgrade, so the session forgets its version error after some time.
         self.fallback = self.fallback.filter(|until| *until > now);
         let fallback = self.fallback.is_some();
         if !fallback {
@@ -506,7 +510,7 @@ impl Session {
         self.config.versions.codecs().find(known).unwrap_or_else(|| self.config.versions.highest())
     }
 
-    /// Sends the first message of a version that the peer may not speak: a NULL Call, as it has a reply and is short
+    /// Sends the first message in a version that the peer may not speak: a NULL Call, which is short and has a reply
     /// (version-two-01 §5).
     fn offer_version(&mut self, now: Instant) {
         let xid = self.next_xid();
@@ -530,15 +534,15 @@ impl Session {
         self.offer = self.connection.as_mut().and_then(|connection| connection.call(now, call).ok());
     }
 
-    /// The peer has answered the offer, or will not.
+    /// Handles the outcome of the offer.
     fn offer_ended(&mut self, now: Instant, result: Result<IncomingReply, CallFailure>) {
         self.offer = None;
         let State::Offering(_) = self.state else { return };
         let has_one = self.config.versions.has_one();
         match result {
-            // Whatever the RPC reply says: it came in this version. What RFC 5666 §6 agrees on has no meaning in it.
+            // Any RPC reply will do: it came in this version. The values of RFC 5666 §6 do not apply in this version.
             Ok(_) => self.begin(now, false),
-            // version-two-01 §5.2: on the same connection.
+            // version-two-01 §5.2: continue on the same connection.
             Err(CallFailure { error: CallError::Version { low, high }, .. }) => {
                 self.remember(now, Some((low, high)));
                 let Some(connection) = &mut self.connection else { return };
@@ -574,7 +578,7 @@ impl Session {
         }
     }
 
-    /// Until when the answer to the offer is awaited; `None` once it has ended, though its connection may be there still.
+    /// Returns the deadline of the offer; `None` once the offer has ended, even if its connection still exists.
     fn offer_deadline(&self) -> Option<Instant> {
         match self.state {
             State::Offering(deadline) => self.offer.map(|_| deadline),
@@ -582,30 +586,30 @@ impl Session {
         }
     }
 
-    /// The peer speaks Version One only, or what it said; for some time.
+    /// Remembers for some time that the peer speaks only Version One, or only `versions`.
     fn remember(&mut self, now: Instant, versions: Option<(u32, u32)>) {
         self.fallback = Some(after(now, self.config.timeouts.version_memory));
         self.versions = versions.or(self.versions);
     }
 
-    /// Whether a call that has not ended left on any connection.
+    /// Whether an unfinished call has left on any connection.
     #[must_use]
     pub fn was_sent(&self, id: CallId) -> bool {
         self.waiting.get(&id).is_some_and(|waiting| waiting.sent) || self.names.contains_key(&id)
     }
 
-    /// As [`Connection::ask`], of the present connection.
+    /// Applies [`Connection::ask`] to the present connection.
     ///
     /// # Errors
-    /// [`NotExchanged`]
+    /// [`NotExchanged`]: see there.
     pub fn ask(&mut self, want: Vec<Characteristic>) -> Result<u64, NotExchanged> {
         self.connection.as_mut().map_or(Err(NotExchanged::NotSpoken), |connection| connection.ask(want))
     }
 
-    /// As [`Connection::change`], for the present connection.
+    /// Applies [`Connection::change`] to the present connection.
     ///
     /// # Errors
-    /// [`NotExchanged`]
+    /// [`NotExchanged`]: see there.
     pub fn change(&mut self, value: Characteristic) -> Result<(), NotExchanged> {
         self.connection.as_mut().map_or(Err(NotExchanged::NotSpoken), |connection| connection.change(value))
     }
@@ -623,8 +627,8 @@ impl Session {
         }
     }
 
-    /// The attempt failed. With `retry` another one follows after a pause; without, no attempt would do better, and the
-    /// waiting calls fail.
+    /// Handles a failed attempt. If `retry`, another attempt follows after a pause. Otherwise no attempt would succeed,
+    /// and the waiting calls fail.
     pub fn connect_failed(&mut self, now: Instant, attempt: u32, reason: String, retry: bool) {
         if attempt != self.attempt || !matches!(self.state, State::Connecting(_)) {
             return;
@@ -639,7 +643,7 @@ impl Session {
         } else {
             let error = CallError::Unreachable { attempts: self.failures, reason };
             if retry && self.config.keep_connected {
-                // The calls give up, the session does not.
+                // The calls fail, but the session continues.
                 self.state = State::Wanted(after(now, self.pause()));
             } else {
                 self.failures = 0;
@@ -649,8 +653,8 @@ impl Session {
         }
     }
 
-    /// The pause before the next attempt: doubled with each failure and each loss, and between half of that and all of it at
-    /// random, so that the clients of a restarted server do not come back all at once.
+    /// Returns the pause before the next attempt. The pause doubles with each failure and each loss. A random factor
+    /// between a half and one keeps the clients of a restarted server from reconnecting all at once.
     fn pause(&mut self) -> std::time::Duration {
         let timeouts = &self.config.timeouts;
         let doublings = self.failures.saturating_add(self.losses).saturating_sub(1).min(16);
@@ -658,7 +662,7 @@ impl Session {
         longest.mul_f64(self.rng.random_range(0.5..=1.0))
     }
 
-    /// As [`Connection::handle_completion`].
+    /// Passes a completion to the connection: see [`Connection::handle_completion`].
     pub fn handle_completion(&mut self, now: Instant, completion: Completion) {
         if let Some(connection) = &mut self.connection {
             connection.handle_completion(now, completion);
@@ -666,28 +670,29 @@ impl Session {
         self.end_draining(now);
     }
 
-    /// As [`Connection::handle_post_error`].
+    /// Passes a post error to the connection: see [`Connection::handle_post_error`].
     pub fn handle_post_error(&mut self, id: WrId, kind: &PostErrorKind) {
         if let Some(connection) = &mut self.connection {
             connection.handle_post_error(id, kind);
         }
     }
 
-    /// As [`Connection::handle_progress`].
+    /// Passes progress to the connection: see [`Connection::handle_progress`].
     pub fn handle_progress(&mut self, now: Instant, progress: Progress) {
         if let Some(connection) = &mut self.connection {
             connection.handle_progress(now, progress);
         }
     }
 
-    /// As [`Connection::handle_disconnected`]. What has no reply yet waits for the next connection.
+    /// Handles the loss of the connection: see [`Connection::handle_disconnected`]. Calls without a reply wait for the
+    /// next connection.
     pub fn handle_disconnected(&mut self, reason: Disconnected) {
         if let Some(connection) = &mut self.connection {
             connection.handle_disconnected(reason);
         }
     }
 
-    /// Time has passed; harmless when nothing is due.
+    /// Handles all timers that are due; harmless if none is.
     pub fn handle_timeout(&mut self, now: Instant) {
         if let Some(connection) = &mut self.connection {
             connection.handle_timeout(now);
@@ -709,12 +714,13 @@ impl Session {
         }
     }
 
-    /// As [`Connection::poll_transmit`]; `None` without a connection.
+    /// Returns the next work request to post: see [`Connection::poll_transmit`]; `None` without a connection.
     pub fn poll_transmit(&mut self, now: Instant, qp: &mut dyn Windows) -> Option<Post> {
         self.connection.as_mut()?.poll_transmit(now, qp)
     }
 
-    /// The next event; `None` when there is none. After [`SessionEvent::Disconnected`] the queue pair is of no use any more.
+    /// Returns the next event, if there is one. After [`SessionEvent::Disconnected`] the queue pair is of no use any
+    /// more.
     pub fn poll_event(&mut self, now: Instant) -> Option<SessionEvent> {
         loop {
             if let Some(event) = self.events.pop_front() {
@@ -729,7 +735,7 @@ impl Session {
                 return None;
             };
             match event {
-                // No sign that the connection is of use: a server may accept, call and leave, again and again.
+                // A Call does not prove the connection useful: a server may accept, call and leave, again and again.
                 Event::Call(call) => return Some(SessionEvent::Call(call)),
                 Event::Characteristics(notice) => return Some(SessionEvent::Characteristics(notice)),
                 Event::Reply { id, result } if self.offer == Some(id) => self.offer_ended(now, result),
@@ -745,7 +751,7 @@ impl Session {
                         reason,
                         CloseReason::Protocol(ProtocolError::Two(two::Error::CombinedRefused))
                     ) {
-                        // It is an experiment, whose numbers may mean something else to this peer.
+                        // The experimental numbers may have another meaning for this peer.
                         let config = Arc::make_mut(&mut self.config);
                         config.combined_messages = 1;
                         config.limits.combined_messages = 1;
@@ -782,7 +788,7 @@ impl Session {
         }
     }
 
-    /// What becomes of a call that the connection is done with; `None` if it waits for the next one.
+    /// Returns the event for a call that the connection has ended; `None` if the call waits for the next connection.
     fn reply_event(
         &mut self,
         name: CallId,
@@ -790,7 +796,7 @@ impl Session {
     ) -> Option<SessionEvent> {
         let Issued { id, xid, deadline } = self.issued.remove(&name)?;
         self.names.remove(&id);
-        // What the prelude hears does not say yet that the connection is of use.
+        // A reply in the prelude does not yet prove the connection useful.
         let answered = matches!(
             result,
             Ok(_)
@@ -803,17 +809,17 @@ impl Session {
             self.losses = 0;
         }
         match result {
-            // Rule I8: not lost, but sent again on the next connection.
+            // Rule I8: the call is not lost, but sent again on the next connection.
             Err(CallFailure { error: CallError::ConnectionLost(_), call: Some(call), sent })
                 if self.state == State::Connected =>
             {
                 self.waiting.insert(id, Waiting { call, sent, deadline });
                 return None;
             }
-            // RFC 8166 §4.5.1: the range says what to try on the next connection.
+            // RFC 8166 §4.5.1: the range gives the version for the next connection.
             Err(CallFailure { error: CallError::Version { low, high }, .. }) => {
                 self.versions = Some((low, high));
-                // There is a version that would do better, on the next connection.
+                // The next connection can use a version that the peer speaks.
                 let present = self.connection.as_ref().map(|connection| connection.codec().rules().version);
                 let better = |codec: &dyn Codec| {
                     let version = codec.rules().version;
@@ -834,8 +840,8 @@ impl Session {
         Some(SessionEvent::Reply { id, result })
     }
 
-    /// When [`handle_timeout`](Self::handle_timeout) or [`poll_action`](Self::poll_action) is due; `None` if nothing is
-    /// timed.
+    /// Returns the time when [`handle_timeout`](Self::handle_timeout) or [`poll_action`](Self::poll_action) is due;
+    /// `None` if no timer runs.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         let state = match self.state {

@@ -1,20 +1,23 @@
-//! The conversation about characteristics on one connection (xcharext-02 §4).
+//! The exchange of characteristics on one connection (xcharext-02 §4).
 //!
-//! *Flow control.* No document says what backs these messages, which mostly are not answered (xcharext-02 §2.3). Here each side
-//! keeps [`OPERATION_RECEIVES`](super::OPERATION_RECEIVES) Receives for them beyond those of its credits, whether it takes part or not, and sends one only when the
-//! one before has surely been received: it was answered, a Call sent after it was, or the peer has sent more Calls than it could have without
-//! a reply that followed it. What changes meanwhile is told once, with its last value. So on a quiet connection a second update, or a
-//! request behind an update, waits for the next Call of either side: nothing but Calls and replies goes by what it says, and without
-//! one nothing proves that there is a Receive for it. Who wants the answer to a request at once makes a NULL Call.
+//! *Flow control.* No document defines the flow control of these operations, most of which have no answer (xcharext-02
+//! §2.3). Here each side keeps [`OPERATION_RECEIVES`](super::OPERATION_RECEIVES) Receives for them beyond those of its
+//! credits, even if it does not exchange characteristics. A side sends an operation only when the previous one has
+//! surely arrived. Three facts prove that: an answer to the operation, an answer to a later Call, or more Calls of the
+//! peer than it can make without a later reply. A characteristic that changes meanwhile is announced once, with
+//! its last value. On an idle connection a second update, or a request after an update, therefore waits for the next
+//! Call of either side. Without a Call or reply nothing proves that the peer has a Receive for it. An application that
+//! needs the answer to a request at once makes a NULL Call.
 //!
-//! *Operations without end* are bounded as nothing else bounds them: `Limits::operations` between two Calls or replies, then the
-//! connection ends. A request with its response is itself a kind of Call (xcharext-02 §2.3), one at a time, and is not counted.
+//! *Endless operations.* The connection ends after more than `Limits::operations` operations without a Call or reply
+//! between them. A request with its response is itself a kind of Call (xcharext-02 §2.3), and at most one is open; they
+//! do not count.
 //!
-//! *Receive sizes* (xcharext-02 §3.1). Going up: new Receives have the new size, and the peer is told when the last smaller one
-//! has been used. Going down, which only the peer can ask for: replies are planned by the lower size at once, smaller Receives
-//! are posted when the last Call planned by the higher one has been answered, and then the peer is told. Who has asked sends no
-//! more than the lower size, but for replies to Calls that were there before the change was complete, which it may not be possible
-//! to send otherwise.
+//! *Receive sizes* (xcharext-02 §3.1). To grow, this side posts new Receives of the new size, and notifies the peer
+//! when the last smaller Receive has been used. Only the peer can request a decrease. Then this side plans replies by
+//! the lower size at once. When the last Call planned by the higher size has been answered, this side posts smaller
+//! Receives and notifies the peer. The side that requested the decrease sends at most the lower size. Replies to Calls
+//! received before the change was complete are exempt, since nothing else may be able to carry them.
 
 use std::collections::VecDeque;
 
@@ -27,84 +30,84 @@ use crate::limits::Limits;
 use crate::wire::two::{self, Exchange, Profile, Rest, Subset, Value};
 use crate::wire::{Body, Direction, ErrorBody};
 
-/// Requests that wait for the one before.
+/// The most requests that wait for an earlier one.
 const WAITING: usize = 16;
-/// Answers that wait to leave; a peer that has more operations under way breaks the flow control.
+/// The most answers that wait to leave; a peer with more open operations violates the flow control.
 const ANSWERS: usize = 4;
 
-/// How far both sides have come with their own messages; what tells whether an operation has arrived.
+/// Progress of the ordinary messages of both sides, which proves whether an operation has arrived.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Progress {
-    /// The place of an operation that leaves now.
+    /// The position in the send order of an operation that leaves now.
     pub(crate) mark: Mark,
-    /// What the peer has shown of our messages that it has.
+    /// Proof from the peer of our messages that have arrived.
     pub(crate) shown: Shown,
-    /// The lowest number of a Call of ours that is not answered, if that is asked for.
+    /// The lowest number of an unanswered Call of ours, if the caller computed it.
     pub(crate) oldest: Option<u64>,
 }
 
-/// Something to be sent.
+/// An operation to send.
 #[derive(Debug)]
 pub(crate) struct Operation {
     pub(crate) direction: Direction,
-    /// That of the message that is answered; none for what gets an XID of its own.
+    /// The XID of the message that is answered; `None` for an operation that gets a new XID.
     pub(crate) xid: Option<u32>,
     pub(crate) body: Body,
 }
 
-/// The state of the conversation.
+/// The state of the exchange.
 #[derive(Debug)]
 pub(crate) struct Exchanges {
     profile: Profile,
     enabled: bool,
-    /// What is told is told once and for good (version-two-07 §5.1).
+    /// Characteristics are announced once and never change (version-two-07 §5.1).
     once: bool,
-    /// The peer has told a part, and not the last one.
+    /// The peer has announced a part of its characteristics, and the last part is still to come.
     in_parts: bool,
     sizes: (u32, u32),
     changeable: Vec<u32>,
     may_invalidate: bool,
     limits: Limits,
-    /// What we have told, or shall tell with the first operation.
+    /// The values of this side, announced already or with the first operation.
     ours: Characteristics,
-    /// What the peer has told.
+    /// The values that the peer has announced.
     peer: Characteristics,
-    /// The first operation is to be sent.
+    /// The first operation has to be sent.
     initial_due: bool,
     told: bool,
-    /// The receive size that the peer was told last.
+    /// The receive size in the last announcement to the peer.
     told_size: u32,
-    /// The last operation of ours, as long as a refusal of it can come.
+    /// This side's last operation, while the peer may still refuse it.
     last: Option<Last>,
-    /// The peer has shown that it takes part.
+    /// The peer exchanges characteristics.
     heard: bool,
-    /// The peer has said that it does not.
+    /// The peer has refused to exchange characteristics.
     refused: bool,
-    /// The place of the last operation sent, which may not have arrived.
+    /// The position of the last operation sent, which may not have arrived.
     unproved: Option<Mark>,
     updates: Vec<Change>,
-    /// Requests of the owner that wait.
+    /// Requests of the application that wait.
     requests: VecDeque<Asked>,
-    /// The request that waits for its response, under this XID.
+    /// The open request, with its XID.
     asked: Option<(u32, Asked)>,
-    /// What the peer has accepted for later.
+    /// Changes that the peer has accepted for later.
     pending: Vec<Characteristic>,
     answers: VecDeque<Operation>,
     receive: Option<Resize>,
-    /// Operations received since the last Call or reply, but for requests and their responses.
+    /// Operations received since the last Call or reply, without requests and their responses.
     storm: u32,
     next_request: u64,
 }
 
-/// An operation of ours that was sent.
+/// An operation that this side has sent.
 #[derive(Clone, Copy, Debug)]
 struct Last {
     xid: u32,
-    /// It was the first one.
+    /// It is the first announcement.
     is_initial: bool,
 }
 
-/// A change of ours that the peer has to be told.
+/// A change of this side to announce to the peer.
 #[derive(Debug)]
 struct Change {
     value: Characteristic,
@@ -117,28 +120,28 @@ struct Asked {
     want: Vec<Characteristic>,
 }
 
-/// A change of the size of our Receives that is under way.
+/// A change of the size of our Receives in progress.
 #[derive(Debug)]
 struct Resize {
     size: u32,
-    /// Going down: the Calls up to this one were planned by the higher size.
+    /// For a decrease: the last Call planned by the higher size.
     until: Option<u64>,
-    /// The peer has asked for it.
+    /// The peer requested the change.
     asked: bool,
-    /// The response that waits for it, where there is no "pending".
+    /// The response that waits for the change, in profiles without "pending".
     response: Option<Response>,
 }
 
-/// A response as far as it is known.
+/// A response whose outcome is still open.
 #[derive(Debug)]
 struct Response {
     xid: u32,
-    /// What is not rejected, by place.
+    /// The requested values that are not rejected, with their place in the request.
     wants: Vec<(usize, Characteristic)>,
     rejected: Subset,
 }
 
-/// What the connection has to do.
+/// An action that the connection has to take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Effect {
     Nothing,
@@ -147,7 +150,7 @@ pub(crate) enum Effect {
 }
 
 impl Exchanges {
-    /// Before anything was said. `may_invalidate`: Send with Invalidate is taken here.
+    /// Returns the state before the first operation. `may_invalidate`: this side can accept Send with Invalidate.
     pub(crate) fn new(
         profile: Profile,
         config: &Config,
@@ -181,7 +184,7 @@ impl Exchanges {
             sizes: (
                 narrow(exchanged.least_receive_size)
                     .max(Characteristics::default().receive_size)
-                    // What items are placed in has to stay.
+                    // Receives never shrink below the structure in which the peer places items.
                     .max(config.structure().map_or(0, |structure| structure.total)),
                 narrow(exchanged.most_receive_size),
             ),
@@ -208,17 +211,17 @@ impl Exchanges {
         }
     }
 
-    /// What the peer has told.
+    /// Returns the values that the peer has announced.
     pub(crate) const fn peer(&self) -> &Characteristics {
         &self.peer
     }
 
-    /// What holds on this side.
+    /// Returns the values of this side.
     pub(crate) const fn ours(&self) -> &Characteristics {
         &self.ours
     }
 
-    /// Whether the peer takes part; `None` as long as that is not known.
+    /// Whether the peer exchanges characteristics; `None` until the peer has shown either.
     pub(crate) const fn is_exchanged(&self) -> Option<bool> {
         if self.heard {
             Some(true)
@@ -229,7 +232,7 @@ impl Exchanges {
         }
     }
 
-    /// The longest message that the peer may have sent us inline in reply to a Call that leaves now.
+    /// Returns the longest inline reply that the peer may send to a Call that leaves now, bytes.
     pub(crate) fn receive(&self) -> usize {
         let initial = Characteristics::default().receive_size;
         let told = if self.heard { self.told_size } else { self.told_size.min(initial) };
@@ -238,8 +241,9 @@ impl Exchanges {
         wide(told.min(lower.unwrap_or(told)))
     }
 
-    /// The longest message to be sent, and the longest that a reply may be which nothing else can carry: the peer's Receives hold
-    /// it, and who made the Call counted on that. `own` is what this side would like, `most` what any side may.
+    /// Returns the longest message to send, and the longest reply if nothing but one Send can carry it, bytes. The
+    /// peer's Receives hold the latter, and the Requester planned for that size. `own` is the configured size, `most`
+    /// the version's limit.
     pub(crate) fn send(&self, own: usize, most: usize) -> (usize, usize) {
         let lower = |wants: &[Characteristic]| {
             let sizes = wants.iter().filter_map(|want| match want {
@@ -255,22 +259,22 @@ impl Exchanges {
         (own.min(wide(now)), most.min(wide(size)))
     }
 
-    /// The conversation can begin.
+    /// Allows the first operation to be sent.
     pub(crate) fn begin(&mut self) {
         self.initial_due = self.enabled && !self.told;
     }
 
-    /// A Call or reply has come.
+    /// Restarts the count of operations: a Call or reply has arrived.
     pub(crate) const fn rpc_received(&mut self) {
         self.storm = 0;
     }
 
-    /// What has to go on before anything else comes, if something has.
+    /// Returns the name of the message type that must be continued next, if there is one.
     pub(crate) fn expects(&self) -> Option<&'static str> {
         self.in_parts.then_some("RDMA2_CONNPROP_MIDDLE")
     }
 
-    /// Asks the peer to change; says the number of the request.
+    /// Queues a request to the peer to change; returns the number of the request.
     pub(crate) fn ask(&mut self, want: Vec<Characteristic>, allowed: usize) -> Result<u64, NotExchanged> {
         if self.once {
             return Err(NotExchanged::ToldOnce);
@@ -299,7 +303,7 @@ impl Exchanges {
         Ok(request)
     }
 
-    /// Changes a characteristic of ours.
+    /// Changes a characteristic of this side.
     pub(crate) fn change(&mut self, value: Characteristic) -> Result<Effect, NotExchanged> {
         if self.once {
             return Err(NotExchanged::ToldOnce);
@@ -320,7 +324,8 @@ impl Exchanges {
                 let old = self.receive.take();
                 let (asked, response, until) =
                     old.map_or((false, None, None), |old| (old.asked, old.response, old.until));
-                // Less far down than the peer has asked for is still down: nothing smaller may be posted yet.
+                // A size between the requested and the present one is still a decrease: no smaller Receive may be
+                // posted yet.
                 let until = until.filter(|_| size < self.ours.receive_size);
                 self.receive = Some(Resize { size, until, asked, response });
                 Ok(if until.is_some() { Effect::Nothing } else { Effect::PostReceivesOf(size) })
@@ -328,7 +333,7 @@ impl Exchanges {
             Characteristic::RemoteInvalidation(true) if !self.may_invalidate => {
                 Err(NotExchanged::Impossible(value))
             }
-            // Nothing here would follow.
+            // This implementation cannot change these on an open connection.
             Characteristic::TransmissionSupport(_)
             | Characteristic::BufferStructure(_)
             | Characteristic::RequestLimit(_)
@@ -341,7 +346,8 @@ impl Exchanges {
         }
     }
 
-    /// A value that a response tells. What waits to be told of it leaves after the response, and must not say what was before.
+    /// Applies a value that a response announces. A waiting update leaves after the response, and must not announce the
+    /// older value.
     fn take_over(&mut self, value: Characteristic) {
         if let Some(change) = self.updates.iter_mut().find(|change| change.value.is_same_kind(&value)) {
             change.value = value.clone();
@@ -351,7 +357,7 @@ impl Exchanges {
 
     fn set(&mut self, value: Characteristic, clears: bool) {
         self.ours.apply(value.clone());
-        // Before the first operation there is nothing to correct.
+        // Before the first operation there is no announcement to correct.
         if !self.told && !clears {
             return;
         }
@@ -361,7 +367,7 @@ impl Exchanges {
         }
     }
 
-    /// Takes an operation of the peer. An error is what the operation is answered with.
+    /// Handles an operation of the peer. An error is the answer to the operation.
     pub(crate) fn handle(
         &mut self,
         xid: u32,
@@ -384,7 +390,7 @@ impl Exchanges {
         let mut effect = Effect::Nothing;
         let is_answered = matches!(exchange, Exchange::Request { .. } | Exchange::Response { .. });
         match exchange {
-            // No profile that is exchanged here tells it in parts.
+            // No profile that gets here divides announcements.
             Exchange::Part { .. } => {
                 return Err(two::Error::UnknownOperation { operation: 0 }.into());
             }
@@ -392,8 +398,8 @@ impl Exchanges {
                 let start = self.decode(&start)?;
                 self.peer = Characteristics::default();
                 start.into_iter().flatten().for_each(|value| self.peer.apply(value));
-                // Ours has arrived if it was sent: theirs is the answer, or crossed it; a client sends first. A later
-                // operation may be on its way still.
+                // The first operation of this side, if sent, has arrived: the peer's answers or crosses it, and a
+                // client sends first. A later operation may still be in flight.
                 if self.last.is_some_and(|last| last.is_initial) {
                     self.unproved = None;
                 }
@@ -440,7 +446,7 @@ impl Exchanges {
         Ok(effect)
     }
 
-    /// Counts an operation of the peer.
+    /// Counts an operation of the peer; more than `limit` are an error.
     fn arrived(&mut self, limit: u32) -> Result<(), two::Error> {
         self.storm = self.storm.saturating_add(1);
         if self.storm > limit || self.answers.len() >= ANSWERS {
@@ -449,15 +455,15 @@ impl Exchanges {
         Ok(())
     }
 
-    /// An operation of the peer did not decode. It counts like any other: nothing else bounds how many wait for their refusal. What
-    /// it was to go on with is over.
+    /// Counts an operation of the peer that did not decode. No other limit bounds the refusals that wait to be sent. A
+    /// divided announcement ends here.
     pub(crate) fn undecoded(&mut self, limit: u32) -> Result<(), two::Error> {
         self.in_parts = false;
         self.arrived(limit)
     }
 
-    /// The peer tells what it is like, or a part of it (version-two-07 §6.3.3, §6.3.4). Who takes no part lets it say so, and keeps to
-    /// the defaults: the message types are not optional.
+    /// Handles an announcement, or a part of one (version-two-07 §6.3.3, §6.3.4). These message types are mandatory. A
+    /// side with the exchange disabled therefore accepts them and keeps to the defaults.
     fn told(&mut self, exchange: Exchange, events: &mut VecDeque<Event>) -> Result<Effect, two::Error> {
         let (values, is_last) = match exchange {
             Exchange::Part { start } => (start, false),
@@ -468,7 +474,8 @@ impl Exchanges {
             return Err(two::Error::ToldTwice);
         }
         let values = self.decode(&values);
-        // One that is refused ends its sequence: a peer that may not tell again (§6.3.4) could send nothing else any more.
+        // A refused part ends its sequence: a peer may announce only once (§6.3.4), and could send nothing else any
+        // more.
         self.in_parts = !is_last && values.is_ok();
         let values = values?;
         if self.enabled {
@@ -482,7 +489,7 @@ impl Exchanges {
         Ok(Effect::Nothing)
     }
 
-    /// Tells the owner what the peer is like; what was not looked at yet is replaced.
+    /// Reports the peer's values as an event, in place of an unread event of this kind.
     fn tell_peer(&self, events: &mut VecDeque<Event>) {
         let news = Event::Characteristics(Notice::Peer(self.peer.clone()));
         match events.back_mut() {
@@ -491,7 +498,7 @@ impl Exchanges {
         }
     }
 
-    /// Whether we may tell this of ourselves, or ask for it.
+    /// Checks that this side may announce or request this value.
     fn check_own(&self, value: &Characteristic) -> Result<(), NotExchanged> {
         match value {
             Characteristic::ReceiveSize(size) if !super::RECEIVE_SIZES.contains(size) => {
@@ -508,12 +515,12 @@ impl Exchanges {
         }
     }
 
-    /// All values, checked before any is taken over.
+    /// Decodes all values before any is applied.
     fn decode(&self, values: &[Value]) -> Result<Vec<Option<Characteristic>>, two::Error> {
         values.iter().map(|value| self.decode_one(value)).collect()
     }
 
-    /// What is registered here is known as well; nothing else is kept of what a peer says.
+    /// Decodes a value; `None` for unknown ids and for experimental ones without a registration here.
     fn decode_one(&self, value: &Value) -> Result<Option<Characteristic>, two::Error> {
         match Characteristic::decode(self.profile, value, &self.limits)? {
             Some(Characteristic::Registered { id, .. }) if !self.ours.registered.contains_key(&id) => {
@@ -526,7 +533,7 @@ impl Exchanges {
         }
     }
 
-    /// The peer asks us to change.
+    /// Handles a request of the peer to change.
     fn requested(
         &mut self,
         xid: u32,
@@ -539,7 +546,7 @@ impl Exchanges {
         let mut accepted = Vec::new();
         let mut effect = Effect::Nothing;
         let mut resize = None;
-        // What tells that an earlier change is complete would tell the same of this one.
+        // An unsent update that completes an earlier change would seem to complete this one too.
         let untold = self
             .updates
             .iter()
@@ -595,7 +602,7 @@ impl Exchanges {
         self.answers.push_back(Operation { direction: Direction::Reply, xid: Some(xid), body });
     }
 
-    /// Whether this can be had for the asking, at once.
+    /// Whether a request of the peer changes this at once.
     fn may_become(&self, want: &Characteristic) -> bool {
         match want {
             Characteristic::RemoteInvalidation(takes) => !takes || self.may_invalidate,
@@ -615,7 +622,8 @@ impl Exchanges {
         }
     }
 
-    /// The peer has answered. What it says twice, or not at all, counts as rejected (version-two-03 §5.3.3).
+    /// Handles the response to our request. A value that the response names twice, or not at all, counts as rejected
+    /// (version-two-03 §5.3.3).
     fn responded(
         &mut self,
         asked: Asked,
@@ -637,7 +645,7 @@ impl Exchanges {
         }
         let mut dispositions = Vec::with_capacity(len);
         for (place, want) in asked.want.into_iter().enumerate() {
-            // What was not asked for is ignored, and so is what is not a value (version-two-03 §5.3.3).
+            // Values that were not requested or do not decode are ignored (version-two-03 §5.3.3).
             let instead = other.iter().find_map(|value| {
                 let value = self.decode_one(value).ok().flatten()?;
                 value.is_same_kind(&want).then_some(value)
@@ -669,13 +677,14 @@ impl Exchanges {
         events.push_back(Event::Characteristics(Notice::Answered { request, dispositions }));
     }
 
-    /// Refuses an operation.
+    /// Queues the refusal of an operation.
     pub(crate) fn refuse(&mut self, xid: u32, error: ErrorBody) {
         let body = Body::Error(error);
         self.answers.push_back(Operation { direction: Direction::Reply, xid: Some(xid), body });
     }
 
-    /// The peer has refused the operation of ours with this XID. A peer that has shown nothing else takes no part.
+    /// Handles the peer's refusal of the operation with this XID. A peer that has announced nothing does not exchange
+    /// characteristics.
     pub(crate) fn handle_refusal(&mut self, xid: u32, events: &mut VecDeque<Event>) {
         if !self.told || self.refused {
             return;
@@ -698,28 +707,29 @@ impl Exchanges {
         }
     }
 
-    /// Notes that the peer has answered the operation of ours with this XID. Later operations may be on their way still: the
-    /// answer to a request can come late.
+    /// Records an answer to the operation with this XID. Later operations may still be in flight, since the answer to a
+    /// request can come late.
     fn answered(&mut self, xid: u32) {
         if self.last.is_some_and(|last| last.xid == xid) {
             self.unproved = None;
         }
     }
 
-    /// Whether an operation of ours has this XID, as far as it may be answered still.
+    /// Whether this is the XID of an operation of ours that can still be answered.
     pub(crate) fn knows(&self, xid: u32) -> bool {
         self.last.is_some_and(|last| last.xid == xid)
             || self.asked.as_ref().is_some_and(|(asked, _)| *asked == xid)
     }
 
-    /// Whether there is anything to be sent, now or when the last operation has arrived, or to be looked after.
+    /// Whether an operation has to be sent, now or after the last one has arrived, or a change of Receives is in
+    /// progress.
     pub(crate) fn has_something_to_do(&self) -> bool {
         self.initial_due
             || self.receive.is_some()
             || !(self.answers.is_empty() && self.updates.is_empty() && self.requests.is_empty())
     }
 
-    /// Looks whether a change of our Receives is complete. `least` is the smallest Receive that is posted still.
+    /// Checks whether a change of our Receives is complete. `least` is the size of the smallest posted Receive, bytes.
     pub(crate) fn advance(
         &mut self,
         progress: Progress,
@@ -742,7 +752,7 @@ impl Exchanges {
             Some(Response { xid, wants, rejected }) => {
                 self.take_over(value);
                 self.told_size = size;
-                // What was in effect at once may have changed again, and the peer been told.
+                // A value granted at once may have changed since, and an update may have announced that.
                 let (mut done, mut other) = (Subset::default(), Vec::new());
                 for (place, want) in wants {
                     match self.ours.current(&want) {
@@ -757,7 +767,7 @@ impl Exchanges {
         if until.is_some() { Effect::PostReceivesOf(size) } else { Effect::Nothing }
     }
 
-    /// The next thing to be sent, if there is one and it may leave.
+    /// Returns the next operation to send, if it may leave.
     pub(crate) fn next(&mut self, progress: Progress) -> Option<Operation> {
         if let Some(answer) = self.answers.pop_front() {
             return Some(answer);
@@ -765,7 +775,7 @@ impl Exchanges {
         if self.refused || self.unproved.is_some_and(|sent| !sent.is_proved(progress.shown)) {
             return None;
         }
-        // No refusal of it can come any more.
+        // The last operation cannot be refused any more.
         self.last = None;
         let exchange = self.next_exchange()?;
         self.unproved = Some(progress.mark);
@@ -784,10 +794,10 @@ impl Exchanges {
             self.told = true;
             self.told_size = self.ours.receive_size;
             let start: Vec<Value> = self.ours.all().filter_map(|value| encode(&value)).collect();
-            // Nothing of this changes unless somebody asks for it, and all of it can be asked for.
+            // No value changes without a request, and every value can be requested.
             return Some(Exchange::Initial { start, constant: Subset::default() });
         }
-        // The peer has to know first what it is that changes.
+        // An update makes sense only after the first announcement.
         if !self.told {
             return None;
         }
@@ -798,7 +808,7 @@ impl Exchanges {
             }
             return Some(Exchange::Update { now: encode(&value).into_iter().collect(), clears });
         }
-        // One at a time: what the answer means depends on the answers before.
+        // Only one request is open, since the meaning of an answer depends on earlier answers.
         if self.asked.is_none()
             && let Some(asked) = self.requests.pop_front()
         {
@@ -809,7 +819,7 @@ impl Exchanges {
         None
     }
 
-    /// The operation that [`next`](Self::next) gave out has this XID.
+    /// Records the XID of the operation that [`next`](Self::next) returned.
     pub(crate) const fn sent_under(&mut self, xid: u32, body: &Body) {
         let Body::Two(two::Body::Exchange(exchange)) = body else { return };
         self.last = Some(Last { xid, is_initial: matches!(exchange, Exchange::Initial { .. }) });
@@ -820,7 +830,7 @@ impl Exchanges {
         }
     }
 
-    /// Whether Calls that are answered have to be looked for.
+    /// Whether a decrease waits for answers to Calls, so that the caller must compute [`Progress::oldest`].
     pub(crate) fn is_lowering(&self) -> bool {
         self.receive.as_ref().is_some_and(|resize| resize.until.is_some())
     }

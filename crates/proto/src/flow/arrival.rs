@@ -1,11 +1,12 @@
-//! The one rule that proves the arrival of a message of ours.
+//! The rule that proves the arrival of a message of ours.
 //!
-//! Sends arrive in the order in which they leave. So a message has arrived as soon as the peer shows that it has a later one:
+//! Sends arrive in send order. A message has arrived as soon as the peer proves that a later one has:
 //!
-//! - it answers a Call that left after the message;
-//! - or it makes more Calls than it could without a later grant: those that came before, and one for each credit that it had.
+//! - by an answer to a Call that left after the message;
+//! - or by more Calls than the peer could make without a later grant: those received before, and one for each credit
+//!   that the peer had.
 
-/// The place of a message in the order in which ours left.
+/// The position of a message in our send order.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Mark {
     /// Calls of ours that left before the message.
@@ -14,17 +15,17 @@ pub(crate) struct Mark {
     pub(crate) allowed: u64,
 }
 
-/// What the peer has shown of the messages that it has.
+/// The peer's proof of messages that have arrived.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shown {
     /// The highest number of a Call of ours that has its answer.
     pub(crate) answered: u64,
-    /// Calls of the peer that have come.
+    /// Calls of the peer received.
     pub(crate) received: u64,
 }
 
 impl Mark {
-    /// A mark that only an answer to a later Call of ours passes.
+    /// Returns a mark that only an answer to a later Call of ours proves.
     pub(crate) const fn after_calls(calls: u64) -> Self {
         Self { calls, allowed: u64::MAX }
     }

@@ -1,4 +1,4 @@
-//! [`Ledger`]: what may leave, what the peer may send, and the Receives for it.
+//! [`Ledger`]: the credits of both sides, and the Receives that back them.
 
 use std::task::{Context, Poll};
 use std::time::Instant;
@@ -19,39 +19,40 @@ use crate::wire::Direction;
 pub(crate) struct ReceiveSize {
     /// Bytes.
     pub(crate) len: usize,
-    /// Its memory begins at a multiple of this, bytes.
+    /// Alignment of the memory, bytes.
     pub(crate) align: usize,
 }
 
 /// The account of one connection: credits of both sides, and the Receives that back them.
 ///
-/// Before a message leaves, its sender asks for a [`Permit`]: [`call`](Self::call), [`answer`](Self::answer), [`done`](Self::done),
-/// [`operation`](Self::operation), [`report`](Self::report), [`grant`](Self::grant). Receives that a permit relies on are reserved
-/// first; [`next_receive`](Self::next_receive) hands them out, to be posted before the message. What has come is counted by
-/// [`count_message`](Self::count_message), [`admit`](Self::admit), and [`settle`](Self::settle).
+/// A sender asks for a [`Permit`] before a message leaves: [`call`](Self::call), [`answer`](Self::answer),
+/// [`done`](Self::done), [`operation`](Self::operation), [`report`](Self::report), [`grant`](Self::grant). The Receives
+/// that a permit relies on are reserved first. [`next_receive`](Self::next_receive) returns them, to be posted before
+/// the message. [`count_message`](Self::count_message), [`admit`](Self::admit) and [`settle`](Self::settle) count
+/// received messages.
 #[derive(Debug)]
 pub(crate) struct Ledger {
     side: Side,
-    /// Our Calls against the peer's grant.
+    /// Credits of our Calls, within the peer's grant.
     calls: RequesterCredits,
-    /// The peer's Calls against our grant.
+    /// Credits of the peer's Calls, within our grant.
     served: ResponderCredits,
-    /// Credits, where they are counted per message (version-two-07 §4.2.1).
+    /// Credits per message, in versions that count them (version-two-07 §4.2.1).
     messages: Option<MessageCredits>,
-    /// Messages that need several credits of those at once.
+    /// Messages that wait for several of these credits at once.
     line: Line,
     receives: Receives,
-    /// Receives beyond the first of each reply that is awaited.
+    /// Receives for further parts of awaited replies.
     further_replies: u32,
-    /// Sends beyond the first of each Call without a reply, where messages are counted.
+    /// Further Sends of Calls without a reply, with credits per message.
     further_sends: u32,
     /// Receives for operations on characteristics.
     operations: u32,
-    /// Replies that are exposed, for each of which an RDMA_DONE may come.
+    /// Exposed replies, each of which may lead to an RDMA_DONE.
     exposed: u32,
-    /// Messages sent so far.
+    /// Messages sent.
     sent: u32,
-    /// Messages that have come so far.
+    /// Messages received.
     received: u32,
 }
 
@@ -78,29 +79,29 @@ impl Ledger {
         }
     }
 
-    /// Which side this is.
+    /// Returns the side of the connection.
     pub(crate) const fn side(&self) -> Side {
         self.side
     }
 
-    /// From now on credits are counted per message, or per transaction.
+    /// Changes between credits per message and credits per transaction.
     pub(crate) fn count_messages(&mut self, counted: bool) {
         if counted != self.messages.is_some() {
             self.messages = counted.then(|| MessageCredits::after(self.sent, self.received));
         }
     }
 
-    /// Keeps so many Receives for operations on characteristics.
+    /// Keeps Receives for operations on characteristics.
     pub(crate) const fn keep_for_operations(&mut self, receives: u32) {
         self.operations = receives;
     }
 
-    // Asking: Calls of ours.
+    // Requests: Calls of ours.
 
-    /// Whether a Call may leave at all (rule I4).
+    /// Checks whether any Call may leave (rule I4).
     ///
     /// # Errors
-    /// [`Wait`], for what.
+    /// [`Wait`]: the event to wait for.
     #[inline]
     pub(crate) fn may_call(&self) -> Result<(), Wait> {
         if !self.calls.available() {
@@ -112,8 +113,8 @@ impl Ledger {
         }
     }
 
-    /// Sends that the next Call may take. With `falls_back` the Call has another way: it gets its share of the credits that are
-    /// there, `waiting` Calls wanting some. Without, it may wait for as many as there will be.
+    /// Returns the Sends that the next Call may use. With `falls_back` the Call has another form: its share of the free
+    /// credits is reduced by the `waiting` Calls. Otherwise the Call may wait for all credits that there will be.
     pub(crate) fn sends_for_call(&self, falls_back: bool, waiting: usize) -> u32 {
         match &self.messages {
             None if falls_back => {
@@ -127,15 +128,16 @@ impl Ledger {
         }
     }
 
-    /// Whether the receive queue has room for a reply in several Sends: for one at a time.
+    /// Whether the receive queue can hold a reply in several Sends; only one at a time is possible.
     pub(crate) const fn has_room_for_long_reply(&self) -> bool {
         self.further_replies == 0
     }
 
-    /// Asks for a Call of so many Sends, whose reply takes up to `replies` Receives. What `falls_back` has another way.
+    /// Asks for a Call of so many Sends, whose reply uses up to `replies` Receives. With `falls_back` the Call has
+    /// another form.
     ///
     /// # Errors
-    /// [`Wait`], for what.
+    /// [`Wait`]: the event to wait for.
     pub(crate) fn ask_call(
         &mut self,
         (sends, replies): (u32, u32),
@@ -165,7 +167,7 @@ impl Ledger {
         Ok(Offer { sends, replies, credit: self.calls.requested() })
     }
 
-    /// The Call leaves.
+    /// Counts a Call that leaves.
     pub(crate) fn take_call(&mut self, offer: Offer) -> (Permit, Lease) {
         let Offer { sends, replies, credit } = offer;
         let taken = self.calls.take();
@@ -180,7 +182,8 @@ impl Ledger {
         (self.permit(sends, credit, false), Lease { number: self.calls.sent(), sends, replies })
     }
 
-    /// The Call that stands first in line is next if its credits are there, or never will be; returns whether other Calls may leave.
+    /// Checks whether the first Call in line has its credits, or never will; returns its XID if so. An error forbids
+    /// other Calls for now.
     pub(crate) fn next_in_line(&mut self) -> Result<Option<u32>, Wait> {
         let Some((sends, may_pass)) = self.line.first_call(self.sends_out() > 0) else { return Ok(None) };
         let Some(messages) = &self.messages else { return Ok(self.line.pop_call()) };
@@ -193,24 +196,25 @@ impl Ledger {
         }
     }
 
-    /// Until when the first answer in line waits.
+    /// Returns the deadline of the first answer in line.
     pub(crate) fn line_deadline(&self) -> Option<Instant> {
         self.line.deadline()
     }
 
-    /// The one queue of those that wait for several credits at once.
+    /// Returns the queue of messages that wait for several credits at once.
     pub(crate) const fn line(&self) -> &Line {
         &self.line
     }
 
-    /// The same queue, to be changed.
+    /// Returns the queue of waiting messages for changes.
     pub(crate) const fn line_mut(&mut self) -> &mut Line {
         &mut self.line
     }
 
-    // Asking: answers to Calls of the peer.
+    // Requests: answers to Calls of the peer.
 
-    /// Sends that the next answer may take. An answer that is not `in_turn` may wait for as many as there will be.
+    /// Returns the Sends that the next answer may use. An answer that is not `in_turn` may wait for all credits that
+    /// there will be.
     pub(crate) fn sends_for_answer(&self, in_turn: bool) -> u32 {
         match &self.messages {
             None => 1,
@@ -219,10 +223,11 @@ impl Ledger {
         }
     }
 
-    /// Asks for an answer of so many Sends, or an error. What `exposes` data needs a Receive for its RDMA_DONE too. An answer that is
-    /// `in_turn` has stood in line.
+    /// Asks for an answer of so many Sends, or for an error. An answer that `exposes` data needs a Receive for its
+    /// RDMA_DONE too. An answer `in_turn` has waited in line.
     ///
     /// # Errors
+    /// [`Wait`]: the event to wait for.
     /// [`Wait`], for what.
     pub(crate) fn ask_answer(
         &mut self,
@@ -247,54 +252,55 @@ impl Ledger {
         Ok(Offer { sends, replies: 0, credit })
     }
 
-    /// Whether an answer of so many Sends stands in line.
+    /// Whether an answer of so many Sends has to join the line.
     fn has_to_wait(&self, sends: u32) -> bool {
         let Some(messages) = &self.messages else { return false };
         if sends > 1 {
             return messages.room() < sends || self.line.has_answers();
         }
-        // It passes as long as enough is left for the first in line, or there will never be enough for that.
+        // An answer passes as long as enough credits are left for the first in line, or there will never be enough for
+        // that one.
         self.awaited().is_some_and(|first| messages.lasting(self.sends_out()) <= first)
     }
 
-    /// The answer, or error, to this Call of the peer leaves.
+    /// Counts the answer, or error, to a Call of the peer that leaves.
     pub(crate) fn take_answer(&mut self, offer: Offer, charge: Charge) -> Permit {
         self.served.granted(offer.credit);
         self.finish(charge);
         if let Some(messages) = &mut self.messages {
-            // The first of them answers; the others come back as they arrive.
+            // The first Send is the answer; the credits of the others return on arrival.
             messages.count_returning(offer.sends.saturating_sub(1));
         }
         self.permit(offer.sends, offer.credit, true)
     }
 
-    /// A Call of the peer is over: by its answer, or without one.
+    /// Ends a Call of the peer, with or without an answer.
     pub(crate) fn finish(&mut self, charge: Charge) {
         let Charge(()) = charge;
         self.served.finish();
     }
 
-    /// The answer that stands first in line is next, if its credits are there.
+    /// Removes the first answer in line, if its credits are there.
     pub(crate) fn next_answer_in_line(&mut self) -> Option<u64> {
         let sends = self.line.first_answer()?;
         self.may_send(sends).then(|| self.line.pop_answer())?
     }
 
-    // Asking: everything else.
+    // Requests: other messages.
 
-    /// Whether so many messages may leave, where they are counted (rule I4).
+    /// Whether so many messages may leave, with credits per message (rule I4).
     pub(crate) fn may_send(&self, messages: u32) -> bool {
         self.messages.as_ref().is_none_or(|credits| credits.room() >= messages)
     }
 
-    /// The RDMA_DONE that a Call of ours owes leaves, on the credit of that.
+    /// Counts the RDMA_DONE of a Call of ours, which leaves on the Call's credit.
     pub(crate) fn done(&mut self, owed: DoneOwed) -> Permit {
         let DoneOwed(()) = owed;
         self.calls.send_done();
         self.permit(1, self.calls.requested(), false)
     }
 
-    /// An operation on characteristics leaves, if it may.
+    /// Counts an operation on characteristics, if it may leave.
     pub(crate) fn operation(&mut self, direction: Direction) -> Option<Permit> {
         if !self.may_send(1) {
             return None;
@@ -308,12 +314,12 @@ impl Ledger {
         })
     }
 
-    /// A report about a reply leaves, on the credit of its Call, which this lease is of (rtrext-02 §5.4).
+    /// Counts a report about a reply, which leaves on the credit of its Call, the holder of the lease (rtrext-02 §5.4).
     pub(crate) fn report(&mut self, _: &Lease) -> Permit {
         self.permit(1, self.calls.requested(), false)
     }
 
-    /// A GRANT leaves, if one is due.
+    /// Counts a GRANT, if one is due.
     pub(crate) fn grant(&mut self) -> Option<Permit> {
         let posted = self.receives.posted();
         let messages = self.messages.as_mut().filter(|credits| credits.grant_due(posted))?;
@@ -322,7 +328,7 @@ impl Ledger {
         Some(Permit { sends: 1, credit, grants: true })
     }
 
-    /// The right to so many Sends, for which there are credits.
+    /// Returns the permit for so many Sends, whose credits are there.
     fn permit(&mut self, sends: u32, credit: u32, grants: bool) -> Permit {
         self.sent = self.sent.wrapping_add(sends);
         match &mut self.messages {
@@ -334,13 +340,13 @@ impl Ledger {
         }
     }
 
-    // What has come.
+    // Received messages.
 
-    /// Counts a message of the peer, whatever is in it. `credit` is its `rdma_credit`, if that is known to be in the version that is
-    /// spoken: `None` if nothing was to be read, `Some(None)` in another version.
+    /// Counts a message of the peer. `credit` is its `rdma_credit`: `None` if the header was not readable, `Some(None)`
+    /// in another version than the connection's.
     ///
     /// # Errors
-    /// The limit that the peer was told, if it has sent beyond that.
+    /// The limit announced to the peer, if the message exceeds it.
     pub(crate) fn count_message(&mut self, is_grant: bool, credit: Option<Option<u32>>) -> Result<(), u32> {
         self.received = self.received.wrapping_add(1);
         let Some(messages) = &mut self.messages else { return Ok(()) };
@@ -349,7 +355,8 @@ impl Ledger {
         }
         match credit {
             Some(Some(credit)) => messages.limit(credit),
-            // In another version the word counts something else. But who asks in it has a Receive for the answer; only a client does.
+            // In another version the field has another meaning. But a client that sends a Call in it has a Receive for
+            // the answer.
             Some(None) if self.side == Side::Server && messages.room() == 0 => {
                 messages.limit(self.sent.wrapping_add(1));
             }
@@ -358,16 +365,16 @@ impl Ledger {
         Ok(())
     }
 
-    /// Counts a Call of the peer, which asks for so many credits if that is known (RFC 8167 §4.1: not if its direction is only
-    /// assumed).
+    /// Counts a Call of the peer. `requested` is its credit request; `None` if its direction is only assumed (RFC 8167
+    /// §4.1).
     ///
     /// # Errors
-    /// The highest grant, if the peer went beyond that.
+    /// The highest grant, if the Call exceeds it.
     pub(crate) fn admit(&mut self, requested: Option<u32>) -> Result<Charge, u32> {
         if let Some(requested) = requested {
             self.request(requested);
         }
-        // What is counted per message was admitted as such.
+        // With credits per message, the message has been admitted already.
         if self.messages.is_some() {
             self.served.count();
         } else if !self.served.accept() {
@@ -376,10 +383,10 @@ impl Ledger {
         Ok(Charge(()))
     }
 
-    /// Counts a transmission of a Call of the peer that is not complete, or was given up.
+    /// Counts a transmission of an incomplete or abandoned Call of the peer.
     ///
     /// # Errors
-    /// As [`admit`](Self::admit).
+    /// As in [`admit`](Self::admit).
     pub(crate) fn admit_part(&mut self, requested: Option<u32>) -> Result<(), u32> {
         if let Some(requested) = requested {
             self.request(requested);
@@ -387,7 +394,7 @@ impl Ledger {
         if self.served.accept_part() { Ok(()) } else { Err(self.served.highest()) }
     }
 
-    /// So many transmissions need no credit any more: their Call has one for all of them, or was given up.
+    /// Frees the credits of transmissions whose Call is complete, and has one credit, or was abandoned.
     pub(crate) fn give_back(&mut self, parts: usize) {
         self.served.give_back(u32::try_from(parts).unwrap_or(u32::MAX));
     }
@@ -396,12 +403,12 @@ impl Ledger {
         self.served.request(self.per_call(requested));
     }
 
-    /// What a credit value means for Calls: where messages are counted, these are not bounded by it.
+    /// Converts a credit value into Calls; credits per message do not bound them.
     const fn per_call(&self, credit: u32) -> u32 {
         if self.messages.is_some() { u32::MAX } else { credit }
     }
 
-    /// A Call of ours is over.
+    /// Ends a Call of ours.
     pub(crate) fn settle(&mut self, lease: Lease, settled: Settled) {
         let Lease { number, sends, replies } = lease;
         let further = sends.saturating_sub(1);
@@ -410,7 +417,7 @@ impl Ledger {
         self.further_sends = self.further_sends.saturating_sub(further - grouped);
         match settled {
             Settled::Answered { .. } => self.calls.release_further(grouped),
-            // Some may not have arrived: they keep their credits until they are known to have.
+            // Some Sends may not have arrived: they keep their credits until their arrival is known.
             Settled::Refused { .. } => self.calls.leave_unproved(grouped),
         }
         self.calls.release();
@@ -421,7 +428,7 @@ impl Ledger {
         }
     }
 
-    /// A Call of ours has a reply that has to be read; its credit is kept for the RDMA_DONE.
+    /// Records a reply that has to be read; the Call's credit is kept for the RDMA_DONE.
     pub(crate) fn owe_done(&mut self, lease: Lease, grant: u32) -> DoneOwed {
         self.calls.owe_done();
         self.calls.cover(lease.number);
@@ -429,25 +436,25 @@ impl Ledger {
         DoneOwed(())
     }
 
-    /// A reply is exposed: an RDMA_DONE may come for it.
+    /// Counts an exposed reply, which may lead to an RDMA_DONE.
     pub(crate) const fn expose(&mut self) {
         self.exposed += 1;
     }
 
-    /// A reply is not exposed any more.
+    /// Counts a reply that is no longer exposed.
     pub(crate) const fn conceal(&mut self) {
         self.exposed = self.exposed.saturating_sub(1);
     }
 
     // Receives.
 
-    /// Takes the share of the domain that is to be the connection's own, and room in it for Receives.
+    /// Sets the connection's own share of the domain, with memory in it for Receives.
     pub(crate) fn provide(&mut self, share: ProtectionDomain, receives: Vec<Reserved>) {
         self.receives.provide(share, receives);
     }
 
-    /// Reserves the Receives that are needed now, as far as the domain has room; returns how many are missing (rule I3). From one
-    /// message to the next the room of those that the peer was granted stays with the connection.
+    /// Reserves the Receives that are needed now, as far as the domain has memory; returns how many are missing (rule
+    /// I3). Between messages the connection keeps the memory of the Receives that the peer was granted.
     pub(crate) fn reserve_receives(&mut self, domain: &ProtectionDomain) -> u32 {
         self.receives.keep(self.served.highest(), domain);
         self.receives.decide_anew();
@@ -462,99 +469,101 @@ impl Ledger {
         self.receives.reserve(owed, domain)
     }
 
-    /// A Receive to be posted.
+    /// Returns a Receive to post.
     #[inline]
     pub(crate) fn next_receive(&mut self) -> Option<ReceiveMemory> {
         self.receives.next()
     }
 
-    /// Receives that are needed now.
+    /// Returns the number of Receives that are needed now.
     fn receives_owed(&self) -> u32 {
         let own = self.served.receives_owed().saturating_add(self.exposed);
         own.saturating_add(self.replies_owed())
     }
 
-    /// Receives for replies to Calls of ours, and for operations; less those that Calls of the peer have used of them.
+    /// Returns the number of Receives for replies to our Calls and for operations, without those that Calls of the peer
+    /// have used.
     fn replies_owed(&self) -> u32 {
         let awaited = self.calls.in_flight().saturating_add(self.further_replies);
         awaited.saturating_add(self.operations).saturating_sub(self.served.overdrawn())
     }
 
-    /// Room that one more Receive takes of the domain, bytes.
+    /// Returns the memory that one more Receive uses in the domain, bytes.
     pub(crate) fn receive_room(&self) -> usize {
         self.receives.room_for_one()
     }
 
-    /// Ready when there is room for a Receive that is missing.
+    /// Returns ready when the domain has memory for a missing Receive.
     pub(crate) fn poll_receives(&self, cx: &mut Context<'_>) -> Poll<()> {
         self.receives.poll_room(cx)
     }
 
-    /// Bytes that each Receive holds from now on.
+    /// Returns the size of Receives that are reserved from now on, bytes.
     pub(crate) const fn receive_len(&self) -> usize {
         self.receives.len()
     }
 
-    /// Receives that are reserved from now on hold so many bytes, for the peer's messages are that long at most.
+    /// Sets the size of Receives that are reserved from now on, bytes, as the most that the peer sends.
     pub(crate) const fn set_receive_len(&mut self, len: usize) {
         self.receives.set_len(len);
     }
 
-    /// Receives that are reserved from now on have another size; smaller ones are posted still.
+    /// Changes the size of Receives that are reserved from now on; smaller ones are still posted.
     pub(crate) fn resize_receives(&mut self, len: usize) {
         self.receives.resize(len);
     }
 
-    /// The smallest Receive that was posted before the last resize, if one is left.
+    /// Returns the size of the smallest Receive posted before the last resize, bytes, if one is left.
     pub(crate) fn least_earlier_receive(&self) -> Option<usize> {
         self.receives.least_earlier()
     }
 
-    /// The oldest Receive has completed.
+    /// Counts the completion of the oldest Receive.
     pub(crate) fn receive_completed(&mut self) {
         self.receives.complete();
     }
 
-    /// The connection is over.
+    /// Releases everything at the end of the connection.
     pub(crate) fn end(&mut self) {
         self.receives.end();
         self.line.clear();
     }
 
-    // Looking.
+    // Queries.
 
-    /// Messages of Calls of ours without a reply: they come back with it, where messages are counted.
+    /// Returns the messages of our unanswered Calls; credits per message return with the replies.
     fn sends_out(&self) -> u32 {
         self.calls.in_flight().saturating_add(self.further_sends)
     }
 
-    /// Messages that are left for answers to Calls of the peer: one for each, and those that the first in line waits for.
+    /// Returns the messages reserved for answers: one for each Call of the peer, and those that the first in line waits
+    /// for.
     fn left_for_answers(&self) -> u32 {
         self.served.in_progress().saturating_add(self.awaited().map_or(0, |sends| sends.saturating_sub(1)))
     }
 
-    /// Sends of the first answer in line, as long as the peer's limit has room for them.
+    /// Returns the Sends of the first answer in line, unless the peer's limit can never allow them.
     fn awaited(&self) -> Option<u32> {
         let messages = self.messages.as_ref()?;
         self.line.first_answer().filter(|sends| *sends <= messages.lasting(self.sends_out()))
     }
 
-    /// Calls of the peer in progress.
+    /// Returns the number of the peer's Calls in progress.
     pub(crate) const fn served_in_progress(&self) -> u32 {
         self.served.in_progress()
     }
 
-    /// Whether a Call may take no credit now.
+    /// Whether a Call could use a credit now.
     pub(crate) fn has_credit(&self) -> bool {
         self.calls.available()
     }
 
-    /// The grant that the peer shall have.
+    /// Returns the intended grant to the peer.
     pub(crate) const fn wanted(&self) -> u32 {
         self.served.wanted()
     }
 
-    /// Calls of the peer that have come.
+    /// Returns the number of the peer's Calls received.
     pub(crate) const fn calls_received(&self) -> u64 {
         self.served.accepted()
     }
@@ -564,7 +573,8 @@ impl Ledger {
         self.served.finished() > 0
     }
 
-    /// What the peer takes of Calls, those in flight included; of messages, what may be sent now, and what comes back with replies.
+    /// Returns the Calls that the peer accepts, including those in flight. With credits per message: the messages that
+    /// may leave now, and those that return with replies.
     pub(crate) fn granted_to_us(&self) -> u32 {
         match &self.messages {
             None => self.calls.granted(),
@@ -572,37 +582,37 @@ impl Ledger {
         }
     }
 
-    /// What the peer may send, of messages; `None` where Calls are counted.
+    /// Returns the messages that the peer may send; `None` with credits per transaction.
     pub(crate) fn messages_granted(&self) -> Option<u32> {
         self.messages.as_ref().map(MessageCredits::outstanding)
     }
 
-    /// Whether the peer may send anything.
+    /// Whether the peer may send any message.
     pub(crate) fn peer_may_send(&self) -> bool {
         self.messages.as_ref().is_none_or(|credits| credits.outstanding() > 0)
     }
 
-    /// Calls of ours that are in flight, and how many may be.
+    /// Returns the number of our Calls in flight, and the most allowed.
     pub(crate) fn in_flight(&self) -> (u32, u32) {
         (self.calls.in_flight(), self.calls.granted())
     }
 
-    // What has arrived.
+    // Proof of arrival.
 
-    /// The place of a message that leaves now.
+    /// Returns the position in the send order of a message that leaves now.
     pub(crate) fn mark(&self) -> Mark {
         let granted = u64::from(self.served.highest());
         Mark { calls: self.calls.sent(), allowed: self.served.finished().saturating_add(granted) }
     }
 
-    /// What the peer has shown of our messages that it has.
+    /// Returns the peer's proof of messages that have arrived.
     pub(crate) const fn shown(&self) -> Shown {
         Shown { answered: self.calls.answered(), received: self.served.accepted() }
     }
 
-    /// When so many Calls of the peer have come, it has all answers that have left up to now. A peer that misses an answer has one
-    /// more Call without an answer, so it can make one Call less than after [`mark`](Self::mark). Where messages are counted, it can send
-    /// no more of them than it was told.
+    /// Returns the number of the peer's Calls that proves the arrival of all answers sent so far. A peer without one of
+    /// these answers has one more unanswered Call, so it can make one Call less than after [`mark`](Self::mark). With
+    /// credits per message, it can send no more than the announced limit.
     pub(crate) fn calls_that_prove(&self) -> u64 {
         match &self.messages {
             None => self.mark().allowed,
@@ -613,7 +623,7 @@ impl Ledger {
 
 #[cfg(test)]
 impl Ledger {
-    /// Receives posted and not completed.
+    /// Returns the number of Receives posted and not completed.
     pub(crate) const fn receives_posted(&self) -> u32 {
         self.receives.posted()
     }

@@ -1,15 +1,16 @@
-//! Messages that need credits for several Sends at once, where messages are counted (version-two-07 §4.2.1, §6.6.2).
+//! The queue of messages that need credits for several Sends at once, with credits per message (version-two-07 §4.2.1,
+//! §6.6.2).
 //!
-//! They stand in line: answers before Calls, each kind first come, first served. What needs one credit may pass: an answer as long
-//! as enough is left for the first in line, a Call a bounded number of times.
+//! Answers precede Calls; each kind is first come, first served. A message that needs one credit may pass. An answer
+//! may do so as long as enough credits are left for the first in line, a Call a bounded number of times.
 
 use std::collections::VecDeque;
 use std::time::Instant;
 
-/// Calls that may pass the first one in line, while others are in flight whose replies bring credits.
+/// The most Calls that pass the first Call in line, while the replies to others in flight bring credits.
 const PASSES: u32 = 16;
 
-/// Those that wait, in order.
+/// The waiting messages, in order.
 #[derive(Debug, Default)]
 pub(crate) struct Line {
     answers: VecDeque<Answer>,
@@ -27,7 +28,7 @@ struct Answer {
 struct Call {
     xid: u32,
     sends: u32,
-    /// Calls that have passed it.
+    /// Calls that have passed this one.
     passed: u32,
 }
 
@@ -42,23 +43,23 @@ impl Line {
         !self.calls.is_empty()
     }
 
-    /// How many Calls wait.
+    /// Returns the number of Calls that wait.
     pub(crate) fn calls(&self) -> usize {
         self.calls.len()
     }
 
-    /// Sends of the first answer.
+    /// Returns the Sends of the first answer.
     pub(super) fn first_answer(&self) -> Option<u32> {
         self.answers.front().map(|first| first.sends)
     }
 
-    /// Sends of the first Call, and whether others may pass it; `in_flight`: whether Calls are in flight.
+    /// Returns the Sends of the first Call, and whether others may pass it. `in_flight`: whether Calls are in flight.
     pub(super) fn first_call(&self, in_flight: bool) -> Option<(u32, bool)> {
-        // Each of those in flight brings credits; if none is, the next one does.
+        // Each Call in flight brings credits; if there is none, the next Call does.
         self.calls.front().map(|first| (first.sends, first.passed < PASSES || !in_flight))
     }
 
-    /// A Call has left beside the line.
+    /// Counts a Call that has passed the line.
     pub(super) fn pass(&mut self) {
         if let Some(first) = self.calls.front_mut() {
             first.passed = first.passed.saturating_add(1);
@@ -73,37 +74,37 @@ impl Line {
         self.calls.push_back(Call { xid, sends, passed: 0 });
     }
 
-    /// The first answer leaves the line.
+    /// Removes and returns the first answer.
     pub(crate) fn pop_answer(&mut self) -> Option<u64> {
         self.answers.pop_front().map(|first| first.token)
     }
 
-    /// The first Call leaves the line.
+    /// Removes and returns the first Call.
     pub(crate) fn pop_call(&mut self) -> Option<u32> {
         self.calls.pop_front().map(|first| first.xid)
     }
 
-    /// A Call gives up.
+    /// Removes a Call.
     pub(crate) fn forget_call(&mut self, xid: u32) {
         self.calls.retain(|call| call.xid != xid);
     }
 
-    /// All Calls give up; returns them in order.
+    /// Removes and returns all Calls, in order.
     pub(crate) fn take_calls(&mut self) -> impl Iterator<Item = u32> {
         std::mem::take(&mut self.calls).into_iter().map(|call| call.xid)
     }
 
-    /// Until when the first answer waits.
+    /// Returns the deadline of the first answer.
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.answers.front().map(|first| first.deadline)
     }
 
-    /// No answer waits any more.
+    /// Removes all answers.
     pub(crate) fn clear_answers(&mut self) {
         self.answers.clear();
     }
 
-    /// Nobody waits any more.
+    /// Removes all messages.
     pub(super) fn clear(&mut self) {
         *self = Self::default();
     }

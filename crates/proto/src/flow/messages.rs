@@ -1,43 +1,47 @@
-//! Credits per message (version-two-07 §4.2.1): what profile P3 of Version Two has in the place of credits per transaction.
+//! Credits per message (version-two-07 §4.2.1), which profile P3 of Version Two uses in place of credits per
+//! transaction.
 //!
-//! Each side counts its Sends and its completed Receives, and says in `rdma_credit` up to which count the other may send. Every
-//! message takes a credit, whichever way the RPC in it goes; a limit can be reached, and is then raised by a GRANT, which does
-//! nothing else. Counts and limits go round at 2^32. This module counts only; Receives are counted in
-//! [`receives`](super::receives).
+//! Each side counts its Sends and its completed Receives. In `rdma_credit` it announces the count up to which the other
+//! side may send. Every message of either direction uses a credit. A side that has reached its limit waits for a GRANT,
+//! which only raises that limit. Counts and limits wrap at 2^32. This module only counts messages;
+//! [`receives`](super::receives) counts Receives.
 //!
-//! *The window* is what bounds the Calls of the peer: a Call has its message back when it is answered, like a credit per
-//! transaction. What else comes has it back at once, and the reply to a Call of ours has one for itself, which leaves with the
-//! Call. So what a side tells the other of goes up with the message that is the reason for it, and GRANTs are rare.
+//! *The window* bounds the Calls of the peer: a Call returns its credit when it is answered, like a credit per
+//! transaction. Other messages return their credit at once. The reply to a Call of ours has its own credit, which
+//! leaves with the Call. The messages that change a limit therefore announce it too, and GRANTs are rare.
 //!
-//! Two sentences of §4.2.1 do not fit the rest of it, and are read so that they do:
-//! - "MUST NOT post this message if the Sent message counter is *greater than* the Received credits": with the initial values 0
-//!   and 1 that would let two messages go where §4.3 wants one. A message leaves if fewer than the limit have been sent.
-//! - `rdma_credit` as the sum of "*Sent* message count" and Advertised credits: the other side compares it with what *it* has
-//!   sent, which is what has been received here. So that count is in the sum.
+//! Two sentences of §4.2.1 contradict the rest of it, and are read as follows:
+//! - "MUST NOT post this message if the Sent message counter is *greater than* the Received credits": with the initial
+//!   values 0 and 1 that would allow two messages where §4.3 allows one. Here a message leaves if the count of sent
+//!   messages is below the limit.
+//! - `rdma_credit` as the sum of "*Sent* message count" and Advertised credits: the other side compares the value with
+//!   its own Sends, which are the messages received here. Here the sum uses the received count.
 //!
-//! *GRANT* (§4.2.1.1). There is a Receive for one beyond those advertised, so that a side without a credit can still lift the other's
-//! limit, but once until its own is raised. A GRANT is a message too: it uses up what it may cause another to give back. One is
-//! due when half of the window has been used, or all of it, and not for a gain of one message, unless memory gives no more Receives
-//! and the last one was no GRANT: two sides that have nothing to say would send each other GRANTs for ever.
+//! *GRANT* (§4.2.1.1). A spare Receive beyond the advertised ones takes a GRANT. A side without a credit can thus still
+//! raise the other's limit, but only once until its own is raised. A GRANT is a message too, and may cause a GRANT in
+//! return. Two idle sides could thus exchange GRANTs for ever. A GRANT is therefore due only when half of the window
+//! has been used, or all of it, and when it adds at least two messages. A gain of one message suffices if memory allows
+//! no more Receives, and the last message received was no GRANT.
 
 use std::cmp::Ordering;
 
-/// The Receive for a GRANT that comes without a credit (§4.2.1.1).
+/// The Receive for a GRANT that leaves without a credit (§4.2.1.1).
 const SPARE: u32 = 1;
-/// The same.
+/// [`SPARE`] as a `usize`.
 pub(crate) const SPARE_RECEIVES: usize = 1;
-/// The fewest messages that a GRANT may add.
+/// The fewest messages that a GRANT adds.
 const LEAST_GAIN: u32 = 2;
 
-/// The smallest window: half of it is two messages, the least that a GRANT is sent for.
+/// The smallest window: half of it is two messages, the least gain of a GRANT.
 pub(crate) const LEAST_WINDOW: u32 = 4;
-/// The largest window: "credit limit values MUST be less than 2^31 - 1" (§4.2.1), which leaves as much for what is under way.
+/// The largest window: "credit limit values MUST be less than 2^31 - 1" (§4.2.1), which leaves as much for messages in
+/// flight.
 pub(crate) const MOST_WINDOW: u32 = 1 << 30;
 
-/// Our messages against the peer's limit, and its messages against ours.
+/// Credits of our messages within the peer's limit, and of its messages within ours.
 #[derive(Debug)]
 pub(crate) struct MessageCredits {
-    /// Messages that the peer shall be able to send without another word from us.
+    /// Messages that the peer shall be able to send without another announcement.
     window: u32,
     /// "Sent message count".
     sent: u32,
@@ -45,21 +49,23 @@ pub(crate) struct MessageCredits {
     received: u32,
     /// "Received credits": the count up to which we may send.
     limit: u32,
-    /// The same that the peer was told last.
+    /// The limit in our last announcement to the peer.
     told: u32,
-    /// Messages sent since the peer last told a limit that it has only to receive to give them back: parts of answers, and what is
-    /// neither Call nor answer.
+    /// Messages sent since the peer's last announcement that return their credit on arrival: all except Calls and the
+    /// first Send of each answer.
     returning: u32,
-    /// Of those sent before, the ones that the limit does not seem to count in: it was told before they had come.
+    /// Of the messages sent earlier, those that the limit seems not to include: the peer announced it before they
+    /// arrived.
     crossed: u32,
-    /// The peer has said a limit; before that one message is all (§4.3).
+    /// The peer has announced a limit; until then only one message may leave (§4.3).
     heard: bool,
-    /// The last message that came was a GRANT.
+    /// The last message received was a GRANT.
     after_grant: bool,
 }
 
 impl MessageCredits {
-    /// Of a connection that was just set up. `window`, in messages, is brought into [`LEAST_WINDOW`] to [`MOST_WINDOW`].
+    /// Returns the credits of a new connection. `window`, in messages, is clamped to
+    /// [`LEAST_WINDOW`]..=[`MOST_WINDOW`].
     pub(crate) fn new(window: u32) -> Self {
         let window = window.clamp(LEAST_WINDOW, MOST_WINDOW);
         Self {
@@ -75,26 +81,26 @@ impl MessageCredits {
         }
     }
 
-    /// Of a connection on which messages have passed before it was known that they are counted.
+    /// Returns the credits of a connection on which messages passed before both sides began to count them.
     pub(crate) fn after(sent: u32, received: u32) -> Self {
         let (limit, told) = (sent.wrapping_add(1), received.wrapping_add(1));
         Self { sent, received, limit, told, ..Self::new(LEAST_WINDOW) }
     }
 
-    /// The window from now on, 0 to [`MOST_WINDOW`] messages: it grows with the replies that are awaited, and shrinks with the
-    /// Calls that are not answered, so that these are bounded too. What was told stays told.
+    /// Sets the window, 0 to [`MOST_WINDOW`] messages. It grows with the awaited replies, and shrinks with unanswered
+    /// Calls, so that these are bounded too. An announced limit is never withdrawn.
     pub(crate) fn set_window(&mut self, window: u32) {
         self.window = window.min(MOST_WINDOW);
     }
 
-    /// Messages that may be sent now.
+    /// Returns the messages that may be sent now.
     pub(crate) fn room(&self) -> u32 {
         if self.available() { self.limit.wrapping_sub(self.sent) } else { 0 }
     }
 
-    /// Messages that may be sent once nothing of ours is outstanding, by the limit as it was told last; so it can become less, and it
-    /// never counts on what the peer let us send before. `calls` are those that our Calls without a reply took: they come back
-    /// with the replies.
+    /// Returns the messages that may be sent once none of ours is outstanding, by the last announced limit. The value
+    /// can shrink, and never relies on earlier limits. `calls` are the messages of our unanswered Calls, whose credits
+    /// return with the replies.
     pub(crate) fn lasting(&self, calls: u32) -> u32 {
         let (free, lack) =
             if self.available() { (self.room(), 0) } else { (0, self.sent.wrapping_sub(self.limit)) };
@@ -102,12 +108,12 @@ impl MessageCredits {
         free.saturating_add(calls).saturating_add(returning).saturating_sub(lack)
     }
 
-    /// So many of the messages that were sent are given back as they come.
+    /// Counts messages sent that return their credit on arrival.
     pub(crate) const fn count_returning(&mut self, messages: u32) {
         self.returning = self.returning.saturating_add(messages);
     }
 
-    /// Messages that the peer may send still, as far as it was told.
+    /// Returns the messages that the peer may still send by our last announcement.
     pub(crate) fn outstanding(&self) -> u32 {
         match compare(self.told, self.received) {
             Ordering::Greater => self.told.wrapping_sub(self.received),
@@ -115,30 +121,30 @@ impl MessageCredits {
         }
     }
 
-    /// The count up to which the peer may send.
+    /// Returns the count up to which the peer may send.
     pub(crate) const fn told(&self) -> u32 {
         self.told
     }
 
-    /// Messages that the peer shall be able to send without another word from us.
+    /// Returns the messages that the peer shall be able to send without another announcement.
     #[cfg(test)]
     pub(crate) const fn window(&self) -> u32 {
         self.window
     }
 
-    /// Whether a message may be sent; a GRANT has [`grant_due`](Self::grant_due).
+    /// Whether a message may be sent; for a GRANT, see [`grant_due`](Self::grant_due).
     pub(crate) fn available(&self) -> bool {
         compare(self.sent, self.limit) == Ordering::Less
     }
 
-    /// Takes credits for so many messages, which are there.
+    /// Uses credits for messages; they must be available.
     pub(crate) fn take(&mut self, messages: u32) {
         debug_assert!(self.room() >= messages, "{messages} of {} messages", self.room());
         self.sent = self.sent.wrapping_add(messages);
     }
 
-    /// The peer's last message had this `rdma_credit`. It may be lower than the one before: then nothing leaves until enough has
-    /// been given again.
+    /// Sets the limit from the `rdma_credit` of the peer's last message. The limit may be lower than the previous one;
+    /// then nothing leaves until the peer raises it enough.
     pub(crate) fn limit(&mut self, rdma_credit: u32) {
         let before = self.room().saturating_add(self.returning);
         self.limit = rdma_credit;
@@ -146,8 +152,8 @@ impl MessageCredits {
         self.crossed = std::mem::take(&mut self.returning).min(before.saturating_sub(self.room()));
     }
 
-    /// The value for `rdma_credit` of a message that leaves now. `posted` are the Receives that are posted: nothing is told that
-    /// they do not back (rule I3). As a Receive is never withdrawn, the value never goes down.
+    /// Returns the `rdma_credit` of a message that leaves now. `posted` is the number of posted Receives, which back
+    /// the whole announcement (rule I3). As a Receive is never withdrawn, the value never decreases.
     pub(crate) fn advertise(&mut self, posted: u32) -> u32 {
         let offer = self.offer(posted);
         if compare(offer, self.told) == Ordering::Greater {
@@ -156,15 +162,15 @@ impl MessageCredits {
         self.told
     }
 
-    /// Without its Receive, a GRANT that has come leaves the offer behind what was received: the peer has to see that there is no
-    /// room for another.
+    /// Returns the limit that `posted` Receives back. After a GRANT has used the spare Receive, the limit is below the
+    /// received count. The peer thus learns that no Receive is left for another GRANT.
     fn offer(&self, posted: u32) -> u32 {
         self.received.wrapping_add(posted.min(self.window + SPARE)).wrapping_sub(SPARE)
     }
 
     /// Whether a GRANT should leave now, and may.
     pub(crate) fn grant_due(&self, posted: u32) -> bool {
-        // Asked whenever nothing else is to be done, and nearly always answered by this: more than half of the window is left.
+        // This frequent call nearly always ends here: more than half of the window is left.
         if self.outstanding() > self.window / 2 {
             return false;
         }
@@ -172,21 +178,21 @@ impl MessageCredits {
         let gain =
             if compare(offer, self.told) == Ordering::Greater { offer.wrapping_sub(self.told) } else { 0 };
         let exhausted = compare(self.received, self.told) != Ordering::Less;
-        // The spare Receive of the peer is free as long as all that was sent is within its limit.
+        // The peer's spare Receive is free as long as all our messages are within its limit.
         let may = self.heard && compare(self.sent, self.limit) != Ordering::Greater;
         let short = posted < self.window.saturating_add(SPARE) && !self.after_grant;
         let least = if exhausted && short { 1 } else { LEAST_GAIN };
         may && gain >= least && (exhausted || gain >= self.window.div_ceil(2))
     }
 
-    /// Counts a GRANT that leaves now, which is due; says its `rdma_credit`.
+    /// Counts a GRANT that is due and leaves now; returns its `rdma_credit`.
     pub(crate) fn grant(&mut self, posted: u32) -> u32 {
         self.sent = self.sent.wrapping_add(1);
         self.count_returning(1);
         self.advertise(posted)
     }
 
-    /// A Receive has completed; `false` if the peer sent beyond its limit, where it may only send one GRANT.
+    /// Counts a completed Receive; `false` if the peer exceeded its limit, beyond which it may send only one GRANT.
     pub(crate) fn accept(&mut self, is_grant: bool) -> bool {
         let within = match compare(self.received, self.told) {
             Ordering::Less => true,
@@ -200,13 +206,14 @@ impl MessageCredits {
         within
     }
 
-    /// Receives that should be posted now: those of the window or of what was told, and the one for a GRANT.
+    /// Returns the number of Receives to have posted: those of the window or of the announced limit, and one for a
+    /// GRANT.
     pub(crate) fn receives_owed(&self) -> u32 {
         self.window.max(self.outstanding()).saturating_add(SPARE)
     }
 }
 
-/// Which of two counts is ahead, where both go round: the one that is reached from the other in less than 2^31 steps.
+/// Compares two counts that wrap: the greater one is less than 2^31 steps ahead.
 fn compare(one: u32, other: u32) -> Ordering {
     match one.wrapping_sub(other) {
         0 => Ordering::Equal,

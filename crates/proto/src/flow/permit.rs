@@ -1,6 +1,7 @@
-//! What the ledger hands out: the right to post Sends, and what a Call holds until it is over. None of them can be copied.
+//! Rights that the ledger grants: to post Sends, and what a Call holds until it ends. None of them can be copied.
 
-/// A message may leave now. Nothing is counted yet, so an offer can be let go; it holds until something else is asked for.
+/// The right to send a message now. Nothing is counted yet, so an offer may be dropped; it holds until the next
+/// request.
 #[must_use]
 #[derive(Debug)]
 pub(crate) struct Offer {
@@ -10,7 +11,7 @@ pub(crate) struct Offer {
 }
 
 impl Offer {
-    /// The grant that the message would say.
+    /// Returns the grant for the message.
     pub(crate) const fn credit(&self) -> u32 {
         self.credit
     }
@@ -22,12 +23,12 @@ impl Offer {
 pub(crate) struct Permit {
     pub(super) sends: u32,
     pub(super) credit: u32,
-    /// Whether `credit` grants something to the peer; else it asks for credits.
+    /// Whether `credit` is a grant to the peer; otherwise it is a credit request.
     pub(super) grants: bool,
 }
 
 impl Permit {
-    /// One Send leaves by it; `false` if none may any more.
+    /// Uses the permit for one Send; `false` if none is left.
     pub(crate) const fn spend(&mut self) -> bool {
         let left = self.sends.checked_sub(1);
         if let Some(left) = left {
@@ -36,36 +37,36 @@ impl Permit {
         left.is_some()
     }
 
-    /// The value for `rdma_credit` of each of them.
+    /// Returns the value for `rdma_credit` of each Send.
     pub(crate) const fn credit(&self) -> u32 {
         self.credit
     }
 
-    /// What each of them grants; `None` if its `rdma_credit` is a request.
+    /// Returns the grant of each Send; `None` if its `rdma_credit` is a request.
     pub(crate) const fn grant(&self) -> Option<u32> {
         if self.grants { Some(self.credit) } else { None }
     }
 }
 
-/// What a Call of ours holds from its leaving until it is answered: its credits, and the Receives for its reply.
+/// The holdings of a Call of ours until it is answered: its credits, and the Receives for its reply.
 #[must_use]
 #[derive(Debug)]
 pub(crate) struct Lease {
-    /// The how-many-th Call it is.
+    /// The number of the Call in send order.
     pub(super) number: u64,
-    /// Sends that it took.
+    /// Sends of the Call.
     pub(super) sends: u32,
     /// Receives for its reply.
     pub(super) replies: u32,
 }
 
 impl Lease {
-    /// The number of the Call in the order in which ours left.
+    /// Returns the number of the Call in send order.
     pub(crate) const fn number(&self) -> u64 {
         self.number
     }
 
-    /// Receives that there are for the reply.
+    /// Returns the Receives for the reply.
     pub(crate) const fn replies(&self) -> u32 {
         self.replies
     }
@@ -81,24 +82,24 @@ pub(crate) struct DoneOwed(pub(super) ());
 #[derive(Debug)]
 pub(crate) struct Charge(pub(super) ());
 
-/// How a Call of ours ended.
+/// The end of a Call of ours.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Settled {
-    /// By a reply, which says this grant.
+    /// By a reply, with this grant.
     Answered { grant: u32 },
-    /// By an error, which says this grant. Some of the Call's Sends may be on their way still.
+    /// By an error, with this grant. Some of the Call's Sends may still be in flight.
     Refused { grant: u32 },
 }
 
-/// Why a message cannot leave now.
+/// The event that a message has to wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wait {
-    /// A message of the peer has to bring credits.
+    /// A message of the peer with credits.
     Credits,
-    /// The domain has to have this many bytes for a Receive (rule I3).
+    /// Free memory of this many bytes in the domain, for a Receive (rule I3).
     Receives(usize),
-    /// It needs so many credits at once that it has to stand in line for them.
+    /// Several credits at once, for which the message has to join the line.
     Line,
-    /// All credits are with RDMA_DONEs: none will come back.
+    /// None: RDMA_DONEs hold all credits, and never return them.
     Never,
 }

@@ -1,12 +1,13 @@
-//! The one receive queue of a connection, counted (rule I3).
+//! Counts of the receive queue of a connection (rule I3).
 //!
-//! A Receive is consumed by whatever the peer sends next, so only their number matters: one for each credit that the peer
-//! may use and one for each call of ours that waits for a reply. Memory is attached by the provider; a Receive that is
-//! posted is never withdrawn, only drained.
+//! Any message of the peer consumes the oldest Receive, so only their number matters. The queue holds one for each
+//! credit that the peer may use, and one for each call of ours that waits for a reply. The provider attaches the
+//! memory. A posted Receive is never withdrawn, only flushed.
 //!
-//! Receives are reserved in a share of the domain that belongs to the connection. The share keeps the room of as many as the peer
-//! was granted. When a message is done with, its room is for the next Receive, and other users of a full domain do not get it. So
-//! a grant need not shrink, and an answer finds the Receive for its credit.
+//! Receives are reserved in a share of the protection domain that belongs to the connection. The share keeps memory for
+//! as many Receives as the peer was granted. When a message has been processed, its memory serves the next Receive, and
+//! other users of a full domain cannot get it. A grant therefore never has to shrink, and an answer finds the Receive
+//! that backs its credit.
 
 use std::collections::VecDeque;
 use std::task::{Context, Poll};
@@ -15,23 +16,23 @@ use rpcrdma_verbs::{ProtectionDomain, ReceiveMemory, Reserved};
 
 use super::ledger::ReceiveSize;
 
-/// Counts the Receives that are posted, or reserved to be posted at once.
+/// Counts of Receives that are posted, or reserved to be posted at once.
 #[derive(Debug)]
 pub(crate) struct Receives {
-    /// Of those that are reserved from now on.
+    /// The size of Receives that are reserved from now on.
     size: ReceiveSize,
     posted: u32,
-    /// Those that are to be posted.
+    /// Receives that are reserved and not posted.
     ready: VecDeque<Reserved>,
-    /// Those of earlier sizes that are posted still, oldest first: size in bytes, and how many.
+    /// Posted Receives of earlier sizes, oldest first: size in bytes, and number.
     earlier: VecDeque<(usize, u32)>,
-    /// Where they are reserved, as soon as the domain is known.
+    /// The share in which Receives are reserved, once the domain is known.
     domain: Option<ProtectionDomain>,
-    /// Room for the first of them, which was there before the connection.
+    /// Memory for the first Receives, reserved before the connection existed.
     provided: Vec<Reserved>,
-    /// The room that is kept, bytes.
+    /// Memory that the share keeps, bytes.
     kept: usize,
-    /// There was no room for one that is needed.
+    /// The domain had no memory for a needed Receive.
     lacking: bool,
 }
 
@@ -49,13 +50,13 @@ impl Receives {
         }
     }
 
-    /// Takes the share in which Receives are reserved, and room in it for the first of them.
+    /// Sets the share in which Receives are reserved, and memory in it for the first ones.
     pub(crate) fn provide(&mut self, share: ProtectionDomain, receives: Vec<Reserved>) {
         self.domain = Some(share);
         self.provided = receives;
     }
 
-    /// Reserves room until `owed` Receives are there, or the domain has none; returns how many are missing.
+    /// Reserves memory until `owed` Receives are there, or the domain is exhausted; returns how many are missing.
     pub(crate) fn reserve(&mut self, owed: u32, whole: &ProtectionDomain) -> u32 {
         while self.posted < owed {
             let len = self.size.len;
@@ -70,18 +71,19 @@ impl Receives {
         owed.saturating_sub(self.posted)
     }
 
-    /// The memory of the next Receive to be posted.
+    /// Returns the memory of the next Receive to post.
     pub(crate) fn next(&mut self) -> Option<ReceiveMemory> {
         let reserved = self.ready.pop_front()?;
         Some(ReceiveMemory::Pooled(reserved.aligned(self.size.align)))
     }
 
-    /// It is decided anew which ones are needed: nothing is lacking until one of them finds no room.
+    /// Clears the mark of missing memory, before the needed Receives are determined again.
     pub(crate) const fn decide_anew(&mut self) {
         self.lacking = false;
     }
 
-    /// Ready when there is room again for a Receive that is lacking, since a message is done with; otherwise the task is woken then.
+    /// Returns ready when memory for a missing Receive is free again, after a message was processed; otherwise
+    /// registers the task.
     pub(crate) fn poll_room(&self, cx: &mut Context<'_>) -> Poll<()> {
         match self.domain.as_ref().filter(|_| self.lacking) {
             Some(domain) => domain.poll_kept(cx, self.size.len),
@@ -93,7 +95,7 @@ impl Receives {
         self.domain.get_or_insert_with(|| whole.share(usize::MAX))
     }
 
-    /// Keeps the room of so many Receives from one message to the next.
+    /// Keeps memory for so many Receives from one message to the next.
     pub(crate) fn keep(&mut self, receives: u32, whole: &ProtectionDomain) {
         let receives = usize::try_from(receives).unwrap_or(usize::MAX);
         let room = receives.saturating_mul(self.room_for_one());
@@ -103,12 +105,12 @@ impl Receives {
         }
     }
 
-    /// Room that one takes of the domain, bytes.
+    /// Returns the memory that one Receive uses in the domain, bytes.
     pub(crate) fn room_for_one(&self) -> usize {
         ProtectionDomain::room_for(self.size.len)
     }
 
-    /// Gives the room back that is kept: the connection is over.
+    /// Releases the kept memory at the end of the connection.
     pub(crate) fn end(&mut self) {
         self.provided.clear();
         self.ready.clear();
@@ -117,17 +119,17 @@ impl Receives {
         }
     }
 
-    /// Receives posted and not completed.
+    /// Returns the number of Receives posted and not completed.
     pub(crate) const fn posted(&self) -> u32 {
         self.posted
     }
 
-    /// How many of those posted are not spoken for by `replies` that are expected.
+    /// Returns the number of posted Receives beyond those for `replies` expected replies.
     pub(crate) const fn beyond(&self, replies: u32) -> u32 {
         self.posted.saturating_sub(replies)
     }
 
-    /// One completed: the oldest, as every receive queue is in order.
+    /// Counts the completion of the oldest Receive; receive queues complete in order.
     pub(crate) fn complete(&mut self) {
         self.posted = self.posted.saturating_sub(1);
         if let Some((_, left)) = self.earlier.front_mut() {
@@ -138,17 +140,17 @@ impl Receives {
         }
     }
 
-    /// Bytes of each that is reserved from now on.
+    /// Returns the size of Receives that are reserved from now on, bytes.
     pub(crate) const fn len(&self) -> usize {
         self.size.len
     }
 
-    /// Those reserved from now on hold so many bytes; the peer does not ask when smaller ones are gone.
+    /// Sets the size of Receives that are reserved from now on, bytes, without a count of the smaller ones.
     pub(crate) const fn set_len(&mut self, len: usize) {
         self.size.len = len;
     }
 
-    /// Those reserved from now on hold so many bytes; the earlier ones are counted.
+    /// Sets the size of Receives that are reserved from now on, bytes, and counts the earlier ones.
     pub(crate) fn resize(&mut self, len: usize) {
         let counted: u32 = self.earlier.iter().map(|(_, count)| count).sum();
         let last = self.posted.saturating_sub(counted);
@@ -158,7 +160,7 @@ impl Receives {
         self.size.len = len;
     }
 
-    /// The smallest of those posted before the last [`resize`](Self::resize), if any are left.
+    /// Returns the size of the smallest Receive posted before the last [`resize`](Self::resize), bytes, if one is left.
     pub(crate) fn least_earlier(&self) -> Option<usize> {
         self.earlier.iter().map(|(size, _)| *size).min()
     }

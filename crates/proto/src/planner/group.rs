@@ -1,8 +1,8 @@
-//! Messages that travel in transmission groups (rtrext-02): when they do, and what is in which Send.
+//! The choice of which messages travel in transmission groups (rtrext-02), and the content of each Send.
 //!
-//! A Call does if items of it can be placed in the Responder's Receives, if it goes on in several Sends, or if its reply is to be like
-//! that; else nothing is gained. A reply does if its Call gave directions for its items, or if it is too long for one Send; which
-//! is possible only in answer to a Call that did (§5.2).
+//! A Call travels in a group if items can be placed in the Responder's Receives, if it needs several Sends, or if its
+//! reply shall use either. Otherwise a group gains nothing. A reply travels in a group if its Call gave directions for
+//! items, or if it is too long for one Send. Both require that its Call came in a group (§5.2).
 
 use bytes::Bytes;
 use rpcrdma_xdr::{CopyCount, Piece, Stream, padded_len};
@@ -22,47 +22,47 @@ use crate::wire::two::transmission::{
 use crate::wire::two::{operation_len, request_len, response_len};
 use crate::wire::{ChunkLists, Direction, Segment, Shape, WriteChunk};
 
-/// What is possible in transmission groups for a Call.
+/// Options of transmission groups for a Call.
 #[derive(Clone, Copy, Debug)]
 pub struct CallGroups<'a> {
-    /// Sends that the Call may take.
+    /// The most Sends for the Call.
     pub(crate) sends: usize,
-    /// Receives that its reply may take.
+    /// The most Receives for its reply.
     pub(crate) reply_sends: usize,
-    /// Where the Responder's Receives take items, if they do.
+    /// Segments of the Responder's Receives in which items can be placed.
     pub(crate) theirs: Option<&'a Targets>,
-    /// Where ours do.
+    /// Segments of our Receives in which items can be placed.
     pub(crate) ours: Option<&'a Targets>,
-    /// Whether the Responder does what it is told with items of its replies.
+    /// Whether the Responder follows directions for items of its replies.
     pub(crate) directs: bool,
-    /// What it is told, where our Receives take items.
+    /// Directions to the Responder, if our Receives have segments for items.
     pub(crate) asked: ReplyPlacement,
-    /// Items of at least this many bytes are placed.
+    /// The least length of a placed item, bytes.
     pub(crate) place_from: usize,
-    /// And of at most this many, if they lie in several Receives.
+    /// The most bytes of an item that lies in several Receives.
     pub(crate) join_up_to: usize,
-    /// Bytes that we take of a reply in several Sends.
+    /// The longest reply that we accept in several Sends, bytes.
     pub(crate) reply_len: usize,
 }
 
 impl CallGroups<'_> {
-    /// Whether items of these lengths are worth it to be placed like this: what lies in several Receives is copied.
+    /// Whether placement of items of these lengths gains anything: an item in several Receives is copied once more.
     fn is_worth_it(&self, arrangement: &Arrangement, lengths: &[usize]) -> bool {
         let mut items = lengths.iter().enumerate();
         items.all(|(item, len)| *len <= self.join_up_to || arrangement.segments(item).count() < 2)
     }
 }
 
-/// The same for a reply: what its Call says, and where the Requester's Receives take items.
+/// Options of transmission groups for a reply: directions of the Call, and segments of the Requester's Receives.
 #[derive(Clone, Copy, Debug)]
 pub struct ReplyGroups<'a> {
-    /// Sends that the reply may take.
+    /// The most Sends for the reply.
     pub(crate) sends: usize,
-    /// Whether items are placed by Sends, where that is allowed.
+    /// Whether Sends place items, if the Call allows that.
     pub(crate) places: bool,
-    /// What shall become of its items.
+    /// The Call's directions for the items.
     pub(crate) directions: &'a [ResponseDirection],
-    /// Where they can be placed, if they can.
+    /// Segments of the Requester's Receives in which items can be placed.
     pub(crate) theirs: Option<&'a Targets>,
 }
 
@@ -73,19 +73,19 @@ fn bounds(targets: Option<&Targets>, send: usize, most: usize) -> Bounds<'_> {
     Bounds { targets, headed: Headed::First, send, further_header, most }
 }
 
-/// A place for a segment whose memory is not had yet.
+/// Returns stand-ins for segments whose memory is not registered yet.
 fn unnamed(lengths: &[usize]) -> Vec<Segment> {
     let narrow = |len: usize| u32::try_from(len).unwrap_or(u32::MAX);
     lengths.iter().map(|len| Segment { handle: 0, length: narrow(*len), offset: 0 }).collect()
 }
 
-/// How the reply of a Call in a group is directed.
+/// The directions of a Call for its reply.
 struct Directed {
     /// Segment lengths of each direction that offers memory.
     write: Vec<Vec<usize>>,
     set: Vec<ResponseDirection>,
     receives: usize,
-    /// The reply could not come inline, and needs no memory.
+    /// The reply could not go inline, and needs no memory.
     gains: bool,
 }
 
@@ -110,15 +110,15 @@ pub(super) fn plan_call(input: &CallInput<'_>) -> Option<CallPlan> {
     if fits {
         return if directed.gains { explicit(input, &groups, &directed, &pieces, &[]) } else { None };
     }
-    // What is DDP-eligible goes by Read chunk, like in a plain message, which does if that is all.
+    // DDP-eligible items go by Read chunk; if that is the whole gain, a plain message does the same.
     let reduced = choose_reduced(&pieces, 1, input.chunks.max_read_chunks);
     let plan = explicit(input, &groups, &directed, &pieces, &reduced)?;
     (plan.route.sends() > 1 || directed.gains).then_some(plan)
 }
 
-/// Pieces of at least `least` bytes that may leave the Payload stream.
+/// Returns the indexes of pieces of at least `least` bytes that may leave the Payload stream.
 fn eligible(pieces: &[Located<'_>], least: usize) -> Vec<usize> {
-    // As many as everybody takes that has our bounds; with more, it goes as it did.
+    // Peers with our default limits accept this many items; with more, the message is not placed.
     let most = Limits::default().placed_items;
     let is = |located: &Located<'_>| {
         matches!(located.piece, Piece::Payload { ddp_eligible: true, .. })
@@ -129,7 +129,8 @@ fn eligible(pieces: &[Located<'_>], least: usize) -> Vec<usize> {
     pieces.iter().enumerate().filter(|(_, located)| is(located)).map(|(index, _)| index).take(most).collect()
 }
 
-/// What the Responder is told to do with the reply; `None` if that needs a Reply chunk, which a Call in a group cannot offer (§9.2).
+/// Returns the directions for the reply; `None` if they require a Reply chunk, which a Call in a group cannot offer
+/// (§9.2).
 fn direct(input: &CallInput<'_>, groups: &CallGroups<'_>) -> Option<Directed> {
     let placed: usize = input.sinks.iter().map(|len| padded_len(*len)).fold(0, usize::saturating_add);
     let reply_max = padded_len(input.reply_max);
@@ -141,7 +142,7 @@ fn direct(input: &CallInput<'_>, groups: &CallGroups<'_>) -> Option<Directed> {
     if !places && plain.saturating_add(reply_max).saturating_add(placed) <= input.receive {
         return Some(none);
     }
-    // What is put together is bounded.
+    // A reply in several Sends must fit our limit.
     let taken = |arranged: &Arrangement, len: usize| arranged.sends.len() == 1 || len <= groups.reply_len;
     if input.sinks.iter().all(|len| *len == 0) || input.flavor_touches_data {
         let header = |_: &[usize]| response_with(std::iter::empty());
@@ -174,7 +175,8 @@ fn direct(input: &CallInput<'_>, groups: &CallGroups<'_>) -> Option<Directed> {
     taken(&arranged, reply_max).then_some(Directed { write, set, receives, gains: receives > 1 })
 }
 
-/// Items of the reply may be placed in our Receives; `None` if there are too few. Where the Responder has a choice there is memory too.
+/// Returns directions that place items of the reply in our Receives; `None` if they are too few. For items where the
+/// Responder has the choice, the Call offers memory too.
 fn into_receives(input: &CallInput<'_>, groups: &CallGroups<'_>, reply_max: usize) -> Option<Directed> {
     let narrow = |len: usize| u32::try_from(len).unwrap_or(u32::MAX);
     let plain = response_with(std::iter::empty());
@@ -186,13 +188,13 @@ fn into_receives(input: &CallInput<'_>, groups: &CallGroups<'_>, reply_max: usiz
     };
     let longest = threshold
         .map_or(usize::MAX, |threshold| usize::try_from(threshold.saturating_sub(1)).unwrap_or(usize::MAX));
-    // An item that is too short for a place stays in the Payload stream.
+    // An item too short for placement stays in the Payload stream.
     let place_from = groups.place_from.max(1);
     let short: usize = input.sinks.iter().map(|len| padded_len((*len).min(place_from))).sum();
     let payload = reply_max.saturating_add(short);
     let lengths: Vec<usize> =
         input.sinks.iter().map(|len| (*len).min(longest)).filter(|len| *len > 0).collect();
-    // Whichever of the two places is the longer one to name.
+    // Each item counts with the longer of its two possible descriptions.
     let explicit: Vec<usize> =
         written(&write).map(|location| response_with([location].into_iter()) - plain).collect();
     let named = |index: usize, count: usize| {
@@ -210,7 +212,7 @@ fn into_receives(input: &CallInput<'_>, groups: &CallGroups<'_>, reply_max: usiz
         groups.is_worth_it(&arranged, lengths).then_some(arranged.sends.len())
     };
     let receives = match lengths[..] {
-        // One item is either too short or placed.
+        // A single item is either too short or placed.
         [_] => sends(reply_max, &lengths)?.max(sends(payload, &[])?),
         _ => sends(payload, &lengths)?,
     };
@@ -231,18 +233,18 @@ fn into_receives(input: &CallInput<'_>, groups: &CallGroups<'_>, reply_max: usiz
     Some(Directed { write, set, receives, gains: true })
 }
 
-/// Segment lengths of memory for each item of the reply; `None` if it takes too many.
+/// Returns the segment lengths of memory for each item of the reply; `None` if an item needs too many segments.
 fn memory(input: &CallInput<'_>) -> Option<Vec<Vec<usize>>> {
     input.sinks.iter().map(|len| cut_lengths(&input.chunks, *len)).collect::<Result<_, _>>().ok()
 }
 
-/// Items of a reply that are all written there.
+/// Returns the locations of a reply whose items are all written to `memory`.
 fn written(memory: &[Vec<usize>]) -> impl Iterator<Item = Location> {
     memory.iter().map(|lengths| Location::Explicit(unnamed(lengths)))
 }
 
-/// How long the Responder's Sends are is not said, but that every one makes them of the default size. So there are Receives for as many
-/// as it takes then, also while thresholds change.
+/// Returns the bounds of a reply. The Responder does not announce the length of its Sends, but every peer can send the
+/// default size. Receives therefore suffice for Sends of that size, also while thresholds change.
 fn reply_bounds<'a>(
     input: &CallInput<'_>,
     groups: &CallGroups<'_>,
@@ -252,18 +254,18 @@ fn reply_bounds<'a>(
     bounds(targets, longest_send(targets, least), groups.reply_sends)
 }
 
-/// What items that lie in so many segments each add to a header, bytes.
+/// Returns the bytes that items add to a header, if each lies in so many segments.
 fn placed_len(counts: &[usize]) -> usize {
     counts.iter().map(|count| PlacedItem::len_in_targets(*count)).sum()
 }
 
-/// Bytes of the header of the first transmission of a reply with items in these places.
+/// Returns the header length of the first transmission of a reply with items in these locations, bytes.
 fn response_with(locations: impl Iterator<Item = Location>) -> usize {
     let placed = locations.map(|location| PlacedItem { displacement: 0, length: 0, location }).collect();
     response_len(&TransmitResponse { placed, count: 0, payload_len: 0 })
 }
 
-/// The operation of the first transmission of a Call.
+/// Returns the operation of the first transmission of a Call.
 fn request(input: &CallInput<'_>, directed: &Directed, placed: Vec<PlacedItem>) -> TransmitRequest {
     let narrow = |len: usize| u32::try_from(len).unwrap_or(u32::MAX);
     let all = ResponseSet { begin: 0, end: narrow(input.message.len()), directions: directed.set.clone() };
@@ -272,7 +274,7 @@ fn request(input: &CallInput<'_>, directed: &Directed, placed: Vec<PlacedItem>) 
     TransmitRequest { placed, response, count: 1, response_buffers, payload_len: 0 }
 }
 
-/// The group with these items placed by Sends.
+/// Returns the plan of a group whose Sends place these items.
 fn place(
     input: &CallInput<'_>,
     groups: &CallGroups<'_>,
@@ -308,7 +310,7 @@ fn place(
     Some(finish(payload, vec![], arrangement.with_lead(Operation::Request(lead), items), directed))
 }
 
-/// The group with these items in Read chunks.
+/// Returns the plan of a group with these items in Read chunks.
 fn explicit(
     input: &CallInput<'_>,
     groups: &CallGroups<'_>,
@@ -332,7 +334,7 @@ fn explicit(
     Some(finish(payload, read, arrangement.with_lead(Operation::Request(lead), vec![]), directed))
 }
 
-/// Writes into each of these items, which are those of the arrangement, the segments that it lies in.
+/// Sets the segments of each item from the arrangement of these items.
 fn name_segments<'a>(items: impl Iterator<Item = &'a mut PlacedItem>, arrangement: &Arrangement) {
     for (index, item) in items.enumerate() {
         item.location = Location::Targets { offset: 0, segments: arrangement.segments(index).collect() };
@@ -351,9 +353,9 @@ fn finish(inline: Stream, read: Vec<PlannedRead>, arrangement: Arrangement, dire
     }
 }
 
-/// What is done with an item of a reply.
+/// The way of an item of a reply to the Requester.
 enum Given<'a> {
-    /// Explicit RDMA, to this direction's memory.
+    /// By explicit RDMA, into the memory of this direction.
     Write(&'a Bytes),
     Place(&'a Bytes),
     TooShort,
@@ -370,7 +372,8 @@ pub(super) fn plan_reply(input: &ReplyInput<'_>) -> Result<Option<ReplyPlan>, Pr
     if groups.directions.is_empty() && plain + input.message.len() <= input.send {
         return Ok(None);
     }
-    // As long as there is room. Where the Responder may choose, there is memory for what does not go so; else it stays inline.
+    // Sends place items as long as the Receives have segments for them. Further items go to memory, if the Responder may
+    // choose, or stay inline.
     let placed = if groups.places { attempt(input, &groups, true)? } else { None };
     let plan = match placed {
         None => attempt(input, &groups, false)?,
@@ -428,8 +431,8 @@ fn attempt(
     }))
 }
 
-/// Decides for each item of a reply that has a direction, in order. Returns that with the place of each item in the whole stream, and
-/// the rest of the Payload stream.
+/// Decides the way of each item of a reply that has a direction, in order. Returns these ways, with the position of each
+/// item in the unreduced stream, and the rest of the Payload stream.
 fn give<'a>(
     input: &ReplyInput<'a>,
     groups: &ReplyGroups<'_>,
@@ -455,7 +458,7 @@ fn give<'a>(
         let is_short = data.is_empty() || len < u64::from(direction.least_len);
         let placed = match &direction.location {
             ResponseLocation::Targets | ResponseLocation::Choice(_) => places,
-            // Which way the size decides is not said (§6.2): from there on by explicit RDMA.
+            // The draft does not say on which side of the threshold (§6.2); here explicit RDMA carries items of at least that length.
             ResponseLocation::BySize { threshold, .. } => len < u64::from(*threshold) && places,
             ResponseLocation::Explicit(_) => false,
         };
