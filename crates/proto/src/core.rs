@@ -1,4 +1,5 @@
-//! What the two halves of a connection share: what the peer takes, how messages are sent, and why the connection ends.
+//! [`Core`]: the state that both halves of a connection share. It holds the peer's limits, the Sends, and the reason
+//! for the end.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -31,21 +32,21 @@ use crate::wire::two::combined::aligned;
 use crate::wire::two::{Fragment, operation_len};
 use crate::wire::{Body, ChunkLists, Codec, Direction, Fixed, Header, Segment, two};
 
-/// Room for a header with a few segments, in bytes.
+/// The space reserved for a header with a few segments, bytes.
 const SMALL_HEADER: usize = 128;
 
-/// What the peer has said of transmission groups (rtrext-02 §8).
+/// The peer's properties of transmission groups (rtrext-02 §8).
 #[derive(Debug)]
 pub(crate) struct PeerGroups {
-    /// It takes Calls in groups, unless it has refused one.
+    /// The peer accepts Calls in groups, unless it has refused one.
     pub(crate) takes_calls: bool,
-    /// It places items of its replies by Sends, where it is told to (§5.3).
+    /// The peer places items of its replies by Sends, where the Call directs that (§5.3).
     pub(crate) places: bool,
-    /// Sends of the longest Call that it takes.
+    /// Sends of the longest Call that the peer accepts.
     pub(crate) requests: usize,
-    /// Sends of the longest reply that it makes.
+    /// Sends of the longest reply that the peer makes.
     pub(crate) responses: usize,
-    /// Where its Receives take items, if they do.
+    /// Segments of the peer's Receives in which items can be placed.
     pub(crate) targets: Option<Targets>,
 }
 
@@ -55,45 +56,46 @@ pub(crate) struct Core {
     pub(crate) side: Side,
     pub(crate) codec: &'static dyn Codec,
     pub(crate) thresholds: Thresholds,
-    /// The longest message that the peer sends inline for certain, bytes: what its private data said.
+    /// The longest message that the peer is sure to send inline, bytes, from its private data.
     promised: usize,
-    /// The longest reply to a Call that was there before the peer was asked for less (xcharext-02 §3.1).
+    /// The longest reply to a Call that arrived before we asked the peer for smaller Receives, bytes (xcharext-02
+    /// §3.1).
     pub(crate) send_earlier: usize,
-    /// Whether a reply may invalidate a window of the peer (RFC 8797 §4.1).
+    /// Whether a reply may invalidate a handle of the peer (RFC 8797 §4.1).
     pub(crate) invalidate_peer: bool,
-    /// Whether a reply may invalidate a window of ours.
+    /// Whether a reply may invalidate a handle of ours.
     pub(crate) may_invalidate: bool,
-    /// What the peer does with transmission groups, if this side does anything with them.
+    /// The peer's properties of transmission groups, if this side uses groups.
     pub(crate) peer_groups: Option<PeerGroups>,
-    /// The peer has refused a Call in a group as not supported, whatever it says.
+    /// The peer has refused a Call in a group as not supported, against its announcement.
     pub(crate) refuses_groups: bool,
-    /// Where our Receives take items, if they do.
+    /// Segments of our Receives in which items can be placed.
     pub(crate) targets: Option<Targets>,
-    /// Messages that leave together.
+    /// Messages that wait to leave together.
     pub(crate) combine: Combine,
-    /// What the peer takes in the reverse direction, where it has said so.
+    /// The peer's announced support of reverse Calls.
     pub(crate) peer_reverse: Option<ReverseSupport>,
-    /// The longest segment that the peer takes, bytes, and the most in a header, where it has said so.
+    /// The longest segment that the peer accepts, bytes, and the most in a header, if announced.
     pub(crate) peer_segments: (Option<u32>, Option<u32>),
-    /// Until when a Call waits that the peer may come to take, as it has not told yet what it takes.
+    /// The end of the wait for the peer's announcement, for a Call that the peer may then accept.
     pub(crate) untold: Option<Instant>,
-    /// What may leave, and what backs it.
+    /// The credits of both sides, and the Receives that back them.
     pub(crate) ledger: Ledger,
     pub(crate) events: VecDeque<Event>,
     pub(crate) stats: Stats,
     /// The first reason to end the connection.
     pub(crate) failure: Option<CloseReason>,
-    /// What is read of the peer.
+    /// RDMA Reads of the peer's memory.
     pub(crate) reads: Reads,
     /// Whether the peer can have RDMA Reads outstanding here.
     peer_reads: bool,
-    /// What was agreed on this connection.
+    /// The agreement on this connection.
     pub(crate) agreement: Option<Agreement>,
     /// Windows of exposed replies.
     pub(crate) exposed_windows: usize,
-    /// The way to the queue pair.
+    /// The queue of work requests for the queue pair.
     pub(crate) outbox: Outbox,
-    /// How far data has got, if the driver tells.
+    /// Progress of data, if the driver reports it.
     pub(crate) told: Option<Told>,
 }
 
@@ -136,14 +138,14 @@ impl Core {
         }
     }
 
-    /// Speaks this version from now on.
+    /// Changes the version of the connection.
     pub(crate) fn set_codec(&mut self, codec: &'static dyn Codec) {
         self.codec = codec;
         let two = codec.rules().two.as_ref();
         self.ledger.count_messages(two.is_some_and(|two| two.counts_messages));
     }
 
-    /// Counts a message of the peer, whatever is in it.
+    /// Counts a message of the peer.
     ///
     /// # Errors
     /// [`two::Error::LimitExceeded`]
@@ -159,18 +161,18 @@ impl Core {
             .map_err(|limit| ProtocolError::Two(two::Error::LimitExceeded { limit }))
     }
 
-    /// A Call of ours is over.
+    /// Ends a Call of ours.
     pub(crate) fn settle(&mut self, lease: Lease, settled: Settled) {
         self.ledger.settle(lease, settled);
         self.note_grant();
     }
 
-    /// The peer has said what it takes.
+    /// Records a grant of the peer.
     pub(crate) fn note_grant(&mut self) {
         self.stats.credits_granted_to_us = self.ledger.granted_to_us();
     }
 
-    /// Sends that a message of ours may take, where messages can be continued and there are credits for so many.
+    /// Returns the Sends that a message of ours may use, if messages can be continued, within `credits`.
     pub(crate) fn continued_parts(&self, credits: u32) -> usize {
         if !self.continues() {
             return 1;
@@ -178,8 +180,8 @@ impl Core {
         self.config.continued_parts.min(usize::try_from(credits).unwrap_or(usize::MAX)).max(1)
     }
 
-    /// Sends that a reply to a Call of ours may take at the most: that many Receives are posted before the Call leaves, so the peer has
-    /// credits for it.
+    /// Returns the most Sends of a reply to a Call of ours. As many Receives are posted before the Call leaves, so the
+    /// peer has the credits.
     pub(crate) fn continued_reply_parts(&self) -> usize {
         if self.continues() { self.config.continued_parts.min(self.config.limits.continued_parts) } else { 1 }
     }
@@ -189,15 +191,15 @@ impl Core {
         self.codec.rules().two.is_some_and(|two| two.part_header.is_some()) && self.config.continued_parts > 1
     }
 
-    /// Whether messages of ours may leave in groups of several Sends. A reply may if its Call came in one, also to a peer that has told
-    /// nothing of itself.
+    /// Whether messages of ours may leave in groups of several Sends. A reply may if its Call came in a group, even if
+    /// the peer has announced nothing.
     fn makes_groups(&self) -> bool {
         let enabled = self.codec.rules().two.is_some_and(|two| two.operations.is_some())
             && self.config.transmissions.enabled;
         enabled && self.config.continued_parts > 1
     }
 
-    /// Raises the peer's limit by a message that does nothing else, if that is due.
+    /// Sends a GRANT, if one is due.
     pub(crate) fn grant(&mut self) -> bool {
         let Some(permit) = self.ledger.grant() else { return false };
         let header = self.header(Direction::Call, 0, &permit, Body::Two(two::Body::Grant));
@@ -206,7 +208,7 @@ impl Core {
         true
     }
 
-    /// Ends the connection for this reason, unless it has one already.
+    /// Ends the connection for this reason, unless an earlier reason ended it.
     pub(crate) fn fail(&mut self, reason: CloseReason) {
         if self.failure.is_none() {
             tracing::debug!(side = %self.side, %reason, "connection fails");
@@ -214,27 +216,27 @@ impl Core {
         }
     }
 
-    /// The Read-Read transfer model, as far as a client reads replies.
+    /// Returns the Read-Read settings, if this is a client that reads replies.
     pub(crate) fn reads_replies(&self) -> Option<&ReadRead> {
         let reads = self.side == Side::Client && self.has_read_read();
         self.config.compatibility.read_read.as_ref().filter(|_| reads)
     }
 
-    /// The same, as far as a server exposes them.
+    /// Returns the Read-Read settings, if this is a server that exposes replies.
     pub(crate) fn exposes_replies(&self) -> Option<&ReadRead> {
         let exposes = self.side == Side::Server && self.read_chunks() && self.has_read_read();
         self.config.compatibility.read_read.as_ref().filter(|_| exposes)
     }
 
-    /// Only Version One has an RDMA_DONE.
+    /// Whether the version has an RDMA_DONE: only Version One.
     fn has_read_read(&self) -> bool {
         self.codec.rules().two.is_none()
     }
 
-    /// What opaque data in our Calls is aligned to.
+    /// Returns the alignment of opaque data in our Calls.
     pub(crate) fn alignment(&self) -> Option<AlignmentRules> {
         let compatibility = &self.config.compatibility;
-        // RFC 5666 §6.2: what is agreed is the alignment of the server's Receives, so it is for Calls of the client.
+        // RFC 5666 §6.2: the peers agree on the alignment of the server's Receives, which hold the client's Calls.
         let agreed = self.agreement.filter(|_| self.side == Side::Client);
         let align = agreed.map_or(compatibility.alignment, |agreement| agreement.align);
         let usable =
@@ -246,7 +248,8 @@ impl Core {
         })
     }
 
-    /// Posts a request, behind the messages that wait for others if it is a transfer: no message waits for the transfers of another.
+    /// Posts a request. A transfer follows the messages that wait to be combined, so that none of them waits for
+    /// another's transfer.
     pub(crate) fn post(&mut self, origin: Origin, request: WorkRequest) {
         if matches!(request, WorkRequest::Write { .. } | WorkRequest::Read { .. }) {
             self.send_combined();
@@ -254,7 +257,7 @@ impl Core {
         self.outbox.push(origin, request);
     }
 
-    /// Posts a command, behind all that waits.
+    /// Posts a command after everything that waits.
     pub(crate) fn post_command(&mut self, command: Post) {
         self.send_combined();
         self.outbox.push_command(command);
@@ -264,35 +267,35 @@ impl Core {
         self.post(origin, WorkRequest::LocalInvalidate { key });
     }
 
-    /// Keeps to an agreement from now on.
+    /// Applies an agreement from now on.
     pub(crate) fn agree(&mut self, agreement: Agreement) {
         let (sent, received, reads) = match self.side {
             Side::Client => (agreement.call_size, agreement.reply_size, agreement.server_reads),
             Side::Server => (agreement.reply_size, agreement.call_size, agreement.client_reads),
         };
-        // RFC 5666 §6.2 says what the client takes, not what the server sends: that is known from private data only.
+        // RFC 5666 §6.2 limits what the client accepts, not what the server sends. Only private data announces that.
         let promised = match self.side {
             Side::Client => received.min(self.promised),
             Side::Server => received,
         };
         self.thresholds = Thresholds { send: sent, receive: promised };
-        // RFC 8167 §4.2: messages of the reverse direction have the same bounds.
+        // RFC 8167 §4.2: messages of the reverse direction have the same limits.
         self.ledger.set_receive_len(received);
         self.reads.allow(usize::try_from(reads).unwrap_or(usize::MAX));
         self.agreement = Some(agreement);
     }
 
-    /// Whether a Call may leave that makes the peer read. A peer whose ORD is 0 cannot (RFC 6581 §9.1).
+    /// Whether a Call may make the peer read. A peer whose ORD is 0 cannot (RFC 6581 §9.1).
     pub(crate) fn read_chunks(&self) -> bool {
         self.peer_reads && self.agreement.is_none_or(|agreement| agreement.read_chunks())
     }
 
-    /// For a Receive that is lacking.
+    /// Polls for the memory of a missing Receive.
     pub(crate) fn poll_receives(&self, cx: &mut Context<'_>) -> Poll<()> {
         self.ledger.poll_receives(cx)
     }
 
-    /// As [`Ledger::ask_call`]. The Receives that the Call relies on are posted first (rule I3).
+    /// Calls [`Ledger::ask_call`], and posts the Receives that the Call relies on first (rule I3).
     pub(crate) fn ask_call(
         &mut self,
         takes: (u32, u32),
@@ -304,7 +307,7 @@ impl Core {
         offer
     }
 
-    /// As [`Ledger::ask_answer`]. The Receives that the answer relies on are posted first (rule I3).
+    /// Calls [`Ledger::ask_answer`], and posts the Receives that the answer relies on first (rule I3).
     pub(crate) fn ask_answer(
         &mut self,
         sends: u32,
@@ -323,7 +326,8 @@ impl Core {
         }
     }
 
-    /// Whether a server's Calls may have chunks (RFC 8167 §5.3); where the client has said so, as it says (xcharext-02 §3.3).
+    /// Whether a server's Calls may have chunks (RFC 8167 §5.3), by the client's announcement if there is one
+    /// (xcharext-02 §3.3).
     fn reverse_chunks(&self) -> bool {
         self.config.reverse_chunks
             && self.peer_reverse.is_none_or(|reverse| reverse == ReverseSupport::General)
@@ -338,7 +342,7 @@ impl Core {
         }
     }
 
-    /// Whether those of the peer may.
+    /// Whether Calls of the peer may have chunks.
     pub(crate) fn takes_chunks(&self) -> bool {
         match (self.config.chunks, self.side) {
             (_, Side::Client) => self.config.takes_reverse_chunks(),
@@ -347,14 +351,15 @@ impl Core {
         }
     }
 
-    /// What the answer to a Call with these chunks may invalidate: `rdma_inv_handle` (version-two-03 §6.2.3).
+    /// Returns the handle that the answer to a Call with these chunks may invalidate: `rdma_inv_handle` (version-two-03
+    /// §6.2.3).
     pub(crate) fn invalidates(&self, offered: &ChunkLists) -> u32 {
         let said = self.codec.rules().two.is_some_and(|two| two.names_handle) && self.may_invalidate;
         if said { offered.handles().next().unwrap_or(0) } else { 0 }
     }
 
-    /// What the reply to a Call with these chunks invalidates, the Call having named `named`. The tag has to belong to this XID, so
-    /// it is one of those that came with it.
+    /// Returns the handle that the reply to a Call with these chunks invalidates; the Call named `named`. The handle
+    /// has to belong to this XID, so it is one of the Call's chunks.
     pub(crate) fn invalidated_by_reply(&self, offered: &ChunkLists, named: u32) -> Option<Key> {
         if !self.invalidate_peer {
             return None;
@@ -367,7 +372,7 @@ impl Core {
         }
     }
 
-    /// A header of the version spoken, for a message that leaves by this permit.
+    /// Returns a header in the connection's version, for a message that leaves with this permit.
     pub(crate) fn header(&mut self, direction: Direction, xid: u32, permit: &Permit, body: Body) -> Header {
         let version = self.codec.rules().version;
         if let Some(credit) = permit.grant() {
@@ -376,7 +381,7 @@ impl Core {
         Header { xid, version, credit: permit.credit(), direction: Some(direction), invalidate: 0, body }
     }
 
-    /// Sends a header and what follows it; returns the length of the message in bytes.
+    /// Sends a header and the data after it; returns the length of the message, bytes.
     pub(crate) fn send(
         &mut self,
         mut permit: Permit,
@@ -388,8 +393,8 @@ impl Core {
         self.post_send(&mut permit, header, payload, invalidate, express)
     }
 
-    /// Sends a message that is divided, one Send behind the other; returns the length of all of them, bytes. `header` is the header of
-    /// the message.
+    /// Sends a divided message, one Send after the other; returns the length of all Sends, bytes. `header` is the
+    /// header of the message.
     pub(crate) fn send_arranged(
         &mut self,
         mut permit: Permit,
@@ -414,7 +419,7 @@ impl Core {
                 Header { xid, version, credit, direction, invalidate: named, body }
             });
             let header = further.as_ref().unwrap_or(header);
-            // Items are placed in groups only.
+            // Only groups place items.
             if let Body::Two(two::Body::Transmission(operation)) = &header.body {
                 arrangement.put_items(send, operation_len(operation) + send.payload, &mut behind);
             }
@@ -424,7 +429,7 @@ impl Core {
         sent
     }
 
-    /// Posts one Send of those that the permit allows.
+    /// Posts a Send with this permit.
     fn post_send(
         &mut self,
         permit: &mut Permit,
@@ -440,7 +445,7 @@ impl Core {
         let mut encoded = BytesMut::with_capacity(SMALL_HEADER);
         self.codec.encode(header, &mut encoded);
         let len = encoded.len() + payload.len();
-        // Nothing may come between the parts of a message, so that no Send passes another.
+        // All parts of a message stay in order, so no Send may pass another.
         let express = express && !self.continues() && !self.makes_groups();
         if self.combine.takes(header, invalidate.is_some(), self.codec.rules().version) {
             let (xid, credit) = (header.xid, header.credit);
@@ -463,9 +468,9 @@ impl Core {
         len
     }
 
-    /// Lets a message wait for others, or posts it after those that wait.
+    /// Keeps a message to combine with others, or posts it after those that wait.
     fn combine_or_post(&mut self, message: Waiting) {
-        // Whichever of the two a reply is planned by.
+        // A reply may be planned by either size; the smaller one holds both.
         let room = Room { len: self.thresholds.send.min(self.send_earlier), entries: self.outbox.max_sge() };
         if !self.combine.fits(&message, room) {
             self.send_combined();
@@ -477,7 +482,7 @@ impl Core {
         }
     }
 
-    /// Posts the messages that wait for others, in one Send; `false` if there are none.
+    /// Posts the messages that wait, combined in one Send; `false` if there are none.
     #[inline]
     pub(crate) fn send_combined(&mut self) -> bool {
         let waits = !self.combine.is_empty();
@@ -530,7 +535,7 @@ impl Core {
         self.post_encoded((encoded, &behind), None, express, grant);
     }
 
-    /// Posts a Send that says this grant.
+    /// Posts a Send with this grant.
     fn post_encoded(
         &mut self,
         (header, payload): (BytesMut, &rpcrdma_xdr::Stream),
@@ -546,19 +551,19 @@ impl Core {
         self.outbox.push_send(SendRequest { gather, invalidate, solicited: false, express }, grant);
     }
 
-    /// A gather list that the provider takes; counts what is copied for it.
+    /// Returns a gather list within the provider's limit; counts the bytes copied for it.
     pub(crate) fn gather(&mut self, gather: Gather) -> Vec<Bytes> {
         let (parts, copied) = gather.finish(self.outbox.max_sge());
         self.stats.copied(copied);
         parts
     }
 
-    /// The next thing to post, if the send queue has room for it.
+    /// Returns the next work request to post, if the send queue has space for it.
     pub(crate) fn take_post(&mut self, now: Instant) -> Option<Post> {
         self.outbox.next(now, self.config.timeouts.send, self.told.as_ref())
     }
 
-    /// Time has passed: what is being sent has to move.
+    /// Checks the progress of Sends when their timer is due.
     pub(crate) fn handle_sending_timeout(&mut self, now: Instant) {
         let timeouts = &self.config.timeouts;
         if !self.outbox.handle_timeout(now, timeouts.pace(timeouts.send), self.told.as_ref()) {
@@ -566,7 +571,8 @@ impl Core {
         }
     }
 
-    /// Returns what a completion belongs to. A Send or RDMA Write that has `left` gives the next ones time from now on.
+    /// Returns the origin of a completed request. A Send or RDMA Write that has `left` restarts the timer of the next
+    /// ones.
     pub(crate) fn complete(&mut self, id: WrId, left: Option<Instant>) -> Option<Origin> {
         let stall = self.config.timeouts.send;
         let origin = self.outbox.complete(id, left.map(|now| (now, stall, self.told.is_some())))?;
@@ -576,13 +582,13 @@ impl Core {
         Some(origin)
     }
 
-    /// Takes back what was not posted yet, so that the next command is the next thing to be done.
+    /// Withdraws everything not posted yet, so that the next command is posted next.
     pub(crate) fn withdraw_commands(&mut self) {
         self.combine.take();
         self.outbox.withdraw();
     }
 
-    /// Forgets everything: the connection is over.
+    /// Withdraws everything: the connection is over.
     pub(crate) fn withdraw(&mut self) {
         self.combine.take();
         self.outbox.clear();
@@ -590,10 +596,10 @@ impl Core {
     }
 }
 
-/// Buffers of these lengths, all or none; `None` for one without bytes.
+/// Allocates buffers of these lengths, all or none; the entry of a zero length is `None`.
 ///
 /// # Errors
-/// [`PoolExhausted`], where `requested` is the room that all of them together take: enough to wait for.
+/// [`PoolExhausted`], where `requested` is the memory for all buffers together, the amount to wait for.
 pub(crate) fn allocate_together(
     domain: &ProtectionDomain,
     lengths: &[usize],
@@ -612,12 +618,12 @@ pub(crate) fn allocate_together(
     })
 }
 
-/// A segment of the peer as the provider names it.
+/// Converts a segment of the peer to the provider's form.
 pub(crate) const fn remote(segment: &Segment) -> RemoteSegment {
     RemoteSegment { key: Key(segment.handle), address: segment.offset, length: segment.length }
 }
 
-/// A window of ours as the wire names it.
+/// Converts a window of ours to a segment on the wire.
 pub(crate) const fn segment(window: &RemoteSegment) -> Segment {
     Segment { handle: window.key.0, length: window.length, offset: window.address }
 }

@@ -1,10 +1,10 @@
 //! The half of a connection that answers Calls (RFC 8166 §2.2.2).
 //!
-//! A Call with chunks is laid out and bounded first, then its chunks are pulled by RDMA Read into memory of the domain, all of
-//! it or none; without memory it waits, the peer's credit with it. Only when everything is there is it handed out. Its answer is
-//! planned when it leaves: RDMA Writes, then one Send on the same queue pair, which the peer gets after them; under the Read-Read
-//! model what remains is exposed for the peer to read. A fault
-//! that is answered takes the Call's credit until the RDMA_ERROR has left, so that a flood of bad Calls meets the same bound.
+//! A Call with chunks is first checked against the limits. Then RDMA Reads pull its chunks into memory of the domain,
+//! all or none. Without memory the Call waits, and keeps the peer's credit. Only a complete Call is passed to the upper
+//! layer. The responder plans the answer when it leaves: RDMA Writes, then one Send on the same queue pair, which
+//! arrives after them. Under the Read-Read model the responder exposes the remaining data to the peer. A faulty Call
+//! keeps its credit until its RDMA_ERROR has left, so that credits bound a flood of bad Calls too.
 
 mod answer;
 mod exposure;
@@ -31,49 +31,49 @@ use crate::timers::{Moving, earlier};
 use crate::wire::two::transmission::ResponseDirection;
 use crate::wire::{ChunkLists, Direction, ErrorBody};
 
-/// The first two words of an RPC message: XID and direction.
+/// Bytes of the first two words of an RPC message: XID and direction.
 const RPC_PREFIX: usize = 8;
 pub(crate) const CALL: u32 = 0;
 pub(crate) const REPLY: u32 = 1;
-/// RFC 5531 §9: xid, mtype, rpcvers, prog, vers, proc.
+/// Bytes of the first words of a Call (RFC 5531 §9): xid, mtype, rpcvers, prog, vers, proc.
 const CALL_NUMBERS: usize = 24;
-/// Replies in transmission groups that a report can be about still.
+/// The most replies in transmission groups that a report can still name.
 const IN_GROUPS: usize = 1024;
-/// RFC 5040 §4.8: the type of error of the RDMA layer that refuses key, range or right.
+/// RFC 5040 §4.8: the error type of the RDMA layer for a wrong key, range or right.
 const REMOTE_PROTECTION: u8 = 1;
 
 #[derive(Debug)]
 pub(crate) struct Responder {
     calls: IdMap<u64, Incoming>,
-    /// Calls whose answer is to leave, in order, but for those that wait in the ledger's line.
+    /// Calls whose answer is to leave, in order, except those in the ledger's line.
     answers: VecDeque<u64>,
-    /// Calls whose answer waits until less is exposed, or calls of ours hold fewer windows.
+    /// Calls whose answer waits until less memory is exposed, or our own calls hold fewer windows.
     withheld: VecDeque<u64>,
-    /// How long the next answer may wait, and for what, if it does.
+    /// The deadline of the next answer's wait, and its reason.
     stalled: Option<Stall>,
-    /// The same for the next RDMA_ERROR.
+    /// The deadline of the next RDMA_ERROR's wait, and its reason.
     stalled_error: Option<Stall>,
     exposures: Exposures,
     errors: VecDeque<Fault>,
-    /// Of answers that are withheld.
+    /// Deadlines of withheld answers.
     deadlines: BTreeSet<(Instant, u64)>,
-    /// Of one client's connections no two give out the same.
+    /// The next token; the tokens of one client's connections differ.
     pub(crate) next_token: u64,
-    /// Whether a Call will never be answered.
+    /// Whether the upper layer has lost an answer.
     reply_lost: bool,
     /// XIDs whose chunks could not be read.
     failed_reads: Vec<u32>,
-    /// The same, of earlier connections.
+    /// XIDs whose chunks could not be read on earlier connections.
     refused: HashSet<u32>,
-    /// Replies that left in transmission groups, the last ones: what is reported of another is about nothing.
+    /// XIDs of the last replies that left in transmission groups. A report about any other reply is invalid.
     in_groups: VecDeque<u32>,
     pub(crate) wants_memory: Option<usize>,
 }
 
-/// Until when something may wait, and for what.
+/// A deadline, and the reason for the wait.
 type Stall = (Instant, &'static str);
 
-/// An RDMA_ERROR that waits to be sent.
+/// An RDMA_ERROR that waits to leave.
 #[derive(Debug)]
 struct Fault {
     xid: u32,
@@ -87,53 +87,54 @@ struct Fault {
 struct Incoming {
     xid: u32,
     lists: ChunkLists,
-    /// What its answer may invalidate, where the Call says so (version-two-03 §6.2.3).
+    /// The handle that the answer may invalidate, if the Call names one (version-two-03 §6.2.3).
     invalidate: u32,
     inline: Option<Bytes>,
-    /// How `inline` is aligned, if it came in an RDMA_MSGP.
+    /// The alignment of `inline` in an RDMA_MSGP.
     padding: Option<Padding>,
-    /// For its answer to leave, once that is withheld.
+    /// The deadline of a withheld answer.
     deadline: Option<Instant>,
-    /// The credit that it uses.
+    /// The credit that the Call uses.
     charge: Charge,
-    /// Its answer, once it has one.
+    /// The answer of the upper layer, once there is one.
     answer: Option<Answer>,
-    /// Its answer has stood in line for credits: it does not wait for more.
+    /// The answer has waited in line for credits, and does not wait for more.
     in_turn: bool,
     travelled: Travelled,
-    /// Items of it that lie in our Receives.
+    /// Items of the Call that lie in our Receives.
     items: Vec<ReadChunk>,
-    /// What it says of its reply, if it came in a transmission group.
+    /// Directions for the reply, if the Call came in a transmission group.
     group: Option<AskedReply>,
 }
 
-/// A Call as it came.
+/// A Call as received.
 #[derive(Debug)]
 pub(crate) struct ReceivedCall {
     pub(crate) xid: u32,
     pub(crate) lists: ChunkLists,
-    /// What its answer may invalidate, where it says so.
+    /// The handle that the answer may invalidate, if the Call names one.
     pub(crate) invalidate: u32,
-    /// What follows the header; `None` for RDMA_NOMSG.
+    /// The bytes after the header; `None` for RDMA_NOMSG.
     pub(crate) payload: Option<Bytes>,
-    /// How that is aligned, if it came in an RDMA_MSGP.
+    /// The alignment of the payload in an RDMA_MSGP.
     pub(crate) padding: Option<Padding>,
-    /// It came in several Sends.
+    /// The Call came in several Sends.
     pub(crate) continued: bool,
-    /// Bytes of the Send, or of all of them.
+    /// Bytes of all Sends of the Call.
     pub(crate) len: usize,
-    /// Items of it that lie in our Receives.
+    /// Items of the Call that lie in our Receives.
     pub(crate) items: Vec<ReadChunk>,
-    /// What it says of its reply, if it came in a transmission group.
+    /// Directions for the reply, if the Call came in a transmission group.
     pub(crate) group: Option<AskedReply>,
 }
 
-/// What a Call in a transmission group says of its reply (rtrext-02 §7.4, §9.2).
+/// Directions of a Call in a transmission group for its reply (rtrext-02 §7.4, §9.2).
 #[derive(Debug)]
 pub(crate) struct AskedReply {
-    /// What to do with its items, in their order. Which part of the Call each is for is not known here: they are used in order.
+    /// Directions for the items of the reply. This layer does not know the parts of the Call that they refer to, and
+    /// uses them in order.
     pub(crate) directions: Vec<ResponseDirection>,
-    /// Receives that there are for it.
+    /// Receives that the peer has for the reply.
     pub(crate) buffers: u32,
 }
 
@@ -157,7 +158,7 @@ impl Responder {
         }
     }
 
-    /// A reply left in a transmission group.
+    /// Records a reply that left in a transmission group.
     fn left_in_group(&mut self, xid: u32) {
         self.in_groups.push_back(xid);
         if self.in_groups.len() > IN_GROUPS {
@@ -165,7 +166,7 @@ impl Responder {
         }
     }
 
-    /// Whether a reply that is reported left in a group and was not reported yet.
+    /// Whether a report may name this reply: it left in a group, and has not been reported yet.
     pub(crate) fn may_be_reported(&mut self, xid: u32) -> bool {
         let place = self.in_groups.iter().position(|left| *left == xid);
         place.is_some_and(|place| self.in_groups.remove(place).is_some())
@@ -181,7 +182,7 @@ impl Responder {
         self.exposures.count() > 0
     }
 
-    /// Takes an RDMA_DONE (RFC 5666 §3.8).
+    /// Handles an RDMA_DONE (RFC 5666 §3.8).
     pub(crate) fn handle_done(
         &mut self,
         core: &mut Core,
@@ -194,21 +195,21 @@ impl Responder {
         }
     }
 
-    /// The window of an exposed reply is closed.
+    /// Handles the end of a window of an exposed reply.
     pub(crate) fn concealed(&mut self, core: &mut Core, token: u64, key: Key) {
         if self.exposures.closed(core, token, key) {
             self.window_freed();
         }
     }
 
-    /// There may be room for what was withheld.
+    /// Retries withheld answers, since a window is free.
     pub(crate) fn window_freed(&mut self) {
         while let Some(token) = self.withheld.pop_back() {
             self.answers.push_front(token);
         }
     }
 
-    /// Whether a Call will never be answered, all answers before having been posted.
+    /// Whether the upper layer has lost an answer, and all earlier answers were posted.
     pub(crate) const fn has_lost_a_reply(&self) -> bool {
         self.reply_lost
     }
@@ -226,7 +227,7 @@ impl Responder {
         self.errors.push_back(Fault { xid, version, body, charge });
     }
 
-    /// Takes a Call that was admitted. An error comes with the Call's credit, for [`answer_error`](Self::answer_error).
+    /// Handles a Call that was admitted. An error returns the Call's credit, for [`answer_error`](Self::answer_error).
     pub(crate) fn handle_call(
         &mut self,
         core: &mut Core,
@@ -276,7 +277,7 @@ impl Responder {
         Ok(())
     }
 
-    /// Finds the chunks of a Call, and checks that it may have them; returns whether they need be read too.
+    /// Finds the chunks of a Call, and checks them; returns whether they have to be read.
     fn lay_out(&mut self, core: &Core, call: &ReceivedCall) -> Result<(Layout, bool), ProtocolError> {
         let ReceivedCall { xid, lists, payload, items, .. } = call;
         let here: usize = items.iter().map(|item| padded_len(item.data.len())).sum();
@@ -290,20 +291,20 @@ impl Responder {
         let layout = match payload {
             Some(_) if lists.has_position_zero() => return Err(ProtocolError::PositionZeroInMessage),
             Some(payload) => Layout::new(&lists.read, payload.len() + here, &core.config.limits)?,
-            // RFC 8166 §4.2.4: without it the Payload has no source.
+            // RFC 8166 §4.2.4: without a Position-Zero chunk the Payload stream has no source.
             None if !lists.has_position_zero() => return Err(ProtocolError::NoPositionZero),
             None => Layout::new(&lists.read, 0, &core.config.limits)?,
         };
-        // RFC 5666 §6.2: "no transfer will be possible". A Read that is posted all the same costs the connection, and the peer would
-        // send the Call again on the next one.
+        // RFC 5666 §6.2: "no transfer will be possible". An RDMA Read posted all the same would end the connection, and
+        // the peer would send the Call again on the next one.
         if !core.reads.are_allowed() && layout.total() > 0 {
             return Err(ProtocolError::ReadsNotAgreed);
         }
-        // RFC 8166 §4.5.3. What was refused had chunks to read; without any it is another Call under the same XID.
+        // RFC 8166 §4.5.3. The refused Call had chunks to read; a Call without any is another one under the same XID.
         if !lists.read.is_empty() && self.refused.remove(xid) {
             return Err(ProtocolError::EarlierReadFailed { xid: *xid });
         }
-        // The arguments of a program that is not served need not be read.
+        // Arguments of an unknown program need not be read.
         let wanted = match payload {
             Some(payload) => {
                 let chunks = layout.chunks.len() + items.len();
@@ -323,7 +324,7 @@ impl Responder {
         }
     }
 
-    /// Forgets a Call; its credit is given back by whoever answers it.
+    /// Removes a Call; the caller returns its credit.
     fn forget(&mut self, token: u64) -> Option<Incoming> {
         let call = self.calls.remove(&token)?;
         if let Some(deadline) = call.deadline {
@@ -332,8 +333,8 @@ impl Responder {
         Some(call)
     }
 
-    /// RDMA Reads of a Call's chunks have ended. RFC 8166 §4.5.3: if they failed the connection is lost; whoever sends this XID
-    /// again is told why, if the fault was the peer's.
+    /// Records the status of the RDMA Reads of a Call's chunks. A failure ends the connection (RFC 8166 §4.5.3). If the
+    /// peer caused it, a retransmission of this XID gets an error.
     pub(crate) fn note_read(&mut self, token: u64, status: Status) {
         if matches!(status, Status::RemoteAccess | Status::RemoteOperation)
             && let Some(call) = self.calls.get(&token)
@@ -342,7 +343,7 @@ impl Responder {
         }
     }
 
-    /// The chunks of a Call are read.
+    /// Handles the complete chunks of a Call.
     pub(crate) fn handle_pulled(&mut self, core: &mut Core, token: u64, pulled: Pulled) {
         let Some(xid) = self.calls.get(&token).map(|call| call.xid) else { return };
         if let Err((error, charge)) = self.deliver(core, token, pulled) {
@@ -351,7 +352,7 @@ impl Responder {
         }
     }
 
-    /// There will never be the memory to read the chunks of a Call.
+    /// Refuses a Call whose chunks can never have memory.
     pub(crate) fn handle_unreadable(&mut self, core: &mut Core, token: u64) {
         let Some(call) = self.calls.remove(&token) else { return };
         let len = call.travelled.read.try_into().unwrap_or(u64::MAX);
@@ -360,7 +361,7 @@ impl Responder {
         self.answer_error(call.xid, core.codec.rules().version, core.codec.refusal(&error), call.charge);
     }
 
-    /// Hands a Call out, all its chunks being there.
+    /// Passes a complete Call to the upper layer.
     fn deliver(
         &mut self,
         core: &mut Core,
@@ -391,7 +392,7 @@ impl Responder {
         self.calls.contains_key(&token.0)
     }
 
-    /// The upper layer's answer. Ignored if the Call is not known any more, or has an answer.
+    /// Sets the upper layer's answer; ignored if the Call is unknown or has an answer.
     pub(crate) fn reply(&mut self, token: ReplyToken, answer: Answer) {
         if let Some(call) = self.calls.get_mut(&token.0).filter(|call| call.answer.is_none()) {
             call.answer = Some(answer);
@@ -421,10 +422,10 @@ impl Responder {
         }
     }
 
-    /// The connection is over: nothing can be answered any more. `read` is what was being read, if that was one message.
+    /// Handles the end of the connection. `read` is the owner of the RDMA Reads in progress, if there is only one.
     pub(crate) fn handle_disconnected(&mut self, reason: &Disconnected, read: Option<Owner>) {
-        // RFC 8166 §4.5.3, on iWARP: the peer refuses an RDMA Read by a Terminate that does not say which one (RFC 5040
-        // §4.8). Blamed is a Call that was the only one being read; an ERR_CHUNK is final, so none is blamed in doubt.
+        // RFC 8166 §4.5.3, on iWARP: the peer refuses an RDMA Read by a Terminate without the Read's identity (RFC 5040
+        // §4.8). ERR_CHUNK is final, so a Call is blamed only if no other was being read.
         if let Disconnected::Terminated(TerminateCause { layer: 0, error_type: REMOTE_PROTECTION, .. }) =
             reason
             && self.failed_reads.is_empty()
@@ -445,7 +446,7 @@ impl Responder {
 }
 
 impl Incoming {
-    /// The RPC message, put together.
+    /// Joins the pieces of the RPC message.
     fn message(
         &mut self,
         Pulled { zero, mut chunks }: Pulled,
@@ -472,7 +473,7 @@ impl Incoming {
     }
 }
 
-/// The first two words of an RPC message.
+/// Decodes the first two words of an RPC message.
 pub(crate) fn rpc_prefix(payload: &[u8]) -> Result<(u32, u32), ProtocolError> {
     match payload.first_chunk::<RPC_PREFIX>() {
         Some([a, b, c, d, e, f, g, h]) => {
@@ -482,7 +483,7 @@ pub(crate) fn rpc_prefix(payload: &[u8]) -> Result<(u32, u32), ProtocolError> {
     }
 }
 
-/// Checks what came in a chunk: the Call or reply that the header announced (RFC 8166 §4.2.1, §4.5.2).
+/// Checks the content of a chunk: it has to be the message that the header announced (RFC 8166 §4.2.1, §4.5.2).
 pub(crate) fn check_prefix(xid: u32, message: &[u8], expected: u32) -> Result<(), ProtocolError> {
     let (payload, direction) = rpc_prefix(message)?;
     if payload != xid {
@@ -495,8 +496,8 @@ pub(crate) fn check_prefix(xid: u32, message: &[u8], expected: u32) -> Result<()
     Ok(())
 }
 
-/// RFC 8166 §6.1: not more chunks than the procedure has DDP-eligible arguments. `Ok(false)` if nothing is known of the
-/// program: the Call will be refused without a look at its arguments, so its chunks need not be pulled.
+/// Checks that a Call has no more chunks than its procedure has DDP-eligible arguments (RFC 8166 §6.1). `Ok(false)` if
+/// the program is unknown: the upper layer will refuse the Call unread, so its chunks need not be pulled.
 fn check_eligible(
     bindings: Option<&dyn Bindings>,
     message: &[u8],

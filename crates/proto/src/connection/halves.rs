@@ -1,7 +1,8 @@
-//! [`Halves`]: the two halves of a connection with what they share, as Version Two needs them; and [`Arrived`], the message
-//! that it hands on.
+//! [`Halves`]: both halves of a connection with their shared state, for Version Two; and [`Arrived`], a complete
+//! message.
 //!
-//! Nothing is owned here. *On error*: a fault is counted, and answered as [`ProtocolError::action`] says. A fault of a reply
+//! *Errors*: a fault is counted, and answered as [`ProtocolError::action`] defines. A fault of a reply has no answer. A
+//! fault of a Call is answered by an RDMA_ERROR, on the Call's credit.
 //! has no answer. A fault of a Call is answered by an RDMA_ERROR, on the Call's credit.
 
 use bytes::{Buf, Bytes};
@@ -17,20 +18,20 @@ use crate::responder::{AskedReply, Responder};
 use crate::two::Two;
 use crate::wire::{ErrorBody, Fixed, Header, two};
 
-/// A message that is all there, as if it had come in one Send.
+/// A complete message, in the form of a message in one Send.
 #[derive(Debug)]
 pub(crate) struct Arrived {
-    /// Its header. In a transmission group, chunk lists stand for the operation.
+    /// The header. For a transmission group, chunk lists replace the operation.
     pub(crate) header: Header,
     /// Bytes of the header.
     pub(crate) header_len: usize,
-    /// The bytes behind the header, of all Sends together.
+    /// The bytes after the header, of all Sends together.
     pub(crate) payload: Bytes,
-    /// It came in several Sends.
+    /// The message came in several Sends.
     pub(crate) continued: bool,
-    /// Bytes of the Send, or of all of them.
+    /// Bytes of all Sends of the message.
     pub(crate) len: usize,
-    /// Items of it that lie in our Receives.
+    /// Items of the message that lie in our Receives.
     pub(crate) items: Vec<ReadChunk>,
     /// The directions for the reply, of a Call in a transmission group.
     pub(crate) group: Option<AskedReply>,
@@ -45,7 +46,7 @@ impl Arrived {
     }
 }
 
-/// The two halves of a connection, and what they share.
+/// Both halves of a connection, and their shared state.
 #[derive(Debug)]
 pub(crate) struct Halves<'a> {
     pub(crate) core: &'a mut Core,
@@ -53,7 +54,7 @@ pub(crate) struct Halves<'a> {
     pub(crate) responder: &'a mut Responder,
 }
 
-/// Returns how a side takes a message without a known direction (RFC 8167 §4.1).
+/// Returns whether a message without a known direction counts as a Call or a reply (RFC 8167 §4.1).
 pub(super) const fn usually(side: Side) -> Taken {
     match side {
         Side::Server => Taken::AsCall,
@@ -75,14 +76,14 @@ impl Connection {
 }
 
 impl Halves<'_> {
-    /// Returns how a message without a known direction is taken here.
+    /// Returns whether a message without a known direction counts as a Call or a reply here.
     pub(crate) const fn usually(&self) -> Taken {
         usually(self.core.side)
     }
 
-    /// Returns how a message is taken that did not decode. If its lists are beyond our bounds, or if it is of another
-    /// profile, nothing behind them was looked at. But where no reply is awaited it can only be a Call, which its
-    /// Requester wants to know refused (RFC 8167 §5.3).
+    /// Returns whether a message that did not decode counts as a Call or a reply. If its lists exceed our limits, or if
+    /// it is of another profile, its payload was not decoded. If no reply is awaited under its XID, the message can
+    /// only be a Call, whose Requester needs the refusal (RFC 8167 §5.3).
     pub(crate) fn taken_unread(&self, error: &ProtocolError, xid: u32) -> Taken {
         let unread = matches!(
             error,
@@ -96,14 +97,14 @@ impl Halves<'_> {
         if unread && !self.requester.awaits(xid) { Taken::AsCall } else { self.usually() }
     }
 
-    /// Counts a Call against the grant; `None` if that ends the connection. RFC 8167 §4.1: what it requests is ignored if
-    /// its direction is only assumed.
+    /// Counts a Call against the grant; `None` if that ends the connection. RFC 8167 §4.1: if the direction is only
+    /// assumed, the credit request is ignored.
     pub(crate) fn admit(&mut self, requested: Option<u32>) -> Option<Charge> {
         let admitted = self.core.ledger.admit(requested);
         admitted.map_err(|granted| self.exceeded(granted)).ok()
     }
 
-    /// Counts a Send of a Call that is not all there against the grant; `false` if that ends the connection.
+    /// Counts a Send of an incomplete Call against the grant; `false` if that ends the connection.
     pub(crate) fn admit_part(&mut self, requested: Option<u32>) -> bool {
         let admitted = self.core.ledger.admit_part(requested);
         admitted.map_err(|granted| self.exceeded(granted)).is_ok()
@@ -113,7 +114,7 @@ impl Halves<'_> {
         self.fault(ProtocolError::CreditsExceeded { granted }, Taken::AsCall, None);
     }
 
-    /// A message cannot be used. `fixed` is known if it can be answered.
+    /// Handles a message that cannot be used. `fixed` is set if the message can be answered.
     pub(crate) fn fault(&mut self, error: ProtocolError, taken: Taken, fixed: Option<Fixed>) {
         match (error.action(taken), fixed) {
             (Action::AnswerVersion | Action::Answer, Some(fixed)) => {

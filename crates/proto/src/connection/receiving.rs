@@ -1,7 +1,8 @@
-//! Completions, and the messages of the peer: each is decoded, its direction found, and it goes to the half that it is for. Where
-//! Version Two is spoken, [`Two`](crate::two::Two) takes a message first.
+//! Completions and received messages. Each message is decoded, its direction is determined, and one of the halves
+//! handles it. In Version Two, [`Two`](crate::two::Two) handles a message first.
 //!
-//! The memory of a message is shared from here on. *On error*: a fault of a message goes to [`Halves::fault`](super::Halves::fault).
+//! The memory of a message is shared from here on. *Errors*: [`Halves::fault`](super::Halves::fault) handles a fault of
+//! a message.
 
 use std::time::Instant;
 
@@ -23,13 +24,13 @@ use crate::two::Outcome;
 use crate::wire::{Body, ChunkLists, Direction, Fixed, Header, two};
 
 impl Connection {
-    /// A request or Receive of ours has completed, or a window was flushed.
+    /// Handles the completion of a request or Receive, or a flushed window.
     pub fn handle_completion(&mut self, now: Instant, completion: Completion) {
         if self.state == State::Closed {
             return;
         }
         let Completion { id, status, work } = completion;
-        // What is flushed must not be posted again: that would go on for ever.
+        // A flushed request must not be posted again, since that would never end.
         self.ended |= status == Status::Flushed;
         if let Work::WindowFlushed { key, memory } = work {
             if let Some(xid) = self.requester.window_closed(key, Some(memory)) {
@@ -46,7 +47,7 @@ impl Connection {
                     Some(message) => self.handle_message(now, message),
                     None => self.work_failed(status),
                 }
-                // It may have been the last window of a call that has its answer already.
+                // This may be the last window of a call that has its answer already.
                 if let Some(owner) = owner {
                     self.requester.complete_if_closed(&mut self.core, owner);
                     self.responder.window_freed();
@@ -89,7 +90,8 @@ impl Connection {
         }
     }
 
-    /// Takes the window back that the peer's Send has closed, whatever it says; returns the XID of its call.
+    /// Takes back the window that the peer's Send has invalidated, even if the message is bad; returns the XID of its
+    /// call.
     fn invalidated(&mut self, (key, memory): (Key, WindowMemory), message: Option<&[u8]>) -> Option<u32> {
         let said = message.and_then(|message| Fixed::decode(message).ok()).map(|fixed| fixed.xid);
         let foreign = said.filter(|xid| self.requester.belongs_to_other(key, *xid));
@@ -101,14 +103,15 @@ impl Connection {
         Some(owner)
     }
 
-    /// Anything that ends the connection by itself is only noted; what remains is a fault that must end it.
+    /// Ends the connection for a failed work request; a flushed one only follows from another end.
     fn work_failed(&mut self, status: Status) {
         if !matches!(status, Status::Success | Status::Flushed) {
             self.core.fail(CloseReason::WorkFailed(status));
         }
     }
 
-    /// A request or Receive could not be posted. After [`PostErrorKind::Disconnected`] the end of the queue pair is awaited.
+    /// Handles a request or Receive that could not be posted. After [`PostErrorKind::Disconnected`] the end of the
+    /// queue pair is awaited.
     pub fn handle_post_error(&mut self, id: WrId, kind: &PostErrorKind) {
         self.core.complete(id, None);
         if *kind == PostErrorKind::Disconnected {
@@ -119,7 +122,7 @@ impl Connection {
         }
     }
 
-    /// The bytes of a received message; copied together only if they came in several Buffers.
+    /// Returns the bytes of a received message; copies only if they lie in several Buffers.
     fn join(&mut self, mut buffers: Vec<Buffer>, len: usize) -> Bytes {
         if let [buffer] = buffers.as_mut_slice() {
             buffer.truncate(len);
@@ -164,13 +167,13 @@ impl Connection {
         }
     }
 
-    /// Discards a message that was not looked at.
+    /// Discards a message that was not decoded.
     fn fault_unread(&mut self, error: ProtocolError) {
         let mut halves = self.halves();
         halves.fault(error, halves.usually(), None);
     }
 
-    /// Takes a message where Version Two is spoken.
+    /// Handles a message in Version Two.
     fn handle_two(
         &mut self,
         now: Instant,
@@ -191,7 +194,7 @@ impl Connection {
         }
     }
 
-    /// Takes a message that is all there.
+    /// Handles a complete message.
     fn take(&mut self, now: Instant, fixed: Fixed, arrived: Arrived) {
         let Arrived { header, header_len, payload, continued, len, items, group } = arrived;
         let Header { xid, credit, direction: said, invalidate, .. } = header;
@@ -212,10 +215,10 @@ impl Connection {
                 }
                 return;
             }
-            // Version Two has taken it.
+            // Version Two has handled this message.
             Body::Two(_) => return,
         };
-        // The direction first: a fault of a reply is never answered, one of a Call always (RFC 8166 §4.5).
+        // The direction comes first: a fault of a reply is never answered, a fault of a Call always (RFC 8166 §4.5).
         let taken = match self.direction(xid, said, &lists, payload.as_deref()) {
             Ok(taken) => taken,
             Err((error, taken)) => return self.halves().fault(error, taken, Some(fixed)),
@@ -244,7 +247,7 @@ impl Connection {
         }
     }
 
-    /// Whether the retired forms of a message are taken; what is skipped in it, if it is an RDMA_MSGP of these words.
+    /// Checks the retired forms of a message; returns the padding of an RDMA_MSGP.
     fn forms(
         &self,
         lists: &ChunkLists,
@@ -260,7 +263,7 @@ impl Connection {
         padded.map_or(Ok(None), |(align, threshold)| self.padding(align, threshold, header))
     }
 
-    /// What is skipped in an RDMA_MSGP, if it is taken at all (RFC 5666 §3.9, RFC 8166 §4.6.1).
+    /// Returns the padding of an RDMA_MSGP, if the settings accept it (RFC 5666 §3.9, RFC 8166 §4.6.1).
     fn padding(&self, align: u32, threshold: u32, header: usize) -> Result<Option<Padding>, ProtocolError> {
         let compatibility = &self.core.config.compatibility;
         match compatibility.padded_messages {
@@ -278,7 +281,7 @@ impl Connection {
         }
     }
 
-    /// The direction of a message whose header decoded (RFC 8167 §2.4.1, §4.1).
+    /// Returns the direction of a message whose header decoded (RFC 8167 §2.4.1, §4.1).
     fn direction(
         &self,
         xid: u32,
@@ -296,8 +299,9 @@ impl Connection {
             if let Some(said) = said {
                 return Ok(said);
             }
-            // The direction word is not here yet: only a Call has a Position-Zero chunk, only a reply a filled Reply chunk.
-            // Or a reply has, by RFC 5666 §5.1, if it is awaited; not in the reverse direction, where nothing could tell them apart.
+            // The direction word is not here yet. Only a Call has a Position-Zero chunk, and only a reply a filled
+            // Reply chunk. By RFC 5666 §5.1 an awaited reply may have a Position-Zero chunk too, but not in the reverse
+            // direction, where the two would look alike.
             let exposed = self.core.reads_replies().is_some() && self.requester.awaits(xid);
             let reply = (exposed || !lists.has_position_zero())
                 && (self.core.side == Side::Client

@@ -1,7 +1,8 @@
-//! What is posted next, in which order; timers; and how a connection ends.
+//! The order of work requests, the timers, and the end of a connection.
 //!
-//! Receives come first (rule I3), then what answers or tells, then answers, RDMA Reads, and Calls of our own. What is posted is the
-//! queue pair's until it completes. *On error*: the first failure ends the connection; what was not posted is withdrawn.
+//! Receives come first (rule I3). Then follow operations and reports, answers, RDMA Reads, and our own Calls. The queue
+//! pair owns a posted request until its completion. *Errors*: the first failure ends the connection, and withdraws all
+//! requests not posted.
 
 use std::time::Instant;
 
@@ -15,10 +16,10 @@ use crate::timers::{Flow, Moving, after, earlier};
 use crate::wire;
 
 impl Connection {
-    /// The next thing for the queue pair, in order; `None` when there is nothing to post now. Messages are planned and
-    /// encoded here.
+    /// Returns the next work request for the queue pair, in order; `None` when there is none to post now. Messages are
+    /// planned and encoded here.
     pub fn poll_transmit(&mut self, now: Instant, qp: &mut dyn Windows) -> Option<Post> {
-        // A pass that ends early waits for something else than memory (rule I6).
+        // A pass that ends early waits for something other than memory (rule I6).
         self.wants_memory = None;
         loop {
             if self.state == State::Closed {
@@ -27,7 +28,7 @@ impl Connection {
             if self.core.failure.is_some() && self.state == State::Open {
                 self.abort();
             }
-            // A queue pair that takes nothing any more can still be told to end at once (rule I6).
+            // Even a queue pair that accepts nothing more can be told to end at once (rule I6).
             if self.ended && self.state != State::Aborting {
                 return None;
             }
@@ -44,13 +45,13 @@ impl Connection {
             if !self.core.outbox.is_empty() {
                 continue;
             }
-            // What answers a request needs a Receive, and what is told is to be had before the Calls that rely on it.
+            // An answer to an operation needs a Receive. Announcements precede the Calls that rely on them.
             let may_leave = missing == 0 && self.core.ledger.may_send(1);
             let (two, mut halves) = self.split();
             if two.has_operation(&mut halves) && two.transmit_operation(&mut halves, may_leave) {
                 continue;
             }
-            // A server's own Calls wait until the client has said which version is spoken.
+            // A server's own Calls wait until the client has chosen the version.
             let speaks = self.may_call();
             if missing == 0 && self.requester.transmit_report(&mut self.core) {
                 continue;
@@ -62,13 +63,13 @@ impl Connection {
             if self.responder.has_lost_a_reply() {
                 self.close_for(now, CloseReason::ReplyLost);
             }
-            // What is owed may have been other than what is posted now.
+            // A GRANT may be due for another reason than the present message.
             if !progress && self.core.grant() {
                 continue;
             }
             if !progress {
                 self.two.time(&self.core, now);
-                // Nothing more is ready, so nothing waits for more.
+                // No further message is ready, so the waiting ones leave.
                 if !self.core.send_combined() && self.core.outbox.is_empty() {
                     self.wants_memory = self.least_wanted(missing);
                     return None;
@@ -77,7 +78,8 @@ impl Connection {
         }
     }
 
-    /// The least room by which anything goes on, after a pass in which nothing did, and in which so many Receives were missing.
+    /// Returns the least memory in bytes that would allow progress, after a pass without any; `missing` Receives lacked
+    /// memory.
     fn least_wanted(&self, missing: u32) -> Option<usize> {
         let answer = self.responder.wants_memory;
         // Reads wait for answers first.
@@ -86,9 +88,9 @@ impl Connection {
         [answer, reads, self.requester.wants_memory, receive].into_iter().flatten().min()
     }
 
-    /// Reads more of the peer's messages; `false` if nothing can be done now.
+    /// Posts more RDMA Reads of the peer's messages; `false` if nothing can be done now.
     fn read_on(&mut self, now: Instant, qp: &dyn Windows) -> bool {
-        // What is answered makes room for what comes next, not the other way round.
+        // Answers free memory for new Calls, but not the other way round.
         if self.responder.wants_memory.is_some() {
             return false;
         }
@@ -105,7 +107,7 @@ impl Connection {
         }
     }
 
-    /// Time has passed; harmless when nothing is due.
+    /// Handles all timers that are due; harmless if none is.
     pub fn handle_timeout(&mut self, now: Instant) {
         if self.state == State::Closed {
             return;
@@ -132,7 +134,7 @@ impl Connection {
         }
     }
 
-    /// When [`handle_timeout`](Self::handle_timeout) is due; `None` if nothing is timed.
+    /// Returns the time when [`handle_timeout`](Self::handle_timeout) is due; `None` if no timer runs.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
         let state = match self.state {
@@ -156,7 +158,7 @@ impl Connection {
 
     pub(super) fn close_for(&mut self, now: Instant, reason: CloseReason) {
         if self.state == State::Open && self.core.failure.is_none() {
-            // What was not sent is for the next connection, unless there shall be none.
+            // Unsent calls are for the next connection, unless the owner closed this one.
             if reason == CloseReason::Local {
                 self.requester.fail_all_queued(&mut self.core);
             }
@@ -174,7 +176,7 @@ impl Connection {
         self.core.post_command(Post::Abort);
     }
 
-    /// The queue pair has reported its end, after all its completions.
+    /// Handles the end of the queue pair, which follows all its completions.
     pub fn handle_disconnected(&mut self, reason: Disconnected) {
         if self.state == State::Closed {
             return;

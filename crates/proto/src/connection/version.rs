@@ -1,8 +1,8 @@
-//! Which version a connection speaks: what it begins with, what the first message says, and what holds once both sides have shown
+//! The version of a connection: its initial value, the effect of the first message, and when both sides have confirmed
 //! it (version-two-01 §5).
 //!
-//! Nothing is owned here. *On error*: a version that is not spoken, or another than the one before, is refused with the range or
-//! the one in use, and the connection goes on (RFC 8166 §4.5.1).
+//! *Errors*: a message in an unknown version, or in another than the settled one, is refused. The refusal gives the
+//! range or the version in use, and the connection continues (RFC 8166 §4.5.1).
 
 use std::time::Instant;
 
@@ -14,21 +14,21 @@ use crate::private_data::Thresholds;
 use crate::versions::FIRST_MESSAGE;
 use crate::wire::{self, Body, Codec, Fixed, Header, Rules, two};
 
-/// How far a connection has come with its version.
+/// The state of the version negotiation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Version {
-    /// A server's that speaks Version Two, before the first message: the client says the version, and by which document, even if
-    /// there is one alone (version-two-01 §5). Calls of its own wait until then, or until this time if there is Version One to
-    /// make them in.
+    /// A server that speaks Version Two, before the first message. The client's message decides the version, and the
+    /// document of Version Two, even if the server speaks only one (version-two-01 §5). The server's own Calls wait for
+    /// that message. If the server speaks Version One, they wait at most until this time.
     Open(Instant),
-    /// A client's: the peer has not shown yet that it speaks it.
+    /// A client whose peer has not confirmed the version yet.
     Offered,
     Settled,
 }
 
 impl Connection {
-    /// Speaks another version from now on: nothing but a message that was refused for its version has passed. A client's
-    /// first message has to fit what every peer takes (version-two-01 §5).
+    /// Changes the version; only a message refused for its version has passed so far. A client's first message has to
+    /// fit the limits of every peer (version-two-01 §5).
     pub(crate) fn speak(&mut self, codec: &'static dyn Codec) {
         self.core.set_codec(codec);
         self.two.restart(&mut self.core);
@@ -50,7 +50,7 @@ impl Connection {
         self.core.send_earlier = self.core.thresholds.send;
     }
 
-    /// Both sides speak the version: from now on its thresholds hold, and its characteristics can be exchanged.
+    /// Settles the version: from now on its thresholds hold, and characteristics can be exchanged.
     fn settle(&mut self) {
         self.version = Version::Settled;
         if let Some(rules) = self.core.codec.rules().two {
@@ -58,8 +58,8 @@ impl Connection {
         }
     }
 
-    /// Settles the version that a client offered, if the peer shows by this message that it speaks it. An RDMA_ERROR can be an
-    /// ERR_VERS; of several messages in one Send, each shows it for itself.
+    /// Settles the client's version, if the peer's message proves that it speaks the version. An RDMA_ERROR proves
+    /// nothing, as it may be an ERR_VERS. In a combined Send, each message counts for itself.
     pub(super) fn confirm(&mut self, body: &Body) {
         let shows = !matches!(body, Body::Error(_) | Body::Two(two::Body::Combined(_)));
         if self.version == Version::Offered && shows {
@@ -67,13 +67,14 @@ impl Connection {
         }
     }
 
-    /// Decodes a header in the version that is spoken, or that the first message says.
+    /// Decodes a header in the connection's version, or in that of the first message.
     pub(super) fn decode(&mut self, fixed: Fixed, message: &[u8]) -> Result<(Header, usize), ProtocolError> {
         let opens = matches!(self.version, Version::Open(_)) && fixed.procedure != wire::RDMA_ERROR;
-        // An RDMA_ERROR is read whatever its version, and never answered. Else the peer says it (version-two-01 §5.3).
+        // An RDMA_ERROR is read in any version, and never answered. Any other first message decides the version
+        // (version-two-01 §5.3).
         if opens {
             let codec = self.core.config.versions.codec(fixed.version);
-            // What is wrong with it is said in its version (RFC 8166 §4.5).
+            // An error of this message is reported in its own version (RFC 8166 §4.5).
             let unknown = ProtocolError::UnsupportedVersion { version: fixed.version };
             self.core.set_codec(codec.ok_or(unknown)?);
         }
@@ -93,25 +94,25 @@ impl Connection {
         })
     }
 
-    /// The version spoken; `None` as long as a server has had no message that says it, or a client none that confirms it.
+    /// Returns the version; `None` before the first message at a server, or before the peer's confirmation at a client.
     #[must_use]
     pub fn version(&self) -> Option<&'static Rules> {
         (self.version == Version::Settled).then(|| self.core.codec.rules())
     }
 
-    /// Whether Calls may leave. Where the default is that a client takes none, those of a server wait until it has said otherwise
-    /// (version-two-07 §4.6.3).
+    /// Whether Calls may leave. If a client accepts no reverse Calls by default, those of a server wait for its
+    /// announcement (version-two-07 §4.6.3).
     pub(super) fn may_call(&self) -> bool {
         match self.two.peer() {
             _ if self.core.side == Side::Client => true,
             _ if matches!(self.version, Version::Open(_)) => false,
             Some(peer) => peer.reverse > ReverseSupport::None || self.two.is_exchanged().is_some(),
-            // And where the version is not in use yet, nothing was said.
+            // Before the version is in use, no announcement has arrived.
             None => !self.core.codec.rules().two.is_some_and(|two| two.tells_once),
         }
     }
 
-    /// Until when a Call of a server waits for the client to say the version.
+    /// Returns the deadline of the wait of a server's Call for the client's first message.
     pub(super) fn first_message_due(&self) -> Option<Instant> {
         match self.version {
             Version::Open(until)

@@ -1,7 +1,7 @@
-//! Sending answers: RDMA Writes, then the Send; or an RDMA_ERROR.
+//! Transmission of answers: RDMA Writes, then the Send; or an RDMA_ERROR.
 //!
-//! A Receive for the credit that comes free is posted before the answer leaves (rule I3). What the peer's chunks cannot take
-//! is found out before the first byte is written (RFC 8166 §4.5.3).
+//! A Receive for the returned credit is posted before the answer leaves (rule I3). An answer that does not fit the
+//! peer's chunks is refused before the first byte is written (RFC 8166 §4.5.3).
 
 use std::time::Instant;
 
@@ -20,7 +20,7 @@ use crate::timers::after;
 use crate::wire::{Body, Direction, ErrorBody, Header, ReadSegment, WriteChunk, two};
 
 impl Responder {
-    /// Makes progress: one error or answer. `windows` is how many windows our own calls hold.
+    /// Sends one error or answer. `windows` is the number of windows that our own calls hold.
     pub(crate) fn transmit(
         &mut self,
         core: &mut Core,
@@ -44,7 +44,7 @@ impl Responder {
         let in_turn = self.calls.get(&token).is_some_and(|call| call.in_turn);
         let offer = match core.ask_answer(sends, (exposing, in_turn), qp.domain()) {
             Ok(offer) => offer,
-            // It would take what the first in line waits for.
+            // An answer of one Send would use a credit that the first in line waits for.
             Err(Wait::Line) if sends == 1 => return false,
             Err(Wait::Line) => {
                 self.answers.pop_front();
@@ -67,11 +67,11 @@ impl Responder {
         }
     }
 
-    /// Lets the next answer go if nothing leaves for it: such a Call needs no grant.
+    /// Drops the next answer if its Call shall get none; such a Call needs no grant.
     fn drop_next(&mut self, core: &mut Core) -> bool {
         let Some(token) = self.answers.front() else { return false };
         let lost = match self.calls.get(token).map(|call| &call.answer) {
-            // All answers before leave first.
+            // All earlier answers leave first.
             Some(Some(Answer::Lost)) if !core.ledger.line().has_answers() => true,
             Some(Some(Answer::Drop)) => false,
             None => false,
@@ -102,7 +102,7 @@ impl Responder {
         }
     }
 
-    /// Sends the next answer after what it exposes is open; `false` if nothing can be done now.
+    /// Sends the next answer once its exposed data is open; `false` if nothing can be done now.
     fn transmit_exposed(
         &mut self,
         core: &mut Core,
@@ -128,7 +128,7 @@ impl Responder {
         true
     }
 
-    /// Sends the next answer as it was planned, or refuses its Call; `read` are the windows of what is exposed.
+    /// Sends the next answer as planned, or refuses its Call; `read` are the windows of exposed data.
     fn send_next(
         &mut self,
         core: &mut Core,
@@ -156,7 +156,7 @@ impl Responder {
         }
     }
 
-    /// An answer that stood in line is the next one.
+    /// Marks an answer that has waited in line as the next one.
     fn end_wait(&mut self, token: u64) {
         if let Some(call) = self.calls.get_mut(&token) {
             call.in_turn = true;
@@ -164,7 +164,7 @@ impl Responder {
         }
     }
 
-    /// Answers that have stood in line long enough leave as they can (rule I6).
+    /// Ends waits in line that are too long; such answers leave with the credits that there are (rule I6).
     pub(super) fn end_waits(&mut self, core: &mut Core, now: Instant) {
         while core.ledger.line_deadline().is_some_and(|deadline| deadline <= now) {
             if !core.ledger.may_send(1) {
@@ -197,7 +197,7 @@ impl Responder {
                     max_segments: core.config.max_segments,
                     max_read_chunks: core.config.max_read_chunks,
                 }),
-                // Credits that will be there are waited for, once.
+                // An answer waits once for credits that will come.
                 continued: core.continued_parts(core.ledger.sends_for_answer(call.in_turn)),
                 groups: call.group.as_ref().map(|group| core.reply_groups(group)),
             }),
@@ -209,15 +209,16 @@ impl Responder {
         }
         let (send, earlier) = (core.thresholds.send, core.send_earlier);
         let planned = match plan(send) {
-            // Whoever made the Call counted on more; its Receives hold that (xcharext-02 §3.1).
+            // The Requester counted on the larger size when it made the Call, and its Receives hold that (xcharext-02
+            // §3.1).
             Err(ProtocolError::ReplyTooLong { .. }) if earlier > send => plan(earlier),
             planned => planned,
         };
         Some((*token, planned))
     }
 
-    /// Opens what the answer to this Call exposes, if there is room for it. What is exposed counts as memory of the domain: all
-    /// connections together are bounded by it (RFC 5666 §11: "originating from one or many clients").
+    /// Opens the exposed data of the answer to this Call, within the limits. The bytes count as memory of the domain,
+    /// which bounds all connections together (RFC 5666 §11: "originating from one or many clients").
     fn expose(
         &mut self,
         core: &mut Core,
@@ -235,7 +236,7 @@ impl Responder {
         }
         let full = self.exposures.count() >= limits.exposed_replies
             || self.exposures.bytes().saturating_add(bytes) > limits.exposed_bytes;
-        // RFC 5666 §11: RDMA_DONEs that are due must not take the last credit.
+        // RFC 5666 §11: RDMA_DONEs that are due must not use the last credit.
         let starving = usize::try_from(grant).unwrap_or(usize::MAX) < self.exposures.count() + 2;
         if full {
             return Err(Room::Later);
@@ -258,8 +259,8 @@ impl Responder {
         })
     }
 
-    /// Sets the next answer aside until a window is closed. If none is exposed, those are calls' of ours, and not waited for
-    /// longer than for memory.
+    /// Withholds the next answer until a window is closed. If no reply is exposed, calls of ours hold the windows, and
+    /// the wait ends with the timer for memory.
     fn withhold(&mut self, core: &Core, now: Instant) {
         let Some(token) = self.answers.pop_front() else { return };
         let timed = self.calls.get(&token).is_none_or(|call| call.deadline.is_some());
@@ -270,7 +271,7 @@ impl Responder {
         self.stalled = None;
     }
 
-    /// The next answer or RDMA_ERROR has to wait, and not for ever (rule I6).
+    /// Starts the timer of the next answer or RDMA_ERROR, so that its wait ends (rule I6).
     fn wait_for(&mut self, core: &Core, now: Instant, waiting: Waiting, wait: Wait) {
         let timeouts = &core.config.timeouts;
         let stall = match wait {
@@ -283,7 +284,7 @@ impl Responder {
         self.stall(waiting).get_or_insert(stall);
     }
 
-    /// What leaves meanwhile of the one kind gives the other no more time.
+    /// Returns the timer of this kind: progress of the other kind does not extend it.
     const fn stall(&mut self, waiting: Waiting) -> &mut Option<Stall> {
         match waiting {
             Waiting::Answer => &mut self.stalled,
@@ -292,10 +293,10 @@ impl Responder {
     }
 }
 
-/// What an answer or RDMA_ERROR waits for that the peer does not let leave.
+/// The reason for a wait that the peer causes.
 const NO_CREDITS: &str = "credits for an answer";
 
-/// What waits to leave.
+/// A message that waits to leave.
 #[derive(Clone, Copy)]
 enum Waiting {
     Answer,
@@ -303,7 +304,7 @@ enum Waiting {
 }
 
 impl Core {
-    /// What is possible in transmission groups for the reply to a Call that came in one.
+    /// Returns the options of transmission groups for the reply to a Call in a group.
     fn reply_groups<'a>(&'a self, asked: &'a AskedReply) -> ReplyGroups<'a> {
         let peer = self.peer_groups.as_ref();
         let buffers = usize::try_from(asked.buffers).unwrap_or(usize::MAX);
@@ -317,13 +318,13 @@ impl Core {
     }
 }
 
-/// Why nothing can be exposed for a reply.
+/// Reasons why nothing can be exposed for a reply.
 enum Room {
-    /// Others must be done first.
+    /// Other exposed replies must be done first.
     Later,
-    /// So much memory is needed, which others than this direction of the connection hold.
+    /// The domain lacks this much memory, bytes, which others than this direction of the connection hold.
     Memory(usize),
-    /// There will never be room.
+    /// The data exceeds the limits for ever.
     Never,
     /// The connection has ended.
     Ended,
@@ -336,7 +337,7 @@ fn send_error(core: &mut Core, xid: u32, version: u32, permit: Permit, body: Err
     core.stats.replies_sent.errors += 1;
 }
 
-/// Sends a reply as it was planned; `read` are the windows of what is exposed.
+/// Sends a reply as planned; `read` are the windows of exposed data.
 fn send_reply(core: &mut Core, call: Incoming, mut plan: ReplyPlan, read: Vec<ReadSegment>, offer: Offer) {
     let permit = core.ledger.take_answer(offer, call.charge);
     let grant = permit.credit();
@@ -375,7 +376,7 @@ fn send_reply(core: &mut Core, call: Incoming, mut plan: ReplyPlan, read: Vec<Re
     let header = core.header(Direction::Reply, call.xid, &permit, body);
     travelled.sent = match &plan.route {
         Route::Sends(arrangement) => core.send_arranged(permit, &header, arrangement, &payload, invalidate),
-        // A Send that says what was written must not pass the Writes.
+        // A Send that returns written chunks must not pass the RDMA Writes.
         _ => core.send(permit, &header, &payload, invalidate, travelled.written == 0 && !long),
     };
     core.stats.replies_sent.count(&travelled);
@@ -386,7 +387,7 @@ fn send_reply(core: &mut Core, call: Incoming, mut plan: ReplyPlan, read: Vec<Re
     );
 }
 
-/// Fills a chunk whose lengths say what is written.
+/// Writes into a chunk, whose segment lengths are those of the written data.
 fn write(core: &mut Core, chunk: &WriteChunk, gather: Vec<bytes::Bytes>) {
     let targets = chunk.segments.iter().filter(|segment| segment.length > 0).map(remote).collect();
     core.post(Origin::Write, WorkRequest::Write { gather, targets });

@@ -1,10 +1,10 @@
 //! Replies whose data is exposed to the Requester's RDMA Reads (RFC 5666 §3.8, §11).
 //!
-//! The data of a reply is shared, read-only memory; the provider owns it from the moment its window is reserved until the window
-//! is invalid. That is after the RDMA_DONE, or after a time: the connection then goes on without that memory, and only a Requester
-//! that reads it all the same loses the connection (RFC 5666 §3.8: "which amounts to the same thing"). How many replies
-//! and bytes are exposed at a time is bounded, so that a Requester that never says RDMA_DONE waits for itself; and they count as
-//! memory of the domain, so that all connections together are bounded too.
+//! The data of a reply is shared, read-only memory. The provider owns it from the reservation of its window until the
+//! window is invalid, after the RDMA_DONE or after a time. In the latter case the connection continues without that
+//! memory. Only a Requester that still reads it loses the connection (RFC 5666 §3.8: "which amounts to the same
+//! thing"). The number of exposed replies and their bytes are bounded, so a Requester that never sends RDMA_DONE delays
+//! only itself. Exposed bytes count as memory of the domain, which bounds all connections together.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -19,7 +19,7 @@ use crate::planner::PlannedRead;
 use crate::timers::{Flow, Moving, after};
 use crate::wire::ReadSegment;
 
-/// All replies that are exposed on a connection, by the token of their Call.
+/// The exposed replies of a connection, by the token of their Call.
 #[derive(Debug, Default)]
 pub(crate) struct Exposures {
     open: BTreeMap<u64, Exposure>,
@@ -30,34 +30,34 @@ pub(crate) struct Exposures {
 struct Exposure {
     xid: u32,
     bytes: usize,
-    /// Those that are not invalid yet.
+    /// Windows that are not invalid yet.
     windows: Vec<Key>,
-    /// Whether they are being closed.
+    /// Whether the windows are being closed.
     closing: bool,
-    /// How long it stays open, longer while it is read; then how long its windows may take to close.
+    /// The time until the windows are closed, which progress of reads extends; then the time for their closing.
     open: Moving,
-    /// Room of the domain that it counts as.
+    /// The reservation in the domain for the exposed bytes.
     _charged: Reserved,
 }
 
 impl Exposures {
-    /// Replies that hold memory open.
+    /// Returns the number of exposed replies.
     pub(crate) fn count(&self) -> usize {
         self.open.len()
     }
 
-    /// Whether this one does.
+    /// Whether the reply to this Call is exposed.
     pub(crate) fn has(&self, token: u64) -> bool {
         self.open.contains_key(&token)
     }
 
-    /// Bytes of those.
+    /// Returns the exposed bytes.
     pub(crate) const fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Opens the chunks of a reply; says what the Read list is. On failure everything is as before, but for the reservations
-    /// being given up.
+    /// Opens the chunks of a reply; returns the Read list. A failure changes nothing, except that the reservations are
+    /// released.
     pub(crate) fn expose(
         &mut self,
         core: &mut Core,
@@ -93,14 +93,14 @@ impl Exposures {
         }
         core.ledger.expose();
         self.bytes += bytes;
-        // What is exposed already is read first.
+        // The Requester reads data exposed earlier first.
         let exposed = u64::try_from(self.bytes).unwrap_or(u64::MAX);
         let open = Moving::new(now, core.config.timeouts.done, Flow::Link, core.told.as_ref(), exposed);
         self.open.insert(token, Exposure { xid, bytes, windows, closing: false, open, _charged: charged });
         Ok(list)
     }
 
-    /// The Requester has what it wanted of the reply, the oldest one if there are several.
+    /// Handles the RDMA_DONE for a reply; of several under this XID, the oldest.
     pub(crate) fn done(&mut self, core: &mut Core, now: Instant, xid: u32) -> Result<(), ProtocolError> {
         let found = self.open.iter_mut().find(|(_, exposure)| exposure.xid == xid && !exposure.closing);
         let Some((token, exposure)) = found else { return Err(ProtocolError::UnknownDone { xid }) };
@@ -109,7 +109,7 @@ impl Exposures {
         Ok(())
     }
 
-    /// A window is invalid; says whether it was the last one of its reply.
+    /// Records a window as invalid; returns whether it was the last window of its reply.
     pub(crate) fn closed(&mut self, core: &mut Core, token: u64, key: Key) -> bool {
         core.exposed_windows = core.exposed_windows.saturating_sub(1);
         core.stats.local_invalidations += 1;
@@ -145,7 +145,7 @@ impl Exposures {
         }
     }
 
-    /// The connection is over, and with it every window.
+    /// Forgets everything: the end of the connection has closed every window.
     pub(crate) fn clear(&mut self) {
         *self = Self::default();
     }
