@@ -1,12 +1,13 @@
 //! The half of a connection that sends Calls (RFC 8166 §2.2.2).
 //!
-//! A call waits for a credit (rule I4), for windows and for memory; it is planned and encoded when it leaves. From then on its
-//! windows, its XID and its credit stay with the connection until the reply has come *and* every window is closed (rules I1,
-//! I2, I10): by the peer's Send with Invalidate for one of them, by LocalInvalidate for the others, or by the end of the
-//! connection. A reply that is malformed is discarded; the call then waits for its time to run out.
+//! A call waits for a credit (rule I4), for windows and for memory; it is planned and encoded when it leaves. From then
+//! on the connection holds the call's windows, XID and credit until the reply has come *and* every window is closed
+//! (rules I1, I2, I10). The peer's Send with Invalidate closes one of them, LocalInvalidate the others; the end of the
+//! connection closes all. A malformed reply is discarded; the call then waits until its deadline.
 //!
-//! Under the Read-Read model (RFC 5666 §3.8) a reply may leave data at the peer. It is read into memory of the domain, all of it or
-//! none, by timers of its own, and an RDMA_DONE goes on the call's credit before the call completes.
+//! Under the Read-Read model (RFC 5666 §3.8) a reply may expose data at the peer. The requester reads all of that data
+//! into memory of the domain, or none, with a separate timer. Before the call completes, an RDMA_DONE leaves on the
+//! call's credit.
 
 mod groups;
 mod reply;
@@ -37,7 +38,7 @@ use crate::wire::two::transmission::{ErrorReport, ResponseDirection};
 
 #[derive(Debug)]
 pub(crate) struct Requester {
-    /// XIDs of calls that were not sent, in order, but for those that wait in the ledger's line.
+    /// XIDs of unsent calls, in order, except those in the ledger's line.
     queue: VecDeque<u32>,
     calls: IdMap<u32, Transaction>,
     /// Open windows.
@@ -45,46 +46,46 @@ pub(crate) struct Requester {
     deadlines: BTreeSet<(Instant, u32)>,
     next_id: u32,
     max_windows: usize,
-    /// No window was left; another try is due when one comes back.
+    /// No window was free; the next one that returns allows another try.
     no_window: bool,
-    /// Calls in groups that the peer has reported one after the other.
+    /// Consecutive Calls in groups that the peer has reported.
     reported: u32,
     /// Bytes of the chunks of calls in flight.
     bulk: u64,
-    /// What the peer is to be told about its replies.
+    /// Reports to the peer about its replies.
     reports: VecDeque<(u32, ErrorReport)>,
-    /// Reservations that are being given up.
+    /// Reservations that are being released.
     releasing: usize,
-    /// Bytes that the next call waits for.
+    /// Bytes of memory that the next call waits for.
     pub(crate) wants_memory: Option<usize>,
 }
 
-/// A call from the moment it is made until all its memory is back.
+/// A call from its start until all its memory is back.
 #[derive(Debug)]
 struct Transaction {
     id: CallId,
     call: Box<Call>,
     stage: Stage,
-    /// The caller is not interested any more, or was already told that it failed.
+    /// The caller has abandoned the call, or knows that it failed.
     abandoned: bool,
-    /// When its timer is due, if it has one; what is being read has another.
+    /// When the call's timer is due, if it runs; reads of the reply have their own timer.
     deadline: Instant,
-    /// For how long the caller waits without progress.
+    /// The longest time without progress that the caller accepts.
     wait: Duration,
-    /// When the caller stops waiting, if nothing moves; once abandoned, when the connection does.
+    /// The deadline without progress: of the caller, or of the connection once the call is abandoned.
     caller: Moving,
-    /// Bytes of its chunks, once sent, and of what the peer exposes for it, once that is read.
+    /// Bytes of the chunks of a sent call, and of the data that the peer exposes for it.
     bulk: u64,
-    /// Its time was up once: bytes of the calls in flight then give it more, and no others.
+    /// The deadline was reached once: from then on only bytes of the calls then in flight extend it.
     counted: bool,
-    /// What its reply was told to do with items, if it left in a transmission group.
+    /// The directions for the items of the reply, if the call left in a transmission group.
     directions: Option<Vec<ResponseDirection>>,
-    /// It leaves in plain messages only: the peer has refused it in a group.
+    /// The call leaves in plain messages only, since the peer has refused it in a group.
     plain: bool,
-    /// The peer was told that its reply is not as it has to be.
+    /// The reply was reported to the peer as wrong.
     reported: bool,
     windows: Vec<Window>,
-    /// Sinks whose memory was the caller's.
+    /// Sinks whose memory came from the caller.
     lent: Vec<usize>,
     offered: ChunkLists,
     travelled: Travelled,
@@ -94,56 +95,56 @@ struct Transaction {
 #[derive(Debug)]
 enum Stage {
     Queued,
-    /// It has left, and holds its credits.
+    /// The call has left, and holds its credits.
     Sent(Lease),
-    /// The reply is here but for what the peer exposes (RFC 5666 §3.8).
+    /// The reply is complete, except data that the peer exposes (RFC 5666 §3.8).
     Reading(DoneOwed, Box<Answered>),
     Answered(Answered),
 }
 
-/// Where a result is that memory was offered for, or a place in our Receives.
+/// The place of a result for which memory or a segment of our Receives was offered.
 #[derive(Debug)]
 enum Written {
-    /// In its Write chunk, so many bytes; if none, inline.
+    /// In its Write chunk, with this length in bytes; with length 0, inline.
     Chunk(usize),
-    /// Inline, whatever memory there was (rtrext-02 §7.4, XMPTYPE_TOOSHORT).
+    /// Inline, despite offered memory (rtrext-02 §7.4, XMPTYPE_TOOSHORT).
     Inline,
     /// In a Receive (rtrext-02 §7.3).
     Placed(Bytes),
 }
 
-/// What the peer said; handed out when the windows are closed.
+/// The peer's answer, which the caller gets when the windows are closed.
 #[derive(Debug)]
 enum Answered {
     Reply {
-        /// The Payload after the header; `None` if it is in the Reply chunk.
+        /// The Payload stream after the header; `None` if it is in the Reply chunk.
         inline: Option<Bytes>,
-        /// How that is aligned.
+        /// The alignment of the Payload stream.
         padding: Option<Padding>,
-        /// Where the result for each Write chunk is.
+        /// The place of the result for each Write chunk.
         written: Vec<Written>,
         /// Bytes in the Reply chunk.
         reply_chunk: usize,
-        /// What was read from the peer.
+        /// The data that was read from the peer.
         pulled: Pulled,
         travelled: Travelled,
     },
     Failed(CallError),
-    /// The peer does not take it as it left, in a group: it leaves again in plain messages.
+    /// The peer refuses the call in a group: it leaves again in plain messages.
     Again,
 }
 
-/// Memory of the call that is or was open to the peer.
+/// Memory of a call that is or was open to the peer.
 #[derive(Debug)]
 struct Window {
     key: Key,
     place: Place,
     open: bool,
-    /// Back from the window.
+    /// The memory that the closed window returned.
     memory: Option<WindowMemory>,
 }
 
-/// What a window is for.
+/// The use of a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     Read,
@@ -179,17 +180,17 @@ impl Requester {
         }
     }
 
-    /// Whether a call under this XID is not finished, or abandoned and its memory not back.
+    /// Whether a call under this XID is unfinished, or abandoned with memory still held.
     pub(crate) fn knows(&self, xid: u32) -> bool {
         self.calls.contains_key(&xid)
     }
 
-    /// Calls that are not finished, abandoned ones included.
+    /// Returns the number of unfinished calls, including abandoned ones.
     pub(crate) fn in_progress(&self) -> usize {
         self.calls.len()
     }
 
-    /// Windows that calls hold.
+    /// Returns the number of windows that calls hold.
     pub(crate) fn windows(&self) -> usize {
         self.keys.len()
     }
@@ -211,7 +212,7 @@ impl Requester {
         !self.queue.is_empty() || core.ledger.line().has_calls()
     }
 
-    /// The lowest number of a Call that has no reply.
+    /// Returns the lowest number of a Call without a reply.
     pub(crate) fn oldest(&self) -> Option<u64> {
         let sent = self.calls.values().filter_map(|call| call.stage.lease());
         sent.map(Lease::number).min()
@@ -263,7 +264,7 @@ impl Requester {
         Ok(id)
     }
 
-    /// The caller is not interested in the answer any more (rule I10).
+    /// Abandons a call: the caller no longer wants the answer (rule I10).
     pub(crate) fn abandon(&mut self, core: &mut Core, now: Instant, id: CallId) {
         let xid = id.xid();
         let Some(transaction) = self.calls.get_mut(&xid).filter(|call| call.id == id && !call.abandoned)
@@ -272,7 +273,7 @@ impl Requester {
         };
         match transaction.stage {
             Stage::Queued => self.forget(core, xid),
-            // Its memory is what the peer is told to be done with; the Reads have a timer of their own.
+            // The RDMA_DONE releases the call's memory; the reads have a timer of their own.
             Stage::Reading(..) => {
                 transaction.abandoned = true;
                 self.stop_timer(xid);
@@ -284,7 +285,7 @@ impl Requester {
                 let deadline = transaction.caller.deadline;
                 self.set_deadline(xid, deadline);
             }
-            // Already being closed; that has a timer of its own.
+            // The windows are being closed already, with a timer of their own.
             Stage::Answered(_) => transaction.abandoned = true,
         }
     }
@@ -297,7 +298,7 @@ impl Requester {
         }
     }
 
-    /// Forgets a call that has no open window.
+    /// Removes a call without open windows.
     fn forget(&mut self, core: &mut Core, xid: u32) {
         if let Some(transaction) = self.calls.remove(&xid) {
             self.deadlines.remove(&(transaction.deadline, xid));
@@ -309,7 +310,7 @@ impl Requester {
         }
     }
 
-    /// Ends a call that waits to be sent.
+    /// Ends an unsent call.
     fn fail_queued(&mut self, core: &mut Core, xid: u32, error: CallError) {
         if let Some(transaction) = self.calls.get(&xid) {
             let result = Err(CallFailure::permanent(error, transaction.has_left()));
@@ -330,14 +331,14 @@ impl Requester {
                 self.deadlines.remove(&(deadline, xid));
                 continue;
             };
-            // Data of calls in flight moves, its own or that of those before it.
+            // Data of calls in flight moves: of this call or of earlier ones.
             if deadline == transaction.caller.deadline && transaction.goes_on(core, now, self.bulk) {
                 let deadline = transaction.caller.deadline;
                 self.set_deadline(xid, deadline);
                 continue;
             }
             match transaction.stage {
-                // Only what it waited for has not come: the peer is taken for one that tells nothing.
+                // Only the peer's announcement has not come: the call counts on the defaults.
                 Stage::Queued if deadline < transaction.caller.deadline => {
                     core.untold = None;
                     let caller = transaction.caller.deadline;
@@ -347,7 +348,7 @@ impl Requester {
                     core.stats.timeouts += 1;
                     self.fail_queued(core, xid, CallError::TimedOut);
                 }
-                // Rule I10: the answer is given up, the memory is not.
+                // Rule I10: the call fails, but its memory is held.
                 Stage::Sent(_) if !transaction.abandoned => {
                     transaction.abandoned = true;
                     core.stats.timeouts += 1;
@@ -362,7 +363,7 @@ impl Requester {
                     core.fail(CloseReason::Timeout("the reply to an abandoned call"));
                     return self.stop_timer(xid);
                 }
-                // The caller's time has gone on (rule I10). What no memory was had for is not read.
+                // The caller's deadline has passed (rule I10). Chunks without allocated memory are never read.
                 Stage::Reading(..) => {
                     transaction.abandoned = true;
                     core.stats.timeouts += 1;
@@ -381,25 +382,25 @@ impl Requester {
         }
     }
 
-    /// Nothing more is timed for this call.
+    /// Stops the timer of this call.
     fn stop_timer(&mut self, xid: u32) {
         if let Some(transaction) = self.calls.get(&xid) {
             self.deadlines.remove(&(transaction.deadline, xid));
         }
     }
 
-    /// A window that was reserved and not bound is given up.
+    /// Records the release of a reserved window that was never bound.
     pub(crate) const fn reservation_released(&mut self) {
         self.releasing = self.releasing.saturating_sub(1);
         self.no_window = false;
     }
 
-    /// A window that others had is free.
+    /// Records that another user's window is free.
     pub(crate) const fn window_freed(&mut self) {
         self.no_window = false;
     }
 
-    /// A window's memory is back: it is closed. Says which call it belonged to.
+    /// Records a closed window, which returns its memory; returns the XID of its call.
     pub(crate) fn window_closed(&mut self, key: Key, memory: Option<WindowMemory>) -> Option<u32> {
         self.no_window = false;
         let (xid, index) = self.keys.remove(&key)?;
@@ -409,12 +410,12 @@ impl Requester {
         Some(xid)
     }
 
-    /// Whether the window belongs to a call other than this.
+    /// Whether the window belongs to another call.
     pub(crate) fn belongs_to_other(&self, key: Key, xid: u32) -> bool {
         self.keys.get(&key).is_some_and(|(owner, _)| *owner != xid)
     }
 
-    /// Counts a window that the peer closed.
+    /// Counts a window that the peer invalidated.
     pub(crate) fn count_remote(&mut self, core: &mut Core, xid: u32) {
         core.stats.remote_invalidations += 1;
         if let Some(transaction) = self.calls.get_mut(&xid) {
@@ -422,7 +423,7 @@ impl Requester {
         }
     }
 
-    /// An invalidation that we posted has completed.
+    /// Handles the completion of an invalidation that we posted.
     pub(crate) fn handle_invalidated(
         &mut self,
         core: &mut Core,
@@ -432,7 +433,7 @@ impl Requester {
     ) {
         self.no_window = false;
         let Some(transaction) = self.calls.get_mut(&xid) else { return };
-        // The call may be a later one under the same XID, if the peer had closed the window first.
+        // A later call may have this XID, if the peer had invalidated the window first.
         let Some(window) = transaction.windows.get_mut(index).filter(|window| window.key == key) else {
             return;
         };
@@ -446,7 +447,7 @@ impl Requester {
         self.complete_if_closed(core, xid);
     }
 
-    /// Rule I2: a call completes only after every window offered for it is invalid.
+    /// Completes a call whose windows are all invalid (rule I2).
     pub(crate) fn complete_if_closed(&mut self, core: &mut Core, xid: u32) {
         let closed = self.calls.get(&xid).is_some_and(Transaction::is_closed);
         if !closed || self.queue_again(xid) {
@@ -465,8 +466,8 @@ impl Requester {
         }
     }
 
-    /// The connection is over and all windows have given their memory back: what has its reply completes, the rest goes back
-    /// to the caller.
+    /// Handles the end of the connection, after all windows have returned their memory. Answered calls complete; all
+    /// others return to the caller.
     pub(crate) fn handle_disconnected(&mut self, core: &mut Core, reason: &CloseReason) {
         self.queue.clear();
         self.keys.clear();
@@ -493,7 +494,7 @@ impl Requester {
 }
 
 impl Stage {
-    /// What a call holds that waits for its reply.
+    /// Returns the holdings of a call that waits for its reply.
     const fn lease(&self) -> Option<&Lease> {
         match self {
             Self::Sent(lease) => Some(lease),
@@ -503,8 +504,8 @@ impl Stage {
 }
 
 impl Transaction {
-    /// Its time is up: whether it goes on, because data moves. `bulk` are bytes of the chunks of calls in flight, its own among them:
-    /// it waits for those, on the link in either direction, or to be sent.
+    /// Whether data moves, so that the call gets more time at its deadline. `bulk` is the bytes of the chunks of all
+    /// calls in flight. The call waits for them on the link in either direction, or until they are sent.
     fn goes_on(&mut self, core: &Core, now: Instant, bulk: u64) -> bool {
         let timeouts = &core.config.timeouts;
         let stall = if self.abandoned { timeouts.abandoned } else { self.wait };
@@ -520,12 +521,12 @@ impl Transaction {
         self.caller.goes_on(now, timeouts.pace(stall), core.told.as_ref())
     }
 
-    /// Whether it has left, perhaps in a group that the peer did not take: it leaves again then.
+    /// Whether the call has left, possibly in a group that the peer refused.
     const fn has_left(&self) -> bool {
         self.plain || !matches!(self.stage, Stage::Queued)
     }
 
-    /// Whether it is to leave again in plain messages, as soon as its windows are closed.
+    /// Whether the call will leave again in plain messages, once its windows are closed.
     const fn leaves_again(&self) -> bool {
         matches!(self.stage, Stage::Answered(Answered::Again))
     }
@@ -534,7 +535,7 @@ impl Transaction {
         matches!(self.stage, Stage::Answered(_)) && self.windows.iter().all(|window| !window.open)
     }
 
-    /// The memory of a chunk, its windows joined in order.
+    /// Returns the memory of a chunk, joined from its windows in order.
     fn memory(&mut self, place: Place) -> Option<Buffer> {
         let mut whole: Option<Buffer> = None;
         for window in self.windows.iter_mut().filter(|window| window.place == place) {
@@ -547,7 +548,7 @@ impl Transaction {
         whole
     }
 
-    /// The first `len` bytes of a chunk's memory.
+    /// Returns the first `len` bytes of a chunk's memory.
     fn content(&mut self, place: Place, len: usize) -> Option<Bytes> {
         if len == 0 {
             return Some(Bytes::new());
@@ -560,7 +561,7 @@ impl Transaction {
         Some(memory.freeze())
     }
 
-    /// `roundup`: a returned length may include the pad.
+    /// Returns the reply for the caller. `roundup`: a returned length may include the pad.
     fn result(mut self, roundup: bool) -> Result<IncomingReply, CallFailure> {
         let lost = || CallFailure::permanent(CallError::ResultLost, true);
         let stage = std::mem::replace(&mut self.stage, Stage::Queued);
@@ -614,7 +615,7 @@ impl Transaction {
         Ok(IncomingReply { message, call, reply: travelled, invalidations })
     }
 
-    /// Puts the caller's memory back into the call, as far as it came back.
+    /// Returns the caller's memory to the call, as far as it came back.
     fn restore_sinks(&mut self) {
         for index in std::mem::take(&mut self.lent) {
             let memory = self.memory(Place::Write(index));
@@ -626,7 +627,7 @@ impl Transaction {
 }
 
 impl Core {
-    /// Closes the windows of a call that are still open.
+    /// Closes the open windows of a call.
     fn close_windows(&mut self, xid: u32, windows: &[Window]) {
         for (index, window) in windows.iter().enumerate().filter(|(_, window)| window.open) {
             self.invalidate(Origin::Invalidate { xid, window: index, key: window.key }, window.key);

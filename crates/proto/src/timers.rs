@@ -1,71 +1,74 @@
-//! All timers of a connection and a session in one table (rule I6).
+//! The timers of a connection and a session (rule I6).
 //!
-//! Times are arguments; nothing here reads a clock. Timers of the provider (MPA start-up, partial FPDU, stalled send) are
-//! set there.
+//! Times are arguments; nothing here reads a clock. The provider has its own timers (MPA start-up, partial FPDU,
+//! stalled send).
 //!
-//! A slow peer is not a stalled one. Timers for data under way measure lack of progress: [`rdma_read`](Timeouts::rdma_read),
-//! [`send`](Timeouts::send), [`call`](Timeouts::call), [`abandoned`](Timeouts::abandoned), and [`close`](Timeouts::close).
-//! By [`Pace`] each byte that moves buys time at the [`least_rate`](Timeouts::least_rate), up to the whole time again. So a peer
-//! that keeps to that rate is never cut off, and a peer that sends a byte now and then is.
+//! A slow peer is not a stalled one. Timers for data in flight measure lack of progress:
+//! [`rdma_read`](Timeouts::rdma_read), [`send`](Timeouts::send), [`call`](Timeouts::call),
+//! [`abandoned`](Timeouts::abandoned), and [`close`](Timeouts::close). By [`Pace`] each byte that moves extends the
+//! deadline at the [`least_rate`](Timeouts::least_rate), up to the whole time again. A peer that keeps to that rate is
+//! thus never cut off, but a peer that sends an occasional byte is.
 //!
-//! The driver tells how far data has got ([`Connection::handle_progress`](crate::Connection::handle_progress)), as far as the
-//! provider knows. A provider that knows nothing but completions is allowed for beforehand: its time is longer by what the data
-//! takes at the least rate.
+//! The driver reports the progress of data ([`Connection::handle_progress`](crate::Connection::handle_progress)), as
+//! far as the provider knows it. With a provider that reports only completions, the timer is longer from the start, by
+//! the time that the data needs at the least rate.
 
 use std::time::{Duration, Instant};
 
 use rpcrdma_verbs::{Pace, Progress};
 
-/// How long is waited for what.
+/// Timeouts of a connection and a session. Each field names the event that the timer waits for, and the effect of its
+/// expiry.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Timeouts {
-    /// For the reply to a call that sets no time of its own; then the call fails and its memory waits on. If chunks move
-    /// when it runs out, the call has more time: as long as they keep to the [least rate](Self::least_rate), and at the most what all
-    /// chunks of calls in flight take at that rate.
+    /// Time for the reply to a call without a timeout of its own; then the call fails, but its memory stays reserved. If chunks
+    /// move at the deadline, the call gets more time as long as they keep to the [least rate](Self::least_rate). The
+    /// extra time is at most what all chunks of calls in flight need at that rate.
     pub call: Duration,
-    /// For the late reply to a call that was abandoned or timed out; then the connection is closed to get its memory back. As for
-    /// [`call`](Self::call), data that moves gives more time.
+    /// Time for the late reply to a call that was abandoned or timed out; then the connection is closed to get the call's memory
+    /// back. As for [`call`](Self::call), data that moves gives more time.
     pub abandoned: Duration,
-    /// Without progress of the RDMA Reads under way, or of what leaves before their Requests; then the connection is closed.
+    /// Time without progress of the RDMA Reads in flight, or of data that leaves before their Requests; then the connection is
+    /// closed.
     pub rdma_read: Duration,
-    /// Without progress of what is being sent: Sends, and RDMA Writes of replies; then the connection is closed.
+    /// Time without progress of Sends, and of RDMA Writes of replies; then the connection is closed.
     pub send: Duration,
-    /// Bytes in a second: data under way that moves slower than this on average counts as standing still. 0: any byte is
-    /// progress, and a provider that tells no progress gives data no more time than these timers.
+    /// Bytes per second: data in flight with a lower average rate counts as stalled. With 0 any byte is progress, but with
+    /// a provider that reports no progress these timers are never extended.
     pub least_rate: u64,
-    /// For memory of the domain to pull a Call's chunks into, when it is its turn; then the connection is closed. Time
-    /// runs while no RDMA Read is under way: memory of those that are comes back. It does not end while Sends or RDMA Writes are
-    /// under way, whose memory comes back too.
+    /// Time for memory of the domain for a Call's chunks, when it is the Call's turn; then the connection is closed. The timer
+    /// runs only while no RDMA Read is in progress, since completed Reads return memory. It does not expire while Sends
+    /// or RDMA Writes are in progress, for the same reason.
     pub memory: Duration,
-    /// For the peer to let an answer leave, where it counts messages (version-two-07 §4.2.1); then the connection is closed.
+    /// Time for credits for an answer, in versions that count messages (version-two-07 §4.2.1); then the connection is closed.
     pub credits: Duration,
-    /// For the rest of a message that comes in several Sends, from its first one on; then the connection is closed.
+    /// Time for the rest of a message in several Sends, after its first Send; then the connection is closed.
     pub continuation: Duration,
-    /// For an invalidation that a completed call waits for; then the connection is closed.
+    /// Time for an invalidation that an answered call waits for; then the connection is closed.
     pub invalidate: Duration,
-    /// For the RDMA_DONE of a reply whose data is exposed (RFC 5666 §3.8); then the data is closed to the peer, and a later Read
-    /// of it ends the connection. Who reads such a reply, waits for memory included, has three quarters of this; then the
-    /// connection is closed.
+    /// Time for the RDMA_DONE of a reply with exposed data (RFC 5666 §3.8). Then the data is closed to the peer, and a later
+    /// Read of it ends the connection. A Requester that reads such a reply has three quarters of this time, including
+    /// the wait for memory; then it closes the connection.
     pub done: Duration,
-    /// Without progress of what is left to send on a connection that was told to close in order; then it is aborted.
+    /// Time without progress of the remaining Sends on a connection that is closing in order; then the connection is aborted.
     pub close: Duration,
-    /// Without any call in progress, after which a connection is closed; `None` keeps it.
+    /// Time without any call in progress; then the connection is closed. `None` keeps the connection.
     pub idle: Option<Duration>,
-    /// For a connection attempt; then the next one is due.
+    /// Time for a connection attempt; then the next attempt is due.
     pub connect: Duration,
-    /// For the answer to the first message of a version that the peer may not speak; then it is taken for one that does not
-    /// (version-two-01 §5.2). Also for what the peer tells of itself behind that answer, while a Call waits for it (version-two-07 §5.1).
+    /// Time for the answer to the first message in a version that the peer may not speak; then the peer counts as one that does
+    /// not (version-two-01 §5.2). Also the peer's later announcement, while a Call waits for it (version-two-07 §5.1).
     pub offer: Duration,
-    /// For which a peer is taken for one that speaks Version One only; then a higher version is offered again, on the next
-    /// connection.
+    /// Time for which a peer counts as speaking Version One only. Afterwards the next connection offers a higher
+    /// version again.
     pub version_memory: Duration,
-    /// For the first message of a client, which says the version, while a Call of the server waits for it; then the client is taken
-    /// for one that speaks Version One: one that prefers another version offers it at once.
+    /// Time for the first message of a client, which decides the version, while a Call of the server waits for it. Then the
+    /// client counts as speaking Version One, since one that prefers another version offers it at once.
     pub first_message: Duration,
-    /// The first pause before a connection is tried again; doubled with each failure.
+    /// The first pause before a reconnection; doubled with each failure.
     pub reconnect_least: Duration,
-    /// The longest pause before a connection is tried again.
+    /// The longest pause before a reconnection.
     pub reconnect_most: Duration,
 }
 
@@ -95,11 +98,11 @@ impl Default for Timeouts {
 }
 
 impl Timeouts {
-    /// Default of [`least_rate`](Self::least_rate): 64 kbit/s. Twice as fast as that, 1 MiB takes a minute.
+    /// Default of [`least_rate`](Self::least_rate): 64 kbit/s. At twice that rate, 1 MiB takes a minute.
     pub const LEAST_RATE: u64 = 8 << 10;
 
-    /// For which a message that the peer exposes can be read: three quarters of `done`. The peer, whose `done` is taken to be ours,
-    /// began to wait before, and the RDMA_DONE is on its way after.
+    /// Returns the time to read a message that the peer exposes: three quarters of `done`. The peer's timer, which is
+    /// assumed equal to ours, started earlier, and the RDMA_DONE still has to arrive.
     pub(crate) fn read_by(&self) -> Duration {
         self.done - self.done / 4
     }
@@ -109,26 +112,26 @@ impl Timeouts {
     }
 }
 
-/// How far data had got when the driver told last.
+/// The driver's last report of progress.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Told {
     pub(crate) progress: Progress,
-    /// When each of its numbers moved last.
+    /// When each kind of progress last changed.
     read_at: Instant,
     sent_at: Instant,
     link_at: Instant,
 }
 
-/// A number of [`Progress`], or two of them together.
+/// A counter of [`Progress`], or a sum of two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Flow {
     /// Answers to our RDMA Reads.
     Read,
-    /// These, and bytes that leave: an RDMA Read Request waits behind what was posted before it.
+    /// Read answers and bytes that leave: an RDMA Read Request waits for earlier requests.
     SentAndRead,
     /// Bytes that leave.
     Sent,
-    /// Bytes that leave or come.
+    /// Bytes that leave or arrive.
     Link,
 }
 
@@ -170,40 +173,40 @@ impl Told {
     }
 }
 
-/// Data under way. Whether it moves is looked at only when its time is up, so that bytes cost nothing.
+/// Data in flight. Progress is examined only at the deadline, so that single bytes cost nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Moving {
     pub(crate) deadline: Instant,
     flow: Flow,
     /// Bytes that had moved when the deadline was set.
     seen: u64,
-    /// Bytes that may give it more time: those that are to move, as far as they have not given any.
+    /// Bytes still to move that have not extended the deadline yet.
     left: u64,
 }
 
 impl Moving {
-    /// `bytes` are to move from now on.
+    /// Returns the state of `bytes` to move from now on.
     pub(crate) fn new(now: Instant, stall: Duration, flow: Flow, told: Option<&Told>, bytes: u64) -> Self {
         let seen = told.map_or(0, |told| told.bytes(flow));
         Self { deadline: after(now, stall), flow, seen, left: bytes }
     }
 
-    /// So many more are.
+    /// Adds bytes to move.
     pub(crate) const fn add(&mut self, bytes: u64) {
         self.left = self.left.saturating_add(bytes);
     }
 
-    /// So many bytes are to move from now on, whatever was before; the deadline stays.
+    /// Sets the bytes to move from now on; the deadline stays.
     pub(crate) const fn set_left(&mut self, bytes: u64) {
         self.left = bytes;
     }
 
-    /// Bytes that have moved by now give no time.
+    /// Excludes the bytes moved so far from extending the deadline.
     pub(crate) fn see(&mut self, told: Option<&Told>) {
         self.seen = told.map_or(self.seen, |told| told.bytes(self.flow));
     }
 
-    /// Its time is up at `now`: sets the deadline anew if it has moved; `false` if it is up all the same.
+    /// Extends a deadline reached at `now` if data has moved; `false` if the deadline stands.
     pub(crate) fn goes_on(&mut self, now: Instant, pace: Pace, told: Option<&Told>) -> bool {
         self.deadline = match told {
             Some(told) => {
@@ -214,25 +217,25 @@ impl Moving {
                 self.left -= pace.bytes_in(extended - self.deadline).min(moved);
                 extended
             }
-            // Neither is known how far they have got, nor how long they may take.
+            // Without a least rate and reports, the data gets no more time.
             None if pace.least_rate == 0 => self.deadline,
-            // Nothing is known: they all may take their time.
+            // Without reports, all bytes get their time at the least rate.
             None => after(self.deadline, pace.time_for(std::mem::take(&mut self.left))),
         };
         self.deadline > now
     }
 }
 
-/// No deadline is further away than this, so that adding a caller's time cannot overflow.
+/// The longest time to a deadline, so that a caller's time cannot overflow.
 const FAR: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
-/// The deadline of something that may take so long.
+/// Returns the deadline after this wait.
 #[must_use]
 pub(crate) fn after(now: Instant, wait: Duration) -> Instant {
     now + wait.min(FAR)
 }
 
-/// The earlier of two deadlines.
+/// Returns the earlier of two deadlines.
 #[must_use]
 pub(crate) fn earlier(a: Option<Instant>, b: Option<Instant>) -> Option<Instant> {
     match (a, b) {
@@ -258,7 +261,7 @@ mod tests {
         Progress::new(read, 0, 0)
     }
 
-    /// Seconds until data under way is given up that moves so many bytes each second.
+    /// Returns the seconds until data with this rate is given up.
     fn lasts(bytes: u64, per_second: u64) -> u64 {
         let start = Instant::now();
         let mut told = Told::new(start, progress(7));
@@ -279,7 +282,8 @@ mod tests {
     fn i6_data_goes_on_as_long_as_it_moves_at_the_least_rate() {
         assert_eq!(lasts(1_000_000, 1000), 1000, "all of it came");
         assert_eq!(lasts(1_000_000, 2000), 500);
-        // Below that it is given up, the later the faster it is: time runs down by what is missing.
+        // Below that rate the deadline comes the later the faster the data moves, since time runs down by the missing
+        // part.
         assert_eq!(lasts(1_000_000, 0), 30);
         assert_eq!(lasts(1_000_000, 1), 31);
         assert_eq!(lasts(1_000_000, 500), 60);
@@ -316,7 +320,7 @@ mod tests {
         assert!(!moving.goes_on(moving.deadline, PACE, None));
     }
 
-    /// Rule I6: without a least rate, and without a word of progress, nothing tells for how long data may take.
+    /// Rule I6: without a least rate and without reports of progress, nothing gives the data more time.
     #[test]
     fn i6_where_only_completions_are_known_no_least_rate_gives_no_more_time() {
         let start = Instant::now();

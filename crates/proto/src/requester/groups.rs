@@ -1,4 +1,4 @@
-//! Calls that left in transmission groups: their replies, and what is done when the peer does not take one (rtrext-02 §5.4, §7.4).
+//! Calls in transmission groups: their replies, and the recovery when the peer refuses a group (rtrext-02 §5.4, §7.4).
 
 use std::time::Instant;
 
@@ -18,11 +18,13 @@ use crate::wire::two::transmission::{
 };
 use crate::wire::{Body, ChunkLists, Direction, ErrorBody, WriteChunk, two};
 
-/// After so many reports in a row, Calls that can leave otherwise do not leave in groups any more: each would go twice.
+/// Consecutive reports after which Calls leave in groups only if nothing else carries them; otherwise each would leave
+/// twice.
 const REPORTS: u32 = 3;
 
 impl Requester {
-    /// Whether a reply in a group may begin so: its Call left in one, and there are Receives for all of it.
+    /// Checks the first transmission of a reply in a group: its Call left in a group, and there are Receives for all
+    /// Sends.
     pub(crate) fn expects(&self, xid: u32, response: &TransmitResponse) -> Result<(), ProtocolError> {
         let transaction = self.sent(xid)?;
         let most = transaction.stage.lease().map_or(1, Lease::replies);
@@ -36,7 +38,7 @@ impl Requester {
         Err(ProtocolError::Two(two::Error::Group(report(xid, error))))
     }
 
-    /// Takes a reply of which all transmissions have come.
+    /// Handles a complete reply in a group.
     pub(crate) fn handle_group_reply(
         &mut self,
         core: &mut Core,
@@ -73,7 +75,8 @@ impl Requester {
         Ok(())
     }
 
-    /// The peer shall know that a reply is not as it has to be; once, as the report goes on the credit of its Call.
+    /// Queues a report that a reply violates the protocol; at most one, since the report leaves on the credit of its
+    /// Call.
     pub(crate) fn report(&mut self, xid: u32, report: ErrorReport) {
         if let Some(transaction) = self.calls.get_mut(&xid)
             && matches!(transaction.stage, Stage::Sent(_))
@@ -86,7 +89,7 @@ impl Requester {
 
     /// Sends a report; `false` if there is none.
     pub(crate) fn transmit_report(&mut self, core: &mut Core) -> bool {
-        // Without the Call there is no credit for it.
+        // Without the Call the report has no credit.
         let reports = std::iter::from_fn(|| self.reports.pop_front());
         let held = |(xid, report)| Some((xid, report, self.calls.get(&xid)?.stage.lease()?));
         let Some((xid, report, lease)) = reports.into_iter().find_map(held) else { return false };
@@ -103,7 +106,8 @@ impl Requester {
         self.calls.get(&xid).is_some_and(|call| call.plain || call.directions.is_some())
     }
 
-    /// The peer does not take a Call in a group. If it knows none of the operations, or likes none of our groups, no more leave.
+    /// Records the peer's refusal of a Call in a group. After a refusal of all operations, or [`REPORTS`] in a row, no
+    /// more groups leave.
     pub(super) fn group_refused(&mut self, core: &mut Core, error: &ErrorBody) {
         self.reported = self
             .reported
@@ -112,8 +116,8 @@ impl Requester {
         core.refuses_groups |= *error == ErrorBody::Two(two::ErrorBody::InvalidOption) || never_taken;
     }
 
-    /// The peer does not take a Call as it left, in a group. The Call leaves again in plain messages, after its windows are closed
-    /// (rule I2). `false`: the Call did not leave in a group, or nobody waits for its answer.
+    /// Sends a Call refused in a group again in plain messages, once its windows are closed (rule I2). `false`: the
+    /// Call did not leave in a group, or was abandoned.
     pub(super) fn send_plainly(&mut self, core: &mut Core, now: Instant, xid: u32, settled: Settled) -> bool {
         let Some(transaction) = self.calls.get_mut(&xid) else { return false };
         if transaction.directions.is_none() || transaction.abandoned {
@@ -126,7 +130,7 @@ impl Requester {
         true
     }
 
-    /// Queues a Call whose windows are closed, if it is to leave again; `false` if it is not.
+    /// Queues a Call that shall leave again, once its windows are closed; `false` if it shall not.
     pub(super) fn queue_again(&mut self, xid: u32) -> bool {
         let Some(transaction) =
             self.calls.get_mut(&xid).filter(|call| call.leaves_again() && !call.abandoned)
@@ -149,8 +153,8 @@ fn report(xid: u32, error: ReportedError) -> ErrorReport {
     ErrorReport { bad: TransmissionId { xid, direction: Direction::Reply, number: 0 }, lead: None, error }
 }
 
-/// What became of each direction (rtrext-02 §7.4, table 2). No error code is for a result that does not fit its direction: it is
-/// said as an offset.
+/// Returns the place of each result from the returned directions (rtrext-02 §7.4, table 2). No error code exists for a
+/// result that does not fit its direction; the report names the offset.
 fn results(
     directions: &[ResponseDirection],
     placed: &[PlacedItem],

@@ -1,7 +1,7 @@
-//! Receiving a reply: is it one of ours, and does it return what was offered?
+//! Handling of replies: each has to belong to one of our Calls, and return the offered chunks.
 //!
-//! A reply that fails a check changes nothing but the counters: it is discarded and its Receive posted again
-//! (RFC 8166 §4.5). Only one that passes ends the call, by closing its windows; or, if it has a Read list and that was opted into,
+//! A reply that fails a check is counted and discarded, and its Receive is posted again (RFC 8166 §4.5). A valid reply
+//! ends the call by closing its windows. If the Read-Read model is enabled, a reply with a Read list ends the call
 //! after its data was read and the RDMA_DONE sent.
 
 use std::time::Instant;
@@ -20,23 +20,23 @@ use crate::reassembly::Layout;
 use crate::timers::{Flow, Moving, after};
 use crate::wire::{Body, ChunkLists, Direction, ErrorBody, WriteChunk, two};
 
-/// A reply as it came.
+/// A reply as received.
 #[derive(Debug)]
 pub(crate) struct Received {
     pub(crate) xid: u32,
     pub(crate) credit: u32,
     pub(crate) lists: ChunkLists,
-    /// What follows the header; `None` for RDMA_NOMSG.
+    /// The bytes after the header; `None` for RDMA_NOMSG.
     pub(crate) payload: Option<Bytes>,
-    /// How that is aligned, if it came in an RDMA_MSGP.
+    /// The alignment of the payload in an RDMA_MSGP.
     pub(crate) padding: Option<Padding>,
-    /// It came in several Sends.
+    /// The reply came in several Sends.
     pub(crate) continued: bool,
-    /// Bytes of the Send, or of all of them.
+    /// Bytes of all Sends of the reply.
     pub(crate) len: usize,
 }
 
-/// Where the parts of a reply are.
+/// The places of the parts of a reply.
 struct Returned {
     /// Bytes in each Write chunk.
     written: Vec<usize>,
@@ -47,7 +47,7 @@ struct Returned {
 }
 
 impl Requester {
-    /// Takes a reply.
+    /// Handles a reply.
     pub(crate) fn handle_reply(
         &mut self,
         core: &mut Core,
@@ -86,7 +86,7 @@ impl Requester {
         Ok(())
     }
 
-    /// The reply has come, but for what the peer exposes. Its credit is kept for the RDMA_DONE.
+    /// Begins to read the data that the peer exposes. The Call's credit is kept for the RDMA_DONE.
     fn read(
         &mut self,
         core: &mut Core,
@@ -106,14 +106,14 @@ impl Requester {
         if pull.is_complete() {
             self.handle_pulled(core, now, xid, pull.into_pulled());
         } else if abandoned {
-            // Who does not want the answer does not read it.
+            // An abandoned call skips the RDMA Reads.
             self.finish_reading(core, now, xid);
         } else {
-            // What was offered in Write chunks is not the caller's to be read into.
+            // With Write chunks, the caller's memory is the offered one, and is not used for reads.
             if transaction.offered.write.is_empty() {
                 pull.read_into(&mut transaction.call.reply.sinks);
             }
-            // Bytes that are read move on the link as chunks do. They give their call, and those behind it, as much time.
+            // Bytes to read move on the link like chunks, and extend the deadlines of this call and of later ones.
             transaction.bulk = transaction.bulk.saturating_add(pull.len());
             self.bulk = self.bulk.saturating_add(pull.len());
             transaction.counted = false;
@@ -125,7 +125,7 @@ impl Requester {
         }
     }
 
-    /// What was exposed is read.
+    /// Handles the data read for a reply.
     pub(crate) fn handle_pulled(&mut self, core: &mut Core, now: Instant, xid: u32, read: Pulled) {
         if let Some(Stage::Reading(_, reply)) = self.calls.get_mut(&xid).map(|call| &mut call.stage)
             && let Answered::Reply { pulled, .. } = reply.as_mut()
@@ -135,7 +135,7 @@ impl Requester {
         }
     }
 
-    /// There will never be the memory to read what is exposed.
+    /// Fails a call whose exposed data can never have memory.
     pub(crate) fn handle_unreadable(
         &mut self,
         core: &mut Core,
@@ -149,7 +149,7 @@ impl Requester {
         }
     }
 
-    /// Tells the peer that its memory is not needed any more, and ends the call when its windows are closed.
+    /// Sends the RDMA_DONE, and ends the call when its windows are closed.
     pub(super) fn finish_reading(&mut self, core: &mut Core, now: Instant, xid: u32) {
         let Some(transaction) = self.calls.get_mut(&xid) else { return };
         let Stage::Reading(owed, reply) = std::mem::replace(&mut transaction.stage, Stage::Queued) else {
@@ -164,7 +164,7 @@ impl Requester {
         self.complete_if_closed(core, xid);
     }
 
-    /// Takes an RDMA_ERROR: a permanent error of the call (RFC 8166 §4.5).
+    /// Handles an RDMA_ERROR: a permanent error of the call (RFC 8166 §4.5).
     pub(crate) fn handle_error(
         &mut self,
         core: &mut Core,
@@ -173,7 +173,7 @@ impl Requester {
         credit: u32,
         error: ErrorBody,
     ) -> Result<(), ProtocolError> {
-        // What is said again of the group that it left in before is about nothing that is sent.
+        // A second error about the earlier group concerns no message in flight.
         let of_group =
             matches!(error, ErrorBody::Two(two::ErrorBody::Report(_) | two::ErrorBody::InvalidOption));
         if of_group && self.sent(xid)?.plain {
@@ -202,7 +202,7 @@ impl Requester {
         transaction.ok_or(ProtocolError::UnknownXid { xid })
     }
 
-    /// The call has its answer: its credit is free, its windows are closed (rule I2).
+    /// Ends the wait for an answer: the credit is free, and the windows are closed (rule I2).
     pub(super) fn answer(
         &mut self,
         core: &mut Core,
@@ -224,7 +224,7 @@ impl Requester {
 }
 
 impl Transaction {
-    /// Checks the lists of a reply with so many bytes behind its header; says where its parts are.
+    /// Checks the lists of a reply with so many bytes after its header; returns the places of its parts.
     fn check(
         &self,
         core: &Core,
@@ -236,8 +236,8 @@ impl Transaction {
         if !lists.read.is_empty() && core.reads_replies().is_none() {
             return Err(ProtocolError::ReplyReadList);
         }
-        // RFC 8166 §4.3.2: every chunk is returned. A list that is missing altogether is taken as returned unused: all its
-        // results must then be inline, which the result decoder checks.
+        // RFC 8166 §4.3.2: every chunk is returned. A missing list counts as returned unused: then all its results must
+        // be inline, which the result decoder checks.
         let offered = &self.offered.write;
         let written = if lists.write.is_empty() {
             vec![0; offered.len()]
@@ -260,8 +260,8 @@ impl Transaction {
             let placed = written.iter().map(|len| padded_len(*len)).sum();
             Some(self.check_exposed(core, lists, inline.unwrap_or(reply_chunk), placed)?)
         };
-        // RFC 8166 §3.5.3, §4.3.3: RDMA_NOMSG if and only if the reply is in the Reply chunk; or in a Position-Zero Read chunk
-        // (RFC 5666 §5.1).
+        // RFC 8166 §3.5.3, §4.3.3: RDMA_NOMSG if and only if the reply is in the Reply chunk. RFC 5666 §5.1 also allows
+        // a Position-Zero Read chunk.
         let zero = read.as_ref().is_some_and(|layout| layout.zero.is_some());
         match (inline.is_some(), zero, reply_chunk > 0) {
             (true, true, _) => Err(ProtocolError::PositionZeroInMessage),
@@ -272,8 +272,8 @@ impl Transaction {
         }
     }
 
-    /// Checks the Read list of a reply against what the call said that the reply may be, before anything is read: `base` bytes
-    /// stand between the chunks, `placed` bytes in Write chunks.
+    /// Checks the Read list of a reply against the reply sizes that the call declared, before anything is read. `base`
+    /// bytes lie outside all chunks, `placed` bytes in Write chunks.
     fn check_exposed(
         &self,
         core: &Core,
@@ -286,7 +286,7 @@ impl Transaction {
         if !core.reads.are_allowed() {
             return Err(ProtocolError::ReadsNotAgreed);
         }
-        // RFC 8166 §8.2.2.3: under integrity or privacy nothing leaves the stream.
+        // RFC 8166 §8.2.2.3: under integrity or privacy no item leaves the stream.
         let sinks = &self.call.reply.sinks;
         let eligible = if self.call.flavor_touches_data { 0 } else { sinks.len() };
         let chunks = layout.chunks.len();
@@ -306,9 +306,10 @@ impl Transaction {
     }
 }
 
-/// Bytes in a returned chunk. RFC 8166 §4.3.2: handles, offsets and the number of segments come back as they were; lengths
-/// say what was written, from the front (§3.4.6). A chunk returned without segments is unused (RFC 8267 §6.4.1). With
-/// `roundup` the last length may count a pad for which there is no room (RFC 5666 §3.7: it is not transferred).
+/// Returns the bytes in a returned chunk. RFC 8166 §4.3.2: handles, offsets and the number of segments return
+/// unchanged; the lengths count the bytes written, from the front (§3.4.6). A chunk returned without segments is unused
+/// (RFC 8267 §6.4.1). With `roundup` the last length may count a pad beyond the chunk's end (RFC 5666 §3.7: it is not
+/// transferred).
 fn filled(
     list: List,
     offered: &WriteChunk,

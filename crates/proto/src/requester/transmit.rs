@@ -1,7 +1,7 @@
-//! Sending a Call: plan, memory, windows, header; all afresh for each transmission.
+//! Transmission of a Call: plan, memory, windows and header, made anew for each transmission.
 //!
-//! Until the first work request is posted everything can be taken back: memory is allocated first, and a window that could
-//! not be had closes those reserved before it.
+//! Until the first work request is posted everything can be undone. Memory is allocated first, and a failed reservation
+//! of a window releases the earlier ones.
 
 use std::time::Instant;
 
@@ -22,39 +22,39 @@ use crate::two::settings::{ReplyPlacement, TransmissionSettings};
 use crate::wire::two::transmission::{Location, Operation, ResponseDirection, ResponseLocation};
 use crate::wire::{Body, ChunkLists, Direction, ReadSegment, Segment, WriteChunk, two};
 
-/// What there is for a Call and its reply in several Sends.
+/// Limits of a Call and its reply in several Sends.
 #[derive(Clone, Copy, Debug)]
 struct Room {
-    /// Sends that the Call may take.
+    /// The most Sends for the Call.
     sends: u32,
-    /// Sends that a reply is asked for at the most, rather than given memory.
+    /// The most Sends for a reply without memory in chunks.
     replies: usize,
-    /// Bytes of an item that lies in several Receives, at the most.
+    /// The most bytes of an item that lies in several Receives.
     joined: usize,
-    /// Whether there are Receives for a reply in several Sends.
+    /// Whether the Receives for a reply in several Sends are there.
     long_reply: bool,
 }
 
-/// Why a call cannot have memory and windows.
+/// Reasons why a call cannot have memory and windows.
 enum Obstacle {
-    /// Others have them, or the connection is about to end.
+    /// Others hold them, or the connection is about to end.
     Passing,
     /// There will never be enough.
     Lasting(CallError),
 }
 
-/// Memory to be exposed, in the order of the header.
+/// Memory to open to the peer, in header order.
 type Exposure = (Place, u32, WindowMemory);
 
 impl Requester {
     /// Sends the next call if a credit, its Receive, memory and windows are there.
     ///
-    /// A call that goes on in several Sends, and will have the credits for them once those of ours before it are answered, stands in
-    /// line for them, and others pass, but not for ever.
+    /// A call that needs several Sends joins the line if its credits will come with the answers to earlier calls. Other
+    /// calls may pass a bounded number of times.
     pub(crate) fn transmit(&mut self, core: &mut Core, now: Instant, qp: &mut dyn Windows) -> bool {
         self.wants_memory = None;
         let Some(xid) = self.next(core) else { return false };
-        // What has chunks to fall back on does not wait for credits or Receives for several Sends; what has not, does.
+        // A call that can use chunks does not wait for credits or Receives for several Sends; any other does.
         let falls_back = core.uses_chunks();
         let waiting = self.queue.len().saturating_add(core.ledger.line().calls());
         let Some(transaction) = self.calls.get_mut(&xid) else {
@@ -64,7 +64,7 @@ impl Requester {
         let room = core.room_for_call(falls_back, waiting);
         let plan = match plan(core, transaction, room) {
             Ok(plan) => plan,
-            // What the peer takes is not told yet.
+            // The peer's announcement has not come yet.
             Err(refusal) if core.untold.is_some() && (refusal.is_of_segments() || !falls_back) => {
                 if let Some(until) = core.untold.filter(|until| *until < transaction.deadline) {
                     self.set_deadline(xid, until);
@@ -104,9 +104,9 @@ impl Requester {
         }
     }
 
-    /// Returns the next call to be sent, if a credit is there for it.
+    /// Returns the next call to send, if it has a credit.
     fn next(&mut self, core: &mut Core) -> Option<u32> {
-        // Exposed replies come first: others wait until these are read.
+        // Data that replies expose is read before further calls leave.
         if core.reads.reply_waits() {
             return None;
         }
@@ -125,7 +125,7 @@ impl Requester {
         }
     }
 
-    /// Gets memory and windows for a call; on failure everything is as before.
+    /// Gets memory and windows for a call; a failure changes nothing.
     fn open(
         &mut self,
         core: &mut Core,
@@ -160,7 +160,7 @@ impl Requester {
         })
     }
 
-    /// Reserves and binds the windows; on failure everything is as before, but for the reservations being given up.
+    /// Reserves and binds the windows. A failure changes nothing, except that the reservations are released.
     fn open_windows(
         &mut self,
         core: &mut Core,
@@ -195,7 +195,7 @@ impl Requester {
             for window in reserved {
                 core.invalidate(Origin::Release, window.key);
             }
-            // What was reserved is gone with its memory; the pool takes its place when the call is tried again.
+            // The reserved memory is gone with its window; the next try takes memory from the pool instead.
             transaction.keep(place, memory);
             for (place, _, memory) in exposures {
                 transaction.keep(place, memory);
@@ -238,7 +238,7 @@ impl Requester {
         };
         let mut header = core.header(Direction::Call, xid, &permit, body);
         header.invalidate = core.invalidates(&transaction.offered);
-        // Windows are bound before any later request leaves, so nothing here depends on what was posted before.
+        // Windows are bound before any later request leaves, so the Send depends on no earlier request.
         let sent = match &plan.route {
             Route::Sends(arrangement) => core.send_arranged(permit, &header, arrangement, &plan.inline, None),
             _ => core.send(permit, &header, &plan.inline, None, true),
@@ -270,7 +270,7 @@ impl Requester {
         }
     }
 
-    /// Gives back every call that has not left: the connection is closed by its owner.
+    /// Fails every unsent call, since the owner closed the connection.
     pub(crate) fn fail_all_queued(&mut self, core: &mut Core) {
         let in_line: Vec<u32> = core.ledger.line_mut().take_calls().collect();
         for xid in in_line.into_iter().chain(std::mem::take(&mut self.queue)) {
@@ -295,7 +295,7 @@ fn plan(core: &Core, transaction: &Transaction, room: Room) -> Result<CallPlan, 
     let narrow =
         |value: Option<u32>| value.map_or(usize::MAX, |value| usize::try_from(value).unwrap_or(usize::MAX));
     let (longest, most) = (narrow(core.peer_segments.0), narrow(core.peer_segments.1));
-    // Of segments without a byte it takes none.
+    // A peer that accepts no byte in a segment accepts no segment.
     let most = if longest == 0 { 0 } else { most };
     let allowed = core.uses_chunks();
     let continues = core.side == Side::Client || core.peer_reverse >= Some(ReverseSupport::Continued);
@@ -326,14 +326,14 @@ fn plan(core: &Core, transaction: &Transaction, room: Room) -> Result<CallPlan, 
         })
     };
     let mut plan = attempt(config.max_segments.min(most))?;
-    // version-two-07 §5.2.4: those of all chunks together.
+    // version-two-07 §5.2.4: the limit is for all chunks together.
     let segments = plan.segments();
     if segments > most {
         let chunks = plan.read.len() + plan.write.len() + usize::from(plan.reply.is_some());
         let fewer = attempt((most / chunks.max(1)).max(1)).ok().filter(|plan| plan.segments() <= most);
         plan = fewer.ok_or(Refusal::TooManySegmentsInAll { segments, allowed: most })?;
     }
-    // The reply returns what it was offered: with more than we take in a header it would be discarded.
+    // The reply returns the offered chunks; with more than our own limit it would be discarded.
     let (chunks, allowed) = (plan.write.len(), config.limits.write_chunks);
     if chunks > allowed {
         return Err(Refusal::TooManyWriteChunks { chunks, allowed });
@@ -347,7 +347,7 @@ fn plan(core: &Core, transaction: &Transaction, room: Room) -> Result<CallPlan, 
 }
 
 impl Core {
-    /// What there is for the next Call, while so many wait.
+    /// Returns the limits of the next Call, while `waiting` Calls want credits.
     fn room_for_call(&self, falls_back: bool, waiting: usize) -> Room {
         let sends = self.ledger.sends_for_call(falls_back, waiting);
         if !falls_back {
@@ -358,7 +358,8 @@ impl Core {
         Room { sends, replies: reply_sends, joined: join_up_to, long_reply }
     }
 
-    /// What is possible in transmission groups for a Call that leaves now. The receive queue has room for one reply in several Sends.
+    /// Returns the options of transmission groups for a Call that leaves now. The receive queue can hold one reply in
+    /// several Sends.
     fn call_groups(&self, room: Room) -> Option<CallGroups<'_>> {
         let wide = |count: u32| usize::try_from(count).unwrap_or(usize::MAX);
         let peer = self.peer_groups.as_ref().filter(|peer| peer.takes_calls && !self.refuses_groups)?;
@@ -373,7 +374,7 @@ impl Core {
             reply_sends: awaited,
             theirs: peer.targets.as_ref().filter(|_| settings.calls.placement),
             ours: self.targets.as_ref().filter(|_| asks),
-            // Who makes such replies for nothing else makes them in several Sends.
+            // A peer that limits such replies only by their Sends follows directions too.
             directs: peer.places || peer.responses > 1,
             asked: settings.asked,
             place_from: settings.place_from,
@@ -383,7 +384,7 @@ impl Core {
     }
 }
 
-/// Names the memory of a Call in the operation of its first transmission; says what its reply was directed to do.
+/// Sets the memory of a Call in the operation of its first transmission; returns the directions for the reply.
 fn name_memory(lead: &mut Operation, offered: &ChunkLists) -> Vec<ResponseDirection> {
     let Operation::Request(request) = lead else { return vec![] };
     for item in &mut request.placed {
@@ -406,7 +407,7 @@ fn name_memory(lead: &mut Operation, offered: &ChunkLists) -> Vec<ResponseDirect
     directions
 }
 
-/// Gets all memory of a call together, or none of it.
+/// Allocates all memory of a call, or none.
 fn allocate(
     plan: &CallPlan,
     transaction: &mut Transaction,
@@ -426,7 +427,7 @@ fn allocate(
     needed.extend(plan.reply.iter().map(|lengths| lengths.iter().sum::<usize>()));
     let mut pooled = allocate_together(domain, &needed)?;
     let reply = plan.reply.as_ref().and_then(|lengths| Some((pooled.pop()??, lengths)));
-    // Nothing fails from here on: the caller's memory can be taken.
+    // Nothing fails from here on, so the caller's memory may be used.
     for (index, (buffer, lengths)) in pooled.into_iter().zip(&plan.write).enumerate() {
         let buffer = buffer.or_else(|| transaction.lend(index).filter(|buffer| !buffer.is_empty()));
         if let Some(buffer) = buffer {
@@ -439,10 +440,10 @@ fn allocate(
     Ok(exposures)
 }
 
-/// Cuts the memory of a chunk into its windows.
+/// Divides the memory of a chunk into its windows.
 fn split(mut rest: Buffer, lengths: &[usize], place: Place, exposures: &mut Vec<Exposure>) {
     for (index, len) in lengths.iter().enumerate() {
-        // Not even an empty tail: the pool keeps only what is whole.
+        // Even an empty tail counts, since the pool keeps only complete buffers.
         let last = index + 1 == lengths.len();
         let tail = if last { None } else { Some(rest.split_off(*len)) };
         exposures.push((place, 0, WindowMemory::Write(rest)));
@@ -467,7 +468,7 @@ impl Transaction {
         }
     }
 
-    /// Puts the caller's memory back if a call could not be sent and it is whole.
+    /// Returns the complete memory of the caller if a call could not be sent.
     fn keep(&mut self, place: Place, memory: WindowMemory) {
         if let (Place::Write(index), WindowMemory::Write(buffer)) = (place, memory)
             && let Some(at) = self.lent.iter().position(|lent| *lent == index)
