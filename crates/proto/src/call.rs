@@ -1,7 +1,7 @@
-//! What a caller gives to a connection, and what it gets back.
+//! Calls that a caller gives to a connection, and their replies and failures.
 //!
-//! A [`Call`] owns its message and the memory for its results. Memory that was opened to the peer comes back only when it
-//! is closed again: with the reply, or with the end of the connection ([`CallFailure::call`]).
+//! A [`Call`] owns its message and the memory for its results. Memory that was opened to the peer returns only when its
+//! window is closed: with the reply, or with the end of the connection ([`CallFailure::call`]).
 
 use std::time::Duration;
 
@@ -9,30 +9,30 @@ use rpcrdma_verbs::Buffer;
 use rpcrdma_xdr::{Decoder, Stream};
 use thiserror::Error;
 
-/// An RPC Call as the requester takes it.
+/// An RPC Call for the requester.
 #[derive(Debug)]
 pub struct Call {
-    /// The XID; the same as in the first word of the message, and unique among the calls in progress.
+    /// The XID, equal to the first word of the message, and unique among the calls in progress.
     pub xid: u32,
     /// The RPC program, for traces.
     pub program: u32,
-    /// Its version, for traces.
+    /// The version of the program, for traces.
     pub version: u32,
     /// The procedure, for traces.
     pub procedure: u32,
-    /// The whole RPC message, from its XID on.
+    /// The complete RPC message, from its XID on.
     pub message: Stream,
-    /// What the reply can look like.
+    /// The bounds of the reply.
     pub reply: ReplyShape,
-    /// Whether the security flavour protects or hides the data (RPCSEC_GSS integrity or privacy): nothing is reduced then
-    /// (RFC 8166 §8.2.2.3).
+    /// Whether the security flavour protects or hides the data (RPCSEC_GSS integrity or privacy). Then no item is
+    /// reduced (RFC 8166 §8.2.2.3).
     pub flavor_touches_data: bool,
-    /// How long to wait for the reply; `None` for [`Timeouts::call`](crate::timers::Timeouts::call).
+    /// The time to wait for the reply; `None` for [`Timeouts::call`](crate::timers::Timeouts::call).
     pub timeout: Option<Duration>,
 }
 
 impl Call {
-    /// Whether the message begins with the XID given.
+    /// Whether the message begins with the call's XID.
     pub(crate) fn begins_with_xid(&self) -> bool {
         let first = self.message.pieces().first().and_then(|piece| piece.data().first_chunk::<4>());
         first == Some(&self.xid.to_be_bytes())
@@ -44,30 +44,30 @@ impl Call {
 pub struct ReplyShape {
     /// Bytes of the largest possible RPC reply, from its XID on, *without* the data of the results in `sinks`.
     pub max_len: usize,
-    /// One for each DDP-eligible result, in the order of the reply.
+    /// A sink for each DDP-eligible result, in the order of the reply.
     pub sinks: Vec<Sink>,
 }
 
 impl ReplyShape {
-    /// A reply of at most `max_len` bytes without DDP-eligible results.
+    /// Returns the shape of a reply of at most `max_len` bytes without DDP-eligible results.
     #[must_use]
     pub const fn plain(max_len: usize) -> Self {
         Self { max_len, sinks: Vec::new() }
     }
 }
 
-/// Where a DDP-eligible result goes if it travels in a Write chunk.
+/// The memory for a DDP-eligible result that travels in a Write chunk.
 #[derive(Debug)]
 pub enum Sink {
     /// Memory of the protection domain, for at most this many bytes.
     Pool(usize),
-    /// Memory of the caller, written in place. The result is handed out as a part of it. It comes back with a failure only
-    /// if it could be had; else a retransmission uses the pool.
+    /// Memory of the caller, which the peer writes directly. The result refers to this memory. A failed call returns
+    /// the memory only if it came back from its window; otherwise a retransmission uses the pool.
     Buffer(Buffer),
 }
 
 impl Sink {
-    /// Bytes it has room for.
+    /// Returns the capacity, bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         match self {
@@ -76,18 +76,18 @@ impl Sink {
         }
     }
 
-    /// Whether it has no room.
+    /// Whether the capacity is zero.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-/// Names a call that is in progress.
+/// The id of a call in progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CallId(pub(crate) u64);
 
-/// The way a message took.
+/// The form of a message on the wire.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Form {
@@ -100,19 +100,19 @@ pub enum Form {
     Reduced,
     /// Several Sends, perhaps with items in chunks (version-two-07 §6.6.2).
     Continued,
-    /// One Send or several, with items where the receiver wants them (rtrext-02 §7).
+    /// A Send or several, with items placed in the receiver's segments (rtrext-02 §7).
     Placed,
     /// RDMA_NOMSG: a Position-Zero Read chunk (a Call) or the Reply chunk (a reply), perhaps with items in other chunks.
     Long,
 }
 
-/// How a message travelled, by bytes.
+/// The bytes of a message by the way that they travelled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Travelled {
     /// The form of the message.
     pub form: Form,
-    /// Bytes of the Send, header included.
+    /// Bytes of the Sends, headers included.
     pub sent: usize,
     /// Bytes moved by RDMA Read.
     pub read: usize,
@@ -120,29 +120,29 @@ pub struct Travelled {
     pub written: usize,
     /// Bytes placed in the Reply chunk.
     pub reply_chunk: usize,
-    /// Segments that carried those bytes.
+    /// Segments that carried these bytes.
     pub segments: usize,
 }
 
-/// Who closed the windows of a call.
+/// The ends that closed the windows of a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Invalidations {
-    /// Windows closed by the peer's Send with Invalidate.
+    /// Windows that the peer's Send with Invalidate closed.
     pub remote: usize,
-    /// Windows closed by us.
+    /// Windows that this side invalidated.
     pub local: usize,
 }
 
-/// The reply to a call. All windows of the call are closed.
+/// The reply to a call, whose windows are all closed.
 #[derive(Debug)]
 pub struct IncomingReply {
     /// The RPC message, from its XID on, with the results that travelled in Write chunks.
     pub message: Decoder,
-    /// How the Call travelled.
+    /// The form and the bytes of the Call.
     pub call: Travelled,
-    /// How the reply travelled.
+    /// The form and the bytes of the reply.
     pub reply: Travelled,
-    /// Who closed the windows.
+    /// The ends that closed the windows.
     pub invalidations: Invalidations,
 }
 
@@ -150,27 +150,27 @@ pub struct IncomingReply {
 #[derive(Debug, Error)]
 #[error("{error}")]
 pub struct CallFailure {
-    /// Why.
+    /// The reason.
     #[source]
     pub error: CallError,
-    /// The call, to be tried again: when its connection was lost before the reply came, or it was never sent.
+    /// The call for another try, if its connection was lost before the reply, or it was never sent.
     pub call: Option<Box<Call>>,
-    /// Whether it left: the peer may have carried it out.
+    /// Whether the call left, so that the peer may have executed it.
     pub sent: bool,
 }
 
 impl CallFailure {
-    /// A failure that is not worth another try.
+    /// Returns a failure that allows no other try.
     pub(crate) const fn permanent(error: CallError, sent: bool) -> Self {
         Self { error, call: None, sent }
     }
 }
 
-/// Why a call ended without a reply.
+/// Reasons why a call ended without a reply.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CallError {
-    /// No reply in time. The peer may have carried the call out.
+    /// No reply came in time. The peer may have executed the call.
     #[error("no reply in time")]
     TimedOut,
     /// The peer answered ERR_VERS (RFC 8166 §4.5.1).
@@ -184,7 +184,7 @@ pub enum CallError {
     /// The peer answered ERR_CHUNK: it could not use the chunks, or the reply did not fit them (RFC 8166 §4.5.2, §4.5.3).
     #[error("the peer reports a transport header or chunk error (ERR_CHUNK)")]
     Chunk,
-    /// The peer answered with an RDMA_ERROR that only Version Two has (version-two-03 §6.2.4).
+    /// The peer answered with an RDMA_ERROR of Version Two (version-two-03 §6.2.4).
     #[error("the peer refuses the call: {0}")]
     Refused(crate::wire::two::ErrorBody),
     /// No form of the protocol can carry the call.
@@ -193,19 +193,19 @@ pub enum CallError {
     /// The domain can never give the memory for the results.
     #[error("no memory for the results: {0}")]
     Memory(#[from] rpcrdma_verbs::PoolExhausted),
-    /// The provider has no window left and none will come back.
+    /// The provider has no free window, and none will return.
     #[error("no window for the call's chunks: {0}")]
     Windows(#[from] rpcrdma_verbs::WindowErrorKind),
-    /// What came in the Reply chunk, or was read from the peer, is not the reply to this call (RFC 8166 §4.2.1).
+    /// The data in the Reply chunk, or read from the peer, is not the reply to this call (RFC 8166 §4.2.1).
     #[error("what came as the reply is none: {0}")]
     BadReply(crate::error::ProtocolError),
     /// The memory of a result did not come back from its window.
     #[error("the memory of a result was lost with its window")]
     ResultLost,
-    /// The connection ended before the reply came. The peer may have carried the call out.
+    /// The connection ended before the reply. The peer may have executed the call.
     #[error("the connection ended: {0}")]
     ConnectionLost(crate::event::CloseReason),
-    /// The session could not connect within the attempts allowed.
+    /// The session could not connect within the allowed attempts.
     #[error("no connection after {attempts} attempts: {reason}")]
     Unreachable {
         /// Attempts made.
@@ -218,7 +218,7 @@ pub enum CallError {
     Closed,
 }
 
-/// A call that was not taken; it is given back.
+/// A refused call, which returns to the caller.
 #[derive(Debug, Error)]
 #[error("{kind}")]
 pub struct Refused {
@@ -228,17 +228,17 @@ pub struct Refused {
     pub call: Box<Call>,
 }
 
-/// Why a call was not taken.
+/// Reasons why a call is refused.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RefusedKind {
-    /// A call under this XID is in progress, or was abandoned and its memory is not back yet.
+    /// A call under this XID is in progress, or was abandoned and still holds memory.
     #[error("XID {0:#010x} is in use")]
     XidInUse(u32),
-    /// The message does not begin with the XID given.
+    /// The message does not begin with the call's XID.
     #[error("the message does not begin with XID {0:#010x}")]
     XidMismatch(u32),
-    /// The connection is closing.
+    /// The connection is closing, or closed.
     #[error("closed")]
     Closed,
 }

@@ -1,54 +1,57 @@
-//! Forms of Version One that RFC 8166 retired, and forms that were only proposed: each opted into on its own.
+//! Forms of Version One that RFC 8166 retired, and forms that were only proposed. Each has its own setting.
 //!
-//! By default nothing here is spoken, and the peer that tries it meets the reaction of RFC 8166. None of these forms is
-//! negotiated by the protocol itself: whoever turns one on knows that the peer has it too. The codec
-//! ([`wire::v1`](crate::wire::v1)) decodes every form always; what is taken is decided by the connection, what is sent by the
-//! [planner](crate::planner). Nothing is owned here.
+//! By default none is enabled, and a peer that uses one gets the reaction of RFC 8166. The protocol negotiates none of
+//! these forms, so an owner enables a form only for a peer that has it too. The codec ([`wire::v1`](crate::wire::v1))
+//! always decodes every form. The connection decides which forms it accepts, and the [planner](crate::planner) which it
+//! sends.
 
-/// Retired and proposed forms that a connection takes part in; by default none.
+/// Retired and proposed forms that a connection uses; none by default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Compatibility {
-    /// The Read-Read transfer model of RFC 5666 (§3.8; removed by RFC 8166 §4.6.2), in the forward direction: as a server, expose
-    /// results to the client's RDMA Reads where nothing that it offered carries them; as a client, read them and answer with
-    /// RDMA_DONE. Off, a Read list in a reply is a header error and RDMA_DONE is discarded. Danger: a server's memory stays open
-    /// until its client says that it is done, or for [`Timeouts::done`](crate::Timeouts::done) (RFC 5666 §11); a client without
-    /// this form waits for a reply that it has discarded.
+    /// The Read-Read transfer model of RFC 5666 (§3.8; removed by RFC 8166 §4.6.2), in the forward direction. A server
+    /// exposes results to the client's RDMA Reads if no chunk of the Call carries them. A client reads them and answers
+    /// with RDMA_DONE. With `None`, a Read list in a reply is a header error, and RDMA_DONE is discarded. Danger: a
+    /// server's memory stays open until its client's RDMA_DONE, or for [`Timeouts::done`](crate::Timeouts::done) (RFC
+    /// 5666 §11). A client without this form discards such a reply and waits in vain.
     pub read_read: Option<ReadRead>,
-    /// What is done with an RDMA_MSGP (RFC 5666 §3.9; removed by RFC 8166 §4.6.1).
+    /// The treatment of RDMA_MSGP (RFC 5666 §3.9; removed by RFC 8166 §4.6.1).
     pub padded_messages: PaddedMessages,
-    /// From where the alignment of an RDMA_MSGP counts, as RFC 5666 §3.9 does not say.
+    /// The origin of the alignment of an RDMA_MSGP, which RFC 5666 §3.9 leaves open.
     pub alignment_base: AlignmentBase,
-    /// The alignment of the peer's Receives, bytes; 0: not known. From it on, Calls with long opaque data go as RDMA_MSGP if they
-    /// fit inline and `padded_messages` is [`Honour`](PaddedMessages::Honour). A power of two from 4 on, else nothing is aligned. An
-    /// [`Agreement`](crate::Agreement) sets it for the Calls of one connection's client. Danger: a peer without RDMA_MSGP refuses these Calls for good (ERR_CHUNK).
+    /// The alignment of the peer's Receives, bytes: a power of two of at least 4; with other values, and with 0,
+    /// nothing is aligned. Calls with long opaque data then leave as RDMA_MSGP if they fit inline, and
+    /// `padded_messages` is [`Honour`](PaddedMessages::Honour). An [`Agreement`](crate::Agreement) replaces this value
+    /// for the client's Calls. Danger: a peer without RDMA_MSGP permanently refuses these Calls (ERR_CHUNK).
     pub alignment: u32,
-    /// Opaque data of at least this many bytes is aligned, as far as no shorter one need be.
+    /// The least length of aligned opaque data, bytes. The threshold rises if shorter data would have to be aligned
+    /// too.
     pub alignment_threshold: usize,
-    /// Take a returned Write chunk length that includes the item's XDR pad (RFC 5666 §3.7, forbidden by RFC 8166 §3.4.6.2), with
-    /// room for the pad in the chunk or without. Danger: a Responder that returns a wrong length of up to three bytes too many
-    /// is not noticed any more; the item's own count still is what the upper layer sees.
+    /// Accept a returned Write chunk length that includes the item's XDR pad (RFC 5666 §3.7, forbidden by RFC 8166
+    /// §3.4.6.2). The chunk may lack space for the pad. Danger: a returned length with up to three surplus bytes is not
+    /// detected any more. The upper layer still sees the item's own count.
     pub write_roundup: bool,
-    /// Take Read segments with the discriminator 2, which mark XDR padding: option A of the last-call slides of 2006, never
-    /// adopted. They are not read. Off, a Call with one is refused (RFC 8166 §4.5.2), a reply discarded. Danger: none known, but no peer is known
-    /// to send them either.
+    /// Accept Read segments with the discriminator 2, which mark XDR padding: option A of the last-call slides of 2006,
+    /// never adopted. They are not read. Otherwise a Call with one is refused (RFC 8166 §4.5.2), and a reply is
+    /// discarded. No danger is known, nor any peer that sends them.
     pub padding_segments: bool,
-    /// Take a Read chunk of its own that holds the XDR pad of the item before it, with the end of that item as its Position, which
-    /// is no multiple of four (RFC 5666 §3.7: "as an additional Chunk"; what RFC 8166 §3.4.5 says of Positions rules it out). It is
-    /// not read. Off, a Call with one is refused (ERR_CHUNK). Danger: none known.
+    /// Accept a separate Read chunk with the XDR pad of the item before it (RFC 5666 §3.7: "as an additional Chunk").
+    /// Its Position is the end of that item, which is no multiple of four; RFC 8166 §3.4.5 excludes that. The chunk is
+    /// not read. Otherwise a Call with one is refused (ERR_CHUNK). No danger is known.
     pub pad_chunks: bool,
 }
 
-/// How far the Read-Read transfer model goes.
+/// Settings of the Read-Read transfer model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadRead {
-    /// As a client: offer neither Write list nor Reply chunk, like one that cannot tell where its results will be (RFC 5666
-    /// §3.4). Danger: a server without this form refuses each Call whose reply does not fit inline (ERR_CHUNK).
+    /// As a client: offer neither Write list nor Reply chunk, like a client that does not know where its results will
+    /// be (RFC 5666 §3.4). Danger: a server without this form refuses each Call whose reply does not fit inline
+    /// (ERR_CHUNK).
     pub withhold_chunks: bool,
-    /// As a server: replies that are exposed at a time, on one connection. Further ones wait; none is exposed if the grant would
-    /// not leave the client a credit beyond their RDMA_DONEs (RFC 5666 §11).
+    /// As a server: the most exposed replies on one connection. Further ones wait. No reply is exposed if the grant
+    /// leaves the client no credit beyond the RDMA_DONEs (RFC 5666 §11).
     pub exposed_replies: usize,
-    /// As a server: bytes of those, on one connection. A reply of more is refused. They count as memory of the connection's
-    /// protection domain too, which bounds what all connections expose together.
+    /// As a server: the most exposed bytes on one connection. A longer reply is refused. The bytes also count as memory
+    /// of the protection domain, which bounds all connections together.
     pub exposed_bytes: usize,
 }
 
@@ -58,26 +61,26 @@ impl Default for ReadRead {
     }
 }
 
-/// What is done with an RDMA_MSGP.
+/// The treatment of RDMA_MSGP.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PaddedMessages {
     /// RFC 8166 §4.6.1: a Call gets ERR_CHUNK, a reply is discarded, in either direction.
     #[default]
     Refuse,
-    /// It is taken as an RDMA_MSG, its two words ignored (implementation-experience §7.1.3.1). Danger: right only where no
-    /// bytes were inserted; else the arguments do not decode, or decode to something else.
+    /// Treat RDMA_MSGP as RDMA_MSG, and ignore its two words (implementation-experience §7.1.3.1). Danger: this is
+    /// right only if no bytes were inserted. Otherwise the arguments do not decode, or decode to other values.
     AsMessage,
-    /// RFC 5666 §3.9: the inserted bytes are skipped. Danger: the reply cache sees them (a checksum over the first arguments), so
-    /// a Call that is sent again in another form may be carried out twice.
+    /// RFC 5666 §3.9: skip the inserted bytes. Danger: the reply cache includes them in its checksum over the first
+    /// arguments. A Call sent again in another form may therefore be executed twice.
     Honour,
 }
 
-/// From where an alignment counts.
+/// The origin of an alignment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AlignmentBase {
-    /// From the first byte of the Send, transport header included: what is aligned is the Receive that it arrives in.
+    /// The first byte of the Send, transport header included, since the Receive buffer is aligned.
     #[default]
     Send,
-    /// From the XID of the RPC message: the "current XDR stream position".
+    /// The XID of the RPC message: the "current XDR stream position".
     Payload,
 }

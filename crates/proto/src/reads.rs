@@ -1,23 +1,24 @@
-//! Reading the chunks of the peer's messages: arguments of its Calls, and what its replies expose under the Read-Read model
-//! (RFC 5666 §3.8).
+//! RDMA Reads of the chunks in the peer's messages: arguments of Calls, and data that replies expose under the
+//! Read-Read model (RFC 5666 §3.8).
 //!
-//! The memory for a whole message is had before its first RDMA Read is posted, all of it or none: two messages that each hold
-//! half of what they need would wait for ever. Replies go first, as the handler of a Call may be waiting for one. As many
-//! messages are read at a time as RDMA Reads can be under way, and one that is ready to follow: a peer that answers none holds no
-//! more memory than these take (rule I6). Reads for both kinds of message are counted together against what was agreed.
+//! The memory for a whole message is allocated before its first RDMA Read is posted. Otherwise two messages that each
+//! hold half of their memory would wait for ever. Replies precede Calls, as the handler of a Call may wait for a reply.
+//! As many messages are read at a time as RDMA Reads can be in flight, plus one that is ready to follow. A peer that
+//! answers no Read thus holds no more memory than these (rule I6). An agreed limit counts the Reads for both kinds of
+//! message together.
 //!
-//! Time runs while nothing moves. Bytes of the answers give the RDMA Reads under way more time ([`Moving`]). So do bytes of what
-//! was posted before them, since an RDMA Read Request leaves behind it. A message that waits for its turn waits as long as those
-//! before it go on. A wait for memory is timed while nothing is read, and does not end while Sends or RDMA Writes are under way:
-//! these may hold that memory, and have a timer of their own.
+//! The timer measures lack of progress. Received bytes extend the deadline of the RDMA Reads in flight ([`Moving`]).
+//! Bytes of earlier requests do too, since an RDMA Read Request leaves after them. A message in the queue waits as long
+//! as those before it make progress. The timer for memory runs only while nothing is read. It does not expire while
+//! Sends or RDMA Writes are in flight, which may hold that memory and have a timer of their own.
 //!
-//! A chunk is one work request, unless fewer RDMA Reads may be under way at the peer than it has segments (RFC 5666 §6.2): then
-//! its memory is cut at segments, and the parts are posted as earlier Reads complete and joined at the end, without a copy.
+//! A chunk is one work request, unless it has more segments than RDMA Reads may be in flight (RFC 5666 §6.2). Then its
+//! memory is cut at segments. The parts are posted as earlier Reads complete, and joined at the end without a copy.
 //!
-//! *Who owns which buffer.* A message's memory is here until it is posted, then the provider's until the Read completes. It comes
-//! from the domain, or is the caller's for the results of its call.
+//! *Buffers.* This module owns the memory of a message until the Read is posted; then the provider owns it until the
+//! completion. The memory comes from the domain; results of a call may use the caller's.
 //!
-//! *What happens on error.* A Read that fails ends the connection; memory that is not back then goes with the queue pair.
+//! *Errors.* A failed Read ends the connection; memory not yet returned then goes with the queue pair.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Instant;
@@ -33,7 +34,7 @@ use crate::outbound::Origin;
 use crate::reassembly::{Layout, ReadChunk};
 use crate::timers::{Flow, Moving, after, earlier};
 
-/// The message that chunks belong to.
+/// The message of a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Owner {
     /// The reply to our call under this XID.
@@ -45,9 +46,9 @@ pub(crate) enum Owner {
 /// The chunks of one message.
 #[derive(Debug, Default)]
 pub(crate) struct Pull {
-    /// The Position-Zero chunk first.
+    /// The chunks, Position-Zero first.
     chunks: Vec<Chunk>,
-    /// Chunks that are not read yet.
+    /// The number of chunks not read yet.
     left: usize,
 }
 
@@ -56,18 +57,18 @@ pub(crate) struct Pull {
 pub(crate) struct Pulled {
     /// The Position-Zero chunk, if there is one.
     pub(crate) zero: Option<Bytes>,
-    /// The others by ascending Position.
+    /// The other chunks by ascending Position.
     pub(crate) chunks: Vec<PulledChunk>,
 }
 
 #[derive(Debug)]
 struct Chunk {
     layout: ReadChunk,
-    /// Memory that no Read was posted for.
+    /// Memory without a posted Read.
     rest: Option<Buffer>,
-    /// Segments that Reads were posted for.
+    /// Segments with a posted Read.
     posted: usize,
-    /// Each part with its number of segments; its memory once it is read.
+    /// The number of segments of each part, and its memory once it is read.
     parts: Vec<(usize, Option<Buffer>)>,
     data: Option<Bytes>,
 }
@@ -79,18 +80,18 @@ impl Pull {
         Self { chunks, left }
     }
 
-    /// Bytes of all chunks.
+    /// Returns the bytes of all chunks.
     pub(crate) fn len(&self) -> u64 {
         self.chunks.iter().map(|chunk| chunk.layout.len).fold(0, u64::saturating_add)
     }
 
-    /// Whether nothing has to be read.
+    /// Whether nothing is left to read.
     pub(crate) const fn is_complete(&self) -> bool {
         self.left == 0
     }
 
-    /// Reads into the caller's memory for its results, if each of them is in a chunk and there is room: an item that comes with
-    /// its pad is longer than that. What is taken becomes memory of the pool in `sinks`.
+    /// Uses the caller's memory for the results, if each result is in a chunk and fits; an item with its pad may not.
+    /// In `sinks`, memory of the pool replaces the used memory.
     pub(crate) fn read_into(&mut self, sinks: &mut [Sink]) {
         let mut results: Vec<_> = self.chunks.iter_mut().filter(|chunk| chunk.layout.position > 0).collect();
         if results.len() != sinks.len() {
@@ -108,7 +109,7 @@ impl Pull {
         }
     }
 
-    /// What was read, once all of it was.
+    /// Returns the data once every chunk was read.
     pub(crate) fn into_pulled(self) -> Pulled {
         let mut chunks = self.chunks.into_iter().peekable();
         let zero = chunks.next_if(|chunk| chunk.layout.position == 0);
@@ -134,7 +135,7 @@ impl Chunk {
         usize::try_from(self.layout.len).unwrap_or(usize::MAX)
     }
 
-    /// Cuts off what at most `most` Reads fetch: the number of the part, and its work.
+    /// Cuts off the memory for at most `most` Reads; returns the number of the part, and its work.
     fn next_part(&mut self, most: usize) -> Option<(usize, Buffer, Vec<RemoteSegment>)> {
         let mut sink = self.rest.take()?;
         let left = self.layout.segments.get(self.posted..).unwrap_or_default();
@@ -148,7 +149,7 @@ impl Chunk {
         Some((self.parts.len() - 1, sink, taken.iter().map(remote).collect()))
     }
 
-    /// A part is read; says how many Reads that were. The data is there with the last one.
+    /// Records a part as read; returns its number of Reads. The last part completes the data.
     fn part_read(&mut self, index: usize, memory: Buffer) -> Option<usize> {
         let (segments, part) = self.parts.get_mut(index).filter(|(_, part)| part.is_none())?;
         let segments = *segments;
@@ -157,7 +158,7 @@ impl Chunk {
             let mut parts = std::mem::take(&mut self.parts).into_iter().filter_map(|(_, part)| part);
             let mut whole = parts.next()?;
             for part in parts {
-                // They were cut from one Buffer, in this order.
+                // All parts were cut from one Buffer, in this order.
                 whole.unsplit(part).ok()?;
             }
             self.data = Some(whole.freeze());
@@ -166,42 +167,42 @@ impl Chunk {
     }
 }
 
-/// All messages of a connection that have chunks to be read.
+/// The messages of a connection with chunks to read.
 #[derive(Debug)]
 pub(crate) struct Reads {
-    /// Messages that are read at a time.
+    /// The most messages that are read at a time.
     most_messages: usize,
-    /// RDMA Reads that may be under way at the peer; `usize::MAX` leaves it to the provider. With 0 the peer cannot be read from.
+    /// The most RDMA Reads in flight at the peer; `usize::MAX` leaves the limit to the provider. 0 forbids them.
     allowed: usize,
-    /// RDMA Reads under way at the peer.
+    /// RDMA Reads in flight at the peer.
     under_way: usize,
     messages: BTreeMap<Owner, Message>,
     /// Replies that wait for memory, in order.
     replies: VecDeque<Owner>,
-    /// Calls that do.
+    /// Calls that wait for memory, in order.
     calls: VecDeque<Owner>,
-    /// Of those with memory, the ones that have RDMA Reads to be posted yet, in order.
+    /// Messages with memory that have RDMA Reads to post, in order.
     issuing: VecDeque<Owner>,
-    /// The RDMA Reads under way.
+    /// The progress of the RDMA Reads in flight.
     moving: Option<Moving>,
-    /// Bytes that they are to bring yet.
+    /// Bytes that the RDMA Reads in flight have yet to bring.
     bytes_under_way: u64,
-    /// Bytes of Sends and RDMA Writes that were posted before the last of them, from the beginning of the connection on.
+    /// Bytes of all Sends and RDMA Writes posted before the last RDMA Read, since the connection began.
     before: u64,
-    /// The message that waits for memory, and how long it may while nothing is read.
+    /// The message that waits for memory, and its deadline while nothing is read.
     wait: Option<(Owner, Instant)>,
-    /// Of messages that must be read before the peer closes them.
+    /// Deadlines of messages that the peer will close.
     deadlines: BTreeSet<(Instant, Owner)>,
-    /// Bytes that the next message waits for.
+    /// Bytes of memory that the next message waits for.
     wants_memory: Option<usize>,
 }
 
 #[derive(Debug)]
 struct Message {
     pull: Pull,
-    /// How long the peer lets it be read.
+    /// The deadline until which the peer exposes the message.
     by: Option<Moving>,
-    /// Whether it was counted as waiting for memory.
+    /// Whether the message was counted as waiting for memory.
     waited: bool,
 }
 
@@ -209,7 +210,7 @@ impl Reads {
     pub(crate) fn new(capabilities: &Capabilities) -> Self {
         Self {
             most_messages: usize::from(capabilities.ord).saturating_add(1),
-            // A peer whose IRD is 0 takes none (RFC 6581 §9.1).
+            // A peer whose IRD is 0 accepts no RDMA Read (RFC 6581 §9.1).
             allowed: if capabilities.ord == 0 { 0 } else { usize::MAX },
             under_way: 0,
             messages: BTreeMap::new(),
@@ -225,13 +226,13 @@ impl Reads {
         }
     }
 
-    /// No more than so many RDMA Reads may be under way at the peer from now on.
+    /// Limits the RDMA Reads in flight at the peer from now on.
     pub(crate) fn allow(&mut self, reads: usize) {
         self.allowed = self.allowed.min(reads);
         self.most_messages = self.most_messages.min(reads.saturating_add(1));
     }
 
-    /// Whether the peer may be read from at all.
+    /// Whether the peer accepts any RDMA Read.
     pub(crate) const fn are_allowed(&self) -> bool {
         self.allowed > 0
     }
@@ -240,19 +241,19 @@ impl Reads {
         self.wants_memory
     }
 
-    /// Whether memory for a reply is waited for: what is exposed to us comes before new calls.
+    /// Whether a reply waits for memory: data exposed to us precedes new calls.
     pub(crate) fn reply_waits(&self) -> bool {
         self.wants_memory.is_some() && !self.replies.is_empty()
     }
 
-    /// The message that is being read, if there is exactly one.
+    /// Returns the message that is being read, if there is exactly one.
     pub(crate) fn sole(&self) -> Option<Owner> {
         let mut reading = self.messages.keys().filter(|owner| !self.is_waiting(**owner));
         let first = reading.next();
         first.filter(|_| reading.next().is_none()).copied()
     }
 
-    /// A message is to be read. If the peer closes it after a time, `by` is made of the bytes that are to be read until then.
+    /// Adds a message to read. If the peer will close it, `by` makes the deadline from the bytes to read until then.
     pub(crate) fn add(&mut self, owner: Owner, pull: Pull, by: Option<impl FnOnce(u64) -> Moving>) {
         let by = by.map(|by| {
             let before = self.messages.values().map(|message| message.pull.len());
@@ -263,7 +264,7 @@ impl Reads {
         self.messages.insert(owner, Message { pull, by, waited: false });
     }
 
-    /// Forgets a message, if it still waits for memory.
+    /// Removes a message that still waits for memory; `false` if it does not wait.
     pub(crate) fn withdraw(&mut self, owner: Owner) -> bool {
         let line = self.line(owner);
         let Some(at) = line.iter().position(|waiting| *waiting == owner) else { return false };
@@ -278,7 +279,7 @@ impl Reads {
         earlier(moving, self.deadlines.first().map(|(deadline, _)| *deadline))
     }
 
-    /// The connection is over.
+    /// Forgets everything: the connection is over.
     pub(crate) fn clear(&mut self) {
         self.messages.clear();
         self.replies.clear();
@@ -300,7 +301,7 @@ impl Reads {
         self.replies.contains(&owner) || self.calls.contains(&owner)
     }
 
-    /// Whether memory may be taken for one more message.
+    /// Whether one more message may get memory.
     fn has_room(&self) -> bool {
         self.messages.len() - self.replies.len() - self.calls.len() < self.most_messages
     }
@@ -315,10 +316,10 @@ impl Reads {
 }
 
 impl Core {
-    /// Posts the next RDMA Reads, or takes memory for the next message; `false` if nothing can be done now.
+    /// Posts the next RDMA Reads, or allocates memory for the next message; `false` if nothing can be done now.
     ///
     /// # Errors
-    /// A message that the domain will never have the memory for. It is forgotten.
+    /// The message that exceeds the domain's memory for ever, which is removed.
     pub(crate) fn read_on(&mut self, now: Instant, qp: &dyn Windows) -> Result<bool, (Owner, PoolExhausted)> {
         self.reads.wants_memory = None;
         Ok(self.post_reads(now) || self.take_memory(now, qp)?)
@@ -382,7 +383,7 @@ impl Core {
         }
     }
 
-    /// The RDMA Reads of a part of a chunk have ended; the data of the message, if that was the last of them.
+    /// Handles the completed RDMA Reads of a part of a chunk; returns the data of the message after the last one.
     pub(crate) fn handle_read(
         &mut self,
         now: Instant,
@@ -414,12 +415,13 @@ impl Core {
         if !complete {
             return None;
         }
-        // Its last Read was the last thing to be posted for it.
+        // The last Read of a message is also the last one posted for it.
         self.reads.issuing.retain(|issuing| *issuing != owner);
         self.reads.remove(owner).map(Pull::into_pulled)
     }
 
-    /// RDMA Reads of so many bytes go on, or begin: these give them time, and so does what leaves before the last Request.
+    /// Starts or extends the deadline of RDMA Reads of so many bytes; bytes that leave before the last Request extend
+    /// it too.
     fn time_reads(&mut self, now: Instant, bytes: u64) {
         let (to_leave, posted) = (self.outbox.bytes_to_leave(), self.outbox.bytes_made());
         let stall = self.config.timeouts.rdma_read;
@@ -434,7 +436,7 @@ impl Core {
         }
     }
 
-    /// RDMA Reads have ended: the next ones have their time from now on, and so has a wait for memory if there are none.
+    /// Restarts the deadline of the next RDMA Reads; without any, that of a wait for memory.
     fn read_has_ended(&mut self, now: Instant) {
         self.reads.moving = None;
         if self.reads.under_way > 0 {
@@ -445,7 +447,7 @@ impl Core {
         }
     }
 
-    /// Time has passed: what does not go on by now ends the connection.
+    /// Ends the connection if a Read or a wait has made no progress until its deadline.
     pub(crate) fn handle_read_timeout(&mut self, now: Instant) {
         let timeouts = &self.config.timeouts;
         let sending = self.outbox.is_sending();

@@ -1,8 +1,8 @@
-//! From a Read list to the chunks of the unreduced Payload stream (RFC 8166 §3.4.5).
+//! The layout of Read chunks in the unreduced Payload stream (RFC 8166 §3.4.5).
 //!
-//! The list is grouped by Position and laid out against the bytes between the chunks *before* anything is read or
-//! allocated: overlaps, positions beyond the message and too many chunks are refused here. Nothing is owned; the data is
-//! put together by [`Decoder::with_read_chunks`](rpcrdma_xdr::Decoder::with_read_chunks).
+//! The Read list is grouped by Position, and checked against the inline bytes *before* any read or allocation.
+//! Overlaps, Positions beyond the message and too many chunks are refused here.
+//! [`Decoder::with_read_chunks`](rpcrdma_xdr::Decoder::with_read_chunks) joins the data.
 
 use crate::error::{List, ProtocolError};
 use crate::limits::Limits;
@@ -11,13 +11,13 @@ use crate::wire::{ReadSegment, Segment};
 /// A Read chunk: all segments of one Position in list order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReadChunk {
-    /// Where it stands in the unreduced stream.
+    /// The Position in the unreduced stream.
     pub position: u32,
-    /// Its segments without those of length 0: nothing is read for them.
+    /// The segments, except those of length 0, which need no read.
     pub segments: Vec<Segment>,
     /// Bytes of all segments.
     pub len: u64,
-    /// Whether a padding segment ended it.
+    /// Whether a padding segment ended the chunk.
     padded: bool,
 }
 
@@ -26,13 +26,13 @@ pub struct ReadChunk {
 pub struct Layout {
     /// The Position-Zero chunk.
     pub zero: Option<ReadChunk>,
-    /// The others by ascending Position.
+    /// The other chunks by ascending Position.
     pub chunks: Vec<ReadChunk>,
 }
 
 impl Layout {
-    /// Groups the segments of a Read list and checks their positions. `inline` is the number of bytes after the header; with
-    /// a Position-Zero chunk that chunk is laid out against instead.
+    /// Groups the segments of a Read list and checks their Positions. `inline` is the number of bytes after the header;
+    /// a Position-Zero chunk replaces them as the base of the layout.
     ///
     /// # Errors
     /// [`ProtocolError::TooManyReadChunks`], [`TooManySegments`](ProtocolError::TooManySegments),
@@ -43,8 +43,8 @@ impl Layout {
         Self::of_reply(read, inline, 0, limits)
     }
 
-    /// The same of a reply (RFC 5666 §3.8), of whose stream `written` bytes, pads included, went into Write chunks: anywhere, as
-    /// Write chunks have no Position.
+    /// Groups and checks the Read list of a reply (RFC 5666 §3.8). `written` bytes of its stream, pads included, went
+    /// into Write chunks. These may lie anywhere, as Write chunks have no Position.
     ///
     /// # Errors
     /// As [`new`](Self::new).
@@ -92,13 +92,13 @@ impl Layout {
         Ok(layout)
     }
 
-    /// Walks the unreduced stream: `base` bytes lie between the chunks.
+    /// Checks the order of the unreduced stream, with `base` bytes outside the chunks.
     fn check(&self, mut base: u64) -> Result<(), ProtocolError> {
         let mut reached = 0_u64;
         for chunk in &self.chunks {
             let position = chunk.position;
             let start = u64::from(position);
-            // RFC 8166 §3.4.5: the chunk before it, with its pad, ends at or before this Position.
+            // RFC 8166 §3.4.5: the previous chunk, with its pad, ends at or before this Position.
             let Some(between) = start.checked_sub(reached) else {
                 return Err(ProtocolError::OverlappingPosition { position, reached });
             };
@@ -111,16 +111,16 @@ impl Layout {
         Ok(())
     }
 
-    /// Bytes to be read for all chunks.
+    /// Returns the bytes to read for all chunks.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.zero.iter().chain(&self.chunks).map(|chunk| chunk.len).sum()
     }
 }
 
-/// A padding segment ends the chunk whose Position it repeats, or behind whose data it stands, and completes it to a multiple
-/// of four (last-call slides of 2006, option A, which do not say which of the two). So does a pad in a chunk of its own (RFC 5666
-/// §3.7), which has the second of these Positions. Nothing is read for it.
+/// Applies a padding segment, which completes a chunk to a multiple of four and is never read. The segment repeats the
+/// Position of that chunk, or has the Position after its data; option A of the last-call slides of 2006 does not decide
+/// between these. A pad in a chunk of its own (RFC 5666 §3.7) has the second Position.
 fn complete(chunks: &mut [(ReadChunk, u32)], entry: &ReadSegment) -> Result<(), ProtocolError> {
     let (position, length) = (entry.position, entry.segment.length);
     let owner = chunks.iter_mut().map(|(chunk, _)| chunk).find(|chunk| {

@@ -1,4 +1,4 @@
-//! What happened on a connection, counted.
+//! Counters of a connection.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,19 +6,19 @@ use std::fmt;
 use crate::call::{Form, Travelled};
 use crate::error::ProtocolError;
 
-/// Messages of one direction, by the form that the planner chose (or the peer's).
+/// Messages of one direction, by form.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Messages {
-    /// RDMA_MSG that carry everything inline.
+    /// RDMA_MSG with everything inline.
     pub inline: u64,
-    /// RDMA_MSGP that carry everything inline.
+    /// RDMA_MSGP with everything inline.
     pub padded: u64,
     /// RDMA_MSG with items in chunks.
     pub reduced: u64,
-    /// Messages in several Sends without an item placed by one.
+    /// Messages in several Sends, without items placed by Sends.
     pub continued: u64,
-    /// Messages with items placed by Sends, of one or of several (rtrext-02 §7).
+    /// Messages with items placed by Sends, in one Send or several (rtrext-02 §7).
     pub placed: u64,
     /// RDMA_NOMSG.
     pub long: u64,
@@ -34,7 +34,7 @@ pub struct Messages {
     pub reply_chunk_bytes: u64,
 }
 
-/// How many there were of each form, as "3 inline, 1 placed".
+/// Lists the number of each form, as "3 inline, 1 placed".
 impl fmt::Display for Messages {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let forms = [
@@ -56,13 +56,13 @@ impl fmt::Display for Messages {
 }
 
 impl Messages {
-    /// What was counted after `earlier`, a state of the same counters.
+    /// Returns the difference from `earlier`, a previous state of the same counters.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         self.joined(earlier, u64::saturating_sub)
     }
 
-    /// Both together.
+    /// Returns the sum of both.
     #[must_use]
     pub fn plus(&self, other: &Self) -> Self {
         self.joined(other, u64::saturating_add)
@@ -100,7 +100,7 @@ impl Messages {
     }
 }
 
-/// Counters of one connection since its start. Plain numbers: whoever wants rates takes differences.
+/// Counters of one connection since its start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
@@ -118,43 +118,43 @@ pub struct Stats {
     pub write_segments: u64,
     /// Reply chunk segments, sent or received.
     pub reply_segments: u64,
-    /// Payload bytes that were copied on this layer.
+    /// Payload bytes copied by this crate.
     pub payload_bytes_copied: u64,
-    /// Other message bytes that were copied on this layer.
+    /// Other message bytes copied by this crate.
     pub inline_bytes_copied: u64,
     /// Windows bound.
     pub registrations: u64,
-    /// Windows closed by us.
+    /// Windows that this side invalidated.
     pub local_invalidations: u64,
-    /// Windows closed by the peer's Send with Invalidate.
+    /// Windows that the peer's Send with Invalidate closed.
     pub remote_invalidations: u64,
-    /// Windows of the peer that our Sends closed.
+    /// Windows of the peer that our Sends invalidated.
     pub invalidations_sent: u64,
     /// RDMA_DONEs sent.
     pub dones_sent: u64,
-    /// RDMA_DONEs received for replies that were exposed.
+    /// RDMA_DONEs received for exposed replies.
     pub dones_received: u64,
-    /// Exposed replies whose RDMA_DONE did not come in time.
+    /// Exposed replies whose RDMA_DONE did not arrive in time.
     pub exposures_expired: u64,
-    /// Parts of messages received, but for the last of each.
+    /// Parts of messages received, except the last part of each.
     pub parts_received: u64,
-    /// Calls that left in a transmission group, and then, as the peer had refused that, in plain messages.
+    /// Calls sent again in plain messages, after the peer refused them in a transmission group.
     pub sent_plainly: u64,
-    /// Replies of the peer that it was told are not as they have to be (rtrext-02 §5.4).
+    /// Replies of the peer that this side reported as wrong (rtrext-02 §5.4).
     pub reports_sent: u64,
-    /// The same of our replies.
+    /// Replies of this side that the peer reported as wrong.
     pub replies_reported: u64,
-    /// Sends, whatever is in them.
+    /// Sends with messages of any kind.
     pub sends: u64,
-    /// Sends that carried several messages ([`combined`](crate::wire::two::combined)).
+    /// Sends with several messages ([`combined`](crate::wire::two::combined)).
     pub sends_combined: u64,
-    /// The messages in them.
+    /// Messages in combined Sends.
     pub messages_combined: u64,
     /// Receives that held several messages.
     pub receives_combined: u64,
-    /// Messages sent that only raise the peer's limit (version-two-07 §6.3.2).
+    /// GRANTs sent (version-two-07 §6.3.2).
     pub grants_sent: u64,
-    /// The same received.
+    /// GRANTs received.
     pub grants_received: u64,
     /// Operations on characteristics sent.
     pub operations_sent: u64,
@@ -162,19 +162,19 @@ pub struct Stats {
     pub operations_received: u64,
     /// Operations on characteristics that the peer refused.
     pub operations_refused: u64,
-    /// The grant in force for our calls. Where messages are counted (version-two-07 §4.2.1), those that may be under way at a time as
-    /// far as the peer's last limit goes: the limit less what it has taken. A Call without a reply counts as under way, as the peer
-    /// gives its message back with the reply; so at rest it is what may be sent.
+    /// The grant in force for our calls. With credits per message (version-two-07 §4.2.1): the messages that may be in
+    /// flight by the peer's last limit. A Call without a reply counts as in flight, since its credit returns with the
+    /// reply. Without open Calls the value is the number of messages that may leave.
     pub credits_granted_to_us: u32,
-    /// The last grant to the peer; messages that it may send, where these are counted.
+    /// The last grant to the peer; with credits per message, the messages that it may send.
     pub credits_granted_to_peer: u32,
-    /// Calls that waited for a credit, a window or memory when they were made.
+    /// Calls that had to wait for a credit, a window or memory.
     pub calls_queued: u64,
-    /// Calls that ran out of time.
+    /// Calls whose deadline passed.
     pub timeouts: u64,
-    /// Messages of the peer that waited for memory to read their chunks into.
+    /// Messages of the peer whose chunks had to wait for memory.
     pub memory_waits: u64,
-    /// Most RDMA Reads that were under way at the peer at a time, as far as this layer posted them; a provider holds some back.
+    /// The most RDMA Reads in flight at a time, as posted by this crate; a provider holds some back.
     pub reads_at_once: u64,
     /// Faults of the peer by [`ProtocolError::name`].
     pub errors: BTreeMap<&'static str, u64>,

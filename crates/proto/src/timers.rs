@@ -17,54 +17,56 @@ use std::time::{Duration, Instant};
 
 use rpcrdma_verbs::{Pace, Progress};
 
-/// Timeouts of a connection and a session. Each field names the event that the timer waits for, and the effect of its
-/// expiry.
+/// Timeouts of a connection and a session.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Timeouts {
-    /// Time for the reply to a call without a timeout of its own; then the call fails, but its memory stays reserved. If chunks
-    /// move at the deadline, the call gets more time as long as they keep to the [least rate](Self::least_rate). The
-    /// extra time is at most what all chunks of calls in flight need at that rate.
+    /// Time for the reply to a call without a timeout of its own; then the call fails, but its memory stays reserved.
+    /// If chunks move at the deadline, the call gets more time as long as they keep to the [least
+    /// rate](Self::least_rate). The extra time is at most what all chunks of calls in flight need at that rate.
     pub call: Duration,
-    /// Time for the late reply to a call that was abandoned or timed out; then the connection is closed to get the call's memory
-    /// back. As for [`call`](Self::call), data that moves gives more time.
+    /// Time for the late reply to a call that was abandoned or timed out; then the connection is closed to get the
+    /// call's memory back. As for [`call`](Self::call), data that moves gives more time.
     pub abandoned: Duration,
-    /// Time without progress of the RDMA Reads in flight, or of data that leaves before their Requests; then the connection is
-    /// closed.
+    /// Time without progress of the RDMA Reads in flight, or of data that leaves before their Requests; then the
+    /// connection is closed.
     pub rdma_read: Duration,
     /// Time without progress of Sends, and of RDMA Writes of replies; then the connection is closed.
     pub send: Duration,
-    /// Bytes per second: data in flight with a lower average rate counts as stalled. With 0 any byte is progress, but with
-    /// a provider that reports no progress these timers are never extended.
+    /// Bytes per second: data in flight with a lower average rate counts as stalled. With 0 any byte is progress, but
+    /// with a provider that reports no progress these timers are never extended.
     pub least_rate: u64,
-    /// Time for memory of the domain for a Call's chunks, when it is the Call's turn; then the connection is closed. The timer
-    /// runs only while no RDMA Read is in progress, since completed Reads return memory. It does not expire while Sends
-    /// or RDMA Writes are in progress, for the same reason.
+    /// Time for memory of the domain for a Call's chunks, when it is the Call's turn; then the connection is closed.
+    /// The timer runs only while no RDMA Read is in progress, since completed Reads return memory. It does not expire
+    /// while Sends or RDMA Writes are in progress, for the same reason.
     pub memory: Duration,
-    /// Time for credits for an answer, in versions that count messages (version-two-07 §4.2.1); then the connection is closed.
+    /// Time for credits for an answer, in versions that count messages (version-two-07 §4.2.1); then the connection is
+    /// closed.
     pub credits: Duration,
     /// Time for the rest of a message in several Sends, after its first Send; then the connection is closed.
     pub continuation: Duration,
     /// Time for an invalidation that an answered call waits for; then the connection is closed.
     pub invalidate: Duration,
-    /// Time for the RDMA_DONE of a reply with exposed data (RFC 5666 §3.8). Then the data is closed to the peer, and a later
-    /// Read of it ends the connection. A Requester that reads such a reply has three quarters of this time, including
-    /// the wait for memory; then it closes the connection.
+    /// Time for the RDMA_DONE of a reply with exposed data (RFC 5666 §3.8). Then the data is closed to the peer, and a
+    /// later Read of it ends the connection. A Requester that reads such a reply has three quarters of this time,
+    /// including the wait for memory; then it closes the connection.
     pub done: Duration,
-    /// Time without progress of the remaining Sends on a connection that is closing in order; then the connection is aborted.
+    /// Time without progress of the remaining Sends on a connection that is closing in order; then the connection is
+    /// aborted.
     pub close: Duration,
     /// Time without any call in progress; then the connection is closed. `None` keeps the connection.
     pub idle: Option<Duration>,
     /// Time for a connection attempt; then the next attempt is due.
     pub connect: Duration,
-    /// Time for the answer to the first message in a version that the peer may not speak; then the peer counts as one that does
-    /// not (version-two-01 §5.2). Also the peer's later announcement, while a Call waits for it (version-two-07 §5.1).
+    /// Time for the answer to the first message in a version that the peer may not speak; then the peer counts as one
+    /// that does not (version-two-01 §5.2). Also the peer's later announcement, while a Call waits for it
+    /// (version-two-07 §5.1).
     pub offer: Duration,
     /// Time for which a peer counts as speaking Version One only. Afterwards the next connection offers a higher
     /// version again.
     pub version_memory: Duration,
-    /// Time for the first message of a client, which decides the version, while a Call of the server waits for it. Then the
-    /// client counts as speaking Version One, since one that prefers another version offers it at once.
+    /// Time for the first message of a client, which decides the version, while a Call of the server waits for it. Then
+    /// the client counts as speaking Version One, since one that prefers another version offers it at once.
     pub first_message: Duration,
     /// The first pause before a reconnection; doubled with each failure.
     pub reconnect_least: Duration,

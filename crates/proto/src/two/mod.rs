@@ -1,4 +1,4 @@
-//! Version Two of RPC-over-RDMA, as far as it is more than another header (see [`wire`](crate::wire)).
+//! Version Two of RPC-over-RDMA, except its header formats (see [`wire`](crate::wire)).
 //!
 //! | module | mechanism |
 //! | --- | --- |
@@ -9,9 +9,9 @@
 //! | `receiving` | every message of the peer: which of these it is for, and which messages may not come now |
 //! | `settings` | settings for transmission groups |
 //!
-//! [`Two`] is the state of a connection that speaks Version Two. [`Two::receive`] takes every message of the peer, and
-//! hands on a message that is all there. A message that goes on is in its Receives, or in memory of the connection's domain;
-//! nothing else is owned here. *On error*: a fault is answered or reported, as each module says.
+//! [`Two`] is the state of a connection that speaks Version Two. [`Two::receive`] handles every message of the peer,
+//! and returns complete messages. The parts of an incomplete message lie in their Receives, or in memory of the
+//! connection's domain. *Errors*: a fault is answered or reported, as each module documents.
 
 pub(crate) mod arrange;
 pub(crate) mod assembly;
@@ -34,19 +34,19 @@ use crate::core::Core;
 use crate::timers::after;
 use crate::wire::two::Rules;
 
-/// The XID of the first operation on characteristics. Those of Calls begin anywhere; whichever is in use is passed over.
+/// The XID of the first operation on characteristics. XIDs of Calls begin anywhere, so XIDs in use are skipped.
 const FIRST_OPERATION: u32 = 0x8000_0000;
 
 /// The state of Version Two on a connection.
 #[derive(Debug)]
 pub(crate) struct Two {
-    /// The conversation about characteristics, once both sides speak the version.
+    /// The exchange of characteristics, once both sides speak the version.
     exchanges: Option<Exchanges>,
-    /// A message of the peer that comes in several Sends.
+    /// A message of the peer in several Sends.
     assembly: Assembly,
-    /// The XID of the message before, if it was an operation that is not known here.
+    /// The XID of the previous message, if it was an unknown operation.
     unknown_operation: Option<u32>,
-    /// No answer has left in a version whose thresholds hold after the first.
+    /// No answer has left yet; thresholds announced by the peer hold after the first.
     first_answer_due: bool,
     /// The XID of the next operation.
     next_operation: u32,
@@ -63,13 +63,13 @@ impl Two {
         }
     }
 
-    /// Forgets the conversation: another version is offered from now on.
+    /// Forgets the exchange, since the client offers another version from now on.
     pub(crate) fn restart(&mut self, core: &mut Core) {
         self.exchanges = None;
         core.ledger.keep_for_operations(0);
     }
 
-    /// Begins the conversation: both sides speak the version, by these rules.
+    /// Begins the exchange: both sides speak the version, by these rules.
     pub(crate) fn settle(&mut self, core: &mut Core, now: Instant, rules: &Rules) {
         let config = &core.config;
         let continues = rules.part_header.is_some() && config.limits.continued_parts > 1;
@@ -78,27 +78,27 @@ impl Two {
             (false, true) => ReverseSupport::Continued,
             (false, false) => ReverseSupport::Inline,
         };
-        // A client has Calls before the server has told its properties, which it does behind its first answer. Without
-        // chunks a Call that fits no Send depends on these.
+        // The server announces its properties after its first answer, so a client may have Calls before that. Without
+        // chunks a Call that fits no Send depends on these properties.
         let waits = rules.tells_once || (!core.uses_chunks() && config.characteristics.enabled);
         if waits && core.side == Side::Client {
             core.untold = Some(after(now, config.timeouts.offer));
         }
         let (size, invalidate) = (core.ledger.receive_len(), core.may_invalidate);
         let mut exchanges = Exchanges::new(rules.profile, config, size, reverse, invalidate);
-        // A server answers with its own.
+        // A server announces in answer to the client.
         if core.side == Side::Client {
             exchanges.begin();
         }
         self.exchanges = Some(exchanges);
-        // Also of a peer that takes no part: it learns that from a refusal only.
+        // Even for a peer without the exchange, which learns that only from a refusal.
         core.ledger.keep_for_operations(OPERATION_RECEIVES_32);
         self.first_answer_due = core.side == Side::Server;
         tracing::debug!(side = %core.side, version = core.codec.rules().name, "version settled");
         self.follow(core);
     }
 
-    /// Returns whether both sides speak the version.
+    /// Whether both sides speak the version.
     pub(crate) const fn is_settled(&self) -> bool {
         self.exchanges.is_some()
     }
@@ -108,34 +108,35 @@ impl Two {
         self.exchanges.as_ref().map(Exchanges::peer)
     }
 
-    /// Returns our characteristics.
+    /// Returns the characteristics of this side.
     pub(crate) fn ours(&self) -> Option<&Characteristics> {
         self.exchanges.as_ref().map(Exchanges::ours)
     }
 
-    /// Returns whether the peer exchanges characteristics; `None` as long as it has not shown it.
+    /// Whether the peer exchanges characteristics; `None` until the peer has shown either.
     pub(crate) fn is_exchanged(&self) -> Option<bool> {
         self.exchanges.as_ref().and_then(Exchanges::is_exchanged)
     }
 
-    /// Returns whether an operation of ours has this XID.
+    /// Whether an operation of ours has this XID.
     pub(crate) fn knows(&self, xid: u32) -> bool {
         self.exchanges.as_ref().is_some_and(|exchanges| exchanges.knows(xid))
     }
 
-    /// Notes a Call or reply that was taken: operations on characteristics are counted between those.
+    /// Records a Call or reply: operations on characteristics are counted between those.
     pub(crate) fn rpc_taken(&mut self) {
         if let Some(exchanges) = &mut self.exchanges {
             exchanges.rpc_received();
         }
     }
 
-    /// Sets the connection's memory, as soon as it is known.
+    /// Sets the connection's domain.
     pub(crate) fn use_domain(&mut self, domain: &ProtectionDomain) {
         self.assembly.use_domain(domain);
     }
 
-    /// Times the rest of a message that has begun: the peer can go on with it, or waits for a credit of ours.
+    /// Starts the timer for the rest of a message if the peer can send it. Otherwise the peer waits for a credit of
+    /// ours.
     pub(crate) fn time(&mut self, core: &Core, now: Instant) {
         if self.assembly.has_begun() {
             self.assembly.time(core.ledger.peer_may_send(), now);
@@ -146,12 +147,12 @@ impl Two {
         self.assembly.poll_timeout()
     }
 
-    /// Gives up what has waited long enough; returns what did not come.
+    /// Gives up a message whose rest is overdue; returns the name of the missing part.
     pub(crate) fn handle_timeout(&mut self, now: Instant) -> Option<&'static str> {
         self.assembly.handle_timeout(now)
     }
 
-    /// Gives all memory back: the connection is over.
+    /// Releases all memory: the connection is over.
     pub(crate) fn clear(&mut self) {
         self.assembly.clear();
     }

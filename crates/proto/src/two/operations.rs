@@ -1,8 +1,8 @@
-//! Operations on characteristics: the way of their messages, and their effect on the connection (thresholds, sizes of
-//! Receives, Send with Invalidate). The conversation itself is `characteristics::exchange`.
+//! Operations on characteristics: their transmission and reception, and their effects on the connection (thresholds,
+//! Receive sizes, Send with Invalidate). `characteristics::exchange` handles their content.
 //!
-//! Nothing is owned here. *On error*: an operation that cannot be used is refused as a whole, in an RDMA_ERROR under its XID
-//! (version-two-01 §3.1, xcharext-02 §2.1).
+//! *Errors*: an operation that cannot be used is refused as a whole, in an RDMA_ERROR under its XID (version-two-01
+//! §3.1, xcharext-02 §2.1).
 
 use rpcrdma_xdr::Stream;
 
@@ -24,13 +24,13 @@ use crate::wire::two::transmission::{
 use crate::wire::{Body, Fixed, two};
 
 impl Two {
-    /// Makes what was told hold.
+    /// Applies the announced values to the connection.
     pub(super) fn follow(&self, core: &mut Core) {
         let Some(exchanges) = &self.exchanges else { return };
         let rules = core.codec.rules();
         let own = core.config.send_size.max(rules.default_inline);
         let (mut send, mut earlier) = exchanges.send(own, rules.largest_inline);
-        // version-two-01 §5.1: the defaults hold after the first answer.
+        // version-two-01 §5.1: the defaults hold until the first answer.
         if self.first_answer_due {
             (send, earlier) = (FIRST_MESSAGE, FIRST_MESSAGE);
         }
@@ -54,7 +54,7 @@ impl Two {
     /// Asks the peer to change characteristics (xcharext-02 §4.2); returns the number of the request.
     ///
     /// # Errors
-    /// [`NotExchanged`]
+    /// [`NotExchanged`]: the request is refused locally.
     pub(crate) fn ask(&mut self, core: &mut Core, want: Vec<Characteristic>) -> Result<u64, NotExchanged> {
         let exchanges = self.exchanges.as_mut().ok_or(NotExchanged::NotSpoken)?;
         let request = exchanges.ask(want, core.config.limits.characteristics)?;
@@ -62,17 +62,17 @@ impl Two {
         Ok(request)
     }
 
-    /// Changes a characteristic of ours, and tells the peer.
+    /// Changes a characteristic of ours, and notifies the peer.
     ///
     /// # Errors
-    /// [`NotExchanged`]
+    /// [`NotExchanged`]: the change is refused locally.
     pub(crate) fn change(&mut self, core: &mut Core, value: Characteristic) -> Result<(), NotExchanged> {
         let exchanges = self.exchanges.as_mut().ok_or(NotExchanged::NotSpoken)?;
         carry_out(core, exchanges.change(value)?);
         Ok(())
     }
 
-    /// Returns how far both sides have come.
+    /// Returns the progress of the ordinary messages of both sides.
     fn progress(&self, halves: &Halves<'_>) -> Progress {
         let lowering = self.exchanges.as_ref().is_some_and(Exchanges::is_lowering);
         Progress {
@@ -82,7 +82,7 @@ impl Two {
         }
     }
 
-    /// Returns whether anything is to be done about characteristics. Asked with every message, so it does not look far.
+    /// Whether an operation is due. This check runs with every message, so it is cheap.
     pub(crate) fn has_operation(&mut self, halves: &mut Halves<'_>) -> bool {
         if self.first_answer_due && halves.core.ledger.has_answered() {
             self.first_answer_due = false;
@@ -96,7 +96,7 @@ impl Two {
         self.exchanges.as_ref().is_some_and(Exchanges::has_something_to_do)
     }
 
-    /// Goes on with changes, and sends what is to be said about characteristics if that may leave; `false` if nothing was.
+    /// Advances changes, and sends an operation if one may leave; `false` if none did.
     pub(crate) fn transmit_operation(&mut self, halves: &mut Halves<'_>, may_leave: bool) -> bool {
         let progress = self.progress(halves);
         let Some(exchanges) = &mut self.exchanges else { return false };
@@ -119,7 +119,7 @@ impl Two {
         sent
     }
 
-    /// Returns an XID for an operation of ours: of the same space as those of our Calls (version-two-01 §4.2.2).
+    /// Returns an XID for an operation of ours, which differs from those of our Calls (version-two-01 §4.2.2).
     fn operation_xid(&mut self, requester: &Requester, body: &Body) -> u32 {
         let xid = loop {
             let xid = self.next_operation;

@@ -1,9 +1,9 @@
-//! Every message of the peer in Version Two, on its way to what it is for.
+//! The dispatch of received messages in Version Two.
 //!
-//! A message between the parts of another, or between the parts of properties, is refused (version-two-07 §6.3). The
-//! parts can go on after it. A message between the transmissions of a group ends that group, and is taken as if it had
-//! come alone. *On error*: what does not decode also ends what it would have gone on with; the rest of that is passed
-//! over.
+//! A message between the parts of another, or between the parts of properties, is refused (version-two-07 §6.3); the
+//! parts may continue after it. A message between the transmissions of a group ends that group, and is handled like any
+//! other. *Errors*: a message that does not decode also ends the message that it would have continued, whose remaining
+//! parts are ignored.
 
 use std::time::Instant;
 
@@ -20,16 +20,16 @@ use crate::wire::{Body, Direction, ErrorBody, FIXED_LEN, Fixed, Header};
 /// The outcome of a message in Version Two.
 #[derive(Debug)]
 pub(crate) enum Outcome {
-    /// Nothing is left to do.
+    /// The message is handled.
     Done,
-    /// A message is all there: one that every version has.
+    /// A complete message of a type that every version has.
     Message(Arrived),
-    /// Several messages came in one Send.
+    /// Several messages from one Send.
     Several(Vec<Bytes>),
 }
 
 impl Two {
-    /// Takes a message that decoded, or did not.
+    /// Handles a message, decoded or not.
     pub(crate) fn receive(
         &mut self,
         halves: &mut Halves<'_>,
@@ -92,7 +92,7 @@ impl Two {
         error: ProtocolError,
         message: &[u8],
     ) {
-        // The Call or reply that it was part of is answered as what it had begun.
+        // A Call or reply in progress is answered in its own form.
         if self.break_group(halves, fixed) {
             return halves.fault(error, Taken::AsReply, None);
         }
@@ -101,7 +101,7 @@ impl Two {
         }
         let error = match error {
             ProtocolError::Two(error) if self.exchanges.is_some() && error.is_of_operation() => {
-                // The rest of a message that was refused is refused with it: one answer for each XID.
+                // The rest of a refused message is refused without another answer: each XID gets one.
                 if matches!(error, two::Error::UnknownOperation { .. }) {
                     self.unknown_operation = Some(fixed.xid);
                     if unknown_before {
@@ -122,14 +122,14 @@ impl Two {
         halves.fault(error, taken, Some(fixed));
     }
 
-    /// Returns the parts that are due instead of a message with this body, if it may not come now. A part of another
-    /// message is then passed over to its end. A message of the same XID ends the parts, since the peer does not go on
-    /// with them.
+    /// Returns the name of the parts that are due, if a message with this body may not come now. A part of another
+    /// message is then ignored to its end. A message of the same XID ends the parts, since the peer does not continue
+    /// them.
     fn interrupted(&mut self, body: &Body, id: MessageId) -> Option<&'static str> {
         let open = self.assembly.parts();
         let due = open.map(|(_, direction)| parts_of(direction));
         let expected = match body {
-            // A GRANT and an error are no part of anything.
+            // A GRANT or an error interrupts nothing.
             Body::Two(two::Body::Grant) | Body::Error(_) => return None,
             Body::Two(two::Body::Exchange(_)) => due,
             Body::Two(two::Body::Middle { .. }) | Body::Message(_) if open == Some(id) => None,
@@ -142,7 +142,7 @@ impl Two {
         Some(expected)
     }
 
-    /// Takes a part of a message, or all of it. `header` is that of the last part.
+    /// Handles a part of a message, or a message in one Send. `header` is that of the last part.
     fn take_part(
         &mut self,
         halves: &mut Halves<'_>,
@@ -177,7 +177,7 @@ impl Two {
         }
     }
 
-    /// Takes a message that only Version Two has.
+    /// Handles a message type of Version Two alone.
     fn take_body(
         &mut self,
         halves: &mut Halves<'_>,
@@ -195,13 +195,13 @@ impl Two {
                 halves.core.stats.grants_received += 1;
                 halves.core.note_grant();
             }
-            // Taken apart above.
+            // Handled above.
             two::Body::Middle { .. } | two::Body::Combined(_) => {}
         }
         Outcome::Done
     }
 
-    /// Takes an RDMA_ERROR that is about something else than a Call of ours; `false` if it is about one.
+    /// Handles an RDMA_ERROR that does not concern a Call of ours; `false` if it does.
     fn takes_error(&mut self, halves: &mut Halves<'_>, fixed: Fixed, error: &ErrorBody) -> bool {
         if let ErrorBody::Two(two::ErrorBody::Report(report)) = error
             && report.group().direction == Direction::Reply
@@ -219,7 +219,7 @@ impl Two {
             && halves.core.combine.is_used()
             && !halves.requester.in_group(fixed.xid);
         if of_combined {
-            // Which other messages were in that Send is not known any more.
+            // The other messages of that Send are not known any more.
             halves.fault(two::Error::CombinedRefused.into(), Taken::AsReply, None);
         }
         of_combined
@@ -232,7 +232,7 @@ fn refuse(halves: &mut Halves<'_>, error: ProtocolError, taken: Taken, fixed: Op
     Outcome::Done
 }
 
-/// Returns how a message is taken that did not decode.
+/// Returns whether a message that did not decode counts as a Call or a reply.
 fn taken_undecoded(halves: &Halves<'_>, error: &ProtocolError, fixed: Fixed, message: &[u8]) -> Taken {
     // The word behind the fixed part says it of every RDMA2_OPTIONAL (version-two-01 §4.2.2).
     if matches!(error, ProtocolError::Two(two::Error::Transmission(_)))
