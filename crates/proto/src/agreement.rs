@@ -1,38 +1,37 @@
-//! [`Agreement`]: what client and server agree on after a connection is up (RFC 5666 §6).
+//! [`Agreement`]: limits that client and server negotiate after a connection is up (RFC 5666 §6).
 //!
-//! How they talk about it is no business of this layer; [`Connection::agree`](crate::Connection::agree) is told the outcome,
-//! and from then on the connection keeps to it:
+//! Another layer negotiates them; [`Connection::agree`](crate::Connection::agree) applies the outcome:
 //!
-//! * No message leaves inline that is longer than agreed. What [`private_data`](crate::private_data) said is a bound that an
-//!   agreement can lower, not raise: both sides gave it for the life of the connection (RFC 8797 §4). Without it the
-//!   connection begins at [`BASIC_INLINE`], and an agreement can go up to the sizes of the configuration.
-//! * Receives are of the configured size from the first on, which RFC 5666 §6.1 allows ("the server MAY exceed this basic
-//!   level"): none is ever too short for what may be agreed, and none has to be taken back. Those that are posted later
-//!   have the agreed size, so that a peer that wants less also costs less; what is posted is drained.
-//! * No more RDMA Reads are under way at the peer than it said. If either side says 0, no Call with Read chunks leaves, and
-//!   one that arrives where the peer may not be read is refused.
+//! * No message leaves inline that is longer than agreed. [`private_data`](crate::private_data) sets a limit that an
+//!   agreement can lower, but not raise, since it holds for the life of the connection (RFC 8797 §4). Without private
+//!   data the connection begins at [`BASIC_INLINE`], and an agreement can reach the configured sizes.
+//! * Receives have the configured size from the start, which RFC 5666 §6.1 allows ("the server MAY exceed this basic
+//!   level"). None is thus too short for an agreed size, and none has to be withdrawn. Receives posted later have the
+//!   agreed size, so a lower size saves memory.
+//! * No more RDMA Reads are in flight at the peer than it allows. If either side allows none, no Call with Read chunks
+//!   leaves. A received one is refused if the peer cannot be read.
 
 use std::fmt;
 
 use rpcrdma_verbs::MAX_ALIGN;
 use thiserror::Error;
 
-/// The inline size that every connection has before anything is agreed, bytes, and the least that can be agreed (RFC 5666
-/// §6.1, RFC 8166 §3.3.2).
+/// The inline size of every connection before an agreement, bytes, and the least that can be agreed (RFC 5666 §6.1, RFC
+/// 8166 §3.3.2).
 pub const BASIC_INLINE: usize = 1024;
 
-/// What holds on a connection. Sizes are of whole messages, header included, in bytes.
+/// The agreed limits of a connection. Sizes are those of whole messages, header included, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Agreement {
-    /// The longest Call that the client sends inline. Position-Zero chunks are not bounded by it.
+    /// The longest Call that the client sends inline. The limit does not apply to Position-Zero chunks.
     pub call_size: usize,
     /// The longest Reply that the server sends inline.
     pub reply_size: usize,
-    /// RDMA Reads that may be under way at the client. 0: nothing may leave that needs one.
+    /// RDMA Reads that may be in flight at the client. 0: no message that needs one may leave.
     pub client_reads: u32,
-    /// RDMA Reads that may be under way at the server; the same.
+    /// RDMA Reads that may be in flight at the server. 0: no message that needs one may leave.
     pub server_reads: u32,
-    /// Where opaque data should begin in the server's Receives, for RDMA_MSGP; 1 is anywhere.
+    /// The alignment of opaque data in the server's Receives, for RDMA_MSGP; 1 for none.
     pub align: u32,
 }
 
@@ -47,18 +46,18 @@ impl fmt::Display for Agreement {
     }
 }
 
-/// Why a connection does not take an agreement: it would leave it less than every connection has (RFC 5666 §6.1).
+/// The error for an agreement below the basic inline size (RFC 5666 §6.1).
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 #[error("inline {what} of {size} bytes at most, but the least that every connection takes is {BASIC_INLINE}")]
 pub struct BelowBasic {
-    /// Calls or Replies.
+    /// The kind of message: Calls or Replies.
     pub what: &'static str,
-    /// The size.
+    /// The size, bytes.
     pub size: usize,
 }
 
 impl Agreement {
-    /// Checks the sizes; an alignment that memory cannot have is none.
+    /// Checks the sizes; an impossible alignment becomes 1.
     pub(crate) fn checked(self) -> Result<Self, BelowBasic> {
         for (what, size) in [("Calls", self.call_size), ("Replies", self.reply_size)] {
             if size < BASIC_INLINE {
@@ -70,7 +69,7 @@ impl Agreement {
         Ok(Self { align: if possible { self.align } else { 1 }, ..self })
     }
 
-    /// Whether a message may need an RDMA Read. The text can be read to mean either side's number, so both are needed.
+    /// Whether a message may need an RDMA Read. The text can mean either side's number, so both must be above 0.
     pub(crate) const fn read_chunks(&self) -> bool {
         self.client_reads > 0 && self.server_reads > 0
     }

@@ -1,11 +1,12 @@
-//! Messages that wait for others, to leave with them in one Send ([`wire::two::combined`](crate::wire::two::combined)).
+//! Messages that wait to leave together in one Send ([`wire::two::combined`](crate::wire::two::combined)).
 //!
-//! Here is decided which messages travel together: those that are ready at the same time, follow each other without a transfer between
-//! them, are short enough for one Send, and are no operation, no part of something longer, without an invalidation, and of the version
-//! spoken. No message waits for one that is not ready, nor for an RDMA Write or Read of another: what is here leaves before these, and
-//! as soon as nothing more is to be sent. Owns the headers, and shared references to what follows them, until then.
+//! Messages are combined if they are ready at the same time, have no transfer between them, and are short enough for
+//! one Send. Operations, parts of longer messages, messages with an invalidation, and messages in another version leave
+//! alone. No message waits for one that is not ready, nor for an RDMA Write or Read of another message. Waiting
+//! messages leave before these, and as soon as nothing more is ready. Until then this module owns their headers, and
+//! shares their payloads.
 //!
-//! *On error*: when the connection ends, what waits here is lost as what waits for the send queue is.
+//! *Errors*: when the connection ends, waiting messages are lost, like those in the send queue.
 
 use bytes::{Bytes, BytesMut};
 use rpcrdma_xdr::Stream;
@@ -20,7 +21,7 @@ pub(crate) struct Waiting {
     pub(crate) xid: u32,
     pub(crate) direction: Direction,
     pub(crate) credit: u32,
-    /// What it grants.
+    /// The grant in the message.
     pub(crate) grant: Option<u32>,
     pub(crate) header: BytesMut,
     pub(crate) payload: Stream,
@@ -34,44 +35,44 @@ impl Waiting {
     }
 }
 
-/// What one Send can hold.
+/// The capacity of one Send.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Room {
     /// Bytes.
     pub(crate) len: usize,
-    /// Entries of its gather list.
+    /// Entries of the gather list.
     pub(crate) entries: usize,
 }
 
 /// The messages that wait.
 #[derive(Debug, Default)]
 pub(crate) struct Combine {
-    /// The most in one Send; with less than two none waits.
+    /// The most messages in one Send; below two no message waits.
     most: usize,
     waiting: Vec<Waiting>,
-    /// Their lengths together, zeroes between them included.
+    /// Bytes of all waiting messages, with the zeroes between them.
     len: usize,
-    /// The entries of a gather list that they take.
+    /// Entries of a gather list that the messages need.
     entries: usize,
-    /// A Send with several has left.
+    /// A combined Send has left.
     used: bool,
 }
 
-/// The zeroes between two messages.
+/// Zeroes between two messages.
 pub(crate) const BETWEEN: Bytes = Bytes::from_static(&[0; 3]);
 
 impl Combine {
-    /// What both sides allow.
+    /// Sets the most messages in one Send that both sides allow.
     pub(crate) const fn set_most(&mut self, most: usize) {
         self.most = most;
     }
 
-    /// Whether none waits.
+    /// Whether no message waits.
     pub(crate) const fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    /// Whether a message like that may leave with others, where `version` is spoken.
+    /// Whether a message with this header may be combined on a connection of this `version`.
     pub(crate) const fn takes(&self, header: &Header, invalidates: bool, version: u32) -> bool {
         let alone = matches!(header.body, Body::Error(ErrorBody::Two(two::ErrorBody::Report(_))))
             || !matches!(header.body, Body::Message(_) | Body::NoMessage(_) | Body::Error(_))
@@ -79,7 +80,7 @@ impl Combine {
         self.most > 1 && !invalidates && !alone
     }
 
-    /// Whether one more fits into the Send of those that wait.
+    /// Whether another message fits into the Send of the waiting ones.
     pub(crate) fn fits(&self, message: &Waiting, room: Room) -> bool {
         let messages = self.waiting.len() + 1;
         let entries = self.entries + entries(&message.payload);
@@ -89,14 +90,14 @@ impl Combine {
             && entries < room.entries
     }
 
-    /// Adds one that fits.
+    /// Adds a message that fits.
     pub(crate) fn push(&mut self, message: Waiting) {
         self.len += aligned(message.len());
         self.entries += entries(&message.payload);
         self.waiting.push(message);
     }
 
-    /// All that wait, in their order.
+    /// Removes and returns all waiting messages, in order.
     pub(crate) fn take(&mut self) -> Vec<Waiting> {
         self.len = 0;
         self.entries = 0;
@@ -105,7 +106,7 @@ impl Combine {
         waiting
     }
 
-    /// Whether several messages have left in one Send.
+    /// Whether a combined Send has left.
     pub(crate) const fn is_used(&self) -> bool {
         self.used
     }

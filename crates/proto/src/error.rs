@@ -1,7 +1,7 @@
-//! The peer's faults, in one table: a variant for each refusal, its message, what it leads to, and its name in counters.
+//! The peer's faults, in one table: for each a variant, its message, its consequence, and its name in counters.
 //!
-//! Nothing is owned here. An error is never answered with an error: faults of replies and of RDMA_ERRORs are discarded (RFC 8166
-//! §4.5). Only a message that is taken as a Call is answered.
+//! An error is never answered with an error: faults of replies and of RDMA_ERRORs are discarded (RFC 8166 §4.5). Only
+//! faults of Calls are answered.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use thiserror::Error;
 
 use crate::wire::{Direction, two};
 
-/// Which part of a header did not decode.
+/// The part of a header that did not decode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum List {
@@ -80,7 +80,7 @@ self::faults! {
     #[derive(Clone, Debug, Error, PartialEq, Eq)]
     #[non_exhaustive]
     pub enum ProtocolError {
-        /// RFC 8166 §4.5: too short to be looked at.
+        /// RFC 8166 §4.5: too short to decode.
         #[error("message of {len} bytes, at least {least} are needed")]
         #[fault(Discard, "short_message")]
         ShortMessage {
@@ -123,7 +123,7 @@ self::faults! {
         #[error("Read segment marked as padding (discriminator 2), which was never adopted")]
         #[fault(Answer, "padding_segment")]
         PaddingSegment,
-        /// A segment marked as XDR padding that is no pad: that has one to three bytes.
+        /// A segment marked as XDR padding with the wrong length: a pad has one to three bytes.
         #[error("padding segment of {length} bytes, a pad has 1 to 3")]
         #[fault(Answer, "padding_length")]
         PaddingLength {
@@ -232,7 +232,7 @@ self::faults! {
         #[error("RDMA_MSGP is not supported")]
         #[fault(Answer, "padded_message")]
         PaddedMessage,
-        /// RFC 5666 §3.9: an alignment that nothing can have.
+        /// RFC 5666 §3.9: an impossible alignment.
         #[error("RDMA_MSGP with rdma_align {align}, at least 1 is needed")]
         #[fault(Answer, "bad_alignment")]
         BadAlignment {
@@ -243,14 +243,14 @@ self::faults! {
         #[error("RDMA_DONE has no meaning here")]
         #[fault(Discard, "unexpected_done")]
         UnexpectedDone,
-        /// RFC 5666 §3.8: an RDMA_DONE for no reply that is exposed, or for one that is being closed already.
+        /// RFC 5666 §3.8: an RDMA_DONE for a reply that is not exposed, or is being closed already.
         #[error("RDMA_DONE for XID {xid:#010x}, under which nothing is exposed")]
         #[fault(Answer, "unknown_done")]
         UnknownDone {
             /// The XID.
             xid: u32,
         },
-        /// The Payload is too short to say whether it is a Call.
+        /// The Payload is too short to hold the direction of the message.
         #[error("RPC message of {len} bytes, at least {least} are needed")]
         #[fault(Answer, "short_payload")]
         ShortPayload {
@@ -268,7 +268,7 @@ self::faults! {
             /// The RPC message's.
             payload: u32,
         },
-        /// The RPC direction word is neither CALL nor REPLY, or not the one expected.
+        /// The RPC direction word is neither CALL nor REPLY, or not the expected one.
         #[error("RPC message type {value} where a {expected} is expected")]
         #[fault(Answer, "wrong_direction")]
         WrongDirection {
@@ -277,7 +277,7 @@ self::faults! {
             /// The direction that is due.
             expected: &'static str,
         },
-        /// RFC 8166 §6.1: something is reduced that the Upper-Layer Binding does not allow to be.
+        /// RFC 8166 §6.1: the Call reduces an item that the Upper-Layer Binding does not allow.
         #[error("{chunks} Read chunks for a procedure with {eligible} DDP-eligible arguments")]
         #[fault(Answer, "not_eligible")]
         NotEligible {
@@ -286,7 +286,7 @@ self::faults! {
             /// DDP-eligible arguments by the binding.
             eligible: usize,
         },
-        /// The argument decoder met a chunk where no DDP-eligible item is (RFC 8166 §6.1).
+        /// The argument decoder found a chunk without a DDP-eligible item (RFC 8166 §6.1).
         #[error("a Read chunk stands where no DDP-eligible argument is")]
         #[fault(Answer, "misplaced_chunk")]
         MisplacedChunk,
@@ -294,7 +294,7 @@ self::faults! {
         #[error("chunks are not supported in the reverse direction")]
         #[fault(Answer, "reverse_chunks")]
         ReverseChunks,
-        /// rtissues-03 §3.5: chunks in the forward direction where they were not taken.
+        /// rtissues-03 §3.5: chunks in the forward direction, which this side does not accept.
         #[error("chunks in a Call of the forward direction, where they are not taken")]
         #[fault(Answer, "forward_chunks")]
         ForwardChunks,
@@ -312,7 +312,7 @@ self::faults! {
             /// The XID.
             xid: u32,
         },
-        /// The peer said that it takes no RDMA Read (RFC 5666 §6.2), or connection set-up did (RFC 6581 §9.1).
+        /// The peer allows no RDMA Read (RFC 5666 §6.2), or connection set-up did not (RFC 6581 §9.1).
         #[error("Read chunks from a peer that agreed to 0 RDMA Reads")]
         #[fault(Answer, "reads_not_agreed")]
         ReadsNotAgreed,
@@ -338,7 +338,7 @@ self::faults! {
             /// Capacity of the Reply chunk; 0 without one.
             reply_chunk: u64,
         },
-        /// RFC 5666 §3.8, §11: only Read chunks could carry the reply, and our settings or the grant do not allow these.
+        /// RFC 5666 §3.8, §11: only Read chunks could carry the reply, and our settings or the grant exclude them.
         #[error(
             "reply with {len} bytes that would have to be exposed, more than is allowed or with too few credits \
              ({grant})"
@@ -354,7 +354,7 @@ self::faults! {
         #[error("reply with a Read list")]
         #[fault(Answer, "reply_read_list")]
         ReplyReadList,
-        /// RFC 5666 §3.8: results are exposed that the Upper-Layer Binding does not allow to be.
+        /// RFC 5666 §3.8: the reply exposes results that the Upper-Layer Binding does not allow.
         #[error("reply with {chunks} Read chunks, {eligible} DDP-eligible results are possible")]
         #[fault(Answer, "reply_read_chunks")]
         ReplyReadChunks {
@@ -363,7 +363,7 @@ self::faults! {
             /// Results that may leave the stream.
             eligible: usize,
         },
-        /// RFC 5666 §3.8: more is exposed than the reply may be long.
+        /// RFC 5666 §3.8: the reply exposes more than its longest length.
         #[error("reply with {len} bytes in its chunks, the call allows {allowed}")]
         #[fault(Answer, "reply_read_too_long")]
         ReplyReadTooLong {
@@ -372,14 +372,14 @@ self::faults! {
             /// Bytes that the call allows.
             allowed: u64,
         },
-        /// RFC 8166 §4.3.2: a reply returns the chunks that it was given.
+        /// RFC 8166 §4.3.2: the reply does not return the offered chunks.
         #[error("reply returns a {list} that differs from the one offered")]
         #[fault(Answer, "reply_list_differs")]
         ReplyListDiffers {
             /// Which one.
             list: List,
         },
-        /// RFC 8166 §3.4.6: a returned segment says more than was offered, or a gap was left before it.
+        /// RFC 8166 §3.4.6: a returned segment is longer than offered, or follows an unfilled one.
         #[error("reply returns a {list} that is not filled from the front")]
         #[fault(Answer, "reply_list_lengths")]
         ReplyListLengths {
@@ -417,34 +417,34 @@ self::faults! {
             /// That of the messages before.
             used: u32,
         },
-        /// RFC 8166 §3.3.1: more Calls than were granted.
+        /// RFC 8166 §3.3.1: more Calls than granted.
         #[error("Call beyond the {granted} credits granted")]
         #[fault(Close, "credits_exceeded")]
         CreditsExceeded {
             /// The highest grant that left.
             granted: u32,
         },
-        /// RFC 8797 §4.1: the tag invalidated must belong to the XID answered.
+        /// RFC 8797 §4.1: the invalidated handle must belong to the XID of the message.
         #[error("a message for XID {xid:#010x} invalidated a tag of another call")]
         #[fault(Close, "foreign_invalidation")]
         ForeignInvalidation {
             /// The message's XID.
             xid: u32,
         },
-        /// A fault that only Version Two knows.
+        /// A fault of Version Two.
         #[error(transparent)]
         #[fault(error.row().0, error.row().1)]
         Two(error: #[from] two::Error),
     }
 }
 
-/// The way in which a message that cannot be used is taken: by its direction if that is known. Otherwise the role of this side
-/// decides: a server mostly receives Calls, a client replies (RFC 8167 §4.1).
+/// The kind of an unusable message. If its direction is unknown, the role of this side decides: a server mostly
+/// receives Calls, a client replies (RFC 8167 §4.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Taken {
-    /// As a Call: faults are answered.
+    /// A Call: faults are answered.
     AsCall,
-    /// As a reply (or an error): faults are discarded.
+    /// A reply (or an error): faults are discarded.
     AsReply,
 }
 
@@ -461,19 +461,21 @@ impl From<Direction> for Taken {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Action {
-    /// Nothing is sent, and the Receive is posted again. RFC 8166 wants that for messages that are too short (§4.5), RDMA_DONEs
-    /// (§4.6.2), and faults of replies and errors (§4.2.4, §4.5).
+    /// Send nothing, and post the Receive again. RFC 8166 requires that for short messages (§4.5), RDMA_DONEs (§4.6.2),
+    /// and faults of replies and errors (§4.2.4, §4.5).
     Discard,
     /// RDMA_ERROR with ERR_VERS (RFC 8166 §4.5.1).
     AnswerVersion,
-    /// RDMA_ERROR as the version says ([`Codec::refusal`](crate::wire::Codec::refusal)): ERR_CHUNK (RFC 8166 §4.5.2, §4.5.3).
+    /// Send RDMA_ERROR in the form of the version ([`Codec::refusal`](crate::wire::Codec::refusal)): ERR_CHUNK (RFC
+    /// 8166 §4.5.2, §4.5.3).
     Answer,
-    /// The connection ends: the only means against a peer that breaks the flow control or takes away the memory of others.
+    /// End the connection: the only defence against a peer that violates the flow control or invalidates the memory of
+    /// others.
     Close,
 }
 
 impl ProtocolError {
-    /// Returns what the fault leads to (RFC 8166 §4.5, §4.6).
+    /// Returns the consequence of the fault (RFC 8166 §4.5, §4.6).
     #[must_use]
     pub const fn action(&self, taken: Taken) -> Action {
         match (self.row().0, taken) {

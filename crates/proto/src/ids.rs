@@ -1,18 +1,18 @@
-//! Maps and sets by numbers that this side gave out: work requests, calls, tokens, XIDs of our own calls.
+//! Maps and sets by numbers that this side assigns: work requests, calls, tokens, XIDs of our own calls.
 //!
-//! Every message is looked up a dozen times under such numbers. The standard hasher withstands keys that an attacker picks,
-//! and takes several times as long as the rest of a look-up; it stays where the peer picks the key.
+//! Every message needs a dozen look-ups by such numbers. The standard hasher resists keys that an attacker chooses, and
+//! takes several times as long as the rest of a look-up. Maps with keys of the peer use the standard hasher.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// A map by numbers of ours.
+/// A map by numbers of this side.
 pub type IdMap<K, V> = HashMap<K, V, BuildHasherDefault<IdHasher>>;
 
-/// A set of numbers of ours.
+/// A set of numbers of this side.
 pub type IdSet<K> = HashSet<K, BuildHasherDefault<IdHasher>>;
 
-/// Spreads numbers that mostly count up. Not for keys that a peer chooses.
+/// A hasher that spreads mostly consecutive numbers; unsafe for keys that a peer chooses.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct IdHasher(u64);
 
@@ -34,7 +34,8 @@ impl Hasher for IdHasher {
         self.0 = (self.0.rotate_left(5) ^ value).wrapping_mul(Self::SPREAD);
     }
 
-    /// The upper half is the one that every bit of the number has reached; a table looks at the lower bits first.
+    /// Returns the hash. Every bit of the number affects the upper half, while a table uses the lower bits first, so
+    /// the halves are exchanged.
     fn finish(&self) -> u64 {
         self.0.rotate_left(32)
     }

@@ -1,31 +1,31 @@
-//! RPC-over-RDMA itself, sans I/O: no socket, no clock, no thread; time is an argument.
+//! RPC-over-RDMA sans I/O: no socket, no clock, no thread; time is an argument.
 //!
 //! | module | mechanism |
 //! | --- | --- |
 //! | [`wire`] | headers: a codec and a table of rules for each version |
-//! | [`versions`] | which of them a side speaks, and how a connection comes to one |
-//! | [`characteristics`] | what both sides tell, ask and change about themselves in Version Two |
-//! | [`private_data`] | what both sides say at connection set-up (RFC 8797) |
-//! | [`agreement`] | what they agree on afterwards (RFC 5666 §6), and keep to |
-//! | [`planner`] | decides how a message travels; nothing else does |
-//! | [`reassembly`] | from a Read list to the chunks of a Call |
-//! | `two` | Version Two, as far as it is more than another header |
+//! | [`versions`] | the versions of a side, and the choice among them |
+//! | [`characteristics`] | announcements, requests and changes of transport characteristics in Version Two |
+//! | [`private_data`] | CM private data at connection set-up (RFC 8797) |
+//! | [`agreement`] | the agreement of both sides after set-up (RFC 5666 §6) |
+//! | [`planner`] | the choice of how each message travels |
+//! | [`reassembly`] | the layout of a Read list in the Payload stream |
+//! | `two` | Version Two, except its header formats |
 //! | `flow` | flow control: credits, and the Receives that back them |
 //! | [`connection`] | one connection: a requester and a responder on one queue pair |
 //! | [`session`] | the client's side across connections: reconnect and retransmit |
-//! | [`binding`] | what is DDP-eligible in a program |
-//! | [`compatibility`] | which retired forms are spoken |
-//! | [`ids`] | maps by numbers that this side gave out |
+//! | [`binding`] | the DDP-eligible items of a program |
+//! | [`compatibility`] | the retired forms, each with its own setting |
+//! | [`ids`] | maps by numbers of this side |
 //! | [`error`], [`limits`], [`timers`], [`stats`] | refusals, bounds, timers and counters, each in one table |
 //!
-//! A driver moves work requests from a [`connection::Connection`] (or [`session::Session`]) to a queue pair and completions
-//! back; the types' documentation says in which order.
+//! A driver moves work requests from a [`connection::Connection`] (or [`session::Session`]) to a queue pair, and
+//! completions back. The documentation of these types gives the order.
 //!
-//! *Who owns which buffer.* Messages are shared, read-only memory. Memory that is open to the peer belongs to its window
-//! and comes back when the peer can no longer touch it; a call completes after that (RFC 8166 §4.1).
+//! *Buffers.* Messages are shared, read-only memory. Memory that is open to the peer belongs to its window, and returns
+//! when the peer can no longer access it; only then does a call complete (RFC 8166 §4.1).
 //!
-//! *What happens on error.* What a peer sends is checked where it is decoded. Each refusal is a variant of
-//! [`error::ProtocolError`], and one function says what it is answered with.
+//! *Errors.* The decoder of a message checks it. Each refusal is a variant of [`error::ProtocolError`], and one
+//! function maps it to its answer.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic))]
 
 pub mod agreement;

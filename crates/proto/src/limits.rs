@@ -1,4 +1,4 @@
-//! The bounds on what a peer may put into a header, checked where it is decoded, before anything is allocated.
+//! The limits on a peer's header, checked at decoding, before any allocation.
 
 /// Bounds on chunk lists. RFC 8267 §6.4.2 makes a server accept at least two Read chunks (one at Position Zero), one
 /// Write chunk and 16 segments per chunk.
@@ -28,9 +28,10 @@ pub struct Limits {
     pub items_per_set: usize,
     /// Target buffer segments that one item goes through (`xmdl_bsnum`, rtrext-02 §7.3).
     pub target_segments: usize,
-    /// Groups of segments in what a peer says of its Receives (`xmrbuf_groups`, rtrext-02 §7.2).
+    /// Groups of segments in a peer's description of its Receives (`xmrbuf_groups`, rtrext-02 §7.2).
     pub buffer_groups: usize,
-    /// RPC-over-RDMA messages in one Send ([`combined`](crate::wire::two::combined)). With 1 that is not taken, and the peer is told nothing of it.
+    /// RPC-over-RDMA messages in one Send ([`combined`](crate::wire::two::combined)). With 1 combined Sends are
+    /// refused, and not announced.
     pub combined_messages: usize,
     /// Operations on characteristics without a Call or reply between them; then the connection ends.
     pub operations: u32,

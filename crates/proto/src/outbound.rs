@@ -1,4 +1,4 @@
-//! The way to the queue pair: work requests in order, and the gather lists of Sends.
+//! The queue of work requests for the queue pair, and the gather lists of Sends.
 
 mod gather;
 mod outbox;

@@ -1,7 +1,7 @@
-//! What both sides say at connection set-up: CM private data (RFC 8797).
+//! CM private data, which both sides send at connection set-up (RFC 8797).
 //!
-//! Eight bytes that other layers may put data of their own in front of, hence searched for. Data that is not found or
-//! not valid counts as the defaults, never as an error.
+//! The data has eight bytes, and other layers may put their own data before it, so the decoder searches for it. Absent
+//! or invalid data means the defaults, never an error.
 
 use bytes::Bytes;
 
@@ -17,23 +17,23 @@ const UNIT: usize = 1024;
 /// The private data of one side (RFC 8797 §4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PrivateData {
-    /// R: this side takes Send with Invalidate.
+    /// R: this side accepts Send with Invalidate.
     pub remote_invalidation: bool,
     /// The largest message this side sends inline, bytes; 1024 to 262144 in steps of 1024.
     pub send_size: usize,
-    /// The largest message this side receives inline, bytes; as above.
+    /// The largest message this side receives inline, bytes; 1024 to 262144 in steps of 1024.
     pub receive_size: usize,
 }
 
 impl Default for PrivateData {
-    /// What is assumed of a side that says nothing (RFC 8797 §5.1).
+    /// Returns the values that hold for a side without private data (RFC 8797 §5.1).
     fn default() -> Self {
         Self { remote_invalidation: false, send_size: UNIT, receive_size: UNIT }
     }
 }
 
 impl PrivateData {
-    /// The eight bytes. Sizes are rounded down to what can be said.
+    /// Returns the eight bytes. Sizes are rounded down to the unit of the format.
     #[must_use]
     pub fn encode(&self) -> Bytes {
         let flags = if self.remote_invalidation { FLAG_REMOTE_INVALIDATION } else { 0 };
@@ -43,7 +43,8 @@ impl PrivateData {
         data.into()
     }
 
-    /// Finds the data at any byte offset (RFC 8797 §5.1). `None` if there is none, or only of another version or cut off.
+    /// Finds the data at any byte offset (RFC 8797 §5.1). `None` if there is none, or only of another version or
+    /// incomplete.
     #[must_use]
     pub fn find(data: &[u8]) -> Option<Self> {
         data.windows(LEN).find_map(|window| match window {
@@ -72,12 +73,12 @@ fn decode_size(units: u8) -> usize {
 pub struct Thresholds {
     /// The longest message this side may send, bytes.
     pub send: usize,
-    /// The longest message this side can be sent, bytes.
+    /// The longest message this side may receive, bytes.
     pub receive: usize,
 }
 
 impl Thresholds {
-    /// The smaller of what the sender sends and the receiver receives, for each direction (RFC 8797 §4.2).
+    /// Returns, for each direction, the smaller of the sender's and the receiver's size (RFC 8797 §4.2).
     #[must_use]
     pub fn negotiate(local: &PrivateData, peer: &PrivateData) -> Self {
         Self {
@@ -87,7 +88,7 @@ impl Thresholds {
     }
 }
 
-/// What the peer is told a size to be.
+/// Returns a size as private data announces it, bytes.
 pub(crate) fn announced(size: usize) -> usize {
     decode_size(encode_size(size))
 }

@@ -1,12 +1,12 @@
-//! Which versions a connection speaks, and how it comes to one of them.
+//! The versions that a connection may speak, and the choice among them.
 //!
-//! Version Two is not one protocol: three documents define it, each in bytes of its own ([`Profile`]), and none of them says
-//! which it is. So a side is told by its owner which one it speaks, and never guesses one from the wire.
+//! Version Two is not one protocol. Three documents define it with different wire formats ([`Profile`]), and no field
+//! identifies the document. The owner of a side therefore configures the profile; it is never guessed from the wire.
 //!
-//! A client begins with the highest version that it speaks (version-two-01 §5): one message of at most
-//! [`FIRST_MESSAGE`] bytes, and nothing else until it is answered. [`Session`](crate::Session) does that with a NULL call, and
-//! falls back to Version One when the server refuses the version, on the same connection, or when the connection is lost
-//! meanwhile, on the next one. A server takes the version of the first message that it understands, and keeps to it.
+//! A client begins with its highest version (version-two-01 §5): with one message of at most [`FIRST_MESSAGE`] bytes,
+//! and nothing else until the answer. [`Session`](crate::Session) uses a NULL call for that. When the server refuses
+//! the version, the session falls back to Version One on the same connection. When the connection is lost meanwhile, it
+//! does so on the next one. A server adopts the version of the first message that it understands.
 
 use thiserror::Error;
 
@@ -14,10 +14,10 @@ use crate::wire::two::Profile;
 use crate::wire::two::transmission::{OperationBase, OperationType};
 use crate::wire::{Codec, v1::V1};
 
-/// Bytes of the first message in a version that the peer may not speak (version-two-01 §5).
+/// The most bytes of the first message in a version that the peer may not speak (version-two-01 §5).
 pub const FIRST_MESSAGE: usize = 1024;
 
-/// The versions that one side speaks; at least one.
+/// The versions of one side; at least one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Versions {
     one: bool,
@@ -25,16 +25,16 @@ pub struct Versions {
     operations: OperationBase,
 }
 
-/// Why the operations on transmissions cannot have these numbers.
+/// Reasons why the operations on transmissions cannot have these numbers.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OperationNumbers {
-    /// xcharext-02 §4: in P1 the numbers 1 to 4 are those of operations on characteristics.
+    /// xcharext-02 §4: in P1 the operations on characteristics have the numbers 1 to 4.
     #[error(
         "the operations on transmissions cannot begin with {first} in P1, where those on characteristics do"
     )]
     Taken {
-        /// The first of them.
+        /// The first of the numbers.
         first: u32,
     },
     /// Version One and P3 have no such operations.
@@ -46,22 +46,22 @@ impl Versions {
     /// Version One only (RFC 8166).
     pub const ONE: Self = Self { one: true, two: None, operations: OperationBase::Separate };
 
-    /// Version Two only, by this document.
+    /// Returns Version Two only, as this document defines it.
     #[must_use]
     pub const fn two(profile: Profile) -> Self {
         Self { one: false, two: Some(profile), operations: OperationBase::Separate }
     }
 
-    /// Version One, and Version Two by this document.
+    /// Returns Version One, and Version Two as this document defines it.
     #[must_use]
     pub const fn both(profile: Profile) -> Self {
         Self { one: true, two: Some(profile), operations: OperationBase::Separate }
     }
 
-    /// The same, with other numbers for the operations on transmissions; both sides have to have the same ones.
+    /// Returns these versions with other numbers for the operations on transmissions; both sides need equal ones.
     ///
     /// # Errors
-    /// [`OperationNumbers`]: others have these numbers, or there are no such operations.
+    /// [`OperationNumbers`]: other operations have these numbers, or no version has operations on transmissions.
     pub const fn with_operations(self, operations: OperationBase) -> Result<Self, OperationNumbers> {
         match (self.two, operations) {
             (None | Some(Profile::P3), _) => Err(OperationNumbers::None),
@@ -72,49 +72,49 @@ impl Versions {
         }
     }
 
-    /// Which numbers the operations on transmissions have.
+    /// Returns the numbers of the operations on transmissions.
     #[must_use]
     pub const fn operations(&self) -> OperationBase {
         self.operations
     }
 
-    /// How Version Two is spoken, if it is.
+    /// Returns the profile of Version Two, if this side speaks it.
     #[must_use]
     pub const fn profile(&self) -> Option<Profile> {
         self.two
     }
 
-    /// Whether Version One is spoken.
+    /// Whether this side speaks Version One.
     #[must_use]
     pub const fn has_one(&self) -> bool {
         self.one
     }
 
-    /// The codecs, highest version first.
+    /// Returns the codecs, highest version first.
     pub(crate) fn codecs(self) -> impl Iterator<Item = &'static dyn Codec> {
         let one: Option<&'static dyn Codec> = if self.one { Some(&V1) } else { None };
         let two = self.two.map(|profile| profile.codec_with(self.operations));
         two.into_iter().chain(one)
     }
 
-    /// The codec of a version, if it is spoken.
+    /// Returns the codec of a version, if this side speaks it.
     pub(crate) fn codec(self, version: u32) -> Option<&'static dyn Codec> {
         self.codecs().find(|codec| codec.rules().version == version)
     }
 
-    /// The highest version spoken.
+    /// Returns the codec of the highest version.
     pub(crate) fn highest(self) -> &'static dyn Codec {
         self.codecs().next().unwrap_or(&V1)
     }
 
-    /// The inclusive range of versions, as ERR_VERS reports it (RFC 8166 §4.5.1).
+    /// Returns the inclusive range of versions, as ERR_VERS reports it (RFC 8166 §4.5.1).
     #[must_use]
     pub fn range(self) -> (u32, u32) {
         let versions = || self.codecs().map(|codec| codec.rules().version);
         (versions().min().unwrap_or(0), versions().max().unwrap_or(0))
     }
 
-    /// The least that each Receive has to hold: the threshold that every peer of these versions may count on.
+    /// Returns the least size of a Receive, bytes: the threshold that every peer of these versions may count on.
     pub(crate) fn least_receive(self) -> usize {
         self.codecs().map(|codec| codec.rules().default_inline).max().unwrap_or(FIRST_MESSAGE)
     }

@@ -1,7 +1,7 @@
-//! Gather lists: pieces of a message as a queue pair takes them.
+//! Gather lists: the pieces of a message in the form that a queue pair accepts.
 //!
-//! Long pieces stay where they are; short neighbours are copied together, because an entry of its own would cost more.
-//! What is copied is counted. Nothing is owned but clones of shared memory.
+//! Long pieces stay in place. Short neighbours are copied together, since a separate entry would cost more. Copies are
+//! counted. All data is shared memory.
 
 use bytes::{Bytes, BytesMut};
 use rpcrdma_xdr::{CopyCount, Piece, Stream, pad_len};
@@ -11,7 +11,7 @@ const JOIN_MAX: usize = 1024;
 
 const PAD: Bytes = Bytes::from_static(&[0; 3]);
 
-/// Entries of a gather list that a stream takes at the most, its short pieces joined.
+/// Returns the most entries of a gather list for a stream, with short pieces joined.
 pub(crate) fn entries(stream: &Stream) -> usize {
     // A short run before each long piece.
     stream.pieces().iter().filter(|piece| piece.data().len() > JOIN_MAX).count() * 2
@@ -21,7 +21,7 @@ pub(crate) fn entries(stream: &Stream) -> usize {
 #[derive(Debug, Default)]
 pub(crate) struct Gather {
     parts: Vec<Part>,
-    /// The trailing parts that are short.
+    /// The number of short parts at the end.
     run: usize,
     copied: CopyCount,
 }
@@ -33,7 +33,7 @@ struct Part {
 }
 
 impl Gather {
-    /// Adds bytes; `payload` says how a copy of them is counted.
+    /// Adds bytes; a copy of them counts as payload if `payload` is set.
     pub(crate) fn push(&mut self, data: Bytes, payload: bool) {
         if data.is_empty() {
             return;
@@ -62,7 +62,7 @@ impl Gather {
         }
     }
 
-    /// The list, of at most `limit` entries (at least 1), and what was copied for it.
+    /// Returns the list, of at most `limit` entries (at least 1), and the bytes copied for it.
     pub(crate) fn finish(mut self, limit: usize) -> (Vec<Bytes>, CopyCount) {
         self.join();
         if self.parts.len() > limit {
@@ -72,7 +72,7 @@ impl Gather {
         (self.parts.into_iter().map(|part| part.data).collect(), self.copied)
     }
 
-    /// Copies the run of short parts at the end into one.
+    /// Copies the short parts at the end into one.
     fn join(&mut self) {
         let run = std::mem::take(&mut self.run);
         if run < 2 {

@@ -1,7 +1,7 @@
-//! [`Outbox`]: work for the queue pair, from its making to its completion.
+//! [`Outbox`]: work requests for the queue pair, until their completion.
 //!
-//! Work waits here until the driver takes it, and not longer than the send queue has room. Windows own their memory from their
-//! reservation on, so that a request that is never posted loses nothing but a sink of an RDMA Read.
+//! Requests wait here until the driver takes them, or the send queue has space. Windows own their memory from their
+//! reservation on. A request that is never posted therefore loses at most the sink of an RDMA Read.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use crate::ids::IdMap;
 use crate::reads::Owner;
 use crate::timers::{Flow, Moving, Told};
 
-/// What a completion belongs to.
+/// The origin of a completed request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
     Receive,
@@ -40,7 +40,7 @@ pub(crate) enum Origin {
     },
     /// The bind of a window of an exposed reply.
     Expose,
-    /// The invalidation of such a window.
+    /// The invalidation of a window of an exposed reply.
     Conceal {
         token: u64,
         key: Key,
@@ -51,16 +51,16 @@ pub(crate) enum Origin {
 #[derive(Clone, Copy, Debug)]
 struct Posted {
     origin: Origin,
-    /// Entries of the send queue that it takes.
+    /// Entries of the send queue that the request uses.
     cost: usize,
-    /// Bytes that leave by it.
+    /// Bytes that leave with the request.
     bytes: u64,
 }
 
 /// Work requests, Receives and commands, in the order in which the queue pair gets them.
 #[derive(Debug)]
 pub(crate) struct Outbox {
-    /// Entries of a gather list, at the most.
+    /// The most entries of a gather list.
     max_sge: usize,
     /// Entries of the send queue.
     max_send_wr: usize,
@@ -69,15 +69,15 @@ pub(crate) struct Outbox {
     next_id: u64,
     /// Entries of the send queue that are in use.
     outstanding: usize,
-    /// Sends that are not express and have not completed, with the grant that each says.
+    /// Sends that are not express and have not completed, each with its grant.
     in_order: Vec<(WrId, u32)>,
-    /// The time of the Sends and RDMA Writes at the provider.
+    /// The progress of Sends and RDMA Writes at the provider.
     sending: Option<Moving>,
-    /// How many these are, and their bytes.
+    /// The number of Sends and RDMA Writes at the provider, and their bytes.
     data: (usize, u64),
-    /// Bytes of those, and of those that wait.
+    /// Bytes of these, and of waiting ones.
     to_leave: u64,
-    /// Bytes of all that was ever made.
+    /// Bytes of all requests so far.
     made: u64,
 }
 

@@ -5,8 +5,8 @@
 //! header first. The others fill up in order, and the last of them takes the rest. Parts have the header in their last
 //! Send, groups in the first one.
 //!
-//! In a group, items can be placed in the Receives of the other side, which announces their structure. [`Targets`] are the
-//! segments of that structure for items. An item begins where such a segment begins, behind all of the Payload stream.
+//! In a group, items can be placed in the Receives of the other side, which announces their structure. [`Targets`]
+//! lists the segments for items. An item begins at the start of such a segment, after all of the Payload stream.
 //!
 //! An [`Arrangement`] owns no buffer of its own: items are shared. All Sends of an arrangement are posted at once, so
 //! that nothing comes between them, and only when the peer takes that many. *On error*: [`arrange`] returns `None` for a
@@ -23,19 +23,19 @@ use crate::wire::two::transmission::{BufferStructure, Operation, TransmitRequest
 /// The Payload stream is cut at multiples of this, bytes: XDR items can end there.
 const UNIT: usize = 4;
 
-/// The most targetable segments in a Receive that are looked at: pages in the longest one that there is.
+/// The most targetable segments of a Receive that are used: the pages of the longest one.
 const MOST_TARGETS: u64 = 64;
 
 /// The targetable segments of each Receive of one side; at least one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Targets {
     segments: Vec<Range<usize>>,
-    /// Bytes of a Receive. It is never less while the connection lives.
+    /// Bytes of a Receive, which never decrease during a connection.
     total: usize,
 }
 
 impl Targets {
-    /// Returns those of a structure; `None` if it has none, is not consistent, or has more of them than anybody needs.
+    /// Returns the targets of a structure; `None` if it has none, is not consistent, or has more than [`MOST_TARGETS`].
     pub(crate) fn of(structure: &BufferStructure) -> Option<Self> {
         let count = structure.targets();
         if structure.check().is_err() || count > MOST_TARGETS {
@@ -50,23 +50,23 @@ impl Targets {
         (!segments.is_empty()).then_some(Self { segments, total })
     }
 
-    /// Bytes of the longest Send: a threshold, or as much as the segments go up to. How long Sends are is the sender's
-    /// choice, and who has such segments wants them to be used.
+    /// Returns the bytes of the longest Send: the threshold, or the size of the Receive if that is more. A sender
+    /// chooses the length of its Sends, and the receiver's segments are there to be used.
     pub(crate) fn longest_send(&self, threshold: usize) -> usize {
         threshold.max(self.total)
     }
 
-    /// Bytes of a Receive.
+    /// Returns the bytes of a Receive.
     pub(crate) const fn receive(&self) -> usize {
         self.total
     }
 
-    /// How many a group of so many transmissions has, used or not (rtrext-02 §6.2).
+    /// Returns the number of segments in a group of so many transmissions, used or not (rtrext-02 §6.2).
     pub(crate) fn in_group(&self, transmissions: usize) -> usize {
         self.segments.len().saturating_mul(transmissions)
     }
 
-    /// In which transmission of its group a segment is, and where there.
+    /// Returns the transmission of a segment in its group, and the place in it.
     pub(crate) fn segment(&self, number: u32) -> Option<(usize, Range<usize>)> {
         let number = usize::try_from(number).ok()?;
         let place = number.checked_rem(self.segments.len())?;
@@ -85,7 +85,7 @@ pub(crate) fn longest_send(targets: Option<&Targets>, threshold: usize) -> usize
 pub struct Arrangement {
     /// The Sends in order.
     pub(crate) sends: Vec<ArrangedSend>,
-    /// Which of them has the header of the message.
+    /// The Send that has the header of the message.
     headed: Headed,
     /// The operation in that header, if the Sends are transmissions of a group.
     lead: Option<Box<Operation>>,
@@ -93,7 +93,7 @@ pub struct Arrangement {
     pub(crate) items: Vec<Bytes>,
 }
 
-/// The contents of one Send behind its header.
+/// The contents of one Send after its header.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ArrangedSend {
     /// Bytes of the Payload stream, the next ones.
@@ -107,15 +107,15 @@ pub(crate) struct ArrangedSend {
 pub(crate) struct PlacedRun {
     /// The number of the segment in its group.
     pub(crate) segment: u32,
-    /// Where that begins in its Send; up to there is nothing.
+    /// The offset of the segment in its Send; the bytes before it are unused.
     pub(crate) at: usize,
-    /// Of which item.
+    /// The index of the item.
     pub(crate) item: usize,
-    /// Which bytes of that.
+    /// The bytes of the item.
     pub(crate) range: Range<usize>,
 }
 
-/// Which Send has the header of the message.
+/// The Send that has the header of the message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Headed {
     /// The first (rtrext-02 §4.1). It may have nothing of the Payload stream.
@@ -129,13 +129,13 @@ pub(crate) enum Headed {
 pub(crate) struct Bounds<'a> {
     /// The receiver's segments for items.
     pub(crate) targets: Option<&'a Targets>,
-    /// Which Send has the header of the message.
+    /// The Send that has the header of the message.
     pub(crate) headed: Headed,
     /// Bytes of the longest Send.
     pub(crate) send: usize,
     /// Bytes of the header of each other Send.
     pub(crate) further_header: usize,
-    /// Sends, at most.
+    /// The most Sends.
     pub(crate) most: usize,
 }
 
@@ -146,7 +146,7 @@ impl Bounds<'_> {
         Some(Self { targets: None, headed: Headed::Last, send, further_header, most })
     }
 
-    /// Returns the bytes of the Payload stream that fit behind a header of so many bytes.
+    /// Returns the bytes of the Payload stream that fit after a header of so many bytes.
     fn payload_behind(&self, header: usize) -> Option<usize> {
         let room = self.send.checked_sub(header)?;
         Some(room - room % UNIT)
@@ -176,12 +176,12 @@ impl Arrangement {
         self
     }
 
-    /// Returns whether the Sends are transmissions of a group.
+    /// Whether the Sends are transmissions of a group.
     pub(crate) const fn is_group(&self) -> bool {
         self.lead.is_some()
     }
 
-    /// Takes the operation for the header of the message out; `None` if chunk lists stand there.
+    /// Removes and returns the operation for the header of the message; `None` for chunk lists.
     pub(crate) fn take_lead(&mut self) -> Option<Operation> {
         self.lead.take().map(|lead| *lead)
     }
@@ -194,7 +194,7 @@ impl Arrangement {
         }
     }
 
-    /// Returns the numbers of the segments that an item lies in. The item begins where the first of them does.
+    /// Returns the numbers of the segments of an item, which begins at the first of them.
     pub(crate) fn segments(&self, item: usize) -> impl Iterator<Item = u32> {
         let placed = self.sends.iter().flat_map(|send| &send.placed);
         placed.filter(move |run| run.item == item).map(|run| run.segment)
@@ -208,7 +208,7 @@ impl Arrangement {
         split(payload, self.sends.iter().map(|send| send.payload))
     }
 
-    /// Appends the items of a Send, of which `at` bytes come before.
+    /// Appends the items of a Send after its first `at` bytes.
     pub(crate) fn put_items(&self, send: &ArrangedSend, mut at: usize, behind: &mut Stream) {
         for run in &send.placed {
             put_nothing(run.at.saturating_sub(at), behind);
@@ -220,7 +220,7 @@ impl Arrangement {
     }
 }
 
-/// Zeroes between the Payload stream and the segment that an item is placed in (rtrext-02 §11: nothing of ours).
+/// Zeroes between the Payload stream and the segment of an item (rtrext-02 §11: no data of ours).
 static NOTHING: [u8; 4096] = [0; 4096];
 
 fn put_nothing(mut len: usize, out: &mut Stream) {
@@ -251,7 +251,7 @@ pub(crate) fn arrange(
     }
 }
 
-/// Divides a message, the header of which has this length at the most.
+/// Divides a message whose header has at most this length.
 fn fill(bounds: &Bounds<'_>, payload: usize, items: &[usize], header: usize) -> Option<Arrangement> {
     let headed = bounds.payload_behind(header)?.min(payload);
     let others = payload - headed;
@@ -274,7 +274,8 @@ fn fill(bounds: &Bounds<'_>, payload: usize, items: &[usize], header: usize) -> 
     Some(arrangement)
 }
 
-/// Places items behind all of the Payload stream, from the last of these Sends on. The first has a header of `header` bytes.
+/// Places items after all of the Payload stream, from the last of these Sends on. The first has a header of `header`
+/// bytes.
 fn place(sends: &mut Vec<ArrangedSend>, bounds: &Bounds<'_>, items: &[usize], header: usize) -> Option<()> {
     let mut lengths = items.iter().copied().enumerate();
     let mut item = lengths.next();
@@ -290,7 +291,7 @@ fn place(sends: &mut Vec<ArrangedSend>, bounds: &Bounds<'_>, items: &[usize], he
         for (number, target) in targets.segments.iter().enumerate() {
             let Some((which, len)) = item else { break };
             let now = (len - done).min(target.len());
-            // An item that goes on fills its segment.
+            // An item that continues fills its segment.
             if target.start < at || now == 0 || target.start + now > bounds.send {
                 continue;
             }
@@ -302,7 +303,7 @@ fn place(sends: &mut Vec<ArrangedSend>, bounds: &Bounds<'_>, items: &[usize], he
                 (item, done) = (lengths.next(), 0);
             }
         }
-        // Nothing fits, and nothing will.
+        // No item fits, nor would one in a further Send.
         if index > 0 && send.payload == 0 && send.placed.is_empty() {
             return None;
         }

@@ -4,15 +4,14 @@
 //! and the length of the message are bounded ([`Limits`](crate::Limits)). The rest of a message has a timer (rule I6),
 //! and another one while the peer has no credit to go on.
 //!
-//! *Memory.* The Payload stream of several Sends is joined in memory of the connection's domain. The first part says how
-//! long all of it is, so parts move there as they come, and their Receives are free again. While the domain has no
-//! memory, parts stay in the Receives that they came in, which are counted already. A group stays in its Receives until
-//! the last of them is there, as items lie in them. Without memory in the end a Call is refused. A reply is joined all
-//! the same: there is nobody to ask again.
+//! *Memory.* The Payload stream of several Sends is joined in memory of the connection's domain. The first part
+//! announces the whole length, so parts move there as they arrive, which frees their Receives. While the domain has no
+//! memory, parts stay in their Receives, which are counted already. A group stays in its Receives until the last
+//! transmission, as items lie in them. Without memory at the end, a Call is refused. A reply is joined all the same,
+//! since no peer can be asked to repeat it.
 //!
-//! *On error* the message is given up, its memory goes back, and the connection decides about the error. The rest of that
-//! message is passed over without another word. `parts` and `groups` hold what the two documents say of a fragment, and
-//! of one that breaks the rules.
+//! *Errors*: the message is given up, its memory returns, and the connection handles the error. The rest of that
+//! message is ignored. `parts` and `groups` check the fragments of the two documents.
 
 mod groups;
 mod parts;
@@ -37,7 +36,7 @@ use crate::wire::Direction;
 use crate::wire::two::Error;
 use crate::wire::two::transmission::TransmitContinuation;
 
-/// Messages that were given up and whose end has not come; older ones are forgotten.
+/// The most messages given up whose end has not arrived; older ones are forgotten.
 const GIVEN_UP: usize = 16;
 
 /// XID and direction of a message.
@@ -47,27 +46,27 @@ pub(crate) type MessageId = (u32, Direction);
 #[derive(Debug)]
 pub(crate) struct Fragment {
     pub(crate) id: MessageId,
-    /// All of the Send.
+    /// The bytes of the Send.
     pub(crate) message: Bytes,
     /// Bytes of its header.
     pub(crate) header: usize,
     pub(crate) place: Place,
 }
 
-/// The place of a fragment in its message, as its header says it.
+/// The place of a fragment in its message, from its header.
 #[derive(Debug)]
 pub(crate) enum Place {
-    /// A part with others behind it, of this many bytes together.
+    /// A part followed by others, of this many bytes together.
     Middle { remaining: u32 },
-    /// The last part, or all of a message.
+    /// The last part, or a message in one part.
     Last,
     /// The first transmission of a group.
     Lead(Lead),
-    /// A later one.
+    /// A later transmission.
     Later(TransmitContinuation),
 }
 
-/// A message of which all fragments have come.
+/// A message whose fragments have all arrived.
 #[derive(Debug, Default)]
 pub(crate) struct Assembled {
     /// The first transmission, of a group.
@@ -78,17 +77,17 @@ pub(crate) struct Assembled {
     pub(crate) items: Vec<ReadChunk>,
     /// Sends that the message came in.
     pub(crate) sends: usize,
-    /// Bytes of all of them.
+    /// Bytes of all these Sends.
     pub(crate) len: usize,
     /// Bytes that were joined: of the Payload stream, and of items.
     pub(crate) copied: CopyCount,
 }
 
-/// A message is given up for an error.
+/// The error for which a message is given up.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Broken {
     pub(crate) error: ProtocolError,
-    /// Sends of the message that had come before.
+    /// Sends of the message that arrived before.
     pub(crate) sends: usize,
 }
 
@@ -115,7 +114,7 @@ struct Open {
     len: usize,
     payload: Pieces,
     deadline: Instant,
-    /// Whether the peer has a credit to go on; without one the time is ours.
+    /// Whether the peer has a credit to continue; otherwise the timer for our memory runs.
     goes_on: bool,
 }
 
@@ -144,7 +143,7 @@ enum Rest {
     Transmissions(Range<u32>),
 }
 
-/// A fragment that breaks the rules, and what is passed over after it.
+/// A fragment that violates the protocol, and the rest of its message to ignore.
 #[derive(Debug)]
 struct Refused {
     error: Error,
@@ -249,8 +248,8 @@ impl Assembly {
         Ok(Assembled { lead: Some(lead), payload, items, sends, len, copied })
     }
 
-    /// Returns whether a fragment belongs to a message that was given up: parts do up to the last one, transmissions once
-    /// each, in their order.
+    /// Whether a fragment belongs to a message that was given up: parts up to the last one, transmissions once each, in
+    /// order.
     pub(crate) fn passes_over(&mut self, id: MessageId, place: &Place) -> bool {
         let belongs = |given_up: &GivenUp| {
             given_up.id == id
@@ -274,7 +273,7 @@ impl Assembly {
         true
     }
 
-    /// Takes nothing more of a message, of which this can still come.
+    /// Ignores the rest of a message from now on.
     fn give_up(&mut self, id: MessageId, rest: Rest) {
         self.begins_anew(id);
         if matches!(&rest, Rest::Transmissions(numbers) if numbers.is_empty()) {
@@ -286,18 +285,18 @@ impl Assembly {
         }
     }
 
-    /// Forgets an earlier message with this id, of which nothing comes any more.
+    /// Forgets an earlier message with this id, which has ended.
     pub(crate) fn begins_anew(&mut self, id: MessageId) {
         self.given_up.retain(|given_up| given_up.id != id);
     }
 
-    /// Returns whether a message has begun.
+    /// Whether a message has begun.
     pub(crate) const fn has_begun(&self) -> bool {
         self.open.is_some()
     }
 
-    /// The peer can go on, or has no credit for it. Then the wait is for memory for a Receive, and the time for the rest
-    /// begins with that Receive.
+    /// Sets whether the peer has a credit to continue. Without one, the wait is for memory for a Receive; the time for
+    /// the rest begins with that Receive.
     pub(crate) fn time(&mut self, goes_on: bool, now: Instant) {
         if let Some(open) = self.open.as_mut().filter(|open| open.goes_on != goes_on) {
             let timeouts = &self.config.timeouts;
@@ -310,7 +309,7 @@ impl Assembly {
         self.open.as_ref().map(|open| open.deadline)
     }
 
-    /// Gives the message up if its time is over; returns what did not come.
+    /// Gives up a message whose deadline has passed; returns the name of the missing part.
     pub(crate) fn handle_timeout(&mut self, now: Instant) -> Option<&'static str> {
         let open = self.open.take_if(|open| open.deadline <= now)?;
         Some(match (open.notation, open.goes_on) {
@@ -329,7 +328,7 @@ impl Assembly {
 }
 
 impl Open {
-    /// Notes the place of a fragment that was checked; returns whether it was the last one.
+    /// Records the place of a checked fragment; returns whether it was the last one.
     fn takes_last(&mut self, place: Place, transmission: Transmission) -> bool {
         match place {
             Place::Middle { remaining } => {
@@ -355,10 +354,10 @@ impl Open {
     }
 }
 
-/// Pieces that become one run of bytes. Nothing else here copies.
+/// Pieces to join into one run of bytes. All copies are made here.
 #[derive(Debug, Default)]
 struct Pieces {
-    /// Those that are not in `memory` yet.
+    /// Pieces that are not in `memory` yet.
     waiting: Vec<Bytes>,
     /// Memory for all of them.
     memory: Option<Buffer>,
@@ -388,8 +387,8 @@ impl Pieces {
         }
     }
 
-    /// Returns the pieces as one, and the bytes that were copied for it: none if there is one piece. `None` if the domain
-    /// has no memory, and somebody can be asked again.
+    /// Returns the joined pieces, and the bytes copied for that: none for a single piece. `None` if the domain has no
+    /// memory, and the peer can repeat the message.
     fn join(mut self, domain: Option<&ProtectionDomain>, direction: Direction) -> Option<(Bytes, usize)> {
         match &mut self.waiting[..] {
             [] if self.memory.is_none() => Some((Bytes::new(), 0)),

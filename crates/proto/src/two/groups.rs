@@ -1,10 +1,10 @@
 //! Messages in transmission groups (rtrext-02 §4, §5.4), between the assembly and the two halves.
 //!
-//! Every transmission of a Call is counted against the grant, as each has used a Receive, also one that is passed over.
-//! When the Call is all there, or given up, one credit is left for its answer. A message between the transmissions of a
-//! group ends that group, and is taken as if it had come alone: the draft does not say what becomes of it.
+//! Every transmission of a Call counts against the grant, even an ignored one, as each has used a Receive. When the
+//! Call is complete, or given up, one credit is left for its answer. A message between the transmissions of a group
+//! ends that group, and is handled like any other; the draft does not define that case.
 //!
-//! *On error*: a fault of a group is reported to its sender (§5.4). The sender of a Call takes that as the answer. A
+//! *Errors*: a fault of a group is reported to its sender (§5.4), which treats the report on a Call as the answer. A
 //! reply that the peer reports is answered by an RDMA_ERROR, so that its Call ends.
 
 use std::time::Instant;
@@ -27,7 +27,7 @@ use crate::wire::{Body, ChunkLists, Direction, ErrorBody, Fixed, Header, ReadSeg
 
 /// `rdma_proc` of an RDMA2_OPTIONAL.
 const RDMA2_OPTIONAL: u32 = 5;
-/// That of an RDMA2_MSG.
+/// `rdma_proc` of an RDMA2_MSG.
 const RDMA2_MSG: u32 = 0;
 
 impl Two {
@@ -60,7 +60,7 @@ impl Two {
         self.end_group(halves, bad, error, by == open);
     }
 
-    /// Gives up the group that has begun, as a message does not decode; returns whether that has its XID.
+    /// Gives up the group in progress when a message does not decode; returns whether they share an XID.
     pub(super) fn break_group(&mut self, halves: &mut Halves<'_>, fixed: Fixed) -> bool {
         let Some(((xid, direction), sends)) = self.assembly.group() else { return false };
         let number = u32::try_from(sends).unwrap_or(u32::MAX);

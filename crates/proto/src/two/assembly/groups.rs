@@ -1,12 +1,12 @@
-//! Transmission groups (rtrext-02 §4, §6, §7), as they come.
+//! Transmission groups (rtrext-02 §4, §6, §7), as received.
 //!
-//! The first transmission of a group describes the message: the number of transmissions, and the places of items that
-//! were taken out of its Payload stream. An item is handed out as the part of the Receive that it lies in. An item in
-//! several Receives is joined. An item is copied if its Receive, one of several, would be held for less than half of its
-//! length: so no message holds more Receives than it fills.
+//! The first transmission of a group describes the message: the number of transmissions, and the places of items
+//! outside its Payload stream. An item is returned as a slice of its Receive; an item in several Receives is joined. In
+//! a group of several Receives, an item is copied if it would hold a Receive for less than half of its length. No
+//! message therefore holds more Receives than it fills.
 //!
-//! *On error* a report goes to the sender (§5.4): that of a [`Error::Group`], or of a
-//! [`Error::GroupTooLong`]. Later transmissions are passed over, each once.
+//! *Errors*: a report goes to the sender (§5.4), from an [`Error::Group`] or an [`Error::GroupTooLong`]. Later
+//! transmissions are ignored, each once.
 
 use std::ops::Range;
 
@@ -52,7 +52,7 @@ impl Lead {
         }
     }
 
-    /// Returns the right `optxc_itype` of the others.
+    /// Returns the expected `optxc_itype` of the other transmissions.
     const fn initial_type(&self, base: OperationBase) -> u32 {
         match self {
             Self::Request(_) => OperationType::Request,
@@ -69,7 +69,7 @@ impl Lead {
     }
 }
 
-/// A transmission that has come.
+/// A received transmission.
 #[derive(Debug)]
 pub(super) struct Transmission {
     pub(super) message: Bytes,
@@ -77,8 +77,8 @@ pub(super) struct Transmission {
     pub(super) payload: Range<usize>,
 }
 
-/// Returns the place of the Payload in the first transmission of a group, if that is as it has to be. `header` bytes of
-/// the message are its header.
+/// Returns the place of the Payload in the first transmission of a group, if it is valid. `header` is the length of the
+/// header, bytes.
 ///
 /// # Errors
 /// [`Error::Group`], [`Error::GroupTooLong`]
@@ -132,21 +132,21 @@ pub(super) fn check_later(
     checked.map_err(|error| Refused { error, rest: Some(rest) })
 }
 
-/// Returns the error for a Call for which there is no memory now. If its sender sends it again in chunks, those can wait.
+/// Returns the error for a Call without memory. If its sender repeats it with chunks, these can wait for memory.
 pub(super) fn no_memory(id: MessageId, len: usize) -> Error {
     let error = ReportedError::PayloadLength { value: narrow(len), least: 0, most: 0 };
     report(TransmissionId { xid: id.0, direction: id.1, number: 0 }, None, error)
 }
 
 impl Assembly {
-    /// Returns the group that has begun, if one has, and how many transmissions of it have come.
+    /// Returns the group in progress, and the number of its transmissions received.
     pub(crate) fn group(&self) -> Option<(MessageId, usize)> {
         let open = self.open.as_ref().filter(|open| matches!(open.notation, Notation::Group { .. }))?;
         Some((open.id, open.sends))
     }
 
-    /// Gives up the group that has begun, as another message has come where it has to go on. Returns that group, and how
-    /// many transmissions of it had come.
+    /// Gives up the group in progress when another message interrupts it. Returns that group, and the number of its
+    /// transmissions received.
     pub(crate) fn give_up_group(&mut self) -> Option<(MessageId, usize)> {
         let group = self.group()?;
         let (id, sends) = group;
@@ -156,12 +156,12 @@ impl Assembly {
         Some(group)
     }
 
-    /// The first transmission of a Call did not decode: any number of others may follow.
+    /// Ignores any number of transmissions after a first one of a Call that did not decode.
     pub(crate) fn undecoded_group(&mut self, xid: u32) {
         self.refuse_group((xid, Direction::Call), u32::MAX);
     }
 
-    /// The first transmission of a group of so many was refused for another reason than its content.
+    /// Ignores the rest of a group whose first transmission was refused for a reason other than its content.
     pub(crate) fn refuse_group(&mut self, id: MessageId, count: u32) {
         self.give_up(id, rest(1, count, &self.config.limits));
     }

@@ -1,15 +1,15 @@
-//! Parts of a message (version-two-07 §6.6.2): each says how many bytes follow it, and the last part has the header of
-//! the message.
+//! Parts of a message (version-two-07 §6.6.2): each announces the bytes that follow it, and the last part has the
+//! header of the message.
 //!
-//! *On error* the connection answers once. Everything else of that message is passed over up to its last part (§7.1.4),
-//! and no word of the text asks for more.
+//! *Errors*: the connection answers once. The rest of that message is ignored up to its last part (§7.1.4), and the
+//! draft requires no more.
 
 use super::{Assembly, MessageId, Notation, Open, Refused, Rest, wide};
 use crate::limits::Limits;
 use crate::wire::Direction;
 use crate::wire::two::Error;
 
-/// Checks a part of `len` bytes that is not the last, `remaining` bytes being said to follow it.
+/// Checks a part of `len` bytes that is not the last; it announces `remaining` bytes after it.
 ///
 /// # Errors
 /// [`Error::ContinuationLength`], [`Error::ContinuationTooLong`] and [`Error::TooManyParts`].
@@ -33,7 +33,7 @@ pub(super) fn check(open: Option<&Open>, len: usize, remaining: u32, limits: &Li
     Err(Refused { error, rest: Some(Rest::Parts) })
 }
 
-/// Checks the last part, of `len` bytes. Nothing of its message comes after it.
+/// Checks the last part, of `len` bytes.
 ///
 /// # Errors
 /// [`Error::ContinuationLength`].
@@ -56,25 +56,25 @@ impl Open {
 }
 
 impl Assembly {
-    /// Returns the message whose parts have begun, if some have.
+    /// Returns the message whose parts are in progress.
     pub(crate) fn parts(&self) -> Option<MessageId> {
         self.open.as_ref().filter(|open| matches!(open.notation, Notation::Parts { .. })).map(|open| open.id)
     }
 
-    /// Takes nothing more of this message, whose last part has not come.
+    /// Ignores the rest of this message, whose last part has not arrived.
     pub(crate) fn give_up_parts(&mut self, id: MessageId) {
         self.end_parts(id);
         self.give_up(id, Rest::Parts);
     }
 
-    /// Ends this message: the peer has ended it otherwise than by its last part.
+    /// Ends this message, which the peer has ended without its last part.
     pub(crate) fn end_parts(&mut self, id: MessageId) {
         if self.parts() == Some(id) {
             self.open = None;
         }
     }
 
-    /// A message of this XID did not decode: nothing more is taken of the parts that it belonged to, if it was not the last.
+    /// Gives up the parts of a message of this XID that did not decode, unless it was the last part.
     pub(crate) fn undecoded_part(&mut self, xid: u32, is_last: bool) {
         let Some(id) = self.parts().filter(|id| id.0 == xid) else { return };
         self.end_parts(id);
