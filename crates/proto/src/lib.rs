@@ -22,7 +22,7 @@
 //! completions back. The documentation of these types gives the order.
 //!
 //! *Buffers.* Messages are shared, read-only memory. Memory that is open to the peer belongs to its window, and returns
-//! when the peer can no longer access it; only then does a call complete (RFC 8166 §4.1).
+//! when the peer can no longer access it. Only then does a call complete (RFC 8166 §4.1).
 //!
 //! *Errors.* The decoder of a message checks it. Each refusal is a variant of [`error::ProtocolError`], and one
 //! function maps it to its answer.

@@ -119,7 +119,7 @@ impl Layout {
 }
 
 /// Applies a padding segment, which completes a chunk to a multiple of four and is never read. The segment repeats the
-/// Position of that chunk, or has the Position after its data; option A of the last-call slides of 2006 does not decide
+/// Position of that chunk, or has the Position after its data. Option A of the last-call slides of 2006 does not decide
 /// between these. A pad in a chunk of its own (RFC 5666 §3.7) has the second Position.
 fn complete(chunks: &mut [(ReadChunk, u32)], entry: &ReadSegment) -> Result<(), ProtocolError> {
     let (position, length) = (entry.position, entry.segment.length);

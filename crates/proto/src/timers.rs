@@ -58,7 +58,7 @@ pub struct Timeouts {
     pub idle: Option<Duration>,
     /// Time for a connection attempt; then the next attempt is due.
     pub connect: Duration,
-    /// Time for the answer to the first message in a version that the peer may not speak; then the peer counts as one
+    /// Time for the answer to the first message in a version that the peer may not speak. Then the peer counts as one
     /// that does not (version-two-01 §5.2). Also the peer's later announcement, while a Call waits for it
     /// (version-two-07 §5.1).
     pub offer: Duration,

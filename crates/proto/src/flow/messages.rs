@@ -20,7 +20,7 @@
 //! *GRANT* (§4.2.1.1). A spare Receive beyond the advertised ones takes a GRANT. A side without a credit can thus still
 //! raise the other's limit, but only once until its own is raised. A GRANT is a message too, and may cause a GRANT in
 //! return. Two idle sides could thus exchange GRANTs for ever. A GRANT is therefore due only when half of the window
-//! has been used, or all of it, and when it adds at least two messages. A gain of one message suffices if memory allows
+//! has been used, or all of it. The GRANT has to add at least two messages. A gain of one message suffices if memory allows
 //! no more Receives, and the last message received was no GRANT.
 
 use std::cmp::Ordering;

@@ -5,8 +5,8 @@
 //!
 //! *RDMA_DONE* uses a credit too (RFC 5666 §3.8), and has no answer. The Requester keeps the credit of a Call whose
 //! reply it has to read, and sends the RDMA_DONE on that credit. The credit is free again when the RDMA_DONE is known
-//! to have [arrived](super::arrival). Only the answer to a later Call proves that, so the last credit is reserved for a Call that
-//! follows an RDMA_DONE.
+//! to have [arrived](super::arrival). Only the answer to a later Call proves that, so the last credit is reserved for a
+//! Call that follows an RDMA_DONE.
 
 use std::collections::VecDeque;
 
@@ -285,8 +285,8 @@ impl ResponderCredits {
         self.accepted
     }
 
-    /// Returns the number of Receives to have posted: one for each credit that the peer has or shall get, except those
-    /// that its Calls in progress have used. A lower grant does not undo a higher one that the peer may still use.
+    /// Returns the number of Receives to have posted: one for each credit that the peer has or shall get. Those that
+    /// its Calls in progress have used do not count. A lower grant does not undo a higher one that the peer may still use.
     pub(crate) fn receives_owed(&self) -> u32 {
         self.wanted.max(self.highest).saturating_sub(self.in_progress)
     }

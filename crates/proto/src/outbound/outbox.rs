@@ -145,10 +145,11 @@ impl Outbox {
         self.waiting.is_empty()
     }
 
-    /// Returns the next thing to post, if the send queue has room for it. `stall` is for how long data may stand still.
+    /// Returns the next request to post, if the send queue has space for it. `stall` is the longest time without
+    /// progress of data.
     pub(crate) fn next(&mut self, now: Instant, stall: Duration, told: Option<&Told>) -> Option<Post> {
         if let Some(Post::Work(id, request)) = self.waiting.front() {
-            // Never more than the whole queue has: the bounds on chunks are fitted to it.
+            // The cost never exceeds the whole queue, since the limits on chunks are fitted to it.
             let cost = cost(request);
             if self.outstanding + cost > self.max_send_wr {
                 return None;
@@ -164,8 +165,8 @@ impl Outbox {
         self.waiting.pop_front()
     }
 
-    /// Returns what a completion belongs to. If it has `left` at this time, the next Sends and RDMA Writes have so long from then on,
-    /// unless the provider tells how far they have got.
+    /// Returns the origin of a completed request. If the request has `left` at this time, the timer of the next Sends
+    /// and RDMA Writes restarts then, unless the provider reports progress.
     pub(crate) fn complete(&mut self, id: WrId, left: Option<(Instant, Duration, bool)>) -> Option<Origin> {
         let Posted { origin, cost, bytes } = self.works.remove(&id)?;
         self.to_leave = self.to_leave.saturating_sub(bytes);
@@ -188,7 +189,7 @@ impl Outbox {
         Some(origin)
     }
 
-    /// Returns a mark behind all that was made.
+    /// Returns a mark after everything made so far.
     pub(crate) const fn mark(&self) -> u64 {
         self.next_id
     }
@@ -203,22 +204,22 @@ impl Outbox {
         self.data.0 > 0
     }
 
-    /// Bytes that have not left, whether they are at the provider or wait for room in the send queue.
+    /// Returns the bytes that have not left, at the provider or in this queue.
     pub(crate) const fn bytes_to_leave(&self) -> u64 {
         self.to_leave
     }
 
-    /// Bytes of all Sends and RDMA Writes that were ever made.
+    /// Returns the bytes of all Sends and RDMA Writes so far.
     pub(crate) const fn bytes_made(&self) -> u64 {
         self.made
     }
 
-    /// When it is due to look at what is being sent.
+    /// Returns the deadline of the Sends and RDMA Writes at the provider.
     pub(crate) fn timeout(&self) -> Option<Instant> {
         self.sending.map(|sending| sending.deadline)
     }
 
-    /// Time has passed; `false` if what is being sent stands still.
+    /// Checks the progress of the Sends and RDMA Writes at their deadline; `false` if they have stalled.
     pub(crate) fn handle_timeout(&mut self, now: Instant, pace: Pace, told: Option<&Told>) -> bool {
         let Some(sending) = self.sending.as_mut().filter(|sending| sending.deadline <= now) else {
             return true;
@@ -230,7 +231,7 @@ impl Outbox {
         goes_on
     }
 
-    /// Takes back what waits.
+    /// Withdraws the waiting requests.
     pub(crate) fn withdraw(&mut self) {
         for post in std::mem::take(&mut self.waiting) {
             if let Post::Work(id, _) | Post::Receive(id, _) = post
@@ -252,7 +253,7 @@ impl Outbox {
     }
 }
 
-/// Entries of the send queue that a request takes.
+/// Returns the entries of the send queue that a request uses.
 fn cost(request: &WorkRequest) -> usize {
     match request {
         WorkRequest::Write { targets, .. } => targets.len(),
@@ -262,7 +263,7 @@ fn cost(request: &WorkRequest) -> usize {
     }
 }
 
-/// Bytes that leave by a request; never none where any do, as there are headers too.
+/// Returns the bytes that leave with a request; never 0 if it sends any data, as headers leave too.
 fn leaving(request: &WorkRequest) -> u64 {
     let gather = match request {
         WorkRequest::Send(send) => &send.gather,

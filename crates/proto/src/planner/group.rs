@@ -1,8 +1,8 @@
 //! The choice of which messages travel in transmission groups (rtrext-02), and the content of each Send.
 //!
-//! A Call travels in a group if items can be placed in the Responder's Receives, if it needs several Sends, or if its
-//! reply shall use either. Otherwise a group gains nothing. A reply travels in a group if its Call gave directions for
-//! items, or if it is too long for one Send. Both require that its Call came in a group (§5.2).
+//! A Call travels in a group if items can be placed in the Responder's Receives, or if it needs several Sends. So does
+//! a Call whose reply shall use either. Otherwise a group gains nothing. A reply travels in a group if its Call gave
+//! directions for items, or if it is too long for one Send. Both require that its Call came in a group (§5.2).
 
 use bytes::Bytes;
 use rpcrdma_xdr::{CopyCount, Piece, Stream, padded_len};
@@ -458,7 +458,8 @@ fn give<'a>(
         let is_short = data.is_empty() || len < u64::from(direction.least_len);
         let placed = match &direction.location {
             ResponseLocation::Targets | ResponseLocation::Choice(_) => places,
-            // The draft does not say on which side of the threshold (§6.2); here explicit RDMA carries items of at least that length.
+            // The draft does not say on which side of the threshold (§6.2); here explicit RDMA carries items of at
+            // least that length.
             ResponseLocation::BySize { threshold, .. } => len < u64::from(*threshold) && places,
             ResponseLocation::Explicit(_) => false,
         };

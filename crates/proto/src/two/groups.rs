@@ -56,7 +56,7 @@ impl Two {
             _ => (0, other_type(fixed)),
         };
         let bad = TransmissionId { xid: by.0, direction: by.1, number };
-        // A Call that begins anew is answered as that.
+        // A Call that begins anew is answered as the new message.
         self.end_group(halves, bad, error, by == open);
     }
 
@@ -69,7 +69,7 @@ impl Two {
         xid == fixed.xid
     }
 
-    /// Gives up the group that has begun, and reports it; `anew`: its message begins anew.
+    /// Gives up the group in progress, and reports it; `anew`: its message begins anew.
     fn end_group(&mut self, halves: &mut Halves<'_>, bad: TransmissionId, error: ReportedError, anew: bool) {
         let Some(((xid, direction), sends)) = self.assembly.give_up_group() else { return };
         let report = ErrorReport { bad, lead: Some(TransmissionId { xid, direction, number: 0 }), error };
@@ -84,8 +84,8 @@ impl Two {
         }
     }
 
-    /// Returns whether a transmission is passed over. It has used a Receive all the same: the peer needs a credit for it,
-    /// which is free at once.
+    /// Whether a transmission is ignored. It has used a Receive all the same, so the peer uses a credit for it, which
+    /// is free at once.
     fn passes_over(&mut self, halves: &mut Halves<'_>, id: MessageId, place: &Place) -> bool {
         let passes = self.assembly.group().is_none() && self.assembly.passes_over(id, place);
         if passes && id.1 == Direction::Call && halves.admit_part(None) {
@@ -94,7 +94,7 @@ impl Two {
         passes
     }
 
-    /// Takes a transmission, of which `header` bytes are its header.
+    /// Handles a transmission whose header has `header` bytes.
     pub(super) fn take_transmission(
         &mut self,
         halves: &mut Halves<'_>,
@@ -145,7 +145,7 @@ impl Two {
         }
     }
 
-    /// Checks whether a group may begin so, by the operation of this number; another one with its id is forgotten.
+    /// Checks whether a group may begin with the operation of this number; an earlier group with its id is forgotten.
     fn may_begin(
         &mut self,
         halves: &Halves<'_>,
@@ -173,7 +173,7 @@ impl Two {
         Ok(())
     }
 
-    /// Takes a group that is all there. A Call goes on as a message with chunk lists.
+    /// Handles a complete group. A Call continues as a message with chunk lists.
     fn take_group(
         &mut self,
         halves: &mut Halves<'_>,
@@ -229,12 +229,12 @@ impl Two {
         }
     }
 
-    /// Answers the Call of a reply of ours that the peer reports, and that is gone, by an error. The report has come on
-    /// the Call's credit.
+    /// Answers the Call of a reported reply with an error; the reply itself is gone. The report has arrived on the
+    /// Call's credit.
     pub(super) fn reply_reported(&self, halves: &mut Halves<'_>, report: &ErrorReport) {
         tracing::debug!(side = %halves.core.side, error = %two::Error::Group(*report), "reply reported");
         let xid = report.group().xid;
-        // An error is never answered with an error, but for what a report is about (rtrext-02 §5.4).
+        // An error is never answered with an error, except for the reply that a report names (rtrext-02 §5.4).
         if !takes_groups(halves.core) || !halves.responder.may_be_reported(xid) {
             return halves.fault(two::Error::Group(*report).into(), Taken::AsReply, None);
         }
@@ -243,7 +243,7 @@ impl Two {
     }
 }
 
-/// Returns whether operations on transmissions are taken.
+/// Whether this side accepts operations on transmissions.
 pub(super) fn takes_groups(core: &Core) -> bool {
     core.codec.rules().two.is_some_and(|two| two.operations.is_some()) && core.config.transmissions.enabled
 }
