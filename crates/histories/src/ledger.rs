@@ -26,11 +26,20 @@ pub(crate) struct Ledger {
     used: BTreeSet<u32>,
     /// The last grant of the peer.
     granted: Option<usize>,
-    /// Calls of the peer without an answer, with the number of Sends of each.
-    received: BTreeMap<u32, usize>,
+    /// Calls of the peer without an answer.
+    received: BTreeMap<u32, Received>,
     /// Sends of calls that will never be answered.
     unanswered: usize,
-    /// Operations of the peer whose Receives may not be posted again.
+    /// Operations of the peer so far.
+    operations: usize,
+}
+
+/// A call of the peer without an answer.
+#[derive(Debug)]
+struct Received {
+    /// Number of Sends of the call.
+    sends: usize,
+    /// Operations of the peer before the call.
     operations: usize,
 }
 
@@ -173,10 +182,15 @@ impl Ledger {
             Kind::Reply { .. } | Kind::Error => {
                 // Some of the posted Receives are reserved for replies to our calls, others for operations.
                 let awaited: usize = self.out.values().map(|out| out.buffers).sum();
-                let backed = (self.receives + self.operations).saturating_sub(awaited + self.spare);
-                // Its own Call has no credit left.
-                self.received.remove(&header.xid);
-                let in_progress = self.received.values().sum::<usize>() + self.unanswered;
+                // Its own Call has no credit left. An answer proves to the peer that the operations before the Call have
+                // arrived, and then the next one may leave. The Receives of later operations may not be posted again.
+                let call = self.received.remove(&header.xid);
+                let later = self.operations - call.map_or(0, |call| call.operations);
+                let (receives, others) = (self.receives + later, awaited + self.spare);
+                assert!(receives >= others, "{receives} Receives, {others} for replies and operations (I3)");
+                let backed = receives - others;
+                let in_progress =
+                    self.received.values().map(|call| call.sends).sum::<usize>() + self.unanswered;
                 assert!(credit <= backed + in_progress, "{credit} > {backed} + {in_progress} (I3)");
             }
             Kind::ReplyPart => {}
@@ -189,11 +203,11 @@ impl Ledger {
         let (header, kind) = kind(self.profiles[1], message);
         match kind {
             Kind::Call { .. } => {
-                self.received.insert(header.xid, 1);
+                self.received.insert(header.xid, Received { sends: 1, operations: self.operations });
             }
             Kind::CallPart => {
                 // The credit returns to the peer with the reply; but an earlier part may have been refused already.
-                self.received.entry(header.xid).and_modify(|used| *used += 1);
+                self.received.entry(header.xid).and_modify(|call| call.sends += 1);
             }
             Kind::Reply { transmissions } => {
                 self.granted = Some(credit(&header));
@@ -230,14 +244,13 @@ impl Ledger {
 
     /// Records that a call of the peer stays without an answer: its credit never returns.
     pub(crate) fn dropped(&mut self, xid: u32) {
-        self.unanswered += self.received.remove(&xid).unwrap_or(0);
+        self.unanswered += self.received.remove(&xid).map_or(0, |call| call.sends);
     }
 }
 
 impl Watch for Ledger {
     fn receive_posted(&mut self) {
         self.receives += 1;
-        self.operations = 0;
     }
 
     fn sent(&mut self, message: &Bytes, _in_progress: usize) {

@@ -8,6 +8,8 @@
 //! its last value. On an idle connection a second update, or a request after an update, therefore waits for the next
 //! Call of either side. Without a Call or reply nothing proves that the peer has a Receive for it. An application that
 //! needs the answer to a request at once makes a NULL Call.
+//! A reply is such a proof. A reply therefore leaves only when the Receives for operations are there, and after the
+//! answers to operations.
 //!
 //! *Endless operations.* The connection ends after more than `Limits::operations` operations without a Call or reply
 //! between them. A request with its response is itself a kind of Call (xcharext-02 §2.3), and at most one is open; they
@@ -767,9 +769,14 @@ impl Exchanges {
         if until.is_some() { Effect::PostReceivesOf(size) } else { Effect::Nothing }
     }
 
+    /// Returns the next answer to an operation of the peer.
+    pub(crate) fn next_answer(&mut self) -> Option<Operation> {
+        self.answers.pop_front()
+    }
+
     /// Returns the next operation to send, if it may leave.
     pub(crate) fn next(&mut self, progress: Progress) -> Option<Operation> {
-        if let Some(answer) = self.answers.pop_front() {
+        if let Some(answer) = self.next_answer() {
             return Some(answer);
         }
         if self.refused || self.unproved.is_some_and(|sent| !sent.is_proved(progress.shown)) {

@@ -45,10 +45,8 @@ impl Connection {
             if !self.core.outbox.is_empty() {
                 continue;
             }
-            // An answer to an operation needs a Receive. Announcements precede the Calls that rely on them.
-            let may_leave = missing == 0 && self.core.ledger.may_send(1);
             let (two, mut halves) = self.split();
-            if two.has_operation(&mut halves) && two.transmit_operation(&mut halves, may_leave) {
+            if two.has_operation(&mut halves) && two.transmit_operation(&mut halves, missing) {
                 continue;
             }
             // A server's own Calls wait until the client has chosen the version.

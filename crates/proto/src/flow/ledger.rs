@@ -238,15 +238,17 @@ impl Ledger {
         if !in_turn && (sends > 1 || self.line.has_answers()) && self.has_to_wait(sends) {
             return Err(Wait::Line);
         }
-        let others = self.replies_owed().saturating_add(u32::from(exposes));
-        let owed = self.served.receives_owed().saturating_add(self.exposed).saturating_add(1);
+        let others = self.others_owed().saturating_add(u32::from(exposes));
+        let owed = self.served.receives_owed().saturating_add(1);
         self.reserve(owed.saturating_add(others), domain);
         let credit = match &self.messages {
             Some(messages) if messages.room() == 0 => return Err(Wait::Credits),
             Some(_) => 0,
+            // The answer proves that an operation has arrived: after it the peer may send the next one.
             None => {
-                let backed = self.receives.beyond(others.saturating_add(self.exposed));
-                self.served.grant(backed).ok_or(Wait::Receives(self.receive_room()))?
+                let backed = self.receives.posted().checked_sub(others);
+                let credit = backed.and_then(|backed| self.served.grant(backed));
+                credit.ok_or(Wait::Receives(self.receive_room()))?
             }
         };
         Ok(Offer { sends, replies: 0, credit })
@@ -477,8 +479,12 @@ impl Ledger {
 
     /// Returns the number of Receives that are needed now.
     fn receives_owed(&self) -> u32 {
-        let own = self.served.receives_owed().saturating_add(self.exposed);
-        own.saturating_add(self.replies_owed())
+        self.served.receives_owed().saturating_add(self.others_owed())
+    }
+
+    /// Returns the number of Receives that are needed now for all but Calls of the peer.
+    fn others_owed(&self) -> u32 {
+        self.replies_owed().saturating_add(self.exposed)
     }
 
     /// Returns the number of Receives for replies to our Calls and for operations, without those that Calls of the peer
@@ -527,6 +533,11 @@ impl Ledger {
     pub(crate) fn end(&mut self) {
         self.receives.end();
         self.line.clear();
+    }
+
+    /// Returns whether the Receives for all but Calls of the peer are there.
+    pub(crate) fn backs_others(&self) -> bool {
+        self.receives.posted() >= self.others_owed()
     }
 
     // Queries.

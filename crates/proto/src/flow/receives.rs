@@ -124,11 +124,6 @@ impl Receives {
         self.posted
     }
 
-    /// Returns the number of posted Receives beyond those for `replies` expected replies.
-    pub(crate) const fn beyond(&self, replies: u32) -> u32 {
-        self.posted.saturating_sub(replies)
-    }
-
     /// Counts the completion of the oldest Receive; receive queues complete in order.
     pub(crate) fn complete(&mut self) {
         self.posted = self.posted.saturating_sub(1);

@@ -96,13 +96,22 @@ impl Two {
         self.exchanges.as_ref().is_some_and(Exchanges::has_something_to_do)
     }
 
-    /// Advances changes, and sends an operation if one may leave; `false` if none did.
-    pub(crate) fn transmit_operation(&mut self, halves: &mut Halves<'_>, may_leave: bool) -> bool {
+    /// Advances changes, and sends an operation if one may leave while so many Receives are missing; `false` if none did.
+    ///
+    /// The answer to an operation of ours needs a Receive. Announced Receives are there before the Calls that rely on them.
+    /// But our answers do not wait for the Receives of credits. A reply does not wait for these either and would pass an
+    /// answer, although it proves to the peer that the next operation may leave.
+    pub(crate) fn transmit_operation(&mut self, halves: &mut Halves<'_>, missing: u32) -> bool {
         let progress = self.progress(halves);
         let Some(exchanges) = &mut self.exchanges else { return false };
         let core = &mut *halves.core;
         let effect = exchanges.advance(progress, core.ledger.least_earlier_receive(), &mut core.events);
-        let next = if may_leave { exchanges.next(progress) } else { None };
+        let next = match missing {
+            _ if !core.ledger.may_send(1) => None,
+            0 => exchanges.next(progress),
+            _ if core.ledger.backs_others() => exchanges.next_answer(),
+            _ => None,
+        };
         carry_out(core, effect);
         let mut sent = false;
         if let Some(Operation { direction, xid, body }) = next

@@ -7,7 +7,7 @@ use super::version_two::{EXCHANGING, PROFILES, faults, header_of, last, message_
 use crate::characteristics::{EXPERIMENTAL, REGISTERED_MAX, REGISTERED_MOST};
 use crate::testing::*;
 use crate::wire::two::{self, Exchange, Profile, Rest, Subset, Value};
-use crate::wire::{Body, ChunkLists, Direction, ErrorBody};
+use crate::wire::{Body, ChunkLists, Direction, ErrorBody, Header};
 use crate::{
     CallError, Characteristic, Config, Disposition, Exchanged, Limits, Notice, Registered, Side, Versions,
 };
@@ -307,6 +307,38 @@ fn i3_xcharext_s4_1_an_announcement_proves_the_arrival_of_the_announcement_befor
         tell(&mut raw, profile);
         assert_eq!(operations(&raw, profile).len(), 2, "{profile:?}: the first update may be on its way");
         check_one_on_its_way(&mut raw, profile);
+    }
+}
+
+/// A reply proves to the peer that its operation has arrived, so the refusal of that leaves first, although Receives for credits
+/// are missing. If refusals waited for these, more of them than the peer has Receives for could leave at once.
+#[test]
+fn i3_v2_01_s3_1_a_refusal_leaves_before_a_reply() {
+    for profile in EXCHANGING {
+        let mut off = Exchanged::default();
+        off.enabled = false;
+        let mut raw = raw(profile, Config { characteristics: off, ..server_config() });
+        raw.end.serving = false;
+        let others = super::rules::hold_all(&raw.end.domain);
+        for xid in [10, 11] {
+            let body = Body::Message(ChunkLists::default());
+            let call = Header { credit: 64, ..header_of(xid, Direction::Call, body) };
+            raw.send(message_of(profile.codec(), &call, &null(xid).message));
+        }
+        tell(&mut raw, profile);
+        let refused = |raw: &Raw| {
+            let (header, _) = last(raw, profile);
+            (header.xid, matches!(header.body, Body::Error(_)))
+        };
+        assert_eq!(raw.end.calls.len(), 2);
+        assert_eq!(raw.end.connection.wants_memory(), Some(4096), "Receives for 64 credits");
+        assert_eq!((raw.received.len(), refused(&raw)), (1, (2, true)), "{profile:?}");
+        let (token, _, _, message) = raw.end.calls.remove(0);
+        let now = raw.fabric.instant();
+        raw.end.connection.reply(now, token, serve(message));
+        raw.settle();
+        assert_eq!((raw.received.len(), refused(&raw)), (2, (10, false)), "{profile:?}");
+        drop(others);
     }
 }
 

@@ -56,6 +56,58 @@ fn i3_a_call_leaves_after_the_receive_for_its_reply() {
     assert!(call(&mut ledger, &domain).is_ok());
 }
 
+/// An answer proves to the peer that an operation on characteristics has arrived. The peer may then send another one, and the
+/// Receive for that is there. The credits of other Calls in progress do not make up for it.
+#[test]
+fn i3_an_answer_leaves_after_the_receives_for_operations() {
+    let (mut ledger, domain) = (ledger(Side::Server, 1, 2), domain(4));
+    ledger.keep_for_operations(2);
+    assert_eq!(ledger.reserve_receives(&domain), 0);
+    let mut posted = post(&mut ledger);
+    let first = ledger.admit(Some(2)).unwrap();
+    ledger.receive_completed();
+    posted.remove(0);
+    assert_eq!(answer(&mut ledger, first, &domain), 2);
+    posted.extend(post(&mut ledger));
+    assert_eq!(posted.len(), 4, "two credits, two for operations");
+    // Two Calls and an operation come. The room of its message goes to others.
+    let charges = [ledger.admit(Some(2)).unwrap(), ledger.admit(Some(2)).unwrap()];
+    (0..3).for_each(|_| ledger.receive_completed());
+    posted.remove(0);
+    let other = domain.reserve(LEN).unwrap();
+    let wait = Wait::Receives(ledger.receive_room());
+    assert_eq!(ledger.ask_answer(1, (false, false), &domain).unwrap_err(), wait);
+    drop(other);
+    for charge in charges {
+        assert_eq!(answer(&mut ledger, charge, &domain), 1);
+        posted.remove(0);
+    }
+}
+
+/// RFC 5666 §3.8: the Receive for an RDMA_DONE is there before the reply that exposes data. The credits of other Calls in
+/// progress do not make up for it.
+#[test]
+fn i3_an_exposed_reply_leaves_after_the_receive_for_its_done() {
+    let (mut ledger, domain) = (ledger(Side::Server, 1, 2), domain(2));
+    assert_eq!(ledger.reserve_receives(&domain), 0);
+    let mut posted = post(&mut ledger);
+    let first = ledger.admit(Some(2)).unwrap();
+    ledger.receive_completed();
+    posted.clear();
+    assert_eq!(answer(&mut ledger, first, &domain), 2);
+    posted.extend(post(&mut ledger));
+    // The messages of two Calls hold all memory.
+    let charges = [ledger.admit(Some(2)).unwrap(), ledger.admit(Some(2)).unwrap()];
+    (0..2).for_each(|_| ledger.receive_completed());
+    let wait = Wait::Receives(ledger.receive_room());
+    assert_eq!(ledger.ask_answer(1, (true, false), &domain).unwrap_err(), wait);
+    posted.pop();
+    let offer = ledger.ask_answer(1, (true, false), &domain).unwrap();
+    ledger.expose();
+    let [charge, _other] = charges;
+    assert_eq!((ledger.take_answer(offer, charge).credit(), ledger.receives_posted()), (1, 1));
+}
+
 #[test]
 fn i4_nothing_is_counted_for_an_offer_that_is_let_go() {
     let (mut ledger, domain) = (ledger(Side::Client, 8, 8), domain(8));
