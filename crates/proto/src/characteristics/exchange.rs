@@ -225,10 +225,10 @@ impl Exchanges {
 
     /// Whether the peer exchanges characteristics; `None` until the peer has shown either.
     pub(crate) const fn is_exchanged(&self) -> Option<bool> {
-        if self.heard {
-            Some(true)
-        } else if self.refused {
+        if self.refused {
             Some(false)
+        } else if self.heard {
+            Some(true)
         } else {
             None
         }
@@ -237,7 +237,10 @@ impl Exchanges {
     /// Returns the longest inline reply that the peer may send to a Call that leaves now, bytes.
     pub(crate) fn receive(&self) -> usize {
         let initial = Characteristics::default().receive_size;
-        let told = if self.heard { self.told_size } else { self.told_size.min(initial) };
+        let told = match self.is_exchanged() {
+            Some(true) => self.told_size,
+            _ => self.told_size.min(initial),
+        };
         let told = told.min(self.ours.receive_size).min(self.peer.send_size.unwrap_or(u32::MAX));
         let lower = self.receive.as_ref().filter(|resize| resize.until.is_some()).map(|resize| resize.size);
         wide(told.min(lower.unwrap_or(told)))
@@ -694,6 +697,10 @@ impl Exchanges {
         self.answered(xid);
         self.refused = !self.heard;
         let refused = self.refused;
+        if self.asked.as_ref().is_none_or(|(asked, _)| *asked != xid) {
+            // The peer may not know the receive size that this operation announced.
+            self.told_size = self.told_size.min(Characteristics::default().receive_size);
+        }
         let asked = self.asked.take_if(|(asked, _)| refused || *asked == xid);
         let mut rejected: Vec<_> = asked.into_iter().map(|(_, asked)| asked).collect();
         if refused {

@@ -9,7 +9,8 @@ use crate::testing::*;
 use crate::wire::two::{self, Exchange, Profile, Rest, Subset, Value};
 use crate::wire::{Body, ChunkLists, Direction, ErrorBody, Header};
 use crate::{
-    CallError, Characteristic, Config, Disposition, Exchanged, Limits, Notice, Registered, Side, Versions,
+    CallError, Characteristic, Config, Disposition, Exchanged, Limits, NotExchanged, Notice, Registered,
+    Side, Versions,
 };
 
 /// What a client sends to a peer of this profile; its first call is answered.
@@ -291,6 +292,36 @@ fn i3_xcharext_s4_a_refusal_is_of_one_operation_if_the_peer_takes_part() {
             );
             check_one_on_its_way(&mut raw, profile);
         }
+    }
+}
+
+/// A peer that has refused the announcement does not know our receive size, whatever it announces itself. If it refuses first, no
+/// more operations leave.
+#[test]
+fn xcharext_s4_a_refused_announcement_is_not_known_to_the_peer() {
+    for (profile, refuses_first) in
+        EXCHANGING.into_iter().flat_map(|profile| [(profile, true), (profile, false)])
+    {
+        let mut raw = client(profile, Config { receive_size: 16_384, ..Config::default() });
+        let [(initial, Exchange::Initial { .. })] = operations(&raw, profile)[..] else {
+            panic!("{:?}", operations(&raw, profile))
+        };
+        let refuse = |raw: &mut Raw| answer(raw, profile, initial, Body::Error(ErrorBody::Chunk));
+        if refuses_first {
+            refuse(&mut raw);
+        }
+        let now = vec![Value { id: 1, data: Bytes::from_static(&[0, 0, 0x20, 0]) }];
+        operate(&mut raw, profile, 3, Direction::Call, Exchange::Update { now, clears: false });
+        if !refuses_first {
+            assert_eq!(raw.end.connection.thresholds().receive, 16_384, "{profile:?}");
+            refuse(&mut raw);
+        }
+        let connection = &mut raw.end.connection;
+        assert_eq!(connection.thresholds().receive, 4096, "{profile:?} {refuses_first}");
+        assert_eq!(connection.peer_characteristics().unwrap().receive_size, 8192);
+        assert_eq!(connection.exchanges_characteristics(), Some(!refuses_first), "{profile:?}");
+        let asked = connection.ask(vec![size(8192)]);
+        assert_eq!(asked == Err(NotExchanged::Unsupported), refuses_first, "{profile:?} {asked:?}");
     }
 }
 
