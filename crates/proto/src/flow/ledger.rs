@@ -228,7 +228,6 @@ impl Ledger {
     ///
     /// # Errors
     /// [`Wait`]: the event to wait for.
-    /// [`Wait`], for what.
     pub(crate) fn ask_answer(
         &mut self,
         sends: u32,
