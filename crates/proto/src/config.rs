@@ -7,12 +7,12 @@ use bytes::Bytes;
 use rpcrdma_verbs::MAX_ALIGN;
 
 use crate::binding::Bindings;
-use crate::characteristics::{Exchanged, OPERATION_RECEIVES};
 use crate::compatibility::Compatibility;
 use crate::flow::messages::SPARE_RECEIVES;
 use crate::limits::Limits;
 use crate::private_data::{PrivateData, announced};
 use crate::timers::Timeouts;
+use crate::two::characteristics::{Exchanged, OPERATION_RECEIVES};
 use crate::two::settings::TransmissionSettings;
 use crate::versions::Versions;
 use crate::wire::two::transmission::BufferStructure;

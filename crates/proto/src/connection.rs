@@ -3,7 +3,6 @@
 //! | module | mechanism |
 //! | --- | --- |
 //! | `version` | the version of the connection, and when it is settled |
-//! | `characteristics` | announcements, requests and changes of characteristics |
 //! | `receiving` | completions, and the dispatch of every message of the peer |
 //! | `halves` | both halves for Version Two, and the handling of faults |
 //! | `transmitting` | the order of work requests, timers, and the end |
@@ -12,7 +11,6 @@
 //! closed; memory of messages is shared. A fault of the peer is counted, and answered as
 //! [`ProtocolError::action`](crate::ProtocolError::action) defines. A fault never ends more than this connection.
 
-mod characteristics;
 mod halves;
 mod receiving;
 mod transmitting;
@@ -28,17 +26,18 @@ pub(crate) use self::halves::{Arrived, Halves};
 use self::version::Version;
 use crate::agreement::{Agreement, BelowBasic};
 use crate::call::{Call, CallId, Refused, RefusedKind};
-use crate::characteristics::OPERATION_RECEIVES;
 use crate::config::{Config, Side};
 use crate::core::Core;
 use crate::event::{Answer, CloseReason, Event, ReplyToken};
 use crate::flow::{Ledger, ReceiveSize, RequesterCredits, ResponderCredits};
+use crate::peer::Peer;
 use crate::private_data::{PrivateData, Thresholds, announced};
 use crate::requester::Requester;
 use crate::responder::Responder;
 use crate::stats::Stats;
 use crate::timers::{Moving, Told, after};
 use crate::two::Two;
+use crate::two::characteristics::OPERATION_RECEIVES;
 use crate::wire::Codec;
 use crate::wire::two::transmission::BufferStructure;
 
@@ -70,7 +69,7 @@ use crate::wire::two::transmission::BufferStructure;
 /// [`Event::Closed`] is the last event.
 #[derive(Debug)]
 pub struct Connection {
-    core: Core,
+    pub(crate) core: Core,
     requester: Requester,
     responder: Responder,
     state: State,
@@ -84,8 +83,8 @@ pub struct Connection {
     version: Version,
     /// The outcome of private data, for versions that use it.
     announced: (Thresholds, bool),
-    /// The state of Version Two.
-    two: Two,
+    /// The state of Version Two, if the connection speaks it.
+    pub(crate) two: Option<Box<Two>>,
     /// The least memory, bytes, that would allow progress, as of the last pass without any.
     wants_memory: Option<usize>,
 }
@@ -162,8 +161,8 @@ impl Connection {
         let ledger = Ledger::new(side, credits, served, size);
         let config = fit_limits(config, capabilities);
         let awaits_version = side == Side::Server && config.versions.profile().is_some();
-        let two = Two::new(&config);
-        let core = Core::new(config, codec, thresholds, peer.send_size, invalidate, ledger, capabilities);
+        let peer = Peer::new(thresholds, peer.send_size, invalidate, capabilities);
+        let core = Core::new(config, codec, peer, ledger, capabilities);
         let mut connection = Self {
             core,
             requester: Requester::new(capabilities.max_windows),
@@ -175,7 +174,7 @@ impl Connection {
             kept: false,
             version: Version::Settled,
             announced: (thresholds, invalidate),
-            two,
+            two: None,
             wants_memory: None,
         };
         connection.speak(codec);
@@ -202,7 +201,7 @@ impl Connection {
     /// Returns the inline thresholds.
     #[must_use]
     pub const fn thresholds(&self) -> Thresholds {
-        self.core.thresholds
+        self.core.peer.thresholds
     }
 
     /// Returns the largest thresholds that an agreement can reach: our sizes, within those of the peer's private data
@@ -215,7 +214,7 @@ impl Connection {
     /// Returns the agreement on this connection; without one the values of the connection set-up hold.
     #[must_use]
     pub const fn agreement(&self) -> Option<&Agreement> {
-        self.core.agreement.as_ref()
+        self.core.peer.agreement.as_ref()
     }
 
     /// Returns the counters.
@@ -302,7 +301,7 @@ impl Connection {
     /// Whether a call under this XID is in progress, or abandoned with memory still held.
     #[must_use]
     pub fn xid_in_use(&self, xid: u32) -> bool {
-        self.requester.knows(xid) || self.two.knows(xid)
+        self.requester.knows(xid) || self.two.as_ref().is_some_and(|two| two.knows(xid))
     }
 
     #[cfg(test)]
@@ -331,7 +330,7 @@ impl Connection {
     /// it has read the data. Also `false` while messages wait to be combined, since the answer may be among them.
     #[must_use]
     pub fn has_departed(&self, token: ReplyToken) -> bool {
-        !self.responder.has_call(token) && !self.responder.has_exposed(token) && self.core.combine.is_empty()
+        !self.responder.has_call(token) && !self.responder.has_exposed(token) && !self.core.holds_messages()
     }
 
     /// Returns the number of the peer's Calls received.
@@ -372,7 +371,7 @@ impl Connection {
         if self.state != State::Open || self.core.failure.is_some() {
             return Err(Refused { kind: RefusedKind::Closed, call: Box::new(call) });
         }
-        if self.two.knows(call.xid) {
+        if self.two.as_ref().is_some_and(|two| two.knows(call.xid)) {
             let kind = RefusedKind::XidInUse(call.xid);
             return Err(Refused { kind, call: Box::new(call) });
         }

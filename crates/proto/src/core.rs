@@ -11,74 +11,37 @@ use rpcrdma_verbs::{
     Buffer, Capabilities, Key, PoolExhausted, ProtectionDomain, RemoteSegment, SendRequest, WorkRequest, WrId,
 };
 
-use rpcrdma_xdr::Piece;
-
 use crate::agreement::Agreement;
-use crate::characteristics::ReverseSupport;
-use crate::combine::{BETWEEN, Combine, Room, Waiting};
 use crate::compatibility::{PaddedMessages, ReadRead};
 use crate::config::{ChunkSupport, Config, Side};
 use crate::error::ProtocolError;
 use crate::event::{CloseReason, Event, Post};
 use crate::flow::{Lease, Ledger, Offer, Permit, Settled, Wait};
 use crate::outbound::{Gather, Origin, Outbox};
+use crate::peer::Peer;
 use crate::planner::AlignmentRules;
-use crate::private_data::{Thresholds, announced};
+use crate::private_data::Thresholds;
 use crate::reads::Reads;
 use crate::stats::Stats;
 use crate::timers::Told;
-use crate::two::arrange::{Arrangement, Targets};
-use crate::wire::two::combined::aligned;
-use crate::wire::two::{Fragment, operation_len};
+use crate::two::characteristics::ReverseSupport;
+use crate::two::sending::Sending;
 use crate::wire::{Body, ChunkLists, Codec, Direction, Fixed, Header, Segment, two};
 
 /// The space reserved for a header with a few segments, bytes.
-const SMALL_HEADER: usize = 128;
-
-/// The peer's properties of transmission groups (rtrext-02 §8).
-#[derive(Debug)]
-pub(crate) struct PeerGroups {
-    /// The peer accepts Calls in groups, unless it has refused one.
-    pub(crate) takes_calls: bool,
-    /// The peer places items of its replies by Sends, where the Call directs that (§5.3).
-    pub(crate) places: bool,
-    /// Sends of the longest Call that the peer accepts.
-    pub(crate) requests: usize,
-    /// Sends of the longest reply that the peer makes.
-    pub(crate) responses: usize,
-    /// Segments of the peer's Receives in which items can be placed.
-    pub(crate) targets: Option<Targets>,
-}
+pub(crate) const SMALL_HEADER: usize = 128;
 
 #[derive(Debug)]
 pub(crate) struct Core {
     pub(crate) config: Arc<Config>,
     pub(crate) side: Side,
     pub(crate) codec: &'static dyn Codec,
-    pub(crate) thresholds: Thresholds,
-    /// The longest message that the peer is sure to send inline, bytes, from its private data.
-    promised: usize,
-    /// The longest reply to a Call that arrived before we asked the peer for smaller Receives, bytes (xcharext-02
-    /// §3.1).
-    pub(crate) send_earlier: usize,
-    /// Whether a reply may invalidate a handle of the peer (RFC 8797 §4.1).
-    pub(crate) invalidate_peer: bool,
+    /// The limits and abilities of the peer.
+    pub(crate) peer: Peer,
     /// Whether a reply may invalidate a handle of ours.
     pub(crate) may_invalidate: bool,
-    /// The peer's properties of transmission groups, if this side uses groups.
-    pub(crate) peer_groups: Option<PeerGroups>,
-    /// The peer has refused a Call in a group as not supported, against its announcement.
-    pub(crate) refuses_groups: bool,
-    /// Segments of our Receives in which items can be placed.
-    pub(crate) targets: Option<Targets>,
-    /// Messages that wait to leave together.
-    pub(crate) combine: Combine,
-    /// The peer's announced support of reverse Calls.
-    pub(crate) peer_reverse: Option<ReverseSupport>,
-    /// The longest segment that the peer accepts, bytes, and the most in a header, if announced.
-    pub(crate) peer_segments: (Option<u32>, Option<u32>),
-    /// The end of the wait for the peer's announcement, for a Call that the peer may then accept.
-    pub(crate) untold: Option<Instant>,
+    /// What messages of ours leave by in Version Two, if the connection speaks it.
+    pub(crate) sending: Option<Box<Sending>>,
     /// The credits of both sides, and the Receives that back them.
     pub(crate) ledger: Ledger,
     pub(crate) events: VecDeque<Event>,
@@ -87,10 +50,6 @@ pub(crate) struct Core {
     pub(crate) failure: Option<CloseReason>,
     /// RDMA Reads of the peer's memory.
     pub(crate) reads: Reads,
-    /// Whether the peer can have RDMA Reads outstanding here.
-    peer_reads: bool,
-    /// The agreement on this connection.
-    pub(crate) agreement: Option<Agreement>,
     /// Windows of exposed replies.
     pub(crate) exposed_windows: usize,
     /// The queue of work requests for the queue pair.
@@ -103,9 +62,7 @@ impl Core {
     pub(crate) fn new(
         config: Arc<Config>,
         codec: &'static dyn Codec,
-        thresholds: Thresholds,
-        promised: usize,
-        invalidate_peer: bool,
+        peer: Peer,
         ledger: Ledger,
         capabilities: &Capabilities,
     ) -> Self {
@@ -113,25 +70,14 @@ impl Core {
             side: ledger.side(),
             ledger,
             may_invalidate: config.remote_invalidation && capabilities.remote_invalidation,
-            send_earlier: thresholds.send,
-            peer_groups: None,
-            targets: config.structure().and_then(Targets::of),
-            refuses_groups: false,
-            combine: Combine::default(),
-            peer_reverse: None,
-            peer_segments: (None, None),
-            untold: None,
+            sending: None,
             config,
             codec,
-            thresholds,
-            promised: announced(promised),
-            invalidate_peer,
+            peer,
             events: VecDeque::new(),
             stats: Stats::default(),
             failure: None,
             reads: Reads::new(capabilities),
-            peer_reads: capabilities.ird > 0,
-            agreement: None,
             exposed_windows: 0,
             outbox: Outbox::new(capabilities),
             told: None,
@@ -172,42 +118,6 @@ impl Core {
         self.stats.credits_granted_to_us = self.ledger.granted_to_us();
     }
 
-    /// Returns the Sends that a message of ours may use, if messages can be continued, within `credits`.
-    pub(crate) fn continued_parts(&self, credits: u32) -> usize {
-        if !self.continues() {
-            return 1;
-        }
-        self.config.continued_parts.min(usize::try_from(credits).unwrap_or(usize::MAX)).max(1)
-    }
-
-    /// Returns the most Sends of a reply to a Call of ours. As many Receives are posted before the Call leaves, so the
-    /// peer has the credits.
-    pub(crate) fn continued_reply_parts(&self) -> usize {
-        if self.continues() { self.config.continued_parts.min(self.config.limits.continued_parts) } else { 1 }
-    }
-
-    /// Whether messages of ours may be continued.
-    fn continues(&self) -> bool {
-        self.codec.rules().two.is_some_and(|two| two.part_header.is_some()) && self.config.continued_parts > 1
-    }
-
-    /// Whether messages of ours may leave in groups of several Sends. A reply may if its Call came in a group, even if
-    /// the peer has announced nothing.
-    fn makes_groups(&self) -> bool {
-        let enabled = self.codec.rules().two.is_some_and(|two| two.operations.is_some())
-            && self.config.transmissions.enabled;
-        enabled && self.config.continued_parts > 1
-    }
-
-    /// Sends a GRANT, if one is due.
-    pub(crate) fn grant(&mut self) -> bool {
-        let Some(permit) = self.ledger.grant() else { return false };
-        let header = self.header(Direction::Call, 0, &permit, Body::Two(two::Body::Grant));
-        self.send(permit, &header, &rpcrdma_xdr::Stream::new(), None, true);
-        self.stats.grants_sent += 1;
-        true
-    }
-
     /// Ends the connection for this reason, unless an earlier reason ended it.
     pub(crate) fn fail(&mut self, reason: CloseReason) {
         if self.failure.is_none() {
@@ -237,7 +147,7 @@ impl Core {
     pub(crate) fn alignment(&self) -> Option<AlignmentRules> {
         let compatibility = &self.config.compatibility;
         // RFC 5666 §6.2: the peers agree on the alignment of the server's Receives, which hold the client's Calls.
-        let agreed = self.agreement.filter(|_| self.side == Side::Client);
+        let agreed = self.peer.agreement.filter(|_| self.side == Side::Client);
         let align = agreed.map_or(compatibility.alignment, |agreement| agreement.align);
         let usable =
             align >= 4 && align.is_power_of_two() && compatibility.padded_messages == PaddedMessages::Honour;
@@ -275,19 +185,19 @@ impl Core {
         };
         // RFC 5666 §6.2 limits what the client accepts, not what the server sends. Only private data announces that.
         let promised = match self.side {
-            Side::Client => received.min(self.promised),
+            Side::Client => received.min(self.peer.promised),
             Side::Server => received,
         };
-        self.thresholds = Thresholds { send: sent, receive: promised };
+        self.peer.thresholds = Thresholds { send: sent, receive: promised };
         // RFC 8167 §4.2: messages of the reverse direction have the same limits.
         self.ledger.set_receive_len(received);
         self.reads.allow(usize::try_from(reads).unwrap_or(usize::MAX));
-        self.agreement = Some(agreement);
+        self.peer.agreement = Some(agreement);
     }
 
     /// Whether a Call may make the peer read. A peer whose ORD is 0 cannot (RFC 6581 §9.1).
     pub(crate) fn read_chunks(&self) -> bool {
-        self.peer_reads && self.agreement.is_none_or(|agreement| agreement.read_chunks())
+        self.peer.reads && self.peer.agreement.is_none_or(|agreement| agreement.read_chunks())
     }
 
     /// Polls for the memory of a missing Receive.
@@ -330,7 +240,7 @@ impl Core {
     /// (xcharext-02 §3.3).
     fn reverse_chunks(&self) -> bool {
         self.config.reverse_chunks
-            && self.peer_reverse.is_none_or(|reverse| reverse == ReverseSupport::General)
+            && self.peer.reverse.is_none_or(|reverse| reverse == ReverseSupport::General)
     }
 
     /// Whether Calls of ours may have chunks (rtissues-03 §3.5).
@@ -361,7 +271,7 @@ impl Core {
     /// Returns the handle that the reply to a Call with these chunks invalidates; the Call named `named`. The handle
     /// has to belong to this XID, so it is one of the Call's chunks.
     pub(crate) fn invalidated_by_reply(&self, offered: &ChunkLists, named: u32) -> Option<Key> {
-        if !self.invalidate_peer {
+        if !self.peer.invalidates {
             return None;
         }
         let mut handles = offered.handles();
@@ -393,44 +303,8 @@ impl Core {
         self.post_send(&mut permit, header, payload, invalidate, express)
     }
 
-    /// Sends a divided message, one Send after the other; returns the length of all Sends, bytes. `header` is the
-    /// header of the message.
-    pub(crate) fn send_arranged(
-        &mut self,
-        mut permit: Permit,
-        header: &Header,
-        arrangement: &Arrangement,
-        payload: &rpcrdma_xdr::Stream,
-        invalidate: Option<Key>,
-    ) -> usize {
-        let narrow = |len: usize| u32::try_from(len).unwrap_or(u32::MAX);
-        let last = arrangement.sends.len().saturating_sub(1);
-        let two = self.codec.rules().two;
-        let mut remaining = payload.len();
-        let mut sent = 0;
-        let sends = arrangement.sends.iter().zip(arrangement.split(payload)).enumerate();
-        for (number, (send, mut behind)) in sends {
-            remaining = remaining.saturating_sub(send.payload);
-            let fragment =
-                Fragment { number: narrow(number), len: narrow(send.payload), remaining: narrow(remaining) };
-            let Header { xid, version, credit, direction, invalidate: named, .. } = *header;
-            let further = two.filter(|_| number != arrangement.headed()).map(|two| {
-                let body = two.fragment(&header.body, fragment);
-                Header { xid, version, credit, direction, invalidate: named, body }
-            });
-            let header = further.as_ref().unwrap_or(header);
-            // Only groups place items.
-            if let Body::Two(two::Body::Transmission(operation)) = &header.body {
-                arrangement.put_items(send, operation_len(operation) + send.payload, &mut behind);
-            }
-            let invalidate = invalidate.filter(|_| number == last);
-            sent += self.post_send(&mut permit, header, &behind, invalidate, false);
-        }
-        sent
-    }
-
     /// Posts a Send with this permit.
-    fn post_send(
+    pub(crate) fn post_send(
         &mut self,
         permit: &mut Permit,
         header: &Header,
@@ -446,97 +320,21 @@ impl Core {
         self.codec.encode(header, &mut encoded);
         let len = encoded.len() + payload.len();
         // All parts of a message stay in order, so no Send may pass another.
-        let express = express && !self.continues() && !self.makes_groups();
-        if self.combine.takes(header, invalidate.is_some(), self.codec.rules().version) {
-            let (xid, credit) = (header.xid, header.credit);
-            let direction = header.direction.unwrap_or_default();
-            let payload = payload.clone();
-            let grant = permit.grant();
-            self.combine_or_post(Waiting {
-                xid,
-                direction,
-                credit,
-                grant,
-                header: encoded,
-                payload,
-                express,
-            });
+        let express = express && !self.divides();
+        let message = if self.sending.is_some() && invalidate.is_none() {
+            self.combine(header, permit.grant(), (encoded, payload), express)
         } else {
+            Some(encoded)
+        };
+        if let Some(encoded) = message {
             self.send_combined();
             self.post_encoded((encoded, payload), invalidate, express, permit.grant());
         }
         len
     }
 
-    /// Keeps a message to combine with others, or posts it after those that wait.
-    fn combine_or_post(&mut self, message: Waiting) {
-        // A reply may be planned by either size; the smaller one holds both.
-        let room = Room { len: self.thresholds.send.min(self.send_earlier), entries: self.outbox.max_sge() };
-        if !self.combine.fits(&message, room) {
-            self.send_combined();
-        }
-        if self.combine.fits(&message, room) {
-            self.combine.push(message);
-        } else {
-            self.post_alone(message);
-        }
-    }
-
-    /// Posts the messages that wait, combined in one Send; `false` if there are none.
-    #[inline]
-    pub(crate) fn send_combined(&mut self) -> bool {
-        let waits = !self.combine.is_empty();
-        if waits {
-            self.post_combined();
-        }
-        waits
-    }
-
-    fn post_alone(&mut self, message: Waiting) {
-        self.post_encoded((message.header, &message.payload), None, message.express, message.grant);
-    }
-
-    fn post_combined(&mut self) {
-        let mut messages = self.combine.take();
-        if messages.len() < 2 {
-            if let Some(message) = messages.pop() {
-                self.post_alone(message);
-            }
-            return;
-        }
-        let grant = messages.iter().rev().find_map(|message| message.grant);
-        let lengths = messages.iter().map(|message| u32::try_from(message.len()).unwrap_or(u32::MAX));
-        let body = Body::Two(two::Body::Combined(lengths.collect()));
-        let (first, last) = (messages.first(), messages.last());
-        let header = Header {
-            xid: first.map_or(0, |first| first.xid),
-            version: self.codec.rules().version,
-            credit: last.map_or(0, |last| last.credit),
-            direction: first.map(|first| first.direction),
-            invalidate: 0,
-            body,
-        };
-        self.stats.sends_combined += 1;
-        self.stats.messages_combined += u64::try_from(messages.len()).unwrap_or(u64::MAX);
-        tracing::debug!(side = %self.side, messages = messages.len(), "messages in one Send");
-        let mut encoded = BytesMut::with_capacity(SMALL_HEADER);
-        self.codec.encode(&header, &mut encoded);
-        let mut behind = rpcrdma_xdr::Stream::new();
-        let express = first.is_some_and(|first| first.express);
-        let last = messages.len().saturating_sub(1);
-        for (index, message) in messages.into_iter().enumerate() {
-            let len = message.len();
-            behind.push(Piece::Inline(message.header.freeze()));
-            message.payload.pieces().iter().for_each(|piece| behind.push(piece.clone()));
-            if index < last {
-                behind.push(Piece::Inline(BETWEEN.slice(..aligned(len) - len)));
-            }
-        }
-        self.post_encoded((encoded, &behind), None, express, grant);
-    }
-
     /// Posts a Send with this grant.
-    fn post_encoded(
+    pub(crate) fn post_encoded(
         &mut self,
         (header, payload): (BytesMut, &rpcrdma_xdr::Stream),
         invalidate: Option<Key>,
@@ -584,13 +382,17 @@ impl Core {
 
     /// Withdraws everything not posted yet, so that the next command is posted next.
     pub(crate) fn withdraw_commands(&mut self) {
-        self.combine.take();
+        if let Some(sending) = &mut self.sending {
+            sending.combine.take();
+        }
         self.outbox.withdraw();
     }
 
     /// Withdraws everything: the connection is over.
     pub(crate) fn withdraw(&mut self) {
-        self.combine.take();
+        if let Some(sending) = &mut self.sending {
+            sending.combine.take();
+        }
         self.outbox.clear();
         self.ledger.end();
     }

@@ -31,8 +31,6 @@
 pub mod agreement;
 pub mod binding;
 pub mod call;
-pub mod characteristics;
-mod combine;
 pub mod compatibility;
 pub mod config;
 pub mod connection;
@@ -43,6 +41,7 @@ mod flow;
 pub mod ids;
 pub mod limits;
 mod outbound;
+mod peer;
 pub mod planner;
 pub mod private_data;
 mod reads;
@@ -64,10 +63,6 @@ pub use call::{
     Call, CallError, CallFailure, CallId, Form, IncomingReply, Invalidations, Refused, RefusedKind,
     ReplyShape, Sink, Travelled,
 };
-pub use characteristics::{
-    Characteristic, Characteristics, Disposition, Exchanged, NotExchanged, NotRegistered, Notice,
-    OPERATION_RECEIVES, Registered, ReverseSupport, Transmissions,
-};
 pub use compatibility::{AlignmentBase, Compatibility, PaddedMessages, ReadRead};
 pub use config::{ChunkSupport, Config, Side};
 pub use connection::Connection;
@@ -80,6 +75,11 @@ pub use rpcrdma_verbs::Pace;
 pub use session::{Action, Session, SessionEvent, SessionStats};
 pub use stats::{Messages, Stats};
 pub use timers::Timeouts;
+pub use two::characteristics;
+pub use two::characteristics::{
+    Characteristic, Characteristics, Disposition, Exchanged, NotExchanged, NotRegistered, Notice,
+    OPERATION_RECEIVES, Registered, ReverseSupport, Transmissions,
+};
 pub use two::settings::{Features, ReplyPlacement, TransmissionSettings};
 pub use versions::{OperationNumbers, Versions};
 pub use wire::two::Profile;

@@ -18,10 +18,9 @@ use crate::error::ProtocolError;
 use crate::outbound::Gather;
 pub use crate::two::arrange::Arrangement;
 use crate::two::arrange::{Bounds, arrange};
+use crate::two::plan;
+pub use crate::two::plan::{CallGroups, ReplyGroups};
 use crate::wire::{ChunkLists, Codec, Direction, Shape, WriteChunk};
-pub use group::{CallGroups, ReplyGroups};
-
-mod group;
 
 /// The facts that decide how a Call travels.
 #[derive(Clone, Copy, Debug)]
@@ -254,7 +253,7 @@ pub struct PlannedRead {
 /// # Errors
 /// [`Refusal`]: no form carries the Call.
 pub fn plan_call(input: &CallInput<'_>) -> Result<CallPlan, Refusal> {
-    if let Some(plan) = group::plan_call(input) {
+    if let Some(plan) = plan::plan_call(input) {
         return Ok(plan);
     }
     let offer = offer(input)?;
@@ -422,15 +421,15 @@ fn offer(input: &CallInput<'_>) -> Result<Offer, Refusal> {
 }
 
 /// A piece of a message with its position in the unreduced stream.
-struct Located<'a> {
-    position: usize,
-    piece: &'a Piece,
+pub(crate) struct Located<'a> {
+    pub(crate) position: usize,
+    pub(crate) piece: &'a Piece,
     /// Whether the piece may leave by a Read chunk of its own.
-    movable: bool,
+    pub(crate) movable: bool,
 }
 
 /// Returns the pieces of a Call. RFC 8166 §8.2.2.3: under integrity or privacy none of them is movable.
-fn locate<'a>(input: &CallInput<'a>) -> Vec<Located<'a>> {
+pub(crate) fn locate<'a>(input: &CallInput<'a>) -> Vec<Located<'a>> {
     let allowed = !input.flavor_touches_data && input.chunks.allowed && input.chunks.read;
     let mut position = 0_usize;
     let pieces = input.message.pieces().iter().map(|piece| {
@@ -444,7 +443,7 @@ fn locate<'a>(input: &CallInput<'a>) -> Vec<Located<'a>> {
 
 /// Returns the indexes of pieces that leave by Read chunks of their own. They have at least `least` bytes; the largest
 /// come first, up to `most`.
-fn choose_reduced(pieces: &[Located<'_>], least: usize, most: usize) -> Vec<usize> {
+pub(crate) fn choose_reduced(pieces: &[Located<'_>], least: usize, most: usize) -> Vec<usize> {
     let mut eligible = Vec::new();
     for (index, Located { position, piece, movable }) in pieces.iter().enumerate() {
         // RFC 8166 §3.4.5: a Position is a multiple of four and has 32 bits.
@@ -463,7 +462,7 @@ fn choose_reduced(pieces: &[Located<'_>], least: usize, most: usize) -> Vec<usiz
 
 /// Divides the message into the Read chunks and the rest. The pad of a reduced item is removed too, and never sent (RFC
 /// 8166 §3.4.5.2).
-fn take_out(
+pub(crate) fn take_out(
     rules: &ChunkRules,
     pieces: &[Located<'_>],
     reduced: &[usize],
@@ -503,7 +502,7 @@ fn cut(rules: &ChunkRules, parts: Vec<Bytes>) -> Result<Vec<Bytes>, Refusal> {
 }
 
 /// Returns the segment lengths of a chunk of `len` bytes; none for an empty chunk.
-fn cut_lengths(rules: &ChunkRules, len: usize) -> Result<Vec<usize>, Refusal> {
+pub(crate) fn cut_lengths(rules: &ChunkRules, len: usize) -> Result<Vec<usize>, Refusal> {
     if u32::try_from(len).is_err() {
         return Err(Refusal::ChunkTooLong { len });
     }
@@ -593,7 +592,7 @@ impl ReplyPlan {
 /// # Errors
 /// [`ProtocolError::WriteChunkTooSmall`] and [`ProtocolError::ReplyTooLong`], answered with ERR_CHUNK.
 pub fn plan_reply(input: &ReplyInput<'_>) -> Result<ReplyPlan, ProtocolError> {
-    if let Some(plan) = group::plan_reply(input)? {
+    if let Some(plan) = plan::plan_reply(input)? {
         return Ok(plan);
     }
     let mut left = Vec::new();
@@ -695,7 +694,7 @@ fn expose(
     fits.then_some(ReplyPlan { route: Route::Long, lists, placed, read, rest: Stream::new(), copied })
 }
 
-fn wide(len: usize) -> u64 {
+pub(crate) fn wide(len: usize) -> u64 {
     u64::try_from(len).unwrap_or(u64::MAX)
 }
 

@@ -9,11 +9,11 @@
 //! into memory of the domain, or none, with a separate timer. Before the call completes, an RDMA_DONE leaves on the
 //! call's credit.
 
-mod groups;
 mod reply;
 mod transmit;
 
 pub(crate) use reply::Received;
+pub(crate) use transmit::CallRoom;
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -34,13 +34,13 @@ use crate::reads::{Owner, Pulled};
 use crate::responder::{REPLY, check_prefix};
 use crate::timers::{Flow, Moving, after};
 use crate::wire::ChunkLists;
-use crate::wire::two::transmission::{ErrorReport, ResponseDirection};
+use crate::wire::two::transmission::ResponseDirection;
 
 #[derive(Debug)]
 pub(crate) struct Requester {
     /// XIDs of unsent calls, in order, except those in the ledger's line.
-    queue: VecDeque<u32>,
-    calls: IdMap<u32, Transaction>,
+    pub(crate) queue: VecDeque<u32>,
+    pub(crate) calls: IdMap<u32, Transaction>,
     /// Open windows.
     keys: HashMap<Key, (u32, usize)>,
     deadlines: BTreeSet<(Instant, u32)>,
@@ -48,12 +48,8 @@ pub(crate) struct Requester {
     max_windows: usize,
     /// No window was free; the next one that returns allows another try.
     no_window: bool,
-    /// Consecutive Calls in groups that the peer has reported.
-    reported: u32,
     /// Bytes of the chunks of calls in flight.
     bulk: u64,
-    /// Reports to the peer about its replies.
-    reports: VecDeque<(u32, ErrorReport)>,
     /// Reservations that are being released.
     releasing: usize,
     /// Bytes of memory that the next call waits for.
@@ -62,38 +58,38 @@ pub(crate) struct Requester {
 
 /// A call from its start until all its memory is back.
 #[derive(Debug)]
-struct Transaction {
-    id: CallId,
-    call: Box<Call>,
-    stage: Stage,
+pub(crate) struct Transaction {
+    pub(crate) id: CallId,
+    pub(crate) call: Box<Call>,
+    pub(crate) stage: Stage,
     /// The caller has abandoned the call, or knows that it failed.
-    abandoned: bool,
+    pub(crate) abandoned: bool,
     /// When the call's timer is due, if it runs; reads of the reply have their own timer.
-    deadline: Instant,
+    pub(crate) deadline: Instant,
     /// The longest time without progress that the caller accepts.
-    wait: Duration,
+    pub(crate) wait: Duration,
     /// The deadline without progress: of the caller, or of the connection once the call is abandoned.
-    caller: Moving,
+    pub(crate) caller: Moving,
     /// Bytes of the chunks of a sent call, and of the data that the peer exposes for it.
-    bulk: u64,
+    pub(crate) bulk: u64,
     /// The deadline was reached once: from then on only bytes of the calls then in flight extend it.
-    counted: bool,
+    pub(crate) counted: bool,
     /// The directions for the items of the reply, if the call left in a transmission group.
-    directions: Option<Vec<ResponseDirection>>,
+    pub(crate) directions: Option<Vec<ResponseDirection>>,
     /// The call leaves in plain messages only, since the peer has refused it in a group.
-    plain: bool,
+    pub(crate) plain: bool,
     /// The reply was reported to the peer as wrong.
-    reported: bool,
-    windows: Vec<Window>,
+    pub(crate) reported: bool,
+    pub(crate) windows: Vec<Window>,
     /// Sinks whose memory came from the caller.
-    lent: Vec<usize>,
-    offered: ChunkLists,
-    travelled: Travelled,
-    invalidations: Invalidations,
+    pub(crate) lent: Vec<usize>,
+    pub(crate) offered: ChunkLists,
+    pub(crate) travelled: Travelled,
+    pub(crate) invalidations: Invalidations,
 }
 
 #[derive(Debug)]
-enum Stage {
+pub(crate) enum Stage {
     Queued,
     /// The call has left, and holds its credits.
     Sent(Lease),
@@ -104,7 +100,7 @@ enum Stage {
 
 /// The place of a result for which memory or a segment of our Receives was offered.
 #[derive(Debug)]
-enum Written {
+pub(crate) enum Written {
     /// In its Write chunk, with this length in bytes; with length 0, inline.
     Chunk(usize),
     /// Inline, despite offered memory (rtrext-02 §7.4, XMPTYPE_TOOSHORT).
@@ -115,7 +111,7 @@ enum Written {
 
 /// The peer's answer, which the caller gets when the windows are closed.
 #[derive(Debug)]
-enum Answered {
+pub(crate) enum Answered {
     Reply {
         /// The Payload stream after the header; `None` if it is in the Reply chunk.
         inline: Option<Bytes>,
@@ -136,7 +132,7 @@ enum Answered {
 
 /// Memory of a call that is or was open to the peer.
 #[derive(Debug)]
-struct Window {
+pub(crate) struct Window {
     key: Key,
     place: Place,
     open: bool,
@@ -146,7 +142,7 @@ struct Window {
 
 /// The use of a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+pub(crate) enum Place {
     Read,
     Write(usize),
     Reply,
@@ -172,9 +168,7 @@ impl Requester {
             next_id: 0,
             max_windows,
             no_window: false,
-            reported: 0,
             bulk: 0,
-            reports: VecDeque::new(),
             releasing: 0,
             wants_memory: None,
         }
@@ -290,7 +284,7 @@ impl Requester {
         }
     }
 
-    fn set_deadline(&mut self, xid: u32, deadline: Instant) {
+    pub(crate) fn set_deadline(&mut self, xid: u32, deadline: Instant) {
         if let Some(transaction) = self.calls.get_mut(&xid) {
             self.deadlines.remove(&(transaction.deadline, xid));
             self.deadlines.insert((deadline, xid));
@@ -340,7 +334,7 @@ impl Requester {
             match transaction.stage {
                 // Only the peer's announcement has not come: the call counts on the defaults.
                 Stage::Queued if deadline < transaction.caller.deadline => {
-                    core.untold = None;
+                    core.set_untold(None);
                     let caller = transaction.caller.deadline;
                     self.set_deadline(xid, caller);
                 }
@@ -495,7 +489,7 @@ impl Requester {
 
 impl Stage {
     /// Returns the holdings of a call that waits for its reply.
-    const fn lease(&self) -> Option<&Lease> {
+    pub(crate) const fn lease(&self) -> Option<&Lease> {
         match self {
             Self::Sent(lease) => Some(lease),
             Self::Queued | Self::Reading(..) | Self::Answered(_) => None,
@@ -527,7 +521,7 @@ impl Transaction {
     }
 
     /// Whether the call will leave again in plain messages, once its windows are closed.
-    const fn leaves_again(&self) -> bool {
+    pub(crate) const fn leaves_again(&self) -> bool {
         matches!(self.stage, Stage::Answered(Answered::Again))
     }
 
@@ -616,7 +610,7 @@ impl Transaction {
     }
 
     /// Returns the caller's memory to the call, as far as it came back.
-    fn restore_sinks(&mut self) {
+    pub(crate) fn restore_sinks(&mut self) {
         for index in std::mem::take(&mut self.lent) {
             let memory = self.memory(Place::Write(index));
             if let (Some(sink), Some(memory)) = (self.call.reply.sinks.get_mut(index), memory) {

@@ -37,8 +37,6 @@ pub(crate) const CALL: u32 = 0;
 pub(crate) const REPLY: u32 = 1;
 /// Bytes of the first words of a Call (RFC 5531 §9): xid, mtype, rpcvers, prog, vers, proc.
 const CALL_NUMBERS: usize = 24;
-/// The most replies in transmission groups that a report can still name.
-const IN_GROUPS: usize = 1024;
 /// RFC 5040 §4.8: the error type of the RDMA layer for a wrong key, range or right.
 const REMOTE_PROTECTION: u8 = 1;
 
@@ -65,8 +63,6 @@ pub(crate) struct Responder {
     failed_reads: Vec<u32>,
     /// XIDs whose chunks could not be read on earlier connections.
     refused: HashSet<u32>,
-    /// XIDs of the last replies that left in transmission groups. A report about any other reply is invalid.
-    in_groups: VecDeque<u32>,
     pub(crate) wants_memory: Option<usize>,
 }
 
@@ -153,23 +149,8 @@ impl Responder {
             reply_lost: false,
             failed_reads: Vec::new(),
             refused: HashSet::new(),
-            in_groups: VecDeque::new(),
             wants_memory: None,
         }
-    }
-
-    /// Records a reply that left in a transmission group.
-    fn left_in_group(&mut self, xid: u32) {
-        self.in_groups.push_back(xid);
-        if self.in_groups.len() > IN_GROUPS {
-            self.in_groups.pop_front();
-        }
-    }
-
-    /// Whether a report may name this reply: it left in a group, and has not been reported yet.
-    pub(crate) fn may_be_reported(&mut self, xid: u32) -> bool {
-        let place = self.in_groups.iter().position(|left| *left == xid);
-        place.is_some_and(|place| self.in_groups.remove(place).is_some())
     }
 
     /// Whether the answer to a Call is exposed to the peer's RDMA Reads.

@@ -17,7 +17,6 @@ use rpcrdma_xdr::Encoder;
 
 use crate::agreement::{Agreement, BelowBasic};
 use crate::call::{Call, CallError, CallFailure, CallId, IncomingReply, Refused, RefusedKind, ReplyShape};
-use crate::characteristics::{Characteristic, NotExchanged, Notice};
 use crate::config::{Config, Side};
 use crate::connection::Connection;
 use crate::error::ProtocolError;
@@ -25,6 +24,7 @@ use crate::event::{Answer, CloseReason, Event, IncomingCall, Post, ReplyToken};
 use crate::ids::{IdMap, IdSet};
 use crate::stats::Stats;
 use crate::timers::{after, earlier};
+use crate::two::characteristics::{Characteristic, NotExchanged, Notice};
 use crate::wire::{Codec, two, v1::V1};
 
 /// NFS, version 3: the program whose NULL procedure offers a version if no waiting call names another program.

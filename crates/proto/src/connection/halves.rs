@@ -3,7 +3,6 @@
 //!
 //! *Errors*: a fault is counted, and answered as [`ProtocolError::action`] defines. A fault of a reply has no answer. A
 //! fault of a Call is answered by an RDMA_ERROR, on the Call's credit.
-//! has no answer. A fault of a Call is answered by an RDMA_ERROR, on the Call's credit.
 
 use bytes::{Buf, Bytes};
 use rpcrdma_xdr::ReadChunk;
@@ -64,14 +63,14 @@ pub(super) const fn usually(side: Side) -> Taken {
 
 impl Connection {
     /// Returns the halves.
-    pub(super) const fn halves(&mut self) -> Halves<'_> {
+    pub(super) fn halves(&mut self) -> Halves<'_> {
         self.split().1
     }
 
-    /// Returns Version Two and the halves.
-    pub(super) const fn split(&mut self) -> (&mut Two, Halves<'_>) {
+    /// Returns Version Two, if the connection speaks it, and the halves.
+    pub(super) fn split(&mut self) -> (Option<&mut Two>, Halves<'_>) {
         let Self { core, requester, responder, two, .. } = self;
-        (two, Halves { core, requester, responder })
+        (two.as_deref_mut(), Halves { core, requester, responder })
     }
 }
 

@@ -184,13 +184,20 @@ impl Connection {
         if let Ok((header, _)) = &decoded {
             self.confirm(&header.body);
         }
-        let (two, mut halves) = self.split();
+        let (Some(two), mut halves) = self.split() else { return };
         match two.receive(&mut halves, now, fixed, decoded, message) {
             Outcome::Done => {}
             Outcome::Message(arrived) => self.take(now, fixed, arrived),
             Outcome::Several(messages) => {
                 messages.into_iter().for_each(|message| self.handle_message(now, message));
             }
+        }
+    }
+
+    /// Records a Call or reply for Version Two.
+    fn rpc_taken(&mut self) {
+        if let Some(two) = &mut self.two {
+            two.rpc_taken();
         }
     }
 
@@ -231,13 +238,13 @@ impl Connection {
             Taken::AsReply => {
                 let received = Received { xid, credit, lists, payload, padding, continued, len };
                 match self.requester.handle_reply(&mut self.core, now, received) {
-                    Ok(()) => self.two.rpc_taken(),
+                    Ok(()) => self.rpc_taken(),
                     Err(error) => self.halves().fault(error, Taken::AsReply, None),
                 }
             }
             Taken::AsCall => {
                 let Some(charge) = self.halves().admit(Some(credit)) else { return };
-                self.two.rpc_taken();
+                self.rpc_taken();
                 let call =
                     ReceivedCall { xid, lists, invalidate, payload, padding, continued, len, items, group };
                 if let Err((error, charge)) = self.responder.handle_call(&mut self.core, call, charge) {

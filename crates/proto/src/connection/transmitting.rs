@@ -9,10 +9,10 @@ use std::time::Instant;
 use rpcrdma_verbs::{Disconnected, Windows};
 
 use super::{Connection, State};
-use crate::characteristics::Notice;
 use crate::event::{CloseReason, Event, Post};
 use crate::reads::Owner;
 use crate::timers::{Flow, Moving, after, earlier};
+use crate::two::characteristics::Notice;
 use crate::wire;
 
 impl Connection {
@@ -39,21 +39,18 @@ impl Connection {
                 return None;
             }
             let domain = qp.domain();
-            self.two.use_domain(domain);
             let missing = self.core.ledger.reserve_receives(domain);
             self.core.post_receives();
             if !self.core.outbox.is_empty() {
                 continue;
             }
-            let (two, mut halves) = self.split();
-            if two.has_operation(&mut halves) && two.transmit_operation(&mut halves, missing) {
+            if let (Some(two), mut halves) = self.split()
+                && two.transmit(&mut halves, domain, missing)
+            {
                 continue;
             }
             // A server's own Calls wait until the client has chosen the version.
             let speaks = self.may_call();
-            if missing == 0 && self.requester.transmit_report(&mut self.core) {
-                continue;
-            }
             let windows = self.requester.windows();
             let progress = self.responder.transmit(&mut self.core, now, windows, qp)
                 || self.read_on(now, qp)
@@ -61,17 +58,10 @@ impl Connection {
             if self.responder.has_lost_a_reply() {
                 self.close_for(now, CloseReason::ReplyLost);
             }
-            // A GRANT may be due for another reason than the present message.
-            if !progress && self.core.grant() {
-                continue;
-            }
-            if !progress {
-                self.two.time(&self.core, now);
-                // No further message is ready, so the waiting ones leave.
-                if !self.core.send_combined() && self.core.outbox.is_empty() {
-                    self.wants_memory = self.least_wanted(missing);
-                    return None;
-                }
+            let more = progress || self.two.as_mut().is_some_and(|two| two.finish_pass(&mut self.core, now));
+            if !more && self.core.outbox.is_empty() {
+                self.wants_memory = self.least_wanted(missing);
+                return None;
             }
         }
     }
@@ -113,7 +103,7 @@ impl Connection {
         self.core.handle_read_timeout(now);
         self.requester.handle_timeout(&mut self.core, now);
         self.responder.handle_timeout(&mut self.core, now);
-        if let Some(what) = self.two.handle_timeout(now) {
+        if let Some(what) = self.two.as_mut().and_then(|two| two.handle_timeout(now)) {
             self.core.fail(CloseReason::Timeout(what));
         }
         self.core.handle_sending_timeout(now);
@@ -144,7 +134,8 @@ impl Connection {
             State::Aborting | State::Closed => None,
         };
         let halves = earlier(self.requester.poll_timeout(), self.responder.poll_timeout(&self.core));
-        let parts = self.two.poll_timeout().filter(|_| self.state == State::Open);
+        let parts =
+            self.two.as_ref().and_then(|two| two.poll_timeout()).filter(|_| self.state == State::Open);
         earlier(earlier(state, parts), earlier(halves, self.core.reads.poll_timeout()))
     }
 
@@ -182,12 +173,14 @@ impl Connection {
         self.state = State::Closed;
         self.responder.handle_disconnected(&reason, self.core.reads.sole());
         self.core.reads.clear();
-        self.two.clear();
+        if let Some(two) = &mut self.two {
+            two.clear();
+        }
         let reason = self.core.failure.take().unwrap_or(CloseReason::Link(reason));
         self.core.withdraw();
         self.requester.handle_disconnected(&mut self.core, &reason);
         tracing::debug!(side = %self.core.side, %reason, "connection closed");
-        if self.two.is_settled() {
+        if self.two.as_ref().is_some_and(|two| two.is_settled()) {
             self.core.events.push_back(Event::Characteristics(Notice::Ended));
         }
         self.core.events.push_back(Event::Closed(reason));

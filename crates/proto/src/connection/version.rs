@@ -7,10 +7,12 @@
 use std::time::Instant;
 
 use super::Connection;
-use crate::characteristics::ReverseSupport;
 use crate::config::Side;
 use crate::error::ProtocolError;
 use crate::private_data::Thresholds;
+use crate::two::Two;
+use crate::two::characteristics::ReverseSupport;
+use crate::two::sending::Sending;
 use crate::versions::FIRST_MESSAGE;
 use crate::wire::{self, Body, Codec, Fixed, Header, Rules, two};
 
@@ -31,30 +33,26 @@ impl Connection {
     /// fit the limits of every peer (version-two-01 §5).
     pub(crate) fn speak(&mut self, codec: &'static dyn Codec) {
         self.core.set_codec(codec);
-        self.two.restart(&mut self.core);
-        self.core.peer_reverse = None;
-        self.core.peer_segments = (None, None);
-        self.core.peer_groups = None;
-        self.core.combine.set_most(1);
-        self.core.untold = None;
-        let (thresholds, invalidate) = self.announced;
+        self.core.ledger.keep_for_operations(0);
         if codec.rules().two.is_none() {
-            self.core.thresholds = thresholds;
-            self.core.invalidate_peer = invalidate;
+            let (thresholds, invalidate) = self.announced;
+            self.core.peer.begin(thresholds, invalidate);
+            (self.two, self.core.sending) = (None, None);
             self.version = Version::Settled;
         } else {
-            self.core.thresholds = Thresholds { send: FIRST_MESSAGE, receive: FIRST_MESSAGE };
-            self.core.invalidate_peer = false;
+            self.core.peer.begin(Thresholds { send: FIRST_MESSAGE, receive: FIRST_MESSAGE }, false);
+            let config = &self.core.config;
+            self.two.get_or_insert_with(|| Box::new(Two::new(config))).restart();
+            self.core.sending = Some(Box::new(Sending::new(config)));
             self.version = Version::Offered;
         }
-        self.core.send_earlier = self.core.thresholds.send;
     }
 
     /// Settles the version: from now on its thresholds hold, and characteristics can be exchanged.
     fn settle(&mut self) {
         self.version = Version::Settled;
-        if let Some(rules) = self.core.codec.rules().two {
-            self.two.settle(&mut self.core, self.last_activity, &rules);
+        if let (Some(two), Some(rules)) = (&mut self.two, self.core.codec.rules().two) {
+            two.settle(&mut self.core, self.last_activity, &rules);
         }
     }
 
@@ -103,10 +101,13 @@ impl Connection {
     /// Whether Calls may leave. If a client accepts no reverse Calls by default, those of a server wait for its
     /// announcement (version-two-07 §4.6.3).
     pub(super) fn may_call(&self) -> bool {
-        match self.two.peer() {
+        let two = self.two.as_ref();
+        match two.and_then(|two| two.peer()) {
             _ if self.core.side == Side::Client => true,
             _ if matches!(self.version, Version::Open(_)) => false,
-            Some(peer) => peer.reverse > ReverseSupport::None || self.two.is_exchanged().is_some(),
+            Some(peer) => {
+                peer.reverse > ReverseSupport::None || two.and_then(|two| two.is_exchanged()).is_some()
+            }
             // Before the version is in use, no announcement has arrived.
             None => !self.core.codec.rules().two.is_some_and(|two| two.tells_once),
         }

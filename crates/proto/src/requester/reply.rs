@@ -72,7 +72,7 @@ impl Requester {
         let exposed = read.as_ref().map_or(0, Layout::total).try_into().unwrap_or(usize::MAX);
         let travelled = Travelled { form, sent: len, read: exposed, written: placed, reply_chunk, segments };
         if in_group {
-            self.reported = 0;
+            core.group_accepted();
         }
         core.stats.replies_received.count(&travelled);
         core.stats.read_segments += u64::try_from(lists.read.len()).unwrap_or(u64::MAX);
@@ -183,7 +183,7 @@ impl Requester {
         core.stats.replies_received.errors += 1;
         let settled = Settled::Refused { grant: credit };
         if of_group {
-            self.group_refused(core, &error);
+            Self::group_refused(core, &error);
         }
         if of_group && self.send_plainly(core, now, xid, settled) {
             return Ok(());
@@ -197,13 +197,13 @@ impl Requester {
         Ok(())
     }
 
-    pub(super) fn sent(&self, xid: u32) -> Result<&Transaction, ProtocolError> {
+    pub(crate) fn sent(&self, xid: u32) -> Result<&Transaction, ProtocolError> {
         let transaction = self.calls.get(&xid).filter(|call| matches!(call.stage, Stage::Sent(_)));
         transaction.ok_or(ProtocolError::UnknownXid { xid })
     }
 
     /// Ends the wait for an answer: the credit is free, and the windows are closed (rule I2).
-    pub(super) fn answer(
+    pub(crate) fn answer(
         &mut self,
         core: &mut Core,
         now: Instant,

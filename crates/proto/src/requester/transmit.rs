@@ -11,28 +11,28 @@ use rpcrdma_verbs::{
 
 use super::{Place, Requester, Stage, Transaction, Window};
 use crate::call::{CallError, CallFailure, Sink, Travelled};
-use crate::characteristics::ReverseSupport;
 use crate::config::Side;
 use crate::core::{Core, allocate_together, segment};
 use crate::event::{CloseReason, Event};
 use crate::flow::{Offer, Wait};
 use crate::outbound::Origin;
-use crate::planner::{CallGroups, CallInput, CallPlan, ChunkRules, Refusal, Route, plan_call};
-use crate::two::settings::{ReplyPlacement, TransmissionSettings};
-use crate::wire::two::transmission::{Location, Operation, ResponseDirection, ResponseLocation};
+use crate::planner::{CallInput, CallPlan, ChunkRules, Refusal, Route, plan_call};
+use crate::two::characteristics::ReverseSupport;
+use crate::two::requests::name_memory;
+use crate::two::settings::TransmissionSettings;
 use crate::wire::{Body, ChunkLists, Direction, ReadSegment, Segment, WriteChunk, two};
 
 /// Limits of a Call and its reply in several Sends.
 #[derive(Clone, Copy, Debug)]
-struct Room {
+pub(crate) struct CallRoom {
     /// The most Sends for the Call.
-    sends: u32,
+    pub(crate) sends: u32,
     /// The most Sends for a reply without memory in chunks.
-    replies: usize,
+    pub(crate) replies: usize,
     /// The most bytes of an item that lies in several Receives.
-    joined: usize,
+    pub(crate) joined: usize,
     /// Whether the Receives for a reply in several Sends are there.
-    long_reply: bool,
+    pub(crate) long_reply: bool,
 }
 
 /// Reasons why a call cannot have memory and windows.
@@ -65,8 +65,8 @@ impl Requester {
         let plan = match plan(core, transaction, room) {
             Ok(plan) => plan,
             // The peer's announcement has not come yet.
-            Err(refusal) if core.untold.is_some() && (refusal.is_of_segments() || !falls_back) => {
-                if let Some(until) = core.untold.filter(|until| *until < transaction.deadline) {
+            Err(refusal) if core.untold().is_some() && (refusal.is_of_segments() || !falls_back) => {
+                if let Some(until) = core.untold().filter(|until| *until < transaction.deadline) {
                     self.set_deadline(xid, until);
                 }
                 return false;
@@ -285,28 +285,28 @@ impl Requester {
     }
 }
 
-fn plan(core: &Core, transaction: &Transaction, room: Room) -> Result<CallPlan, Refusal> {
+fn plan(core: &Core, transaction: &Transaction, room: CallRoom) -> Result<CallPlan, Refusal> {
     let call = &transaction.call;
     let config = &core.config;
-    if core.side == Side::Server && core.peer_reverse == Some(ReverseSupport::None) {
+    if core.side == Side::Server && core.peer.reverse == Some(ReverseSupport::None) {
         return Err(Refusal::ReverseNotTaken);
     }
     let sinks: Vec<usize> = call.reply.sinks.iter().map(Sink::len).collect();
     let narrow =
         |value: Option<u32>| value.map_or(usize::MAX, |value| usize::try_from(value).unwrap_or(usize::MAX));
-    let (longest, most) = (narrow(core.peer_segments.0), narrow(core.peer_segments.1));
+    let (longest, most) = (narrow(core.peer.segments.0), narrow(core.peer.segments.1));
     // A peer that accepts no byte in a segment accepts no segment.
     let most = if longest == 0 { 0 } else { most };
     let allowed = core.uses_chunks();
-    let continues = core.side == Side::Client || core.peer_reverse >= Some(ReverseSupport::Continued);
+    let continues = core.side == Side::Client || core.peer.reverse >= Some(ReverseSupport::Continued);
     let continued = if continues { core.continued_parts(room.sends) } else { 1 };
     let attempt = |max_segments| {
         plan_call(&CallInput {
             codec: core.codec,
             message: &call.message,
             flavor_touches_data: call.flavor_touches_data,
-            send: core.thresholds.send,
-            receive: core.thresholds.receive,
+            send: core.peer.thresholds.send,
+            receive: core.peer.thresholds.receive,
             reply_max: call.reply.max_len,
             sinks: &sinks,
             chunks: ChunkRules {
@@ -348,63 +348,15 @@ fn plan(core: &Core, transaction: &Transaction, room: Room) -> Result<CallPlan, 
 
 impl Core {
     /// Returns the limits of the next Call, while `waiting` Calls want credits.
-    fn room_for_call(&self, falls_back: bool, waiting: usize) -> Room {
+    fn room_for_call(&self, falls_back: bool, waiting: usize) -> CallRoom {
         let sends = self.ledger.sends_for_call(falls_back, waiting);
         if !falls_back {
-            return Room { sends, replies: usize::MAX, joined: usize::MAX, long_reply: true };
+            return CallRoom { sends, replies: usize::MAX, joined: usize::MAX, long_reply: true };
         }
         let TransmissionSettings { reply_sends, join_up_to, .. } = self.config.transmissions;
         let long_reply = self.ledger.has_room_for_long_reply();
-        Room { sends, replies: reply_sends, joined: join_up_to, long_reply }
+        CallRoom { sends, replies: reply_sends, joined: join_up_to, long_reply }
     }
-
-    /// Returns the options of transmission groups for a Call that leaves now. The receive queue can hold one reply in
-    /// several Sends.
-    fn call_groups(&self, room: Room) -> Option<CallGroups<'_>> {
-        let wide = |count: u32| usize::try_from(count).unwrap_or(usize::MAX);
-        let peer = self.peer_groups.as_ref().filter(|peer| peer.takes_calls && !self.refuses_groups)?;
-        let settings = &self.config.transmissions;
-        let most = self.config.continued_parts.max(1);
-        let own = if settings.calls.continuation { most } else { 1 };
-        let awaited = if settings.continued_replies && room.long_reply { most.min(room.replies) } else { 1 };
-        let awaited = awaited.min(self.config.limits.continued_parts).min(peer.responses).max(1);
-        let asks = peer.places && settings.asked != ReplyPlacement::Explicit;
-        Some(CallGroups {
-            sends: own.min(peer.requests).min(wide(room.sends)).max(1),
-            reply_sends: awaited,
-            theirs: peer.targets.as_ref().filter(|_| settings.calls.placement),
-            ours: self.targets.as_ref().filter(|_| asks),
-            // A peer that limits such replies only by their Sends follows directions too.
-            directs: peer.places || peer.responses > 1,
-            asked: settings.asked,
-            place_from: settings.place_from,
-            join_up_to: room.joined,
-            reply_len: self.config.limits.continued_len,
-        })
-    }
-}
-
-/// Sets the memory of a Call in the operation of its first transmission; returns the directions for the reply.
-fn name_memory(lead: &mut Operation, offered: &ChunkLists) -> Vec<ResponseDirection> {
-    let Operation::Request(request) = lead else { return vec![] };
-    for item in &mut request.placed {
-        if let Location::Explicit(segments) = &mut item.location {
-            let chunk = offered.read.iter().filter(|entry| entry.position == item.displacement);
-            *segments = chunk.map(|entry| entry.segment).collect();
-        }
-    }
-    let mut chunks = offered.write.iter();
-    let mut directions = Vec::new();
-    for direction in request.response.iter_mut().flat_map(|set| &mut set.directions) {
-        if let ResponseLocation::Explicit(segments)
-        | ResponseLocation::Choice(segments)
-        | ResponseLocation::BySize { segments, .. } = &mut direction.location
-        {
-            *segments = chunks.next().map(|chunk| chunk.segments.clone()).unwrap_or_default();
-        }
-        directions.push(direction.clone());
-    }
-    directions
 }
 
 /// Allocates all memory of a call, or none.

@@ -8,14 +8,14 @@ use std::time::Instant;
 use rpcrdma_verbs::{PoolExhausted, WindowErrorKind, Windows, WorkRequest};
 use rpcrdma_xdr::Stream;
 
-use super::{AskedReply, Fault, Incoming, Responder, Stall, narrow};
+use super::{Fault, Incoming, Responder, Stall, narrow};
 use crate::call::Travelled;
 use crate::core::{Core, remote};
 use crate::error::ProtocolError;
 use crate::event::{Answer, CloseReason};
 use crate::flow::{Offer, Permit, Wait};
 use crate::outbound::{Gather, Origin};
-use crate::planner::{ChunkRules, ReplyGroups, ReplyInput, ReplyPlan, Route, plan_reply};
+use crate::planner::{ChunkRules, ReplyInput, ReplyPlan, Route, plan_reply};
 use crate::timers::after;
 use crate::wire::{Body, Direction, ErrorBody, Header, ReadSegment, WriteChunk, two};
 
@@ -141,7 +141,7 @@ impl Responder {
         match plan {
             Ok(plan) => {
                 if matches!(&plan.route, Route::Sends(sends) if sends.is_group()) {
-                    self.left_in_group(call.xid);
+                    core.left_in_group(call.xid);
                 }
                 send_reply(core, call, plan, read, offer);
             }
@@ -207,7 +207,7 @@ impl Responder {
         if matches!(call.answer, Some(Answer::Lost)) {
             return None;
         }
-        let (send, earlier) = (core.thresholds.send, core.send_earlier);
+        let (send, earlier) = (core.peer.thresholds.send, core.peer.send_earlier);
         let planned = match plan(send) {
             // The Requester counted on the larger size when it made the Call, and its Receives hold that (xcharext-02
             // §3.1).
@@ -301,21 +301,6 @@ const NO_CREDITS: &str = "credits for an answer";
 enum Waiting {
     Answer,
     Error,
-}
-
-impl Core {
-    /// Returns the options of transmission groups for the reply to a Call in a group.
-    fn reply_groups<'a>(&'a self, asked: &'a AskedReply) -> ReplyGroups<'a> {
-        let peer = self.peer_groups.as_ref();
-        let buffers = usize::try_from(asked.buffers).unwrap_or(usize::MAX);
-        let settings = self.config.transmissions.replies;
-        ReplyGroups {
-            sends: if settings.continuation { self.config.continued_parts.min(buffers).max(1) } else { 1 },
-            places: settings.placement,
-            directions: &asked.directions,
-            theirs: peer.and_then(|peer| peer.targets.as_ref()),
-        }
-    }
 }
 
 /// Reasons why nothing can be exposed for a reply.

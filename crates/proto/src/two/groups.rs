@@ -76,7 +76,7 @@ impl Two {
         halves.core.stats.fault(&two::Error::Group(report).into());
         tracing::debug!(side = %halves.core.side, error = %two::Error::Group(report), "group given up");
         if direction == Direction::Reply {
-            return halves.requester.report(xid, report);
+            return halves.requester.report(halves.core, xid, report);
         }
         halves.core.ledger.give_back(sends);
         if !anew {
@@ -235,7 +235,7 @@ impl Two {
         tracing::debug!(side = %halves.core.side, error = %two::Error::Group(*report), "reply reported");
         let xid = report.group().xid;
         // An error is never answered with an error, except for the reply that a report names (rtrext-02 §5.4).
-        if !takes_groups(halves.core) || !halves.responder.may_be_reported(xid) {
+        if !takes_groups(halves.core) || !halves.core.may_be_reported(xid) {
             return halves.fault(two::Error::Group(*report).into(), Taken::AsReply, None);
         }
         halves.core.stats.replies_reported += 1;
@@ -266,7 +266,7 @@ fn report(halves: &mut Halves<'_>, xid: u32, error: &ProtocolError) {
     if let ProtocolError::Two(error) = error
         && let Some(report) = error.report()
     {
-        halves.requester.report(xid, report);
+        halves.requester.report(halves.core, xid, report);
     }
 }
 

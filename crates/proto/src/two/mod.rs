@@ -15,9 +15,15 @@
 
 pub(crate) mod arrange;
 pub(crate) mod assembly;
+pub mod characteristics;
+pub(crate) mod combine;
+mod commands;
 mod groups;
 mod operations;
+pub(crate) mod plan;
 mod receiving;
+pub(crate) mod requests;
+pub(crate) mod sending;
 pub(crate) mod settings;
 
 use std::sync::Arc;
@@ -27,11 +33,12 @@ use rpcrdma_verbs::ProtectionDomain;
 
 use self::assembly::Assembly;
 pub(crate) use self::receiving::Outcome;
-use crate::characteristics::exchange::Exchanges;
-use crate::characteristics::{Characteristics, OPERATION_RECEIVES_32, ReverseSupport};
 use crate::config::{Config, Side};
+use crate::connection::Halves;
 use crate::core::Core;
 use crate::timers::after;
+use crate::two::characteristics::exchange::Exchanges;
+use crate::two::characteristics::{Characteristics, OPERATION_RECEIVES_32, ReverseSupport};
 use crate::wire::two::Rules;
 
 /// The XID of the first operation on characteristics. XIDs of Calls begin anywhere, so XIDs in use are skipped.
@@ -63,15 +70,37 @@ impl Two {
         }
     }
 
-    /// Forgets the exchange, since the client offers another version from now on.
-    pub(crate) fn restart(&mut self, core: &mut Core) {
+    /// Forgets the exchange, since a version begins.
+    pub(crate) fn restart(&mut self) {
         self.exchanges = None;
-        core.ledger.keep_for_operations(0);
+    }
+
+    /// Sends an operation or a report, if one may leave while so many Receives are missing; `false` if none did.
+    pub(crate) fn transmit(
+        &mut self,
+        halves: &mut Halves<'_>,
+        domain: &ProtectionDomain,
+        missing: u32,
+    ) -> bool {
+        self.assembly.use_domain(domain);
+        (self.has_operation(halves) && self.transmit_operation(halves, missing))
+            || (missing == 0 && halves.requester.transmit_report(halves.core))
+    }
+
+    /// Does what is left when nothing else may leave: sends a GRANT that is due, or the messages that wait to be
+    /// combined. Returns `false` if nothing left.
+    pub(crate) fn finish_pass(&mut self, core: &mut Core, now: Instant) -> bool {
+        // A GRANT may be due for another reason than the present message.
+        if core.grant() {
+            return true;
+        }
+        self.time(core, now);
+        core.send_combined()
     }
 
     /// Begins the exchange: both sides speak the version, by these rules.
     pub(crate) fn settle(&mut self, core: &mut Core, now: Instant, rules: &Rules) {
-        let config = &core.config;
+        let config = Arc::clone(&core.config);
         let continues = rules.part_header.is_some() && config.limits.continued_parts > 1;
         let reverse = match (config.takes_reverse_chunks(), continues) {
             (true, _) => ReverseSupport::General,
@@ -82,10 +111,11 @@ impl Two {
         // chunks a Call that fits no Send depends on these properties.
         let waits = rules.tells_once || (!core.uses_chunks() && config.characteristics.enabled);
         if waits && core.side == Side::Client {
-            core.untold = Some(after(now, config.timeouts.offer));
+            let until = after(now, config.timeouts.offer);
+            core.set_untold(Some(until));
         }
         let (size, invalidate) = (core.ledger.receive_len(), core.may_invalidate);
-        let mut exchanges = Exchanges::new(rules.profile, config, size, reverse, invalidate);
+        let mut exchanges = Exchanges::new(rules.profile, &config, size, reverse, invalidate);
         // A server announces in answer to the client.
         if core.side == Side::Client {
             exchanges.begin();
@@ -130,14 +160,9 @@ impl Two {
         }
     }
 
-    /// Sets the connection's domain.
-    pub(crate) fn use_domain(&mut self, domain: &ProtectionDomain) {
-        self.assembly.use_domain(domain);
-    }
-
     /// Starts the timer for the rest of a message if the peer can send it. Otherwise the peer waits for a credit of
     /// ours.
-    pub(crate) fn time(&mut self, core: &Core, now: Instant) {
+    fn time(&mut self, core: &Core, now: Instant) {
         if self.assembly.has_begun() {
             self.assembly.time(core.ledger.peer_may_send(), now);
         }

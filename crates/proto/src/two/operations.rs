@@ -9,13 +9,14 @@ use rpcrdma_xdr::Stream;
 use super::Two;
 use super::arrange::Targets;
 use super::groups::takes_groups;
-use crate::characteristics::exchange::{Effect, Exchanges, Operation, Progress};
-use crate::characteristics::{Characteristic, NotExchanged, Transmissions};
+use super::sending::PeerGroups;
 use crate::connection::Halves;
-use crate::core::{Core, PeerGroups};
+use crate::core::Core;
 use crate::error::{Action, ProtocolError, Taken};
 use crate::private_data::Thresholds;
 use crate::requester::Requester;
+use crate::two::characteristics::exchange::{Effect, Exchanges, Operation, Progress};
+use crate::two::characteristics::{Characteristic, NotExchanged, Transmissions};
 use crate::versions::FIRST_MESSAGE;
 use crate::wire::two::Exchange;
 use crate::wire::two::transmission::{
@@ -34,20 +35,24 @@ impl Two {
         if self.first_answer_due {
             (send, earlier) = (FIRST_MESSAGE, FIRST_MESSAGE);
         }
-        core.thresholds = Thresholds { send, receive: exchanges.receive() };
-        core.send_earlier = earlier;
+        core.peer.thresholds = Thresholds { send, receive: exchanges.receive() };
+        core.peer.send_earlier = earlier;
         let peer = exchanges.peer();
-        core.peer_reverse = Some(peer.reverse);
-        core.peer_segments = (peer.segment_size, peer.segment_count);
+        core.peer.reverse = Some(peer.reverse);
+        core.peer.segments = (peer.segment_size, peer.segment_count);
         if exchanges.is_exchanged().is_some() {
-            core.untold = None;
+            core.set_untold(None);
         }
         let longest = wide(peer.receive_size).min(rules.largest_inline);
-        core.peer_groups = peer_groups(&peer.transmissions, longest).filter(|_| takes_groups(core));
+        let groups = peer_groups(&peer.transmissions, longest).filter(|_| takes_groups(core));
         let takes = core.config.limits.combined_messages > 1 && !self.first_answer_due;
         let both = if takes { wide(peer.combined) } else { 1 };
-        core.combine.set_most(core.config.combined_messages.min(both));
-        core.invalidate_peer = core.may_invalidate
+        let most = core.config.combined_messages.min(both);
+        if let Some(sending) = &mut core.sending {
+            sending.peer_groups = groups;
+            sending.combine.set_most(most);
+        }
+        core.peer.invalidates = core.may_invalidate
             && (rules.two.is_some_and(|two| two.names_handle) || peer.remote_invalidation);
     }
 
@@ -83,7 +88,7 @@ impl Two {
     }
 
     /// Whether an operation is due. This check runs with every message, so it is cheap.
-    pub(crate) fn has_operation(&mut self, halves: &mut Halves<'_>) -> bool {
+    pub(super) fn has_operation(&mut self, halves: &mut Halves<'_>) -> bool {
         if self.first_answer_due && halves.core.ledger.has_answered() {
             self.first_answer_due = false;
             if halves.core.codec.rules().two.is_some_and(|two| two.tells_once)
@@ -101,7 +106,7 @@ impl Two {
     /// The answer to an operation of ours needs a Receive. Announced Receives are there before the Calls that rely on them.
     /// But our answers do not wait for the Receives of credits. A reply does not wait for these either and would pass an
     /// answer, although it proves to the peer that the next operation may leave.
-    pub(crate) fn transmit_operation(&mut self, halves: &mut Halves<'_>, missing: u32) -> bool {
+    pub(super) fn transmit_operation(&mut self, halves: &mut Halves<'_>, missing: u32) -> bool {
         let progress = self.progress(halves);
         let Some(exchanges) = &mut self.exchanges else { return false };
         let core = &mut *halves.core;

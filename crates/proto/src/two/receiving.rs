@@ -11,9 +11,9 @@ use bytes::Bytes;
 
 use super::Two;
 use super::assembly::{Broken, Fragment, MessageId, Place, parts_of};
-use crate::characteristics::exchange::Exchanges;
 use crate::connection::{Arrived, Halves};
 use crate::error::{ProtocolError, Taken};
+use crate::two::characteristics::exchange::Exchanges;
 use crate::wire::two::{self, combined};
 use crate::wire::{Body, Direction, ErrorBody, FIXED_LEN, Fixed, Header};
 
@@ -216,7 +216,7 @@ impl Two {
             return true;
         }
         let of_combined = *error == ErrorBody::Two(two::ErrorBody::InvalidOption)
-            && halves.core.combine.is_used()
+            && halves.core.has_combined()
             && !halves.requester.in_group(fixed.xid);
         if of_combined {
             // The other messages of that Send are not known any more.

@@ -1,7 +1,7 @@
 //! Settings for transmission groups, and the announcement derived from them.
 
-use crate::characteristics::Transmissions;
 use crate::config::Config;
+use crate::two::characteristics::Transmissions;
 use crate::wire::two::transmission::{
     BufferStructure, SUPPORT_CONTINUATION, SUPPORT_REQUEST, SUPPORT_RESPONSE,
 };

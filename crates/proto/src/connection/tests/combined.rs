@@ -6,9 +6,9 @@ use rpcrdma_verbs::WorkRequest;
 use rpcrdma_xdr::Stream;
 
 use super::version_two::{EXCHANGING, faults, header_of, message_of, operate, raw};
-use crate::characteristics::{EXPERIMENTAL, Registered};
 use crate::error::ProtocolError;
 use crate::testing::*;
+use crate::two::characteristics::{EXPERIMENTAL, Registered};
 use crate::wire::two::combined::{CHARACTERISTIC, Malformed, OPERATION};
 use crate::wire::two::transmission::{Operation, TransmitRequest};
 use crate::wire::two::{self, Exchange, Profile, Subset, Value};
@@ -294,7 +294,7 @@ fn i8_a_reply_that_waits_for_others_has_not_left() {
         let now = pair.now();
         while pair.server.pump(now) {}
         let connection = &pair.server.connection;
-        assert!(!connection.core.combine.is_empty(), "a reply waits");
+        assert!(connection.core.holds_messages(), "a reply waits");
         let left = tokens.iter().filter(|token| connection.has_departed(**token)).count();
         assert_eq!(left, 0, "which of them waits is not known");
         pair.settle();
@@ -601,5 +601,5 @@ fn what_waits_is_lost_when_the_connection_is_given_up() {
 fn the_id_of_the_characteristic_is_taken() {
     const { assert!(CHARACTERISTIC >= EXPERIMENTAL) };
     let refused = Registered::new(CHARACTERISTIC, Bytes::new(), false);
-    assert_eq!(refused, Err(crate::characteristics::NotRegistered::Twice { id: CHARACTERISTIC }));
+    assert_eq!(refused, Err(crate::two::characteristics::NotRegistered::Twice { id: CHARACTERISTIC }));
 }

@@ -4,8 +4,8 @@ use bytes::Bytes;
 use rpcrdma_xdr::Stream;
 
 use super::version_two::{EXCHANGING, PROFILES, faults, header_of, last, message_of, operate, raw, size};
-use crate::characteristics::{EXPERIMENTAL, REGISTERED_MAX, REGISTERED_MOST};
 use crate::testing::*;
+use crate::two::characteristics::{EXPERIMENTAL, REGISTERED_MAX, REGISTERED_MOST};
 use crate::wire::two::{self, Exchange, Profile, Rest, Subset, Value};
 use crate::wire::{Body, ChunkLists, Direction, ErrorBody, Header};
 use crate::{

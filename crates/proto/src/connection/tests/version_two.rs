@@ -6,8 +6,8 @@ use bytes::Bytes;
 use rpcrdma_sim::FabricConfig;
 use rpcrdma_xdr::Stream;
 
-use crate::characteristics::EXPERIMENTAL;
 use crate::testing::*;
+use crate::two::characteristics::EXPERIMENTAL;
 use crate::wire::two::{self, Exchange, Profile, Rest, Subset, Value};
 use crate::wire::{Body, ChunkLists, Codec, Direction, ErrorBody, Header, v1::V1};
 use crate::{

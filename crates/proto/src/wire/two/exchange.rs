@@ -2,7 +2,7 @@
 //! properties (version-two-03 §5).
 //!
 //! These are plain values. Here characteristics are numbers with opaque data, copied out of the message;
-//! [`characteristics`](crate::characteristics) knows their meaning.
+//! [`characteristics`](crate::two::characteristics) knows their meaning.
 
 use bytes::{BufMut, Bytes, BytesMut};
 

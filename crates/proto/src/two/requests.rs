@@ -5,16 +5,16 @@ use std::time::Instant;
 use bytes::Bytes;
 use rpcrdma_xdr::{ReadChunk, Stream};
 
-use super::{Answered, Requester, Stage, Written};
 use crate::call::{Form, Invalidations, Travelled};
 use crate::core::Core;
 use crate::error::ProtocolError;
 use crate::flow::{Lease, Settled};
 use crate::reads::Pulled;
+use crate::requester::{Answered, Requester, Stage, Written};
 use crate::two::assembly::Lead;
 use crate::wire::two::transmission::{
-    ErrorReport, Location, Outcome, PlacedItem, ReportedError, ResponseDirection, TransmissionId,
-    TransmitResponse,
+    ErrorReport, Location, Operation, Outcome, PlacedItem, ReportedError, ResponseDirection,
+    ResponseLocation, TransmissionId, TransmitResponse,
 };
 use crate::wire::{Body, ChunkLists, Direction, ErrorBody, WriteChunk, two};
 
@@ -61,7 +61,7 @@ impl Requester {
             (false, false, _) => Form::Reduced,
         };
         let travelled = Travelled { form, sent: len, written: total, ..Travelled::default() };
-        self.reported = 0;
+        core.group_accepted();
         core.stats.replies_received.count(&travelled);
         let reply = Answered::Reply {
             inline: Some(payload),
@@ -77,20 +77,22 @@ impl Requester {
 
     /// Queues a report that a reply violates the protocol; at most one, since the report leaves on the credit of its
     /// Call.
-    pub(crate) fn report(&mut self, xid: u32, report: ErrorReport) {
+    pub(crate) fn report(&mut self, core: &mut Core, xid: u32, report: ErrorReport) {
         if let Some(transaction) = self.calls.get_mut(&xid)
             && matches!(transaction.stage, Stage::Sent(_))
             && !transaction.reported
+            && let Some(sending) = &mut core.sending
         {
             transaction.reported = true;
-            self.reports.push_back((xid, report));
+            sending.reports.push_back((xid, report));
         }
     }
 
     /// Sends a report; `false` if there is none.
     pub(crate) fn transmit_report(&mut self, core: &mut Core) -> bool {
         // Without the Call the report has no credit.
-        let reports = std::iter::from_fn(|| self.reports.pop_front());
+        let Some(sending) = &mut core.sending else { return false };
+        let reports = std::iter::from_fn(|| sending.reports.pop_front());
         let held = |(xid, report)| Some((xid, report, self.calls.get(&xid)?.stage.lease()?));
         let Some((xid, report, lease)) = reports.into_iter().find_map(held) else { return false };
         let permit = core.ledger.report(lease);
@@ -108,17 +110,18 @@ impl Requester {
 
     /// Records the peer's refusal of a Call in a group. After a refusal of all operations, or [`REPORTS`] in a row, no
     /// more groups leave.
-    pub(super) fn group_refused(&mut self, core: &mut Core, error: &ErrorBody) {
-        self.reported = self
-            .reported
-            .saturating_add(u32::from(matches!(error, ErrorBody::Two(two::ErrorBody::Report(_)))));
-        let never_taken = self.reported >= REPORTS && core.uses_chunks();
-        core.refuses_groups |= *error == ErrorBody::Two(two::ErrorBody::InvalidOption) || never_taken;
+    pub(crate) fn group_refused(core: &mut Core, error: &ErrorBody) {
+        let uses_chunks = core.uses_chunks();
+        let Some(sending) = &mut core.sending else { return };
+        let is_report = matches!(error, ErrorBody::Two(two::ErrorBody::Report(_)));
+        sending.reported = sending.reported.saturating_add(u32::from(is_report));
+        let never_taken = sending.reported >= REPORTS && uses_chunks;
+        sending.refuses_groups |= *error == ErrorBody::Two(two::ErrorBody::InvalidOption) || never_taken;
     }
 
     /// Sends a Call refused in a group again in plain messages, once its windows are closed (rule I2). `false`: the
     /// Call did not leave in a group, or was abandoned.
-    pub(super) fn send_plainly(&mut self, core: &mut Core, now: Instant, xid: u32, settled: Settled) -> bool {
+    pub(crate) fn send_plainly(&mut self, core: &mut Core, now: Instant, xid: u32, settled: Settled) -> bool {
         let Some(transaction) = self.calls.get_mut(&xid) else { return false };
         if transaction.directions.is_none() || transaction.abandoned {
             return false;
@@ -131,7 +134,7 @@ impl Requester {
     }
 
     /// Queues a Call that shall leave again, once its windows are closed; `false` if it shall not.
-    pub(super) fn queue_again(&mut self, xid: u32) -> bool {
+    pub(crate) fn queue_again(&mut self, xid: u32) -> bool {
         let Some(transaction) =
             self.calls.get_mut(&xid).filter(|call| call.leaves_again() && !call.abandoned)
         else {
@@ -147,6 +150,29 @@ impl Requester {
         self.set_deadline(xid, caller);
         true
     }
+}
+
+/// Sets the memory of a Call in the operation of its first transmission; returns the directions for the reply.
+pub(crate) fn name_memory(lead: &mut Operation, offered: &ChunkLists) -> Vec<ResponseDirection> {
+    let Operation::Request(request) = lead else { return vec![] };
+    for item in &mut request.placed {
+        if let Location::Explicit(segments) = &mut item.location {
+            let chunk = offered.read.iter().filter(|entry| entry.position == item.displacement);
+            *segments = chunk.map(|entry| entry.segment).collect();
+        }
+    }
+    let mut chunks = offered.write.iter();
+    let mut directions = Vec::new();
+    for direction in request.response.iter_mut().flat_map(|set| &mut set.directions) {
+        if let ResponseLocation::Explicit(segments)
+        | ResponseLocation::Choice(segments)
+        | ResponseLocation::BySize { segments, .. } = &mut direction.location
+        {
+            *segments = chunks.next().map(|chunk| chunk.segments.clone()).unwrap_or_default();
+        }
+        directions.push(direction.clone());
+    }
+    directions
 }
 
 fn report(xid: u32, error: ReportedError) -> ErrorReport {

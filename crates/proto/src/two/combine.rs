@@ -72,12 +72,12 @@ impl Combine {
         self.waiting.is_empty()
     }
 
-    /// Whether a message with this header may be combined on a connection of this `version`.
-    pub(crate) const fn takes(&self, header: &Header, invalidates: bool, version: u32) -> bool {
+    /// Whether a message with this header, and no invalidation, may be combined on a connection of this `version`.
+    pub(crate) const fn takes(&self, header: &Header, version: u32) -> bool {
         let alone = matches!(header.body, Body::Error(ErrorBody::Two(two::ErrorBody::Report(_))))
             || !matches!(header.body, Body::Message(_) | Body::NoMessage(_) | Body::Error(_))
             || header.version != version;
-        self.most > 1 && !invalidates && !alone
+        self.most > 1 && !alone
     }
 
     /// Whether another message fits into the Send of the waiting ones.

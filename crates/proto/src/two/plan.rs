@@ -7,12 +7,12 @@
 use bytes::Bytes;
 use rpcrdma_xdr::{CopyCount, Piece, Stream, padded_len};
 
-use super::{
+use crate::error::ProtocolError;
+use crate::limits::Limits;
+use crate::planner::{
     CallInput, CallPlan, Located, PlannedRead, ReplyInput, ReplyPlan, Route, choose_reduced, cut_lengths,
     locate, take_out, wide,
 };
-use crate::error::ProtocolError;
-use crate::limits::Limits;
 use crate::two::arrange::{Arrangement, Bounds, Headed, Targets, arrange, longest_send};
 use crate::two::settings::ReplyPlacement;
 use crate::wire::two::transmission::{
@@ -90,7 +90,7 @@ struct Directed {
 }
 
 /// Decides whether a Call travels in a group, and how; `None` if a plain message is as good, or the only way.
-pub(super) fn plan_call(input: &CallInput<'_>) -> Option<CallPlan> {
+pub(crate) fn plan_call(input: &CallInput<'_>) -> Option<CallPlan> {
     let groups = input.groups.filter(|_| input.alignment.is_none() && !input.withhold)?;
     let directed = direct(input, &groups)?;
     let pieces = locate(input);
@@ -365,7 +365,7 @@ enum Given<'a> {
 ///
 /// # Errors
 /// [`ProtocolError::WriteChunkTooSmall`], [`ProtocolError::ReplyTooLong`]
-pub(super) fn plan_reply(input: &ReplyInput<'_>) -> Result<Option<ReplyPlan>, ProtocolError> {
+pub(crate) fn plan_reply(input: &ReplyInput<'_>) -> Result<Option<ReplyPlan>, ProtocolError> {
     let Some(groups) = input.groups else { return Ok(None) };
     let direction = Direction::Reply;
     let plain = input.codec.header_len(&Shape { direction, ..Shape::default() });

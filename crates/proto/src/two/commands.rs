@@ -1,27 +1,27 @@
 //! Transport characteristics, as the owner of a connection sees them. In a version without them, none are announced and
 //! every request fails.
 
-use super::Connection;
-use crate::characteristics::{Characteristic, Characteristics, NotExchanged};
+use crate::Connection;
+use crate::two::characteristics::{Characteristic, Characteristics, NotExchanged};
 
 impl Connection {
     /// Returns the peer's characteristics; the defaults before its announcement. `None` in a version without
     /// characteristics.
     #[must_use]
     pub fn peer_characteristics(&self) -> Option<&Characteristics> {
-        self.two.peer()
+        self.two.as_ref()?.peer()
     }
 
     /// Returns the characteristics of this side.
     #[must_use]
     pub fn characteristics(&self) -> Option<&Characteristics> {
-        self.two.ours()
+        self.two.as_ref()?.ours()
     }
 
     /// Whether the peer exchanges characteristics; `None` until the peer has shown either.
     #[must_use]
     pub fn exchanges_characteristics(&self) -> Option<bool> {
-        self.two.is_exchanged()
+        self.two.as_ref()?.is_exchanged()
     }
 
     /// Asks the peer to change characteristics (xcharext-02 §4.2); returns the number of the request.
@@ -31,7 +31,7 @@ impl Connection {
     /// # Errors
     /// [`NotExchanged`]: the request is refused locally.
     pub fn ask(&mut self, want: Vec<Characteristic>) -> Result<u64, NotExchanged> {
-        self.two.ask(&mut self.core, want)
+        self.two.as_mut().ok_or(NotExchanged::NotSpoken)?.ask(&mut self.core, want)
     }
 
     /// Changes a characteristic of this side, and notifies the peer. A larger receive size takes effect when the last
@@ -40,6 +40,6 @@ impl Connection {
     /// # Errors
     /// [`NotExchanged`]: the change is refused locally.
     pub fn change(&mut self, value: Characteristic) -> Result<(), NotExchanged> {
-        self.two.change(&mut self.core, value)
+        self.two.as_mut().ok_or(NotExchanged::NotSpoken)?.change(&mut self.core, value)
     }
 }

@@ -1,0 +1,326 @@
+//! Messages of ours in Version Two: divided among several Sends, or combined in one. [`Sending`] is the state for that.
+//!
+//! Waiting messages own their headers, and share their payloads. *Errors*: when the connection ends, waiting messages
+//! are lost, like those in the send queue.
+
+use std::collections::VecDeque;
+use std::time::Instant;
+
+use bytes::BytesMut;
+use rpcrdma_verbs::Key;
+use rpcrdma_xdr::{Piece, Stream};
+
+use super::arrange::{Arrangement, Targets};
+use super::combine::{BETWEEN, Combine, Room, Waiting};
+use super::plan::{CallGroups, ReplyGroups};
+use super::settings::ReplyPlacement;
+use crate::config::Config;
+use crate::core::{Core, SMALL_HEADER};
+use crate::flow::Permit;
+use crate::requester::CallRoom;
+use crate::responder::AskedReply;
+use crate::wire::two::combined::aligned;
+use crate::wire::two::transmission::ErrorReport;
+use crate::wire::two::{Fragment, operation_len};
+use crate::wire::{Body, Direction, Header, two};
+
+/// The most replies in transmission groups that a report can still name.
+const IN_GROUPS: usize = 1024;
+
+/// The peer's properties of transmission groups (rtrext-02 §8).
+#[derive(Debug)]
+pub(crate) struct PeerGroups {
+    /// The peer accepts Calls in groups, unless it has refused one.
+    pub(crate) takes_calls: bool,
+    /// The peer places items of its replies by Sends, where the Call directs that (§5.3).
+    pub(crate) places: bool,
+    /// Sends of the longest Call that the peer accepts.
+    pub(crate) requests: usize,
+    /// Sends of the longest reply that the peer makes.
+    pub(crate) responses: usize,
+    /// Segments of the peer's Receives in which items can be placed.
+    pub(crate) targets: Option<Targets>,
+}
+
+/// The state for messages of ours in Version Two.
+#[derive(Debug)]
+pub(crate) struct Sending {
+    /// Messages that wait to leave together.
+    pub(crate) combine: Combine,
+    /// The peer's properties of transmission groups, if this side uses groups.
+    pub(crate) peer_groups: Option<PeerGroups>,
+    /// The peer has refused a Call in a group as not supported, against its announcement.
+    pub(crate) refuses_groups: bool,
+    /// Segments of our Receives in which items can be placed.
+    pub(crate) targets: Option<Targets>,
+    /// The end of the wait for the peer's announcement, for a Call that the peer may then accept.
+    pub(crate) untold: Option<Instant>,
+    /// Consecutive Calls in groups that the peer has reported.
+    pub(crate) reported: u32,
+    /// Reports to the peer about its replies.
+    pub(crate) reports: VecDeque<(u32, ErrorReport)>,
+    /// XIDs of the last replies that left in transmission groups. A report about any other reply is invalid.
+    in_groups: VecDeque<u32>,
+}
+
+impl Sending {
+    pub(crate) fn new(config: &Config) -> Self {
+        Self {
+            combine: Combine::default(),
+            peer_groups: None,
+            refuses_groups: false,
+            targets: config.structure().and_then(Targets::of),
+            untold: None,
+            reported: 0,
+            reports: VecDeque::new(),
+            in_groups: VecDeque::new(),
+        }
+    }
+}
+
+impl Core {
+    /// Whether messages wait to be combined.
+    pub(crate) fn holds_messages(&self) -> bool {
+        self.sending.as_ref().is_some_and(|sending| !sending.combine.is_empty())
+    }
+
+    /// Whether a combined Send has left.
+    pub(crate) fn has_combined(&self) -> bool {
+        self.sending.as_ref().is_some_and(|sending| sending.combine.is_used())
+    }
+
+    /// Returns the end of the wait for the peer's announcement.
+    pub(crate) fn untold(&self) -> Option<Instant> {
+        self.sending.as_ref().and_then(|sending| sending.untold)
+    }
+
+    /// Sets or ends the wait for the peer's announcement.
+    pub(crate) fn set_untold(&mut self, until: Option<Instant>) {
+        if let Some(sending) = &mut self.sending {
+            sending.untold = until;
+        }
+    }
+
+    /// Records a reply that left in a transmission group.
+    pub(crate) fn left_in_group(&mut self, xid: u32) {
+        let Some(sending) = &mut self.sending else { return };
+        sending.in_groups.push_back(xid);
+        if sending.in_groups.len() > IN_GROUPS {
+            sending.in_groups.pop_front();
+        }
+    }
+
+    /// Whether a report may name this reply: it left in a group, and has not been reported yet.
+    pub(crate) fn may_be_reported(&mut self, xid: u32) -> bool {
+        let Some(sending) = &mut self.sending else { return false };
+        let place = sending.in_groups.iter().position(|left| *left == xid);
+        place.is_some_and(|place| sending.in_groups.remove(place).is_some())
+    }
+
+    /// Records that the peer has accepted a Call in a group.
+    pub(crate) fn group_accepted(&mut self) {
+        if let Some(sending) = &mut self.sending {
+            sending.reported = 0;
+        }
+    }
+
+    /// Whether a message of ours may be divided among several Sends.
+    pub(crate) fn divides(&self) -> bool {
+        self.continues() || self.makes_groups()
+    }
+
+    /// Returns the Sends that a message of ours may use, if messages can be continued, within `credits`.
+    pub(crate) fn continued_parts(&self, credits: u32) -> usize {
+        if !self.continues() {
+            return 1;
+        }
+        self.config.continued_parts.min(usize::try_from(credits).unwrap_or(usize::MAX)).max(1)
+    }
+
+    /// Returns the most Sends of a reply to a Call of ours. As many Receives are posted before the Call leaves, so the
+    /// peer has the credits.
+    pub(crate) fn continued_reply_parts(&self) -> usize {
+        if self.continues() { self.config.continued_parts.min(self.config.limits.continued_parts) } else { 1 }
+    }
+
+    /// Whether messages of ours may be continued.
+    fn continues(&self) -> bool {
+        self.codec.rules().two.is_some_and(|two| two.part_header.is_some()) && self.config.continued_parts > 1
+    }
+
+    /// Whether messages of ours may leave in groups of several Sends. A reply may if its Call came in a group, even if
+    /// the peer has announced nothing.
+    fn makes_groups(&self) -> bool {
+        let enabled = self.codec.rules().two.is_some_and(|two| two.operations.is_some())
+            && self.config.transmissions.enabled;
+        enabled && self.config.continued_parts > 1
+    }
+
+    /// Sends a GRANT, if one is due.
+    pub(crate) fn grant(&mut self) -> bool {
+        let Some(permit) = self.ledger.grant() else { return false };
+        let header = self.header(Direction::Call, 0, &permit, Body::Two(two::Body::Grant));
+        self.send(permit, &header, &Stream::new(), None, true);
+        self.stats.grants_sent += 1;
+        true
+    }
+
+    /// Returns the options of transmission groups for a Call that leaves now. The receive queue can hold one reply in
+    /// several Sends.
+    pub(crate) fn call_groups(&self, room: CallRoom) -> Option<CallGroups<'_>> {
+        let wide = |count: u32| usize::try_from(count).unwrap_or(usize::MAX);
+        let sending = self.sending.as_ref()?;
+        let peer = sending.peer_groups.as_ref().filter(|peer| peer.takes_calls && !sending.refuses_groups)?;
+        let settings = &self.config.transmissions;
+        let most = self.config.continued_parts.max(1);
+        let own = if settings.calls.continuation { most } else { 1 };
+        let awaited = if settings.continued_replies && room.long_reply { most.min(room.replies) } else { 1 };
+        let awaited = awaited.min(self.config.limits.continued_parts).min(peer.responses).max(1);
+        let asks = peer.places && settings.asked != ReplyPlacement::Explicit;
+        Some(CallGroups {
+            sends: own.min(peer.requests).min(wide(room.sends)).max(1),
+            reply_sends: awaited,
+            theirs: peer.targets.as_ref().filter(|_| settings.calls.placement),
+            ours: sending.targets.as_ref().filter(|_| asks),
+            // A peer that limits such replies only by their Sends follows directions too.
+            directs: peer.places || peer.responses > 1,
+            asked: settings.asked,
+            place_from: settings.place_from,
+            join_up_to: room.joined,
+            reply_len: self.config.limits.continued_len,
+        })
+    }
+
+    /// Returns the options of transmission groups for the reply to a Call in a group.
+    pub(crate) fn reply_groups<'a>(&'a self, asked: &'a AskedReply) -> ReplyGroups<'a> {
+        let peer = self.sending.as_ref().and_then(|sending| sending.peer_groups.as_ref());
+        let buffers = usize::try_from(asked.buffers).unwrap_or(usize::MAX);
+        let settings = self.config.transmissions.replies;
+        ReplyGroups {
+            sends: if settings.continuation { self.config.continued_parts.min(buffers).max(1) } else { 1 },
+            places: settings.placement,
+            directions: &asked.directions,
+            theirs: peer.and_then(|peer| peer.targets.as_ref()),
+        }
+    }
+
+    /// Sends a divided message, one Send after the other; returns the length of all Sends, bytes. `header` is the
+    /// header of the message.
+    pub(crate) fn send_arranged(
+        &mut self,
+        mut permit: Permit,
+        header: &Header,
+        arrangement: &Arrangement,
+        payload: &Stream,
+        invalidate: Option<Key>,
+    ) -> usize {
+        let narrow = |len: usize| u32::try_from(len).unwrap_or(u32::MAX);
+        let last = arrangement.sends.len().saturating_sub(1);
+        let two = self.codec.rules().two;
+        let mut remaining = payload.len();
+        let mut sent = 0;
+        let sends = arrangement.sends.iter().zip(arrangement.split(payload)).enumerate();
+        for (number, (send, mut behind)) in sends {
+            remaining = remaining.saturating_sub(send.payload);
+            let fragment =
+                Fragment { number: narrow(number), len: narrow(send.payload), remaining: narrow(remaining) };
+            let Header { xid, version, credit, direction, invalidate: named, .. } = *header;
+            let further = two.filter(|_| number != arrangement.headed()).map(|two| {
+                let body = two.fragment(&header.body, fragment);
+                Header { xid, version, credit, direction, invalidate: named, body }
+            });
+            let header = further.as_ref().unwrap_or(header);
+            // Only groups place items.
+            if let Body::Two(two::Body::Transmission(operation)) = &header.body {
+                arrangement.put_items(send, operation_len(operation) + send.payload, &mut behind);
+            }
+            let invalidate = invalidate.filter(|_| number == last);
+            sent += self.post_send(&mut permit, header, &behind, invalidate, false);
+        }
+        sent
+    }
+
+    /// Keeps a message to combine with others, or posts it after those that wait. Returns the header of a message that
+    /// has a Send of its own.
+    pub(crate) fn combine(
+        &mut self,
+        header: &Header,
+        grant: Option<u32>,
+        (encoded, payload): (BytesMut, &Stream),
+        express: bool,
+    ) -> Option<BytesMut> {
+        let version = self.codec.rules().version;
+        if !self.sending.as_ref().is_some_and(|sending| sending.combine.takes(header, version)) {
+            return Some(encoded);
+        }
+        let (xid, credit) = (header.xid, header.credit);
+        let direction = header.direction.unwrap_or_default();
+        let payload = payload.clone();
+        let message = Waiting { xid, direction, credit, grant, header: encoded, payload, express };
+        // A reply may be planned by either size; the smaller one holds both.
+        let len = self.peer.thresholds.send.min(self.peer.send_earlier);
+        let room = Room { len, entries: self.outbox.max_sge() };
+        if !self.sending.as_ref().is_some_and(|sending| sending.combine.fits(&message, room)) {
+            self.send_combined();
+        }
+        match &mut self.sending {
+            Some(sending) if sending.combine.fits(&message, room) => sending.combine.push(message),
+            _ => self.post_alone(message),
+        }
+        None
+    }
+
+    /// Posts the messages that wait, combined in one Send; `false` if there are none.
+    #[inline]
+    pub(crate) fn send_combined(&mut self) -> bool {
+        let waits = self.holds_messages();
+        if waits {
+            self.post_combined();
+        }
+        waits
+    }
+
+    fn post_alone(&mut self, message: Waiting) {
+        self.post_encoded((message.header, &message.payload), None, message.express, message.grant);
+    }
+
+    fn post_combined(&mut self) {
+        let Some(sending) = &mut self.sending else { return };
+        let mut messages = sending.combine.take();
+        if messages.len() < 2 {
+            if let Some(message) = messages.pop() {
+                self.post_alone(message);
+            }
+            return;
+        }
+        let grant = messages.iter().rev().find_map(|message| message.grant);
+        let lengths = messages.iter().map(|message| u32::try_from(message.len()).unwrap_or(u32::MAX));
+        let body = Body::Two(two::Body::Combined(lengths.collect()));
+        let (first, last) = (messages.first(), messages.last());
+        let header = Header {
+            xid: first.map_or(0, |first| first.xid),
+            version: self.codec.rules().version,
+            credit: last.map_or(0, |last| last.credit),
+            direction: first.map(|first| first.direction),
+            invalidate: 0,
+            body,
+        };
+        self.stats.sends_combined += 1;
+        self.stats.messages_combined += u64::try_from(messages.len()).unwrap_or(u64::MAX);
+        tracing::debug!(side = %self.side, messages = messages.len(), "messages in one Send");
+        let mut encoded = BytesMut::with_capacity(SMALL_HEADER);
+        self.codec.encode(&header, &mut encoded);
+        let mut behind = Stream::new();
+        let express = first.is_some_and(|first| first.express);
+        let last = messages.len().saturating_sub(1);
+        for (index, message) in messages.into_iter().enumerate() {
+            let len = message.len();
+            behind.push(Piece::Inline(message.header.freeze()));
+            message.payload.pieces().iter().for_each(|piece| behind.push(piece.clone()));
+            if index < last {
+                behind.push(Piece::Inline(BETWEEN.slice(..aligned(len) - len)));
+            }
+        }
+        self.post_encoded((encoded, &behind), None, express, grant);
+    }
+}
