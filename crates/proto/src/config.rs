@@ -3,9 +3,6 @@
 use std::fmt;
 use std::sync::Arc;
 
-use bytes::Bytes;
-use rpcrdma_verbs::MAX_ALIGN;
-
 use crate::binding::Bindings;
 use crate::compatibility::Compatibility;
 use crate::flow::messages::SPARE_RECEIVES;
@@ -15,7 +12,7 @@ use crate::timers::Timeouts;
 use crate::two::characteristics::{Exchanged, OPERATION_RECEIVES};
 use crate::two::settings::TransmissionSettings;
 use crate::versions::Versions;
-use crate::wire::two::transmission::BufferStructure;
+use bytes::Bytes;
 
 /// The role of an end at connection set-up, fixed for the life of the connection (RFC 8167 §2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -186,15 +183,6 @@ impl Config {
         self.receives_for_parts().saturating_add(if counted { SPARE_RECEIVES } else { 0 })
     }
 
-    /// Returns the Receives for the parts of a divided reply after its first.
-    #[must_use]
-    pub fn receives_for_parts(&self) -> usize {
-        let groups = self.transmissions.enabled;
-        let mut rules = self.versions.codecs().filter_map(|codec| codec.rules().two);
-        let continued = rules.any(|two| two.part_header.is_some() || (groups && two.operations.is_some()));
-        if continued { self.continued_parts.saturating_sub(1) } else { 0 }
-    }
-
     /// Whether a client accepts chunks in the reverse direction, or a server may use them there.
     #[must_use]
     pub fn takes_reverse_chunks(&self) -> bool {
@@ -207,39 +195,11 @@ impl Config {
         exposed.map_or(0, |replies| replies.saturating_add(1))
     }
 
-    /// Structures the Receives for placement by the peer's Sends (rtrext-02 §8.3), and makes this side's Sends at least
-    /// as long. A structure that is not consistent, or whose length cannot be announced, changes nothing.
-    pub fn place_items(&mut self, structure: BufferStructure) {
-        let size = usize::try_from(structure.total).unwrap_or(usize::MAX);
-        if structure.check().is_ok() && announced(size) == size {
-            self.receive_size = size;
-            self.send_size = self.send_size.max(size);
-            self.transmissions.structure = Some(structure);
-        }
-    }
-
-    /// Returns the structure of our Receives, if their size matches it and a version has transmission groups.
-    pub(crate) fn structure(&self) -> Option<&BufferStructure> {
-        let TransmissionSettings { enabled, structure, .. } = &self.transmissions;
-        let has_groups =
-            self.versions.codecs().any(|codec| codec.rules().two.is_some_and(|two| two.operations.is_some()));
-        let size = u32::try_from(announced(self.receive_size)).ok();
-        let fits = |structure: &&BufferStructure| {
-            structure.check().is_ok() && structure.align() <= MAX_ALIGN && Some(structure.total) == size
-        };
-        structure.as_ref().filter(|_| *enabled && has_groups).filter(fits)
-    }
-
     /// Returns the largest size of a Receive, bytes: the announced size, the least of the versions, or the largest that
     /// the peer may request.
     #[must_use]
     pub fn largest_receive(&self) -> usize {
-        let asked = if self.versions.profile().is_some() && self.characteristics.enabled {
-            self.characteristics.most_receive_size
-        } else {
-            0
-        };
-        announced(self.receive_size).max(self.versions.least_receive()).max(asked)
+        announced(self.receive_size).max(self.versions.least_receive()).max(self.largest_requested())
     }
 
     /// Returns the count of Receives, and the bytes of each, that a server posts when it accepts a connection. They

@@ -22,7 +22,7 @@ use std::time::Instant;
 
 use rpcrdma_verbs::{Capabilities, Progress, ProtectionDomain, Reserved};
 
-pub(crate) use self::halves::{Arrived, Halves};
+pub(crate) use self::halves::{Arrived, Halves, Outcome};
 use self::version::Version;
 use crate::agreement::{Agreement, BelowBasic};
 use crate::call::{Call, CallId, Refused, RefusedKind};
@@ -39,7 +39,6 @@ use crate::timers::{Moving, Told, after};
 use crate::two::Two;
 use crate::two::characteristics::OPERATION_RECEIVES;
 use crate::wire::Codec;
-use crate::wire::two::transmission::BufferStructure;
 
 /// An RPC-over-RDMA connection, sans I/O: a requester and a responder on one queue pair.
 ///
@@ -156,7 +155,7 @@ impl Connection {
         let size = ReceiveSize {
             // The announced size, which may exceed our threshold.
             len: announced(config.receive_size.max(config.versions.least_receive())),
-            align: config.structure().map_or(1, BufferStructure::align),
+            align: config.receive_align(),
         };
         let ledger = Ledger::new(side, credits, served, size);
         let config = fit_limits(config, capabilities);

@@ -19,14 +19,15 @@ use crate::event::{CloseReason, Event, Post};
 use crate::flow::{Lease, Ledger, Offer, Permit, Settled, Wait};
 use crate::outbound::{Gather, Origin, Outbox};
 use crate::peer::Peer;
+use crate::peer::ReverseSupport;
 use crate::planner::AlignmentRules;
 use crate::private_data::Thresholds;
 use crate::reads::Reads;
 use crate::stats::Stats;
 use crate::timers::Told;
-use crate::two::characteristics::ReverseSupport;
+use crate::two::receiving::limit_exceeded;
 use crate::two::sending::Sending;
-use crate::wire::{Body, ChunkLists, Codec, Direction, Fixed, Header, Segment, two};
+use crate::wire::{Body, ChunkLists, Codec, Direction, Fixed, Header, Segment};
 
 /// The space reserved for a header with a few segments, bytes.
 pub(crate) const SMALL_HEADER: usize = 128;
@@ -94,7 +95,7 @@ impl Core {
     /// Counts a message of the peer.
     ///
     /// # Errors
-    /// [`two::Error::LimitExceeded`]
+    /// The peer has exceeded its limit.
     pub(crate) fn count_received(
         &mut self,
         is_grant: bool,
@@ -102,9 +103,7 @@ impl Core {
     ) -> Result<(), ProtocolError> {
         let version = self.codec.rules().version;
         let credit = fixed.map(|fixed| (fixed.version == version).then_some(fixed.credit));
-        self.ledger
-            .count_message(is_grant, credit)
-            .map_err(|limit| ProtocolError::Two(two::Error::LimitExceeded { limit }))
+        self.ledger.count_message(is_grant, credit).map_err(limit_exceeded)
     }
 
     /// Ends a Call of ours.
@@ -383,7 +382,7 @@ impl Core {
     /// Withdraws everything not posted yet, so that the next command is posted next.
     pub(crate) fn withdraw_commands(&mut self) {
         if let Some(sending) = &mut self.sending {
-            sending.combine.take();
+            sending.discard();
         }
         self.outbox.withdraw();
     }
@@ -391,7 +390,7 @@ impl Core {
     /// Withdraws everything: the connection is over.
     pub(crate) fn withdraw(&mut self) {
         if let Some(sending) = &mut self.sending {
-            sending.combine.take();
+            sending.discard();
         }
         self.outbox.clear();
         self.ledger.end();

@@ -26,6 +26,8 @@
 //!
 //! *Errors.* The decoder of a message checks it. Each refusal is a variant of [`error::ProtocolError`], and one
 //! function maps it to its answer.
+// Without Version Two, some states of a Call never occur.
+#![cfg_attr(not(feature = "two"), allow(dead_code, unused_imports))]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic))]
 
 pub mod agreement;
@@ -53,6 +55,10 @@ pub mod stats;
 #[cfg(test)]
 mod testing;
 pub mod timers;
+#[cfg(feature = "two")]
+mod two;
+#[cfg(not(feature = "two"))]
+#[path = "no_two.rs"]
 mod two;
 pub mod versions;
 pub mod wire;
@@ -76,11 +82,7 @@ pub use session::{Action, Session, SessionEvent, SessionStats};
 pub use stats::{Messages, Stats};
 pub use timers::Timeouts;
 pub use two::characteristics;
-pub use two::characteristics::{
-    Characteristic, Characteristics, Disposition, Exchanged, NotExchanged, NotRegistered, Notice,
-    OPERATION_RECEIVES, Registered, ReverseSupport, Transmissions,
-};
-pub use two::settings::{Features, ReplyPlacement, TransmissionSettings};
-pub use versions::{OperationNumbers, Versions};
+pub use two::face::*;
+pub use versions::Versions;
 pub use wire::two::Profile;
-pub use wire::two::transmission::{BufferGroup, BufferStructure, OperationBase};
+pub use wire::two::transmission::OperationBase;

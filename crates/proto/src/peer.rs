@@ -7,7 +7,20 @@ use rpcrdma_verbs::Capabilities;
 
 use crate::agreement::Agreement;
 use crate::private_data::{Thresholds, announced};
-use crate::two::characteristics::ReverseSupport;
+
+/// `bkreqsup`: the reverse Calls that a side accepts (xcharext-02 §3.3).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ReverseSupport {
+    /// BKREQSUP_NONE: no reverse Calls.
+    None,
+    /// BKREQSUP_INLINE: reverse Calls without chunks.
+    #[default]
+    Inline,
+    /// RDMA2_RVRSDIR_CONT: reverse Calls without chunks, in one message or several (version-two-07 §5.2.5).
+    Continued,
+    /// BKREQSUP_GENL: reverse Calls with chunks, like forward ones.
+    General,
+}
 
 /// The limits and abilities of the peer.
 #[derive(Debug)]

@@ -17,7 +17,6 @@ use crate::compatibility::AlignmentBase;
 use crate::error::ProtocolError;
 use crate::outbound::Gather;
 pub use crate::two::arrange::Arrangement;
-use crate::two::arrange::{Bounds, arrange};
 use crate::two::plan;
 pub use crate::two::plan::{CallGroups, ReplyGroups};
 use crate::wire::{ChunkLists, Codec, Direction, Shape, WriteChunk};
@@ -186,7 +185,7 @@ impl Route {
     /// Returns the number of Sends.
     #[must_use]
     pub fn sends(&self) -> usize {
-        if let Self::Sends(arrangement) = self { arrangement.sends.len() } else { 1 }
+        if let Self::Sends(arrangement) = self { arrangement.count() } else { 1 }
     }
 
     /// Returns the form of the message; `reduced` if items of it are in chunks.
@@ -194,10 +193,9 @@ impl Route {
         match self {
             Self::Padded { .. } => Form::Padded,
             Self::Long => Form::Long,
-            Self::Sends(arrangement) if !arrangement.items.is_empty() => Form::Placed,
-            Self::Sends(arrangement) if arrangement.sends.len() > 1 => Form::Continued,
-            Self::Inline | Self::Sends(_) if reduced => Form::Reduced,
-            Self::Inline | Self::Sends(_) => Form::Inline,
+            Self::Sends(arrangement) => arrangement.form(reduced),
+            Self::Inline if reduced => Form::Reduced,
+            Self::Inline => Form::Inline,
         }
     }
 }
@@ -282,7 +280,7 @@ pub fn plan_call(input: &CallInput<'_>) -> Result<CallPlan, Refusal> {
         return Ok(offer.with(Route::Inline, rest, read, copied));
     }
     // version-two-07 §6.6.2.1: continued messages may have Read chunks of data items.
-    if let Some(parts) = parts(input.codec, input.send, reduced_header, rest.len(), input.continued) {
+    if let Some(parts) = plan::parts(input.codec, input.send, reduced_header, rest.len(), input.continued) {
         return Ok(offer.with(Route::Sends(parts), rest, read, copied));
     }
     if !input.chunks.allowed {
@@ -301,13 +299,6 @@ pub fn plan_call(input: &CallInput<'_>) -> Result<CallPlan, Refusal> {
         return Err(Refusal::HeaderTooLong { len, allowed: input.send });
     }
     Ok(offer.with(Route::Long, Stream::new(), read, copied))
-}
-
-/// Divides a message of `len` bytes into parts, the last with a header of `header` bytes. `None` if that is impossible,
-/// or if one Send is enough.
-fn parts(codec: &dyn Codec, send: usize, header: usize, len: usize, most: usize) -> Option<Arrangement> {
-    let bounds = Bounds::of_parts(codec, send, most)?;
-    arrange(&bounds, len, &[], |_| header).filter(|arrangement| arrangement.sends.len() > 1)
 }
 
 /// Returns `rdma_align`, `rdma_thresh` and the message with its long opaque data aligned. `None` if the result does not
@@ -382,19 +373,9 @@ fn offer(input: &CallInput<'_>) -> Result<Offer, Refusal> {
         return Ok(Offer::chunks(vec![], None));
     }
     if !input.chunks.allowed {
-        let holds = Bounds::of_parts(input.codec, input.receive, input.continued_reply)
-            .and_then(|bounds| bounds.capacity(plain));
-        let allowed = holds.map(|holds| holds.min(input.continued_reply_len));
-        let parts = parts(input.codec, input.receive, plain, whole, input.continued_reply);
-        return match (allowed, parts) {
-            (Some(allowed), Some(parts)) if whole <= allowed => {
-                Ok(Offer { write: vec![], reply: None, sends: parts.sends.len() })
-            }
-            (Some(allowed), _) => Err(Refusal::ContinuedReplyTooLong { len: whole, allowed }),
-            (None, _) => {
-                Err(Refusal::ReplyTooLong { len: plain.saturating_add(whole), allowed: input.receive })
-            }
-        };
+        let too_long = || Refusal::ReplyTooLong { len: plain.saturating_add(whole), allowed: input.receive };
+        let sends = plan::sends_of_reply(input, plain, whole).unwrap_or_else(|| Err(too_long()))?;
+        return Ok(Offer { write: vec![], reply: None, sends });
     }
     // RFC 8166 §8.2.2.3: under integrity or privacy no item is reduced, so the Reply chunk holds the whole reply.
     if input.flavor_touches_data || placed == 0 {
@@ -652,7 +633,7 @@ pub fn plan_reply(input: &ReplyInput<'_>) -> Result<ReplyPlan, ProtocolError> {
     {
         return Ok(ReplyPlan { route: Route::Long, lists, placed, read, rest, copied });
     }
-    if let Some(parts) = parts(input.codec, input.send, header, rest.len(), input.continued) {
+    if let Some(parts) = plan::parts(input.codec, input.send, header, rest.len(), input.continued) {
         return Ok(ReplyPlan { route: Route::Sends(parts), lists: unused, placed, read, rest, copied });
     }
     // RFC 8166 §4.5.3

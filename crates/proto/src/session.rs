@@ -24,8 +24,8 @@ use crate::event::{Answer, CloseReason, Event, IncomingCall, Post, ReplyToken};
 use crate::ids::{IdMap, IdSet};
 use crate::stats::Stats;
 use crate::timers::{after, earlier};
-use crate::two::characteristics::{Characteristic, NotExchanged, Notice};
-use crate::wire::{Codec, two, v1::V1};
+use crate::two::characteristics::Notice;
+use crate::wire::{Codec, v1::V1};
 
 /// NFS, version 3: the program whose NULL procedure offers a version if no waiting call names another program.
 const NFS: (u32, u32) = (100_003, 3);
@@ -59,7 +59,7 @@ pub struct Session {
     /// The time when the present connection came up.
     connected_at: Option<Instant>,
     attempt: u32,
-    connection: Option<Connection>,
+    pub(crate) connection: Option<Connection>,
     /// Calls without a connection, oldest first.
     waiting: BTreeMap<CallId, Waiting>,
     /// Calls given to the connection, by the connection's ids.
@@ -598,22 +598,6 @@ impl Session {
         self.waiting.get(&id).is_some_and(|waiting| waiting.sent) || self.names.contains_key(&id)
     }
 
-    /// Applies [`Connection::ask`] to the present connection.
-    ///
-    /// # Errors
-    /// [`NotExchanged`]: see there.
-    pub fn ask(&mut self, want: Vec<Characteristic>) -> Result<u64, NotExchanged> {
-        self.connection.as_mut().map_or(Err(NotExchanged::NotSpoken), |connection| connection.ask(want))
-    }
-
-    /// Applies [`Connection::change`] to the present connection.
-    ///
-    /// # Errors
-    /// [`NotExchanged`]: see there.
-    pub fn change(&mut self, value: Characteristic) -> Result<(), NotExchanged> {
-        self.connection.as_mut().map_or(Err(NotExchanged::NotSpoken), |connection| connection.change(value))
-    }
-
     /// Gives all waiting calls to the connection, oldest first.
     fn issue(&mut self, now: Instant) {
         for (id, waiting) in std::mem::take(&mut self.waiting) {
@@ -747,10 +731,8 @@ impl Session {
                 Event::Closed(reason) => {
                     self.connection = None;
                     self.offer = None;
-                    if matches!(
-                        reason,
-                        CloseReason::Protocol(ProtocolError::Two(two::Error::CombinedRefused))
-                    ) {
+                    if matches!(&reason, CloseReason::Protocol(ProtocolError::Two(error)) if error.is_refusal_of_combined())
+                    {
                         // The experimental numbers may have another meaning for this peer.
                         let config = Arc::make_mut(&mut self.config);
                         config.combined_messages = 1;

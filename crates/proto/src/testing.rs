@@ -15,8 +15,7 @@ use rpcrdma_verbs::{
 use rpcrdma_xdr::{Decoder, Encoder, Stream};
 
 use crate::binding::{Bindings, Eligibility};
-use crate::wire::two::combined;
-use crate::wire::{Body, Codec, Fixed, Header, two, v1::V1};
+use crate::wire::{Body, Codec, Fixed, Header, v1::V1};
 use crate::{
     Answer, Call, CallFailure, CallId, CloseReason, Config, Connection, Event, IncomingReply, Limits, Notice,
     Post, ReplyShape, ReplyToken, Side, Sink, Travelled,
@@ -273,10 +272,10 @@ impl End {
     fn check_grant_of(&self, message: &Bytes) {
         let limits = Limits { combined_messages: 64, ..Limits::default() };
         let Ok((header, len)) = self.connection.codec().decode(message, &limits) else { return };
-        if let Body::Two(two::Body::Combined(lengths)) = &header.body {
-            let messages =
-                combined::split(lengths, &message.slice(len..), Fixed::decode(message).unwrap()).unwrap();
-            return messages.iter().for_each(|message| self.check_grant_of(message));
+        if let Body::Two(body) = &header.body
+            && let Some(messages) = body.messages(&message.slice(len..), Fixed::decode(message).unwrap())
+        {
+            return messages.unwrap().iter().for_each(|message| self.check_grant_of(message));
         }
         // Where messages are counted: the messages that the peer may still send, and a GRANT.
         if self.connection.codec().rules().two.is_some_and(|two| two.counts_messages) {

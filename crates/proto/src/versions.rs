@@ -8,10 +8,8 @@
 //! the version, the session falls back to Version One on the same connection. When the connection is lost meanwhile, it
 //! does so on the next one. A server adopts the version of the first message that it understands.
 
-use thiserror::Error;
-
 use crate::wire::two::Profile;
-use crate::wire::two::transmission::{OperationBase, OperationType};
+use crate::wire::two::transmission::OperationBase;
 use crate::wire::{Codec, v1::V1};
 
 /// The most bytes of the first message in a version that the peer may not speak (version-two-01 §5).
@@ -20,26 +18,9 @@ pub const FIRST_MESSAGE: usize = 1024;
 /// The versions of one side; at least one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Versions {
-    one: bool,
-    two: Option<Profile>,
-    operations: OperationBase,
-}
-
-/// Reasons why the operations on transmissions cannot have these numbers.
-#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum OperationNumbers {
-    /// xcharext-02 §4: in P1 the operations on characteristics have the numbers 1 to 4.
-    #[error(
-        "the operations on transmissions cannot begin with {first} in P1, where those on characteristics do"
-    )]
-    Taken {
-        /// The first of the numbers.
-        first: u32,
-    },
-    /// Version One and P3 have no such operations.
-    #[error("only P1 and P2 of Version Two have operations on transmissions")]
-    None,
+    pub(crate) one: bool,
+    pub(crate) two: Option<Profile>,
+    pub(crate) operations: OperationBase,
 }
 
 impl Versions {
@@ -56,20 +37,6 @@ impl Versions {
     #[must_use]
     pub const fn both(profile: Profile) -> Self {
         Self { one: true, two: Some(profile), operations: OperationBase::Separate }
-    }
-
-    /// Returns these versions with other numbers for the operations on transmissions; both sides need equal ones.
-    ///
-    /// # Errors
-    /// [`OperationNumbers`]: other operations have these numbers, or no version has operations on transmissions.
-    pub const fn with_operations(self, operations: OperationBase) -> Result<Self, OperationNumbers> {
-        match (self.two, operations) {
-            (None | Some(Profile::P3), _) => Err(OperationNumbers::None),
-            (Some(Profile::P1), OperationBase::Tables) => {
-                Err(OperationNumbers::Taken { first: OperationType::Request.number(operations) })
-            }
-            _ => Ok(Self { operations, ..self }),
-        }
     }
 
     /// Returns the numbers of the operations on transmissions.
@@ -123,24 +90,5 @@ impl Versions {
 impl Default for Versions {
     fn default() -> Self {
         Self::ONE
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_side_speaks_what_it_was_told() {
-        let numbers =
-            |versions: Versions| versions.codecs().map(|codec| codec.rules().version).collect::<Vec<_>>();
-        assert_eq!((numbers(Versions::ONE), Versions::ONE.range()), (vec![1], (1, 1)));
-        for profile in [Profile::P1, Profile::P2, Profile::P3] {
-            let (two, both) = (Versions::two(profile), Versions::both(profile));
-            assert_eq!((numbers(two), two.range(), two.least_receive()), (vec![2], (2, 2), 4096));
-            assert_eq!((numbers(both), both.range()), (vec![2, 1], (1, 2)));
-            assert_eq!(both.highest().rules().two.map(|two| two.profile), Some(profile));
-            assert!(two.codec(1).is_none() && both.codec(1).is_some() && both.codec(3).is_none());
-        }
     }
 }

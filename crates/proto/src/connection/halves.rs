@@ -15,7 +15,7 @@ use crate::flow::Charge;
 use crate::requester::Requester;
 use crate::responder::{AskedReply, Responder};
 use crate::two::Two;
-use crate::wire::{ErrorBody, Fixed, Header, two};
+use crate::wire::{ErrorBody, Fixed, Header};
 
 /// A complete message, in the form of a message in one Send.
 #[derive(Debug)]
@@ -43,6 +43,17 @@ impl Arrived {
         payload.advance(header_len.min(len));
         Self { header, header_len, payload, continued: false, len, items: vec![], group: None }
     }
+}
+
+/// The outcome of a message in Version Two.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    /// The message is handled.
+    Done,
+    /// A complete message of a type that every version has.
+    Message(Arrived),
+    /// Several messages from one Send.
+    Several(Vec<Bytes>),
 }
 
 /// Both halves of a connection, and their shared state.
@@ -91,8 +102,7 @@ impl Halves<'_> {
                 | ProtocolError::TooManyWriteChunks { .. }
                 | ProtocolError::ReadSegmentTooLong { .. }
                 | ProtocolError::ReadListTooLong { .. }
-                | ProtocolError::Two(two::Error::OtherProfile { .. })
-        );
+        ) || matches!(error, ProtocolError::Two(error) if error.is_of_other_profile());
         if unread && !self.requester.awaits(xid) { Taken::AsCall } else { self.usually() }
     }
 
@@ -151,8 +161,11 @@ impl Halves<'_> {
             }
         };
         self.core.stats.fault(&error);
-        let of_version =
-            matches!(body, ErrorBody::Version { .. } | ErrorBody::Two(two::ErrorBody::VersionMismatch));
+        let of_version = match &body {
+            ErrorBody::Version { .. } => true,
+            ErrorBody::Two(error) => error.is_of_version(),
+            ErrorBody::Chunk => false,
+        };
         let version = if of_version { fixed.version } else { self.core.codec.rules().version };
         self.responder.answer_error(fixed.xid, version, body, charge);
     }

@@ -11,7 +11,7 @@ use rpcrdma_verbs::{Buffer, Completion, Key, PostErrorKind, Status, WindowMemory
 use rpcrdma_xdr::{CopyCount, Padding};
 
 use super::halves::usually;
-use super::{Arrived, Connection, State};
+use super::{Arrived, Connection, Outcome, State};
 use crate::compatibility::{AlignmentBase, PaddedMessages};
 use crate::config::Side;
 use crate::error::{ProtocolError, Taken};
@@ -20,8 +20,8 @@ use crate::outbound::Origin;
 use crate::reads::Owner;
 use crate::requester::Received;
 use crate::responder::{CALL, REPLY, ReceivedCall, rpc_prefix};
-use crate::two::Outcome;
-use crate::wire::{Body, ChunkLists, Direction, Fixed, Header, two};
+use crate::two::receiving::direction_mismatch;
+use crate::wire::{Body, ChunkLists, Direction, Fixed, Header};
 
 impl Connection {
     /// Handles the completion of a request or Receive, or a flushed window.
@@ -150,7 +150,7 @@ impl Connection {
             }
         };
         let decoded = self.decode(fixed, &message);
-        let is_grant = matches!(decoded, Ok((Header { body: Body::Two(two::Body::Grant), .. }, _)));
+        let is_grant = matches!(&decoded, Ok((Header { body: Body::Two(body), .. }, _)) if body.is_grant());
         if let Err(error) = self.core.count_received(is_grant, Some(fixed)) {
             return self.fault_unread(error);
         }
@@ -332,7 +332,7 @@ impl Connection {
         // version-two-01 §4.2.2
         if let Some(header) = said.filter(|said| *said != taken) {
             let header = if header == Taken::AsCall { Direction::Call } else { Direction::Reply };
-            return Err((two::Error::DirectionMismatch { header }.into(), taken));
+            return Err((direction_mismatch(header), taken));
         }
         // RFC 8166 §4.2.1, §4.5.2
         if seen != xid {

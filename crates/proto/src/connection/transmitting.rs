@@ -12,7 +12,6 @@ use super::{Connection, State};
 use crate::event::{CloseReason, Event, Post};
 use crate::reads::Owner;
 use crate::timers::{Flow, Moving, after, earlier};
-use crate::two::characteristics::Notice;
 use crate::wire;
 
 impl Connection {
@@ -173,15 +172,12 @@ impl Connection {
         self.state = State::Closed;
         self.responder.handle_disconnected(&reason, self.core.reads.sole());
         self.core.reads.clear();
-        if let Some(two) = &mut self.two {
-            two.clear();
-        }
         let reason = self.core.failure.take().unwrap_or(CloseReason::Link(reason));
         self.core.withdraw();
         self.requester.handle_disconnected(&mut self.core, &reason);
         tracing::debug!(side = %self.core.side, %reason, "connection closed");
-        if self.two.as_ref().is_some_and(|two| two.is_settled()) {
-            self.core.events.push_back(Event::Characteristics(Notice::Ended));
+        if let Some(two) = &mut self.two {
+            two.end(&mut self.core.events);
         }
         self.core.events.push_back(Event::Closed(reason));
     }

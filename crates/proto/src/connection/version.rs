@@ -9,12 +9,11 @@ use std::time::Instant;
 use super::Connection;
 use crate::config::Side;
 use crate::error::ProtocolError;
+use crate::peer::ReverseSupport;
 use crate::private_data::Thresholds;
 use crate::two::Two;
-use crate::two::characteristics::ReverseSupport;
-use crate::two::sending::Sending;
 use crate::versions::FIRST_MESSAGE;
-use crate::wire::{self, Body, Codec, Fixed, Header, Rules, two};
+use crate::wire::{self, Body, Codec, Fixed, Header, Rules};
 
 /// The state of the version negotiation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,9 +40,7 @@ impl Connection {
             self.version = Version::Settled;
         } else {
             self.core.peer.begin(Thresholds { send: FIRST_MESSAGE, receive: FIRST_MESSAGE }, false);
-            let config = &self.core.config;
-            self.two.get_or_insert_with(|| Box::new(Two::new(config))).restart();
-            self.core.sending = Some(Box::new(Sending::new(config)));
+            Two::open(&mut self.two, &mut self.core);
             self.version = Version::Offered;
         }
     }
@@ -59,7 +56,11 @@ impl Connection {
     /// Settles the client's version, if the peer's message proves that it speaks the version. An RDMA_ERROR proves
     /// nothing, as it may be an ERR_VERS. In a combined Send, each message counts for itself.
     pub(super) fn confirm(&mut self, body: &Body) {
-        let shows = !matches!(body, Body::Error(_) | Body::Two(two::Body::Combined(_)));
+        let shows = match body {
+            Body::Error(_) => false,
+            Body::Two(body) => !body.is_combined(),
+            _ => true,
+        };
         if self.version == Version::Offered && shows {
             self.settle();
         }
@@ -102,11 +103,11 @@ impl Connection {
     /// announcement (version-two-07 §4.6.3).
     pub(super) fn may_call(&self) -> bool {
         let two = self.two.as_ref();
-        match two.and_then(|two| two.peer()) {
+        match self.core.peer.reverse {
             _ if self.core.side == Side::Client => true,
             _ if matches!(self.version, Version::Open(_)) => false,
-            Some(peer) => {
-                peer.reverse > ReverseSupport::None || two.and_then(|two| two.is_exchanged()).is_some()
+            Some(reverse) => {
+                reverse > ReverseSupport::None || two.and_then(|two| two.is_exchanged()).is_some()
             }
             // Before the version is in use, no announcement has arrived.
             None => !self.core.codec.rules().two.is_some_and(|two| two.tells_once),

@@ -18,7 +18,7 @@ use crate::flow::Settled;
 use crate::reads::{Owner, Pull, Pulled};
 use crate::reassembly::Layout;
 use crate::timers::{Flow, Moving, after};
-use crate::wire::{Body, ChunkLists, Direction, ErrorBody, WriteChunk, two};
+use crate::wire::{Body, ChunkLists, Direction, ErrorBody, WriteChunk};
 
 /// A reply as received.
 #[derive(Debug)]
@@ -174,8 +174,7 @@ impl Requester {
         error: ErrorBody,
     ) -> Result<(), ProtocolError> {
         // A second error about the earlier group concerns no message in flight.
-        let of_group =
-            matches!(error, ErrorBody::Two(two::ErrorBody::Report(_) | two::ErrorBody::InvalidOption));
+        let of_group = matches!(&error, ErrorBody::Two(error) if error.may_be_of_group());
         if of_group && self.sent(xid)?.plain {
             return Err(ProtocolError::UnknownXid { xid });
         }

@@ -16,11 +16,9 @@ use crate::core::{Core, allocate_together, segment};
 use crate::event::{CloseReason, Event};
 use crate::flow::{Offer, Wait};
 use crate::outbound::Origin;
+use crate::peer::ReverseSupport;
 use crate::planner::{CallInput, CallPlan, ChunkRules, Refusal, Route, plan_call};
-use crate::two::characteristics::ReverseSupport;
-use crate::two::requests::name_memory;
-use crate::two::settings::TransmissionSettings;
-use crate::wire::{Body, ChunkLists, Direction, ReadSegment, Segment, WriteChunk, two};
+use crate::wire::{Body, ChunkLists, Direction, ReadSegment, Segment, WriteChunk};
 
 /// Limits of a Call and its reply in several Sends.
 #[derive(Clone, Copy, Debug)]
@@ -227,13 +225,10 @@ impl Requester {
             Route::Padded { align, threshold } => {
                 Body::Padded { align: *align, threshold: *threshold, lists }
             }
-            Route::Sends(arrangement) => match arrangement.take_lead() {
-                None => Body::Message(lists),
-                Some(mut lead) => {
-                    transaction.directions = Some(name_memory(&mut lead, &lists));
-                    Body::Two(two::Body::Transmission(lead))
-                }
-            },
+            Route::Sends(arrangement) => {
+                transaction.directions = arrangement.name_memory(&lists);
+                arrangement.body(lists)
+            }
             Route::Long => Body::NoMessage(lists),
         };
         let mut header = core.header(Direction::Call, xid, &permit, body);
@@ -344,19 +339,6 @@ fn plan(core: &Core, transaction: &Transaction, room: CallRoom) -> Result<CallPl
         return Err(Refusal::TooManySegments { segments, allowed });
     }
     Ok(plan)
-}
-
-impl Core {
-    /// Returns the limits of the next Call, while `waiting` Calls want credits.
-    fn room_for_call(&self, falls_back: bool, waiting: usize) -> CallRoom {
-        let sends = self.ledger.sends_for_call(falls_back, waiting);
-        if !falls_back {
-            return CallRoom { sends, replies: usize::MAX, joined: usize::MAX, long_reply: true };
-        }
-        let TransmissionSettings { reply_sends, join_up_to, .. } = self.config.transmissions;
-        let long_reply = self.ledger.has_room_for_long_reply();
-        CallRoom { sends, replies: reply_sends, joined: join_up_to, long_reply }
-    }
 }
 
 /// Allocates all memory of a call, or none.

@@ -17,7 +17,7 @@ use crate::flow::{Offer, Permit, Wait};
 use crate::outbound::{Gather, Origin};
 use crate::planner::{ChunkRules, ReplyInput, ReplyPlan, Route, plan_reply};
 use crate::timers::after;
-use crate::wire::{Body, Direction, ErrorBody, Header, ReadSegment, WriteChunk, two};
+use crate::wire::{Body, Direction, ErrorBody, Header, ReadSegment, WriteChunk};
 
 impl Responder {
     /// Sends one error or answer. `windows` is the number of windows that our own calls hold.
@@ -199,7 +199,7 @@ impl Responder {
                 }),
                 // An answer waits once for credits that will come.
                 continued: core.continued_parts(core.ledger.sends_for_answer(call.in_turn)),
-                groups: call.group.as_ref().map(|group| core.reply_groups(group)),
+                groups: call.group.as_ref().and_then(|group| core.reply_groups(group)),
             }),
             _ => Err(ProtocolError::MisplacedChunk),
         };
@@ -352,10 +352,7 @@ fn send_reply(core: &mut Core, call: Incoming, mut plan: ReplyPlan, read: Vec<Re
     core.stats.invalidations_sent += u64::from(invalidate.is_some());
     let (body, payload) = match &mut plan.route {
         Route::Long => (Body::NoMessage(plan.lists), Stream::new()),
-        Route::Sends(arrangement) => {
-            let group = arrangement.take_lead().map(|lead| Body::Two(two::Body::Transmission(lead)));
-            (group.unwrap_or(Body::Message(plan.lists)), plan.rest)
-        }
+        Route::Sends(arrangement) => (arrangement.body(plan.lists), plan.rest),
         _ => (Body::Message(plan.lists), plan.rest),
     };
     let header = core.header(Direction::Reply, call.xid, &permit, body);

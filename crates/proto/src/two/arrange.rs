@@ -17,8 +17,9 @@ use std::ops::Range;
 use bytes::Bytes;
 use rpcrdma_xdr::{Piece, Stream};
 
-use crate::wire::Codec;
+use crate::call::Form;
 use crate::wire::two::transmission::{BufferStructure, Operation, TransmitRequest, TransmitResponse};
+use crate::wire::{Body, ChunkLists, Codec, two};
 
 /// The Payload stream is cut at multiples of this, bytes: XDR items can end there.
 const UNIT: usize = 4;
@@ -161,6 +162,30 @@ impl Bounds<'_> {
 }
 
 impl Arrangement {
+    /// Returns the number of Sends.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.sends.len()
+    }
+
+    /// Returns the form of the message; `reduced` if items of it are in chunks.
+    pub(crate) fn form(&self, reduced: bool) -> Form {
+        match (self.items.is_empty(), self.sends.len() > 1, reduced) {
+            (false, ..) => Form::Placed,
+            (true, true, _) => Form::Continued,
+            (true, false, true) => Form::Reduced,
+            (true, false, false) => Form::Inline,
+        }
+    }
+
+    /// Returns the body of the message: the operation of a group, or these chunk lists.
+    pub(crate) fn body(&mut self, lists: ChunkLists) -> Body {
+        match self.take_lead() {
+            Some(lead) => Body::Two(two::Body::Transmission(lead)),
+            None => Body::Message(lists),
+        }
+    }
+
     /// Returns the group with this first operation and these items. Fills in the number of Sends, and the bytes of the
     /// Payload stream in the first.
     pub(crate) fn with_lead(mut self, mut lead: Operation, items: Vec<Bytes>) -> Self {
@@ -179,6 +204,11 @@ impl Arrangement {
     /// Whether the Sends are transmissions of a group.
     pub(crate) const fn is_group(&self) -> bool {
         self.lead.is_some()
+    }
+
+    /// Returns the operation for the header of the message.
+    pub(crate) fn lead_mut(&mut self) -> Option<&mut Operation> {
+        self.lead.as_deref_mut()
     }
 
     /// Removes and returns the operation for the header of the message; `None` for chunk lists.

@@ -17,6 +17,7 @@ use bytes::{Bytes, BytesMut};
 use thiserror::Error;
 
 use crate::limits::Limits;
+pub use crate::peer::ReverseSupport;
 use crate::wire::two::transmission::{BufferStructure, Property};
 use crate::wire::two::{self, Profile, Value, combined};
 
@@ -156,20 +157,6 @@ impl fmt::Display for Characteristics {
         }
         Ok(())
     }
-}
-
-/// `bkreqsup`: the reverse Calls that a side accepts (xcharext-02 §3.3).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum ReverseSupport {
-    /// BKREQSUP_NONE: no reverse Calls.
-    None,
-    /// BKREQSUP_INLINE: reverse Calls without chunks.
-    #[default]
-    Inline,
-    /// RDMA2_RVRSDIR_CONT: reverse Calls without chunks, in one message or several (version-two-07 §5.2.5).
-    Continued,
-    /// BKREQSUP_GENL: reverse Calls with chunks, like forward ones.
-    General,
 }
 
 impl ReverseSupport {

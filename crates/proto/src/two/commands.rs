@@ -1,8 +1,8 @@
 //! Transport characteristics, as the owner of a connection sees them. In a version without them, none are announced and
 //! every request fails.
 
-use crate::Connection;
 use crate::two::characteristics::{Characteristic, Characteristics, NotExchanged};
+use crate::{Connection, Session};
 
 impl Connection {
     /// Returns the peer's characteristics; the defaults before its announcement. `None` in a version without
@@ -41,5 +41,23 @@ impl Connection {
     /// [`NotExchanged`]: the change is refused locally.
     pub fn change(&mut self, value: Characteristic) -> Result<(), NotExchanged> {
         self.two.as_mut().ok_or(NotExchanged::NotSpoken)?.change(&mut self.core, value)
+    }
+}
+
+impl Session {
+    /// Applies [`Connection::ask`] to the present connection.
+    ///
+    /// # Errors
+    /// [`NotExchanged`]: see there.
+    pub fn ask(&mut self, want: Vec<Characteristic>) -> Result<u64, NotExchanged> {
+        self.connection.as_mut().map_or(Err(NotExchanged::NotSpoken), |connection| connection.ask(want))
+    }
+
+    /// Applies [`Connection::change`] to the present connection.
+    ///
+    /// # Errors
+    /// [`NotExchanged`]: see there.
+    pub fn change(&mut self, value: Characteristic) -> Result<(), NotExchanged> {
+        self.connection.as_mut().map_or(Err(NotExchanged::NotSpoken), |connection| connection.change(value))
     }
 }

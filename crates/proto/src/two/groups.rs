@@ -12,9 +12,9 @@ use std::time::Instant;
 use bytes::Bytes;
 use rpcrdma_xdr::ReadChunk;
 
+use super::Two;
 use super::assembly::{Assembled, Broken, Fragment, Lead, MessageId, Place};
-use super::{Outcome, Two};
-use crate::connection::{Arrived, Halves};
+use crate::connection::{Arrived, Halves, Outcome};
 use crate::core::Core;
 use crate::error::{ProtocolError, Taken};
 use crate::limits::Limits;

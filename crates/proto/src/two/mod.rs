@@ -21,25 +21,39 @@ mod commands;
 mod groups;
 mod operations;
 pub(crate) mod plan;
-mod receiving;
+pub(crate) mod receiving;
 pub(crate) mod requests;
 pub(crate) mod sending;
 pub(crate) mod settings;
+mod versions;
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
 use rpcrdma_verbs::ProtectionDomain;
 
 use self::assembly::Assembly;
-pub(crate) use self::receiving::Outcome;
+use self::sending::Sending;
 use crate::config::{Config, Side};
 use crate::connection::Halves;
 use crate::core::Core;
+use crate::event::Event;
 use crate::timers::after;
 use crate::two::characteristics::exchange::Exchanges;
-use crate::two::characteristics::{Characteristics, OPERATION_RECEIVES_32, ReverseSupport};
+use crate::two::characteristics::{Characteristics, Notice, OPERATION_RECEIVES_32, ReverseSupport};
 use crate::wire::two::Rules;
+
+/// The public types of Version Two, except its header formats.
+pub(crate) mod face {
+    pub use super::characteristics::{
+        Characteristic, Characteristics, Disposition, Exchanged, NotExchanged, NotRegistered, Notice,
+        OPERATION_RECEIVES, Registered, ReverseSupport, Transmissions,
+    };
+    pub use super::settings::{Features, ReplyPlacement, TransmissionSettings};
+    pub use super::versions::OperationNumbers;
+    pub use crate::wire::two::transmission::{BufferGroup, BufferStructure};
+}
 
 /// The XID of the first operation on characteristics. XIDs of Calls begin anywhere, so XIDs in use are skipped.
 const FIRST_OPERATION: u32 = 0x8000_0000;
@@ -60,7 +74,14 @@ pub(crate) struct Two {
 }
 
 impl Two {
-    pub(crate) fn new(config: &Arc<Config>) -> Self {
+    /// Opens the door to Version Two, which the connection offers or speaks from now on. An earlier exchange is forgotten.
+    pub(crate) fn open(door: &mut Option<Box<Self>>, core: &mut Core) {
+        let config = &core.config;
+        door.get_or_insert_with(|| Box::new(Self::new(config))).exchanges = None;
+        core.sending = Some(Box::new(Sending::new(config)));
+    }
+
+    fn new(config: &Arc<Config>) -> Self {
         Self {
             exchanges: None,
             assembly: Assembly::new(config),
@@ -68,11 +89,6 @@ impl Two {
             first_answer_due: false,
             next_operation: FIRST_OPERATION,
         }
-    }
-
-    /// Forgets the exchange, since a version begins.
-    pub(crate) fn restart(&mut self) {
-        self.exchanges = None;
     }
 
     /// Sends an operation or a report, if one may leave while so many Receives are missing; `false` if none did.
@@ -128,11 +144,6 @@ impl Two {
         self.follow(core);
     }
 
-    /// Whether both sides speak the version.
-    pub(crate) const fn is_settled(&self) -> bool {
-        self.exchanges.is_some()
-    }
-
     /// Returns the characteristics of the peer.
     pub(crate) fn peer(&self) -> Option<&Characteristics> {
         self.exchanges.as_ref().map(Exchanges::peer)
@@ -177,8 +188,11 @@ impl Two {
         self.assembly.handle_timeout(now)
     }
 
-    /// Releases all memory: the connection is over.
-    pub(crate) fn clear(&mut self) {
+    /// Ends with the connection: releases all memory, and reports the end of the exchange.
+    pub(crate) fn end(&mut self, events: &mut VecDeque<Event>) {
         self.assembly.clear();
+        if self.exchanges.is_some() {
+            events.push_back(Event::Characteristics(Notice::Ended));
+        }
     }
 }

@@ -10,8 +10,8 @@ use rpcrdma_xdr::{CopyCount, Piece, Stream, padded_len};
 use crate::error::ProtocolError;
 use crate::limits::Limits;
 use crate::planner::{
-    CallInput, CallPlan, Located, PlannedRead, ReplyInput, ReplyPlan, Route, choose_reduced, cut_lengths,
-    locate, take_out, wide,
+    CallInput, CallPlan, Located, PlannedRead, Refusal, ReplyInput, ReplyPlan, Route, choose_reduced,
+    cut_lengths, locate, take_out, wide,
 };
 use crate::two::arrange::{Arrangement, Bounds, Headed, Targets, arrange, longest_send};
 use crate::two::settings::ReplyPlacement;
@@ -20,7 +20,7 @@ use crate::wire::two::transmission::{
     TransmitRequest, TransmitResponse,
 };
 use crate::wire::two::{operation_len, request_len, response_len};
-use crate::wire::{ChunkLists, Direction, Segment, Shape, WriteChunk};
+use crate::wire::{ChunkLists, Codec, Direction, Segment, Shape, WriteChunk};
 
 /// Options of transmission groups for a Call.
 #[derive(Clone, Copy, Debug)]
@@ -87,6 +87,36 @@ struct Directed {
     receives: usize,
     /// The reply could not go inline, and needs no memory.
     gains: bool,
+}
+
+/// Divides a message of `len` bytes into parts, the last with a header of `header` bytes. `None` if that is impossible,
+/// or if one Send is enough.
+pub(crate) fn parts(
+    codec: &dyn Codec,
+    send: usize,
+    header: usize,
+    len: usize,
+    most: usize,
+) -> Option<Arrangement> {
+    let bounds = Bounds::of_parts(codec, send, most)?;
+    arrange(&bounds, len, &[], |_| header).filter(|arrangement| arrangement.sends.len() > 1)
+}
+
+/// Returns the Sends of a reply of `len` bytes whose header has `header` bytes, without chunks; `None` in a version without
+/// parts.
+///
+/// # Errors
+/// The reply is longer than we accept.
+pub(crate) fn sends_of_reply(
+    input: &CallInput<'_>,
+    header: usize,
+    len: usize,
+) -> Option<Result<usize, Refusal>> {
+    let bounds = Bounds::of_parts(input.codec, input.receive, input.continued_reply)?;
+    let allowed = bounds.capacity(header)?.min(input.continued_reply_len);
+    let parts = parts(input.codec, input.receive, header, len, input.continued_reply);
+    let sends = parts.filter(|_| len <= allowed).map(|parts| parts.count());
+    Some(sends.ok_or(Refusal::ContinuedReplyTooLong { len, allowed }))
 }
 
 /// Decides whether a Call travels in a group, and how; `None` if a plain message is as good, or the only way.

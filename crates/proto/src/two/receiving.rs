@@ -11,22 +11,11 @@ use bytes::Bytes;
 
 use super::Two;
 use super::assembly::{Broken, Fragment, MessageId, Place, parts_of};
-use crate::connection::{Arrived, Halves};
+use crate::connection::{Arrived, Halves, Outcome};
 use crate::error::{ProtocolError, Taken};
 use crate::two::characteristics::exchange::Exchanges;
-use crate::wire::two::{self, combined};
+use crate::wire::two;
 use crate::wire::{Body, Direction, ErrorBody, FIXED_LEN, Fixed, Header};
-
-/// The outcome of a message in Version Two.
-#[derive(Debug)]
-pub(crate) enum Outcome {
-    /// The message is handled.
-    Done,
-    /// A complete message of a type that every version has.
-    Message(Arrived),
-    /// Several messages from one Send.
-    Several(Vec<Bytes>),
-}
 
 impl Two {
     /// Handles a message, decoded or not.
@@ -46,13 +35,15 @@ impl Two {
                 return Outcome::Done;
             }
         };
-        if let Body::Two(two::Body::Combined(lengths)) = &header.body {
-            return match combined::split(lengths, &message.slice(header_len..), fixed) {
+        if let Body::Two(body) = &header.body
+            && let Some(messages) = body.messages(&message.slice(header_len..), fixed)
+        {
+            return match messages {
                 Ok(messages) => {
                     halves.core.stats.receives_combined += 1;
                     Outcome::Several(messages)
                 }
-                Err(error) => refuse(halves, two::Error::from(error).into(), Taken::AsCall, None),
+                Err(error) => refuse(halves, error.into(), Taken::AsCall, None),
             };
         }
         let id = (fixed.xid, header.direction.unwrap_or_default());
@@ -224,6 +215,16 @@ impl Two {
         }
         of_combined
     }
+}
+
+/// Returns the fault of a peer that sends beyond this limit.
+pub(crate) const fn limit_exceeded(limit: u32) -> ProtocolError {
+    ProtocolError::Two(two::Error::LimitExceeded { limit })
+}
+
+/// Returns the fault of a message whose header says this direction, and whose payload says the other.
+pub(crate) const fn direction_mismatch(header: Direction) -> ProtocolError {
+    ProtocolError::Two(two::Error::DirectionMismatch { header })
 }
 
 /// Refuses a message.

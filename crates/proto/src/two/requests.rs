@@ -11,6 +11,7 @@ use crate::error::ProtocolError;
 use crate::flow::{Lease, Settled};
 use crate::reads::Pulled;
 use crate::requester::{Answered, Requester, Stage, Written};
+use crate::two::arrange::Arrangement;
 use crate::two::assembly::Lead;
 use crate::wire::two::transmission::{
     ErrorReport, Location, Operation, Outcome, PlacedItem, ReportedError, ResponseDirection,
@@ -152,8 +153,16 @@ impl Requester {
     }
 }
 
+impl Arrangement {
+    /// Sets the memory of a Call in the operation of its group; returns the directions for the reply. `None` without a
+    /// group.
+    pub(crate) fn name_memory(&mut self, offered: &ChunkLists) -> Option<Vec<ResponseDirection>> {
+        self.lead_mut().map(|lead| name_memory(lead, offered))
+    }
+}
+
 /// Sets the memory of a Call in the operation of its first transmission; returns the directions for the reply.
-pub(crate) fn name_memory(lead: &mut Operation, offered: &ChunkLists) -> Vec<ResponseDirection> {
+fn name_memory(lead: &mut Operation, offered: &ChunkLists) -> Vec<ResponseDirection> {
     let Operation::Request(request) = lead else { return vec![] };
     for item in &mut request.placed {
         if let Location::Explicit(segments) = &mut item.location {

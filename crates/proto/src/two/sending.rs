@@ -13,7 +13,7 @@ use rpcrdma_xdr::{Piece, Stream};
 use super::arrange::{Arrangement, Targets};
 use super::combine::{BETWEEN, Combine, Room, Waiting};
 use super::plan::{CallGroups, ReplyGroups};
-use super::settings::ReplyPlacement;
+use super::settings::{ReplyPlacement, TransmissionSettings};
 use crate::config::Config;
 use crate::core::{Core, SMALL_HEADER};
 use crate::flow::Permit;
@@ -76,6 +76,11 @@ impl Sending {
             in_groups: VecDeque::new(),
         }
     }
+
+    /// Discards the messages that wait to be combined.
+    pub(crate) fn discard(&mut self) {
+        self.combine.take();
+    }
 }
 
 impl Core {
@@ -122,6 +127,17 @@ impl Core {
         if let Some(sending) = &mut self.sending {
             sending.reported = 0;
         }
+    }
+
+    /// Returns the limits of the next Call, while `waiting` Calls want credits.
+    pub(crate) fn room_for_call(&self, falls_back: bool, waiting: usize) -> CallRoom {
+        let sends = self.ledger.sends_for_call(falls_back, waiting);
+        if !falls_back {
+            return CallRoom { sends, replies: usize::MAX, joined: usize::MAX, long_reply: true };
+        }
+        let TransmissionSettings { reply_sends, join_up_to, .. } = self.config.transmissions;
+        let long_reply = self.ledger.has_room_for_long_reply();
+        CallRoom { sends, replies: reply_sends, joined: join_up_to, long_reply }
     }
 
     /// Whether a message of ours may be divided among several Sends.
@@ -192,16 +208,16 @@ impl Core {
     }
 
     /// Returns the options of transmission groups for the reply to a Call in a group.
-    pub(crate) fn reply_groups<'a>(&'a self, asked: &'a AskedReply) -> ReplyGroups<'a> {
+    pub(crate) fn reply_groups<'a>(&'a self, asked: &'a AskedReply) -> Option<ReplyGroups<'a>> {
         let peer = self.sending.as_ref().and_then(|sending| sending.peer_groups.as_ref());
         let buffers = usize::try_from(asked.buffers).unwrap_or(usize::MAX);
         let settings = self.config.transmissions.replies;
-        ReplyGroups {
+        Some(ReplyGroups {
             sends: if settings.continuation { self.config.continued_parts.min(buffers).max(1) } else { 1 },
             places: settings.placement,
             directions: &asked.directions,
             theirs: peer.and_then(|peer| peer.targets.as_ref()),
-        }
+        })
     }
 
     /// Sends a divided message, one Send after the other; returns the length of all Sends, bytes. `header` is the

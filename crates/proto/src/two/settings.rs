@@ -1,6 +1,9 @@
 //! Settings for transmission groups, and the announcement derived from them.
 
 use crate::config::Config;
+use crate::private_data::announced;
+use rpcrdma_verbs::MAX_ALIGN;
+
 use crate::two::characteristics::Transmissions;
 use crate::wire::two::transmission::{
     BufferStructure, SUPPORT_CONTINUATION, SUPPORT_REQUEST, SUPPORT_RESPONSE,
@@ -116,6 +119,54 @@ impl TransmissionSettings {
             } else {
                 1
             },
+        }
+    }
+}
+
+impl Config {
+    /// Returns the Receives for the parts of a divided reply after its first.
+    #[must_use]
+    pub fn receives_for_parts(&self) -> usize {
+        let groups = self.transmissions.enabled;
+        let mut rules = self.versions.codecs().filter_map(|codec| codec.rules().two);
+        let continued = rules.any(|two| two.part_header.is_some() || (groups && two.operations.is_some()));
+        if continued { self.continued_parts.saturating_sub(1) } else { 0 }
+    }
+
+    /// Structures the Receives for placement by the peer's Sends (rtrext-02 §8.3), and makes this side's Sends at least
+    /// as long. A structure that is not consistent, or whose length cannot be announced, changes nothing.
+    pub fn place_items(&mut self, structure: BufferStructure) {
+        let size = usize::try_from(structure.total).unwrap_or(usize::MAX);
+        if structure.check().is_ok() && announced(size) == size {
+            self.receive_size = size;
+            self.send_size = self.send_size.max(size);
+            self.transmissions.structure = Some(structure);
+        }
+    }
+
+    /// Returns the structure of our Receives, if their size matches it and a version has transmission groups.
+    pub(crate) fn structure(&self) -> Option<&BufferStructure> {
+        let TransmissionSettings { enabled, structure, .. } = &self.transmissions;
+        let has_groups =
+            self.versions.codecs().any(|codec| codec.rules().two.is_some_and(|two| two.operations.is_some()));
+        let size = u32::try_from(announced(self.receive_size)).ok();
+        let fits = |structure: &&BufferStructure| {
+            structure.check().is_ok() && structure.align() <= MAX_ALIGN && Some(structure.total) == size
+        };
+        structure.as_ref().filter(|_| *enabled && has_groups).filter(fits)
+    }
+
+    /// Returns the alignment of each Receive, bytes.
+    pub(crate) fn receive_align(&self) -> usize {
+        self.structure().map_or(1, BufferStructure::align)
+    }
+
+    /// Returns the largest Receive that the peer may request, bytes; 0 if the peer cannot request any.
+    pub(crate) fn largest_requested(&self) -> usize {
+        if self.versions.profile().is_some() && self.characteristics.enabled {
+            self.characteristics.most_receive_size
+        } else {
+            0
         }
     }
 }

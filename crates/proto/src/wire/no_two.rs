@@ -2,18 +2,43 @@
 
 use std::fmt;
 
+use bytes::Bytes;
 use thiserror::Error;
 
-use super::{Codec, Direction};
+use super::{Codec, Direction, Fixed};
 use crate::error::Action;
 
 /// The content of a message that Version One does not have: none in this build.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Body {}
 
+impl Body {
+    pub(crate) const fn is_grant(&self) -> bool {
+        match *self {}
+    }
+
+    pub(crate) const fn messages(&self, _: &Bytes, _: Fixed) -> Option<Result<Vec<Bytes>, Error>> {
+        match *self {}
+    }
+
+    pub(crate) const fn is_combined(&self) -> bool {
+        match *self {}
+    }
+}
+
 /// The arms of an RDMA_ERROR that Version One does not have: none in this build.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorBody {}
+
+impl ErrorBody {
+    pub(crate) const fn is_of_version(&self) -> bool {
+        match *self {}
+    }
+
+    pub(crate) const fn may_be_of_group(&self) -> bool {
+        match *self {}
+    }
+}
 
 impl fmt::Display for ErrorBody {
     fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -26,6 +51,14 @@ impl fmt::Display for ErrorBody {
 pub enum Error {}
 
 impl Error {
+    pub(crate) const fn is_of_other_profile(&self) -> bool {
+        match *self {}
+    }
+
+    pub(crate) const fn is_refusal_of_combined(&self) -> bool {
+        match *self {}
+    }
+
     pub(crate) const fn row(&self) -> (Action, &'static str) {
         match *self {}
     }
@@ -39,6 +72,10 @@ impl Profile {
     /// Returns its codec.
     #[must_use]
     pub const fn codec(self) -> &'static dyn Codec {
+        match self {}
+    }
+
+    pub(crate) const fn codec_with(self, _: transmission::OperationBase) -> &'static dyn Codec {
         match self {}
     }
 
@@ -71,4 +108,19 @@ pub struct Rules {
     pub returns_reply_chunk: bool,
     /// Bytes of the header of each part but the last of a message that comes in several Sends.
     pub part_header: Option<usize>,
+}
+
+/// Operations on transmissions: none in this build.
+pub mod transmission {
+    /// The numbers of the operations.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub enum OperationBase {
+        /// Numbers of their own.
+        #[default]
+        Separate,
+    }
+
+    /// A direction for an item of a reply: none in this build.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub enum ResponseDirection {}
 }

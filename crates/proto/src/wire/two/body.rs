@@ -4,8 +4,12 @@
 
 use std::fmt;
 
+use bytes::Bytes;
+
 use super::exchange::Exchange;
 use super::transmission::{ErrorReport, Operation};
+use super::{Error, combined};
+use crate::wire::Fixed;
 
 /// The content of a message that Version One does not have.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,6 +29,27 @@ pub enum Body {
     Combined(Vec<u32>),
     /// RDMA2_GRANT: nothing but `rdma_credit` (version-two-07 §6.3.2).
     Grant,
+}
+
+impl Body {
+    /// Whether this is a GRANT.
+    pub(crate) const fn is_grant(&self) -> bool {
+        matches!(self, Self::Grant)
+    }
+
+    /// Returns the messages of a combined Send; `None` of any other message. `behind` are the bytes after the header.
+    ///
+    /// # Errors
+    /// Those of [`combined::split`].
+    pub(crate) fn messages(&self, behind: &Bytes, fixed: Fixed) -> Option<Result<Vec<Bytes>, Error>> {
+        let Self::Combined(lengths) = self else { return None };
+        Some(combined::split(lengths, behind, fixed).map_err(Into::into))
+    }
+
+    /// Whether this is several messages in one Send.
+    pub(crate) const fn is_combined(&self) -> bool {
+        matches!(self, Self::Combined(_))
+    }
 }
 
 /// The arms of an RDMA_ERROR that Version One does not have (version-two-03 §6.2.4, version-two-07 §7). A profile has some of them.
@@ -75,6 +100,18 @@ pub enum ErrorBody {
     Report(ErrorReport),
     /// RDMA2_ERR_VERS_MISMATCH: not the version used before on this connection (version-two-07 §7.1.2).
     VersionMismatch,
+}
+
+impl ErrorBody {
+    /// Whether the error tells of a version, so that its header has the version of the request.
+    pub(crate) const fn is_of_version(&self) -> bool {
+        matches!(self, Self::VersionMismatch)
+    }
+
+    /// Whether the error may be about a Call in a transmission group.
+    pub(crate) const fn may_be_of_group(&self) -> bool {
+        matches!(self, Self::Report(_) | Self::InvalidOption)
+    }
 }
 
 impl fmt::Display for ErrorBody {

@@ -254,6 +254,16 @@ faults! {
 }
 
 impl Error {
+    /// Whether the message is of another profile, so that its payload was not decoded.
+    pub(crate) const fn is_of_other_profile(&self) -> bool {
+        matches!(self, Self::OtherProfile { .. })
+    }
+
+    /// Whether the peer refused a combined Send.
+    pub(crate) const fn is_refusal_of_combined(&self) -> bool {
+        matches!(self, Self::CombinedRefused)
+    }
+
     /// Returns the report to the sender of a transmission group (rtrext-02 §5.4), if the fault is one of a group.
     #[must_use]
     pub const fn report(&self) -> Option<ErrorReport> {

@@ -452,7 +452,7 @@ fn v2_07_s4_1_no_answer_passes_between_the_parts_of_another() {
         let call = header(10, MANY, Direction::Call, Body::Message(lists));
         raw.send(bytes(&call, &null(10).message.flatten().0));
         raw.send(last(11, &null(11).message.flatten().0));
-        let mut message = super::requester::accepted(10, &[]);
+        let mut message = super::super::requester::accepted(10, &[]);
         message.push(Piece::Payload { data: vec![1; 30_000].into(), ddp_eligible: true });
         message.push(Piece::Inline(vec![2; 9000].into()));
         let now = raw.fabric.instant();
@@ -462,7 +462,7 @@ fn v2_07_s4_1_no_answer_passes_between_the_parts_of_another() {
             raw.end.pump(raw.fabric.instant());
             raw.fabric.step();
         }
-        let message = super::requester::accepted(11, &[]);
+        let message = super::super::requester::accepted(11, &[]);
         raw.end.connection.reply(now, two, Answer::Message { message, flavor_touches_data: false });
         raw.settle();
         let xids: Vec<_> = sent(&raw).iter().map(|(header, _)| header.xid).filter(|xid| *xid > 1).collect();

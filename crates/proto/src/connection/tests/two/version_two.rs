@@ -900,7 +900,7 @@ fn bogus_replies_do_not_make_room_for_more_operations() {
         let now = vec![Value { id: 1, data: Bytes::from_static(&[0, 0, 0x40, 0]) }];
         operate(&mut raw, Profile::P1, xid, Direction::Call, Exchange::Update { now, clears: false });
         let reply = header_of(99, Direction::Reply, Body::Message(ChunkLists::default()));
-        raw.send(message_of(Profile::P1.codec(), &reply, &super::requester::accepted(99, &[])));
+        raw.send(message_of(Profile::P1.codec(), &reply, &super::super::requester::accepted(99, &[])));
     }
     let now = vec![Value { id: 1, data: Bytes::from_static(&[0, 0, 0x40, 0]) }];
     operate(&mut raw, Profile::P1, 50, Direction::Call, Exchange::Update { now, clears: false });

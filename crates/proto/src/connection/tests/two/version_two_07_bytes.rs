@@ -4,8 +4,8 @@
 use bytes::Bytes;
 use rpcrdma_xdr::Stream;
 
-use super::requester::accepted;
-use super::responder::{at, lists, rpc};
+use super::super::requester::accepted;
+use super::super::responder::{at, lists, rpc};
 use super::version_two::{faults, message_of, operate, raw as server};
 use crate::testing::*;
 use crate::wire::two::{self, Exchange, Profile, Subset, Value};

@@ -187,7 +187,7 @@ fn make(raw: &mut Raw, call: Call) {
 fn answered(config: Config) -> Raw {
     let mut raw = Raw::new(Side::Client, config);
     make(&mut raw, null(1));
-    let accepted = super::requester::accepted(1, &[]);
+    let accepted = super::super::requester::accepted(1, &[]);
     let lists = Body::Message(ChunkLists::default());
     raw.send(bytes(&header(1, MANY, Direction::Reply, lists), &accepted));
     raw.received.clear();
@@ -417,7 +417,7 @@ fn v2_07_s7_1_3_the_type_says_the_direction() {
     let now = at_client.fabric.instant();
     at_client.end.connection.call(now, null(1)).unwrap();
     at_client.settle();
-    let accepted = super::requester::accepted(1, &[]);
+    let accepted = super::super::requester::accepted(1, &[]);
     at_client
         .send(bytes(&header(1, MANY, Direction::Reply, Body::Message(ChunkLists::default())), &accepted));
     assert_eq!(refusal(&mut at_client, call(9).slice(..18)), (9, ErrorBody::Chunk));
@@ -435,7 +435,7 @@ fn v2_07_s4_2_1_the_grant_is_the_limit_less_what_the_peer_has_taken() {
     let granted = |raw: &Raw| raw.end.connection.stats().credits_granted_to_us;
     let reply = |raw: &mut Raw, xid, limit| {
         let body = Body::Message(ChunkLists::default());
-        let accepted = super::requester::accepted(xid, &[]);
+        let accepted = super::super::requester::accepted(xid, &[]);
         raw.send(bytes(&header(xid, limit, Direction::Reply, body), &accepted));
     };
     let call = |raw: &mut Raw, xid| {
@@ -542,7 +542,7 @@ fn i4_nothing_leaves_beyond_the_limit_of_the_peer() {
     assert_eq!(raw.received.len(), 1, "§4.3: one message until there is a limit");
     let reply = |credit| {
         let header = header(1, credit, Direction::Reply, Body::Message(ChunkLists::default()));
-        bytes(&header, &super::requester::accepted(1, &[]))
+        bytes(&header, &super::super::requester::accepted(1, &[]))
     };
     raw.send(reply(4));
     assert_eq!(raw.received.len(), 4);

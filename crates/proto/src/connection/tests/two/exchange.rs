@@ -26,7 +26,7 @@ fn client(profile: Profile, config: Config) -> Raw {
 /// Answers a call.
 fn answer(raw: &mut Raw, profile: Profile, xid: u32, body: Body) {
     let payload = match body {
-        Body::Message(_) => super::requester::accepted(xid, &[]),
+        Body::Message(_) => super::super::requester::accepted(xid, &[]),
         _ => Stream::new(),
     };
     raw.send(message_of(profile.codec(), &header_of(xid, Direction::Reply, body), &payload));
@@ -350,7 +350,7 @@ fn i3_v2_01_s3_1_a_refusal_leaves_before_a_reply() {
         off.enabled = false;
         let mut raw = raw(profile, Config { characteristics: off, ..server_config() });
         raw.end.serving = false;
-        let others = super::rules::hold_all(&raw.end.domain);
+        let others = super::super::rules::hold_all(&raw.end.domain);
         for xid in [10, 11] {
             let body = Body::Message(ChunkLists::default());
             let call = Header { credit: 64, ..header_of(xid, Direction::Call, body) };

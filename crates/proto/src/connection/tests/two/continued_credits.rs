@@ -48,7 +48,7 @@ fn grant(raw: &mut Raw, messages: u32) {
 
 fn reply(raw: &mut Raw, xid: u32, messages: u32) {
     let credit = room(raw, messages);
-    raw.send(message(xid, credit, Direction::Reply, &super::requester::accepted(xid, &[])));
+    raw.send(message(xid, credit, Direction::Reply, &super::super::requester::accepted(xid, &[])));
 }
 
 /// A message that no codec accepts, and that gets a refusal.

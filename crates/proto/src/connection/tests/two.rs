@@ -1,0 +1,14 @@
+//! Connections that speak Version Two.
+
+mod combined;
+mod continued;
+mod continued_credits;
+mod directions;
+mod exchange;
+mod group_bounds;
+mod reports;
+mod subsets;
+mod transmissions;
+mod version_two;
+mod version_two_07;
+mod version_two_07_bytes;

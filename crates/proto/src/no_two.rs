@@ -1,0 +1,300 @@
+//! The face of `two` in a build without Version Two: types without values, so that callers need no `cfg`.
+
+use std::time::Instant;
+
+use bytes::{Bytes, BytesMut};
+use rpcrdma_verbs::{Key, ProtectionDomain};
+use rpcrdma_xdr::Stream;
+
+use self::plan::{CallGroups, ReplyGroups};
+use self::sending::Sending;
+use crate::call::Form;
+use crate::config::Config;
+use crate::connection::{Halves, Outcome};
+use crate::core::Core;
+use crate::error::ProtocolError;
+use crate::event::Event;
+use crate::flow::{Permit, Settled};
+use crate::requester::{CallRoom, Requester};
+use crate::responder::AskedReply;
+use crate::wire::two::Rules;
+use crate::wire::two::transmission::ResponseDirection;
+use crate::wire::{Body, ChunkLists, ErrorBody, Fixed, Header};
+
+/// Transport characteristics: none in this build.
+pub mod characteristics {
+    /// The settings of an exchange: none in this build.
+    #[derive(Clone, Debug, Default, PartialEq, Eq)]
+    #[non_exhaustive]
+    pub struct Exchanged {}
+
+    /// An event of the exchange: none in this build.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub enum Notice {}
+
+    /// Receives for operations of the peer.
+    pub const OPERATION_RECEIVES: usize = 0;
+}
+
+pub(crate) mod settings {
+    /// Settings for transmission groups: none in this build.
+    #[derive(Clone, Debug, Default, PartialEq, Eq)]
+    #[non_exhaustive]
+    pub struct TransmissionSettings {}
+}
+
+/// The public types that stand in a configuration or an event.
+pub(crate) mod face {
+    pub use super::characteristics::{Exchanged, Notice, OPERATION_RECEIVES};
+    pub use super::settings::TransmissionSettings;
+    pub use crate::peer::ReverseSupport;
+}
+
+pub(crate) mod receiving {
+    use crate::error::ProtocolError;
+    use crate::wire::Direction;
+
+    /// Returns the fault of a peer that sends beyond this limit.
+    pub(crate) const fn limit_exceeded(limit: u32) -> ProtocolError {
+        ProtocolError::CreditsExceeded { granted: limit }
+    }
+
+    /// Returns the fault of a message whose payload does not have the direction of its header.
+    pub(crate) const fn direction_mismatch(header: Direction) -> ProtocolError {
+        let expected = match header {
+            Direction::Call => "Call",
+            Direction::Reply => "reply",
+        };
+        ProtocolError::WrongDirection { value: 1 - header.word(), expected }
+    }
+}
+
+pub(crate) mod arrange {
+    /// A message divided among Sends: none in this build.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub enum Arrangement {}
+}
+use self::arrange::Arrangement;
+
+impl Arrangement {
+    /// Returns the number of Sends.
+    #[must_use]
+    pub const fn count(&self) -> usize {
+        match *self {}
+    }
+
+    pub(crate) const fn form(&self, _: bool) -> Form {
+        match *self {}
+    }
+
+    pub(crate) const fn is_group(&self) -> bool {
+        match *self {}
+    }
+
+    pub(crate) fn body(&self, _: ChunkLists) -> Body {
+        match *self {}
+    }
+
+    pub(crate) const fn name_memory(&self, _: &ChunkLists) -> Option<Vec<ResponseDirection>> {
+        match *self {}
+    }
+}
+
+pub(crate) mod plan {
+    use std::convert::Infallible;
+    use std::marker::PhantomData;
+
+    use super::arrange::Arrangement;
+    use crate::error::ProtocolError;
+    use crate::planner::{CallInput, CallPlan, Refusal, ReplyInput, ReplyPlan};
+    use crate::wire::Codec;
+
+    /// Options of transmission groups for a Call: none in this build.
+    #[derive(Clone, Copy, Debug)]
+    pub struct CallGroups<'a>(Infallible, PhantomData<&'a ()>);
+
+    /// Options of transmission groups for a reply: none in this build.
+    #[derive(Clone, Copy, Debug)]
+    pub struct ReplyGroups<'a>(Infallible, PhantomData<&'a ()>);
+
+    pub(crate) const fn plan_call(_: &CallInput<'_>) -> Option<CallPlan> {
+        None
+    }
+
+    pub(crate) const fn plan_reply(_: &ReplyInput<'_>) -> Result<Option<ReplyPlan>, ProtocolError> {
+        Ok(None)
+    }
+
+    pub(crate) fn parts(_: &dyn Codec, _: usize, _: usize, _: usize, _: usize) -> Option<Arrangement> {
+        None
+    }
+
+    pub(crate) const fn sends_of_reply(
+        _: &CallInput<'_>,
+        _: usize,
+        _: usize,
+    ) -> Option<Result<usize, Refusal>> {
+        None
+    }
+}
+
+/// The state of Version Two: none in this build.
+#[derive(Debug)]
+pub(crate) enum Two {}
+
+impl Two {
+    pub(crate) const fn open(_: &mut Option<Box<Self>>, _: &mut Core) {}
+
+    pub(crate) fn receive(
+        &mut self,
+        _: &mut Halves<'_>,
+        _: Instant,
+        _: Fixed,
+        _: Result<(Header, usize), ProtocolError>,
+        _: Bytes,
+    ) -> Outcome {
+        match *self {}
+    }
+
+    pub(crate) const fn settle(&mut self, _: &mut Core, _: Instant, _: &Rules) {
+        match *self {}
+    }
+
+    pub(crate) const fn is_exchanged(&self) -> Option<bool> {
+        match *self {}
+    }
+
+    pub(crate) const fn knows(&self, _: u32) -> bool {
+        match *self {}
+    }
+
+    pub(crate) const fn rpc_taken(&mut self) {
+        match *self {}
+    }
+
+    pub(crate) const fn transmit(&mut self, _: &mut Halves<'_>, _: &ProtectionDomain, _: u32) -> bool {
+        match *self {}
+    }
+
+    pub(crate) const fn finish_pass(&mut self, _: &mut Core, _: Instant) -> bool {
+        match *self {}
+    }
+
+    pub(crate) const fn poll_timeout(&self) -> Option<Instant> {
+        match *self {}
+    }
+
+    pub(crate) const fn handle_timeout(&mut self, _: Instant) -> Option<&'static str> {
+        match *self {}
+    }
+
+    pub(crate) fn end(&mut self, _: &mut std::collections::VecDeque<Event>) {
+        match *self {}
+    }
+}
+
+pub(crate) mod sending {
+    /// The state for messages of ours in Version Two: none in this build.
+    #[derive(Debug)]
+    pub(crate) enum Sending {}
+}
+
+impl Sending {
+    pub(crate) const fn discard(&mut self) {
+        match *self {}
+    }
+}
+
+impl Core {
+    pub(crate) const fn holds_messages(&self) -> bool {
+        false
+    }
+
+    pub(crate) const fn send_combined(&mut self) -> bool {
+        false
+    }
+
+    pub(crate) const fn divides(&self) -> bool {
+        false
+    }
+
+    pub(crate) fn combine(
+        &mut self,
+        _: &Header,
+        _: Option<u32>,
+        (encoded, _): (BytesMut, &Stream),
+        _: bool,
+    ) -> Option<BytesMut> {
+        Some(encoded)
+    }
+
+    pub(crate) fn send_arranged(
+        &mut self,
+        _: Permit,
+        _: &Header,
+        arrangement: &Arrangement,
+        _: &Stream,
+        _: Option<Key>,
+    ) -> usize {
+        match *arrangement {}
+    }
+
+    pub(crate) const fn group_accepted(&mut self) {}
+
+    pub(crate) const fn left_in_group(&mut self, _: u32) {}
+
+    pub(crate) const fn untold(&self) -> Option<Instant> {
+        None
+    }
+
+    pub(crate) const fn set_untold(&mut self, _: Option<Instant>) {}
+
+    pub(crate) const fn room_for_call(&self, _: bool, _: usize) -> CallRoom {
+        CallRoom { sends: 1, replies: 1, joined: 0, long_reply: false }
+    }
+
+    pub(crate) const fn call_groups(&self, _: CallRoom) -> Option<CallGroups<'_>> {
+        None
+    }
+
+    pub(crate) fn reply_groups<'a>(&'a self, asked: &'a AskedReply) -> Option<ReplyGroups<'a>> {
+        debug_assert!(asked.directions.is_empty(), "no Call comes in a group");
+        None
+    }
+
+    pub(crate) const fn continued_parts(&self, _: u32) -> usize {
+        1
+    }
+
+    pub(crate) const fn continued_reply_parts(&self) -> usize {
+        1
+    }
+}
+
+impl Requester {
+    pub(crate) const fn group_refused(_: &mut Core, _: &ErrorBody) {}
+
+    pub(crate) fn send_plainly(&mut self, _: &mut Core, _: Instant, _: u32, _: Settled) -> bool {
+        false
+    }
+
+    pub(crate) const fn queue_again(&mut self, _: u32) -> bool {
+        false
+    }
+}
+
+impl Config {
+    /// Returns the Receives for the parts of a divided reply after its first: none in Version One.
+    #[must_use]
+    pub const fn receives_for_parts(&self) -> usize {
+        0
+    }
+
+    pub(crate) const fn receive_align(&self) -> usize {
+        1
+    }
+
+    pub(crate) const fn largest_requested(&self) -> usize {
+        0
+    }
+}
