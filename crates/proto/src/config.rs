@@ -4,10 +4,10 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::binding::Bindings;
-use crate::compatibility::Compatibility;
 use crate::flow::messages::SPARE_RECEIVES;
 use crate::limits::Limits;
 use crate::private_data::{PrivateData, announced};
+use crate::retired::Compatibility;
 use crate::timers::Timeouts;
 use crate::two::characteristics::{Exchanged, OPERATION_RECEIVES};
 use crate::two::settings::TransmissionSettings;
@@ -160,8 +160,7 @@ impl Config {
     #[must_use]
     pub fn max_recv_wr(&self) -> usize {
         // Each direction gets half of the queue.
-        let calls =
-            self.calls.max(self.grant).max(if self.compatibility.read_read.is_some() { 2 } else { 1 });
+        let calls = self.calls.max(self.grant).max(if self.has_read_read() { 2 } else { 1 });
         let calls = usize::try_from(calls).unwrap_or(usize::MAX);
         calls.saturating_mul(2).saturating_add(self.receives_beyond_calls())
     }
@@ -187,12 +186,6 @@ impl Config {
     #[must_use]
     pub fn takes_reverse_chunks(&self) -> bool {
         self.reverse_chunks || self.chunks == ChunkSupport::Required
-    }
-
-    /// Returns the Receives for RDMA_DONEs.
-    pub(crate) fn receives_for_dones(&self) -> usize {
-        let exposed = self.compatibility.read_read.as_ref().map(|read_read| read_read.exposed_replies);
-        exposed.map_or(0, |replies| replies.saturating_add(1))
     }
 
     /// Returns the largest size of a Receive, bytes: the announced size, the least of the versions, or the largest that

@@ -146,7 +146,7 @@ impl Connection {
             if side == Side::Server { config.early_calls.max(initial).min(config.grant) } else { initial };
         let calls = config.calls.min(most);
         // Only a client reads replies.
-        let credits = if side == Side::Client && config.compatibility.read_read.is_some() {
+        let credits = if side == Side::Client && config.has_read_read() {
             RequesterCredits::with_read_read(calls, initial)
         } else {
             RequesterCredits::new(calls, initial)
@@ -194,7 +194,7 @@ impl Connection {
     /// Returns the side of the connection.
     #[must_use]
     pub const fn side(&self) -> Side {
-        self.core.side
+        self.core.side()
     }
 
     /// Returns the inline thresholds.
@@ -277,7 +277,7 @@ impl Connection {
     /// [`BelowBasic`]; nothing has changed then.
     pub fn agree(&mut self, agreement: Agreement) -> Result<(), BelowBasic> {
         let Thresholds { send, receive } = self.agreeable;
-        let (call, reply) = match self.core.side {
+        let (call, reply) = match self.core.side() {
             Side::Client => (send, receive),
             Side::Server => (receive, send),
         };
@@ -285,7 +285,7 @@ impl Connection {
         let within =
             Agreement { call_size: call_size.min(call), reply_size: reply_size.min(reply), ..agreement };
         let agreement = within.checked()?;
-        tracing::debug!(side = %self.core.side, ?agreement, "agreed");
+        tracing::debug!(side = %self.core.side(), ?agreement, "agreed");
         self.core.agree(agreement);
         Ok(())
     }
@@ -329,7 +329,7 @@ impl Connection {
     /// it has read the data. Also `false` while messages wait to be combined, since the answer may be among them.
     #[must_use]
     pub fn has_departed(&self, token: ReplyToken) -> bool {
-        !self.responder.has_call(token) && !self.responder.has_exposed(token) && !self.core.holds_messages()
+        !self.responder.has_call(token) && !self.core.has_exposed(token.0) && !self.core.holds_messages()
     }
 
     /// Returns the number of the peer's Calls received.

@@ -12,7 +12,6 @@ use rpcrdma_verbs::{
 };
 
 use crate::agreement::Agreement;
-use crate::compatibility::{PaddedMessages, ReadRead};
 use crate::config::{ChunkSupport, Config, Side};
 use crate::error::ProtocolError;
 use crate::event::{CloseReason, Event, Post};
@@ -20,9 +19,9 @@ use crate::flow::{Lease, Ledger, Offer, Permit, Settled, Wait};
 use crate::outbound::{Gather, Origin, Outbox};
 use crate::peer::Peer;
 use crate::peer::ReverseSupport;
-use crate::planner::AlignmentRules;
 use crate::private_data::Thresholds;
 use crate::reads::Reads;
+use crate::retired::Retired;
 use crate::stats::Stats;
 use crate::timers::Told;
 use crate::two::receiving::limit_exceeded;
@@ -35,7 +34,6 @@ pub(crate) const SMALL_HEADER: usize = 128;
 #[derive(Debug)]
 pub(crate) struct Core {
     pub(crate) config: Arc<Config>,
-    pub(crate) side: Side,
     pub(crate) codec: &'static dyn Codec,
     /// The limits and abilities of the peer.
     pub(crate) peer: Peer,
@@ -43,6 +41,8 @@ pub(crate) struct Core {
     pub(crate) may_invalidate: bool,
     /// What messages of ours leave by in Version Two, if the connection speaks it.
     pub(crate) sending: Option<Box<Sending>>,
+    /// The retired forms, if any is enabled.
+    pub(crate) retired: Option<Box<Retired>>,
     /// The credits of both sides, and the Receives that back them.
     pub(crate) ledger: Ledger,
     pub(crate) events: VecDeque<Event>,
@@ -51,8 +51,8 @@ pub(crate) struct Core {
     pub(crate) failure: Option<CloseReason>,
     /// RDMA Reads of the peer's memory.
     pub(crate) reads: Reads,
-    /// Windows of exposed replies.
-    pub(crate) exposed_windows: usize,
+    /// Windows in use: reserved, and not invalid yet.
+    pub(crate) windows: usize,
     /// The queue of work requests for the queue pair.
     pub(crate) outbox: Outbox,
     /// Progress of data, if the driver reports it.
@@ -68,10 +68,10 @@ impl Core {
         capabilities: &Capabilities,
     ) -> Self {
         Self {
-            side: ledger.side(),
             ledger,
             may_invalidate: config.remote_invalidation && capabilities.remote_invalidation,
             sending: None,
+            retired: Retired::open(&config.compatibility),
             config,
             codec,
             peer,
@@ -79,10 +79,15 @@ impl Core {
             stats: Stats::default(),
             failure: None,
             reads: Reads::new(capabilities),
-            exposed_windows: 0,
+            windows: 0,
             outbox: Outbox::new(capabilities),
             told: None,
         }
+    }
+
+    /// Returns the side of the connection.
+    pub(crate) const fn side(&self) -> Side {
+        self.ledger.side()
     }
 
     /// Changes the version of the connection.
@@ -120,41 +125,9 @@ impl Core {
     /// Ends the connection for this reason, unless an earlier reason ended it.
     pub(crate) fn fail(&mut self, reason: CloseReason) {
         if self.failure.is_none() {
-            tracing::debug!(side = %self.side, %reason, "connection fails");
+            tracing::debug!(side = %self.side(), %reason, "connection fails");
             self.failure = Some(reason);
         }
-    }
-
-    /// Returns the Read-Read settings, if this is a client that reads replies.
-    pub(crate) fn reads_replies(&self) -> Option<&ReadRead> {
-        let reads = self.side == Side::Client && self.has_read_read();
-        self.config.compatibility.read_read.as_ref().filter(|_| reads)
-    }
-
-    /// Returns the Read-Read settings, if this is a server that exposes replies.
-    pub(crate) fn exposes_replies(&self) -> Option<&ReadRead> {
-        let exposes = self.side == Side::Server && self.read_chunks() && self.has_read_read();
-        self.config.compatibility.read_read.as_ref().filter(|_| exposes)
-    }
-
-    /// Whether the version has an RDMA_DONE: only Version One.
-    fn has_read_read(&self) -> bool {
-        self.codec.rules().two.is_none()
-    }
-
-    /// Returns the alignment of opaque data in our Calls.
-    pub(crate) fn alignment(&self) -> Option<AlignmentRules> {
-        let compatibility = &self.config.compatibility;
-        // RFC 5666 §6.2: the peers agree on the alignment of the server's Receives, which hold the client's Calls.
-        let agreed = self.peer.agreement.filter(|_| self.side == Side::Client);
-        let align = agreed.map_or(compatibility.alignment, |agreement| agreement.align);
-        let usable =
-            align >= 4 && align.is_power_of_two() && compatibility.padded_messages == PaddedMessages::Honour;
-        usable.then_some(AlignmentRules {
-            align,
-            threshold: compatibility.alignment_threshold,
-            base: compatibility.alignment_base,
-        })
     }
 
     /// Posts a request. A transfer follows the messages that wait to be combined, so that none of them waits for
@@ -178,12 +151,12 @@ impl Core {
 
     /// Applies an agreement from now on.
     pub(crate) fn agree(&mut self, agreement: Agreement) {
-        let (sent, received, reads) = match self.side {
+        let (sent, received, reads) = match self.side() {
             Side::Client => (agreement.call_size, agreement.reply_size, agreement.server_reads),
             Side::Server => (agreement.reply_size, agreement.call_size, agreement.client_reads),
         };
         // RFC 5666 §6.2 limits what the client accepts, not what the server sends. Only private data announces that.
-        let promised = match self.side {
+        let promised = match self.side() {
             Side::Client => received.min(self.peer.promised),
             Side::Server => received,
         };
@@ -244,7 +217,7 @@ impl Core {
 
     /// Whether Calls of ours may have chunks (rtissues-03 §3.5).
     pub(crate) fn uses_chunks(&self) -> bool {
-        match (self.config.chunks, self.side) {
+        match (self.config.chunks, self.side()) {
             (ChunkSupport::Required, _) | (ChunkSupport::Forward, Side::Client) => true,
             (ChunkSupport::Optional { forward }, Side::Client) => forward,
             (ChunkSupport::Forward | ChunkSupport::Optional { .. }, Side::Server) => self.reverse_chunks(),
@@ -253,7 +226,7 @@ impl Core {
 
     /// Whether Calls of the peer may have chunks.
     pub(crate) fn takes_chunks(&self) -> bool {
-        match (self.config.chunks, self.side) {
+        match (self.config.chunks, self.side()) {
             (_, Side::Client) => self.config.takes_reverse_chunks(),
             (ChunkSupport::Required | ChunkSupport::Forward, Side::Server) => true,
             (ChunkSupport::Optional { forward }, Side::Server) => forward,
@@ -394,6 +367,9 @@ impl Core {
         }
         self.outbox.clear();
         self.ledger.end();
+        if let Some(retired) = &mut self.retired {
+            retired.clear();
+        }
     }
 }
 

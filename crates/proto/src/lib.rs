@@ -10,11 +10,11 @@
 //! | [`planner`] | the choice of how each message travels |
 //! | [`reassembly`] | the layout of a Read list in the Payload stream |
 //! | `two` | Version Two, except its header formats |
+//! | `retired` | the forms that RFC 8166 retired, each with its own setting |
 //! | `flow` | flow control: credits, and the Receives that back them |
 //! | [`connection`] | one connection: a requester and a responder on one queue pair |
 //! | [`session`] | the client's side across connections: reconnect and retransmit |
 //! | [`binding`] | the DDP-eligible items of a program |
-//! | [`compatibility`] | the retired forms, each with its own setting |
 //! | [`ids`] | maps by numbers of this side |
 //! | [`error`], [`limits`], [`timers`], [`stats`] | refusals, bounds, timers and counters, each in one table |
 //!
@@ -26,14 +26,13 @@
 //!
 //! *Errors.* The decoder of a message checks it. Each refusal is a variant of [`error::ProtocolError`], and one
 //! function maps it to its answer.
-// Without Version Two, some states of a Call never occur.
-#![cfg_attr(not(feature = "two"), allow(dead_code, unused_imports))]
+// Without Version Two or the retired forms, some states of a Call never occur.
+#![cfg_attr(not(all(feature = "two", feature = "retired")), allow(dead_code, unused_imports))]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic))]
 
 pub mod agreement;
 pub mod binding;
 pub mod call;
-pub mod compatibility;
 pub mod config;
 pub mod connection;
 mod core;
@@ -50,6 +49,11 @@ mod reads;
 pub mod reassembly;
 mod requester;
 mod responder;
+#[cfg(feature = "retired")]
+mod retired;
+#[cfg(not(feature = "retired"))]
+#[path = "no_retired.rs"]
+mod retired;
 pub mod session;
 pub mod stats;
 #[cfg(test)]
@@ -69,7 +73,6 @@ pub use call::{
     Call, CallError, CallFailure, CallId, Form, IncomingReply, Invalidations, Refused, RefusedKind,
     ReplyShape, Sink, Travelled,
 };
-pub use compatibility::{AlignmentBase, Compatibility, PaddedMessages, ReadRead};
 pub use config::{ChunkSupport, Config, Side};
 pub use connection::Connection;
 pub use error::ProtocolError;
@@ -77,6 +80,7 @@ pub use event::{Answer, CloseReason, Event, IncomingCall, Post, ReplyToken};
 pub use ids::{IdMap, IdSet};
 pub use limits::Limits;
 pub use private_data::{PrivateData, Thresholds};
+pub use retired::face::*;
 pub use rpcrdma_verbs::Pace;
 pub use session::{Action, Session, SessionEvent, SessionStats};
 pub use stats::{Messages, Stats};

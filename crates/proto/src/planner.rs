@@ -13,9 +13,10 @@ use rpcrdma_xdr::{CopyCount, Piece, Stream, padded_len};
 use thiserror::Error;
 
 use crate::call::Form;
-use crate::compatibility::AlignmentBase;
 use crate::error::ProtocolError;
 use crate::outbound::Gather;
+use crate::retired;
+pub use crate::retired::plan::{AlignmentRules, CallForms};
 pub use crate::two::arrange::Arrangement;
 use crate::two::plan;
 pub use crate::two::plan::{CallGroups, ReplyGroups};
@@ -40,10 +41,8 @@ pub struct CallInput<'a> {
     pub sinks: &'a [usize],
     /// Limits of chunks.
     pub chunks: ChunkRules,
-    /// Offer no chunks for the reply: the Responder exposes long data itself (RFC 5666 §3.4, §3.8).
-    pub withhold: bool,
-    /// Alignment of opaque data, if it was agreed.
-    pub alignment: Option<AlignmentRules>,
+    /// Retired forms that the Call may use, if any is enabled.
+    pub retired: Option<CallForms>,
     /// The most Sends for the Call, in versions with continuation; 1 otherwise.
     pub continued: usize,
     /// The most Sends for the reply, if it may have no chunks: as many as we have Receives for.
@@ -52,17 +51,6 @@ pub struct CallInput<'a> {
     pub continued_reply_len: usize,
     /// Options of transmission groups, if the version and the peer have them.
     pub groups: Option<CallGroups<'a>>,
-}
-
-/// Alignment of opaque data (RFC 5666 §3.9).
-#[derive(Clone, Copy, Debug)]
-pub struct AlignmentRules {
-    /// The alignment at the Responder, bytes; at least 1.
-    pub align: u32,
-    /// Data of at least this many bytes is aligned.
-    pub threshold: usize,
-    /// The origin from which positions count.
-    pub base: AlignmentBase,
 }
 
 /// Limits of chunks.
@@ -265,7 +253,7 @@ pub fn plan_call(input: &CallInput<'_>) -> Result<CallPlan, Refusal> {
     let header = input.codec.header_len(&shape(0, false));
     let fits = header + input.message.len() <= input.send;
     let copied = CopyCount::default();
-    if let Some((align, threshold, inline)) = align(input, header) {
+    if let Some((align, threshold, inline)) = input.retired.and_then(|forms| forms.align(input, header)) {
         return Ok(offer.with(Route::Padded { align, threshold }, inline, vec![], copied));
     }
     let pieces = locate(input);
@@ -301,45 +289,6 @@ pub fn plan_call(input: &CallInput<'_>) -> Result<CallPlan, Refusal> {
     Ok(offer.with(Route::Long, Stream::new(), read, copied))
 }
 
-/// Returns `rdma_align`, `rdma_thresh` and the message with its long opaque data aligned. `None` if the result does not
-/// fit after a header of `header` bytes and these two words.
-///
-/// The Responder aligns every opaque item of at least the threshold. The planner knows only the lengths of the inline
-/// runs, so the threshold exceeds every item in them. Under integrity or privacy the Responder does not decode the
-/// items first, so no alignment is possible.
-fn align(input: &CallInput<'_>, header: usize) -> Option<(u32, u32, Stream)> {
-    let rules = input.alignment.filter(|_| !input.flavor_touches_data)?;
-    let align = usize::try_from(rules.align.max(1)).ok()?;
-    let header = header + input.codec.padded_extra()?;
-    let room = input.send.checked_sub(header)?;
-    let pieces = input.message.pieces();
-    let run = |piece: &Piece| if matches!(piece, Piece::Inline(_)) { piece.len() } else { 0 };
-    let threshold = pieces.iter().map(run).max()?.max(rules.threshold).max(1);
-    let is_long = |piece: &Piece| matches!(piece, Piece::Payload { .. }) && piece.data().len() >= threshold;
-    if !pieces.iter().any(is_long) {
-        return None;
-    }
-    let before = match rules.base {
-        AlignmentBase::Send => header,
-        AlignmentBase::Payload => 0,
-    };
-    let mut padded = Stream::new();
-    for piece in pieces {
-        if is_long(piece) {
-            let at = before + padded.len();
-            let pad = at.checked_next_multiple_of(align)? - at;
-            // Checked before any memory is allocated for the pad.
-            if padded.len() + pad > room {
-                return None;
-            }
-            padded.push(Piece::Inline(Bytes::from(vec![0; pad])));
-        }
-        padded.push(piece.clone());
-    }
-    let threshold = u32::try_from(threshold).ok()?;
-    (padded.len() <= room).then(|| (rules.align.max(1), threshold, padded))
-}
-
 /// The memory that a Call offers for its reply.
 struct Offer {
     /// Segment lengths of each Write chunk.
@@ -369,7 +318,8 @@ fn offer(input: &CallInput<'_>) -> Result<Offer, Refusal> {
     let direction = Direction::Reply;
     let plain = input.codec.header_len(&Shape { direction, ..Shape::default() });
     // RFC 5666 §3.4: the Responder exposes a reply that does not fit inline.
-    if input.withhold || plain.saturating_add(whole) <= input.receive {
+    let withholds = input.retired.is_some_and(|forms| forms.withholds());
+    if withholds || plain.saturating_add(whole) <= input.receive {
         return Ok(Offer::chunks(vec![], None));
     }
     if !input.chunks.allowed {
@@ -461,7 +411,7 @@ pub(crate) fn take_out(
     Ok((rest, read))
 }
 
-fn position_zero(rules: &ChunkRules, rest: &Stream) -> Result<(PlannedRead, CopyCount), Refusal> {
+pub(crate) fn position_zero(rules: &ChunkRules, rest: &Stream) -> Result<(PlannedRead, CopyCount), Refusal> {
     let mut gather = Gather::default();
     gather.push_stream(rest);
     // Cuts at the longest segment need entries too; at worst everything is copied into one run.
@@ -497,7 +447,7 @@ const fn check_segments(rules: &ChunkRules, segments: usize) -> Result<(), Refus
     if segments > allowed { Err(Refusal::TooManySegments { segments, allowed }) } else { Ok(()) }
 }
 
-fn segments(read: &[PlannedRead]) -> usize {
+pub(crate) fn segments(read: &[PlannedRead]) -> usize {
     read.iter().map(|chunk| chunk.segments.len()).sum()
 }
 
@@ -637,42 +587,11 @@ pub fn plan_reply(input: &ReplyInput<'_>) -> Result<ReplyPlan, ProtocolError> {
         return Ok(ReplyPlan { route: Route::Sends(parts), lists: unused, placed, read, rest, copied });
     }
     // RFC 8166 §4.5.3
-    expose(input, &left, unused, placed).ok_or_else(|| ProtocolError::ReplyTooLong {
+    retired::plan::expose(input, &left, unused, placed).ok_or_else(|| ProtocolError::ReplyTooLong {
         len,
         inline: wide(input.send.saturating_sub(header)),
         reply_chunk: reply.map_or(0, WriteChunk::total),
     })
-}
-
-/// Exposes a reply by Read chunks, if the Requester accepts them and offered nothing that carries the reply (RFC 5666
-/// §3.8, §5.2).
-fn expose(
-    input: &ReplyInput<'_>,
-    left: &[Located<'_>],
-    lists: ChunkLists,
-    placed: Vec<(usize, Bytes)>,
-) -> Option<ReplyPlan> {
-    let rules = input.expose?;
-    let header = |read: &[PlannedRead]| {
-        input.codec.header_len(&Shape { read_segments: segments(read), ..lists.shape(Direction::Reply) })
-    };
-    let reduced = choose_reduced(left, 1, rules.max_read_chunks);
-    let (rest, mut read) = take_out(&rules, left, &reduced).ok()?;
-    if header(&read) + rest.len() <= input.send {
-        return Some(ReplyPlan {
-            route: Route::Inline,
-            lists,
-            placed,
-            read,
-            rest,
-            copied: CopyCount::default(),
-        });
-    }
-    // RFC 5666 §5.1: "the first entry in the read chunk list with an XDR position of zero".
-    let (zero, copied) = position_zero(&rules, &rest).ok()?;
-    read.insert(0, zero);
-    let fits = header(&read) <= input.send;
-    fits.then_some(ReplyPlan { route: Route::Long, lists, placed, read, rest: Stream::new(), copied })
 }
 
 pub(crate) fn wide(len: usize) -> u64 {

@@ -17,8 +17,6 @@ pub struct ReadChunk {
     pub segments: Vec<Segment>,
     /// Bytes of all segments.
     pub len: u64,
-    /// Whether a padding segment ended the chunk.
-    padded: bool,
 }
 
 /// The chunks of a Call.
@@ -37,8 +35,7 @@ impl Layout {
     /// # Errors
     /// [`ProtocolError::TooManyReadChunks`], [`TooManySegments`](ProtocolError::TooManySegments),
     /// [`OverlappingPosition`](ProtocolError::OverlappingPosition),
-    /// [`PositionBeyondMessage`](ProtocolError::PositionBeyondMessage),
-    /// [`MisplacedPadding`](ProtocolError::MisplacedPadding).
+    /// [`PositionBeyondMessage`](ProtocolError::PositionBeyondMessage).
     pub fn new(read: &[ReadSegment], inline: usize, limits: &Limits) -> Result<Self, ProtocolError> {
         Self::of_reply(read, inline, 0, limits)
     }
@@ -56,10 +53,6 @@ impl Layout {
     ) -> Result<Self, ProtocolError> {
         let mut all: Vec<(ReadChunk, u32)> = Vec::new();
         for entry in read {
-            if entry.padding || entry.is_pad_chunk() {
-                complete(&mut all, entry)?;
-                continue;
-            }
             let at = all.partition_point(|(chunk, _)| chunk.position < entry.position);
             if all.get(at).is_none_or(|(chunk, _)| chunk.position != entry.position) {
                 if all.len() == limits.read_chunks {
@@ -74,10 +67,6 @@ impl Layout {
             let (count, allowed) = (*count, limits.segments_per_chunk);
             if usize::try_from(count).map_or(true, |count| count > allowed) {
                 return Err(ProtocolError::TooManySegments { list: List::Read, count, allowed });
-            }
-            if chunk.padded {
-                let (position, length) = (entry.position, entry.segment.length);
-                return Err(ProtocolError::MisplacedPadding { position, length });
             }
             chunk.len += u64::from(entry.segment.length);
             if entry.segment.length > 0 {
@@ -115,27 +104,6 @@ impl Layout {
     #[must_use]
     pub fn total(&self) -> u64 {
         self.zero.iter().chain(&self.chunks).map(|chunk| chunk.len).sum()
-    }
-}
-
-/// Applies a padding segment, which completes a chunk to a multiple of four and is never read. The segment repeats the
-/// Position of that chunk, or has the Position after its data. Option A of the last-call slides of 2006 does not decide
-/// between these. A pad in a chunk of its own (RFC 5666 §3.7) has the second Position.
-fn complete(chunks: &mut [(ReadChunk, u32)], entry: &ReadSegment) -> Result<(), ProtocolError> {
-    let (position, length) = (entry.position, entry.segment.length);
-    let owner = chunks.iter_mut().map(|(chunk, _)| chunk).find(|chunk| {
-        position == chunk.position || u64::from(position) == u64::from(chunk.position) + chunk.len
-    });
-    match owner {
-        Some(chunk)
-            if chunk.position > 0
-                && !chunk.padded
-                && chunk.len + u64::from(length) == chunk.len.next_multiple_of(4) =>
-        {
-            chunk.padded = true;
-            Ok(())
-        }
-        _ => Err(ProtocolError::MisplacedPadding { position, length }),
     }
 }
 

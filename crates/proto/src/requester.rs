@@ -4,10 +4,6 @@
 //! on the connection holds the call's windows, XID and credit until the reply has come *and* every window is closed
 //! (rules I1, I2, I10). The peer's Send with Invalidate closes one of them, LocalInvalidate the others; the end of the
 //! connection closes all. A malformed reply is discarded; the call then waits until its deadline.
-//!
-//! Under the Read-Read model (RFC 5666 §3.8) a reply may expose data at the peer. The requester reads all of that data
-//! into memory of the domain, or none, with a separate timer. Before the call completes, an RDMA_DONE leaves on the
-//! call's credit.
 
 mod reply;
 mod transmit;
@@ -27,11 +23,12 @@ use crate::call::{
 };
 use crate::core::Core;
 use crate::event::{CloseReason, Event};
-use crate::flow::{DoneOwed, Lease};
+use crate::flow::Lease;
 use crate::ids::IdMap;
 use crate::outbound::Origin;
-use crate::reads::{Owner, Pulled};
+use crate::reads::Pulled;
 use crate::responder::{REPLY, check_prefix};
+use crate::retired::Reading;
 use crate::timers::{Flow, Moving, after};
 use crate::wire::ChunkLists;
 use crate::wire::two::transmission::ResponseDirection;
@@ -49,9 +46,7 @@ pub(crate) struct Requester {
     /// No window was free; the next one that returns allows another try.
     no_window: bool,
     /// Bytes of the chunks of calls in flight.
-    bulk: u64,
-    /// Reservations that are being released.
-    releasing: usize,
+    pub(crate) bulk: u64,
     /// Bytes of memory that the next call waits for.
     pub(crate) wants_memory: Option<usize>,
 }
@@ -94,7 +89,7 @@ pub(crate) enum Stage {
     /// The call has left, and holds its credits.
     Sent(Lease),
     /// The reply is complete, except data that the peer exposes (RFC 5666 §3.8).
-    Reading(DoneOwed, Box<Answered>),
+    Reading(Box<Reading>),
     Answered(Answered),
 }
 
@@ -169,7 +164,6 @@ impl Requester {
             max_windows,
             no_window: false,
             bulk: 0,
-            releasing: 0,
             wants_memory: None,
         }
     }
@@ -182,11 +176,6 @@ impl Requester {
     /// Returns the number of unfinished calls, including abandoned ones.
     pub(crate) fn in_progress(&self) -> usize {
         self.calls.len()
-    }
-
-    /// Returns the number of windows that calls hold.
-    pub(crate) fn windows(&self) -> usize {
-        self.keys.len()
     }
 
     /// Whether the peer may be reading the arguments of a call.
@@ -364,9 +353,7 @@ impl Requester {
                     let result = Err(CallFailure::permanent(CallError::TimedOut, true));
                     core.events.push_back(Event::Reply { id: transaction.id, result });
                     self.stop_timer(xid);
-                    if core.reads.withdraw(Owner::Reply(xid)) {
-                        self.finish_reading(core, now, xid);
-                    }
+                    self.withdraw_reading(core, now, xid);
                 }
                 Stage::Answered(_) => {
                     core.fail(CloseReason::Timeout("the invalidation of a window"));
@@ -383,21 +370,20 @@ impl Requester {
         }
     }
 
-    /// Records the release of a reserved window that was never bound.
-    pub(crate) const fn reservation_released(&mut self) {
-        self.releasing = self.releasing.saturating_sub(1);
-        self.no_window = false;
-    }
-
-    /// Records that another user's window is free.
+    /// Records that a window is free.
     pub(crate) const fn window_freed(&mut self) {
         self.no_window = false;
     }
 
     /// Records a closed window, which returns its memory; returns the XID of its call.
-    pub(crate) fn window_closed(&mut self, key: Key, memory: Option<WindowMemory>) -> Option<u32> {
-        self.no_window = false;
+    pub(crate) fn window_closed(
+        &mut self,
+        core: &mut Core,
+        key: Key,
+        memory: Option<WindowMemory>,
+    ) -> Option<u32> {
         let (xid, index) = self.keys.remove(&key)?;
+        core.windows = core.windows.saturating_sub(1);
         let window = self.calls.get_mut(&xid)?.windows.get_mut(index)?;
         window.open = false;
         window.memory = memory;
@@ -425,7 +411,6 @@ impl Requester {
         (index, key): (usize, Key),
         memory: Option<WindowMemory>,
     ) {
-        self.no_window = false;
         let Some(transaction) = self.calls.get_mut(&xid) else { return };
         // A later call may have this XID, if the peer had invalidated the window first.
         let Some(window) = transaction.windows.get_mut(index).filter(|window| window.key == key) else {
@@ -437,6 +422,7 @@ impl Requester {
             transaction.invalidations.local += 1;
             core.stats.local_invalidations += 1;
             self.keys.remove(&window.key);
+            core.windows = core.windows.saturating_sub(1);
         }
         self.complete_if_closed(core, xid);
     }
@@ -452,7 +438,7 @@ impl Requester {
         self.bulk = self.bulk.saturating_sub(transaction.bulk);
         if !transaction.abandoned {
             let id = transaction.id;
-            let result = transaction.result(core.config.compatibility.write_roundup);
+            let result = transaction.result(core.accepts_roundup());
             if let Err(CallFailure { error: CallError::BadReply(fault), .. }) = &result {
                 core.stats.fault(fault);
             }
@@ -475,7 +461,7 @@ impl Requester {
             }
             let id = transaction.id;
             let result = if transaction.is_closed() && !transaction.leaves_again() {
-                transaction.result(core.config.compatibility.write_roundup)
+                transaction.result(core.accepts_roundup())
             } else {
                 transaction.restore_sinks();
                 let error = CallError::ConnectionLost(reason.clone());
@@ -622,7 +608,7 @@ impl Transaction {
 
 impl Core {
     /// Closes the open windows of a call.
-    fn close_windows(&mut self, xid: u32, windows: &[Window]) {
+    pub(crate) fn close_windows(&mut self, xid: u32, windows: &[Window]) {
         for (index, window) in windows.iter().enumerate().filter(|(_, window)| window.open) {
             self.invalidate(Origin::Invalidate { xid, window: index, key: window.key }, window.key);
         }

@@ -3,20 +3,19 @@
 //! A Call with chunks is first checked against the limits. Then RDMA Reads pull its chunks into memory of the domain,
 //! all or none. Without memory the Call waits, and keeps the peer's credit. Only a complete Call is passed to the upper
 //! layer. The responder plans the answer when it leaves: RDMA Writes, then one Send on the same queue pair, which
-//! arrives after them. Under the Read-Read model the responder exposes the remaining data to the peer. A faulty Call
-//! keeps its credit until its RDMA_ERROR has left, so that credits bound a flood of bad Calls too.
+//! arrives after them. A faulty Call keeps its credit until its RDMA_ERROR has left, so that credits bound a flood of
+//! bad Calls too.
 
 mod answer;
-mod exposure;
 
-use std::collections::{BTreeSet, HashSet, VecDeque};
+use std::collections::{HashSet, VecDeque};
 use std::time::Instant;
 
 use bytes::Bytes;
-use rpcrdma_verbs::{Disconnected, Key, Status, TerminateCause};
+use rpcrdma_verbs::{Disconnected, Status, TerminateCause};
 use rpcrdma_xdr::{Decoder, Padding, ReadChunk, padded_len};
 
-use self::exposure::Exposures;
+pub(crate) use self::answer::Waiting;
 use crate::binding::Bindings;
 use crate::call::{Form, Travelled};
 use crate::config::Side;
@@ -42,19 +41,14 @@ const REMOTE_PROTECTION: u8 = 1;
 
 #[derive(Debug)]
 pub(crate) struct Responder {
-    calls: IdMap<u64, Incoming>,
+    pub(crate) calls: IdMap<u64, Incoming>,
     /// Calls whose answer is to leave, in order, except those in the ledger's line.
     answers: VecDeque<u64>,
-    /// Calls whose answer waits until less memory is exposed, or our own calls hold fewer windows.
-    withheld: VecDeque<u64>,
     /// The deadline of the next answer's wait, and its reason.
     stalled: Option<Stall>,
     /// The deadline of the next RDMA_ERROR's wait, and its reason.
     stalled_error: Option<Stall>,
-    exposures: Exposures,
     errors: VecDeque<Fault>,
-    /// Deadlines of withheld answers.
-    deadlines: BTreeSet<(Instant, u64)>,
     /// The next token; the tokens of one client's connections differ.
     pub(crate) next_token: u64,
     /// Whether the upper layer has lost an answer.
@@ -80,16 +74,14 @@ struct Fault {
 
 /// A Call of the peer until its answer has left.
 #[derive(Debug)]
-struct Incoming {
-    xid: u32,
+pub(crate) struct Incoming {
+    pub(crate) xid: u32,
     lists: ChunkLists,
     /// The handle that the answer may invalidate, if the Call names one (version-two-03 §6.2.3).
     invalidate: u32,
     inline: Option<Bytes>,
     /// The alignment of `inline` in an RDMA_MSGP.
     padding: Option<Padding>,
-    /// The deadline of a withheld answer.
-    deadline: Option<Instant>,
     /// The credit that the Call uses.
     charge: Charge,
     /// The answer of the upper layer, once there is one.
@@ -139,12 +131,9 @@ impl Responder {
         Self {
             calls: IdMap::default(),
             answers: VecDeque::new(),
-            withheld: VecDeque::new(),
             stalled: None,
             stalled_error: None,
-            exposures: Exposures::default(),
             errors: VecDeque::new(),
-            deadlines: BTreeSet::new(),
             next_token: 0,
             reply_lost: false,
             failed_reads: Vec::new(),
@@ -153,41 +142,9 @@ impl Responder {
         }
     }
 
-    /// Whether the answer to a Call is exposed to the peer's RDMA Reads.
-    pub(crate) fn has_exposed(&self, token: ReplyToken) -> bool {
-        self.exposures.has(token.0)
-    }
-
-    /// Whether memory is exposed to the peer's RDMA Reads.
-    pub(crate) fn exposes(&self) -> bool {
-        self.exposures.count() > 0
-    }
-
-    /// Handles an RDMA_DONE (RFC 5666 §3.8).
-    pub(crate) fn handle_done(
-        &mut self,
-        core: &mut Core,
-        now: Instant,
-        xid: u32,
-    ) -> Result<(), ProtocolError> {
-        match core.config.compatibility.read_read {
-            Some(_) => self.exposures.done(core, now, xid),
-            None => Err(ProtocolError::UnexpectedDone),
-        }
-    }
-
-    /// Handles the end of a window of an exposed reply.
-    pub(crate) fn concealed(&mut self, core: &mut Core, token: u64, key: Key) {
-        if self.exposures.closed(core, token, key) {
-            self.window_freed();
-        }
-    }
-
     /// Retries withheld answers, since a window is free.
-    pub(crate) fn window_freed(&mut self) {
-        while let Some(token) = self.withheld.pop_back() {
-            self.answers.push_front(token);
-        }
+    pub(crate) fn window_freed(&mut self, core: &mut Core) {
+        core.take_withheld().for_each(|token| self.answers.push_front(token));
     }
 
     /// Whether the upper layer has lost an answer, and all earlier answers were posted.
@@ -241,7 +198,6 @@ impl Responder {
             invalidate,
             inline: payload,
             padding,
-            deadline: None,
             charge,
             answer: None,
             in_turn: false,
@@ -264,7 +220,7 @@ impl Responder {
         let here: usize = items.iter().map(|item| padded_len(item.data.len())).sum();
         // RFC 8167 §5.3
         if !core.takes_chunks() && !lists.is_empty() {
-            return Err(match core.side {
+            return Err(match core.side() {
                 Side::Client => ProtocolError::ReverseChunks,
                 Side::Server => ProtocolError::ForwardChunks,
             });
@@ -294,24 +250,6 @@ impl Responder {
             None => true,
         };
         Ok((layout, wanted))
-    }
-
-    fn set_deadline(&mut self, token: u64, deadline: Instant) {
-        if let Some(call) = self.calls.get_mut(&token) {
-            if let Some(old) = call.deadline.replace(deadline) {
-                self.deadlines.remove(&(old, token));
-            }
-            self.deadlines.insert((deadline, token));
-        }
-    }
-
-    /// Removes a Call; the caller returns its credit.
-    fn forget(&mut self, token: u64) -> Option<Incoming> {
-        let call = self.calls.remove(&token)?;
-        if let Some(deadline) = call.deadline {
-            self.deadlines.remove(&(deadline, token));
-        }
-        Some(call)
     }
 
     /// Records the status of the RDMA Reads of a Call's chunks. A failure ends the connection (RFC 8166 §4.5.3). If the
@@ -354,7 +292,7 @@ impl Responder {
         match call.message(pulled, core.config.bindings.as_deref()) {
             Ok(message) => {
                 tracing::debug!(
-                    side = %core.side, xid = format_args!("{xid:#010x}"), form = ?travelled.form,
+                    side = %core.side(), xid = format_args!("{xid:#010x}"), form = ?travelled.form,
                     sent = travelled.sent, read = travelled.read, "call received"
                 );
                 let token = ReplyToken(token);
@@ -382,24 +320,17 @@ impl Responder {
     }
 
     pub(crate) fn poll_timeout(&self, core: &Core) -> Option<Instant> {
-        let calls = self.deadlines.first().map(|(deadline, _)| *deadline);
         let deadline = |stall: Option<Stall>| stall.map(|(deadline, _)| deadline);
         let stalled = earlier(deadline(self.stalled), deadline(self.stalled_error));
-        let in_line = core.ledger.line_deadline();
-        earlier(earlier(calls, earlier(stalled, in_line)), self.exposures.poll_timeout())
+        earlier(stalled, core.ledger.line_deadline())
     }
 
     pub(crate) fn handle_timeout(&mut self, core: &mut Core, now: Instant) {
-        self.exposures.handle_timeout(core, now);
         self.end_waits(core, now);
         for stalled in [&mut self.stalled_error, &mut self.stalled] {
             if let Some((_, what)) = stalled.take_if(|(deadline, _)| *deadline <= now) {
                 core.fail(CloseReason::Timeout(what));
             }
-        }
-        while let Some(entry) = self.deadlines.first().copied().filter(|(deadline, _)| *deadline <= now) {
-            self.deadlines.remove(&entry);
-            core.fail(CloseReason::Timeout("windows for an answer"));
         }
     }
 
@@ -417,12 +348,9 @@ impl Responder {
         }
         self.calls.clear();
         self.answers.clear();
-        self.withheld.clear();
         self.stalled = None;
         self.stalled_error = None;
-        self.exposures.clear();
         self.errors.clear();
-        self.deadlines.clear();
     }
 }
 

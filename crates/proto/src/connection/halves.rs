@@ -88,7 +88,7 @@ impl Connection {
 impl Halves<'_> {
     /// Returns whether a message without a known direction counts as a Call or a reply here.
     pub(crate) const fn usually(&self) -> Taken {
-        usually(self.core.side)
+        usually(self.core.side())
     }
 
     /// Returns whether a message that did not decode counts as a Call or a reply. If its lists exceed our limits, or if
@@ -136,7 +136,7 @@ impl Halves<'_> {
                 self.core.fail(error.into());
             }
             _ => {
-                tracing::debug!(side = %self.core.side, %error, "message discarded");
+                tracing::debug!(side = %self.core.side(), %error, "message discarded");
                 self.core.stats.fault(&error);
             }
         }
@@ -144,7 +144,7 @@ impl Halves<'_> {
 
     /// Answers a Call that was admitted with an RDMA_ERROR.
     pub(crate) fn refuse_call(&mut self, error: ProtocolError, fixed: Fixed, charge: Charge) {
-        tracing::debug!(side = %self.core.side, xid = format_args!("{:#010x}", fixed.xid), %error, "call refused");
+        tracing::debug!(side = %self.core.side(), xid = format_args!("{:#010x}", fixed.xid), %error, "call refused");
         let body = match error.action(Taken::AsCall) {
             // RFC 8166 §4.5.1: with the version of the request.
             Action::AnswerVersion => {

@@ -12,7 +12,6 @@ use rpcrdma_xdr::{CopyCount, Padding};
 
 use super::halves::usually;
 use super::{Arrived, Connection, Outcome, State};
-use crate::compatibility::{AlignmentBase, PaddedMessages};
 use crate::config::Side;
 use crate::error::{ProtocolError, Taken};
 use crate::event::CloseReason;
@@ -33,7 +32,7 @@ impl Connection {
         // A flushed request must not be posted again, since that would never end.
         self.ended |= status == Status::Flushed;
         if let Work::WindowFlushed { key, memory } = work {
-            if let Some(xid) = self.requester.window_closed(key, Some(memory)) {
+            if let Some(xid) = self.requester.window_closed(&mut self.core, key, Some(memory)) {
                 self.requester.complete_if_closed(&mut self.core, xid);
             }
             return;
@@ -50,13 +49,13 @@ impl Connection {
                 // This may be the last window of a call that has its answer already.
                 if let Some(owner) = owner {
                     self.requester.complete_if_closed(&mut self.core, owner);
-                    self.responder.window_freed();
+                    self.window_freed();
                 }
             }
             (Origin::Invalidate { xid, window, key }, Work::LocalInvalidate { memory }) => {
                 if status.is_success() || memory.is_some() {
                     self.requester.handle_invalidated(&mut self.core, xid, (window, key), memory);
-                    self.responder.window_freed();
+                    self.window_freed();
                 } else if status != Status::Flushed {
                     // Rule I2: the connection ends before the call does.
                     self.core.fail(CloseReason::InvalidationFailed);
@@ -79,15 +78,24 @@ impl Connection {
             }
             (Origin::Conceal { token, key }, Work::LocalInvalidate { memory }) => {
                 if status.is_success() || memory.is_some() {
-                    self.responder.concealed(&mut self.core, token, key);
-                    self.requester.window_freed();
+                    self.core.concealed(token, key);
+                    self.window_freed();
                 } else if status != Status::Flushed {
                     self.core.fail(CloseReason::InvalidationFailed);
                 }
             }
-            (Origin::Release, Work::LocalInvalidate { .. }) => self.requester.reservation_released(),
+            (Origin::Release, Work::LocalInvalidate { .. }) => {
+                self.core.windows = self.core.windows.saturating_sub(1);
+                self.window_freed();
+            }
             _ => self.work_failed(status),
         }
+    }
+
+    /// Retries the calls and answers that wait for a window, since one is free.
+    fn window_freed(&mut self) {
+        self.requester.window_freed();
+        self.responder.window_freed(&mut self.core);
     }
 
     /// Takes back the window that the peer's Send has invalidated, even if the message is bad; returns the XID of its
@@ -95,7 +103,7 @@ impl Connection {
     fn invalidated(&mut self, (key, memory): (Key, WindowMemory), message: Option<&[u8]>) -> Option<u32> {
         let said = message.and_then(|message| Fixed::decode(message).ok()).map(|fixed| fixed.xid);
         let foreign = said.filter(|xid| self.requester.belongs_to_other(key, *xid));
-        let owner = self.requester.window_closed(key, Some(memory))?;
+        let owner = self.requester.window_closed(&mut self.core, key, Some(memory))?;
         self.requester.count_remote(&mut self.core, owner);
         if let Some(xid) = foreign {
             self.halves().fault(ProtocolError::ForeignInvalidation { xid }, Taken::AsReply, None);
@@ -117,7 +125,7 @@ impl Connection {
         if *kind == PostErrorKind::Disconnected {
             self.ended = true;
         } else {
-            tracing::debug!(side = %self.core.side, %kind, "request not posted");
+            tracing::debug!(side = %self.core.side(), %kind, "request not posted");
             self.core.fail(CloseReason::WorkFailed(Status::Fatal));
         }
     }
@@ -205,13 +213,13 @@ impl Connection {
     fn take(&mut self, now: Instant, fixed: Fixed, arrived: Arrived) {
         let Arrived { header, header_len, payload, continued, len, items, group } = arrived;
         let Header { xid, credit, direction: said, invalidate, .. } = header;
-        let (lists, payload, padded) = match header.body {
+        let (mut lists, payload, padded) = match header.body {
             Body::Message(lists) => (lists, Some(payload), None),
             Body::NoMessage(lists) => (lists, None, None),
             Body::Padded { align, threshold, lists } => (lists, Some(payload), Some((align, threshold))),
             Body::Done => {
                 // RFC 8166 §4.6.2
-                if let Err(error) = self.responder.handle_done(&mut self.core, now, xid) {
+                if let Err(error) = self.core.handle_done(now, xid) {
                     self.halves().fault(error, Taken::AsReply, None);
                 }
                 return;
@@ -230,7 +238,7 @@ impl Connection {
             Ok(taken) => taken,
             Err((error, taken)) => return self.halves().fault(error, taken, Some(fixed)),
         };
-        let padding = match self.forms(&lists, padded, header_len) {
+        let padding = match self.retired_forms(&mut lists, padded, header_len) {
             Ok(padding) => padding,
             Err(error) => return self.halves().fault(error, taken, Some(fixed)),
         };
@@ -254,37 +262,29 @@ impl Connection {
         }
     }
 
-    /// Checks the retired forms of a message; returns the padding of an RDMA_MSGP.
-    fn forms(
+    /// Checks the retired forms of a message, and takes the pads out of its lists; returns the padding of an RDMA_MSGP.
+    fn retired_forms(
         &self,
-        lists: &ChunkLists,
+        lists: &mut ChunkLists,
         padded: Option<(u32, u32)>,
         header: usize,
     ) -> Result<Option<Padding>, ProtocolError> {
-        if lists.has_padding() && !self.core.config.compatibility.padding_segments {
-            return Err(ProtocolError::PaddingSegment);
+        if lists.read.is_empty() && padded.is_none() {
+            return Ok(None);
         }
-        if let Some(position) = lists.pad_chunk().filter(|_| !self.core.config.compatibility.pad_chunks) {
-            return Err(ProtocolError::UnalignedPosition { position });
-        }
-        padded.map_or(Ok(None), |(align, threshold)| self.padding(align, threshold, header))
-    }
-
-    /// Returns the padding of an RDMA_MSGP, if the settings accept it (RFC 5666 §3.9, RFC 8166 §4.6.1).
-    fn padding(&self, align: u32, threshold: u32, header: usize) -> Result<Option<Padding>, ProtocolError> {
-        let compatibility = &self.core.config.compatibility;
-        match compatibility.padded_messages {
-            PaddedMessages::Refuse => Err(ProtocolError::PaddedMessage),
-            PaddedMessages::AsMessage => Ok(None),
-            PaddedMessages::Honour if align == 0 => Err(ProtocolError::BadAlignment { align }),
-            PaddedMessages::Honour => {
-                let before = match compatibility.alignment_base {
-                    AlignmentBase::Send => header,
-                    AlignmentBase::Payload => 0,
-                };
-                let wide = |value| usize::try_from(value).unwrap_or(usize::MAX);
-                Ok(Some(Padding { align: wide(align), threshold: wide(threshold), before }))
-            }
+        let retired = self.core.retired.as_deref();
+        // RFC 8166 §3.4.5, §4.6.1
+        let found = [
+            lists.has_padding().then_some(ProtocolError::PaddingSegment),
+            lists.pad_chunk().map(|position| ProtocolError::UnalignedPosition { position }),
+            padded.map(|_| ProtocolError::PaddedMessage),
+        ];
+        let is_refused = |error: &ProtocolError| retired.is_none_or(|retired| !retired.accepts(error));
+        match found.into_iter().flatten().find(is_refused) {
+            Some(refusal) => Err(refusal),
+            None => retired.map_or(Ok(None), |retired| {
+                retired.take_forms(lists, padded, header, &self.core.config.limits)
+            }),
         }
     }
 
@@ -300,7 +300,7 @@ impl Connection {
         let Some(payload) = payload else {
             // RFC 8166 §4.5.2
             if lists.is_empty() {
-                return Err((ProtocolError::NoChunks, said.unwrap_or(usually(self.core.side))));
+                return Err((ProtocolError::NoChunks, said.unwrap_or(usually(self.core.side()))));
             }
             // version-two-01 §4.2.2
             if let Some(said) = said {
@@ -309,23 +309,23 @@ impl Connection {
             // The direction word is not here yet. Only a Call has a Position-Zero chunk, and only a reply a filled
             // Reply chunk. By RFC 5666 §5.1 an awaited reply may have a Position-Zero chunk too, but not in the reverse
             // direction, where the two would look alike.
-            let exposed = self.core.reads_replies().is_some() && self.requester.awaits(xid);
+            let exposed = self.core.reads_replies() && self.requester.awaits(xid);
             let reply = (exposed || !lists.has_position_zero())
-                && (self.core.side == Side::Client
+                && (self.core.side() == Side::Client
                     || (self.requester.awaits(xid)
                         && lists.reply.as_ref().is_some_and(|chunk| chunk.total() > 0)));
             return Ok(if reply { Taken::AsReply } else { Taken::AsCall });
         };
         // A reduced Call keeps its first words inline: neither XID nor direction is DDP-eligible.
         let (seen, direction) =
-            rpc_prefix(payload).map_err(|error| (error, said.unwrap_or(usually(self.core.side))))?;
+            rpc_prefix(payload).map_err(|error| (error, said.unwrap_or(usually(self.core.side()))))?;
         let taken = match direction {
             CALL => Taken::AsCall,
             REPLY => Taken::AsReply,
             value => {
                 return Err((
                     ProtocolError::WrongDirection { value, expected: "Call or reply" },
-                    usually(self.core.side),
+                    usually(self.core.side()),
                 ));
             }
         };

@@ -50,8 +50,7 @@ impl Connection {
             }
             // A server's own Calls wait until the client has chosen the version.
             let speaks = self.may_call();
-            let windows = self.requester.windows();
-            let progress = self.responder.transmit(&mut self.core, now, windows, qp)
+            let progress = self.responder.transmit(&mut self.core, now, qp)
                 || self.read_on(now, qp)
                 || (speaks && self.requester.transmit(&mut self.core, now, qp));
             if self.responder.has_lost_a_reply() {
@@ -101,6 +100,9 @@ impl Connection {
         }
         self.core.handle_read_timeout(now);
         self.requester.handle_timeout(&mut self.core, now);
+        if self.core.retired.is_some() {
+            self.core.handle_exposure_timeout(now);
+        }
         self.responder.handle_timeout(&mut self.core, now);
         if let Some(what) = self.two.as_mut().and_then(|two| two.handle_timeout(now)) {
             self.core.fail(CloseReason::Timeout(what));
@@ -135,12 +137,13 @@ impl Connection {
         let halves = earlier(self.requester.poll_timeout(), self.responder.poll_timeout(&self.core));
         let parts =
             self.two.as_ref().and_then(|two| two.poll_timeout()).filter(|_| self.state == State::Open);
-        earlier(earlier(state, parts), earlier(halves, self.core.reads.poll_timeout()))
+        let retired = self.core.retired.as_ref().and_then(|retired| retired.poll_timeout());
+        earlier(earlier(state, parts), earlier(halves, earlier(self.core.reads.poll_timeout(), retired)))
     }
 
     fn idle_deadline(&self) -> Option<Instant> {
         let idle = self.core.config.timeouts.idle?;
-        let busy = self.in_progress() > 0 || self.responder.exposes() || self.kept;
+        let busy = self.in_progress() > 0 || self.core.exposes() || self.kept;
         (self.state == State::Open && !busy).then(|| after(self.last_activity, idle))
     }
 
@@ -175,7 +178,7 @@ impl Connection {
         let reason = self.core.failure.take().unwrap_or(CloseReason::Link(reason));
         self.core.withdraw();
         self.requester.handle_disconnected(&mut self.core, &reason);
-        tracing::debug!(side = %self.core.side, %reason, "connection closed");
+        tracing::debug!(side = %self.core.side(), %reason, "connection closed");
         if let Some(two) = &mut self.two {
             two.end(&mut self.core.events);
         }

@@ -104,7 +104,7 @@ impl Connection {
     pub(super) fn may_call(&self) -> bool {
         let two = self.two.as_ref();
         match self.core.peer.reverse {
-            _ if self.core.side == Side::Client => true,
+            _ if self.core.side() == Side::Client => true,
             _ if matches!(self.version, Version::Open(_)) => false,
             Some(reverse) => {
                 reverse > ReverseSupport::None || two.and_then(|two| two.is_exchanged()).is_some()

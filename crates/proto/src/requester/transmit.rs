@@ -136,7 +136,7 @@ impl Requester {
         if needed > self.max_windows {
             return Err(Obstacle::Lasting(WindowErrorKind::Exhausted { limit: self.max_windows }.into()));
         }
-        if self.keys.len() + self.releasing + core.exposed_windows + needed > self.max_windows {
+        if core.windows + needed > self.max_windows {
             return Err(Obstacle::Passing);
         }
         let exposures = allocate(plan, transaction, qp).map_err(|error| match error {
@@ -147,9 +147,7 @@ impl Requester {
             error => Obstacle::Lasting(error.into()),
         })?;
         self.open_windows(core, xid, exposures, plan, qp).map_err(|error| match error {
-            WindowErrorKind::Exhausted { .. }
-                if !self.keys.is_empty() || self.releasing + core.exposed_windows > 0 =>
-            {
+            WindowErrorKind::Exhausted { .. } if core.windows > 0 => {
                 self.no_window = true;
                 Obstacle::Passing
             }
@@ -188,8 +186,8 @@ impl Requester {
                 }
             }
         }
+        core.windows += reserved.len();
         if let Some((kind, place, memory)) = failed {
-            self.releasing += reserved.len();
             for window in reserved {
                 core.invalidate(Origin::Release, window.key);
             }
@@ -255,7 +253,7 @@ impl Requester {
         let (in_flight, granted) = core.ledger.in_flight();
         let call = &transaction.call;
         tracing::debug!(
-            side = %core.side, xid = format_args!("{xid:#010x}"), program = call.program, version = call.version,
+            side = %core.side(), xid = format_args!("{xid:#010x}"), program = call.program, version = call.version,
             procedure = call.procedure, ?form, sent, read, write_chunks = plan.write.len(),
             reply_chunk = plan.reply.is_some(), in_flight, granted, ?now, "call"
         );
@@ -283,7 +281,7 @@ impl Requester {
 fn plan(core: &Core, transaction: &Transaction, room: CallRoom) -> Result<CallPlan, Refusal> {
     let call = &transaction.call;
     let config = &core.config;
-    if core.side == Side::Server && core.peer.reverse == Some(ReverseSupport::None) {
+    if core.side() == Side::Server && core.peer.reverse == Some(ReverseSupport::None) {
         return Err(Refusal::ReverseNotTaken);
     }
     let sinks: Vec<usize> = call.reply.sinks.iter().map(Sink::len).collect();
@@ -293,7 +291,7 @@ fn plan(core: &Core, transaction: &Transaction, room: CallRoom) -> Result<CallPl
     // A peer that accepts no byte in a segment accepts no segment.
     let most = if longest == 0 { 0 } else { most };
     let allowed = core.uses_chunks();
-    let continues = core.side == Side::Client || core.peer.reverse >= Some(ReverseSupport::Continued);
+    let continues = core.side() == Side::Client || core.peer.reverse >= Some(ReverseSupport::Continued);
     let continued = if continues { core.continued_parts(room.sends) } else { 1 };
     let attempt = |max_segments| {
         plan_call(&CallInput {
@@ -312,8 +310,7 @@ fn plan(core: &Core, transaction: &Transaction, room: CallRoom) -> Result<CallPl
                 max_segments,
                 max_read_chunks: config.max_read_chunks,
             },
-            withhold: core.reads_replies().is_some_and(|read_read| read_read.withhold_chunks),
-            alignment: core.alignment(),
+            retired: core.call_forms(),
             continued,
             continued_reply: if continues { core.continued_reply_parts() } else { 1 },
             continued_reply_len: config.limits.continued_len,

@@ -5,7 +5,7 @@
 
 use std::time::Instant;
 
-use rpcrdma_verbs::{PoolExhausted, WindowErrorKind, Windows, WorkRequest};
+use rpcrdma_verbs::{Windows, WorkRequest};
 use rpcrdma_xdr::Stream;
 
 use super::{Fault, Incoming, Responder, Stall, narrow};
@@ -15,19 +15,13 @@ use crate::error::ProtocolError;
 use crate::event::{Answer, CloseReason};
 use crate::flow::{Offer, Permit, Wait};
 use crate::outbound::{Gather, Origin};
-use crate::planner::{ChunkRules, ReplyInput, ReplyPlan, Route, plan_reply};
+use crate::planner::{ReplyInput, ReplyPlan, Route, plan_reply};
 use crate::timers::after;
-use crate::wire::{Body, Direction, ErrorBody, Header, ReadSegment, WriteChunk};
+use crate::wire::{Body, Direction, ErrorBody, Header, WriteChunk};
 
 impl Responder {
-    /// Sends one error or answer. `windows` is the number of windows that our own calls hold.
-    pub(crate) fn transmit(
-        &mut self,
-        core: &mut Core,
-        now: Instant,
-        windows: usize,
-        qp: &mut dyn Windows,
-    ) -> bool {
+    /// Sends one error or answer.
+    pub(crate) fn transmit(&mut self, core: &mut Core, now: Instant, qp: &mut dyn Windows) -> bool {
         self.wants_memory = None;
         if self.drop_next(core) {
             return true;
@@ -59,9 +53,9 @@ impl Responder {
             }
         };
         match plan {
-            Ok(plan) if exposing => self.transmit_exposed(core, now, (token, plan), offer, windows, qp),
+            Ok(plan) if exposing => self.transmit_exposed(core, now, (token, plan), offer, qp),
             plan => {
-                self.send_next(core, plan, vec![], offer);
+                self.send_next(core, plan, offer);
                 true
             }
         }
@@ -77,7 +71,7 @@ impl Responder {
             None => false,
             Some(_) => return false,
         };
-        if let Some(call) = self.answers.pop_front().and_then(|token| self.forget(token)) {
+        if let Some(call) = self.answers.pop_front().and_then(|token| self.calls.remove(&token)) {
             self.reply_lost |= lost;
             core.ledger.finish(call.charge);
         }
@@ -102,52 +96,31 @@ impl Responder {
         }
     }
 
-    /// Sends the next answer once its exposed data is open; `false` if nothing can be done now.
-    fn transmit_exposed(
-        &mut self,
-        core: &mut Core,
-        now: Instant,
-        (token, plan): (u64, ReplyPlan),
-        offer: Offer,
-        windows: usize,
-        qp: &mut dyn Windows,
-    ) -> bool {
-        match self.expose(core, now, (token, offer.credit(), windows), &plan, qp) {
-            Ok(read) => self.send_next(core, Ok(plan), read, offer),
-            Err(Room::Later) => self.withhold(core, now),
-            Err(Room::Memory(room)) => {
-                self.wait_for(core, now, Waiting::Answer, Wait::Receives(room));
-                return false;
-            }
-            Err(Room::Never) => {
-                let (len, grant) = (u64::try_from(plan.exposed()).unwrap_or(u64::MAX), offer.credit());
-                self.send_next(core, Err(ProtocolError::ReplyNotExposed { len, grant }), vec![], offer);
-            }
-            Err(Room::Ended) => return false,
-        }
-        true
+    /// Returns the next answer, which does not leave now.
+    pub(crate) fn withdraw_next(&mut self) -> Option<u64> {
+        self.stalled = None;
+        self.answers.pop_front()
     }
 
-    /// Sends the next answer as planned, or refuses its Call; `read` are the windows of exposed data.
-    fn send_next(
+    /// Sends the next answer as planned, or refuses its Call.
+    pub(crate) fn send_next(
         &mut self,
         core: &mut Core,
         plan: Result<ReplyPlan, ProtocolError>,
-        read: Vec<ReadSegment>,
         offer: Offer,
     ) {
         self.stalled = None;
-        let Some(call) = self.answers.pop_front().and_then(|token| self.forget(token)) else { return };
+        let Some(call) = self.answers.pop_front().and_then(|token| self.calls.remove(&token)) else { return };
         match plan {
             Ok(plan) => {
                 if matches!(&plan.route, Route::Sends(sends) if sends.is_group()) {
                     core.left_in_group(call.xid);
                 }
-                send_reply(core, call, plan, read, offer);
+                send_reply(core, call, plan, offer);
             }
             Err(refusal) => {
                 tracing::debug!(
-                    side = %core.side, xid = format_args!("{:#010x}", call.xid), error = %refusal, "call refused"
+                    side = %core.side(), xid = format_args!("{:#010x}", call.xid), error = %refusal, "call refused"
                 );
                 core.stats.fault(&refusal);
                 let permit = core.ledger.take_answer(offer, call.charge);
@@ -189,14 +162,7 @@ impl Responder {
                 flavor_touches_data: *flavor_touches_data,
                 send,
                 offered: &call.lists,
-                expose: core.exposes_replies().map(|_| ChunkRules {
-                    allowed: true,
-                    read: true,
-                    reduce_from: None,
-                    max_segment_len: core.config.max_segment_len.max(1024),
-                    max_segments: core.config.max_segments,
-                    max_read_chunks: core.config.max_read_chunks,
-                }),
+                expose: core.exposed_chunks(),
                 // An answer waits once for credits that will come.
                 continued: core.continued_parts(core.ledger.sends_for_answer(call.in_turn)),
                 groups: call.group.as_ref().and_then(|group| core.reply_groups(group)),
@@ -217,62 +183,8 @@ impl Responder {
         Some((*token, planned))
     }
 
-    /// Opens the exposed data of the answer to this Call, within the limits. The bytes count as memory of the domain,
-    /// which bounds all connections together (RFC 5666 §11: "originating from one or many clients").
-    fn expose(
-        &mut self,
-        core: &mut Core,
-        now: Instant,
-        (token, grant, windows): (u64, u32, usize),
-        plan: &ReplyPlan,
-        qp: &mut dyn Windows,
-    ) -> Result<Vec<ReadSegment>, Room> {
-        let others = self.exposures.count() > 0;
-        let room = |room| if others { Room::Later } else { Room::Memory(room) };
-        let bytes = plan.exposed();
-        let Some(limits) = core.exposes_replies() else { return Err(Room::Never) };
-        if bytes > limits.exposed_bytes || limits.exposed_replies == 0 || core.ledger.wanted() < 2 {
-            return Err(Room::Never);
-        }
-        let full = self.exposures.count() >= limits.exposed_replies
-            || self.exposures.bytes().saturating_add(bytes) > limits.exposed_bytes;
-        // RFC 5666 §11: RDMA_DONEs that are due must not use the last credit.
-        let starving = usize::try_from(grant).unwrap_or(usize::MAX) < self.exposures.count() + 2;
-        if full {
-            return Err(Room::Later);
-        }
-        if starving {
-            return Err(room(core.ledger.receive_room()));
-        }
-        let Some(call) = self.calls.get(&token) else { return Err(Room::Never) };
-        let charged = qp.domain().reserve(bytes).map_err(|error| match error {
-            PoolExhausted::InUse { requested, .. } | PoolExhausted::Unfair { requested, .. } => {
-                room(requested)
-            }
-            _ => Room::Never,
-        })?;
-        let call = (token, call.xid);
-        self.exposures.expose(core, now, call, (&plan.read, charged), qp).map_err(|kind| match kind {
-            WindowErrorKind::Disconnected => Room::Ended,
-            WindowErrorKind::Exhausted { .. } if others || windows > 0 => Room::Later,
-            _ => Room::Never,
-        })
-    }
-
-    /// Withholds the next answer until a window is closed. If no reply is exposed, calls of ours hold the windows, and
-    /// the wait ends with the timer for memory.
-    fn withhold(&mut self, core: &Core, now: Instant) {
-        let Some(token) = self.answers.pop_front() else { return };
-        let timed = self.calls.get(&token).is_none_or(|call| call.deadline.is_some());
-        if self.exposures.count() == 0 && !timed {
-            self.set_deadline(token, after(now, core.config.timeouts.memory));
-        }
-        self.withheld.push_back(token);
-        self.stalled = None;
-    }
-
     /// Starts the timer of the next answer or RDMA_ERROR, so that its wait ends (rule I6).
-    fn wait_for(&mut self, core: &Core, now: Instant, waiting: Waiting, wait: Wait) {
+    pub(crate) fn wait_for(&mut self, core: &Core, now: Instant, waiting: Waiting, wait: Wait) {
         let timeouts = &core.config.timeouts;
         let stall = match wait {
             Wait::Receives(room) => {
@@ -298,21 +210,9 @@ const NO_CREDITS: &str = "credits for an answer";
 
 /// A message that waits to leave.
 #[derive(Clone, Copy)]
-enum Waiting {
+pub(crate) enum Waiting {
     Answer,
     Error,
-}
-
-/// Reasons why nothing can be exposed for a reply.
-enum Room {
-    /// Other exposed replies must be done first.
-    Later,
-    /// The domain lacks this much memory, bytes, which others than this direction of the connection hold.
-    Memory(usize),
-    /// The data exceeds the limits for ever.
-    Never,
-    /// The connection has ended.
-    Ended,
 }
 
 fn send_error(core: &mut Core, xid: u32, version: u32, permit: Permit, body: ErrorBody) {
@@ -322,15 +222,14 @@ fn send_error(core: &mut Core, xid: u32, version: u32, permit: Permit, body: Err
     core.stats.replies_sent.errors += 1;
 }
 
-/// Sends a reply as planned; `read` are the windows of exposed data.
-fn send_reply(core: &mut Core, call: Incoming, mut plan: ReplyPlan, read: Vec<ReadSegment>, offer: Offer) {
+/// Sends a reply as planned.
+fn send_reply(core: &mut Core, call: Incoming, mut plan: ReplyPlan, offer: Offer) {
     let permit = core.ledger.take_answer(offer, call.charge);
     let grant = permit.credit();
     let mut travelled = Travelled { form: plan.form(), read: plan.exposed(), ..Travelled::default() };
-    travelled.segments = read.len();
-    core.stats.read_segments += u64::try_from(read.len()).unwrap_or(u64::MAX);
+    travelled.segments = plan.lists.read.len();
+    core.stats.read_segments += u64::try_from(travelled.segments).unwrap_or(u64::MAX);
     core.stats.copied(plan.copied);
-    plan.lists.read = read;
     for (index, data) in plan.placed {
         let Some(chunk) = plan.lists.write.get(index) else { continue };
         travelled.written += data.len();
@@ -363,7 +262,7 @@ fn send_reply(core: &mut Core, call: Incoming, mut plan: ReplyPlan, read: Vec<Re
     };
     core.stats.replies_sent.count(&travelled);
     tracing::debug!(
-        side = %core.side, xid = format_args!("{:#010x}", call.xid), form = ?travelled.form, sent = travelled.sent,
+        side = %core.side(), xid = format_args!("{:#010x}", call.xid), form = ?travelled.form, sent = travelled.sent,
         written = travelled.written, reply_chunk = travelled.reply_chunk, invalidates = invalidate.is_some(), grant,
         "reply"
     );

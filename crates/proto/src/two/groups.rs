@@ -74,7 +74,7 @@ impl Two {
         let Some(((xid, direction), sends)) = self.assembly.give_up_group() else { return };
         let report = ErrorReport { bad, lead: Some(TransmissionId { xid, direction, number: 0 }), error };
         halves.core.stats.fault(&two::Error::Group(report).into());
-        tracing::debug!(side = %halves.core.side, error = %two::Error::Group(report), "group given up");
+        tracing::debug!(side = %halves.core.side(), error = %two::Error::Group(report), "group given up");
         if direction == Direction::Reply {
             return halves.requester.report(halves.core, xid, report);
         }
@@ -232,7 +232,7 @@ impl Two {
     /// Answers the Call of a reported reply with an error; the reply itself is gone. The report has arrived on the
     /// Call's credit.
     pub(super) fn reply_reported(&self, halves: &mut Halves<'_>, report: &ErrorReport) {
-        tracing::debug!(side = %halves.core.side, error = %two::Error::Group(*report), "reply reported");
+        tracing::debug!(side = %halves.core.side(), error = %two::Error::Group(*report), "reply reported");
         let xid = report.group().xid;
         // An error is never answered with an error, except for the reply that a report names (rtrext-02 §5.4).
         if !takes_groups(halves.core) || !halves.core.may_be_reported(xid) {

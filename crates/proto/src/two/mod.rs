@@ -126,21 +126,21 @@ impl Two {
         // The server announces its properties after its first answer, so a client may have Calls before that. Without
         // chunks a Call that fits no Send depends on these properties.
         let waits = rules.tells_once || (!core.uses_chunks() && config.characteristics.enabled);
-        if waits && core.side == Side::Client {
+        if waits && core.side() == Side::Client {
             let until = after(now, config.timeouts.offer);
             core.set_untold(Some(until));
         }
         let (size, invalidate) = (core.ledger.receive_len(), core.may_invalidate);
         let mut exchanges = Exchanges::new(rules.profile, &config, size, reverse, invalidate);
         // A server announces in answer to the client.
-        if core.side == Side::Client {
+        if core.side() == Side::Client {
             exchanges.begin();
         }
         self.exchanges = Some(exchanges);
         // Even for a peer without the exchange, which learns that only from a refusal.
         core.ledger.keep_for_operations(OPERATION_RECEIVES_32);
-        self.first_answer_due = core.side == Side::Server;
-        tracing::debug!(side = %core.side, version = core.codec.rules().name, "version settled");
+        self.first_answer_due = core.side() == Side::Server;
+        tracing::debug!(side = %core.side(), version = core.codec.rules().name, "version settled");
         self.follow(core);
     }
 

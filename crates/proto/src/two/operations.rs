@@ -123,7 +123,7 @@ impl Two {
             && let Some(permit) = core.ledger.operation(direction)
         {
             let xid = xid.unwrap_or_else(|| self.operation_xid(halves.requester, &body));
-            tracing::debug!(side = %core.side, xid = format_args!("{xid:#010x}"), ?body, "operation");
+            tracing::debug!(side = %core.side(), xid = format_args!("{xid:#010x}"), ?body, "operation");
             let header = core.header(direction, xid, &permit, body);
             core.send(permit, &header, &Stream::new(), None, true);
             core.stats.operations_sent += 1;
@@ -154,7 +154,7 @@ impl Two {
         let Some(exchanges) = &mut self.exchanges else { return };
         let core = &mut *halves.core;
         core.stats.operations_received += 1;
-        tracing::debug!(side = %core.side, ?exchange, "operation received");
+        tracing::debug!(side = %core.side(), ?exchange, "operation received");
         let mut faults = Vec::new();
         let (limit, events) = (core.config.limits.operations, &mut core.events);
         let effect = exchanges.handle(fixed.xid, exchange, progress, limit, events, &mut faults);
@@ -186,7 +186,7 @@ impl Two {
         let answer = error.action(taken) == Action::Answer;
         match &mut self.exchanges {
             Some(exchanges) if answer => {
-                tracing::debug!(side = %halves.core.side, %error, "operation refused");
+                tracing::debug!(side = %halves.core.side(), %error, "operation refused");
                 halves.core.stats.fault(&error);
                 exchanges.refuse(fixed.xid, halves.core.codec.refusal(&error));
             }

@@ -121,7 +121,7 @@ pub(crate) fn sends_of_reply(
 
 /// Decides whether a Call travels in a group, and how; `None` if a plain message is as good, or the only way.
 pub(crate) fn plan_call(input: &CallInput<'_>) -> Option<CallPlan> {
-    let groups = input.groups.filter(|_| input.alignment.is_none() && !input.withhold)?;
+    let groups = input.groups?;
     let directed = direct(input, &groups)?;
     let pieces = locate(input);
     let plain = input.codec.header_len(&Shape::default());

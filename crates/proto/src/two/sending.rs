@@ -323,7 +323,7 @@ impl Core {
         };
         self.stats.sends_combined += 1;
         self.stats.messages_combined += u64::try_from(messages.len()).unwrap_or(u64::MAX);
-        tracing::debug!(side = %self.side, messages = messages.len(), "messages in one Send");
+        tracing::debug!(side = %self.side(), messages = messages.len(), "messages in one Send");
         let mut encoded = BytesMut::with_capacity(SMALL_HEADER);
         self.codec.encode(&header, &mut encoded);
         let mut behind = Stream::new();

@@ -12,7 +12,7 @@ use std::time::Instant;
 use rpcrdma_oncrpc::{
     CallContext, CallFailure, Dispatcher, Effect, Outcome, Peer, Procedure, Program, ResponseFuture,
 };
-use rpcrdma_proto::{Agreement, BASIC_INLINE, Compatibility, Connection, PaddedMessages};
+use rpcrdma_proto::{Agreement, BASIC_INLINE, Config, Connection};
 use rpcrdma_verbs::{Capabilities, RECEIVE_ALIGN};
 use rpcrdma_xdr::{Decoder, Stream, encode};
 
@@ -50,14 +50,13 @@ impl Configurator {
     pub(crate) fn new(
         settings: &Ccp,
         connection: &Connection,
-        compatibility: &Compatibility,
+        protocol: &Config,
         capabilities: &Capabilities,
     ) -> Self {
-        let aligned = compatibility.padded_messages == PaddedMessages::Honour;
         let negotiation = Negotiation {
             longest_call: connection.agreeable().receive,
             reads: capabilities.ird.into(),
-            align: if aligned { word(RECEIVE_ALIGN) } else { 1 },
+            align: if protocol.honours_padding() { word(RECEIVE_ALIGN) } else { 1 },
             state: State::Fresh,
         };
         let negotiation = Arc::new(Mutex::new(negotiation));

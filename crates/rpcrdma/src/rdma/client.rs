@@ -293,7 +293,7 @@ impl Drop for RdmaClient {
 /// Refuses settings that cannot work together.
 fn check(config: &ClientConfig) -> Result<(), ConnectError> {
     let protocol = &config.protocol;
-    if protocol.takes_reverse_chunks() && protocol.compatibility.read_read.is_some() {
+    if protocol.takes_reverse_chunks() && protocol.has_read_read() {
         let reason = "chunks in the reverse direction and the Read-Read model: a long Call could not be told from a long reply";
         return Err(ConnectError::Invalid(reason.to_owned()));
     }
@@ -313,9 +313,7 @@ fn parameters(config: &ClientConfig, domain: ProtectionDomain) -> ConnectParamet
         // 0 in CONF_RDMA forbids Read chunks altogether (RFC 5666 §6.2).
         ird: config.ird.max(u16::from(config.ccp.is_some())),
         // We pull Read chunks of the reverse direction (RFC 8167 §5.3) and of replies (RFC 5666 §3.8).
-        ord: config
-            .ord
-            .max(u16::from(protocol.takes_reverse_chunks() || protocol.compatibility.read_read.is_some())),
+        ord: config.ord.max(u16::from(protocol.takes_reverse_chunks() || protocol.has_read_read())),
         max_send_wr: config.max_send_wr,
         max_recv_wr: protocol.max_recv_wr(),
         domain,

@@ -56,9 +56,7 @@ pub(crate) async fn set_up(
         // The client pulls Read chunks of the reverse direction (RFC 8167 §5.3) and of replies (RFC 5666 §3.8).
         // Besides, 0 in CONF_RDMA forbids Read chunks altogether (RFC 5666 §6.2).
         ird: config.ird.max(u16::from(
-            protocol.takes_reverse_chunks()
-                || protocol.compatibility.read_read.is_some()
-                || config.ccp.is_some(),
+            protocol.takes_reverse_chunks() || protocol.has_read_read() || config.ccp.is_some(),
         )),
         ord: config.ord,
         max_send_wr: config.max_send_wr,
@@ -164,9 +162,8 @@ impl Served {
         );
         connection.refuse(shared.failed_reads.of(peer, now));
         let ccp = shared.config.ccp.as_ref();
-        let compatibility = &shared.protocol.compatibility;
         let ccp =
-            ccp.map(|ccp| Configurator::new(ccp, &connection, compatibility, queue_pair.capabilities()));
+            ccp.map(|ccp| Configurator::new(ccp, &connection, &shared.protocol, queue_pair.capabilities()));
         let reverse = Reverse::new(
             Arc::clone(&shared.backchannels),
             peer,

@@ -11,7 +11,7 @@ fn configurator() -> Configurator {
     let mut capabilities = Capabilities::default();
     capabilities.ird = 7;
     let connection = Connection::new(Side::Server, config, &[], &capabilities, Instant::now());
-    Configurator::new(&Ccp::insecure(), &connection, &Compatibility::default(), &capabilities)
+    Configurator::new(&Ccp::insecure(), &connection, &Config::default(), &capabilities)
 }
 
 fn message(program: u32, arguments: &[u32]) -> Decoder {

@@ -4,8 +4,8 @@
 use bytes::Bytes;
 use rpcrdma_sim::{CompletionMode, Fabric, FabricConfig};
 
-use super::requester::{accepted, client, discarded, plain, result, send};
-use super::responder::{at, expect_error, lists, rpc};
+use super::super::requester::{accepted, client, discarded, plain, result, send};
+use super::super::responder::{at, expect_error, lists, rpc};
 use crate::testing::*;
 use crate::wire::{Body, ChunkLists, ErrorBody, ReadSegment, Segment, WriteChunk};
 use crate::{Compatibility, Config, Side};

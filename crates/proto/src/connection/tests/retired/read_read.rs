@@ -8,9 +8,9 @@ use rpcrdma_sim::{CompletionMode, Fabric, FabricConfig, MessageKind, Side as Sim
 use rpcrdma_verbs::ProtectionDomain;
 use rpcrdma_xdr::Stream;
 
-use super::requester::{accepted, discarded, plain, result, send};
-use super::responder::{at, expect_alive, expect_error, lists, rpc};
-use super::rules::hold_all;
+use super::super::requester::{accepted, discarded, plain, result, send};
+use super::super::responder::{at, expect_alive, expect_error, lists, rpc};
+use super::super::rules::hold_all;
 use crate::testing::*;
 use crate::wire::{Body, ChunkLists, Codec, ErrorBody, Header, ReadSegment, Segment, v1::V1};
 use crate::{

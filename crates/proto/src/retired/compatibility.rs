@@ -2,8 +2,9 @@
 //!
 //! By default none is enabled, and a peer that uses one gets the reaction of RFC 8166. The protocol negotiates none of
 //! these forms, so an owner enables a form only for a peer that has it too. The codec ([`wire::v1`](crate::wire::v1))
-//! always decodes every form. The connection decides which forms it accepts, and the [planner](crate::planner) which it
-//! sends.
+//! always decodes every form.
+
+use crate::config::Config;
 
 /// Retired and proposed forms that a connection uses; none by default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -83,4 +84,24 @@ pub enum AlignmentBase {
     Send,
     /// The XID of the RPC message: the "current XDR stream position".
     Payload,
+}
+
+impl Config {
+    /// Whether the Read-Read model is enabled.
+    #[must_use]
+    pub const fn has_read_read(&self) -> bool {
+        self.compatibility.read_read.is_some()
+    }
+
+    /// Whether opaque data of an RDMA_MSGP is aligned (RFC 5666 §3.9).
+    #[must_use]
+    pub fn honours_padding(&self) -> bool {
+        self.compatibility.padded_messages == PaddedMessages::Honour
+    }
+
+    /// Returns the Receives for RDMA_DONEs.
+    pub(crate) fn receives_for_dones(&self) -> usize {
+        let exposed = self.compatibility.read_read.as_ref().map(|read_read| read_read.exposed_replies);
+        exposed.map_or(0, |replies| replies.saturating_add(1))
+    }
 }

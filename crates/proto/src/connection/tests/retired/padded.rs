@@ -3,8 +3,8 @@
 use bytes::Bytes;
 use rpcrdma_sim::{CompletionMode, FabricConfig};
 
-use super::requester::{accepted, client, discarded, plain, result, send};
-use super::responder::{at, expect_error, lists, rpc};
+use super::super::requester::{accepted, client, discarded, plain, result, send};
+use super::super::responder::{at, expect_error, lists, rpc};
 use crate::testing::*;
 use crate::wire::{Body, ChunkLists, Codec, ErrorBody, v1::V1};
 use crate::{Agreement, AlignmentBase, Compatibility, Config, Form, Limits, PaddedMessages, Side};
