@@ -15,11 +15,10 @@ use crate::core::Core;
 use crate::error::ProtocolError;
 use crate::event::Event;
 use crate::flow::{Permit, Settled};
-use crate::requester::{CallRoom, Requester};
-use crate::responder::AskedReply;
+use crate::requester::{CallRoom, Requester, Transaction};
+use crate::wire::two::ErrorBody;
 use crate::wire::two::Rules;
-use crate::wire::two::transmission::ResponseDirection;
-use crate::wire::{Body, ChunkLists, ErrorBody, Fixed, Header};
+use crate::wire::{Body, ChunkLists, Fixed, Header};
 
 /// Transport characteristics: none in this build.
 pub mod characteristics {
@@ -95,7 +94,7 @@ impl Arrangement {
         match *self {}
     }
 
-    pub(crate) const fn name_memory(&self, _: &ChunkLists) -> Option<Vec<ResponseDirection>> {
+    pub(crate) const fn sent_group(&self, _: &ChunkLists) -> Option<Box<SentGroup>> {
         match *self {}
     }
 }
@@ -135,6 +134,31 @@ pub(crate) mod plan {
         _: usize,
     ) -> Option<Result<usize, Refusal>> {
         None
+    }
+}
+
+pub(crate) mod groups {
+    use rpcrdma_xdr::ReadChunk;
+
+    /// A received Call in a transmission group: none in this build.
+    #[derive(Debug)]
+    pub(crate) struct CallGroup {
+        pub(crate) items: Vec<ReadChunk>,
+        never: std::convert::Infallible,
+    }
+}
+use self::groups::CallGroup;
+
+pub(crate) mod requests {
+    /// A call of ours in a transmission group: none in this build.
+    #[derive(Debug)]
+    pub(crate) enum SentGroup {}
+}
+use self::requests::SentGroup;
+
+impl Transaction {
+    pub(crate) const fn in_group(&self) -> bool {
+        false
     }
 }
 
@@ -257,8 +281,7 @@ impl Core {
         None
     }
 
-    pub(crate) fn reply_groups<'a>(&'a self, asked: &'a AskedReply) -> Option<ReplyGroups<'a>> {
-        debug_assert!(asked.directions.is_empty(), "no Call comes in a group");
+    pub(crate) const fn reply_groups<'a>(&self, _: &'a CallGroup) -> Option<ReplyGroups<'a>> {
         None
     }
 
@@ -272,10 +295,14 @@ impl Core {
 }
 
 impl Requester {
-    pub(crate) const fn group_refused(_: &mut Core, _: &ErrorBody) {}
-
-    pub(crate) fn send_plainly(&mut self, _: &mut Core, _: Instant, _: u32, _: Settled) -> bool {
-        false
+    pub(crate) const fn handle_group_refusal(
+        &self,
+        _: &mut Core,
+        _: Instant,
+        _: (u32, u32),
+        error: &ErrorBody,
+    ) -> Result<bool, ProtocolError> {
+        match *error {}
     }
 
     pub(crate) const fn queue_again(&mut self, _: u32) -> bool {

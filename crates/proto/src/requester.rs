@@ -30,8 +30,8 @@ use crate::reads::Pulled;
 use crate::responder::{REPLY, check_prefix};
 use crate::retired::Reading;
 use crate::timers::{Flow, Moving, after};
+use crate::two::requests::SentGroup;
 use crate::wire::ChunkLists;
-use crate::wire::two::transmission::ResponseDirection;
 
 #[derive(Debug)]
 pub(crate) struct Requester {
@@ -69,12 +69,8 @@ pub(crate) struct Transaction {
     pub(crate) bulk: u64,
     /// The deadline was reached once: from then on only bytes of the calls then in flight extend it.
     pub(crate) counted: bool,
-    /// The directions for the items of the reply, if the call left in a transmission group.
-    pub(crate) directions: Option<Vec<ResponseDirection>>,
-    /// The call leaves in plain messages only, since the peer has refused it in a group.
-    pub(crate) plain: bool,
-    /// The reply was reported to the peer as wrong.
-    pub(crate) reported: bool,
+    /// The transmission group of the call, if it has left in one.
+    pub(crate) group: Option<Box<SentGroup>>,
     pub(crate) windows: Vec<Window>,
     /// Sinks whose memory came from the caller.
     pub(crate) lent: Vec<usize>,
@@ -234,9 +230,7 @@ impl Requester {
             caller,
             bulk: 0,
             counted: false,
-            directions: None,
-            plain: false,
-            reported: false,
+            group: None,
             windows: vec![],
             lent: vec![],
             offered: ChunkLists::default(),
@@ -503,7 +497,7 @@ impl Transaction {
 
     /// Whether the call has left, possibly in a group that the peer refused.
     const fn has_left(&self) -> bool {
-        self.plain || !matches!(self.stage, Stage::Queued)
+        self.group.is_some() || !matches!(self.stage, Stage::Queued)
     }
 
     /// Whether the call will leave again in plain messages, once its windows are closed.

@@ -27,7 +27,7 @@ use crate::ids::IdMap;
 use crate::reads::{Owner, Pull, Pulled};
 use crate::reassembly::Layout;
 use crate::timers::{Moving, earlier};
-use crate::wire::two::transmission::ResponseDirection;
+use crate::two::groups::CallGroup;
 use crate::wire::{ChunkLists, Direction, ErrorBody};
 
 /// Bytes of the first two words of an RPC message: XID and direction.
@@ -89,10 +89,8 @@ pub(crate) struct Incoming {
     /// The answer has waited in line for credits, and does not wait for more.
     in_turn: bool,
     travelled: Travelled,
-    /// Items of the Call that lie in our Receives.
-    items: Vec<ReadChunk>,
-    /// Directions for the reply, if the Call came in a transmission group.
-    group: Option<AskedReply>,
+    /// The transmission group of the Call, if it came in one.
+    group: Option<Box<CallGroup>>,
 }
 
 /// A Call as received.
@@ -110,20 +108,8 @@ pub(crate) struct ReceivedCall {
     pub(crate) continued: bool,
     /// Bytes of all Sends of the Call.
     pub(crate) len: usize,
-    /// Items of the Call that lie in our Receives.
-    pub(crate) items: Vec<ReadChunk>,
-    /// Directions for the reply, if the Call came in a transmission group.
-    pub(crate) group: Option<AskedReply>,
-}
-
-/// Directions of a Call in a transmission group for its reply (rtrext-02 §7.4, §9.2).
-#[derive(Debug)]
-pub(crate) struct AskedReply {
-    /// Directions for the items of the reply. This layer does not know the parts of the Call that they refer to, and
-    /// uses them in order.
-    pub(crate) directions: Vec<ResponseDirection>,
-    /// Receives that the peer has for the reply.
-    pub(crate) buffers: u32,
+    /// The transmission group of the Call, if it came in one.
+    pub(crate) group: Option<Box<CallGroup>>,
 }
 
 impl Responder {
@@ -176,10 +162,10 @@ impl Responder {
             Ok(laid_out) => laid_out,
             Err(error) => return Err((error, charge)),
         };
-        let ReceivedCall { xid, lists, invalidate, payload, padding, continued, len, items, group } = call;
+        let ReceivedCall { xid, lists, invalidate, payload, padding, continued, len, group } = call;
         let form = match payload {
             None => Form::Long,
-            Some(_) if !items.is_empty() => Form::Placed,
+            Some(_) if !placed(group.as_deref()).is_empty() => Form::Placed,
             Some(_) if continued => Form::Continued,
             Some(_) if !layout.chunks.is_empty() => Form::Reduced,
             Some(_) if padding.is_some() => Form::Padded,
@@ -202,7 +188,6 @@ impl Responder {
             answer: None,
             in_turn: false,
             travelled,
-            items,
             group,
         };
         self.calls.insert(token, incoming);
@@ -216,7 +201,8 @@ impl Responder {
 
     /// Finds the chunks of a Call, and checks them; returns whether they have to be read.
     fn lay_out(&mut self, core: &Core, call: &ReceivedCall) -> Result<(Layout, bool), ProtocolError> {
-        let ReceivedCall { xid, lists, payload, items, .. } = call;
+        let ReceivedCall { xid, lists, payload, group, .. } = call;
+        let items = placed(group.as_deref());
         let here: usize = items.iter().map(|item| padded_len(item.data.len())).sum();
         // RFC 8167 §5.3
         if !core.takes_chunks() && !lists.is_empty() {
@@ -370,8 +356,8 @@ impl Incoming {
                 base
             }
         };
-        if !self.items.is_empty() {
-            chunks.append(&mut self.items);
+        if let Some(group) = &mut self.group {
+            chunks.append(&mut group.items);
             chunks.sort_by_key(|chunk| chunk.position);
         }
         let message = Decoder::with_read_chunks(base, chunks);
@@ -380,6 +366,11 @@ impl Incoming {
             None => message,
         })
     }
+}
+
+/// Returns the items of a Call that lie in our Receives.
+fn placed(group: Option<&CallGroup>) -> &[ReadChunk] {
+    group.map_or(&[], |group| &group.items)
 }
 
 /// Decodes the first two words of an RPC message.

@@ -5,7 +5,6 @@
 //! fault of a Call is answered by an RDMA_ERROR, on the Call's credit.
 
 use bytes::{Buf, Bytes};
-use rpcrdma_xdr::ReadChunk;
 
 use super::Connection;
 use crate::config::Side;
@@ -13,8 +12,9 @@ use crate::core::Core;
 use crate::error::{Action, ProtocolError, Taken};
 use crate::flow::Charge;
 use crate::requester::Requester;
-use crate::responder::{AskedReply, Responder};
+use crate::responder::Responder;
 use crate::two::Two;
+use crate::two::groups::CallGroup;
 use crate::wire::{ErrorBody, Fixed, Header};
 
 /// A complete message, in the form of a message in one Send.
@@ -30,10 +30,8 @@ pub(crate) struct Arrived {
     pub(crate) continued: bool,
     /// Bytes of all Sends of the message.
     pub(crate) len: usize,
-    /// Items of the message that lie in our Receives.
-    pub(crate) items: Vec<ReadChunk>,
-    /// The directions for the reply, of a Call in a transmission group.
-    pub(crate) group: Option<AskedReply>,
+    /// The transmission group of a Call that came in one.
+    pub(crate) group: Option<Box<CallGroup>>,
 }
 
 impl Arrived {
@@ -41,7 +39,7 @@ impl Arrived {
     pub(crate) fn alone(header: Header, header_len: usize, message: Bytes) -> Self {
         let (len, mut payload) = (message.len(), message);
         payload.advance(header_len.min(len));
-        Self { header, header_len, payload, continued: false, len, items: vec![], group: None }
+        Self { header, header_len, payload, continued: false, len, group: None }
     }
 }
 

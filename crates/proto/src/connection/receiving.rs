@@ -211,7 +211,7 @@ impl Connection {
 
     /// Handles a complete message.
     fn take(&mut self, now: Instant, fixed: Fixed, arrived: Arrived) {
-        let Arrived { header, header_len, payload, continued, len, items, group } = arrived;
+        let Arrived { header, header_len, payload, continued, len, group } = arrived;
         let Header { xid, credit, direction: said, invalidate, .. } = header;
         let (mut lists, payload, padded) = match header.body {
             Body::Message(lists) => (lists, Some(payload), None),
@@ -253,8 +253,7 @@ impl Connection {
             Taken::AsCall => {
                 let Some(charge) = self.halves().admit(Some(credit)) else { return };
                 self.rpc_taken();
-                let call =
-                    ReceivedCall { xid, lists, invalidate, payload, padding, continued, len, items, group };
+                let call = ReceivedCall { xid, lists, invalidate, payload, padding, continued, len, group };
                 if let Err((error, charge)) = self.responder.handle_call(&mut self.core, call, charge) {
                     self.halves().refuse_call(error, fixed, charge);
                 }

@@ -54,7 +54,7 @@ impl Requester {
         if !received.lists.read.is_empty() {
             return self.handle_exposed_reply(core, now, received);
         }
-        let in_group = transaction.directions.is_some();
+        let in_group = transaction.in_group();
         let returned = transaction.returned(core, &received.lists)?;
         // RFC 8166 §3.5.3, §4.3.3: RDMA_NOMSG if and only if the reply is in the Reply chunk.
         if received.payload.is_some() == (returned.reply_chunk > 0) {
@@ -78,26 +78,19 @@ impl Requester {
         credit: u32,
         error: ErrorBody,
     ) -> Result<(), ProtocolError> {
-        // A second error about the earlier group concerns no message in flight.
-        let of_group = matches!(&error, ErrorBody::Two(error) if error.may_be_of_group());
-        if of_group && self.sent(xid)?.plain {
-            return Err(ProtocolError::UnknownXid { xid });
-        }
-        let of_group = self.sent(xid)?.directions.is_some() && of_group;
-        core.stats.replies_received.errors += 1;
-        let settled = Settled::Refused { grant: credit };
-        if of_group {
-            Self::group_refused(core, &error);
-        }
-        if of_group && self.send_plainly(core, now, xid, settled) {
+        if let ErrorBody::Two(error) = &error
+            && self.handle_group_refusal(core, now, (xid, credit), error)?
+        {
             return Ok(());
         }
+        self.sent(xid)?;
+        core.stats.replies_received.errors += 1;
         let error = match error {
             ErrorBody::Version { low, high } => CallError::Version { low, high },
             ErrorBody::Chunk => CallError::Chunk,
             ErrorBody::Two(error) => CallError::Refused(error),
         };
-        self.answer(core, now, xid, settled, Answered::Failed(error));
+        self.answer(core, now, xid, Settled::Refused { grant: credit }, Answered::Failed(error));
         Ok(())
     }
 

@@ -217,14 +217,13 @@ impl Requester {
         core.stats.read_segments += wide(shape.read_segments);
         core.stats.write_segments += wide(shape.write_segments.iter().sum());
         core.stats.reply_segments += wide(shape.reply_segments.unwrap_or(0));
-        transaction.directions = None;
         let body = match &mut plan.route {
             Route::Inline => Body::Message(lists),
             Route::Padded { align, threshold } => {
                 Body::Padded { align: *align, threshold: *threshold, lists }
             }
             Route::Sends(arrangement) => {
-                transaction.directions = arrangement.name_memory(&lists);
+                transaction.group = arrangement.sent_group(&lists);
                 arrangement.body(lists)
             }
             Route::Long => Body::NoMessage(lists),
@@ -314,7 +313,8 @@ fn plan(core: &Core, transaction: &Transaction, room: CallRoom) -> Result<CallPl
             continued,
             continued_reply: if continues { core.continued_reply_parts() } else { 1 },
             continued_reply_len: config.limits.continued_len,
-            groups: if transaction.plain { None } else { core.call_groups(room) },
+            // The peer has refused a call that has left in a group already.
+            groups: if transaction.group.is_some() { None } else { core.call_groups(room) },
         })
     };
     let mut plan = attempt(config.max_segments.min(most))?;

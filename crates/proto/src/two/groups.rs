@@ -18,10 +18,9 @@ use crate::connection::{Arrived, Halves, Outcome};
 use crate::core::Core;
 use crate::error::{ProtocolError, Taken};
 use crate::limits::Limits;
-use crate::responder::AskedReply;
 use crate::wire::two::transmission::{
-    ErrorReport, Location, Operation, OperationBase, OperationType, PlacedItem, ReportedError, ResponseSet,
-    TransmissionId, TransmitRequest,
+    ErrorReport, Location, Operation, OperationBase, OperationType, PlacedItem, ReportedError,
+    ResponseDirection, ResponseSet, TransmissionId, TransmitRequest,
 };
 use crate::wire::{Body, ChunkLists, Direction, ErrorBody, Fixed, Header, ReadSegment, WriteChunk, two};
 
@@ -29,6 +28,18 @@ use crate::wire::{Body, ChunkLists, Direction, ErrorBody, Fixed, Header, ReadSeg
 const RDMA2_OPTIONAL: u32 = 5;
 /// `rdma_proc` of an RDMA2_MSG.
 const RDMA2_MSG: u32 = 0;
+
+/// The parts of a received Call in a transmission group, beyond its Payload stream and chunk lists.
+#[derive(Debug)]
+pub(crate) struct CallGroup {
+    /// Items that lie in our Receives.
+    pub(crate) items: Vec<ReadChunk>,
+    /// Directions for the items of the reply (rtrext-02 §7.4, §9.2). This layer does not know the parts of the Call that
+    /// they refer to, and uses them in order.
+    pub(crate) directions: Vec<ResponseDirection>,
+    /// Receives that the peer has for the reply.
+    pub(crate) buffers: u32,
+}
 
 impl Two {
     /// Gives up the group that has begun, if this message is no part of it (rtrext-02 §4.2).
@@ -188,7 +199,7 @@ impl Two {
             Some(Lead::Request(request)) => {
                 halves.core.ledger.give_back(sends.saturating_sub(1));
                 halves.core.stats.copied(copied);
-                let (lists, group) = match chunk_lists(request, &halves.core.config.limits) {
+                let (lists, group) = match chunk_lists(request, items, &halves.core.config.limits) {
                     Ok(lists) => lists,
                     Err(error) => {
                         halves.fault(error, Taken::AsCall, Some(fixed));
@@ -198,8 +209,8 @@ impl Two {
                 let Fixed { xid, version, credit, .. } = fixed;
                 let (direction, body) = (Some(Direction::Call), Body::Message(lists));
                 let header = Header { xid, version, credit, direction, invalidate: 0, body };
-                let group = Some(group);
-                Outcome::Message(Arrived { header, header_len, payload, continued, len, items, group })
+                let group = Some(Box::new(group));
+                Outcome::Message(Arrived { header, header_len, payload, continued, len, group })
             }
             Some(Lead::Response(response)) => {
                 halves.core.stats.copied(copied);
@@ -275,12 +286,16 @@ const fn other_type(fixed: Fixed) -> ReportedError {
     ReportedError::HeaderType { expected: RDMA2_OPTIONAL, seen: fixed.procedure }
 }
 
-/// Returns the chunks of a Call, and the directions for its reply, from the locations in its group. A place in the
-/// Requester's Receives is no chunk (RFC 8167 §5.3).
+/// Returns the chunks of a Call from the locations in its group, and the rest of its group. A place in the Requester's
+/// Receives is no chunk (RFC 8167 §5.3).
 ///
 /// # Errors
 /// Those of the bounds on chunks, which hold for explicit RDMA in a group too (RFC 8166 §8.1.4).
-fn chunk_lists(request: TransmitRequest, limits: &Limits) -> Result<(ChunkLists, AskedReply), ProtocolError> {
+fn chunk_lists(
+    request: TransmitRequest,
+    items: Vec<ReadChunk>,
+    limits: &Limits,
+) -> Result<(ChunkLists, CallGroup), ProtocolError> {
     let TransmitRequest { placed, response, response_buffers, .. } = request;
     within_limits(&placed, &response, limits)?;
     let mut lists = ChunkLists::default();
@@ -294,7 +309,7 @@ fn chunk_lists(request: TransmitRequest, limits: &Limits) -> Result<(ChunkLists,
     let offered = directions.iter().map(|direction| direction.location.segments().to_vec());
     let chunks = offered.filter(|segments| !segments.is_empty()).map(|segments| WriteChunk { segments });
     lists.write.extend(chunks);
-    Ok((lists, AskedReply { directions, buffers: response_buffers }))
+    Ok((lists, CallGroup { items, directions, buffers: response_buffers }))
 }
 
 /// Checks the bounds on chunks.

@@ -18,7 +18,7 @@ pub(crate) mod assembly;
 pub mod characteristics;
 pub(crate) mod combine;
 mod commands;
-mod groups;
+pub(crate) mod groups;
 mod operations;
 pub(crate) mod plan;
 pub(crate) mod receiving;

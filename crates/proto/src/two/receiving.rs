@@ -156,7 +156,6 @@ impl Two {
                     payload: assembled.payload,
                     continued: assembled.sends > 1,
                     len: assembled.len,
-                    items: vec![],
                     group: None,
                 })
             }

@@ -10,7 +10,7 @@ use crate::core::Core;
 use crate::error::ProtocolError;
 use crate::flow::{Lease, Settled};
 use crate::reads::Pulled;
-use crate::requester::{Answered, Requester, Stage, Written};
+use crate::requester::{Answered, Requester, Stage, Transaction, Written};
 use crate::two::arrange::Arrangement;
 use crate::two::assembly::Lead;
 use crate::wire::two::transmission::{
@@ -23,13 +23,41 @@ use crate::wire::{Body, ChunkLists, Direction, ErrorBody, WriteChunk, two};
 /// twice.
 const REPORTS: u32 = 3;
 
+/// The state of transmission groups for a sent call of ours.
+#[derive(Debug, Default)]
+pub(crate) struct SentGroup {
+    /// The directions for the items of the reply, if the call left in a group.
+    directions: Option<Vec<ResponseDirection>>,
+    /// The peer has refused the group. The call then leaves again in plain messages.
+    refused: bool,
+    /// The reply was reported to the peer as wrong.
+    reported: bool,
+}
+
+impl Transaction {
+    /// Returns the directions for the items of the reply, if the call is in a group.
+    fn directions(&self) -> Option<&[ResponseDirection]> {
+        self.group.as_ref().and_then(|group| group.directions.as_deref())
+    }
+
+    /// Returns whether the reply was reported before, and records that it is.
+    fn is_reported(&mut self) -> bool {
+        std::mem::replace(&mut self.group.get_or_insert_default().reported, true)
+    }
+
+    /// Whether the call left in a group that the peer has not refused.
+    pub(crate) fn in_group(&self) -> bool {
+        self.directions().is_some()
+    }
+}
+
 impl Requester {
     /// Checks the first transmission of a reply in a group: its Call left in a group, and there are Receives for all
     /// Sends.
     pub(crate) fn expects(&self, xid: u32, response: &TransmitResponse) -> Result<(), ProtocolError> {
         let transaction = self.sent(xid)?;
         let most = transaction.stage.lease().map_or(1, Lease::replies);
-        let error = match &transaction.directions {
+        let error = match transaction.directions() {
             None => Lead::unexpected(),
             Some(_) if response.count > most => {
                 ReportedError::Sequence { expected: most, seen: response.count }
@@ -49,7 +77,7 @@ impl Requester {
         (continued, len): (bool, usize),
     ) -> Result<(), ProtocolError> {
         let transaction = self.sent(xid)?;
-        let directions = transaction.directions.as_deref().unwrap_or_default();
+        let directions = transaction.directions().unwrap_or_default();
         let results = results(directions, &placed, items)
             .map_err(|error| ProtocolError::Two(two::Error::Group(report(xid, error))))?;
         let in_chunks = |result: &Written| if let Written::Chunk(len) = result { *len } else { 0 };
@@ -81,10 +109,9 @@ impl Requester {
     pub(crate) fn report(&mut self, core: &mut Core, xid: u32, report: ErrorReport) {
         if let Some(transaction) = self.calls.get_mut(&xid)
             && matches!(transaction.stage, Stage::Sent(_))
-            && !transaction.reported
             && let Some(sending) = &mut core.sending
+            && !transaction.is_reported()
         {
-            transaction.reported = true;
             sending.reports.push_back((xid, report));
         }
     }
@@ -106,32 +133,46 @@ impl Requester {
 
     /// Whether a Call of this XID leaves or left in a group.
     pub(crate) fn in_group(&self, xid: u32) -> bool {
-        self.calls.get(&xid).is_some_and(|call| call.plain || call.directions.is_some())
+        let group = self.calls.get(&xid).and_then(|call| call.group.as_ref());
+        group.is_some_and(|group| group.refused || group.directions.is_some())
     }
 
-    /// Records the peer's refusal of a Call in a group. After a refusal of all operations, or [`REPORTS`] in a row, no
-    /// more groups leave.
-    pub(crate) fn group_refused(core: &mut Core, error: &ErrorBody) {
-        let uses_chunks = core.uses_chunks();
-        let Some(sending) = &mut core.sending else { return };
-        let is_report = matches!(error, ErrorBody::Two(two::ErrorBody::Report(_)));
-        sending.reported = sending.reported.saturating_add(u32::from(is_report));
-        let never_taken = sending.reported >= REPORTS && uses_chunks;
-        sending.refuses_groups |= *error == ErrorBody::Two(two::ErrorBody::InvalidOption) || never_taken;
-    }
-
-    /// Sends a Call refused in a group again in plain messages, once its windows are closed (rule I2). `false`: the
-    /// Call did not leave in a group, or was abandoned.
-    pub(crate) fn send_plainly(&mut self, core: &mut Core, now: Instant, xid: u32, settled: Settled) -> bool {
-        let Some(transaction) = self.calls.get_mut(&xid) else { return false };
-        if transaction.directions.is_none() || transaction.abandoned {
-            return false;
+    /// Handles an error that may be the refusal of a Call's group; returns whether the Call leaves again in plain messages,
+    /// once its windows are closed (rule I2).
+    ///
+    /// # Errors
+    /// [`ProtocolError::UnknownXid`]: no such message is in flight.
+    pub(crate) fn handle_group_refusal(
+        &mut self,
+        core: &mut Core,
+        now: Instant,
+        (xid, credit): (u32, u32),
+        error: &two::ErrorBody,
+    ) -> Result<bool, ProtocolError> {
+        if !error.may_be_of_group() {
+            return Ok(false);
         }
-        transaction.directions = None;
-        transaction.plain = true;
+        let unknown = ProtocolError::UnknownXid { xid };
+        let sent = |call: &&mut Transaction| matches!(call.stage, Stage::Sent(_));
+        let Some(transaction) = self.calls.get_mut(&xid).filter(sent) else { return Err(unknown) };
+        let Some(group) = &mut transaction.group else { return Ok(false) };
+        // A second error about the earlier group concerns no message in flight.
+        if group.refused {
+            return Err(unknown);
+        }
+        if group.directions.is_none() {
+            return Ok(false);
+        }
+        group_refused(core, error);
+        if transaction.abandoned {
+            return Ok(false);
+        }
+        group.directions = None;
+        group.refused = true;
+        core.stats.replies_received.errors += 1;
         core.stats.sent_plainly += 1;
-        self.answer(core, now, xid, settled, Answered::Again);
-        true
+        self.answer(core, now, xid, Settled::Refused { grant: credit }, Answered::Again);
+        Ok(true)
     }
 
     /// Queues a Call that shall leave again, once its windows are closed; `false` if it shall not.
@@ -153,11 +194,22 @@ impl Requester {
     }
 }
 
+/// Records the peer's refusal of a Call in a group. After a refusal of all operations, or [`REPORTS`] in a row, no more
+/// groups leave.
+fn group_refused(core: &mut Core, error: &two::ErrorBody) {
+    let uses_chunks = core.uses_chunks();
+    let Some(sending) = &mut core.sending else { return };
+    let is_report = matches!(error, two::ErrorBody::Report(_));
+    sending.reported = sending.reported.saturating_add(u32::from(is_report));
+    let never_taken = sending.reported >= REPORTS && uses_chunks;
+    sending.refuses_groups |= *error == two::ErrorBody::InvalidOption || never_taken;
+}
+
 impl Arrangement {
-    /// Sets the memory of a Call in the operation of its group; returns the directions for the reply. `None` without a
-    /// group.
-    pub(crate) fn name_memory(&mut self, offered: &ChunkLists) -> Option<Vec<ResponseDirection>> {
-        self.lead_mut().map(|lead| name_memory(lead, offered))
+    /// Sets the memory of a Call in the operation of its group, and returns that group; `None` without a group.
+    pub(crate) fn sent_group(&mut self, offered: &ChunkLists) -> Option<Box<SentGroup>> {
+        let directions = Some(name_memory(self.lead_mut()?, offered));
+        Some(Box::new(SentGroup { directions, ..SentGroup::default() }))
     }
 }
 

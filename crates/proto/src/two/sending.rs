@@ -18,7 +18,7 @@ use crate::config::Config;
 use crate::core::{Core, SMALL_HEADER};
 use crate::flow::Permit;
 use crate::requester::CallRoom;
-use crate::responder::AskedReply;
+use crate::two::groups::CallGroup;
 use crate::wire::two::combined::aligned;
 use crate::wire::two::transmission::ErrorReport;
 use crate::wire::two::{Fragment, operation_len};
@@ -208,7 +208,7 @@ impl Core {
     }
 
     /// Returns the options of transmission groups for the reply to a Call in a group.
-    pub(crate) fn reply_groups<'a>(&'a self, asked: &'a AskedReply) -> Option<ReplyGroups<'a>> {
+    pub(crate) fn reply_groups<'a>(&'a self, asked: &'a CallGroup) -> Option<ReplyGroups<'a>> {
         let peer = self.sending.as_ref().and_then(|sending| sending.peer_groups.as_ref());
         let buffers = usize::try_from(asked.buffers).unwrap_or(usize::MAX);
         let settings = self.config.transmissions.replies;
