@@ -1,0 +1,196 @@
+//! Counts the heap allocations of a NULL call in steady state, by side and by version of RPC-over-RDMA. Each side has a
+//! runtime of its own, and both have turns in one thread. So every allocation belongs to the side whose turn it is.
+//! Allocations within the simulated fabric count apart: another provider takes its place in production.
+//! `cargo run --release -p rpcrdma --example allocations`
+
+mod provider;
+
+use std::error::Error;
+use std::future::{Future, poll_fn};
+use std::net::{IpAddr, SocketAddr};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use rpcrdma::{
+    Binding, CallContext, Client, ClientConfig, Procedure, Profile, Program, Server, ServerConfig, Versions,
+};
+use rpcrdma_sim::{Fabric, FabricConfig};
+use tokio::runtime::{Builder, Runtime};
+use tokio::task::yield_now;
+
+use crate::provider::{Counter, CountingConnector, CountingListener};
+
+/// A program of which only the NULL procedure is called.
+const PROGRAM: u32 = 0x2000_0000;
+/// Calls before the first that counts: until then queues and maps grow.
+const WARM_UP: u64 = 300;
+/// Calls that count.
+const CALLS: u64 = 1000;
+/// Polls of a side in one turn: enough for all that its tasks can do.
+const POLLS_PER_TURN: usize = 8;
+
+/// Allocations of one side in one call.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Figure {
+    /// In the client or server, without its provider.
+    own: f64,
+    /// In its provider.
+    provider: f64,
+}
+
+/// The client or the server, with its runtime.
+struct Side {
+    runtime: Runtime,
+    /// Allocations in all turns.
+    all: u64,
+    /// Those of the provider.
+    provider: Counter,
+}
+
+struct Nothing;
+
+impl Program for Nothing {
+    fn number(&self) -> u32 {
+        PROGRAM
+    }
+
+    fn versions(&self) -> std::ops::RangeInclusive<u32> {
+        1..=1
+    }
+
+    fn procedure(&self, _: u32, _: u32) -> Option<Procedure> {
+        None
+    }
+
+    fn call(&self, _: CallContext, _: rpcrdma_xdr::Decoder) -> rpcrdma::ResponseFuture {
+        Box::pin(async { Err(rpcrdma::CallFailure::ProcedureUnavailable) })
+    }
+}
+
+impl Binding for Nothing {}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    println!(
+        "{:<8} {:>8} {:>8} {:>16} {:>16}",
+        "version", "client", "server", "client's fabric", "server's fabric"
+    );
+    for (name, versions) in versions() {
+        let [client, server] = measure(versions)?;
+        println!(
+            "{name:<8} {:>8.2} {:>8.2} {:>16.2} {:>16.2}",
+            client.own, server.own, client.provider, server.provider
+        );
+    }
+    Ok(())
+}
+
+/// Returns all versions with their names.
+fn versions() -> [(&'static str, Versions); 4] {
+    let two = Versions::two;
+    [("1", Versions::ONE), ("p1", two(Profile::P1)), ("p2", two(Profile::P2)), ("p3", two(Profile::P3))]
+}
+
+/// Returns the allocations of a NULL call at the client and at the server.
+fn measure(versions: Versions) -> Result<[Figure; 2], Box<dyn Error>> {
+    let (mut near, mut far) = (Side::new()?, Side::new()?);
+    // All posted work arrives before the turn of the other side.
+    let config = FabricConfig { latency: Duration::ZERO, bandwidth: None, ..FabricConfig::default() };
+    let fabric = Fabric::on_tokio(config);
+    let address = SocketAddr::from(([192, 0, 2, 1], 20_049));
+    let mut config = ServerConfig::default();
+    config.protocol.versions = versions;
+    let listener = CountingListener::new(fabric.listen(address)?, &far.provider);
+    let builder = Server::builder().config(config).program(Arc::new(Nothing));
+    let server = {
+        let _guard = far.runtime.enter();
+        builder.listen_rdma(Box::new(listener)).build()?
+    };
+    let serving = far.runtime.spawn(server.serve(std::future::pending()));
+
+    let host: IpAddr = [192, 0, 2, 2].into();
+    let connector = Arc::new(CountingConnector::new(fabric.connector(host), &near.provider));
+    let mut config = ClientConfig::default();
+    config.protocol.versions = versions;
+    let client = by_turns(&mut near, &mut far, Client::rdma(connector, address, config))?;
+    let mut before = [(0, 0); 2];
+    for call in 0..WARM_UP + CALLS {
+        if call == WARM_UP {
+            before = [near.counts(), far.counts()];
+        }
+        by_turns(&mut near, &mut far, client.null(PROGRAM, 1))?;
+    }
+    let figures = [(&near, before[0]), (&far, before[1])].map(|(side, before)| side.since(before));
+    by_turns(&mut near, &mut far, client.close());
+    serving.abort();
+    Ok(figures)
+}
+
+/// Lets both sides have turns until the client's work is done.
+fn by_turns<T>(near: &mut Side, far: &mut Side, work: impl Future<Output = T>) -> T {
+    let mut work = pin!(work);
+    loop {
+        if let Poll::Ready(done) = near.turn(work.as_mut()) {
+            return done;
+        }
+        let nothing: Poll<()> = far.turn(pin!(std::future::pending()));
+        debug_assert!(nothing.is_pending());
+    }
+}
+
+impl Side {
+    fn new() -> std::io::Result<Self> {
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        Ok(Self { runtime, all: 0, provider: Counter::default() })
+    }
+
+    /// Lets this side's tasks run, and polls its work.
+    fn turn<F: Future>(&mut self, mut work: Pin<&mut F>) -> Poll<F::Output> {
+        let mut outcome = Poll::Pending;
+        let info = allocation_counter::measure(|| {
+            outcome = self.runtime.block_on(async {
+                for _ in 0..POLLS_PER_TURN {
+                    let polled = poll_fn(|cx| Poll::Ready(work.as_mut().poll(cx))).await;
+                    if polled.is_ready() {
+                        return polled;
+                    }
+                    yield_now().await;
+                }
+                Poll::Pending
+            });
+        });
+        self.all += info.count_total;
+        outcome
+    }
+
+    /// Returns all allocations, and those of the provider.
+    fn counts(&self) -> (u64, u64) {
+        (self.all, self.provider.get())
+    }
+
+    fn since(&self, (all, provider): (u64, u64)) -> Figure {
+        let provider = self.provider.get() - provider;
+        let own = self.all - all - provider;
+        #[expect(clippy::cast_precision_loss, reason = "small counts")]
+        let per_call = |count: u64| count as f64 / CALLS as f64;
+        Figure { own: per_call(own), provider: per_call(provider) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Most allocations of a NULL call: at the client, and at the server.
+    const MOST: [f64; 2] = [14.0, 11.0];
+
+    #[test]
+    fn a_null_call_allocates_no_more_than_it_did() {
+        for (name, versions) in versions() {
+            for (figure, most) in measure(versions).unwrap().into_iter().zip(MOST) {
+                assert!(figure.own <= most, "version {name}: {figure:?}, at most {most}");
+            }
+        }
+    }
+}
