@@ -5,33 +5,26 @@
 //! (rules I1, I2, I10). The peer's Send with Invalidate closes one of them, LocalInvalidate the others; the end of the
 //! connection closes all. A malformed reply is discarded; the call then waits until its deadline.
 
+mod flight;
 mod reply;
 mod transmit;
 
-pub(crate) use reply::Received;
+pub(crate) use flight::{Answered, Flight, Phase, Place, Written};
+pub(crate) use reply::{Received, returned};
 pub(crate) use transmit::CallRoom;
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
-use rpcrdma_verbs::{Buffer, Key, WindowMemory};
-use rpcrdma_xdr::{Decoder, Padding, ReturnedChunk, WriteChunkRules};
+use rpcrdma_verbs::{Key, WindowMemory};
 
-use crate::call::{
-    Call, CallError, CallFailure, CallId, IncomingReply, Invalidations, Refused, RefusedKind, Sink, Travelled,
-};
+use crate::call::{Call, CallError, CallFailure, CallId, IncomingReply, Refused, RefusedKind};
 use crate::core::Core;
 use crate::event::{CloseReason, Event};
 use crate::flow::Lease;
 use crate::ids::IdMap;
-use crate::outbound::Origin;
-use crate::reads::Pulled;
-use crate::responder::{REPLY, check_prefix};
-use crate::retired::Reading;
 use crate::timers::{Flow, Moving, after};
 use crate::two::requests::SentGroup;
-use crate::wire::ChunkLists;
 
 #[derive(Debug)]
 pub(crate) struct Requester {
@@ -65,78 +58,20 @@ pub(crate) struct Transaction {
     pub(crate) wait: Duration,
     /// The deadline without progress: of the caller, or of the connection once the call is abandoned.
     pub(crate) caller: Moving,
-    /// Bytes of the chunks of a sent call, and of the data that the peer exposes for it.
-    pub(crate) bulk: u64,
     /// The deadline was reached once: from then on only bytes of the calls then in flight extend it.
     pub(crate) counted: bool,
     /// The transmission group of the call, if it has left in one.
     pub(crate) group: Option<Box<SentGroup>>,
-    pub(crate) windows: Vec<Window>,
-    /// Sinks whose memory came from the caller.
-    pub(crate) lent: Vec<usize>,
-    pub(crate) offered: ChunkLists,
-    pub(crate) travelled: Travelled,
-    pub(crate) invalidations: Invalidations,
 }
 
+/// The stage of a call.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "most calls are in flight, and a box costs each an allocation")]
 pub(crate) enum Stage {
+    /// The call has not left.
     Queued,
-    /// The call has left, and holds its credits.
-    Sent(Lease),
-    /// The reply is complete, except data that the peer exposes (RFC 5666 §3.8).
-    Reading(Box<Reading>),
-    Answered(Answered),
-}
-
-/// The place of a result for which memory or a segment of our Receives was offered.
-#[derive(Debug)]
-pub(crate) enum Written {
-    /// In its Write chunk, with this length in bytes; with length 0, inline.
-    Chunk(usize),
-    /// Inline, despite offered memory (rtrext-02 §7.4, XMPTYPE_TOOSHORT).
-    Inline,
-    /// In a Receive (rtrext-02 §7.3).
-    Placed(Bytes),
-}
-
-/// The peer's answer, which the caller gets when the windows are closed.
-#[derive(Debug)]
-pub(crate) enum Answered {
-    Reply {
-        /// The Payload stream after the header; `None` if it is in the Reply chunk.
-        inline: Option<Bytes>,
-        /// The alignment of the Payload stream.
-        padding: Option<Padding>,
-        /// The place of the result for each Write chunk.
-        written: Vec<Written>,
-        /// Bytes in the Reply chunk.
-        reply_chunk: usize,
-        /// The data that was read from the peer.
-        pulled: Pulled,
-        travelled: Travelled,
-    },
-    Failed(CallError),
-    /// The peer refuses the call in a group: it leaves again in plain messages.
-    Again,
-}
-
-/// Memory of a call that is or was open to the peer.
-#[derive(Debug)]
-pub(crate) struct Window {
-    key: Key,
-    place: Place,
-    open: bool,
-    /// The memory that the closed window returned.
-    memory: Option<WindowMemory>,
-}
-
-/// The use of a window.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
-    Read,
-    Write(usize),
-    Reply,
+    /// The call has left.
+    InFlight(Flight),
 }
 
 impl CallId {
@@ -176,13 +111,15 @@ impl Requester {
 
     /// Whether the peer may be reading the arguments of a call.
     pub(crate) fn is_read(&self) -> bool {
-        let open = |window: &Window| window.open && window.place == Place::Read;
-        self.calls.values().any(|call| matches!(call.stage, Stage::Sent(_)) && call.windows.iter().any(open))
+        let open = |window: &flight::Window| window.open && window.place == Place::Read;
+        let sent = self.calls.values().filter(|call| call.lease().is_some()).filter_map(Transaction::flight);
+        sent.flat_map(|flight| &flight.windows).any(open)
     }
 
     #[cfg(test)]
     pub(crate) fn windows_of(&self, xid: u32) -> (usize, usize) {
-        let windows = self.calls.get(&xid).map_or(&[][..], |call| &call.windows);
+        let flight = self.calls.get(&xid).and_then(Transaction::flight);
+        let windows = flight.map_or(&[][..], |flight| &flight.windows);
         (windows.len(), windows.iter().filter(|window| window.open).count())
     }
 
@@ -193,13 +130,12 @@ impl Requester {
 
     /// Returns the lowest number of a Call without a reply.
     pub(crate) fn oldest(&self) -> Option<u64> {
-        let sent = self.calls.values().filter_map(|call| call.stage.lease());
-        sent.map(Lease::number).min()
+        self.calls.values().filter_map(Transaction::lease).map(Lease::number).min()
     }
 
     /// Whether a reply for this XID is awaited.
     pub(crate) fn awaits(&self, xid: u32) -> bool {
-        self.calls.get(&xid).is_some_and(|call| matches!(call.stage, Stage::Sent(_)))
+        self.calls.get(&xid).is_some_and(|call| call.lease().is_some())
     }
 
     pub(crate) fn call(&mut self, core: &mut Core, now: Instant, call: Call) -> Result<CallId, Refused> {
@@ -228,14 +164,8 @@ impl Requester {
             deadline,
             wait,
             caller,
-            bulk: 0,
             counted: false,
             group: None,
-            windows: vec![],
-            lent: vec![],
-            offered: ChunkLists::default(),
-            travelled: Travelled::default(),
-            invalidations: Invalidations::default(),
         };
         self.calls.insert(xid, transaction);
         Ok(id)
@@ -248,14 +178,14 @@ impl Requester {
         else {
             return;
         };
-        match transaction.stage {
-            Stage::Queued => self.forget(core, xid),
+        match transaction.phase() {
+            None => self.forget(core, xid),
             // The RDMA_DONE releases the call's memory; the reads have a timer of their own.
-            Stage::Reading(..) => {
+            Some(Phase::Reading(_)) => {
                 transaction.abandoned = true;
                 self.stop_timer(xid);
             }
-            Stage::Sent(_) => {
+            Some(Phase::Sent(_)) => {
                 transaction.abandoned = true;
                 transaction.counted = false;
                 transaction.caller.deadline = after(now, core.config.timeouts.abandoned);
@@ -263,7 +193,7 @@ impl Requester {
                 self.set_deadline(xid, deadline);
             }
             // The windows are being closed already, with a timer of their own.
-            Stage::Answered(_) => transaction.abandoned = true,
+            Some(Phase::Closing(_)) => transaction.abandoned = true,
         }
     }
 
@@ -279,7 +209,7 @@ impl Requester {
     fn forget(&mut self, core: &mut Core, xid: u32) {
         if let Some(transaction) = self.calls.remove(&xid) {
             self.deadlines.remove(&(transaction.deadline, xid));
-            self.bulk = self.bulk.saturating_sub(transaction.bulk);
+            self.bulk = self.bulk.saturating_sub(transaction.bulk());
             if matches!(transaction.stage, Stage::Queued) {
                 self.queue.retain(|queued| *queued != xid);
                 core.ledger.line_mut().forget_call(xid);
@@ -314,19 +244,19 @@ impl Requester {
                 self.set_deadline(xid, deadline);
                 continue;
             }
-            match transaction.stage {
+            match transaction.phase() {
                 // Only the peer's announcement has not come: the call counts on the defaults.
-                Stage::Queued if deadline < transaction.caller.deadline => {
+                None if deadline < transaction.caller.deadline => {
                     core.set_untold(None);
                     let caller = transaction.caller.deadline;
                     self.set_deadline(xid, caller);
                 }
-                Stage::Queued => {
+                None => {
                     core.stats.timeouts += 1;
                     self.fail_queued(core, xid, CallError::TimedOut);
                 }
                 // Rule I10: the call fails, but its memory is held.
-                Stage::Sent(_) if !transaction.abandoned => {
+                Some(Phase::Sent(_)) if !transaction.abandoned => {
                     transaction.abandoned = true;
                     core.stats.timeouts += 1;
                     let result = Err(CallFailure::permanent(CallError::TimedOut, true));
@@ -336,12 +266,12 @@ impl Requester {
                     let deadline = transaction.caller.deadline;
                     self.set_deadline(xid, deadline);
                 }
-                Stage::Sent(_) => {
+                Some(Phase::Sent(_)) => {
                     core.fail(CloseReason::Timeout("the reply to an abandoned call"));
                     return self.stop_timer(xid);
                 }
                 // The caller's deadline has passed (rule I10). Chunks without allocated memory are never read.
-                Stage::Reading(..) => {
+                Some(Phase::Reading(_)) => {
                     transaction.abandoned = true;
                     core.stats.timeouts += 1;
                     let result = Err(CallFailure::permanent(CallError::TimedOut, true));
@@ -349,7 +279,7 @@ impl Requester {
                     self.stop_timer(xid);
                     self.withdraw_reading(core, now, xid);
                 }
-                Stage::Answered(_) => {
+                Some(Phase::Closing(_)) => {
                     core.fail(CloseReason::Timeout("the invalidation of a window"));
                     return self.stop_timer(xid);
                 }
@@ -378,7 +308,7 @@ impl Requester {
     ) -> Option<u32> {
         let (xid, index) = self.keys.remove(&key)?;
         core.windows = core.windows.saturating_sub(1);
-        let window = self.calls.get_mut(&xid)?.windows.get_mut(index)?;
+        let window = self.calls.get_mut(&xid)?.flight_mut()?.windows.get_mut(index)?;
         window.open = false;
         window.memory = memory;
         Some(xid)
@@ -392,8 +322,8 @@ impl Requester {
     /// Counts a window that the peer invalidated.
     pub(crate) fn count_remote(&mut self, core: &mut Core, xid: u32) {
         core.stats.remote_invalidations += 1;
-        if let Some(transaction) = self.calls.get_mut(&xid) {
-            transaction.invalidations.remote += 1;
+        if let Some(flight) = self.calls.get_mut(&xid).and_then(Transaction::flight_mut) {
+            flight.invalidations.remote += 1;
         }
     }
 
@@ -405,15 +335,13 @@ impl Requester {
         (index, key): (usize, Key),
         memory: Option<WindowMemory>,
     ) {
-        let Some(transaction) = self.calls.get_mut(&xid) else { return };
+        let Some(flight) = self.calls.get_mut(&xid).and_then(Transaction::flight_mut) else { return };
         // A later call may have this XID, if the peer had invalidated the window first.
-        let Some(window) = transaction.windows.get_mut(index).filter(|window| window.key == key) else {
-            return;
-        };
+        let Some(window) = flight.windows.get_mut(index).filter(|window| window.key == key) else { return };
         if window.open {
             window.open = false;
             window.memory = memory;
-            transaction.invalidations.local += 1;
+            flight.invalidations.local += 1;
             core.stats.local_invalidations += 1;
             self.keys.remove(&window.key);
             core.windows = core.windows.saturating_sub(1);
@@ -429,7 +357,7 @@ impl Requester {
         }
         let Some(transaction) = self.calls.remove(&xid) else { return };
         self.deadlines.remove(&(transaction.deadline, xid));
-        self.bulk = self.bulk.saturating_sub(transaction.bulk);
+        self.bulk = self.bulk.saturating_sub(transaction.bulk());
         if !transaction.abandoned {
             let id = transaction.id;
             let result = transaction.result(core.accepts_roundup());
@@ -467,30 +395,20 @@ impl Requester {
     }
 }
 
-impl Stage {
-    /// Returns the holdings of a call that waits for its reply.
-    pub(crate) const fn lease(&self) -> Option<&Lease> {
-        match self {
-            Self::Sent(lease) => Some(lease),
-            Self::Queued | Self::Reading(..) | Self::Answered(_) => None,
-        }
-    }
-}
-
 impl Transaction {
     /// Whether data moves, so that the call gets more time at its deadline. `bulk` is the bytes of the chunks of all
     /// calls in flight. The call waits for them on the link in either direction, or until they are sent.
     fn goes_on(&mut self, core: &Core, now: Instant, bulk: u64) -> bool {
         let timeouts = &core.config.timeouts;
         let stall = if self.abandoned { timeouts.abandoned } else { self.wait };
-        match self.stage {
-            Stage::Queued => self.caller.set_left(bulk),
-            Stage::Sent(_) | Stage::Reading(..) => {
+        match self.phase() {
+            None => self.caller.set_left(bulk),
+            Some(Phase::Sent(_) | Phase::Reading(_)) => {
                 if !std::mem::replace(&mut self.counted, true) {
                     self.caller.set_left(bulk);
                 }
             }
-            Stage::Answered(_) => return false,
+            Some(Phase::Closing(_)) => return false,
         }
         self.caller.goes_on(now, timeouts.pace(stall), core.told.as_ref())
     }
@@ -501,110 +419,48 @@ impl Transaction {
     }
 
     /// Whether the call will leave again in plain messages, once its windows are closed.
-    pub(crate) const fn leaves_again(&self) -> bool {
-        matches!(self.stage, Stage::Answered(Answered::Again))
+    pub(crate) fn leaves_again(&self) -> bool {
+        matches!(self.phase(), Some(Phase::Closing(Answered::Again)))
     }
 
     fn is_closed(&self) -> bool {
-        matches!(self.stage, Stage::Answered(_)) && self.windows.iter().all(|window| !window.open)
+        self.flight().is_some_and(Flight::is_closed)
     }
 
-    /// Returns the memory of a chunk, joined from its windows in order.
-    fn memory(&mut self, place: Place) -> Option<Buffer> {
-        let mut whole: Option<Buffer> = None;
-        for window in self.windows.iter_mut().filter(|window| window.place == place) {
-            let Some(WindowMemory::Write(part)) = window.memory.take() else { return None };
-            match &mut whole {
-                None => whole = Some(part),
-                Some(head) => head.unsplit(part).ok()?,
-            }
-        }
-        whole
+    /// Returns the flight of a sent call.
+    pub(crate) const fn flight(&self) -> Option<&Flight> {
+        if let Stage::InFlight(flight) = &self.stage { Some(flight) } else { None }
     }
 
-    /// Returns the first `len` bytes of a chunk's memory.
-    fn content(&mut self, place: Place, len: usize) -> Option<Bytes> {
-        if len == 0 {
-            return Some(Bytes::new());
-        }
-        let mut memory = self.memory(place)?;
-        if memory.len() < len {
-            return None;
-        }
-        memory.truncate(len);
-        Some(memory.freeze())
+    pub(crate) const fn flight_mut(&mut self) -> Option<&mut Flight> {
+        if let Stage::InFlight(flight) = &mut self.stage { Some(flight) } else { None }
+    }
+
+    fn phase(&self) -> Option<&Phase> {
+        self.flight().map(|flight| &flight.phase)
+    }
+
+    /// Returns the holdings of a call that waits for its reply.
+    pub(crate) fn lease(&self) -> Option<&Lease> {
+        if let Some(Phase::Sent(lease)) = self.phase() { Some(lease) } else { None }
+    }
+
+    fn bulk(&self) -> u64 {
+        self.flight().map_or(0, |flight| flight.bulk)
     }
 
     /// Returns the reply for the caller. `roundup`: a returned length may include the pad.
-    fn result(mut self, roundup: bool) -> Result<IncomingReply, CallFailure> {
-        let lost = || CallFailure::permanent(CallError::ResultLost, true);
-        let stage = std::mem::replace(&mut self.stage, Stage::Queued);
-        let (inline, padding, written, reply_chunk, pulled, travelled) = match stage {
-            Stage::Answered(Answered::Reply { inline, padding, written, reply_chunk, pulled, travelled }) => {
-                (inline, padding, written, reply_chunk, pulled, travelled)
-            }
-            Stage::Answered(Answered::Failed(error)) => return Err(CallFailure::permanent(error, true)),
-            Stage::Queued | Stage::Sent(_) | Stage::Reading(..) | Stage::Answered(Answered::Again) => {
-                return Err(lost());
-            }
-        };
-        let base = match (inline, pulled.zero) {
-            (Some(inline), _) => inline,
-            (None, long) => {
-                let base = match long {
-                    Some(zero) => zero,
-                    None => self.content(Place::Reply, reply_chunk).ok_or_else(lost)?,
-                };
-                check_prefix(self.call.xid, &base, REPLY)
-                    .map_err(|error| CallFailure::permanent(CallError::BadReply(error), true))?;
-                base
-            }
-        };
-        let message = if written.is_empty() {
-            Decoder::new(base)
-        } else {
-            let mut chunks = Vec::with_capacity(written.len());
-            for (index, written) in written.into_iter().enumerate() {
-                let offered = self.offered.write.get(index).map_or(0, crate::wire::WriteChunk::total);
-                chunks.push(match written {
-                    Written::Placed(data) => ReturnedChunk::Filled { offered: data.len(), data },
-                    Written::Inline => ReturnedChunk::Empty,
-                    Written::Chunk(_) if offered == 0 => ReturnedChunk::Empty,
-                    Written::Chunk(len) => {
-                        let offered = usize::try_from(offered).unwrap_or(usize::MAX);
-                        let data = self.content(Place::Write(index), len).ok_or_else(lost)?;
-                        ReturnedChunk::Filled { data, offered }
-                    }
-                });
-            }
-            let rules = WriteChunkRules { accept_padded: roundup, ..WriteChunkRules::default() };
-            Decoder::with_write_chunks(base, chunks).accept(rules)
-        };
-        let message = message.and_read_chunks(pulled.chunks);
-        let message = match padding {
-            Some(padding) => message.skip_padding(padding),
-            None => message,
-        };
-        let (call, invalidations) = (self.travelled, self.invalidations);
-        Ok(IncomingReply { message, call, reply: travelled, invalidations })
+    fn result(self, roundup: bool) -> Result<IncomingReply, CallFailure> {
+        match self.stage {
+            Stage::InFlight(flight) => flight.into_reply(self.call.xid, roundup),
+            Stage::Queued => Err(CallFailure::permanent(CallError::ResultLost, true)),
+        }
     }
 
     /// Returns the caller's memory to the call, as far as it came back.
     pub(crate) fn restore_sinks(&mut self) {
-        for index in std::mem::take(&mut self.lent) {
-            let memory = self.memory(Place::Write(index));
-            if let (Some(sink), Some(memory)) = (self.call.reply.sinks.get_mut(index), memory) {
-                *sink = Sink::Buffer(memory);
-            }
-        }
-    }
-}
-
-impl Core {
-    /// Closes the open windows of a call.
-    pub(crate) fn close_windows(&mut self, xid: u32, windows: &[Window]) {
-        for (index, window) in windows.iter().enumerate().filter(|(_, window)| window.open) {
-            self.invalidate(Origin::Invalidate { xid, window: index, key: window.key }, window.key);
+        if let Stage::InFlight(flight) = &mut self.stage {
+            flight.restore(&mut self.call.reply.sinks);
         }
     }
 }

@@ -8,7 +8,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use rpcrdma_xdr::Padding;
 
-use super::{Answered, Requester, Stage, Transaction, Written};
+use super::{Answered, Flight, Phase, Requester, Transaction, Written};
 use crate::call::{CallError, Form, Travelled};
 use crate::core::Core;
 use crate::error::{List, ProtocolError};
@@ -55,7 +55,7 @@ impl Requester {
             return self.handle_exposed_reply(core, now, received);
         }
         let in_group = transaction.in_group();
-        let returned = transaction.returned(core, &received.lists)?;
+        let returned = returned(core, transaction.flight(), &received.lists)?;
         // RFC 8166 §3.5.3, §4.3.3: RDMA_NOMSG if and only if the reply is in the Reply chunk.
         if received.payload.is_some() == (returned.reply_chunk > 0) {
             return Err(ProtocolError::ReplyChunkUse);
@@ -95,7 +95,7 @@ impl Requester {
     }
 
     pub(crate) fn sent(&self, xid: u32) -> Result<&Transaction, ProtocolError> {
-        let transaction = self.calls.get(&xid).filter(|call| matches!(call.stage, Stage::Sent(_)));
+        let transaction = self.calls.get(&xid).filter(|call| call.lease().is_some());
         transaction.ok_or(ProtocolError::UnknownXid { xid })
     }
 
@@ -109,11 +109,11 @@ impl Requester {
         answered: Answered,
     ) {
         let invalidate = core.config.timeouts.invalidate;
-        if let Some(transaction) = self.calls.get_mut(&xid) {
-            if let Stage::Sent(lease) = std::mem::replace(&mut transaction.stage, Stage::Answered(answered)) {
+        if let Some(flight) = self.calls.get_mut(&xid).and_then(Transaction::flight_mut) {
+            if let Phase::Sent(lease) = std::mem::replace(&mut flight.phase, Phase::Closing(answered)) {
                 core.settle(lease, settled);
             }
-            core.close_windows(xid, &transaction.windows);
+            core.close_windows(xid, &flight.windows);
         }
         self.set_deadline(xid, after(now, invalidate));
         self.complete_if_closed(core, xid);
@@ -145,30 +145,34 @@ impl Received {
     }
 }
 
-impl Transaction {
-    /// Checks the chunks that a reply returns.
-    pub(crate) fn returned(&self, core: &Core, lists: &ChunkLists) -> Result<Returned, ProtocolError> {
-        let roundup = core.accepts_roundup();
-        // RFC 8166 §4.3.2: every chunk is returned. A missing list counts as returned unused: then all its results must
-        // be inline, which the result decoder checks.
-        let offered = &self.offered.write;
-        let written = if lists.write.is_empty() {
-            vec![0; offered.len()]
-        } else if lists.write.len() == offered.len() {
-            let pairs = offered.iter().zip(&lists.write);
-            pairs
-                .map(|(offered, returned)| filled(List::Write, offered, returned, roundup))
-                .collect::<Result<_, _>>()?
-        } else {
-            return Err(ProtocolError::ReplyListDiffers { list: List::Write });
-        };
-        let reply_chunk = match (&self.offered.reply, &lists.reply) {
-            (_, None) => 0,
-            (None, Some(_)) => return Err(ProtocolError::ReplyListDiffers { list: List::Reply }),
-            (Some(offered), Some(returned)) => filled(List::Reply, offered, returned, roundup)?,
-        };
-        Ok(Returned { written, reply_chunk })
-    }
+/// Checks the chunks that a reply returns.
+pub(crate) fn returned(
+    core: &Core,
+    flight: Option<&Flight>,
+    lists: &ChunkLists,
+) -> Result<Returned, ProtocolError> {
+    let unoffered = ChunkLists::default();
+    let all = flight.map_or(&unoffered, |flight| &flight.offered);
+    let roundup = core.accepts_roundup();
+    // RFC 8166 §4.3.2: every chunk is returned. A missing list counts as returned unused: then all its results must
+    // be inline, which the result decoder checks.
+    let offered = &all.write;
+    let written = if lists.write.is_empty() {
+        vec![0; offered.len()]
+    } else if lists.write.len() == offered.len() {
+        let pairs = offered.iter().zip(&lists.write);
+        pairs
+            .map(|(offered, returned)| filled(List::Write, offered, returned, roundup))
+            .collect::<Result<_, _>>()?
+    } else {
+        return Err(ProtocolError::ReplyListDiffers { list: List::Write });
+    };
+    let reply_chunk = match (&all.reply, &lists.reply) {
+        (_, None) => 0,
+        (None, Some(_)) => return Err(ProtocolError::ReplyListDiffers { list: List::Reply }),
+        (Some(offered), Some(returned)) => filled(List::Reply, offered, returned, roundup)?,
+    };
+    Ok(Returned { written, reply_chunk })
 }
 
 /// Returns the bytes in a returned chunk. RFC 8166 §4.3.2: handles, offsets and the number of segments return

@@ -9,8 +9,9 @@ use rpcrdma_verbs::{
     Buffer, PoolExhausted, WindowError, WindowErrorKind, WindowMemory, Windows, WorkRequest,
 };
 
-use super::{Place, Requester, Stage, Transaction, Window};
-use crate::call::{CallError, CallFailure, Sink, Travelled};
+use super::flight::Window;
+use super::{Flight, Phase, Place, Requester, Stage, Transaction};
+use crate::call::{CallError, CallFailure, Invalidations, Sink, Travelled};
 use crate::config::Side;
 use crate::core::{Core, allocate_together, segment};
 use crate::event::{CloseReason, Event};
@@ -43,6 +44,14 @@ enum Obstacle {
 
 /// Memory to open to the peer, in header order.
 type Exposure = (Place, u32, WindowMemory);
+
+/// The memory of a call that is about to leave.
+struct Opened {
+    windows: Vec<Window>,
+    offered: ChunkLists,
+    /// Sinks whose memory came from the caller.
+    lent: Vec<usize>,
+}
 
 impl Requester {
     /// Sends the next call if a credit, its Receive, memory and windows are there.
@@ -89,9 +98,9 @@ impl Requester {
             Err(Wait::Credits | Wait::Never) => return false,
         };
         match self.open(core, xid, &plan, qp) {
-            Ok(()) => {
+            Ok(opened) => {
                 self.queue.pop_front();
-                self.send(core, now, xid, plan, offer);
+                self.send(core, now, xid, (plan, opened), offer);
                 true
             }
             Err(Obstacle::Passing) => false,
@@ -130,7 +139,7 @@ impl Requester {
         xid: u32,
         plan: &CallPlan,
         qp: &mut dyn Windows,
-    ) -> Result<(), Obstacle> {
+    ) -> Result<Opened, Obstacle> {
         let Some(transaction) = self.calls.get_mut(&xid) else { return Err(Obstacle::Passing) };
         let needed = plan.segments();
         if needed > self.max_windows {
@@ -139,14 +148,14 @@ impl Requester {
         if core.windows + needed > self.max_windows {
             return Err(Obstacle::Passing);
         }
-        let exposures = allocate(plan, transaction, qp).map_err(|error| match error {
+        let (exposures, lent) = allocate(plan, transaction, qp).map_err(|error| match error {
             PoolExhausted::InUse { requested, .. } | PoolExhausted::Unfair { requested, .. } => {
                 self.wants_memory = Some(requested);
                 Obstacle::Passing
             }
             error => Obstacle::Lasting(error.into()),
         })?;
-        self.open_windows(core, xid, exposures, plan, qp).map_err(|error| match error {
+        self.open_windows(core, xid, (exposures, lent), plan, qp).map_err(|error| match error {
             WindowErrorKind::Exhausted { .. } if core.windows > 0 => {
                 self.no_window = true;
                 Obstacle::Passing
@@ -161,11 +170,10 @@ impl Requester {
         &mut self,
         core: &mut Core,
         xid: u32,
-        exposures: Vec<Exposure>,
+        (exposures, mut lent): (Vec<Exposure>, Vec<usize>),
         plan: &CallPlan,
         qp: &mut dyn Windows,
-    ) -> Result<(), WindowErrorKind> {
-        let Some(transaction) = self.calls.get_mut(&xid) else { return Ok(()) };
+    ) -> Result<Opened, WindowErrorKind> {
         let mut lists = ChunkLists {
             read: vec![],
             write: vec![WriteChunk::default(); plan.write.len()],
@@ -192,9 +200,11 @@ impl Requester {
                 core.invalidate(Origin::Release, window.key);
             }
             // The reserved memory is gone with its window; the next try takes memory from the pool instead.
-            transaction.keep(place, memory);
-            for (place, _, memory) in exposures {
-                transaction.keep(place, memory);
+            if let Some(transaction) = self.calls.get_mut(&xid) {
+                let left = exposures.map(|(place, _, memory)| (place, memory));
+                for (place, memory) in [(place, memory)].into_iter().chain(left) {
+                    keep(&mut transaction.call.reply.sinks, &mut lent, place, memory);
+                }
             }
             return Err(kind);
         }
@@ -203,15 +213,21 @@ impl Requester {
             core.stats.registrations += 1;
             core.post(Origin::Bind { xid, window: index }, WorkRequest::BindWindow { key: window.key });
         }
-        transaction.windows = reserved;
-        transaction.offered = lists;
-        Ok(())
+        Ok(Opened { windows: reserved, offered: lists, lent })
     }
 
-    fn send(&mut self, core: &mut Core, now: Instant, xid: u32, mut plan: CallPlan, offer: Offer) {
+    fn send(
+        &mut self,
+        core: &mut Core,
+        now: Instant,
+        xid: u32,
+        (mut plan, opened): (CallPlan, Opened),
+        offer: Offer,
+    ) {
+        let Opened { windows, offered, lent } = opened;
         let Some(transaction) = self.calls.get_mut(&xid) else { return };
         let (permit, lease) = core.ledger.take_call(offer);
-        let lists = transaction.offered.clone();
+        let lists = offered.clone();
         let shape = lists.shape(Direction::Call);
         core.stats.copied(plan.copied);
         core.stats.read_segments += wide(shape.read_segments);
@@ -229,7 +245,7 @@ impl Requester {
             Route::Long => Body::NoMessage(lists),
         };
         let mut header = core.header(Direction::Call, xid, &permit, body);
-        header.invalidate = core.invalidates(&transaction.offered);
+        header.invalidate = core.invalidates(&offered);
         // Windows are bound before any later request leaves, so the Send depends on no earlier request.
         let sent = match &plan.route {
             Route::Sends(arrangement) => core.send_arranged(permit, &header, arrangement, &plan.inline, None),
@@ -237,17 +253,17 @@ impl Requester {
         };
         let read = plan.read.iter().flat_map(|chunk| &chunk.segments).map(bytes::Bytes::len).sum();
         let form = plan.form();
-        transaction.travelled =
-            Travelled { form, sent, read, segments: shape.read_segments, ..Travelled::default() };
-        core.stats.calls_sent.count(&transaction.travelled);
-        transaction.stage = Stage::Sent(lease);
-        if !transaction.offered.is_empty() || self.bulk > 0 {
-            let bulk = transaction.offered.total();
-            self.bulk = self.bulk.saturating_sub(transaction.bulk).saturating_add(bulk);
-            transaction.bulk = bulk;
+        let travelled = Travelled { form, sent, read, segments: shape.read_segments, ..Travelled::default() };
+        core.stats.calls_sent.count(&travelled);
+        let bulk = offered.total();
+        let (phase, invalidations) = (Phase::Sent(lease), Invalidations::default());
+        let flight = Flight { phase, windows, lent, offered, travelled, invalidations, bulk };
+        if !flight.offered.is_empty() || self.bulk > 0 {
+            self.bulk = self.bulk.saturating_add(bulk);
             transaction.counted = false;
             transaction.caller.see(core.told.as_ref());
         }
+        transaction.stage = Stage::InFlight(flight);
         let waited = transaction.deadline != transaction.caller.deadline;
         let (in_flight, granted) = core.ledger.in_flight();
         let call = &transaction.call;
@@ -338,12 +354,12 @@ fn plan(core: &Core, transaction: &Transaction, room: CallRoom) -> Result<CallPl
     Ok(plan)
 }
 
-/// Allocates all memory of a call, or none.
+/// Allocates all memory of a call, or none; returns it with the indexes of the sinks that lent theirs.
 fn allocate(
     plan: &CallPlan,
     transaction: &mut Transaction,
     qp: &dyn Windows,
-) -> Result<Vec<Exposure>, PoolExhausted> {
+) -> Result<(Vec<Exposure>, Vec<usize>), PoolExhausted> {
     let domain = qp.domain();
     let mut exposures = Vec::new();
     for chunk in &plan.read {
@@ -359,8 +375,10 @@ fn allocate(
     let mut pooled = allocate_together(domain, &needed)?;
     let reply = plan.reply.as_ref().and_then(|lengths| Some((pooled.pop()??, lengths)));
     // Nothing fails from here on, so the caller's memory may be used.
+    let mut lent = Vec::new();
     for (index, (buffer, lengths)) in pooled.into_iter().zip(&plan.write).enumerate() {
-        let buffer = buffer.or_else(|| transaction.lend(index).filter(|buffer| !buffer.is_empty()));
+        let sinks = &mut transaction.call.reply.sinks;
+        let buffer = buffer.or_else(|| lend(sinks, &mut lent, index).filter(|buffer| !buffer.is_empty()));
         if let Some(buffer) = buffer {
             split(buffer, lengths, Place::Write(index), &mut exposures);
         }
@@ -368,7 +386,7 @@ fn allocate(
     if let Some((buffer, lengths)) = reply {
         split(buffer, lengths, Place::Reply, &mut exposures);
     }
-    Ok(exposures)
+    Ok((exposures, lent))
 }
 
 /// Divides the memory of a chunk into its windows.
@@ -385,30 +403,28 @@ fn split(mut rest: Buffer, lengths: &[usize], place: Place, exposures: &mut Vec<
     }
 }
 
-impl Transaction {
-    /// Takes the caller's memory out of a sink.
-    fn lend(&mut self, index: usize) -> Option<Buffer> {
-        let sink = self.call.reply.sinks.get_mut(index)?;
-        let len = sink.len();
-        match std::mem::replace(sink, Sink::Pool(len)) {
-            Sink::Buffer(buffer) => {
-                self.lent.push(index);
-                Some(buffer)
-            }
-            Sink::Pool(_) => None,
+/// Takes the caller's memory out of a sink.
+fn lend(sinks: &mut [Sink], lent: &mut Vec<usize>, index: usize) -> Option<Buffer> {
+    let sink = sinks.get_mut(index)?;
+    let len = sink.len();
+    match std::mem::replace(sink, Sink::Pool(len)) {
+        Sink::Buffer(buffer) => {
+            lent.push(index);
+            Some(buffer)
         }
+        Sink::Pool(_) => None,
     }
+}
 
-    /// Returns the complete memory of the caller if a call could not be sent.
-    fn keep(&mut self, place: Place, memory: WindowMemory) {
-        if let (Place::Write(index), WindowMemory::Write(buffer)) = (place, memory)
-            && let Some(at) = self.lent.iter().position(|lent| *lent == index)
-            && let Some(sink) = self.call.reply.sinks.get_mut(index)
-            && sink.len() == buffer.len()
-        {
-            self.lent.swap_remove(at);
-            *sink = Sink::Buffer(buffer);
-        }
+/// Returns the complete memory of the caller if a call could not be sent.
+fn keep(sinks: &mut [Sink], lent: &mut Vec<usize>, place: Place, memory: WindowMemory) {
+    if let (Place::Write(index), WindowMemory::Write(buffer)) = (place, memory)
+        && let Some(at) = lent.iter().position(|lent| *lent == index)
+        && let Some(sink) = sinks.get_mut(index)
+        && sink.len() == buffer.len()
+    {
+        lent.swap_remove(at);
+        *sink = Sink::Buffer(buffer);
     }
 }
 

@@ -13,7 +13,7 @@ use crate::error::ProtocolError;
 use crate::flow::DoneOwed;
 use crate::reads::{Owner, Pull, Pulled};
 use crate::reassembly::Layout;
-use crate::requester::{Answered, Received, Requester, Stage, Transaction};
+use crate::requester::{Answered, Phase, Received, Requester, Stage, Transaction, returned};
 use crate::timers::{Flow, Moving, after};
 use crate::wire::{Body, ChunkLists, Direction};
 
@@ -40,7 +40,7 @@ impl Requester {
         }
         let transaction = self.sent(received.xid)?;
         let lists = &received.lists;
-        let returned = transaction.returned(core, lists)?;
+        let returned = returned(core, transaction.flight(), lists)?;
         let placed = returned.written.iter().map(|len| padded_len(*len)).sum();
         let inline = received.payload.as_ref().map(bytes::Bytes::len);
         let layout =
@@ -68,12 +68,13 @@ impl Requester {
         layout: Layout,
     ) {
         let Some(transaction) = self.calls.get_mut(&xid) else { return };
-        let Stage::Sent(lease) = std::mem::replace(&mut transaction.stage, Stage::Queued) else { return };
-        let owed = core.ledger.owe_done(lease, credit);
-        core.note_grant();
-        core.close_windows(xid, &transaction.windows);
         let (abandoned, caller) = (transaction.abandoned, transaction.caller.deadline);
-        transaction.stage = Stage::Reading(Box::new(Reading { owed, reply }));
+        let Stage::InFlight(flight) = &mut transaction.stage else { return };
+        let Phase::Sent(lease) = flight.take_phase() else { return };
+        let owed = core.ledger.owe_done(lease, credit);
+        flight.phase = Phase::Reading(Box::new(Reading { owed, reply }));
+        core.note_grant();
+        core.close_windows(xid, &flight.windows);
         let mut pull = Pull::new(layout);
         if pull.is_complete() {
             self.handle_pulled(core, now, xid, pull.into_pulled());
@@ -82,11 +83,11 @@ impl Requester {
             self.finish_reading(core, now, xid);
         } else {
             // With Write chunks, the caller's memory is the offered one, and is not used for reads.
-            if transaction.offered.write.is_empty() {
+            if flight.offered.write.is_empty() {
                 pull.read_into(&mut transaction.call.reply.sinks);
             }
             // Bytes to read move on the link like chunks, and extend the deadlines of this call and of later ones.
-            transaction.bulk = transaction.bulk.saturating_add(pull.len());
+            flight.bulk = flight.bulk.saturating_add(pull.len());
             self.bulk = self.bulk.saturating_add(pull.len());
             transaction.counted = false;
             transaction.caller.see(core.told.as_ref());
@@ -97,9 +98,16 @@ impl Requester {
         }
     }
 
+    fn reading(&mut self, xid: u32) -> Option<&mut Reading> {
+        match &mut self.calls.get_mut(&xid)?.flight_mut()?.phase {
+            Phase::Reading(reading) => Some(reading),
+            Phase::Sent(_) | Phase::Closing(_) => None,
+        }
+    }
+
     /// Handles the data read for a reply.
     pub(crate) fn handle_pulled(&mut self, core: &mut Core, now: Instant, xid: u32, read: Pulled) {
-        if let Some(Stage::Reading(reading)) = self.calls.get_mut(&xid).map(|call| &mut call.stage)
+        if let Some(reading) = self.reading(xid)
             && let Answered::Reply { pulled, .. } = &mut reading.reply
         {
             *pulled = read;
@@ -115,7 +123,7 @@ impl Requester {
         xid: u32,
         error: PoolExhausted,
     ) {
-        if let Some(Stage::Reading(reading)) = self.calls.get_mut(&xid).map(|call| &mut call.stage) {
+        if let Some(reading) = self.reading(xid) {
             reading.reply = Answered::Failed(error.into());
             self.finish_reading(core, now, xid);
         }
@@ -123,12 +131,13 @@ impl Requester {
 
     /// Sends the RDMA_DONE, and ends the call when its windows are closed.
     fn finish_reading(&mut self, core: &mut Core, now: Instant, xid: u32) {
-        let Some(transaction) = self.calls.get_mut(&xid) else { return };
-        let Stage::Reading(reading) = std::mem::replace(&mut transaction.stage, Stage::Queued) else {
+        let Some(flight) = self.calls.get_mut(&xid).and_then(Transaction::flight_mut) else { return };
+        if !matches!(flight.phase, Phase::Reading(_)) {
             return;
-        };
+        }
+        let Phase::Reading(reading) = flight.take_phase() else { return };
         let Reading { owed, reply } = *reading;
-        transaction.stage = Stage::Answered(reply);
+        flight.phase = Phase::Closing(reply);
         let permit = core.ledger.done(owed);
         let header = core.header(Direction::Call, xid, &permit, Body::Done);
         core.send(permit, &header, &Stream::new(), None, true);

@@ -5,7 +5,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use rpcrdma_xdr::{ReadChunk, Stream};
 
-use crate::call::{Form, Invalidations, Travelled};
+use crate::call::{Form, Travelled};
 use crate::core::Core;
 use crate::error::ProtocolError;
 use crate::flow::{Lease, Settled};
@@ -56,7 +56,7 @@ impl Requester {
     /// Sends.
     pub(crate) fn expects(&self, xid: u32, response: &TransmitResponse) -> Result<(), ProtocolError> {
         let transaction = self.sent(xid)?;
-        let most = transaction.stage.lease().map_or(1, Lease::replies);
+        let most = transaction.lease().map_or(1, Lease::replies);
         let error = match transaction.directions() {
             None => Lead::unexpected(),
             Some(_) if response.count > most => {
@@ -108,7 +108,7 @@ impl Requester {
     /// Call.
     pub(crate) fn report(&mut self, core: &mut Core, xid: u32, report: ErrorReport) {
         if let Some(transaction) = self.calls.get_mut(&xid)
-            && matches!(transaction.stage, Stage::Sent(_))
+            && transaction.lease().is_some()
             && let Some(sending) = &mut core.sending
             && !transaction.is_reported()
         {
@@ -121,7 +121,7 @@ impl Requester {
         // Without the Call the report has no credit.
         let Some(sending) = &mut core.sending else { return false };
         let reports = std::iter::from_fn(|| sending.reports.pop_front());
-        let held = |(xid, report)| Some((xid, report, self.calls.get(&xid)?.stage.lease()?));
+        let held = |(xid, report)| Some((xid, report, self.calls.get(&xid)?.lease()?));
         let Some((xid, report, lease)) = reports.into_iter().find_map(held) else { return false };
         let permit = core.ledger.report(lease);
         let body = Body::Error(ErrorBody::Two(two::ErrorBody::Report(report)));
@@ -153,7 +153,7 @@ impl Requester {
             return Ok(false);
         }
         let unknown = ProtocolError::UnknownXid { xid };
-        let sent = |call: &&mut Transaction| matches!(call.stage, Stage::Sent(_));
+        let sent = |call: &&mut Transaction| call.lease().is_some();
         let Some(transaction) = self.calls.get_mut(&xid).filter(sent) else { return Err(unknown) };
         let Some(group) = &mut transaction.group else { return Ok(false) };
         // A second error about the earlier group concerns no message in flight.
@@ -183,9 +183,8 @@ impl Requester {
             return false;
         };
         transaction.restore_sinks();
-        transaction.windows.clear();
-        transaction.offered = ChunkLists::default();
-        transaction.invalidations = Invalidations::default();
+        let bulk = transaction.flight().map_or(0, |flight| flight.bulk);
+        self.bulk = self.bulk.saturating_sub(bulk);
         transaction.stage = Stage::Queued;
         let caller = transaction.caller.deadline;
         self.queue.push_front(xid);
