@@ -86,6 +86,8 @@ pub struct Connection {
     pub(crate) two: Option<Box<Two>>,
     /// The least memory, bytes, that would allow progress, as of the last pass without any.
     wants_memory: Option<usize>,
+    /// The last pass found nothing to post and lacks no memory, and nothing has happened since.
+    pub(crate) at_rest: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -175,6 +177,7 @@ impl Connection {
             announced: (thresholds, invalidate),
             two: None,
             wants_memory: None,
+            at_rest: false,
         };
         connection.speak(codec);
         if awaits_version {
@@ -236,6 +239,7 @@ impl Connection {
 
     /// Fails the calls that were not sent.
     pub(crate) fn fail_queued(&mut self) {
+        self.at_rest = false;
         self.requester.fail_all_queued(&mut self.core);
     }
 
@@ -265,6 +269,7 @@ impl Connection {
 
     /// Answers these XIDs with ERR_CHUNK, once each, when they arrive with chunks.
     pub fn refuse(&mut self, xids: impl IntoIterator<Item = u32>) {
+        self.at_rest = false;
         self.responder.refuse(xids);
     }
 
@@ -276,6 +281,7 @@ impl Connection {
     /// # Errors
     /// [`BelowBasic`]; nothing has changed then.
     pub fn agree(&mut self, agreement: Agreement) -> Result<(), BelowBasic> {
+        self.at_rest = false;
         let Thresholds { send, receive } = self.agreeable;
         let (call, reply) = match self.core.side() {
             Side::Client => (send, receive),
@@ -292,6 +298,7 @@ impl Connection {
 
     /// Ends the connection at once, for an owner that has no use for it.
     pub(crate) fn fail(&mut self, reason: CloseReason) {
+        self.at_rest = false;
         if self.state == State::Open {
             self.core.fail(reason);
         }
@@ -367,6 +374,7 @@ impl Connection {
     /// # Errors
     /// [`Refused`], which returns the call: the XID is in use or not that of the message, or the connection is closed.
     pub fn call(&mut self, now: Instant, call: Call) -> Result<CallId, Refused> {
+        self.at_rest = false;
         if self.state != State::Open || self.core.failure.is_some() {
             return Err(Refused { kind: RefusedKind::Closed, call: Box::new(call) });
         }
@@ -381,12 +389,14 @@ impl Connection {
     /// Abandons a call: no event reports its end. After it has left, its memory, XID and credit stay with the
     /// connection until the reply or a timer (rule I10). Unknown ids are ignored.
     pub fn abandon(&mut self, now: Instant, id: CallId) {
+        self.at_rest = false;
         self.core.events.retain(|event| !matches!(event, Event::Reply { id: ended, .. } if *ended == id));
         self.requester.abandon(&mut self.core, now, id);
     }
 
     /// Answers a Call of the peer; ignored when the connection is over.
     pub fn reply(&mut self, now: Instant, token: ReplyToken, answer: Answer) {
+        self.at_rest = false;
         self.last_activity = now;
         self.responder.reply(token, answer);
     }
@@ -401,6 +411,7 @@ impl Connection {
 
     /// Ends the connection at once, for an owner that can no longer answer a Call of the peer.
     pub fn give_up(&mut self) {
+        self.at_rest = false;
         if self.state == State::Open {
             self.core.fail(CloseReason::Local);
         }
@@ -416,6 +427,7 @@ impl Connection {
     /// accepted. The connection posts these first, so the first Call finds a Receive even in a full domain (rule I3).
     /// The owner calls this before anything else.
     pub fn provide(&mut self, share: ProtectionDomain, receives: Vec<Reserved>) {
+        self.at_rest = false;
         self.core.ledger.provide(share, receives);
     }
 

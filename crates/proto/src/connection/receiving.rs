@@ -25,6 +25,7 @@ use crate::wire::{Body, ChunkLists, Direction, Fixed, Header};
 impl Connection {
     /// Handles the completion of a request or Receive, or a flushed window.
     pub fn handle_completion(&mut self, now: Instant, completion: Completion) {
+        self.at_rest = false;
         if self.state == State::Closed {
             return;
         }
@@ -121,6 +122,7 @@ impl Connection {
     /// Handles a request or Receive that could not be posted. After [`PostErrorKind::Disconnected`] the end of the
     /// queue pair is awaited.
     pub fn handle_post_error(&mut self, id: WrId, kind: &PostErrorKind) {
+        self.at_rest = false;
         self.core.complete(id, None);
         if *kind == PostErrorKind::Disconnected {
             self.ended = true;

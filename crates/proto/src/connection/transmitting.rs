@@ -18,6 +18,9 @@ impl Connection {
     /// Returns the next work request for the queue pair, in order; `None` when there is none to post now. Messages are
     /// planned and encoded here.
     pub fn poll_transmit(&mut self, now: Instant, qp: &mut dyn Windows) -> Option<Post> {
+        if self.at_rest {
+            return None;
+        }
         // A pass that ends early waits for something other than memory (rule I6).
         self.wants_memory = None;
         loop {
@@ -40,9 +43,6 @@ impl Connection {
             let domain = qp.domain();
             let missing = self.core.ledger.reserve_receives(domain);
             self.core.post_receives();
-            if !self.core.outbox.is_empty() {
-                continue;
-            }
             if let (Some(two), mut halves) = self.split()
                 && two.transmit(&mut halves, domain, missing)
             {
@@ -59,6 +59,7 @@ impl Connection {
             let more = progress || self.two.as_mut().is_some_and(|two| two.finish_pass(&mut self.core, now));
             if !more && self.core.outbox.is_empty() {
                 self.wants_memory = self.least_wanted(missing);
+                self.at_rest = self.wants_memory.is_none() && self.core.failure.is_none();
                 return None;
             }
         }
@@ -95,6 +96,7 @@ impl Connection {
 
     /// Handles all timers that are due; harmless if none is.
     pub fn handle_timeout(&mut self, now: Instant) {
+        self.at_rest = false;
         if self.state == State::Closed {
             return;
         }
@@ -148,6 +150,7 @@ impl Connection {
     }
 
     pub(super) fn close_for(&mut self, now: Instant, reason: CloseReason) {
+        self.at_rest = false;
         if self.state == State::Open && self.core.failure.is_none() {
             // Unsent calls are for the next connection, unless the owner closed this one.
             if reason == CloseReason::Local {
@@ -169,6 +172,7 @@ impl Connection {
 
     /// Handles the end of the queue pair, which follows all its completions.
     pub fn handle_disconnected(&mut self, reason: Disconnected) {
+        self.at_rest = false;
         if self.state == State::Closed {
             return;
         }

@@ -31,6 +31,7 @@ impl Connection {
     /// # Errors
     /// [`NotExchanged`]: the request is refused locally.
     pub fn ask(&mut self, want: Vec<Characteristic>) -> Result<u64, NotExchanged> {
+        self.at_rest = false;
         self.two.as_mut().ok_or(NotExchanged::NotSpoken)?.ask(&mut self.core, want)
     }
 
@@ -40,6 +41,7 @@ impl Connection {
     /// # Errors
     /// [`NotExchanged`]: the change is refused locally.
     pub fn change(&mut self, value: Characteristic) -> Result<(), NotExchanged> {
+        self.at_rest = false;
         self.two.as_mut().ok_or(NotExchanged::NotSpoken)?.change(&mut self.core, value)
     }
 }
