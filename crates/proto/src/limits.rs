@@ -1,4 +1,8 @@
-//! The limits on a peer's header, checked at decoding, before any allocation.
+//! The limits on a peer's header. Those on chunks are checked here, for every notation of chunks: the lists of RFC 8166
+//! §3.4, and the locations of rtrext-02 §7.
+
+use crate::error::{List, ProtocolError};
+use crate::wire::{ReadSegment, Segment};
 
 /// Bounds on chunk lists. RFC 8267 §6.4.2 makes a server accept at least two Read chunks (one at Position Zero), one
 /// Write chunk and 16 segments per chunk.
@@ -43,6 +47,56 @@ impl Limits {
 
     /// The default of [`Self::continued_len`].
     pub const DEFAULT_CONTINUED_LEN: usize = 256 << 10;
+}
+
+/// The bounds on chunks (rule I5). A count is checked before its chunk or segment is read.
+impl Limits {
+    /// Checks whether a Read segment may follow so many others.
+    pub(crate) const fn check_read_segments(&self, others: usize) -> Result<(), ProtocolError> {
+        let allowed = self.read_chunks.saturating_mul(self.segments_per_chunk);
+        if others < allowed { Ok(()) } else { Err(ProtocolError::TooManyReadSegments { allowed }) }
+    }
+
+    /// Adds a Read segment to those of its message, whose bytes are `total`. RFC 8166 §8.1.4: chunks that are
+    /// unreasonably large need not be pulled.
+    pub(crate) fn add_read(
+        &self,
+        read: &mut Vec<ReadSegment>,
+        total: &mut u64,
+        entry: ReadSegment,
+    ) -> Result<(), ProtocolError> {
+        let ReadSegment { segment: Segment { length, .. }, .. } = entry;
+        if u64::from(length) > self.read_segment_len {
+            return Err(ProtocolError::ReadSegmentTooLong { length, allowed: self.read_segment_len });
+        }
+        *total = total.saturating_add(u64::from(length));
+        if *total > self.read_total {
+            return Err(ProtocolError::ReadListTooLong { total: *total, allowed: self.read_total });
+        }
+        read.push(entry);
+        Ok(())
+    }
+
+    /// Checks whether a Read chunk may follow so many others.
+    pub(crate) const fn check_read_chunks(&self, others: usize) -> Result<(), ProtocolError> {
+        let (seen, allowed) = (others + 1, self.read_chunks);
+        if seen <= allowed { Ok(()) } else { Err(ProtocolError::TooManyReadChunks { seen, allowed }) }
+    }
+
+    /// Checks whether a Write chunk may follow so many others.
+    pub(crate) const fn check_write_chunks(&self, others: usize) -> Result<(), ProtocolError> {
+        let allowed = self.write_chunks;
+        if others < allowed { Ok(()) } else { Err(ProtocolError::TooManyWriteChunks { allowed }) }
+    }
+
+    /// Checks the number of segments in a chunk.
+    pub(crate) fn check_segments(&self, list: List, count: u32) -> Result<(), ProtocolError> {
+        let allowed = self.segments_per_chunk;
+        if usize::try_from(count).is_ok_and(|count| count <= allowed) {
+            return Ok(());
+        }
+        Err(ProtocolError::TooManySegments { list, count, allowed })
+    }
 }
 
 impl Default for Limits {

@@ -1,8 +1,10 @@
 //! The layout of Read chunks in the unreduced Payload stream (RFC 8166 §3.4.5).
 //!
 //! The Read list is grouped by Position, and checked against the inline bytes *before* any read or allocation.
-//! Overlaps, Positions beyond the message and too many chunks are refused here.
-//! [`Decoder::with_read_chunks`](rpcrdma_xdr::Decoder::with_read_chunks) joins the data.
+//! Overlaps and Positions beyond the message are refused by one [`Walk`] through that stream, which transmission groups
+//! use too. [`Decoder::with_read_chunks`](rpcrdma_xdr::Decoder::with_read_chunks) joins the data.
+
+use std::ops::RangeInclusive;
 
 use crate::error::{List, ProtocolError};
 use crate::limits::Limits;
@@ -55,19 +57,13 @@ impl Layout {
         for entry in read {
             let at = all.partition_point(|(chunk, _)| chunk.position < entry.position);
             if all.get(at).is_none_or(|(chunk, _)| chunk.position != entry.position) {
-                if all.len() == limits.read_chunks {
-                    let (seen, allowed) = (all.len() + 1, limits.read_chunks);
-                    return Err(ProtocolError::TooManyReadChunks { seen, allowed });
-                }
+                limits.check_read_chunks(all.len())?;
                 let chunk = ReadChunk { position: entry.position, ..ReadChunk::default() };
                 all.insert(at, (chunk, 0));
             }
             let Some((chunk, count)) = all.get_mut(at) else { continue };
             *count += 1;
-            let (count, allowed) = (*count, limits.segments_per_chunk);
-            if usize::try_from(count).map_or(true, |count| count > allowed) {
-                return Err(ProtocolError::TooManySegments { list: List::Read, count, allowed });
-            }
+            limits.check_segments(List::Read, *count)?;
             chunk.len += u64::from(entry.segment.length);
             if entry.segment.length > 0 {
                 chunk.segments.push(entry.segment);
@@ -82,20 +78,16 @@ impl Layout {
     }
 
     /// Checks the order of the unreduced stream, with `base` bytes outside the chunks.
-    fn check(&self, mut base: u64) -> Result<(), ProtocolError> {
-        let mut reached = 0_u64;
-        for chunk in &self.chunks {
-            let position = chunk.position;
-            let start = u64::from(position);
-            // RFC 8166 §3.4.5: the previous chunk, with its pad, ends at or before this Position.
-            let Some(between) = start.checked_sub(reached) else {
-                return Err(ProtocolError::OverlappingPosition { position, reached });
-            };
-            let Some(left) = base.checked_sub(between) else {
-                return Err(ProtocolError::PositionBeyondMessage { position, available: reached + base });
-            };
-            base = left;
-            reached = start + chunk.len.next_multiple_of(4);
+    fn check(&self, base: u64) -> Result<(), ProtocolError> {
+        let mut walk = Walk::new(base);
+        for ReadChunk { position, len, .. } in &self.chunks {
+            let position = *position;
+            walk.pass(position, *len).map_err(|starts| match (*starts.start(), *starts.end()) {
+                (reached, _) if u64::from(position) < reached => {
+                    ProtocolError::OverlappingPosition { position, reached }
+                }
+                (_, available) => ProtocolError::PositionBeyondMessage { position, available },
+            })?;
         }
         Ok(())
     }
@@ -104,6 +96,41 @@ impl Layout {
     #[must_use]
     pub fn total(&self) -> u64 {
         self.zero.iter().chain(&self.chunks).map(|chunk| chunk.len).sum()
+    }
+}
+
+/// A walk through the unreduced Payload stream, from item to item in ascending order of their Positions.
+#[derive(Clone, Debug)]
+pub(crate) struct Walk {
+    /// The end of the previous item, with its pad.
+    reached: u64,
+    /// Bytes of the reduced stream that are left.
+    left: u64,
+}
+
+impl Walk {
+    /// Begins a walk; `base` is the number of bytes outside the items.
+    pub(crate) const fn new(base: u64) -> Self {
+        Self { reached: 0, left: base }
+    }
+
+    /// Returns the Positions at which the next item can begin.
+    pub(crate) const fn starts(&self) -> RangeInclusive<u64> {
+        self.reached..=self.reached.saturating_add(self.left)
+    }
+
+    /// Passes an item. RFC 8166 §3.4.5: the previous item, with its pad, ends at or before this Position.
+    ///
+    /// # Errors
+    /// The Positions at which the item could begin.
+    pub(crate) fn pass(&mut self, position: u32, len: u64) -> Result<(), RangeInclusive<u64>> {
+        let (starts, start) = (self.starts(), u64::from(position));
+        if !starts.contains(&start) {
+            return Err(starts);
+        }
+        self.left -= start - self.reached;
+        self.reached = start + len.next_multiple_of(4);
+        Ok(())
     }
 }
 

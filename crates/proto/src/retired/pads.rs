@@ -41,14 +41,13 @@ pub(super) fn remove(read: &mut Vec<ReadSegment>, limits: &Limits) -> Result<(),
             }
             continue;
         }
-        let seen = chunks.len() + 1;
         match chunks.iter_mut().find(|chunk| chunk.position == position) {
             Some(chunk) if chunk.ended => return Err(misplaced),
             Some(chunk) => chunk.len += u64::from(length),
-            None if seen > limits.read_chunks => {
-                return Err(ProtocolError::TooManyReadChunks { seen, allowed: limits.read_chunks });
+            None => {
+                limits.check_read_chunks(chunks.len())?;
+                chunks.push(Padded { position, len: u64::from(length), ended: false });
             }
-            None => chunks.push(Padded { position, len: u64::from(length), ended: false }),
         }
     }
     read.retain(|entry| !is_pad(entry));

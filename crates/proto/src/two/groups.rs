@@ -20,7 +20,7 @@ use crate::error::{ProtocolError, Taken};
 use crate::limits::Limits;
 use crate::wire::two::transmission::{
     ErrorReport, Location, Operation, OperationBase, OperationType, PlacedItem, ReportedError,
-    ResponseDirection, ResponseSet, TransmissionId, TransmitRequest,
+    ResponseDirection, TransmissionId, TransmitRequest,
 };
 use crate::wire::{Body, ChunkLists, Direction, ErrorBody, Fixed, Header, ReadSegment, WriteChunk, two};
 
@@ -297,47 +297,22 @@ fn chunk_lists(
     limits: &Limits,
 ) -> Result<(ChunkLists, CallGroup), ProtocolError> {
     let TransmitRequest { placed, response, response_buffers, .. } = request;
-    within_limits(&placed, &response, limits)?;
-    let mut lists = ChunkLists::default();
+    let (mut lists, mut total) = (ChunkLists::default(), 0);
     for PlacedItem { displacement: position, location, .. } in placed {
-        if let Location::Explicit(segments) = location {
-            let entry = |segment| ReadSegment { position, segment, padding: false };
-            lists.read.extend(segments.into_iter().map(entry));
+        let Location::Explicit(segments) = location else { continue };
+        for segment in segments {
+            limits.check_read_segments(lists.read.len())?;
+            limits.add_read(&mut lists.read, &mut total, ReadSegment::new(position, segment))?;
         }
     }
     let directions: Vec<_> = response.into_iter().flat_map(|set| set.directions).collect();
-    let offered = directions.iter().map(|direction| direction.location.segments().to_vec());
-    let chunks = offered.filter(|segments| !segments.is_empty()).map(|segments| WriteChunk { segments });
-    lists.write.extend(chunks);
-    Ok((lists, CallGroup { items, directions, buffers: response_buffers }))
-}
-
-/// Checks the bounds on chunks.
-fn within_limits(
-    placed: &[PlacedItem],
-    response: &[ResponseSet],
-    limits: &Limits,
-) -> Result<(), ProtocolError> {
-    let mut total = 0_u64;
-    for item in placed {
-        let Location::Explicit(segments) = &item.location else { continue };
-        for segment in segments {
-            let (length, allowed) = (segment.length, limits.read_segment_len);
-            if u64::from(length) > allowed {
-                return Err(ProtocolError::ReadSegmentTooLong { length, allowed });
-            }
-            total = total.saturating_add(u64::from(length));
+    for segments in directions.iter().map(|direction| direction.location.segments()) {
+        if !segments.is_empty() {
+            limits.check_write_chunks(lists.write.len())?;
+            lists.write.push(WriteChunk { segments: segments.to_vec() });
         }
     }
-    if total > limits.read_total {
-        return Err(ProtocolError::ReadListTooLong { total, allowed: limits.read_total });
-    }
-    let offers = response.iter().flat_map(|set| &set.directions);
-    let chunks = offers.filter(|direction| !direction.location.segments().is_empty()).count();
-    if chunks > limits.write_chunks {
-        return Err(ProtocolError::TooManyWriteChunks { allowed: limits.write_chunks });
-    }
-    Ok(())
+    Ok((lists, CallGroup { items, directions, buffers: response_buffers }))
 }
 
 impl Lead {

@@ -1,6 +1,6 @@
 //! Reading and writing chunk lists, which look the same in every version (RFC 8166 §4.1.2).
 //!
-//! Counts are checked against [`Limits`] as they are met; nothing is allocated ahead of the bytes that prove it.
+//! [`Limits`] checks counts as they are met; nothing is allocated ahead of the bytes that prove it.
 
 use bytes::{BufMut, BytesMut};
 
@@ -82,9 +82,7 @@ pub(super) fn chunk_lists(
 pub(super) fn write_list(reader: &mut Reader<'_>, limits: &Limits) -> Result<Vec<WriteChunk>, ProtocolError> {
     let mut write = Vec::new();
     while more(reader, List::Write)? {
-        if write.len() == limits.write_chunks {
-            return Err(ProtocolError::TooManyWriteChunks { allowed: limits.write_chunks });
-        }
+        limits.check_write_chunks(write.len())?;
         write.push(write_chunk(reader, List::Write, limits)?);
     }
     Ok(write)
@@ -114,12 +112,9 @@ pub(super) fn read_on(
     pads: bool,
     read: &mut Vec<ReadSegment>,
 ) -> Result<(), ProtocolError> {
-    let most = limits.read_chunks.saturating_mul(limits.segments_per_chunk);
     let mut total: u64 = read.iter().map(|entry| u64::from(entry.segment.length)).sum();
     while let Some(padding) = more_read(reader, pads)? {
-        if read.len() == most {
-            return Err(ProtocolError::TooManyReadSegments { allowed: most });
-        }
+        limits.check_read_segments(read.len())?;
         let position = reader.u32().ok_or(ProtocolError::ListTruncated { list: List::Read })?;
         let segment = segment(reader, List::Read)?;
         if padding && !(1..=3).contains(&segment.length) {
@@ -131,27 +126,14 @@ pub(super) fn read_on(
         if position % 4 != 0 && !pad {
             return Err(ProtocolError::UnalignedPosition { position });
         }
-        // RFC 8166 §8.1.4: chunks that are unreasonably large need not be pulled.
-        if u64::from(segment.length) > limits.read_segment_len {
-            let length = segment.length;
-            return Err(ProtocolError::ReadSegmentTooLong { length, allowed: limits.read_segment_len });
-        }
-        total += u64::from(segment.length);
-        if total > limits.read_total {
-            return Err(ProtocolError::ReadListTooLong { total, allowed: limits.read_total });
-        }
-        read.push(entry);
+        limits.add_read(read, &mut total, entry)?;
     }
     Ok(())
 }
 
 fn write_chunk(reader: &mut Reader<'_>, list: List, limits: &Limits) -> Result<WriteChunk, ProtocolError> {
     let count = reader.u32().ok_or(ProtocolError::ListTruncated { list })?;
-    let allowed = limits.segments_per_chunk;
-    // Before anything is allocated for them.
-    if usize::try_from(count).map_or(true, |count| count > allowed) {
-        return Err(ProtocolError::TooManySegments { list, count, allowed });
-    }
+    limits.check_segments(list, count)?;
     let segments = (0..count).map(|_| segment(reader, list)).collect::<Result<_, _>>()?;
     Ok(WriteChunk { segments })
 }

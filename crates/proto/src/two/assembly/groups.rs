@@ -8,13 +8,14 @@
 //! *Errors*: a report goes to the sender (§5.4), from an [`Error::Group`] or an [`Error::GroupTooLong`]. Later
 //! transmissions are ignored, each once.
 
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 
 use bytes::Bytes;
 use rpcrdma_xdr::ReadChunk;
 
 use super::{Assembly, MessageId, Notation, Open, Pieces, Refused, Rest};
 use crate::limits::Limits;
+use crate::reassembly::Walk;
 use crate::two::arrange::Targets;
 use crate::wire::Direction;
 use crate::wire::two::Error;
@@ -282,8 +283,7 @@ fn find_items(
     payload: usize,
 ) -> Result<Runs, ReportedError> {
     let mut runs = Vec::new();
-    // In the virtual stream: where the item before it ends, and how much of the Payload stream is left.
-    let (mut reached, mut left) = (0_u64, u64::try_from(payload).unwrap_or(u64::MAX));
+    let mut walk = Walk::new(u64::try_from(payload).unwrap_or(u64::MAX));
     let mut used: Vec<(usize, Range<usize>, u32)> = Vec::new();
     for PlacedItem { displacement, length, location } in lead.placed() {
         let pieces = match location {
@@ -301,12 +301,15 @@ fn find_items(
                 Some(find_item(*length, *offset, segments, transmissions, targets, &mut used)?)
             }
         };
-        let most = u32::try_from(reached.saturating_add(left)).unwrap_or(u32::MAX);
-        let least = u32::try_from(reached).unwrap_or(u32::MAX);
-        let bad = ReportedError::Offset { value: *displacement, least, most };
-        let between = u64::from(*displacement).checked_sub(reached).ok_or(bad)?;
-        left = left.checked_sub(between).filter(|_| displacement.is_multiple_of(4)).ok_or(bad)?;
-        reached = u64::from(*displacement) + u64::from(*length).next_multiple_of(4);
+        let misplaced = |starts: RangeInclusive<u64>| {
+            let narrow = |at: &u64| u32::try_from(*at).unwrap_or(u32::MAX);
+            let (least, most) = (narrow(starts.start()), narrow(starts.end()));
+            ReportedError::Offset { value: *displacement, least, most }
+        };
+        if !displacement.is_multiple_of(4) {
+            return Err(misplaced(walk.starts()));
+        }
+        walk.pass(*displacement, u64::from(*length)).map_err(misplaced)?;
         runs.extend(pieces.map(|pieces| (*displacement, pieces)));
     }
     used.sort_by_key(|(transmission, range, _)| (*transmission, range.start));
