@@ -6,7 +6,9 @@ use std::sync::Arc;
 use rpcrdma::Versions;
 use rpcrdma_iwarp::IwarpConnector;
 use rpcrdma_nfs::client::{Client, ClientOptions, Error, NfsUrl};
-use rpcrdma_nfs::wire::{ACCESS3_LOOKUP, ACCESS3_MODIFY, ACCESS3_READ, AccessArgs, Status};
+use rpcrdma_nfs::wire::{
+    ACCESS3_LOOKUP, ACCESS3_MODIFY, ACCESS3_READ, AccessArgs, NFS_PROGRAM, NFS_VERSION, Status,
+};
 use rpcrdma_verbs::ConnectError;
 use tokio::net::lookup_host;
 use tokio::time::timeout;
@@ -18,8 +20,16 @@ use crate::output::printable;
 /// Memory for READs and WRITEs in flight and for messages, in bytes.
 const MEMORY: usize = 256 << 20;
 
-/// Opens an RPC connection to the host of a URL. Tries all addresses of the host in turn.
-pub(crate) async fn rpc(url: &NfsUrl, connection: &Connection) -> Result<rpcrdma::Client, Failure> {
+/// Program NFS and its version.
+pub(crate) const NFS: (u32, u32) = (NFS_PROGRAM, NFS_VERSION);
+
+/// Opens an RPC connection to the host of a URL. Tries all addresses of the host in turn. The connection offers Version
+/// Two by a NULL Call of `program`.
+pub(crate) async fn rpc(
+    url: &NfsUrl,
+    connection: &Connection,
+    program: (u32, u32),
+) -> Result<rpcrdma::Client, Failure> {
     let versions = connection.versions()?;
     let authority = url.authority(connection.proto.default_port());
     let addresses: Vec<SocketAddr> = lookup_host(&authority)
@@ -30,7 +40,7 @@ pub(crate) async fn rpc(url: &NfsUrl, connection: &Connection) -> Result<rpcrdma
         .collect();
     let mut last = None;
     for address in addresses {
-        match timeout(connection.timeout, open(address, connection, versions)).await {
+        match timeout(connection.timeout, open(address, connection, versions, program)).await {
             Ok(Ok(client)) => return Ok(client),
             Ok(Err(error)) => last = Some((address, explain(&error, connection))),
             Err(_) => last = Some((address, format!("no connection within {:?}", connection.timeout))),
@@ -49,6 +59,7 @@ async fn open(
     to: SocketAddr,
     connection: &Connection,
     versions: Versions,
+    program: (u32, u32),
 ) -> Result<rpcrdma::Client, ConnectError> {
     let mut config = rpcrdma::ClientConfig { memory: MEMORY, ..rpcrdma::ClientConfig::default() };
     let inline = usize::try_from(connection.inline).unwrap_or(usize::MAX);
@@ -56,6 +67,7 @@ async fn open(
     config.protocol.receive_size = inline;
     config.protocol.calls = connection.credits;
     config.protocol.versions = versions;
+    config.protocol.program = Some(program);
     connection.sends.apply(&mut config.protocol);
     config.ccp = connection.insecure_conf_rdma.then(rpcrdma::Ccp::insecure);
     config.protocol.timeouts.call = connection.timeout;
@@ -102,7 +114,7 @@ impl<'a> Servers<'a> {
         if let Some((_, client)) = self.open.iter().find(|(open, _)| *open == authority) {
             return Ok(client.clone());
         }
-        let client = rpc(url, self.connection).await?;
+        let client = rpc(url, self.connection, NFS).await?;
         self.open.push((authority, client.clone()));
         Ok(client)
     }

@@ -23,7 +23,7 @@ use rpcrdma_iwarp::{IwarpConnector, IwarpListener};
 use rpcrdma_nfs::client::{ClientOptions, CopyOptions, Error};
 use rpcrdma_nfs::fs::{DirectoryFs, DirectoryOptions, MemoryFs, MemoryOptions, StateDirectory};
 use rpcrdma_nfs::server::{Export, HandleKey, NfsServer, ServerOptions, Squash};
-use rpcrdma_nfs::wire::SetAttributes;
+use rpcrdma_nfs::wire::{NFS_PROGRAM, NFS_VERSION, SetAttributes};
 use rpcrdma_nfs::{Client, mount::MountStatus};
 use rpcrdma_sim::{CompletionMode, Fabric, FabricConfig};
 use rpcrdma_verbs::Listener;
@@ -111,6 +111,7 @@ async fn over_sim_in_groups(profile: Profile, sides: [(usize, Option<u32>); 2]) 
             protocol.place_items(BufferStructure::with_items(1, bytes));
         }
     }
+    client.protocol.program = Some((NFS_PROGRAM, NFS_VERSION));
     serve_with(server, Some(Box::new(fabric.listen(SIM_SERVER).unwrap())), None);
     tokio::task::yield_now().await;
     rpcrdma::Client::rdma(Arc::new(fabric.connector(SIM_HOST)), SIM_SERVER, client).await.unwrap()

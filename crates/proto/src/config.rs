@@ -101,6 +101,10 @@ pub struct Config {
     pub chunks: ChunkSupport,
     /// The versions of this side. A client begins with the highest.
     pub versions: Versions,
+    /// The program whose NULL procedure a client calls to offer Version Two, and the version of that program. The
+    /// server need not have it, since any reply will do. `None`: the program of the first call. A connection without a
+    /// call then has none ([`NoProgram`](crate::NoProgram)).
+    pub program: Option<(u32, u32)>,
     /// The exchange of transport characteristics, in versions that have them.
     pub characteristics: Exchanged,
     /// Transmission groups, in versions that have them (rtrext-02).
@@ -135,6 +139,7 @@ impl Default for Config {
             reverse_chunks: false,
             chunks: ChunkSupport::Forward,
             versions: Versions::default(),
+            program: None,
             characteristics: Exchanged::default(),
             transmissions: TransmissionSettings::default(),
             compatibility: Compatibility::default(),

@@ -82,7 +82,7 @@ pub use limits::Limits;
 pub use private_data::{PrivateData, Thresholds};
 pub use retired::face::*;
 pub use rpcrdma_verbs::Pace;
-pub use session::{Action, Session, SessionEvent, SessionStats};
+pub use session::{Action, NoProgram, Session, SessionEvent, SessionStats};
 pub use stats::{Messages, Stats};
 pub use timers::Timeouts;
 pub use two::characteristics;

@@ -8,12 +8,14 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
+use rpcrdma_oncrpc::{CallHeader, OpaqueAuth};
 use rpcrdma_verbs::{Capabilities, Completion, Disconnected, PostErrorKind, Progress, Windows, WrId};
-use rpcrdma_xdr::Encoder;
+use rpcrdma_xdr::Stream;
+use thiserror::Error;
 
 use crate::agreement::{Agreement, BelowBasic};
 use crate::call::{Call, CallError, CallFailure, CallId, IncomingReply, Refused, RefusedKind, ReplyShape};
@@ -27,8 +29,6 @@ use crate::timers::{after, earlier};
 use crate::two::characteristics::Notice;
 use crate::wire::{Codec, v1::V1};
 
-/// NFS, version 3: the program whose NULL procedure offers a version if no waiting call names another program.
-const NFS: (u32, u32) = (100_003, 3);
 /// Bytes of the longest reply to a NULL Call with AUTH_NONE: the verifier has up to 400 bytes (RFC 5531 §8.2).
 const NULL_REPLY: usize = 24 + 400;
 
@@ -72,6 +72,8 @@ pub struct Session {
     next_xid: u32,
     /// The version range in the peer's last version error.
     versions: Option<(u32, u32)>,
+    /// The program whose NULL procedure offers a version: [`Config::program`], otherwise that of the first call.
+    program: Option<(u32, u32)>,
     /// End of the time in which the session counts on Version One only (version-two-01 §5.2).
     fallback: Option<Instant>,
     /// The call that offers the version, by the connection's id.
@@ -155,6 +157,11 @@ pub enum SessionEvent {
     Closed,
 }
 
+/// A connection cannot begin without a call: its first message offers a version by a NULL Call, and no program is known.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+#[error("no program for the NULL Call that offers Version Two: set Config::program, or make a call first")]
+pub struct NoProgram;
+
 /// Counters of a session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -175,6 +182,7 @@ impl Session {
         let mut rng = StdRng::seed_from_u64(entropy);
         let next_xid = rng.random();
         Self {
+            program: config.program,
             config,
             rng,
             state: State::Idle,
@@ -268,7 +276,18 @@ impl Session {
     }
 
     /// Requests a connection without a call.
-    pub fn connect(&mut self, now: Instant) {
+    ///
+    /// # Errors
+    /// [`NoProgram`] if the highest version is Two, [`Config::program`] is not set, and no call was made before.
+    pub fn connect(&mut self, now: Instant) -> Result<(), NoProgram> {
+        if self.program.is_none() && self.config.versions.highest().rules().two.is_some() {
+            return Err(NoProgram);
+        }
+        self.want_connection(now);
+        Ok(())
+    }
+
+    fn want_connection(&mut self, now: Instant) {
         if self.state == State::Idle {
             self.state = State::Wanted(now);
         }
@@ -291,11 +310,12 @@ impl Session {
         }
         let deadline = after(now, call.timeout.unwrap_or(self.config.timeouts.call));
         let id = CallId(self.next_id);
+        self.program.get_or_insert((call.program, call.version));
         let waiting = Waiting { call: Box::new(call), sent: false, deadline };
         self.offer(now, id, waiting)?;
         self.next_id += 1;
         self.xids.insert(xid);
-        self.connect(now);
+        self.want_connection(now);
         Ok(id)
     }
 
@@ -514,24 +534,12 @@ impl Session {
     /// (version-two-01 §5).
     fn offer_version(&mut self, now: Instant) {
         let xid = self.next_xid();
-        let waiting = self.waiting.values().next();
-        let (program, version) = waiting.map_or(NFS, |waiting| (waiting.call.program, waiting.call.version));
-        // RFC 5531 §9: a Call of procedure 0 with AUTH_NONE.
-        let mut message = Encoder::new();
-        for word in [xid, 0, 2, program, version, 0, 0, 0, 0, 0] {
-            message.u32(word);
+        let call = self.program.and_then(|program| null_call(xid, program, self.config.timeouts.offer));
+        let Some(connection) = &mut self.connection else { return };
+        match call {
+            Some(call) => self.offer = connection.call(now, call).ok(),
+            None => connection.fail(CloseReason::Refused(NoProgram.to_string())),
         }
-        let call = Call {
-            xid,
-            program,
-            version,
-            procedure: 0,
-            message: message.finish(),
-            reply: ReplyShape::plain(NULL_REPLY),
-            flavor_touches_data: false,
-            timeout: Some(self.config.timeouts.offer),
-        };
-        self.offer = self.connection.as_mut().and_then(|connection| connection.call(now, call).ok());
     }
 
     /// Handles the outcome of the offer.
@@ -639,7 +647,7 @@ impl Session {
 
     /// Returns the pause before the next attempt. The pause doubles with each failure and each loss. A random factor
     /// between a half and one keeps the clients of a restarted server from reconnecting all at once.
-    fn pause(&mut self) -> std::time::Duration {
+    fn pause(&mut self) -> Duration {
         let timeouts = &self.config.timeouts;
         let doublings = self.failures.saturating_add(self.losses).saturating_sub(1).min(16);
         let longest = timeouts.reconnect_least.saturating_mul(1 << doublings).min(timeouts.reconnect_most);
@@ -833,6 +841,22 @@ impl Session {
         let calls = self.waiting.values().map(|call| call.deadline).min();
         earlier(earlier(state, calls), self.connection.as_ref().and_then(Connection::poll_timeout))
     }
+}
+
+/// Returns a NULL Call with AUTH_NONE to this version of a program.
+fn null_call(xid: u32, (program, version): (u32, u32), timeout: Duration) -> Option<Call> {
+    let (credential, verifier) = (OpaqueAuth::none(), OpaqueAuth::none());
+    let header = CallHeader { xid, program, version, procedure: 0, credential, verifier };
+    Some(Call {
+        xid,
+        program,
+        version,
+        procedure: 0,
+        message: header.with_arguments(Stream::default()).ok()?,
+        reply: ReplyShape::plain(NULL_REPLY),
+        flavor_touches_data: false,
+        timeout: Some(timeout),
+    })
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 //! identifies the document. The owner of a side therefore configures the profile; it is never guessed from the wire.
 //!
 //! A client begins with its highest version (version-two-01 §5): with one message of at most [`FIRST_MESSAGE`] bytes,
-//! and nothing else until the answer. [`Session`](crate::Session) uses a NULL call for that. When the server refuses
+//! and nothing else until the answer. [`Session`](crate::Session) uses a NULL call of [`Config::program`](crate::Config::program) for that. When the server refuses
 //! the version, the session falls back to Version One on the same connection. When the connection is lost meanwhile, it
 //! does so on the next one. A server adopts the version of the first message that it understands.
 

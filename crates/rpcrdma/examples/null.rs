@@ -38,6 +38,7 @@ async fn run(versions: Versions, count: u32) -> Result<(), Box<dyn Error>> {
     let host: IpAddr = [192, 0, 2, 2].into();
     let mut config = ClientConfig::default();
     config.protocol.versions = versions;
+    config.protocol.program = Some((PROGRAM, 1));
     let client = Client::rdma(Arc::new(fabric.connector(host)), address, config).await?;
     for _ in 0..count {
         // The refusal is the reply.

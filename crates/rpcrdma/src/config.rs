@@ -16,6 +16,7 @@ pub struct ClientConfig {
     /// in flight, and the timers for calls and for reconnecting apply too.
     ///
     /// [`versions`](Config::versions) is Version One by default, because some servers never look at the version.
+    /// A client whose highest version is Two needs a [`program`](Config::program), since it connects before any call.
     ///
     /// For a client that serves programs (RFC 8167), [`grant`](Config::grant) bounds the server's Calls in progress, by
     /// default [`REVERSE_CREDITS`](Self::REVERSE_CREDITS). From its grant on, each has a Receive of

@@ -161,7 +161,7 @@ impl Conform {
             sends: Sends::default(),
         };
         // A connection first: an unreachable server is reported before any row.
-        let rpc = connect::rpc(url, &connection).await?;
+        let rpc = connect::rpc(url, &connection, (self.program, self.version)).await?;
         let address = rpc.peer_address();
         let mut export = None;
         if let Some(path) = &self.export {

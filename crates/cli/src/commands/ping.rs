@@ -115,7 +115,7 @@ impl Ping {
     pub(crate) async fn run(&self, common: Common) -> Result<(), Failure> {
         let mut signals = StopSignals::new()?;
         let client = tokio::select! {
-            client = connect::rpc(&self.host, &self.connection) => client?,
+            client = connect::rpc(&self.host, &self.connection, (self.program, self.version)) => client?,
             signal = signals.next() => return Err(Failure::interrupted(signal)),
         };
         let mut text = Text::stdout();

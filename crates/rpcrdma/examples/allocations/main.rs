@@ -113,6 +113,7 @@ fn measure(versions: Versions) -> Result<[Figure; 2], Box<dyn Error>> {
     let connector = Arc::new(CountingConnector::new(fabric.connector(host), &near.provider));
     let mut config = ClientConfig::default();
     config.protocol.versions = versions;
+    config.protocol.program = Some((PROGRAM, 1));
     let client = by_turns(&mut near, &mut far, Client::rdma(connector, address, config))?;
     let mut before = [(0, 0); 2];
     for call in 0..WARM_UP + CALLS {

@@ -168,7 +168,9 @@ impl RdmaClient {
             config.protocol.timeouts.connect,
             connector.connect(to, parameters(&config, domain.clone())),
         );
-        session.connect(Instant::now().into_std());
+        session
+            .connect(Instant::now().into_std())
+            .map_err(|error| ConnectError::Invalid(error.to_string()))?;
         let Some(Action::Connect { attempt: number }) = session.poll_action(Instant::now().into_std()) else {
             return Err(ConnectError::Invalid("the session does not want to connect".to_owned()));
         };

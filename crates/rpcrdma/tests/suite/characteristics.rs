@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::support::{echo, pattern, program};
+use crate::support::{PROGRAM, VERSION, echo, pattern, program};
 use bytes::Bytes;
 use rpcrdma::{
     Characteristic, Client, ClientConfig, Disposition, Form, NotExchanged, Notice, Profile, Registered,
@@ -28,6 +28,7 @@ async fn pair(mode: CompletionMode, versions: Versions) -> (Fabric, Client) {
     let fabric = Fabric::on_tokio(FabricConfig { completion_mode: mode, seed: 1, ..FabricConfig::default() });
     let (mut client, mut server) = (ClientConfig::default(), ServerConfig::default());
     client.protocol.versions = versions;
+    client.protocol.program = Some((PROGRAM, VERSION));
     server.protocol.versions = Versions::both(Profile::P1);
     if let Some(profile) = versions.profile() {
         server.protocol.versions = Versions::both(profile);

@@ -19,7 +19,7 @@ use tokio::time::sleep;
 
 use crate::bidirectional::world::World;
 use crate::support::raw::{Peer, words};
-use crate::support::{COUNT, PROGRAM, TestProgram, call, count, echo, pattern, program, put};
+use crate::support::{COUNT, PROGRAM, TestProgram, VERSION, call, count, echo, pattern, program, put};
 
 const SERVER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), 20049);
 const HOST: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2));
@@ -63,6 +63,7 @@ impl Running {
     async fn client(&self) -> Client {
         let mut config = ClientConfig::default();
         config.protocol.versions = self.versions;
+        config.protocol.program = Some((PROGRAM, VERSION));
         config.protocol.calls = self.grant;
         config.protocol.timeouts.reconnect_least = Duration::from_millis(1);
         Client::rdma(Arc::new(self.fabric.connector(HOST)), SERVER, config).await.unwrap()

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::support::{TestProgram, count, echo, get, get_call, pattern, program, put, sleep_call};
+use crate::support::{
+    PROGRAM, TestProgram, VERSION, count, echo, get, get_call, pattern, program, put, sleep_call,
+};
 use bytes::Bytes;
 use rpcrdma::{
     CallError, Client, ClientConfig, Form, PeerShares, Profile, Server, ServerConfig, ServerMonitor, Sink,
@@ -67,7 +69,7 @@ async fn all_forms() {
         put(&client, Bytes::from(pattern(length))).await.unwrap();
         get(&client, length).await.unwrap();
     }
-    client.null(crate::support::PROGRAM, 1).await.unwrap();
+    client.null(PROGRAM, 1).await.unwrap();
     server.end(client).await;
 }
 
@@ -186,13 +188,14 @@ async fn connected_in(client: Versions, combined: usize) -> (Running, Client) {
     config.protocol.versions = client;
     config.protocol.combined_messages = combined;
     config.protocol.limits.combined_messages = combined;
-    let protocol = config.protocol.clone();
+    let mut protocol = config.protocol.clone();
+    protocol.program = Some((PROGRAM, VERSION));
     let server = serve_with(config, program(), None).await;
     let config = ClientConfig { protocol, ..ClientConfig::default() };
     let client = Client::rdma(Arc::new(IwarpConnector::default()), server.address, config).await.unwrap();
     // After these calls, everything is announced and granted.
     for _ in 0..3 {
-        client.null(crate::support::PROGRAM, 1).await.unwrap();
+        client.null(PROGRAM, 1).await.unwrap();
     }
     (server, client)
 }
@@ -201,7 +204,7 @@ async fn at_once(client: &Client, count: usize) -> rpcrdma::ConnectionStats {
     let mut calls = tokio::task::JoinSet::new();
     for _ in 0..count {
         let client = client.clone();
-        calls.spawn(async move { client.null(crate::support::PROGRAM, 1).await });
+        calls.spawn(async move { client.null(PROGRAM, 1).await });
     }
     for reply in calls.join_all().await {
         reply.unwrap();

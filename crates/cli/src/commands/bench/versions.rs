@@ -18,6 +18,7 @@ use serde::Serialize;
 
 use super::server::BenchServer;
 use super::{MEMORY_EXPORT, failed, machine, table};
+use crate::connect::NFS;
 use crate::exit::Failure;
 
 /// Entries of the directory to list.
@@ -151,6 +152,7 @@ async fn connect(
 ) -> Result<(rpcrdma::Client, Client), Failure> {
     let mut config = rpcrdma::ClientConfig::default();
     config.protocol.versions = versions;
+    config.protocol.program = Some(NFS);
     config.protocol.send_size = inline;
     config.protocol.receive_size = inline;
     let connector = Arc::new(IwarpConnector::default());

@@ -96,7 +96,7 @@ fn i6_pauses_grow_while_preludes_fail() {
 #[test]
 fn a_prelude_needs_a_connection_that_has_one() {
     let mut without = World::new(Config::default());
-    without.session.connect(without.now());
+    without.session.connect(without.now()).unwrap();
     without.run_for(SECOND);
     let mut early = world();
     for world in [&mut without, &mut early] {

@@ -43,6 +43,43 @@ fn v2_01_s5_1_both_speak_it() {
     }
 }
 
+/// The NULL Call of the offer goes to the program of the configuration, otherwise to that of the first call.
+#[test]
+fn v2_01_s5_1_the_offer_is_a_null_call_of_a_known_program() {
+    for (configured, offered) in [(Some((77, 5)), (77, 5)), (None, (PROGRAM, VERSION))] {
+        let mut world = world(Versions::both(Profile::P1), Versions::both(Profile::P1));
+        let config = Config { program: configured, ..Config::clone(&world.config) };
+        world.session = Session::new(Arc::new(config), 42);
+        world.keep_calls = true;
+        world.call(store(1, 100));
+        world.run_for(SECOND);
+        let mut offer = world.kept.remove(0);
+        let header = rpcrdma_oncrpc::CallHeader::read(&mut offer).unwrap();
+        assert_eq!((header.program, header.version, header.procedure), (offered.0, offered.1, 0));
+        assert_eq!((header.credential, header.verifier), (OpaqueAuth::none(), OpaqueAuth::none()));
+        assert!(offer.finish().is_ok(), "a NULL Call has no arguments");
+    }
+}
+
+#[test]
+fn a_session_that_would_offer_a_version_connects_for_a_known_program_only() {
+    let mut world = world(Versions::both(Profile::P1), Versions::both(Profile::P1));
+    let now = world.now();
+    assert_eq!(world.session.connect(now), Err(NoProgram));
+    world.run_for(SECOND);
+    assert_eq!(world.attempts.len(), 0);
+    // A call names its program, which later connections use.
+    calls(&mut world, 1..2);
+    world.server.as_mut().unwrap().qp.abort();
+    world.run_for(SECOND);
+    let now = world.now();
+    assert_eq!(world.session.connect(now), Ok(()));
+    world.run_for(SECOND);
+    assert_eq!((version(&world), world.attempts.len()), (Some(2), 2));
+    let config = Config { program: Some((PROGRAM, VERSION)), ..Config::clone(&world.config) };
+    assert_eq!(Session::new(Arc::new(config), 42).connect(now), Ok(()));
+}
+
 #[test]
 fn v2_01_s5_2_fallback_on_the_same_connection() {
     for profile in PROFILES {

@@ -16,6 +16,7 @@ use super::cases::{Setting, Task};
 use crate::commands::bench::roundtrips::{Operation, carry_out};
 use crate::commands::bench::server::BenchServer;
 use crate::commands::bench::{MEMORY_EXPORT, failed};
+use crate::connect::NFS;
 use crate::exit::Failure;
 
 /// Length of the file to read and write, in bytes.
@@ -108,6 +109,7 @@ impl Subject {
     pub(super) async fn start(directory: &Path, state: &Path, setting: Setting) -> Result<Self, Failure> {
         let server = BenchServer::start(directory, state, move |config| setting.apply(&mut config.protocol))?;
         let mut config = ClientConfig::default();
+        config.protocol.program = Some(NFS);
         setting.apply(&mut config.protocol);
         let to = server.addresses.nfs_rdma;
         let rpc = rpcrdma::Client::rdma(Arc::new(IwarpConnector::default()), to, config)

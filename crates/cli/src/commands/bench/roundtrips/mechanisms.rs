@@ -4,6 +4,8 @@
 use rpcrdma::{BufferStructure, ClientConfig, Config, Profile, ReadRead, ServerConfig, Versions};
 use serde::Serialize;
 
+use super::program::{PROGRAM, VERSION};
+
 /// Bytes of data in an operation: more than a Send of the default size carries.
 pub(super) const DATA: usize = 8 << 10;
 
@@ -126,6 +128,7 @@ fn read_read(client: &mut ClientConfig, server: &mut ServerConfig) {
 /// Version Two, with messages in several Sends (§3.2).
 fn continued(client: &mut ClientConfig, server: &mut ServerConfig) {
     client.protocol.versions = Versions::two(Profile::P1);
+    client.protocol.program = Some((PROGRAM, VERSION));
     server.protocol.versions = Versions::two(Profile::P1);
 }
 

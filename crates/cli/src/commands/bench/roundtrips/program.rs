@@ -14,8 +14,8 @@ use rpcrdma_xdr::{Decoder, Encoder, Stream};
 use super::mechanisms::Operation;
 
 /// Number of the program, from the range for users (RFC 5531 §8.3).
-const PROGRAM: u32 = 0x2000_4a7f;
-const VERSION: u32 = 1;
+pub(super) const PROGRAM: u32 = 0x2000_4a7f;
+pub(super) const VERSION: u32 = 1;
 /// Procedure that takes eligible data.
 const PUT: u32 = 1;
 /// Procedure that returns eligible data of the length asked for.
