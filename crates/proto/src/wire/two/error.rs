@@ -1,6 +1,7 @@
 //! Faults of the peer that only Version Two knows: one table, in the manner of [`ProtocolError`](crate::error::ProtocolError).
 
 use super::transmission::{self, ErrorReport};
+use super::words::End;
 use super::{Profile, combined};
 use crate::error::Action::{self, Answer, Close, Discard};
 use crate::error::faults;
@@ -225,7 +226,7 @@ faults! {
         },
         /// rtrext-02: an operation or property on transmissions that does not decode.
         #[error(transparent)]
-        #[fault(Answer, malformed.name())]
+        #[fault(Answer, malformed.row().1)]
         Transmission(malformed: #[from] transmission::Malformed),
         /// rtrext-02 §5.4: a transmission group that is not as it has to be.
         #[error("transmission {} of XID {:#010x}: {}", .0.bad.number, .0.bad.xid, .0.error)]
@@ -250,6 +251,15 @@ faults! {
             /// The limit.
             allowed: usize,
         },
+    }
+}
+
+impl From<End> for Error {
+    fn from(end: End) -> Self {
+        match end {
+            End::Early => Self::OperationTruncated,
+            End::Late(_) => Self::OperationTooLong,
+        }
     }
 }
 

@@ -7,10 +7,8 @@
 use bytes::{BufMut, Bytes, BytesMut};
 
 use super::Error;
-use crate::limits::Limits;
-use crate::wire::reader::Reader;
+use super::words::{WORD, Words};
 
-const WORD: usize = 4;
 /// Elements of a subset that one word holds.
 const BITS: usize = 32;
 
@@ -111,34 +109,22 @@ pub enum Rest {
     Other(Vec<Value>),
 }
 
-/// Words of an operation, with errors that say that its end was met.
-#[derive(Debug)]
-pub(super) struct Operands<'a, 'b> {
-    pub(super) reader: &'a mut Reader<'b>,
-    pub(super) limits: &'a Limits,
-}
-
-impl Operands<'_, '_> {
-    pub(super) fn word(&mut self) -> Result<u32, Error> {
-        self.reader.u32().ok_or(Error::OperationTruncated)
-    }
-
-    /// An opaque item with its pad.
+impl Words<'_, '_> {
+    /// Reads an opaque item with its pad.
     pub(super) fn opaque(&mut self) -> Result<Bytes, Error> {
         let len = self.word()?;
         self.data(len)
     }
 
-    /// The bytes of an opaque item, and its pad.
+    /// Reads the bytes of an opaque item, and its pad.
     fn data(&mut self, len: u32) -> Result<Bytes, Error> {
         let len = usize::try_from(len).map_err(|_| Error::OperationTruncated)?;
-        let data = self.reader.bytes(len).ok_or(Error::OperationTruncated)?;
-        let data = Bytes::copy_from_slice(data);
-        self.reader.bytes(len.next_multiple_of(WORD) - len).ok_or(Error::OperationTruncated)?;
+        let data = Bytes::copy_from_slice(self.bytes(len)?);
+        self.bytes(len.next_multiple_of(WORD) - len)?;
         Ok(data)
     }
 
-    /// An XDR bool.
+    /// Reads an XDR bool.
     pub(super) fn flag(&mut self) -> Result<bool, Error> {
         match self.word()? {
             0 => Ok(false),
@@ -152,37 +138,25 @@ impl Operands<'_, '_> {
     }
 
     pub(super) fn values(&mut self) -> Result<Vec<Value>, Error> {
-        let count = self.count()?;
-        (0..count).map(|_| self.value()).collect()
+        self.bounded(Self::value)
     }
 
     /// Reads values; data that runs past the end is a fault of its value (version-two-07 §5.1).
     pub(super) fn values_within(&mut self) -> Result<Vec<Value>, Error> {
-        let count = self.count()?;
-        (0..count)
-            .map(|_| {
-                let id = self.word()?;
-                let len = self.word()?;
-                let data = self.data(len).map_err(|_| Error::ValueTruncated { id, len })?;
-                Ok(Value { id, data })
-            })
-            .collect()
+        self.bounded(|words| {
+            let (id, len) = (words.word()?, words.word()?);
+            let data = words.data(len).map_err(|_| Error::ValueTruncated { id, len })?;
+            Ok(Value { id, data })
+        })
     }
 
     pub(super) fn subset(&mut self) -> Result<Subset, Error> {
-        let count = self.count()?;
-        let words = (0..count).map(|_| self.word()).collect::<Result<_, _>>()?;
-        Ok(Subset { words })
+        Ok(Subset { words: self.bounded(|words| Ok(words.word()?))? })
     }
 
-    /// A number of elements, bounded before anything is allocated for them.
-    fn count(&mut self) -> Result<u32, Error> {
-        let count = self.word()?;
-        let allowed = self.limits.characteristics;
-        if usize::try_from(count).map_or(true, |count| count > allowed) {
-            return Err(Error::TooManyCharacteristics { count, allowed });
-        }
-        Ok(count)
+    fn bounded<T>(&mut self, element: impl FnMut(&mut Self) -> Result<T, Error>) -> Result<Vec<T>, Error> {
+        let too_many = |count, allowed| Error::TooManyCharacteristics { count, allowed };
+        self.array(self.limits.characteristics, too_many, element)
     }
 
     pub(super) fn initial(&mut self) -> Result<Exchange, Error> {
@@ -194,13 +168,6 @@ impl Operands<'_, '_> {
 
     pub(super) fn request(&mut self) -> Result<Exchange, Error> {
         Ok(Exchange::Request { want: self.values()? })
-    }
-}
-
-impl Operands<'_, '_> {
-    /// Nothing may follow.
-    pub(super) fn end(&mut self) -> Result<(), Error> {
-        if self.reader.bytes(1).is_none() { Ok(()) } else { Err(Error::OperationTooLong) }
     }
 }
 

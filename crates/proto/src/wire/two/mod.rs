@@ -19,6 +19,7 @@ pub mod p1;
 pub mod p2;
 pub mod p3;
 pub mod transmission;
+mod words;
 
 use super::{Codec, Direction};
 use crate::wire;

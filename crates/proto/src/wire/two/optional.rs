@@ -1,17 +1,15 @@
 //! RDMA2_OPTIONAL, by which P1 and P2 carry operations on transmissions and several messages in one Send.
 //!
-//! *On error*: decoding is bounded by [`Limits`]; an operation that does not decode is refused as a whole.
+//! *On error*: decoding is bounded by [`Limits`](crate::limits::Limits); an operation that does not decode is refused as a whole.
 
 use bytes::{BufMut, BytesMut};
 
-use super::exchange::Operands;
 use super::transmission::{
     Malformed, Operation, OperationBase, OperationType, TransmitRequest, TransmitResponse,
 };
+use super::words::{Structure, Words};
 use super::{Error, combined};
 use crate::error::ProtocolError;
-use crate::limits::Limits;
-use crate::wire::reader::Reader;
 use crate::wire::{Body, Direction, ErrorBody, FIXED_LEN, two};
 
 /// `rdma_proc` of all operations that are optional.
@@ -22,12 +20,12 @@ pub(super) const OPTIONAL_LEN: usize = FIXED_LEN + 3 * 4;
 
 /// Returns the bytes of the header of a Call's first transmission.
 pub(crate) fn request_len(request: &TransmitRequest) -> usize {
-    OPTIONAL_LEN + request.encoded_len()
+    OPTIONAL_LEN + request.wire_len()
 }
 
 /// Returns the bytes of the header of a reply's first transmission.
 pub(crate) fn response_len(response: &TransmitResponse) -> usize {
-    OPTIONAL_LEN + response.encoded_len()
+    OPTIONAL_LEN + response.wire_len()
 }
 
 /// Returns the bytes of the header of a message with this operation of rtrext-02.
@@ -39,12 +37,11 @@ pub fn operation_len(operation: &Operation) -> usize {
 /// Reads the body of an RDMA2_OPTIONAL with an operation of rtrext-02, or with several messages; `None` if the number is neither.
 pub(super) fn transmission(
     (number, base): (u32, OperationBase),
-    reader: &mut Reader<'_>,
-    limits: &Limits,
+    words: &mut Words<'_, '_>,
 ) -> Option<Result<Body, ProtocolError>> {
-    let mut info = Operands { reader, limits };
+    let limits = words.limits;
     if number == combined::OPERATION && limits.combined_messages > 1 {
-        let info = info.opaque().map_err(|_| combined::Malformed::Lengths);
+        let info = words.opaque().map_err(|_| combined::Malformed::Lengths);
         let lengths = info.and_then(|info| combined::lengths(&info, limits.combined_messages));
         return Some(match lengths {
             Ok(lengths) => Ok(Body::Two(two::Body::Combined(lengths))),
@@ -52,7 +49,7 @@ pub(super) fn transmission(
         });
     }
     let kind = OperationType::of(number, base)?;
-    let info = info.opaque().map_err(|_| Malformed::Truncated);
+    let info = words.opaque().map_err(|_| Malformed::Truncated);
     Some(match info.and_then(|info| Operation::decode(kind, &info, limits)) {
         Ok(Operation::Report(report)) => Ok(Body::Error(ErrorBody::Two(two::ErrorBody::Report(report)))),
         Ok(operation) => Ok(Body::Two(two::Body::Transmission(operation))),

@@ -5,9 +5,10 @@
 
 use bytes::{BufMut, BytesMut};
 
-use super::exchange::{Exchange, Operands, Rest, put_subset, put_value, put_values};
+use super::exchange::{Exchange, Rest, put_subset, put_value, put_values};
 use super::optional::{RDMA2_OPTIONAL, put_combined, put_transmission, transmission};
 use super::transmission::{Operation, OperationBase};
+use super::words::Words;
 use super::{Error, PADS, Profile, VERSION};
 use crate::error::ProtocolError;
 use crate::limits::Limits;
@@ -172,9 +173,9 @@ fn error_body(reader: &mut Reader<'_>) -> Result<ErrorBody, ProtocolError> {
 /// Without a Payload `rdma_optdir` says which role sends the message (version-two-01 §4.2.2): a Responder only sends answers. An
 /// unknown operation is refused before its direction is checked (§3.1).
 fn operation(said: Direction, reader: &mut Reader<'_>, limits: &Limits) -> Result<Body, ProtocolError> {
-    let mut words = Operands { reader, limits };
-    let operation = words.word()?;
-    if let Some(transmission) = transmission((operation, BASE), words.reader, limits) {
+    let mut words = Words::new(reader, limits);
+    let operation = words.word().map_err(Error::from)?;
+    if let Some(transmission) = transmission((operation, BASE), &mut words) {
         return transmission;
     }
     if !(ROPT_INITXCH..=ROPT_UPDXCH).contains(&operation) {
@@ -183,20 +184,18 @@ fn operation(said: Direction, reader: &mut Reader<'_>, limits: &Limits) -> Resul
     if (operation == ROPT_RESPXCH) != (said == Direction::Reply) {
         return Err(Error::OperationDirection { operation, said }.into());
     }
-    let info = words.opaque()?;
-    let mut info = Reader::new(&info);
-    let mut words = Operands { reader: &mut info, limits };
-    let exchange = match operation {
-        ROPT_INITXCH => words.initial()?,
-        ROPT_REQXCH => words.request()?,
-        ROPT_RESPXCH => Exchange::Response {
-            done: words.subset()?,
-            rejected: words.subset()?,
-            rest: Rest::Pending(words.subset()?),
-        },
-        _ => Exchange::Update { now: vec![words.value()?], clears: words.flag()? },
-    };
-    words.end()?;
+    let exchange = Words::whole(&words.opaque()?, limits, |words| {
+        Ok::<_, Error>(match operation {
+            ROPT_INITXCH => words.initial()?,
+            ROPT_REQXCH => words.request()?,
+            ROPT_RESPXCH => Exchange::Response {
+                done: words.subset()?,
+                rejected: words.subset()?,
+                rest: Rest::Pending(words.subset()?),
+            },
+            _ => Exchange::Update { now: vec![words.value()?], clears: words.flag()? },
+        })
+    })?;
     Ok(Body::Two(two::Body::Exchange(exchange)))
 }
 

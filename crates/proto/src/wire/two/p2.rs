@@ -5,10 +5,11 @@
 
 use bytes::{BufMut, BytesMut};
 
-use super::exchange::{Exchange, Operands, Rest, put_subset, put_values};
+use super::exchange::{Exchange, Rest, put_subset, put_values};
 use super::optional::{RDMA2_OPTIONAL, put_combined, put_transmission, transmission};
 use super::p1::direction;
 use super::transmission::{Operation, OperationBase};
+use super::words::Words;
 use super::{Error, PADS, Profile, VERSION};
 use crate::error::{List, ProtocolError};
 use crate::limits::Limits;
@@ -212,13 +213,14 @@ fn optional(
     limits: &Limits,
 ) -> Result<(Direction, Body), ProtocolError> {
     let direction = direction(reader)?;
-    let operation = Operands { reader, limits }.word()?;
-    let body = transmission((operation, operations), reader, limits);
+    let mut words = Words::new(reader, limits);
+    let operation = words.word().map_err(Error::from)?;
+    let body = transmission((operation, operations), &mut words);
     Ok((direction, body.unwrap_or(Err(Error::UnknownOperation { operation }.into()))?))
 }
 
 fn operation(procedure: u32, reader: &mut Reader<'_>, limits: &Limits) -> Result<Exchange, ProtocolError> {
-    let mut words = Operands { reader, limits };
+    let mut words = Words::new(reader, limits);
     Ok(match procedure {
         RDMA2_CONNPROP => words.initial()?,
         RDMA2_REQPROP => words.request()?,

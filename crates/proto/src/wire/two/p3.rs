@@ -9,7 +9,8 @@
 
 use bytes::{BufMut, BytesMut};
 
-use super::exchange::{Exchange, Operands, put_values};
+use super::exchange::{Exchange, put_values};
+use super::words::Words;
 use super::{Error, PADS, Profile, VERSION};
 use crate::error::ProtocolError;
 use crate::limits::Limits;
@@ -304,7 +305,7 @@ fn middle(reader: &mut Reader<'_>, len: usize) -> Result<Body, ProtocolError> {
 
 /// Reads properties. None is going to change: they are told once, at the beginning (§5.1).
 fn properties(procedure: u32, reader: &mut Reader<'_>, limits: &Limits) -> Result<Exchange, Error> {
-    let start = Operands { reader, limits }.values_within()?;
+    let start = Words::new(reader, limits).values_within()?;
     Ok(if procedure == RDMA2_CONNPROP_MIDDLE {
         Exchange::Part { start }
     } else {

@@ -13,12 +13,13 @@ mod malformed;
 mod placement;
 mod report;
 mod structure;
-mod words;
 
-use bytes::{BufMut, BytesMut};
+use bytes::BytesMut;
 
 use super::Profile;
+use super::words::{Structure, Words, arrays, structure};
 use crate::limits::Limits;
+use crate::wire::Segment;
 pub use malformed::Malformed;
 pub use placement::{
     Location, Outcome, PlacedItem, PlacementType, PlacementUse, ResponseDirection, ResponseLocation,
@@ -26,7 +27,6 @@ pub use placement::{
 };
 pub use report::{ErrorReport, ReportedError, TransmissionId};
 pub use structure::{BufferGroup, BufferSegment, BufferStructure, Inconsistent, TARGETABLE};
-use words::{WORD, Words};
 
 /// RTRS_XREQ, a bit of RTR Support (rtrext-02 §8.2): ROPT_XMTREQ.
 pub const SUPPORT_REQUEST: u32 = 1;
@@ -61,12 +61,7 @@ impl Property {
             Profile::P2 => 3,
             Profile::P3 => return None,
         };
-        Some(match self {
-            Self::Support => first,
-            Self::BufferStructure => first + 1,
-            Self::RequestLimit => first + 2,
-            Self::ResponseLimit => first + 3,
-        })
+        Some(first + self as u32)
     }
 
     /// The property with this number in a profile.
@@ -122,12 +117,7 @@ impl OperationType {
             OperationBase::Separate => 5,
             OperationBase::Tables => 1,
         };
-        match self {
-            Self::Request => first,
-            Self::Response => first + 1,
-            Self::Continuation => first + 2,
-            Self::Report => first + 3,
-        }
+        first + self as u32
     }
 
     /// Returns the operation with this `rdma_opttype`.
@@ -153,10 +143,6 @@ pub struct TransmitRequest {
 }
 
 impl TransmitRequest {
-    pub(super) fn encoded_len(&self) -> usize {
-        PlacedItem::all_len(&self.placed) + ResponseSet::all_len(&self.response) + 3 * WORD
-    }
-
     /// Returns the fault of a request that decodes. A location can have a type that only responses have (rtrext-02 §6.2, table 1).
     /// Ranges of response sets have to be disjoint and strictly increasing (§7.4). The draft has no error code for either, so both are
     /// reported as bad offsets.
@@ -178,12 +164,6 @@ pub struct TransmitResponse {
     pub payload_len: u32,
 }
 
-impl TransmitResponse {
-    pub(super) fn encoded_len(&self) -> usize {
-        PlacedItem::all_len(&self.placed) + 2 * WORD
-    }
-}
-
 /// ROPT_XMTCONT (`optxmt_cont`, rtrext-02 §9.4): a later transmission of either.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TransmitContinuation {
@@ -193,6 +173,19 @@ pub struct TransmitContinuation {
     pub initial_type: u32,
     /// `optxc_pslen`: bytes of the Payload stream in this transmission, possibly none.
     pub payload_len: u32,
+}
+
+structure!(TransmitRequest { placed, response, count, response_buffers, payload_len });
+structure!(TransmitResponse { placed, count, payload_len });
+structure!(TransmitContinuation { number, initial_type, payload_len });
+
+arrays! {
+    PlacedItem: placed_items, TooManyPlacedItems;
+    ResponseSet: response_sets, TooManyResponseSets;
+    ResponseDirection: items_per_set, TooManyDirections;
+    Segment: segments_per_chunk, TooManySegments;
+    u32: target_segments, TooManyTargets;
+    BufferGroup: buffer_groups, TooManyBufferGroups;
 }
 
 /// An operation of this extension.
@@ -225,64 +218,37 @@ impl Operation {
     /// # Errors
     /// [`Malformed`]: an XDR error, or more of something than the limits allow.
     pub fn decode(kind: OperationType, info: &[u8], limits: &Limits) -> Result<Self, Malformed> {
-        let mut words = Words::new(info, limits);
-        let operation = match kind {
-            OperationType::Request => Self::Request(TransmitRequest {
-                placed: PlacedItem::decode_all(&mut words, PlacementUse::RequestLocation)?,
-                response: ResponseSet::decode_all(&mut words)?,
-                count: words.word()?,
-                response_buffers: words.word()?,
-                payload_len: words.word()?,
-            }),
-            OperationType::Response => Self::Response(TransmitResponse {
-                placed: PlacedItem::decode_all(&mut words, PlacementUse::ResponseLocation)?,
-                count: words.word()?,
-                payload_len: words.word()?,
-            }),
-            OperationType::Continuation => Self::Continuation(TransmitContinuation {
-                number: words.word()?,
-                initial_type: words.word()?,
-                payload_len: words.word()?,
-            }),
-            OperationType::Report => Self::Report(ErrorReport::decode(&mut words)?),
-        };
-        words.end()?;
-        Ok(operation)
+        Words::whole(info, limits, |words| {
+            Ok(match kind {
+                OperationType::Request => Self::Request(Structure::decode(words)?),
+                OperationType::Response => {
+                    words.place = PlacementUse::ResponseLocation;
+                    Self::Response(Structure::decode(words)?)
+                }
+                OperationType::Continuation => Self::Continuation(Structure::decode(words)?),
+                OperationType::Report => Self::Report(Structure::decode(words)?),
+            })
+        })
     }
 
-    /// The bytes that [`Self::encode`] appends: a multiple of four.
+    fn content(&self) -> &dyn Structure {
+        match self {
+            Self::Request(request) => request,
+            Self::Response(response) => response,
+            Self::Continuation(continuation) => continuation,
+            Self::Report(report) => report,
+        }
+    }
+
+    /// Returns the bytes that [`Self::encode`] appends: a multiple of four.
     #[must_use]
     pub fn encoded_len(&self) -> usize {
-        match self {
-            Self::Request(request) => request.encoded_len(),
-            Self::Response(response) => response.encoded_len(),
-            Self::Continuation(_) => 3 * WORD,
-            Self::Report(report) => report.encoded_len(),
-        }
+        self.content().wire_len()
     }
 
     /// Appends the opaque data of `rdma_optinfo`, without its length.
     pub fn encode(&self, out: &mut BytesMut) {
-        match self {
-            Self::Request(request) => {
-                PlacedItem::put_all(&request.placed, out);
-                ResponseSet::put_all(&request.response, out);
-                for word in [request.count, request.response_buffers, request.payload_len] {
-                    out.put_u32(word);
-                }
-            }
-            Self::Response(response) => {
-                PlacedItem::put_all(&response.placed, out);
-                out.put_u32(response.count);
-                out.put_u32(response.payload_len);
-            }
-            Self::Continuation(TransmitContinuation { number, initial_type, payload_len }) => {
-                for word in [number, initial_type, payload_len] {
-                    out.put_u32(*word);
-                }
-            }
-            Self::Report(report) => report.put(out),
-        }
+        self.content().append(out);
     }
 }
 

@@ -2,27 +2,25 @@
 
 use std::fmt;
 
-use bytes::{BufMut, BytesMut};
-
-use super::words::{WORD, Words, array_len, put_array, put_segments, segments_len};
 use super::{Malformed, ReportedError};
 use crate::wire::Segment;
+use crate::wire::two::words::{Structure, WORD, Words, structure, union};
 
 /// `xmdp_type` (rtrext-02 §6.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PlacementType {
     /// XMPTYPE_EXRW: by RDMA Reads and Writes.
-    Explicit,
+    Explicit = 1,
     /// XMPTYPE_TBSN: by Sends, in target buffer segments.
-    Targets,
+    Targets = 2,
     /// XMPTYPE_CHOICE, in the enum XMPTYPE_CHOOSE: the Responder chooses one of the two.
-    Choice,
+    Choice = 3,
     /// XMPTYPE_BYSIZE: the size of the item does.
-    BySize,
+    BySize = 4,
     /// XMPTYPE_TOOSHORT: the item is inline, since it is too short.
-    TooShort,
+    TooShort = 5,
     /// XMPTYPE_NOITEM: there was no item.
-    NoItem,
+    NoItem = 6,
 }
 
 /// The places in which a placement type can stand: the columns of table 1 (rtrext-02 §6.2).
@@ -76,14 +74,7 @@ impl PlacementType {
     /// The word on the wire.
     #[must_use]
     pub const fn word(self) -> u32 {
-        match self {
-            Self::Explicit => 1,
-            Self::Targets => 2,
-            Self::Choice => 3,
-            Self::BySize => 4,
-            Self::TooShort => 5,
-            Self::NoItem => 6,
-        }
+        self as u32
     }
 
     /// Returns the type of a word on the wire.
@@ -118,11 +109,11 @@ impl PlacementType {
             _ => Outcome::Invalid,
         }
     }
+}
 
-    /// Reads the discriminator of a union, which need not have an arm for it.
-    fn decode(words: &mut Words<'_, '_>, place: PlacementUse) -> Result<Self, Malformed> {
-        let value = words.word()?;
-        Self::of(value).ok_or(Malformed::BadPlacement { value, place })
+impl From<PlacementType> for u32 {
+    fn from(placement: PlacementType) -> Self {
+        placement.word()
     }
 }
 
@@ -144,53 +135,14 @@ pub enum Location {
     NoItem,
 }
 
-impl Location {
-    /// Its discriminator.
-    #[must_use]
-    pub const fn placement(&self) -> PlacementType {
-        match self {
-            Self::Explicit(_) => PlacementType::Explicit,
-            Self::Targets { .. } => PlacementType::Targets,
-            Self::TooShort => PlacementType::TooShort,
-            Self::NoItem => PlacementType::NoItem,
-        }
-    }
-
-    fn decode(words: &mut Words<'_, '_>, place: PlacementUse) -> Result<Self, Malformed> {
-        let too_many = |count, allowed| Malformed::TooManyTargets { count, allowed };
-        Ok(match PlacementType::decode(words, place)? {
-            PlacementType::Explicit => Self::Explicit(words.segments()?),
-            PlacementType::Targets => Self::Targets {
-                offset: words.word()?,
-                segments: words.array(words.limits.target_segments, too_many, Words::word)?,
-            },
-            PlacementType::TooShort => Self::TooShort,
-            PlacementType::NoItem => Self::NoItem,
-            other @ (PlacementType::Choice | PlacementType::BySize) => {
-                return Err(Malformed::BadPlacement { value: other.word(), place });
-            }
-        })
-    }
-
-    fn encoded_len(&self) -> usize {
-        WORD + match self {
-            Self::Explicit(segments) => segments_len(segments),
-            Self::Targets { segments, .. } => WORD + array_len(segments.len(), WORD),
-            Self::TooShort | Self::NoItem => 0,
-        }
-    }
-
-    fn put(&self, out: &mut BytesMut) {
-        out.put_u32(self.placement().word());
-        match self {
-            Self::Explicit(segments) => put_segments(segments, out),
-            Self::Targets { offset, segments } => {
-                out.put_u32(*offset);
-                put_array(segments, out, |number, out| out.put_u32(*number));
-            }
-            Self::TooShort | Self::NoItem => {}
-        }
-    }
+union! {
+    /// Returns the discriminator.
+    pub fn placement(Location) -> PlacementType,
+    |words: &Words<'_, '_>, value| Malformed::BadPlacement { value, place: words.place };
+    PlacementType::Explicit => Explicit(segments),
+    PlacementType::Targets => Targets { offset, segments },
+    PlacementType::TooShort => TooShort,
+    PlacementType::NoItem => NoItem,
 }
 
 /// A bulk item that is not in the Payload stream (`xmdp_mitem`, rtrext-02 §7.3).
@@ -205,33 +157,9 @@ pub struct PlacedItem {
 }
 
 impl PlacedItem {
-    /// An `xmdp_grpinfo`.
-    pub(super) fn decode_all(words: &mut Words<'_, '_>, place: PlacementUse) -> Result<Vec<Self>, Malformed> {
-        let too_many = |count, allowed| Malformed::TooManyPlacedItems { count, allowed };
-        words.array(words.limits.placed_items, too_many, |words| {
-            Ok(Self {
-                displacement: words.word()?,
-                length: words.word()?,
-                location: Location::decode(words, place)?,
-            })
-        })
-    }
-
     /// Bytes of an item that lies in so many target buffer segments.
     pub(crate) const fn len_in_targets(segments: usize) -> usize {
-        2 * WORD + WORD + WORD + array_len(segments, WORD)
-    }
-
-    pub(super) fn all_len(items: &[Self]) -> usize {
-        WORD + items.iter().map(|item| 2 * WORD + item.location.encoded_len()).sum::<usize>()
-    }
-
-    pub(super) fn put_all(items: &[Self], out: &mut BytesMut) {
-        put_array(items, out, |item, out| {
-            out.put_u32(item.displacement);
-            out.put_u32(item.length);
-            item.location.put(out);
-        });
+        5 * WORD + segments * WORD
     }
 
     /// Returns the report for a type that a request cannot have. Table 1 calls the type semantically invalid, and no error code is for
@@ -268,17 +196,6 @@ pub enum ResponseLocation {
 }
 
 impl ResponseLocation {
-    /// Its discriminator.
-    #[must_use]
-    pub const fn placement(&self) -> PlacementType {
-        match self {
-            Self::Explicit(_) => PlacementType::Explicit,
-            Self::Choice(_) => PlacementType::Choice,
-            Self::BySize { .. } => PlacementType::BySize,
-            Self::Targets => PlacementType::Targets,
-        }
-    }
-
     /// The memory that it offers.
     #[must_use]
     pub fn segments(&self) -> &[Segment] {
@@ -293,39 +210,16 @@ impl ResponseLocation {
     pub const fn may_choose(&self) -> bool {
         matches!(self, Self::Choice(_) | Self::BySize { .. })
     }
+}
 
-    fn decode(words: &mut Words<'_, '_>) -> Result<Self, Malformed> {
-        let place = PlacementUse::ResponseDirection;
-        Ok(match PlacementType::decode(words, place)? {
-            PlacementType::Explicit => Self::Explicit(words.segments()?),
-            PlacementType::Choice => Self::Choice(words.segments()?),
-            PlacementType::BySize => Self::BySize { threshold: words.word()?, segments: words.segments()? },
-            PlacementType::Targets => Self::Targets,
-            other @ (PlacementType::TooShort | PlacementType::NoItem) => {
-                return Err(Malformed::BadPlacement { value: other.word(), place });
-            }
-        })
-    }
-
-    fn encoded_len(&self) -> usize {
-        WORD + match self {
-            Self::Explicit(segments) | Self::Choice(segments) => segments_len(segments),
-            Self::BySize { segments, .. } => WORD + segments_len(segments),
-            Self::Targets => 0,
-        }
-    }
-
-    fn put(&self, out: &mut BytesMut) {
-        out.put_u32(self.placement().word());
-        match self {
-            Self::Explicit(segments) | Self::Choice(segments) => put_segments(segments, out),
-            Self::BySize { threshold, segments } => {
-                out.put_u32(*threshold);
-                put_segments(segments, out);
-            }
-            Self::Targets => {}
-        }
-    }
+union! {
+    /// Returns the discriminator.
+    pub fn placement(ResponseLocation) -> PlacementType,
+    |_: &Words<'_, '_>, value| Malformed::BadPlacement { value, place: PlacementUse::ResponseDirection };
+    PlacementType::Explicit => Explicit(segments),
+    PlacementType::Choice => Choice(segments),
+    PlacementType::BySize => BySize { threshold, segments },
+    PlacementType::Targets => Targets,
 }
 
 /// A direction for one bulk item of the response (`xmdp_rsditem`, rtrext-02 §7.4).
@@ -349,38 +243,6 @@ pub struct ResponseSet {
 }
 
 impl ResponseSet {
-    /// An `xmdp_rsdgroup`.
-    pub(super) fn decode_all(words: &mut Words<'_, '_>) -> Result<Vec<Self>, Malformed> {
-        let too_many = |count, allowed| Malformed::TooManyResponseSets { count, allowed };
-        words.array(words.limits.response_sets, too_many, |words| {
-            let (begin, end) = (words.word()?, words.word()?);
-            let too_many = |count, allowed| Malformed::TooManyDirections { count, allowed };
-            let directions = words.array(words.limits.items_per_set, too_many, |words| {
-                Ok(ResponseDirection { least_len: words.word()?, location: ResponseLocation::decode(words)? })
-            })?;
-            Ok(Self { begin, end, directions })
-        })
-    }
-
-    pub(super) fn all_len(sets: &[Self]) -> usize {
-        let set_len = |set: &Self| {
-            let directions = set.directions.iter().map(|item| WORD + item.location.encoded_len());
-            3 * WORD + directions.sum::<usize>()
-        };
-        WORD + sets.iter().map(set_len).sum::<usize>()
-    }
-
-    pub(super) fn put_all(sets: &[Self], out: &mut BytesMut) {
-        put_array(sets, out, |set, out| {
-            out.put_u32(set.begin);
-            out.put_u32(set.end);
-            put_array(&set.directions, out, |item, out| {
-                out.put_u32(item.least_len);
-                item.location.put(out);
-            });
-        });
-    }
-
     /// Returns the report for ranges that are not disjoint and strictly increasing (rtrext-02 §7.4). No error code is for that, so the
     /// report has an offset before the first possible one.
     pub(super) fn fault_in_order(sets: &[Self]) -> Option<ReportedError> {
@@ -397,3 +259,7 @@ impl ResponseSet {
         None
     }
 }
+
+structure!(PlacedItem { displacement, length, location });
+structure!(ResponseSet { begin, end, directions });
+structure!(ResponseDirection { least_len, location });

@@ -1,11 +1,11 @@
 //! How the receive buffers of a side are made up, so that a Send can be padded to where bulk data belongs (rtrext-02 §7.2, §8.3).
 
-use bytes::{BufMut, BytesMut};
+use bytes::BytesMut;
 use thiserror::Error;
 
 use super::Malformed;
-use super::words::{WORD, Words, array_len, put_array};
 use crate::limits::Limits;
+use crate::wire::two::words::{Structure, Words, structure};
 
 /// XMRSFLAG_PLT: a segment in which items can be placed (rtrext-02 §7.2).
 pub const TARGETABLE: u32 = 1;
@@ -13,9 +13,6 @@ pub const TARGETABLE: u32 = 1;
 /// The alignment that our Receives can have, bytes: a page.
 #[expect(clippy::cast_possible_truncation, reason = "a constant that is small")]
 const OUR_ALIGN: u32 = rpcrdma_verbs::MAX_ALIGN as u32;
-
-/// Bytes of an `xmrbs_group`.
-const GROUP_LEN: usize = 4 * WORD;
 
 /// Segments in a row that are alike (`xmrbs_group` with its `xmrbs_seg`, rtrext-02 §7.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -269,37 +266,23 @@ impl BufferStructure {
     /// [`Malformed`]: truncated, with bytes behind it, or with more groups than
     /// [`Limits::buffer_groups`](crate::limits::Limits::buffer_groups).
     pub fn decode(data: &[u8], limits: &Limits) -> Result<Self, Malformed> {
-        let mut words = Words::new(data, limits);
-        let total = words.word()?;
-        let too_many = |count, allowed| Malformed::TooManyBufferGroups { count, allowed };
-        let groups = words.array(limits.buffer_groups, too_many, |words| {
-            Ok(BufferGroup {
-                count: words.word()?,
-                length: words.word()?,
-                align: words.word()?,
-                flags: words.word()?,
-            })
-        })?;
-        words.end()?;
-        Ok(Self { total, groups })
+        Words::whole(data, limits, Structure::decode)
     }
 
     /// The bytes that [`Self::encode`] appends.
     #[must_use]
     pub fn encoded_len(&self) -> usize {
-        WORD + array_len(self.groups.len(), GROUP_LEN)
+        self.wire_len()
     }
 
     /// Appends the value of the property.
     pub fn encode(&self, out: &mut BytesMut) {
-        out.put_u32(self.total);
-        put_array(&self.groups, out, |group, out| {
-            for word in [group.count, group.length, group.align, group.flags] {
-                out.put_u32(word);
-            }
-        });
+        self.append(out);
     }
 }
+
+structure!(BufferStructure { total, groups });
+structure!(BufferGroup { count, length, align, flags });
 
 #[cfg(test)]
 mod tests {
