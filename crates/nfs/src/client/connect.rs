@@ -12,8 +12,8 @@ use rpcrdma::rpcbind::{Rpcbind, RpcbindError};
 use rpcrdma_oncrpc::Credential;
 use rpcrdma_oncrpc::rpcbind::{self, Netid};
 
-use super::{Client, ClientOptions, Error, Transport};
-use crate::mount::{ExportNode, MOUNT_PROGRAM, MOUNT_VERSION, MountClient, MountStatus};
+use super::{Client, ClientOptions, Error, MountClient, Transport};
+use crate::mount::{ExportNode, MOUNT_PROGRAM, MOUNT_VERSION, MountStatus};
 
 /// Time limit for a TCP connection to a MOUNT service, and for each call on it.
 pub const MOUNT_TIMEOUT: Duration = Duration::from_secs(10);

@@ -27,6 +27,7 @@ mod filesystem;
 mod handle;
 mod io;
 mod memory;
+mod mount;
 mod namespace;
 mod object;
 mod refusals;
@@ -39,17 +40,17 @@ use std::sync::Arc;
 use std::thread::{self, available_parallelism};
 use std::time::Duration;
 
-pub(crate) use caller::Caller;
+use caller::Caller;
 pub use counters::{NfsCounters, ProcedureCount};
-pub(crate) use exports::{Crossing, Exports, Served, components};
+use exports::{Crossing, Exports, Served, components};
 pub use exports::{Export, ExportError, NOBODY, Squash};
 pub use extents::ExtentsProgram;
 pub use handle::{ExportId, HandleKey};
-use io::{IoThreads, JOB_ROOM, Source};
-pub(crate) use io::{Running, Unserved, Work};
+use io::{IoThreads, JOB_ROOM, Running, Source, Unserved, Work};
 use memory::{Room, Soon};
-pub(crate) use refusals::Refusal;
-use refusals::Refusals;
+use mount::MountTable;
+pub use mount::{MOUNTS_MAX, MOUNTS_PER_HOST, MountProgram};
+use refusals::{Refusal, Refusals};
 use rpcrdma::{PeerShares, ServerConfig};
 use rpcrdma_oncrpc::auth::GIDS_MAX;
 use rpcrdma_oncrpc::{CallContext, CallFailure, Credential, Origin, Procedure, Program, ResponseFuture};
@@ -64,7 +65,6 @@ use users::Users;
 pub use users::{Membership, SystemUsers, UserDatabase};
 
 use crate::fs::{Attributes, Change, FileId, FileSystem, FsError, Identity, LookupName, Name, Node};
-use crate::mount::server::{MountProgram, MountTable};
 use crate::wire::{
     self, AccessArgs, CommitArgs, CreateArgs, FileHandle, FsinfoArgs, FsstatArgs, GetattrArgs, LinkArgs,
     LookupArgs, MAX_PATH, MAX_PAYLOAD, MkdirArgs, MknodArgs, NFS_PROGRAM, NFS_VERSION, NfsCall, NfsProcedure,

@@ -12,7 +12,8 @@ use tempfile::tempdir;
 use super::loopback::options;
 use super::*;
 use crate::binding::LargestResults;
-use crate::client::{Client, CopyOptions, Request, carry};
+use crate::client::transport::{Request, carry};
+use crate::client::{Client, CopyOptions};
 use crate::extents::{
     EXTENTS_PROGRAM, EXTENTS_VERSION, Extent, ExtentsArgs, ExtentsOk, ExtentsProcedure, ExtentsResult,
     MAX_EXTENTS, MAX_EXTENTS_RESULTS,

@@ -12,10 +12,10 @@ use rpcrdma_xdr::{Decode, Decoder, Encode};
 
 use crate::binding::LargestResults;
 use crate::client::transport::{ReplyFuture, Request, Transport};
-use crate::client::{Client, ClientOptions};
+use crate::client::{Client, ClientOptions, MountClient};
 use crate::extents::EXTENTS_PROGRAM;
 use crate::fs::{MemoryFs, MemoryOptions};
-use crate::mount::{MOUNT_PROGRAM, MountClient};
+use crate::mount::MOUNT_PROGRAM;
 use crate::server::{Export, HandleKey, NfsServer, ServerOptions};
 use crate::wire::tests::{from_bytes, to_bytes};
 use crate::wire::{NFS_PROGRAM, NfsCall, NfsProcedure, NfsResult, Status};

@@ -105,13 +105,13 @@ async fn exports_and_their_groups() {
 #[tokio::test]
 async fn the_list_of_mounts_is_bounded() {
     let mut bed = Bed::memory_with(MemoryOptions::default(), untuned);
-    for number in 0..=crate::mount::server::MOUNTS_MAX {
+    for number in 0..=crate::server::MOUNTS_MAX {
         let [high, low] = u16::try_from(number).unwrap().to_be_bytes();
         bed.peer = SocketAddr::from(([10, 0, high, low], 1));
         bed.mounted("/").await.unwrap();
     }
     let list: MountList = bed.mount_call(MountProcedure::Dump, &()).await;
-    assert_eq!(list.mounts.len(), crate::mount::server::MOUNTS_MAX);
+    assert_eq!(list.mounts.len(), crate::server::MOUNTS_MAX);
 }
 
 #[tokio::test]
@@ -134,7 +134,7 @@ async fn i6_spellings_of_one_path_are_one_mount() {
 
 #[tokio::test]
 async fn i6_one_host_pushes_out_no_mounts_of_others() {
-    use crate::mount::server::{MOUNTS_MAX, MOUNTS_PER_HOST};
+    use crate::server::{MOUNTS_MAX, MOUNTS_PER_HOST};
     let mut bed = Bed::memory_with(MemoryOptions::default(), untuned);
     for number in 0..=MOUNTS_PER_HOST {
         bed.make_directory(bed.root, &format!("{number}"), 0o755).await;
@@ -158,7 +158,7 @@ async fn i6_one_host_pushes_out_no_mounts_of_others() {
 
 #[tokio::test]
 async fn i6_the_addresses_of_one_ipv6_network_have_the_mounts_of_one_host() {
-    use crate::mount::server::MOUNTS_PER_HOST;
+    use crate::server::MOUNTS_PER_HOST;
     let mut bed = Bed::memory_with(MemoryOptions::default(), untuned);
     let hosts = u16::try_from(MOUNTS_PER_HOST).unwrap() + 10;
     for host in 0..hosts {

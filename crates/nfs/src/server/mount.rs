@@ -15,13 +15,13 @@ use rpcrdma_proto::Binding;
 use rpcrdma_xdr::{Decoder, Encode, Stream, encode};
 
 use super::{
-    DirPath, ExportNode, Exports, Groups, MAX_MOUNT_PATH, MOUNT_PROGRAM, MOUNT_VERSION, MountBody, MountList,
-    MountName, MountOk, MountProcedure, MountResult, MountStatus,
-};
-use crate::fs::{FileId, FileKind, FsError, Identity, LookupName};
-use crate::server::{
     Caller, Crossing, Exports as ServedExports, Known, Refusal, Served, Shared, Work, boxed, components,
     failed,
+};
+use crate::fs::{FileId, FileKind, FsError, Identity, LookupName};
+use crate::mount::{
+    DirPath, ExportNode, Exports, Groups, MAX_MOUNT_PATH, MOUNT_PROGRAM, MOUNT_VERSION, MountBody, MountList,
+    MountName, MountOk, MountProcedure, MountResult, MountStatus,
 };
 use crate::wire::Status;
 

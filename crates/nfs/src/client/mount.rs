@@ -6,12 +6,13 @@ use std::time::Duration;
 use rpcrdma_oncrpc::Credential;
 use rpcrdma_xdr::{Decode, Encode, Stream, encode};
 
-use super::{
+use super::Error;
+use super::transport::{Request, Transport, carry, unsendable};
+use crate::binding::largest_mount_results;
+use crate::mount::{
     DirPath, ExportNode, Exports, MOUNT_PROGRAM, MOUNT_VERSION, MountBody, MountList, MountOk,
     MountProcedure, MountResult,
 };
-use crate::binding::largest_mount_results;
-use crate::client::{Error, Request, Transport, carry, unsendable};
 
 /// Client of MOUNT version 3 with typed calls. Cheap to clone.
 #[derive(Clone)]
@@ -22,7 +23,7 @@ pub struct MountClient {
 }
 
 impl MountClient {
-    pub(crate) fn on(
+    pub(super) fn on(
         transport: Arc<dyn Transport>,
         credential: Credential,
         timeout: Option<Duration>,

@@ -1,4 +1,7 @@
-//! Types and procedures of MOUNT version 3 (RFC 1813 §5.1 and §5.2), with their limits.
+//! The types and procedures of MOUNT, version 3 (RFC 1813 Appendix I), with their limits.
+//!
+//! MOUNT leads from the path of an export to its first file handle. RFC 8267 §5.1 requires MOUNT over TCP; this crate
+//! serves and uses MOUNT on RPC-over-RDMA too. No item of MOUNT is DDP-eligible.
 
 use std::fmt;
 
@@ -6,6 +9,10 @@ use rpcrdma_xdr::Xdr;
 
 use crate::wire::{FileHandle, MAX_PATH};
 
+/// RPC program number of MOUNT (RFC 1813 §5.1.2).
+pub const MOUNT_PROGRAM: u32 = 100_005;
+/// The protocol version of this module (RFC 1813 §5.1.2).
+pub const MOUNT_VERSION: u32 = 3;
 /// Most bytes in the path of an export, `MNTPATHLEN` (RFC 1813 §5.1.4). The server answers a longer path with
 /// MNT3ERR_NAMETOOLONG; for that it decodes up to [`MAX_PATH`] bytes.
 pub const MAX_MOUNT_PATH: usize = 1024;
@@ -241,3 +248,6 @@ impl fmt::Display for MountProcedure {
         f.write_str(self.name())
     }
 }
+
+#[cfg(test)]
+mod tests;
