@@ -6,6 +6,7 @@ use clap::{Parser, Subcommand};
 
 mod failure;
 mod interop;
+mod measures;
 mod project;
 mod reduce_capture;
 mod requirements;
@@ -24,6 +25,8 @@ enum Task {
     /// Check that tests cover the requirements of the protocol's documents
     #[command(alias = "conformance")]
     Requirements(requirements::Options),
+    /// Measure the engine: size, order and work of a call, each with its gate
+    Measures(measures::Options),
     /// Test against the Linux kernel, in a virtual machine: its NFS client on our server, our client on its server
     Interop(interop::Options),
     /// Reduce a pcap file of iWARP sessions to a small text that tests can read
@@ -33,6 +36,7 @@ enum Task {
 fn main() -> ExitCode {
     match Arguments::parse().task {
         Task::Requirements(options) => requirements::run(&options),
+        Task::Measures(options) => measures::run(&options),
         Task::Interop(options) => interop::run(&options),
         Task::ReduceCapture(options) => reduce_capture::run(&options),
     }

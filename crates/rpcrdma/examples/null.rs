@@ -1,6 +1,6 @@
 //! Makes NULL calls one after the other on the simulated fabric, client and server in one thread. The run does nothing
-//! but the work of a call, for tools that count instructions (`scripts/null-instructions.sh`). `cargo run --release -p
-//! rpcrdma --example null -- 1|p1|p2|p3 COUNT`
+//! but the work of a call, for tools that count instructions (`cargo xtask measures`). `cargo run --release -p rpcrdma
+//! --example null -- 1|p1|p2|p3 COUNT`
 
 use std::error::Error;
 use std::net::IpAddr;

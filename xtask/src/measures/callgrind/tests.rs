@@ -1,0 +1,61 @@
+use super::*;
+
+/// A run in the form of callgrind: names once, differences of lines, a call, inlined code of another file.
+const RUN: &str = "\
+# callgrind format
+version: 1
+events: Ir
+summary: 100
+
+fl=(1) /home/someone/crates/proto/src/connection.rs
+fn=(1) rpcrdma_proto::connection::Connection::poll
+10 3
++2 4
+fi=(2) /home/someone/crates/proto/src/core.rs
+7 5
+fe=(1)
+-1 6
+cfi=(3) /home/someone/crates/xdr/src/encode.rs
+cfn=(2) rpcrdma_xdr::encode
+calls=2 +5
+* 40
+20 1
+
+fl=(3)
+fn=(2)
+1 39
+fi=(2)
+8 1
+";
+
+#[test]
+fn costs_count_for_the_file_of_inlined_code_and_without_callees() {
+    let costs = Costs::parse(RUN).unwrap();
+    let line = |file: &str, line| costs.lines.get(&(file.to_owned(), line)).copied();
+    assert_eq!(line("connection.rs", 10), Some(3));
+    assert_eq!(line("connection.rs", 12), Some(4));
+    assert_eq!(line("core.rs", 7), Some(5));
+    assert_eq!(line("connection.rs", 6), Some(6));
+    assert_eq!(line("connection.rs", 20), Some(1));
+    // Inlined into another crate's function: a line of the engine, and no instructions of its functions.
+    assert_eq!(line("core.rs", 8), Some(1));
+    assert_eq!(costs.lines.len(), 6, "{costs:?}");
+    assert_eq!(costs.proto, 19);
+    assert_eq!(costs.all, 59);
+}
+
+#[test]
+fn a_call_is_the_difference_of_two_runs() {
+    let few = Costs::parse(RUN).unwrap();
+    let more = RUN.replace("10 3", "10 23").replace("7 5", "7 14").replace("1 39", "1 139");
+    let call = Call::between(&few, &Costs::parse(&more).unwrap(), 10);
+    assert_eq!((call.proto, call.all), (2, 12));
+    // Nine more in ten calls: not every call executes this line.
+    assert_eq!(call.lines, BTreeMap::from([("connection.rs".to_owned(), BTreeSet::from([10]))]));
+}
+
+#[test]
+fn a_file_that_callgrind_did_not_write_is_refused() {
+    assert!(Costs::parse("").is_err());
+    assert!(Costs::parse("fn=(9)\n1 1\n").is_err(), "a number without a name");
+}

@@ -1,0 +1,251 @@
+//! Takes all measures.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use super::callgrind::Call;
+use super::circles::{circles, compare};
+use super::foreign::{is_of_door, places};
+use super::measure::{Measure, Now};
+use super::names::{Names, is_stand_in};
+use super::page::{files_of_section, thousands};
+use super::shape::{CfgSites, cfg_sites, functions, structs};
+use super::source::Tree;
+use super::{PAGE, features, gates};
+use crate::failure::{Context, Failure};
+
+/// The longest functions of the other crates that are listed, for information.
+const LISTED: usize = 10;
+
+/// The measures of a call, which valgrind counts.
+pub(super) const OF_CALL: [&str; 3] = ["files", "checks", "instructions"];
+
+/// A crate: its name without the prefix, and its trees.
+struct Package {
+    name: String,
+    trees: Vec<Tree>,
+}
+
+/// Takes all measures. Without `call` those of a call are left out.
+pub(crate) fn all(project: &Path, call: Option<&Call>) -> Result<Vec<Measure>, Failure> {
+    let packages = packages(project)?;
+    let proto = packages.iter().find(|package| package.name == "proto");
+    let proto = proto.and_then(|package| package.trees.first());
+    let proto = proto.ok_or_else(|| Failure::new("no crate proto"))?;
+    let page = fs::read_to_string(project.join(PAGE)).context(PAGE)?;
+    Ok(vec![
+        code(proto),
+        code_of_version_one(proto),
+        credits(proto),
+        files(call),
+        checks(proto, call),
+        long_functions(proto, &packages),
+        fields(proto),
+        instructions(call),
+        sites(&project.join("crates/proto/src"), proto)?,
+        import_circles(&packages),
+        section(&project.join("crates/proto/src"), &page)?,
+        alone(&features(project)?),
+    ])
+}
+
+/// Reads the crates of the workspace and this one.
+fn packages(project: &Path) -> Result<Vec<Package>, Failure> {
+    let mut folders = vec![project.join("xtask")];
+    for entry in fs::read_dir(project.join("crates")).context("reading crates")? {
+        folders.push(entry?.path());
+    }
+    folders.sort();
+    let mut packages = Vec::new();
+    for folder in folders {
+        let name = folder.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        let src = folder.join("src");
+        let roots = ["lib.rs", "main.rs"].into_iter().filter(|root| src.join(root).exists());
+        let trees = roots.map(|root| Tree::read(&src, root)).collect::<Result<_, _>>()?;
+        packages.push(Package { name, trees });
+    }
+    Ok(packages)
+}
+
+fn code(proto: &Tree) -> Measure {
+    let mut list: Vec<_> = proto.files.iter().map(|file| (file.code_lines(), &file.path)).collect();
+    list.sort_by(|one, other| other.cmp(one));
+    let lines = list.iter().map(|(lines, _)| lines).sum();
+    let target = "≤ 11,600".to_owned();
+    let list = list.iter().map(|(lines, path)| format!("{lines:>6} {path}")).collect();
+    Measure::new(
+        "code",
+        "code lines of `proto` without tests and comments",
+        "13,164",
+        Now::Exact(lines),
+        target,
+    )
+    .with_list(list)
+    .at_most(gates::CODE)
+}
+
+fn code_of_version_one(proto: &Tree) -> Measure {
+    let files = proto.files.iter().filter(|file| !is_of_door(&file.path));
+    let mut list: Vec<_> = files.map(|file| (file.code_lines(), &file.path)).collect();
+    list.sort_by(|one, other| other.cmp(one));
+    let lines = list.iter().map(|(lines, _)| lines).sum();
+    let title = "of these outside `two`, `retired`, `wire/two`";
+    let list = list.iter().map(|(lines, path)| format!("{lines:>6} {path}")).collect();
+    Measure::new("code-one", title, "≈ 7,400", Now::Exact(lines), "≤ 6,500".to_owned())
+        .with_list(list)
+        .at_most(gates::CODE_OF_VERSION_ONE)
+}
+
+/// Counts the files outside of `flow/` that name the ledger: a path into `flow`, or a field `ledger`.
+fn credits(proto: &Tree) -> Measure {
+    let uses = Names::of(proto).uses(proto);
+    let is_flow = |module: &[String]| module.first().is_some_and(|first| first == "flow");
+    let mut files: BTreeSet<String> =
+        uses.iter().filter(|used| is_flow(&used.to)).map(|used| used.at.0.clone()).collect();
+    for file in proto.files.iter().filter(|file| !is_stand_in(&file.path)) {
+        if super::names::reads_field(file, "ledger") {
+            files.insert(file.path.clone());
+        }
+    }
+    files.retain(|path| !path.starts_with("flow/") && path != "flow.rs" && path != "lib.rs");
+    let target = "5 callers and `flow/`".to_owned();
+    let title = "files outside `flow/` that touch credits or Receives";
+    Measure::new("credits", title, "13", Now::Free(files.len()), target)
+        .with_list(files.into_iter().collect())
+}
+
+fn files(call: Option<&Call>) -> Measure {
+    let title = "files of `proto` that an inline Version One call enters";
+    let now = call.map_or(Now::Unmeasured, |call| Now::Exact(call.lines.len()));
+    let list =
+        call.map(|call| call.lines.iter().map(|(path, lines)| format!("{path} ({} lines)", lines.len())));
+    Measure::new("files", title, "37", now, "≤ 22".to_owned())
+        .with_list(list.into_iter().flatten().collect())
+        .at_most(gates::FILES)
+}
+
+fn checks(proto: &Tree, call: Option<&Call>) -> Measure {
+    let list = call.map(|call| places(proto, &call.lines));
+    let now = list.as_ref().map_or(Now::Unmeasured, |list| Now::Free(list.len()));
+    Measure::new("checks", "checks of foreign features on that way", "≈ 130", now, "≤ 15".to_owned())
+        .with_list(list.unwrap_or_default())
+}
+
+fn long_functions(proto: &Tree, packages: &[Package]) -> Measure {
+    let all = |tree: &Tree| -> Vec<_> { tree.files.iter().flat_map(functions).collect() };
+    let mut long = all(proto);
+    long.retain(|function| function.lines() > gates::FUNCTION_LINES);
+    let line = |package: &str, function: &super::shape::Function| {
+        format!("{:>4} {package}: {}:{} {}", function.lines(), function.path, function.first, function.name)
+    };
+    let mut list: Vec<_> = long.iter().map(|function| line("proto", function)).collect();
+    let others = packages.iter().filter(|package| package.name != "proto");
+    let mut others: Vec<_> = others
+        .flat_map(|package| {
+            package.trees.iter().flat_map(all).map(|function| (package.name.as_str(), function))
+        })
+        .collect();
+    others.sort_by_key(|(_, function)| std::cmp::Reverse(function.lines()));
+    list.extend(others.iter().take(LISTED).map(|(package, function)| line(package, function)));
+    Measure::new(
+        "functions",
+        "functions over 80 lines in `proto`",
+        "5",
+        Now::Exact(long.len()),
+        "0".to_owned(),
+    )
+    .with_list(list)
+    .at_most(0)
+}
+
+fn fields(proto: &Tree) -> Measure {
+    let structs = structs(proto);
+    let largest = structs.first().map_or(0, |(fields, ..)| *fields);
+    let list = structs.iter().map(|(fields, name, path)| format!("{fields:>3} {name} ({path})")).collect();
+    Measure::new(
+        "fields",
+        "fields of the largest engine struct",
+        "34",
+        Now::Exact(largest),
+        "≤ 14".to_owned(),
+    )
+    .with_list(list)
+    .at_most(gates::FIELDS)
+}
+
+fn instructions(call: Option<&Call>) -> Measure {
+    let title = "instructions in `proto` for a NULL call, both ends";
+    let figure = call.map(|call| usize::try_from(call.proto).unwrap_or(usize::MAX));
+    let now = figure.map_or(Now::Unmeasured, Now::Near);
+    let list = call.map(|call| format!("{} in proto, {} in all", call.proto, call.all));
+    let mut measure = Measure::new("instructions", title, "16,979", now, "≤ 14,500".to_owned())
+        .with_list(list.into_iter().collect())
+        .at_most(gates::INSTRUCTIONS * 101 / 100);
+    if figure.is_some_and(|figure| figure < gates::INSTRUCTIONS * 97 / 100) {
+        let (now, gate) = (figure.map_or_else(String::new, thousands), thousands(gates::INSTRUCTIONS));
+        measure
+            .notes
+            .push(format!("a NULL call takes {now} instructions: lower gates::INSTRUCTIONS ({gate})"));
+    }
+    measure
+}
+
+fn sites(src: &Path, proto: &Tree) -> Result<Measure, Failure> {
+    let mut found = CfgSites::default();
+    for path in super::source::rust_files(src)? {
+        let text = fs::read_to_string(src.join(&path)).context(&path)?;
+        let file = proto.files.iter().find(|file| file.path == path);
+        cfg_sites(&path, &text, file, &mut found);
+    }
+    let mut list = found.code;
+    let now = Now::Exact(list.len());
+    list.push(format!("and {} in tests", found.tests));
+    let title = "`cfg` sites of the features `two` and `retired` in `proto`";
+    Ok(Measure::new("cfg", title, "–", now, "≤ 12".to_owned()).with_list(list).at_most(gates::CFG_SITES))
+}
+
+fn import_circles(packages: &[Package]) -> Measure {
+    let all = packages
+        .iter()
+        .flat_map(|package| package.trees.iter().flat_map(|tree| circles(&package.name, tree)));
+    let all: Vec<_> = all.collect();
+    let list = all.iter().flat_map(|circle| {
+        std::iter::once(circle.to_string()).chain(circle.arrows.iter().map(|arrow| format!("    {arrow}")))
+    });
+    let title = "import circles between folders, in all crates";
+    let mut measure =
+        Measure::new("circles", title, "13", Now::Exact(all.len()), "0".to_owned()).with_list(list.collect());
+    measure.broken = compare(&all, gates::CIRCLES);
+    measure
+}
+
+fn section(src: &Path, page: &str) -> Result<Measure, Failure> {
+    let title = "files in the section on a call of Version One";
+    let target = format!("≤ {}", gates::FILES_OF_SECTION);
+    let Some(files) = files_of_section(page) else {
+        let now = Now::Text("no section yet".to_owned());
+        return Ok(Measure::new("pages", title, "–", now, target));
+    };
+    let files = files?;
+    let mut measure =
+        Measure::new("pages", title, "–", Now::Exact(files.len()), target).at_most(gates::FILES_OF_SECTION);
+    let missing = files.iter().filter(|file| !src.join(file).is_file());
+    measure.broken.extend(missing.map(|file| format!("{PAGE}: there is no file {file} in crates/proto/src")));
+    Ok(measure.with_list(files.into_iter().collect()))
+}
+
+fn alone(tree: &str) -> Measure {
+    let lines = tree.lines().filter(|line| line.contains("rpcrdma-proto"));
+    let features = ["\"two\"", "\"retired\"", "\"default\""];
+    let on = lines.filter(|line| features.iter().any(|feature| line.contains(feature)));
+    let on: Vec<String> = on.map(str::to_owned).collect();
+    let now = if on.is_empty() { "passes" } else { "has a door" };
+    let title = "`proto` without `two` and `retired` passes its Version One tests";
+    let mut measure =
+        Measure::new("features", title, "impossible", Now::Text(now.to_owned()), "in CI".to_owned())
+            .with_list(tree.lines().map(str::to_owned).collect());
+    let fault = |line: &String| format!("the build without features has one: {}", line.trim());
+    measure.broken = on.iter().map(fault).collect();
+    measure
+}
