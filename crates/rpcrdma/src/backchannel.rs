@@ -4,7 +4,7 @@
 //! connection and ends with that connection; the client's next connection has another backchannel. The upper layer
 //! decides which calls a server makes, and when. The server must not call before the client has announced that it
 //! serves something (RFC 8167 §6). Commonly the announcement is a call whose handler keeps
-//! [`ConnectionContext::backchannel`].
+//! [`ConnectionContext::backchannel`](crate::ConnectionContext::backchannel).
 //!
 //! The task of the connection owns the requester. A [`Backchannel`] queues orders for that task. [`Reverse`] is the
 //! task's side: it takes the orders and delivers the replies.
@@ -23,13 +23,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use rpcrdma_oncrpc::CallContext;
 use rpcrdma_proto::{self as proto, CallFailure, CallId, Connection, IdMap, IncomingReply};
 use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 
 use crate::call::{Call, Reply};
-use crate::client::{Client, Forechannel};
 use crate::error::CallError;
 use crate::trace::Calling;
 use crate::xid::Xids;
@@ -39,28 +37,6 @@ use crate::xid::Xids;
 /// As long as a handle exists, the connection is not closed for being idle. Every other reason still closes it.
 pub struct Backchannel {
     shared: Arc<Shared>,
-}
-
-/// Access from a call's handler to the connection that the call came on.
-pub trait ConnectionContext {
-    /// Returns the reverse direction of the connection, by which a server calls its client back. `None` over TCP, and
-    /// at a client.
-    fn backchannel(&self) -> Option<Backchannel>;
-
-    /// Returns the client itself, for calls to the server, at a client that serves programs (RFC 8167). `None` at a
-    /// server, and when the last handle of the client is gone. The context refers to the client weakly, so a program
-    /// does not keep its client open.
-    fn forechannel(&self) -> Option<Client>;
-}
-
-impl ConnectionContext for CallContext {
-    fn backchannel(&self) -> Option<Backchannel> {
-        Some(self.attached.as_ref()?.get::<Source>()?.backchannel())
-    }
-
-    fn forechannel(&self) -> Option<Client> {
-        self.attached.as_ref()?.get::<Forechannel>()?.client()
-    }
 }
 
 /// State that all backchannels of a server share.
@@ -202,7 +178,8 @@ impl fmt::Debug for Backchannel {
 }
 
 impl Source {
-    fn backchannel(&self) -> Backchannel {
+    /// Returns a handle.
+    pub(crate) fn backchannel(&self) -> Backchannel {
         self.0.handles.fetch_add(1, Ordering::AcqRel);
         Backchannel { shared: Arc::clone(&self.0) }
     }

@@ -17,12 +17,9 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 
 use rpcrdma_iwarp::IwarpConnector;
-use rpcrdma_oncrpc::CacheCounters;
-use rpcrdma_proto::{
-    Agreement, Binding, Characteristic, Characteristics, Disposition, NotExchanged, Notice, Profile, Stats,
-    Thresholds,
-};
-use rpcrdma_verbs::{ConnectError, Connector, Counters, ProtectionDomain};
+use rpcrdma_oncrpc::Attached;
+use rpcrdma_proto::{Binding, Characteristic, Disposition, NotExchanged, Notice};
+use rpcrdma_verbs::{ConnectError, Connector, ProtectionDomain};
 use tokio::sync::broadcast;
 
 use crate::call::{Call, Reply, Transfer};
@@ -30,6 +27,7 @@ use crate::config::ClientConfig;
 use crate::error::CallError;
 use crate::programs::Programs;
 use crate::rdma::client::RdmaClient;
+use crate::stats::{ClientStats, ConnectionStats};
 use crate::tcp::client::TcpClient;
 use crate::trace::Calling;
 
@@ -65,53 +63,6 @@ impl Forechannel {
     pub(crate) fn client(&self) -> Option<Client> {
         Some(Client { inner: self.0.upgrade()? })
     }
-}
-
-/// Counters of a client, since its start.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub struct ClientStats {
-    /// Calls made.
-    pub calls: u64,
-    /// Calls that got no reply in time.
-    pub timed_out: u64,
-    /// Calls sent again after a connection was lost.
-    pub retransmissions: u64,
-    /// Connections opened.
-    pub connections: u64,
-    /// Connections that agreed by CONF_RDMA ([`ccp`](crate::ccp)).
-    pub agreed: u64,
-    /// Connections whose server has no CONF_RDMA, or refused it.
-    pub not_agreed: u64,
-    /// Calls of the server received, in the reverse direction.
-    pub served: u64,
-    /// Counters of the cache of replies to those Calls.
-    pub reply_cache: CacheCounters,
-    /// Bytes of the client's memory in use.
-    pub memory_in_use: usize,
-    /// Payload bytes copied between the RDMA link and the memory of calls. Providers may copy payload that travels by
-    /// Send; payload in chunks is never copied.
-    pub payload_bytes_copied: u64,
-}
-
-/// The counters of one RPC-over-RDMA connection.
-#[derive(Debug, Clone)]
-#[non_exhaustive]
-pub struct ConnectionStats {
-    /// Counters of the protocol: messages by form, bytes by path, chunks, credits, errors.
-    pub protocol: Stats,
-    /// The version spoken, with its profile if it has any; `None` until that is settled.
-    pub version: Option<(u32, Option<Profile>)>,
-    /// The inline thresholds now in effect.
-    pub thresholds: Thresholds,
-    /// Transport characteristics of this side; `None` where the version has none.
-    pub characteristics: Option<Characteristics>,
-    /// Transport characteristics that the server has announced.
-    pub peer_characteristics: Option<Characteristics>,
-    /// The agreement by CONF_RDMA ([`ccp`](crate::ccp)), if any.
-    pub agreement: Option<Agreement>,
-    /// Counters of the provider.
-    pub link: Counters,
 }
 
 impl Client {
@@ -303,7 +254,7 @@ impl ClientBuilder {
         let client = RdmaClient::connect(connector, to, config, Arc::new(programs)).await?;
         let inner = Arc::new(Inner { to, link: Link::Rdma(client) });
         if let Link::Rdma(client) = &inner.link {
-            client.start(Forechannel(Arc::downgrade(&inner)));
+            client.start(Attached::new(Forechannel(Arc::downgrade(&inner))));
         }
         Ok(Client { inner })
     }

@@ -13,17 +13,21 @@
 //! | module | mechanism |
 //! | --- | --- |
 //! | `client`, `server` | the public faces |
+//! | `context` | from a call's context to its connection |
 //! | `rdma` | drives a `proto` connection or session on a queue pair |
 //! | `tcp` | record marking on sockets |
 //! | `programs` | the programs that one side serves, with their reply cache |
 //! | `handlers` | calls in progress |
+//! | `serving` | what a server and its connections share |
 //! | `backchannel` | calls of a server to its client |
+//! | `failed_reads` | XIDs whose chunks earlier connections of a peer could not read |
 //! | `admission` | limits on connections |
 //! | `owners` | owners of connections from this machine |
 //! | `refusals` | the log of refused connections |
 //! | [`ccp`] | agreement at the start of a connection (RFC 5666 §6), off by default |
 //! | `shares` | memory, divided among peer addresses |
 //! | [`rpcbind`] | registration and lookup |
+//! | `stats` | the counters of a client |
 //! | `trace` | the events of each call |
 //! | `turns` | the order in which tasks are polled |
 //! | `workers` | threads for handlers that may block |
@@ -39,7 +43,9 @@ mod call;
 pub mod ccp;
 mod client;
 mod config;
+mod context;
 mod error;
+mod failed_reads;
 mod handlers;
 mod owners;
 mod programs;
@@ -47,7 +53,9 @@ mod rdma;
 mod refusals;
 pub mod rpcbind;
 mod server;
+mod serving;
 mod shares;
+mod stats;
 mod tcp;
 mod totals;
 mod trace;
@@ -55,11 +63,12 @@ mod turns;
 mod workers;
 mod xid;
 
-pub use backchannel::{Backchannel, ConnectionContext};
+pub use backchannel::Backchannel;
 pub use call::{Call, Reply, ReplyShape, Transfer, Transport};
 pub use ccp::Ccp;
-pub use client::{Client, ClientBuilder, ClientStats, ConnectionStats};
+pub use client::{Client, ClientBuilder};
 pub use config::{ClientConfig, ServerConfig};
+pub use context::ConnectionContext;
 pub use error::{CallError, Execution};
 pub use rpcrdma_oncrpc::{
     AuthSys, CacheCounters, CacheLimits, CallContext, CallFailure, Credential, Effect, Integrity, Origin,
@@ -74,4 +83,5 @@ pub use rpcrdma_proto::{
 };
 pub use server::{ServeError, Server, ServerBuilder, ServerMonitor, ServerStats};
 pub use shares::PeerShares;
+pub use stats::{ClientStats, ConnectionStats};
 pub use workers::{WorkLost, Workers};

@@ -7,11 +7,9 @@
 //! | `client` | calls of a client, on one connection after the other |
 //! | `server` | one connection of the server |
 //! | `departures` | replies on their way, for the reply cache |
-//! | `failed_reads` | XIDs whose chunks earlier connections of a peer could not read |
 
 pub(crate) mod client;
 mod departures;
-pub(crate) mod failed_reads;
 mod link;
 pub(crate) mod server;
 mod service;

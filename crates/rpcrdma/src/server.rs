@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rpcrdma_oncrpc::{CacheCounters, RegisterError};
-use rpcrdma_proto::{Binding, Config, Messages};
+use rpcrdma_proto::{Binding, Messages};
 use rpcrdma_verbs::{Counters, Listener, ProtectionDomain, TcpEnds};
 use thiserror::Error;
 use tokio::net::TcpListener;
@@ -26,21 +26,20 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use crate::admission::{Admission, Refused};
-use crate::backchannel::{Backchannel, Backchannels};
+use crate::backchannel::Backchannel;
 use crate::config::ServerConfig;
 use crate::owners::{NoOwner, Owner, Owners};
 use crate::programs::Programs;
-use crate::rdma::failed_reads::FailedReads;
 use crate::refusals::Refusals;
+use crate::serving::{Phase, Shared, StopSignal};
 use crate::shares::PeerShares;
-use crate::totals::Totals;
 use crate::turns::Turns;
 use crate::{rdma, tcp};
 
 /// A server of RPC programs over RDMA and TCP, through one dispatch and one reply cache. [`ServerConfig`] bounds its
 /// memory and its connections.
 pub struct Server {
-    shared: Arc<Shared>,
+    inner: Arc<Inner>,
     rdma: Vec<Box<dyn Listener>>,
     tcp: Vec<TcpListener>,
 }
@@ -116,33 +115,17 @@ pub struct ServerStats {
     pub reply_cache_memory: usize,
 }
 
-/// State that all connections of a server share.
-pub(crate) struct Shared {
-    pub(crate) config: ServerConfig,
-    pub(crate) programs: Arc<Programs>,
-    pub(crate) protocol: Arc<Config>,
-    pub(crate) backchannels: Arc<Backchannels>,
-    pub(crate) shares: PeerShares,
-    pub(crate) failed_reads: FailedReads,
+/// The state of a server: the part that its connections share, and the part that is for accepting them.
+struct Inner {
+    shared: Arc<Shared>,
     admission: Admission,
     turns: Turns,
     refusals: Refusals,
     owners: Option<Owners>,
     accepted: AtomicU64,
-    calls: AtomicU64,
-    agreed: AtomicU64,
-    pub(crate) totals: Totals,
 }
 
-impl Shared {
-    pub(crate) fn count_agreed(&self) {
-        self.agreed.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(crate) fn count_call(&self) {
-        self.calls.fetch_add(1, Ordering::Relaxed);
-    }
-
+impl Inner {
     /// Returns the user at the other end of a TCP connection, if the check is on and the user is known.
     fn owner(&self, ends: io::Result<Option<TcpEnds>>) -> Result<Option<u32>, Refused> {
         let Some(owners) = &self.owners else { return Ok(None) };
@@ -166,40 +149,6 @@ impl Shared {
     }
 }
 
-/// How far the server has come in stopping.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Phase {
-    /// The server serves.
-    Run,
-    /// Calls in progress are answered, no others are accepted.
-    Drain,
-    /// Connections close at once.
-    Abort,
-}
-
-/// The signal by which a connection learns that it must stop.
-#[derive(Debug, Clone)]
-pub(crate) struct StopSignal {
-    phase: watch::Receiver<Phase>,
-    gone: bool,
-}
-
-impl StopSignal {
-    /// Waits for the next phase. A dropped server counts as [`Phase::Abort`]. Cancel safe.
-    pub(crate) async fn changed(&mut self) -> Phase {
-        if self.gone {
-            std::future::pending::<()>().await;
-        }
-        match self.phase.changed().await {
-            Ok(()) => *self.phase.borrow_and_update(),
-            Err(_) => {
-                self.gone = true;
-                Phase::Abort
-            }
-        }
-    }
-}
-
 impl Server {
     /// Starts with the default configuration, no program and no listener.
     #[must_use]
@@ -210,7 +159,7 @@ impl Server {
     /// Returns the server's counters. The handle outlives [`serve`](Self::serve).
     #[must_use]
     pub fn monitor(&self) -> ServerMonitor {
-        ServerMonitor { shared: Arc::clone(&self.shared) }
+        ServerMonitor { inner: Arc::clone(&self.inner) }
     }
 
     /// Returns the addresses of the RDMA listeners, in the order in which they were given.
@@ -237,17 +186,17 @@ impl Server {
     /// # Errors
     /// [`ServeError::ListenerEnded`]; the server has stopped in order in this case, too.
     pub async fn serve(self, shutdown: impl Future<Output = ()>) -> Result<(), ServeError> {
-        self.shared.turns.at_a_time(Handle::current().metrics().num_workers());
+        self.inner.turns.at_a_time(Handle::current().metrics().num_workers());
         let (phase, signal) = watch::channel(Phase::Run);
-        let stop = StopSignal { phase: signal, gone: false };
+        let stop = StopSignal::new(signal);
         // Every connection holds a sender; the channel ends when all are gone.
         let (alive, mut all_gone) = mpsc::channel::<()>(1);
         let mut listeners = JoinSet::new();
         for listener in self.tcp {
-            listeners.spawn(accept_tcp(listener, Arc::clone(&self.shared), stop.clone(), alive.clone()));
+            listeners.spawn(accept_tcp(listener, Arc::clone(&self.inner), stop.clone(), alive.clone()));
         }
         for listener in self.rdma {
-            listeners.spawn(accept_rdma(listener, Arc::clone(&self.shared), stop.clone(), alive.clone()));
+            listeners.spawn(accept_rdma(listener, Arc::clone(&self.inner), stop.clone(), alive.clone()));
         }
         drop(alive);
 
@@ -258,9 +207,9 @@ impl Server {
         // Listening sockets close here: connection attempts are refused, not left waiting.
         listeners.shutdown().await;
         phase.send_replace(Phase::Drain);
-        if timeout(self.shared.config.grace, all_gone.recv()).await.is_err() {
+        if timeout(self.inner.shared.config.grace, all_gone.recv()).await.is_err() {
             tracing::warn!(
-                connections = self.shared.admission.connections(),
+                connections = self.inner.admission.connections(),
                 "calls in progress took too long"
             );
             phase.send_replace(Phase::Abort);
@@ -342,12 +291,7 @@ impl ServerBuilder {
             }
         }
         config.protocol.bindings = Some(Arc::new(programs.bindings()));
-        let shared = Shared {
-            programs: Arc::new(programs),
-            protocol: Arc::new(config.protocol.clone()),
-            backchannels: Arc::new(Backchannels::new()),
-            shares,
-            failed_reads: FailedReads::default(),
+        let inner = Inner {
             admission: Admission::new(
                 config.max_connections,
                 config.max_connections_per_peer,
@@ -357,33 +301,30 @@ impl ServerBuilder {
             refusals: Refusals::default(),
             owners: config.local_owners.then(Owners::new),
             accepted: AtomicU64::new(0),
-            calls: AtomicU64::new(0),
-            agreed: AtomicU64::new(0),
-            totals: Totals::default(),
-            config,
+            shared: Arc::new(Shared::new(config, programs, shares)),
         };
-        Ok(Server { shared: Arc::new(shared), rdma: self.rdma, tcp: self.tcp })
+        Ok(Server { inner: Arc::new(inner), rdma: self.rdma, tcp: self.tcp })
     }
 }
 
 /// The counters and open connections of a server, also while it serves. Cheap to clone.
 #[derive(Clone)]
 pub struct ServerMonitor {
-    shared: Arc<Shared>,
+    inner: Arc<Inner>,
 }
 
 impl ServerMonitor {
     /// Returns the counters since the start.
     #[must_use]
     pub fn stats(&self) -> ServerStats {
-        let shared = &self.shared;
+        let Inner { shared, admission, refusals, accepted, .. } = &*self.inner;
         let sums = shared.totals.get();
         ServerStats {
-            connections: shared.admission.connections(),
-            accepted: shared.accepted.load(Ordering::Relaxed),
-            refused: shared.refusals.total(),
-            calls: shared.calls.load(Ordering::Relaxed),
-            agreed: shared.agreed.load(Ordering::Relaxed),
+            connections: admission.connections(),
+            accepted: accepted.load(Ordering::Relaxed),
+            refused: refusals.total(),
+            calls: shared.calls(),
+            agreed: shared.agreed(),
             reverse_calls: shared.backchannels.calls(),
             memory_in_use: shared.shares.domain().usage().in_use,
             payload_bytes_copied: sums.copied.saturating_add(sums.link.payload_bytes_copied),
@@ -402,44 +343,45 @@ impl ServerMonitor {
     /// has to know which of the clients serve programs: the others answer PROG_UNAVAIL, or nothing.
     #[must_use]
     pub fn backchannels(&self) -> Vec<Backchannel> {
-        self.shared.backchannels.open()
+        self.inner.shared.backchannels.open()
     }
 }
 
 /// Marks a connection as one that the stopping server waits for.
 type Alive = mpsc::Sender<()>;
 
-async fn accept_tcp(listener: TcpListener, shared: Arc<Shared>, stop: StopSignal, alive: Alive) {
+async fn accept_tcp(listener: TcpListener, inner: Arc<Inner>, stop: StopSignal, alive: Alive) {
     loop {
-        let (stream, peer) = match shared.next(listener.accept()).await {
+        let (stream, peer) = match inner.next(listener.accept()).await {
             Ok(accepted) => accepted,
             Err(error) => {
                 // For instance EMFILE: trying again at once would fail again.
                 tracing::warn!(%error, "accept failed");
-                sleep(shared.config.accept_pause).await;
+                sleep(inner.shared.config.accept_pause).await;
                 continue;
             }
         };
-        let place = match shared.admission.admit(Some(peer), false) {
+        let place = match inner.admission.admit(Some(peer), false) {
             Ok(place) => place,
             Err(refused) => {
-                shared.refusals.refuse(Some(peer), refused);
+                inner.refusals.refuse(Some(peer), refused);
                 continue;
             }
         };
-        let owner = match shared.owner(tcp::ends(&stream, peer).map(Some)) {
+        let owner = match inner.owner(tcp::ends(&stream, peer).map(Some)) {
             Ok(owner) => owner,
             Err(refused) => {
-                shared.refusals.refuse(Some(peer), refused);
+                inner.refusals.refuse(Some(peer), refused);
                 continue;
             }
         };
-        shared.accepted.fetch_add(1, Ordering::Relaxed);
-        if let Err(error) = tcp::prepare(&stream, shared.config.keep_alive, shared.config.stall) {
+        inner.accepted.fetch_add(1, Ordering::Relaxed);
+        let config = &inner.shared.config;
+        if let Err(error) = tcp::prepare(&stream, config.keep_alive, config.stall) {
             tracing::debug!(%peer, %error, "socket options not set");
         }
-        let (shared, stop, alive) = (Arc::clone(&shared), stop.clone(), alive.clone());
-        let line = shared.turns.line(Some(peer.ip()));
+        let (shared, stop, alive) = (Arc::clone(&inner.shared), stop.clone(), alive.clone());
+        let line = inner.turns.line(Some(peer.ip()));
         let connection = tcp::server::run(stream, (peer, owner), shared, (place, line.clone()), stop);
         let connection = Box::pin(async move {
             connection.await;
@@ -449,34 +391,34 @@ async fn accept_tcp(listener: TcpListener, shared: Arc<Shared>, stop: StopSignal
     }
 }
 
-async fn accept_rdma(mut listener: Box<dyn Listener>, shared: Arc<Shared>, stop: StopSignal, alive: Alive) {
+async fn accept_rdma(mut listener: Box<dyn Listener>, inner: Arc<Inner>, stop: StopSignal, alive: Alive) {
     loop {
-        let incoming = match shared.next(listener.accept()).await {
+        let incoming = match inner.next(listener.accept()).await {
             Ok(incoming) => incoming,
             Err(error) => {
                 tracing::warn!(%error, "accept failed");
-                sleep(shared.config.accept_pause).await;
+                sleep(inner.shared.config.accept_pause).await;
                 continue;
             }
         };
         let peer = incoming.peer_address();
-        let mut place = match shared.admission.admit(peer, true) {
+        let mut place = match inner.admission.admit(peer, true) {
             Ok(place) => place,
             Err(refused) => {
-                shared.refusals.refuse(peer, refused);
+                inner.refusals.refuse(peer, refused);
                 continue;
             }
         };
-        let owner = match shared.owner(incoming.tcp_ends()) {
+        let owner = match inner.owner(incoming.tcp_ends()) {
             Ok(owner) => owner,
             Err(refused) => {
-                shared.refusals.refuse(peer, refused);
+                inner.refusals.refuse(peer, refused);
                 continue;
             }
         };
-        shared.accepted.fetch_add(1, Ordering::Relaxed);
-        let (shared, mut stop, alive) = (Arc::clone(&shared), stop.clone(), alive.clone());
-        let line = shared.turns.line(peer.map(|peer| peer.ip()));
+        inner.accepted.fetch_add(1, Ordering::Relaxed);
+        let (shared, mut stop, alive) = (Arc::clone(&inner.shared), stop.clone(), alive.clone());
+        let line = inner.turns.line(peer.map(|peer| peer.ip()));
         let own = line.clone();
         let connection = Box::pin(async move {
             let set_up = timeout(shared.config.set_up, rdma::server::set_up(incoming, peer, &shared));

@@ -42,11 +42,11 @@ use super::link::{Link, Progress};
 use super::service::{Answered, Service};
 use crate::call::{Call, Reply};
 use crate::ccp::client::Asker;
-use crate::client::{ClientStats, ConnectionStats, Forechannel};
 use crate::config::ClientConfig;
 use crate::error::CallError;
 use crate::handlers::HandlerPanicked;
 use crate::programs::Programs;
+use crate::stats::{ClientStats, ConnectionStats};
 
 /// Rounds in one poll of a task before others get their turn.
 const ROUNDS_PER_POLL: usize = 32;
@@ -179,9 +179,9 @@ impl RdmaClient {
         Ok(Self { shared: Arc::new(shared(session, link)) })
     }
 
-    /// Starts the background task; handlers of the server's Calls get `forechannel`.
-    pub(crate) fn start(&self, forechannel: Forechannel) {
-        let mut task = Task::new(Arc::clone(&self.shared), forechannel);
+    /// Starts the background task; handlers of the server's Calls get `attached`.
+    pub(crate) fn start(&self, attached: Attached) {
+        let mut task = Task::new(Arc::clone(&self.shared), attached);
         // Receives are posted at once, whichever side sends first.
         self.shared.lock().background.wanted = true;
         tokio::spawn(async move { poll_fn(|cx| task.poll(cx)).await });
@@ -683,9 +683,8 @@ struct Task {
 }
 
 impl Task {
-    fn new(shared: Arc<Shared>, forechannel: Forechannel) -> Self {
+    fn new(shared: Arc<Shared>, attached: Attached) -> Self {
         let now = Instant::now();
-        let attached = Attached::new(forechannel);
         let service =
             Service::new(Arc::clone(&shared.programs), (Some(shared.to), None), attached, ((), None));
         let max_handlers = usize::try_from(shared.config.protocol.grant).unwrap_or(usize::MAX).max(1);

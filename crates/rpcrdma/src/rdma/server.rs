@@ -7,7 +7,7 @@
 //! *Buffers.* A call's message and chunks belong to its handler, a reply's pieces to the connection.
 //!
 //! *Errors.* The connection ends alone (I6); its handlers go on to the reply cache. Calls whose chunks could not be
-//! read are refused by XID on the peer's next connections ([`failed_reads`](super::failed_reads)).
+//! read are refused by XID on the peer's next connections ([`failed_reads`](crate::failed_reads)).
 
 use std::future::poll_fn;
 use std::net::SocketAddr;
@@ -29,7 +29,7 @@ use crate::admission::Place;
 use crate::backchannel::Reverse;
 use crate::ccp::server::Configurator;
 use crate::handlers::HandlerPanicked;
-use crate::server::{Phase, Shared, StopSignal};
+use crate::serving::{Phase, Shared, StopSignal};
 use crate::totals::Sums;
 use crate::turns::{BYTES_PER_TURN, Line};
 

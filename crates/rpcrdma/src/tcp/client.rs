@@ -27,9 +27,9 @@ use tokio::time::{Instant, timeout, timeout_at};
 use super::record::{RecordError, RecordSink, RecordSource};
 use super::{Moved, Patience};
 use crate::call::{Call, Reply, ReplyShape, Transfer, Transport};
-use crate::client::ClientStats;
 use crate::config::ClientConfig;
 use crate::error::CallError;
+use crate::stats::ClientStats;
 use crate::xid::Xids;
 
 /// Length of the shortest reply, in bytes: XID and message type.

@@ -37,7 +37,7 @@ use super::record::{RecordError, RecordSink, RecordSource};
 use crate::admission::Place;
 use crate::handlers::{HandlerPanicked, Handlers};
 use crate::programs::Dispatched;
-use crate::server::{Phase, Shared, StopSignal};
+use crate::serving::{Phase, Shared, StopSignal};
 use crate::trace::Traced;
 use crate::turns::{BYTES_PER_TURN, Line};
 

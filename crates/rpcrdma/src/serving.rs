@@ -1,0 +1,101 @@
+//! What a server and its connections share: the state of all connections, and the signal to stop.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rpcrdma_proto::Config;
+use tokio::sync::watch;
+
+use crate::backchannel::Backchannels;
+use crate::config::ServerConfig;
+use crate::failed_reads::FailedReads;
+use crate::programs::Programs;
+use crate::shares::PeerShares;
+use crate::totals::Totals;
+
+/// State that all connections of a server share.
+pub(crate) struct Shared {
+    pub(crate) config: ServerConfig,
+    pub(crate) programs: Arc<Programs>,
+    pub(crate) protocol: Arc<Config>,
+    pub(crate) backchannels: Arc<Backchannels>,
+    pub(crate) shares: PeerShares,
+    pub(crate) failed_reads: FailedReads,
+    pub(crate) totals: Totals,
+    calls: AtomicU64,
+    agreed: AtomicU64,
+}
+
+impl Shared {
+    /// Returns the state of a server without connections.
+    pub(crate) fn new(config: ServerConfig, programs: Programs, shares: PeerShares) -> Self {
+        Self {
+            programs: Arc::new(programs),
+            protocol: Arc::new(config.protocol.clone()),
+            backchannels: Arc::new(Backchannels::new()),
+            shares,
+            failed_reads: FailedReads::default(),
+            totals: Totals::default(),
+            calls: AtomicU64::new(0),
+            agreed: AtomicU64::new(0),
+            config,
+        }
+    }
+
+    pub(crate) fn count_agreed(&self) {
+        self.agreed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn count_call(&self) {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Returns the number of RDMA connections that agreed by CONF_RDMA.
+    pub(crate) fn agreed(&self) -> u64 {
+        self.agreed.load(Ordering::Relaxed)
+    }
+
+    /// Returns the number of Calls received.
+    pub(crate) fn calls(&self) -> u64 {
+        self.calls.load(Ordering::Relaxed)
+    }
+}
+
+/// How far the server has come in stopping.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// The server serves.
+    Run,
+    /// Calls in progress are answered, no others are accepted.
+    Drain,
+    /// Connections close at once.
+    Abort,
+}
+
+/// The signal by which a connection learns that it must stop.
+#[derive(Debug, Clone)]
+pub(crate) struct StopSignal {
+    phase: watch::Receiver<Phase>,
+    gone: bool,
+}
+
+impl StopSignal {
+    /// Returns the signal that follows this channel.
+    pub(crate) fn new(phase: watch::Receiver<Phase>) -> Self {
+        Self { phase, gone: false }
+    }
+
+    /// Waits for the next phase. A dropped server counts as [`Phase::Abort`]. Cancel safe.
+    pub(crate) async fn changed(&mut self) -> Phase {
+        if self.gone {
+            std::future::pending::<()>().await;
+        }
+        match self.phase.changed().await {
+            Ok(()) => *self.phase.borrow_and_update(),
+            Err(_) => {
+                self.gone = true;
+                Phase::Abort
+            }
+        }
+    }
+}
