@@ -24,7 +24,6 @@ pub(crate) const FILES_OF_SECTION: usize = 22;
 
 /// The import circles that are known, until they are gone.
 pub(crate) const CIRCLES: &[Exception] = &[
-    ("nfs", "", &["binding", "client", "mount", "server"]),
     ("proto", "", &["call", "core", "event", "outbound", "planner", "reads", "stats"]),
     ("proto", "", &["config", "flow"]),
     ("proto", "", &["error", "limits", "wire"]),
