@@ -1,6 +1,7 @@
 //! Options that several commands share. Each command declares its own options in its file.
 
 use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -13,8 +14,9 @@ use crate::exit::Failure;
 /// Options of all commands.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct Common {
-    /// Show on standard error how each call travelled: inline, by Read, Write or Reply chunk, or long. The line also
-    /// has bytes by path, and the side that invalidated memory. -vv adds debug messages, -vvv all events
+    /// Show on standard error how each call and its reply travelled: inline, or partly or wholly in chunks. The line
+    /// also has the bytes moved by each RDMA operation, and the side that invalidated memory. -vv adds debug messages,
+    /// -vvv all events
     #[arg(short, long, action = clap::ArgAction::Count, global = true)]
     pub(crate) verbose: u8,
     /// Print one JSON document on standard output instead of text. Existing fields are stable; new ones may appear
@@ -29,24 +31,24 @@ pub(crate) struct Connection {
     #[arg(long, value_enum, default_value_t = Proto::Rdma, help_heading = "Connection")]
     pub(crate) proto: Proto,
     /// TCP port of the MOUNT service, if the server does not answer MOUNT on its RDMA port and rpcbind does not know it
-    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..), help_heading = "Connection")]
+    #[arg(long, value_name = "PORT", value_parser = whole::<u16>(1, 65_535), help_heading = "Connection")]
     pub(crate) mountport: Option<u16>,
     /// Time limit for a connection, and for each reply including reconnection, in seconds. A reply may take longer
     /// while its data moves at 8 KiB a second or more
-    #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = seconds, help_heading = "Connection")]
+    #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = some_seconds, help_heading = "Connection")]
     pub(crate) timeout: Duration,
     /// Do not request CRCs; if the server does not request them either, there are none. For links with protection of
-    /// their own, and for Linux siw behind a proxy, where it rejects some correct CRCs
+    /// their own, and for siw (the software iWARP of Linux) behind a proxy, where it rejects some correct CRCs
     #[arg(long, help_heading = "Connection")]
     pub(crate) no_crc: bool,
     /// Calls in flight at a time, at most: 1 to 1024. The server may grant fewer
-    #[arg(long, value_name = "COUNT", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1024),
+    #[arg(long, value_name = "COUNT", default_value_t = 64, value_parser = whole::<u32>(1, 1024),
         help_heading = "Connection")]
     pub(crate) credits: u32,
     /// Longest inline message, sent or received, in bytes: a multiple of 1024 from 1024 to 262144
     #[arg(long, value_name = "BYTES", default_value = "4096", value_parser = inline_size, help_heading = "Connection")]
     pub(crate) inline: u32,
-    /// Negotiate inline sizes and RDMA Reads by CONF_RDMA (RFC 5666 §6) on each RDMA connection, for servers without
+    /// Negotiate inline sizes and numbers of RDMA Reads by CONF_RDMA (RFC 5666 §6) on each RDMA connection, for servers without
     /// RFC 8797. The protection that §11 requires is missing: anyone able to change packets can slow calls or make them
     /// fail
     #[arg(long, help_heading = "Connection")]
@@ -65,21 +67,22 @@ pub(crate) struct Connection {
 /// Options for the division of Version Two messages among Sends (rtrext-02, version-two-07 §6.6.2).
 #[derive(Clone, Copy, Debug, Default, Args)]
 pub(crate) struct Sends {
-    /// Most Sends for one message of Version Two, 0 to 64, used instead of RDMA Reads and Writes. 1 never splits a
-    /// message. In p1 and p2, 0 also turns rtrext-02 off, which saves round trips [default: 8, but 3 for replies that
-    /// could use a Reply chunk]
-    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(0..=64), help_heading = SENDS)]
+    /// Most Sends that carry one long message of Version Two without RDMA Reads and Writes, 0 to 64. With 1, no message
+    /// is divided. 0 is like 1. In p1 and p2, 0 also turns off the extension rtrext-02, to which --placement belongs
+    /// [default: 8, but 3 for replies that could use a Reply chunk]
+    #[arg(long, value_name = "COUNT", value_parser = whole::<u32>(0, 64), help_heading = SENDS)]
     pub(crate) continuation: Option<u32>,
-    /// Bytes for payload in each Receive, a multiple of 4096 up to 249856; p1 and p2 only. The other side can place an
-    /// item there by a Send, without RDMA Read or Write. A Receive then has this length and 1 KiB
+    /// Space for a data item in each Receive, in bytes: a multiple of 4096 from 4096 to 249856; p1 and p2 only. The
+    /// other side can place an item there by a Send, without RDMA Read or Write. A Receive then has this length and 1
+    /// KiB [default: no such space]
     #[arg(long, value_name = "BYTES", value_parser = placement_size, help_heading = SENDS)]
     pub(crate) placement: Option<u32>,
     /// Most messages in one Send, sent or received, 1 to 64; p1 and p2 only. Messages that are ready at the same time
     /// share a Send if the other side can do this too. An experiment: no document defines it [default: 1]
-    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=64), help_heading = SENDS)]
+    #[arg(long, value_name = "COUNT", value_parser = whole::<u32>(1, 64), help_heading = SENDS)]
     pub(crate) combine: Option<u32>,
-    /// First number of the four rtrext-02 operations for messages in several Sends, in p2; the draft gives two. In p1
-    /// it is always 5. Both sides need the same number [default: 5]
+    /// First number of the four operations of rtrext-02, in p2: the draft numbers them in two ways. In p1 the first is
+    /// always 5. Both sides need the same number [default: 5]
     #[arg(long, value_enum, value_name = "NUMBER", help_heading = SENDS)]
     pub(crate) opttype_base: Option<FirstOperation>,
 }
@@ -121,12 +124,20 @@ impl Sends {
             }
         }
         let wrong = match versions.profile() {
-            None if self.continuation.is_some() => "--continuation is about Version Two",
-            None if self.placement.is_some() => "--placement is about Version Two",
-            None if self.combine.is_some() => "--combine is about Version Two",
-            None if self.opttype_base.is_some() => "--opttype-base is about Version Two",
-            Some(Profile::P3) if self.combine.is_some() => "--combine has no meaning with --profile p3",
-            Some(Profile::P3) if self.placement.is_some() => "--placement has no meaning with --profile p3",
+            None if self.continuation.is_some() => {
+                "--continuation is about Version Two: change --rpcrdma-version"
+            }
+            None if self.placement.is_some() => "--placement is about Version Two: change --rpcrdma-version",
+            None if self.combine.is_some() => "--combine is about Version Two: change --rpcrdma-version",
+            None if self.opttype_base.is_some() => {
+                "--opttype-base is about Version Two: change --rpcrdma-version"
+            }
+            Some(Profile::P3) if self.combine.is_some() => {
+                "--combine has no meaning with --profile p3: choose p1 or p2"
+            }
+            Some(Profile::P3) if self.placement.is_some() => {
+                "--placement has no meaning with --profile p3: choose p1 or p2"
+            }
             _ if self.placement.is_some() && self.continuation == Some(0) => {
                 "--placement has no meaning with --continuation 0"
             }
@@ -135,7 +146,8 @@ impl Sends {
             }
             _ => {
                 let Some(first) = self.opttype_base else { return Ok(versions) };
-                let wrong = |error| Failure::usage(format!("--opttype-base: {error}"));
+                let wrong =
+                    |error| Failure::usage(format!("--opttype-base: {error}; choose 5, or --profile p2"));
                 return versions.with_operations(first.base()).map_err(wrong);
             }
         };
@@ -306,6 +318,40 @@ pub(crate) fn host(text: &str) -> Result<NfsUrl, String> {
     }
 }
 
+/// Returns a parser of whole numbers from `least` to `most`.
+pub(crate) fn whole<T>(
+    least: T,
+    most: T,
+) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static
+where
+    T: TryFrom<u64> + Into<u64> + Send + Sync + 'static,
+{
+    let (least, most) = (least.into(), most.into());
+    move |text| {
+        let number = text.parse::<u64>().ok().filter(|number| (least..=most).contains(number));
+        number
+            .and_then(|number| T::try_from(number).ok())
+            .ok_or_else(|| format!("{text:?} is not a whole number from {least} to {most}"))
+    }
+}
+
+/// Parses the address of a listener: an IP address and a port.
+pub(crate) fn listen_address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| {
+        format!(
+            "{text:?} is not an IP address with a port (for example 127.0.0.1:20049, or [::]:20049 for all addresses)"
+        )
+    })
+}
+
+/// Parses a number of seconds greater than zero.
+pub(crate) fn some_seconds(text: &str) -> Result<Duration, String> {
+    match seconds(text)? {
+        Duration::ZERO => Err(format!("{text} is not more than 0 seconds")),
+        time => Ok(time),
+    }
+}
+
 /// Parses a number of seconds, with or without decimals.
 pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     text.parse::<f64>()
@@ -335,7 +381,7 @@ pub(crate) fn size(text: &str) -> Result<u64, String> {
     digits
         .and_then(|digits| digits.parse::<u64>().ok())
         .and_then(|number| number.checked_mul(1 << shift))
-        .ok_or_else(|| format!("{text:?} is not a size (for example 4096, 64K or 1M)"))
+        .ok_or_else(|| format!("{text:?} is not a number of bytes (for example 4096, 64K, 1M or 2G)"))
 }
 
 #[cfg(test)]

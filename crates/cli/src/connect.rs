@@ -90,10 +90,16 @@ fn explain(error: &ConnectError, connection: &Connection) -> String {
         }
         ConnectError::Io(_) | ConnectError::Rejected(_) => "",
         // A listener that does not speak RDMA.
-        _ if connection.proto == Proto::Rdma => "; if that is a TCP port, add --proto tcp",
+        _ if connection.proto == Proto::Rdma => {
+            "; if that is a TCP port, name the RDMA port, or add --proto tcp"
+        }
         _ => "",
     };
-    format!("{error}{hint}")
+    match error {
+        // The line says "cannot connect" already.
+        ConnectError::Io(error) => format!("{error}{hint}"),
+        error => format!("{error}{hint}"),
+    }
 }
 
 /// Servers that a command talks to, with one connection to each.
@@ -199,7 +205,24 @@ fn explained(url: &NfsUrl, error: &Error, root_is_nobody: bool) -> Failure {
         Error::Transport { .. } | Error::NoMountService { .. } => Exit::Unreachable,
         _ => Exit::Failed,
     };
-    Failure::new(exit, format!("{url}: {}", describe(error, &url.path(), root_is_nobody)))
+    let path = url.path();
+    let text = describe(error, &path, root_is_nobody);
+    let message = match error {
+        // The text names the local file: the URL is not at fault.
+        Error::Local { .. } => text,
+        Error::IsDirectory { path: directory } if !names(&path, directory) => text,
+        Error::IsDirectory { .. } => format!("{url} {IS_DIRECTORY}"),
+        _ => format!("{url}: {text}"),
+    };
+    Failure::new(exit, message)
+}
+
+/// Complaint about a directory to copy, after its name.
+const IS_DIRECTORY: &str = "is a directory: add -r to copy it";
+
+/// Returns whether `path`, of a URL, ends with the path of an error.
+fn names(path: &[u8], about: &str) -> bool {
+    path.ends_with(about.trim_matches('/').as_bytes())
 }
 
 /// Returns the text for an error of an operation on `path`. The caller prints the path itself.
@@ -208,8 +231,8 @@ pub(crate) fn describe(error: &Error, path: &[u8], root_is_nobody: bool) -> Stri
         Error::NoMountService { .. } => format!("{error} (--mountport)"),
         Error::Nfs { status, operation, path: about } => {
             // The object is named only if it lies below `path`.
-            let about = about.trim_matches('/');
-            let place = if path.ends_with(about.as_bytes()) { String::new() } else { format!("{about}: ") };
+            let place =
+                if names(path, about) { String::new() } else { format!("{}: ", about.trim_matches('/')) };
             let hint = match status {
                 Status::Acces | Status::Perm if root_is_nobody => {
                     "; root is nobody at this server unless it exports with squash=none"
@@ -218,6 +241,7 @@ pub(crate) fn describe(error: &Error, path: &[u8], root_is_nobody: bool) -> Stri
             };
             format!("{place}{status} [{operation}]{hint}")
         }
+        Error::IsDirectory { path } => format!("{path} {IS_DIRECTORY}"),
         error => error.to_string(),
     };
     printable(text.as_bytes())

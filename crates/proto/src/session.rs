@@ -572,9 +572,8 @@ impl Session {
                 let Some(connection) = &mut self.connection else { return };
                 if let CallError::Chunk | CallError::Refused(_) = &error {
                     let name = connection.codec().rules().name;
-                    let reason = format!(
-                        "the peer does not understand {name} ({error}): it may speak another document of that version"
-                    );
+                    let reason =
+                        format!("the peer refused {name}, of which it may speak another profile: {error}");
                     connection.fail(CloseReason::Refused(reason.clone()));
                     if !has_one {
                         self.fail_waiting(&CallError::ConnectionLost(CloseReason::Refused(reason)));

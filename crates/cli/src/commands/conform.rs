@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use clap::Args;
+use clap::{ArgGroup, Args};
 use rpcrdma_conform::report::{self, RowInfo};
 use rpcrdma_conform::server::{Export, Target, Tester};
 use rpcrdma_conform::{Report, RowReport, Verdict, client, server};
@@ -12,7 +12,10 @@ use rpcrdma_iwarp::{IwarpConnector, IwarpListener};
 use rpcrdma_nfs::client::{Client, NfsUrl};
 use serde::Serialize;
 
-use crate::arguments::{Common, Connection, Proto, Sends, Version, host, seconds};
+use crate::arguments::{
+    Common, Connection, Proto, Sends, Version, host, listen_address, some_seconds, whole,
+};
+use crate::commands::cannot_listen;
 use crate::connect::{self, Servers, describe};
 use crate::exit::{Exit, Failure};
 use crate::output;
@@ -42,11 +45,11 @@ section, rule, sends, expects}]}.";
 
 /// Test how a peer speaks RPC-over-RDMA Version One
 #[derive(Debug, Args)]
-#[command(after_help = AFTER_HELP)]
+#[command(after_help = AFTER_HELP,
+    group(ArgGroup::new("role").args(["server", "client", "list"]).required(true).multiple(true)))]
 pub(crate) struct Conform {
     /// Test a server: HOST, HOST:PORT or nfs://HOST[:PORT]
-    #[arg(long, value_name = "HOST[:PORT]", value_parser = host, required_unless_present_any = ["client", "list"],
-        conflicts_with = "client")]
+    #[arg(long, value_name = "HOST[:PORT]", value_parser = host, conflicts_with = "client")]
     server: Option<NfsUrl>,
     /// Test a client that connects to --listen
     #[arg(long)]
@@ -56,6 +59,7 @@ pub(crate) struct Conform {
         long,
         value_name = "ADDRESS:PORT",
         default_value = "127.0.0.1:20049",
+        value_parser = listen_address,
         requires = "client",
         conflicts_with = "server"
     )]
@@ -64,13 +68,13 @@ pub(crate) struct Conform {
     #[arg(long, value_name = "PATH", conflicts_with = "client")]
     export: Option<String>,
     /// TCP port of the MOUNT service, if the server does not answer MOUNT on its RDMA port and rpcbind does not know it
-    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..), requires = "export")]
+    #[arg(long, value_name = "PORT", value_parser = whole::<u16>(1, 65_535), requires = "export")]
     mountport: Option<u16>,
     /// Number of the RPC program of the server whose NULL procedure is called
-    #[arg(long, value_name = "NUMBER", default_value_t = 100_003, conflicts_with = "client")]
+    #[arg(long, value_name = "NUMBER", default_value_t = 100_003, value_parser = whole::<u32>(0, u32::MAX), conflicts_with = "client")]
     program: u32,
     /// Version of the RPC program
-    #[arg(long, value_name = "NUMBER", default_value_t = 3, conflicts_with = "client")]
+    #[arg(long, value_name = "NUMBER", default_value_t = 3, value_parser = whole::<u32>(0, u32::MAX), conflicts_with = "client")]
     version: u32,
     /// Try only rows whose name contains TEXT; can be given several times
     #[arg(long, value_name = "TEXT")]
@@ -81,14 +85,14 @@ pub(crate) struct Conform {
     /// Print the rows without trying any
     #[arg(long)]
     list: bool,
-    /// Time limit for each answer of the peer, in seconds; a row takes at most six times as long
-    #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "10")]
+    /// Time limit for each answer of the peer, in seconds, more than 0; a row takes at most six times as long
+    #[arg(long, value_name = "SECONDS", value_parser = some_seconds, default_value = "10")]
     limit: Duration,
     /// Time for which the peer must stay silent where nothing is expected of it, in seconds. For clients, longer than
     /// their pause between calls [default: 0.15 for servers, 0.5 for clients]
-    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", value_parser = some_seconds)]
     silence: Option<Duration>,
-    /// Do not request CRCs (for Linux siw behind a proxy)
+    /// Do not request CRCs (for siw, the software iWARP of Linux, behind a proxy)
     #[arg(long)]
     no_crc: bool,
 }
@@ -113,12 +117,12 @@ impl Conform {
     pub(crate) async fn run(&self, common: Common) -> Result<(), Failure> {
         let rows = if self.client { client::rows() } else { server::rows() };
         if let Some(name) = self.only.iter().find(|name| !rows.iter().any(|row| row.name == name.as_str())) {
-            return Err(Failure::usage(format!("no row is named {name} (--list)")));
+            return Err(Failure::usage(format!("no row is named {name} (--list shows the names)")));
         }
         let rows: Vec<RowInfo> = rows.into_iter().filter(|row| self.wants(row)).collect();
         if rows.is_empty() {
             return Err(Failure::usage(format!(
-                "no row has {} in its name (--list)",
+                "no row has {} in its name (--list shows the names)",
                 self.filter.join(" or ")
             )));
         }
@@ -175,7 +179,7 @@ impl Conform {
                 // Rows that need the export report that too.
                 Err(error) => {
                     output::warn(format_args!(
-                        "cannot mount {path}: {}",
+                        "--export {path}: {}",
                         describe(&error, path.as_bytes(), false)
                     ));
                 }
@@ -196,9 +200,8 @@ impl Conform {
     }
 
     async fn test_client(&self, common: Common) -> Result<(), Failure> {
-        let listener = IwarpListener::bind(self.listen, self.iwarp())
-            .await
-            .map_err(|error| Failure::failed(format!("cannot listen at {}: {error}", self.listen)))?;
+        let listener =
+            IwarpListener::bind(self.listen, self.iwarp()).await.map_err(cannot_listen(self.listen))?;
         let listener: Box<dyn rpcrdma_verbs::Listener> = Box::new(listener);
         let address = listener
             .local_address()
@@ -245,9 +248,9 @@ mod tests {
 
     #[test]
     fn defaults_that_the_help_names() {
-        assert_eq!(seconds("10"), Ok(rpcrdma_conform::DEFAULT_LIMIT));
-        assert_eq!(seconds("0.15"), Ok(rpcrdma_conform::DEFAULT_SILENCE));
-        assert_eq!(seconds("0.5"), Ok(client::DEFAULT_SILENCE));
+        assert_eq!(some_seconds("10"), Ok(rpcrdma_conform::DEFAULT_LIMIT));
+        assert_eq!(some_seconds("0.15"), Ok(rpcrdma_conform::DEFAULT_SILENCE));
+        assert_eq!(some_seconds("0.5"), Ok(client::DEFAULT_SILENCE));
         assert_eq!((server::ROW_FACTOR, client::ROW_FACTOR), (6, 6));
     }
 }

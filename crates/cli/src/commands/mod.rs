@@ -11,6 +11,8 @@ mod ping;
 mod serve;
 mod stat;
 
+use std::io;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand};
@@ -29,6 +31,21 @@ const LEAVE: Duration = Duration::from_secs(2);
 /// more.
 const DRAIN: Duration = Duration::from_secs(6);
 
+/// Returns a function that describes why a listener cannot use this address.
+pub(crate) fn cannot_listen(address: SocketAddr) -> impl Fn(io::Error) -> Failure {
+    move |error| {
+        let hint = match error.kind() {
+            io::ErrorKind::AddrInUse => {
+                ": another server runs there; choose another port, or 0 for a free one"
+            }
+            io::ErrorKind::AddrNotAvailable => ": this machine does not have that address",
+            io::ErrorKind::PermissionDenied => ": ports below 1024 need rights; choose a higher one",
+            _ => "",
+        };
+        Failure::failed(format!("cannot listen on {address}: {error}{hint}"))
+    }
+}
+
 const AFTER_HELP: &str = "\
 Examples:
   rpcrdma serve /srv/data                          serve a directory on 127.0.0.1:20049
@@ -36,8 +53,10 @@ Examples:
   rpcrdma put report.pdf nfs://127.0.0.1/reports/  store a file
   rpcrdma -v cat nfs://127.0.0.1/notes.txt         see how each call travels
 
-URLs: nfs://HOST[:PORT]/PATH. PORT is 20049 (rdma) or 2049 (tcp) if left out; write %25 for a percent sign in a \
-name, %3F for ?, %23 for #. Write an IPv6 address in brackets: nfs://[::1]/.
+URLs: nfs://HOST[:PORT]/PATH. The default PORT is 20049 (rdma) or 2049 (tcp). In a PATH, write %25 for a percent sign, %3F \
+for ? and %23 for #. Write an IPv6 address in brackets: nfs://[::1]/.
+
+Sizes in bytes can end in K, M or G, for 2^10, 2^20 or 2^30 bytes.
 
 Exit codes:
   0    done

@@ -51,6 +51,10 @@ impl Mkdir {
         if !self.parents {
             return match location.client.mkdir(&location.path, attributes).await {
                 Ok(_) => Ok(()),
+                Err(error) if error.status() == Some(Status::NoEnt) => Err(Failure::failed(format!(
+                    "{}; -p makes missing parent directories",
+                    location.failure(error)
+                ))),
                 Err(error) => Err(location.failure(error)),
             };
         }
@@ -303,7 +307,13 @@ impl Ln {
             )));
         }
         let path = self.path(&link, url.file_name()).await?;
-        target.client.link(&target.path, path).await.map_err(|error| link.failure(error))
+        target.client.link(&target.path, path).await.map_err(|error| match error {
+            // The object at fault is the target of the link, not its new name.
+            Error::Nfs { status: status @ (Status::IsDir | Status::MLink), operation, .. } => {
+                target.failure(Error::Nfs { status, operation, path: String::new() })
+            }
+            error => link.failure(error),
+        })
     }
 
     /// Returns the path of the new link. In a directory the link gets the name of its target.

@@ -8,7 +8,7 @@ use rpcrdma_nfs::client::NfsUrl;
 use serde::Serialize;
 use tokio::time::sleep;
 
-use crate::arguments::{Common, Connection, host, seconds};
+use crate::arguments::{Common, Connection, host, seconds, whole};
 use crate::connect;
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Text};
@@ -32,17 +32,17 @@ pub(crate) struct Ping {
     #[arg(value_name = "HOST[:PORT]", value_parser = host)]
     host: NfsUrl,
     /// Calls to make; 0 continues until SIGINT
-    #[arg(short, long, value_name = "COUNT", default_value_t = 10)]
+    #[arg(short, long, value_name = "COUNT", default_value_t = 10, value_parser = whole::<u64>(0, u64::MAX))]
     count: u64,
     /// Pause between calls, in seconds. With 0, each call follows the reply to the last one, and only the summary is
     /// printed
     #[arg(short, long, value_name = "SECONDS", default_value = "0.2", value_parser = seconds)]
     interval: Duration,
     /// Number of the RPC program to call
-    #[arg(long, value_name = "NUMBER", default_value_t = 100_003)]
+    #[arg(long, value_name = "NUMBER", default_value_t = 100_003, value_parser = whole::<u32>(0, u32::MAX))]
     program: u32,
     /// Version of the RPC program
-    #[arg(long, value_name = "NUMBER", default_value_t = 3)]
+    #[arg(long, value_name = "NUMBER", default_value_t = 3, value_parser = whole::<u32>(0, u32::MAX))]
     version: u32,
     #[command(flatten)]
     connection: Connection,
@@ -182,8 +182,8 @@ impl Ping {
 impl Document {
     fn print(&self, text: &mut Text) -> Result<(), Failure> {
         text.line(format_args!(
-            "{} calls sent over {}, {} replies received",
-            self.sent, self.transport, self.received
+            "calls sent over {}: {}, replies received: {}",
+            self.transport, self.sent, self.received
         ))?;
         if let Some(Summary { min, p50, p90, p99, max, mean }) = self.microseconds {
             text.line(format_args!(

@@ -53,6 +53,11 @@ fn standard_input_and_output() {
     assert!(fail(2, &["get", "-r", &url, "-"]).contains("leave -r out"));
     assert!(fail(2, &["get", "--json", &url, "-"]).contains("--json"));
     assert!(fail(1, &["get", &server.url("/"), "-"]).contains("is a directory"));
+    let complaint = fail(1, &["put", "/nonexistent", &server.url("/")]);
+    assert!(complaint.starts_with("rpcrdma: /nonexistent: No such file"), "{complaint}");
+    let here = std::env::current_dir().unwrap();
+    let complaint = fail(1, &["put", here.to_str().unwrap(), &server.url("/")]);
+    assert!(complaint.ends_with("is a directory: add -r to copy it\n"), "{complaint}");
 }
 
 /// Starts a put that stands in the middle of a file, as its standard input does.

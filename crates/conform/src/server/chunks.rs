@@ -56,7 +56,7 @@ async fn write(bench: &mut Bench<'_>, len: usize, lengths: &[usize], pad: Pad, l
     if bench.content(&scratch.sink, len).await? != data {
         return Err(fail("the file does not hold the data of the chunk"));
     }
-    Ok(format!("{len} bytes written from {segments} segments"))
+    Ok(format!("{len} bytes written, segments: {segments}"))
 }
 
 pub(super) async fn read_chunk_one(bench: &mut Bench<'_>) -> Outcome {

@@ -187,7 +187,7 @@ impl MountProgram {
             };
             let granted = matches!(results, MountResult::Ok(_));
             if let MountResult::Fail(status) = &results {
-                let why = format_args!("{path:?}: {status:?}");
+                let why = format_args!("{path:?}: {status}");
                 shared.refusals.refuse(Refusal::Mount, address, why);
             }
             // `?` escapes characters that must not appear in a log line.

@@ -59,8 +59,8 @@ impl Refusals {
         let untold = std::mem::take(&mut told.untold);
         drop(told);
         match peer {
-            Some(peer) => tracing::warn!(%peer, untold, "{name} refused: {why}"),
-            None => tracing::warn!(untold, "{name} refused: {why}"),
+            Some(peer) => tracing::warn!(%peer, not_logged = untold, "{name} refused: {why}"),
+            None => tracing::warn!(not_logged = untold, "{name} refused: {why}"),
         }
     }
 }

@@ -67,7 +67,7 @@ statuses! {
     /// `NFS3ERR_ACCES`: permission denied by the mode or the export.
     Acces = 13, "NFS3ERR_ACCES", "permission denied";
     /// `NFS3ERR_EXIST`: the name exists already.
-    Exist = 17, "NFS3ERR_EXIST", "it exists already";
+    Exist = 17, "NFS3ERR_EXIST", "the name exists already";
     /// `NFS3ERR_XDEV`: a hard link or rename from one file system to another.
     Xdev = 18, "NFS3ERR_XDEV", "source and target are on different file systems";
     /// `NFS3ERR_NODEV`: no such device.
@@ -75,7 +75,7 @@ statuses! {
     /// `NFS3ERR_NOTDIR`: not a directory.
     NotDir = 20, "NFS3ERR_NOTDIR", "not a directory";
     /// `NFS3ERR_ISDIR`: a directory where another type is required.
-    IsDir = 21, "NFS3ERR_ISDIR", "it is a directory";
+    IsDir = 21, "NFS3ERR_ISDIR", "the object is a directory";
     /// `NFS3ERR_INVAL`: an argument that the operation does not accept.
     Inval = 22, "NFS3ERR_INVAL", "invalid argument";
     /// `NFS3ERR_FBIG`: larger than the file system allows.

@@ -397,7 +397,7 @@ impl State {
                 if link.ended() && !ended {
                     if let Some(stats) = self.session.connection_stats() {
                         let (calls, replies) = (&stats.calls_sent, &stats.replies_received);
-                        tracing::info!(target: "rpcrdma::forms", %calls, %replies, "RDMA connection over");
+                        tracing::info!(target: "rpcrdma::forms", %calls, %replies, "RDMA connection ended");
                     }
                     self.copied_before += self.copied_now();
                 }
@@ -472,7 +472,7 @@ impl State {
             SessionEvent::Characteristics(notice) => {
                 tracing::debug!(?notice, "characteristics");
                 if let Notice::Peer(peer) = &notice {
-                    tracing::info!(target: "rpcrdma::version", %peer, "the server has told its characteristics");
+                    tracing::info!(target: "rpcrdma::version", %peer, "the server announced its characteristics");
                 }
                 // There may be no listener.
                 let _ = self.notices.send(notice);

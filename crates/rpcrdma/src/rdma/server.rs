@@ -216,7 +216,7 @@ impl Served {
                         tracing::debug!(peer = ?self.peer, ?notice, "characteristics");
                         if let Notice::Peer(told) = &notice {
                             let peer = self.peer;
-                            tracing::info!(target: "rpcrdma::version", ?peer, %told, "the client has told its characteristics");
+                            tracing::info!(target: "rpcrdma::version", ?peer, %told, "the client announced its characteristics");
                         }
                     }
                     Event::Closed(reason) => return Poll::Ready(Ok(reason)),
@@ -326,7 +326,7 @@ impl Served {
     fn end(&mut self, reason: String) {
         self.count();
         let Sums { calls, replies, .. } = self.counted;
-        tracing::info!(target: "rpcrdma::forms", peer = ?self.peer, %calls, %replies, "RDMA connection over");
+        tracing::info!(target: "rpcrdma::forms", peer = ?self.peer, %calls, %replies, "RDMA connection ended");
         self.reverse.end(reason);
         self.shared.failed_reads.put(self.peer, self.connection.failed_reads(), Instant::now());
     }

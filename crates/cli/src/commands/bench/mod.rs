@@ -25,7 +25,7 @@ use self::processor::Processors;
 use self::roundtrips::Roundtrips;
 use self::server::{Addresses, BenchServer};
 use self::table::{Row, RowDocument, Target, Unit};
-use crate::arguments::{Common, Proto};
+use crate::arguments::{Common, Proto, whole};
 use crate::commands::until_signal;
 use crate::exit::Failure;
 use crate::output::{self, Text};
@@ -47,11 +47,12 @@ Everything runs on the loopback interface in this process, with client and serve
 
   base          a plain TCP stream of 1 MiB writes; for latency a ping-pong of 128 bytes on TCP
   RDMA streams  RDMA Writes, and RDMA Reads, on the iWARP provider alone
-  NFS           READ of a cached file in a directory, WRITE to a file system in memory, over RDMA and over TCP
-  NULL          round trip of a NULL call over RDMA: with a processor for each end, and with both ends on one processor, where
-                no wake-up hides their work
-  memory        growth of the resident memory of a server in another process by 200 idle RDMA connections, against
-                connections x credits x inline size
+  NFS           READ of a cached file in a directory, WRITE to a file system in memory, each over
+                RDMA and over TCP
+  NULL          round trip of a NULL call over RDMA: with a processor for each end, and with both
+                ends on one processor, where no wake-up hides their work
+  memory        growth of the resident memory of a server in another process by 200 idle RDMA
+                connections, against connections x credits x inline size
 
 --json prints {machine, rounds, operations, seconds, rows: [{name, unit, value, base, ratio, ratio_least, ratio_most, target, \
 met}]}.
@@ -74,10 +75,10 @@ pub(crate) struct Bench {
     #[arg(long, conflicts_with = "operations")]
     versions: bool,
     /// Rounds, 1 to 99 [default: 7, with --quick 3]
-    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=99))]
+    #[arg(long, value_name = "COUNT", value_parser = whole::<u16>(1, 99))]
     rounds: Option<u16>,
     /// Operations of 1 MiB in each measurement of a round [default: 1024, with --quick 256]
-    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    #[arg(long, value_name = "COUNT", value_parser = whole::<u32>(1, 1_000_000))]
     operations: Option<u32>,
 }
 

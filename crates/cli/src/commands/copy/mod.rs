@@ -18,7 +18,7 @@ pub(crate) use cat::Cat;
 pub(crate) use get::Get;
 pub(crate) use put::Put;
 
-use crate::arguments::Common;
+use crate::arguments::{Common, whole};
 use crate::connect::{Location, describe};
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Progress, printable};
@@ -58,7 +58,7 @@ pub(crate) struct CopyOptions {
     #[arg(short, long)]
     quiet: bool,
     /// Files to copy at the same time, 1 to 256
-    #[arg(long, value_name = "COUNT", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=256))]
+    #[arg(long, value_name = "COUNT", default_value_t = 16, value_parser = whole::<u16>(1, 256))]
     files: u16,
 }
 

@@ -11,7 +11,7 @@ use rpcrdma::{CacheLimits, PeerShares, ServerConfig, Versions};
 use rpcrdma_iwarp::Timeouts;
 use rpcrdma_nfs::server::ServerOptions;
 
-use crate::arguments::{Sends, inline_size, seconds, size};
+use crate::arguments::{Sends, inline_size, seconds, size, whole};
 use crate::exit::Failure;
 
 /// Default space in a Call beside payload, in bytes.
@@ -28,7 +28,7 @@ const LEAST_RATE_LEAST: u64 = 4 << 10;
 /// Greatest `--least-rate`, in bytes a second.
 const LEAST_RATE_MOST: u64 = 16 << 20;
 /// Least `--io-threads`.
-const IO_THREADS_LEAST: i64 = 8;
+const IO_THREADS_LEAST: u32 = 8;
 const _: () = assert!(ServerOptions::IO_THREADS_LEAST == 8);
 
 const CONNECTIONS: &str = "Limits of connections";
@@ -38,17 +38,17 @@ const MEMORY: &str = "Limits of memory";
 /// Limits of `rpcrdma serve`.
 #[derive(Debug, Args)]
 pub(super) struct Bounds {
-    /// Connections at a time, RDMA and TCP together, 1 to 32768 [default: as many as fit in half of --memory with their
-    /// Receives, at most 512]
-    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=32_768), help_heading = CONNECTIONS)]
+    /// Connections at a time, RDMA and TCP together, 1 to 32768. The Receives of all must fit in half of --memory
+    /// [default: as many as fit, at most 512]
+    #[arg(long, value_name = "COUNT", value_parser = whole::<u32>(1, 32_768), help_heading = CONNECTIONS)]
     max_connections: Option<u32>,
-    /// Connections at a time from a client address or IPv6 /64 network, up to --max-connections [default: as many as
-    /// fit in half of --memory-per-peer, at most 256]
-    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=32_768), help_heading = CONNECTIONS)]
+    /// Connections at a time from a client address or IPv6 /64 network, up to --max-connections. Their Receives must fit
+    /// in half of --memory-per-peer [default: as many as fit, at most 256]
+    #[arg(long, value_name = "COUNT", value_parser = whole::<u32>(1, 32_768), help_heading = CONNECTIONS)]
     max_connections_per_peer: Option<u32>,
     /// RDMA connections in set-up at a time, at most --max-connections. A client address or IPv6 /64 network can have
     /// half of them [default: 64]
-    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=32_768), help_heading = CONNECTIONS)]
+    #[arg(long, value_name = "COUNT", value_parser = whole::<u32>(1, 32_768), help_heading = CONNECTIONS)]
     max_half_open: Option<u32>,
     /// Drop RDMA connections that are not set up within this time, in seconds, at least 1
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = whole_second, help_heading = CONNECTIONS)]
@@ -68,7 +68,7 @@ pub(super) struct Bounds {
     #[arg(long, value_name = "BYTES", default_value = "8K", value_parser = least_rate, help_heading = CONNECTIONS)]
     least_rate: u64,
     /// Calls in flight on each connection, 1 to 1024
-    #[arg(long, value_name = "COUNT", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1024),
+    #[arg(long, value_name = "COUNT", default_value_t = 64, value_parser = whole::<u32>(1, 1024),
         help_heading = CALLS)]
     credits: u32,
     /// Longest inline message, sent or received, in bytes: a multiple of 1024 from 1024 to 262144
@@ -84,22 +84,22 @@ pub(super) struct Bounds {
     #[arg(long, value_name = "BYTES", value_parser = bytes, help_heading = CALLS)]
     max_arguments: Option<usize>,
     /// Read chunks in one call, 2 to 256 (RFC 8267 §6.4.2 requires 2)
-    #[arg(long, value_name = "COUNT", default_value_t = 16, value_parser = clap::value_parser!(u32).range(2..=256),
+    #[arg(long, value_name = "COUNT", default_value_t = 16, value_parser = whole::<u32>(2, 256),
         help_heading = CALLS)]
     max_read_chunks: u32,
     /// Write chunks in one call, 1 to 256 (RFC 8267 §6.4.2 requires 1)
-    #[arg(long, value_name = "COUNT", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=256),
+    #[arg(long, value_name = "COUNT", default_value_t = 16, value_parser = whole::<u32>(1, 256),
         help_heading = CALLS)]
     max_write_chunks: u32,
     /// Segments in one chunk, 16 to 4096 (RFC 8267 §6.4.2 requires 16)
-    #[arg(long, value_name = "COUNT", default_value_t = 256, value_parser = clap::value_parser!(u32).range(16..=4096),
+    #[arg(long, value_name = "COUNT", default_value_t = 256, value_parser = whole::<u32>(16, 4096),
         help_heading = CALLS)]
     max_segments: u32,
     /// Threads of each export, 8 to 1024. A quarter each is for looking at objects, READ, changes of names and
     /// attributes, and WRITE with COMMIT. Of each part, a client address or IPv6 /64 network can hold three quarters.
     /// While it looks at objects in memory, it holds at most one thread for two processors [default: 8 for each
     /// processor, from 32 to 128]
-    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(IO_THREADS_LEAST..=1024),
+    #[arg(long, value_name = "COUNT", value_parser = whole::<u32>(IO_THREADS_LEAST, 1024),
         help_heading = CALLS)]
     io_threads: Option<u32>,
     /// At shutdown, wait at most this long for the file systems to bring all data to stable storage, in seconds, at
@@ -109,8 +109,8 @@ pub(super) struct Bounds {
     /// Memory for messages and payloads of all connections together, in bytes, at least 16M
     #[arg(long, value_name = "BYTES", default_value = "512M", value_parser = memory, help_heading = MEMORY)]
     memory: usize,
-    /// Part of --memory that one client address or IPv6 /64 network can hold, in bytes; never less than one connection
-    /// needs [default: a quarter]
+    /// Part of --memory that one client address or IPv6 /64 network can hold, in bytes. One connection can always have
+    /// what it needs [default: a quarter of --memory]
     #[arg(long, value_name = "BYTES", value_parser = bytes, help_heading = MEMORY)]
     memory_per_peer: Option<usize>,
     /// Memory for replies that clients may request again after the loss of a connection, in bytes, beside --memory, at
@@ -211,8 +211,11 @@ impl Bounds {
         config.max_record = arguments;
         // NFSv3 never calls its clients.
         config.max_reverse_calls = 0;
-        if self.memory_per_peer.is_some_and(|share| share > self.memory) {
-            return Err(Failure::usage("--memory-per-peer is more than --memory"));
+        if let Some(share) = self.memory_per_peer.filter(|share| *share > self.memory) {
+            return Err(Failure::usage(format!(
+                "--memory-per-peer {share}: at most {} are possible, which is --memory",
+                self.memory
+            )));
         }
         let shares = config.shares();
 
@@ -404,7 +407,10 @@ mod tests {
                 "--max-arguments 1048576: from 1052672 (--max-payload and 4K) to 134217728",
             ),
             ("--memory 16M --max-arguments 5M", "to 4194304 (a quarter of --memory)"),
-            ("--memory 16M --memory-per-peer 17M", "--memory-per-peer is more than --memory"),
+            (
+                "--memory 16M --memory-per-peer 17M",
+                "--memory-per-peer 17825792: at most 16777216 are possible, which is --memory",
+            ),
         ] {
             let refusal = refusal(line);
             assert!(refusal.contains(said), "{line}: {refusal}");

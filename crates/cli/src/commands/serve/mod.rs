@@ -13,7 +13,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use clap::{Args, ValueEnum};
+use clap::{ArgGroup, Args, ValueEnum};
 use rpcrdma::rpcbind::RpcbindService;
 use rpcrdma::{Ccp, PeerShares, Server, ServerConfig, Versions};
 use rpcrdma_iwarp::IwarpListener;
@@ -28,7 +28,8 @@ use self::confine::{Needs, confine};
 use self::directories::Directories;
 use self::export::{ExportOption, SquashOption};
 use self::ready::Ready;
-use crate::arguments::{Common, ProfileName};
+use crate::arguments::{Common, ProfileName, listen_address};
+use crate::commands::cannot_listen;
 use crate::exit::Failure;
 use crate::output;
 use crate::signals::StopSignals;
@@ -48,7 +49,7 @@ Locks (NLM) are not served: mount with nolock.
 Limits hold for each client and for all clients together. A client that reaches a limit waits or is refused, and others go on. \
 --memory bounds the messages and payloads of all connections. Each RDMA connection reserves credits x inline bytes of it. \
 Reserved bytes become memory only while messages arrive, and all reservations together get at most half. The rest is for \
-payloads; a call that finds no memory waits. State takes some ten KiB more for each connection.
+payloads; a call that finds no memory waits. Each connection takes about 40 KiB more for its state.
 
 --memory-per-peer bounds the part of --memory that one client address can hold. A client that reads slowly fills its own part \
 and then waits, without delaying others. As a resource fills up, the limit of each address shrinks, so that a few addresses \
@@ -63,25 +64,27 @@ second signal ends it at once. SIGHUP is logged and changes nothing.";
 
 /// Serve a directory by NFSv3 over RDMA (software iWARP) and over TCP
 #[derive(Debug, Args)]
-#[command(after_help = AFTER_HELP)]
+#[command(after_help = AFTER_HELP,
+    group(ArgGroup::new("exports").args(["directory", "export"]).required(true).multiple(true)))]
 pub(crate) struct Serve {
     /// Directory to export as /, read-write unless --read-only is given
-    #[arg(required_unless_present = "export", value_name = "DIR")]
+    #[arg(value_name = "DIR")]
     directory: Option<PathBuf>,
     /// Address and port for NFS over RDMA; port 0 selects a free one
-    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:20049")]
+    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:20049", value_parser = listen_address)]
     listen: SocketAddr,
-    /// Address and port for NFS and MOUNT over TCP [default: the address of --listen, with port 20048 or, if that is in
-    /// use, a free one]
-    #[arg(long, value_name = "ADDR:PORT")]
+    /// Address and port for NFS and MOUNT over TCP [default: the address of --listen; port 20048, or a free one if 20048
+    /// is in use]
+    #[arg(long, value_name = "ADDR:PORT", value_parser = listen_address)]
     tcp: Option<SocketAddr>,
     /// Serve RDMA only. Linux clients then cannot mount, because they send MOUNT over TCP
     #[arg(long, conflicts_with = "tcp")]
     no_tcp: bool,
-    /// Export DIR under NAME; can be given several times. OPTION is ro, rw, secure, allow= or squash=. allow=CIDR names
-    /// clients that may mount; repeat it for several, default all. squash=root|all|none names users that become nobody;
-    /// default root. secure requires a source port below 1024 of TCP clients; it has no effect over RDMA. A directory
-    /// inside another export keeps its own options, even for clients that reach it through the other one
+    /// Export DIR under NAME; can be given several times. OPTION is ro, rw (default), allow=CIDR, squash=root|all|none,
+    /// secure or insecure (default). Of these, allow names the clients that may mount; repeat it for several (default: all).
+    /// squash names the users that become nobody (default: root). secure requires a source port below 1024 of TCP
+    /// clients; it has no effect over RDMA. A directory inside another export keeps its own options, even for clients
+    /// that reach it through the other one
     #[arg(long, value_name = "NAME=DIR[,OPTION]...")]
     export: Vec<ExportOption>,
     /// Export everything read-only
@@ -91,11 +94,11 @@ pub(crate) struct Serve {
     /// --listen and --tcp too
     #[arg(long)]
     rpcbind: bool,
-    /// Do not request CRCs; clients that do not request them either, such as Linux siw, then use none. For links with
-    /// protection of their own, and for siw behind a proxy, where it rejects some correct CRCs
+    /// Do not request CRCs; clients that do not request them either then use none, such as siw, the software iWARP of
+    /// Linux. For links with protection of their own, and for siw behind a proxy, where it rejects some correct CRCs
     #[arg(long)]
     no_crc: bool,
-    /// Negotiate inline sizes and RDMA Reads with RDMA clients that ask by CONF_RDMA (RFC 5666 §6), for clients without
+    /// Negotiate inline sizes and numbers of RDMA Reads with RDMA clients that ask by CONF_RDMA (RFC 5666 §6), for clients without
     /// RFC 8797. The protection that §11 requires is missing: anyone able to change packets can slow calls or make them
     /// fail
     #[arg(long)]
@@ -310,24 +313,11 @@ impl Serve {
         config: ServerConfig,
         shares: PeerShares,
     ) -> Result<(Server, Ready), Failure> {
-        let taken = |address: SocketAddr| {
-            move |error: io::Error| {
-                let hint = match error.kind() {
-                    io::ErrorKind::AddrInUse => {
-                        ": another server runs there; choose another port, or 0 for a free one"
-                    }
-                    io::ErrorKind::AddrNotAvailable => ": this machine does not have that address",
-                    io::ErrorKind::PermissionDenied => ": ports below 1024 need rights; choose a higher one",
-                    _ => "",
-                };
-                Failure::failed(format!("cannot listen on {address}: {error}{hint}"))
-            }
-        };
         let mut iwarp = rpcrdma_iwarp::Config::default();
         iwarp.crc = !self.no_crc;
         iwarp.timeouts = self.bounds.timeouts();
-        let rdma = IwarpListener::bind(self.listen, iwarp).await.map_err(taken(self.listen))?;
-        let rdma_address = rdma.local_address().map_err(taken(self.listen))?;
+        let rdma = IwarpListener::bind(self.listen, iwarp).await.map_err(cannot_listen(self.listen))?;
+        let rdma_address = rdma.local_address().map_err(cannot_listen(self.listen))?;
         let mut builder = Server::builder()
             .config(config)
             .shares(shares)
@@ -341,8 +331,8 @@ impl Serve {
                 Some(address) => (address, TcpListener::bind(address).await),
                 None => listen_by_default(self.listen).await,
             };
-            let tcp = tcp.map_err(taken(wanted))?;
-            tcp_address = Some(tcp.local_addr().map_err(taken(wanted))?);
+            let tcp = tcp.map_err(cannot_listen(wanted))?;
+            tcp_address = Some(tcp.local_addr().map_err(cannot_listen(wanted))?);
             builder = builder.listen_tcp(tcp);
         }
         let ready = Ready::new(rdma_address, tcp_address, options);

@@ -194,7 +194,7 @@ fn profiles_do_not_mix() {
             _ => None,
         });
         let error = error.expect("the call has failed");
-        assert!(error.contains("another document of that version"), "{error}");
+        assert!(error.contains("refused Version Two") && error.contains("another profile"), "{error}");
     }
 }
 

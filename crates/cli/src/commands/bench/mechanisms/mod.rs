@@ -15,7 +15,7 @@ use serde::Serialize;
 use self::cases::{Case, EXPLICIT, Setting, Way};
 use self::measure::{Cost, Subject};
 use super::{failed, machine, prepare, table};
-use crate::arguments::Common;
+use crate::arguments::{Common, whole};
 use crate::commands::until_signal;
 use crate::exit::Failure;
 use crate::output::{self, Text};
@@ -26,13 +26,17 @@ software iWARP with CRC32C. The ways of an operation take turns, round by round.
 rate by that of the first way, explicit RDMA.
 
   WRITE, READ   NFS, on a file system in memory
-  long call     of an RPC program, with data that is not DDP-eligible; long reply: with such data in the reply
-  placement     items lie in Receives that have space for them; inline: Receives are as long as the message
+  long call     of an RPC program, with data that is not DDP-eligible
+  long reply    a reply with such data
+  placement     items lie in Receives that have space for them
+  inline        Receives are as long as the message
   cpu           processor time of a call, of client and server
-  copied        bytes copied for a call, on both sides, between socket and application, headers and pads included
+  copied        bytes copied for a call, on both sides, between socket and application, headers
+                and pads included
   keys          windows that were bound for a call
   system calls  on the sockets, on both sides, for a call
-  went          form of the Calls, or of the replies, that carry the data; in percent if there are several forms
+  went          form of the Calls, or of the replies, that carry the data; in percent if there are
+                several forms
 
 --json prints {machine, rounds, milliseconds, rows: [{operation, bytes, depth, way, per_second, ratio, ratio_least, ratio_most, \
 target, met, client_microseconds, server_microseconds, copied, keys, system_calls, went: {inline, reduced, continued, placed, long}}]}.";
@@ -45,14 +49,14 @@ pub(super) struct Mechanisms {
     #[arg(long)]
     quick: bool,
     /// Rounds, 1 to 99 [default: 7, with --quick 3]
-    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=99))]
+    #[arg(long, value_name = "COUNT", value_parser = whole::<u16>(1, 99))]
     rounds: Option<u16>,
     /// Numbers of calls in flight, 1 to 64 each
     #[arg(long, value_name = "COUNTS", value_delimiter = ',', default_value = "1,32",
-        value_parser = clap::value_parser!(u32).range(1..=64))]
+        value_parser = whole::<u32>(1, 64))]
     depths: Vec<u32>,
     /// Length of each measurement in a round, in milliseconds, 1 to 10000 [default: 200, with --quick 40]
-    #[arg(long, value_name = "MILLISECONDS", value_parser = clap::value_parser!(u16).range(1..=10_000))]
+    #[arg(long, value_name = "MILLISECONDS", value_parser = whole::<u16>(1, 10_000))]
     milliseconds: Option<u16>,
     /// Show how the default lengths and settings were found: measure a range of them
     #[arg(long, value_enum)]

@@ -36,18 +36,19 @@ const AFTER_HELP: &str = "\
 Client and server run on a simulated fabric in virtual time; only the link takes time. Each operation is carried out once, on a \
 connection that was used before.
 
-  round trips   elapsed time without that of transmission, by the time of a round trip: the wait of the client
+  round trips   the wait of the client: elapsed time without the time of transmission, in round
+                trips of the link
   wire          Sends and RDMA Writes with their acknowledgements, and RDMA Reads, waited for or not
   messages      Sends, RDMA Writes, RDMA Read Requests and Responses
-  interrupts    moments at which something completes that the server, and the client, wait for
+  interrupts    completions that the server waits for + those that the client waits for
   keys          windows of memory that the peer used
   bytes         of all messages, without headers below RDMA
-  rtissues-03   the section of draft-dnoveck-nfsv4-rpcrdma-rtissues-03 that counts round trips, interrupts and registrations, and \
-whether its counts are equal to these
+  rtissues-03   the section of draft-dnoveck-nfsv4-rpcrdma-rtissues-03 that counts round trips,
+                interrupts and registrations; = means that its counts are equal to these
 
 --svg measures the time of a WRITE and of a long Call instead, from the call to its result, with the time of transmission. They \
 have 8 KiB and 1 MiB of data and travel in each possible way, over distances from 0 to 1000 km. The command draws these curves into \
-a file, with the lines of one and two round trips of the link, and prints them. Equal bandwidths make equal files.
+a file, with the lines of one and two round trips of the link, and prints them. With the same bandwidth the file is always the same.
 
 --iwarp measures over software iWARP on the loopback interface, in real time, through a line that holds every byte for --delay. It \
 shows the median of eleven operations in round trips of the line, and the number of round trips that this confirms. A median that \
