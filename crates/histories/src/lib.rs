@@ -1,5 +1,5 @@
-//! Histories of whole endpoints: the actions of a client, a server and the fabric between them are drawn from bytes. A
-//! fuzzer can search the histories, and a property test can try random ones.
+//! Histories of whole endpoints. A string of bytes chooses each action of a client, of a server and of the fabric
+//! between them. So a fuzzer can search the histories, and a property test can try random ones.
 //!
 //! | entry | participants | drawn actions |
 //! | --- | --- | --- |

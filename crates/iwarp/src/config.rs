@@ -13,8 +13,7 @@ pub struct Config {
     /// Asks the peer for CRCs. On by default. Turn it off only for links that protect data themselves (RFC 5044 §4.4);
     /// CRCs are then off if the peer does not ask either.
     ///
-    /// Linux `siw` (seen in 6.1) loses its place if pad and CRC, the last 4 to 7 bytes of an FPDU, arrive in two TCP
-    /// segments. It then misjudges the CRC and ends the connection. Segments of this provider rarely end there. Those
+    /// Linux `siw` (seen in 6.1) loses its place if pad and CRC of an FPDU arrive in two TCP segments. It then misjudges the CRC and ends the connection. Segments of this provider rarely end there. Those
     /// of a proxy do, about once in ten MiB. Without CRCs no data is lost.
     pub crc: bool,
     /// Places no payload before its CRC matched, at the cost of one copy of all payload. Off by default.

@@ -1,7 +1,7 @@
 //! Software iWARP: an RDMA provider in user space over TCP.
 //!
-//! Speaks MPA (RFC 5044, RFC 6581), DDP (RFC 5041) and RDMAP (RFC 5040), compatible with Linux `siw` and iWARP
-//! adapters. It needs no device and no kernel module.
+//! The provider speaks MPA (RFC 5044, RFC 6581), DDP (RFC 5041) and RDMAP (RFC 5040). Its peers can be of its own
+//! kind, Linux `siw` and iWARP adapters. It needs no device and no kernel module.
 //!
 //! | module | contents | I/O |
 //! | --- | --- | --- |
@@ -14,7 +14,7 @@
 //!
 //! * Direct placement fills memory that is open to the peer before the CRC of its segment is known (RFC 5044 §6
 //!   requires the CRC first). No work *completes* before. [`Config::strict_crc`] stages instead.
-//! * RDMA Reads complete when their data has arrived, and express Sends when they have left. So completions need not
+//! * RDMA Reads complete when their data has arrived, and express Sends (`SendRequest::express`) when they have left. So completions need not
 //!   come in the order of posting, which RFC 5040 §5.5 (15) requires; the contract of `rpcrdma-verbs` allows this.
 //! * Memory of a shared read window is returned as soon as the bytes are in the socket: TCP has its own copy.
 //!

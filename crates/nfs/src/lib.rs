@@ -1,4 +1,4 @@
-//! NFS version 3 and MOUNT over RPC-over-RDMA: server, client and file systems.
+//! NFS version 3 and MOUNT over RPC-over-RDMA and TCP: server, client and file systems.
 //!
 //! - [`wire`]: the types of RFC 1813: arguments and results of every procedure, with their limits. The declarations
 //!   mark the four DDP-eligible items of RFC 8267 §4.

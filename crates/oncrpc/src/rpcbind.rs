@@ -1,7 +1,7 @@
 //! rpcbind: the addresses on which programs listen (RFC 1833).
 //!
 //! The module has message types for versions 2 (the port mapper), 3 and 4, for the procedures that servers and clients
-//! of other programs need. Two helpers work without I/O. [`Registration`] makes the calls that announce a service, and
+//! of other programs need. Two helpers work without I/O. A [`Registration`] makes the calls that announce a service. A
 //! [`Lookup`] asks one question after the other until an address is found. Their user sends each [`Request`] to rpcbind
 //! over TCP and hands the results back. Addresses travel as universal addresses: [`uaddr`].
 //!

@@ -108,8 +108,8 @@ impl Backchannel {
         self.shared.server.next_xid()
     }
 
-    /// Makes a call under an XID of [`next_xid`](Self::next_xid). After the loss of its connection, a call can be sent
-    /// again on the backchannel of the next connection, under its earlier XID (RFC 8167 §5.4). The client's reply cache
+    /// Makes a call under an XID of [`next_xid`](Self::next_xid). If a call loses its connection, its caller can
+    /// repeat it on the backchannel of the next connection, under that XID (RFC 8167 §5.4). The client's reply cache
     /// then recognizes the call.
     ///
     /// # Errors

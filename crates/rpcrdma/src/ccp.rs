@@ -23,8 +23,9 @@
 //! | another question, or the first one after other calls | SYSTEM_ERR: messages under way rely on the agreed values |
 //!
 //! # Security
-//! RFC 5666 §11: "when used, MUST be protected by an appropriate RPC security flavor". [`Ccp::protected`] complies: a
-//! call or answer under any other flavour is refused. [`Ccp::insecure`] does not, with the consequences that it lists.
+//! RFC 5666 §11: "when used, MUST be protected by an appropriate RPC security flavor". An agreement of
+//! [`Ccp::protected`] complies: it refuses a call or answer under any other flavour. One of [`Ccp::insecure`] does not,
+//! with the consequences that are listed there.
 
 use std::fmt;
 use std::sync::Arc;

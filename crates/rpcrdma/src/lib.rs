@@ -5,6 +5,9 @@
 //! go through one dispatch and one reply cache. A program implements [`Program`] and [`Binding`]; its types mark which
 //! arguments and results are DDP-eligible (`#[xdr(ddp)]`).
 //!
+//! The examples of this crate show complete programs: `blob` stores and fetches large objects, and in `callback` a
+//! server calls its clients.
+//!
 //! Over RDMA both sides can call and serve at once on the connection that the client opened (RFC 8167). A client serves
 //! programs by [`ClientBuilder::program`]; a server calls through a [`Backchannel`].
 //!

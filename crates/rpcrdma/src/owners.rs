@@ -17,8 +17,8 @@
 //! A program that forwards connections (`ssh -L`, the user network of QEMU, a container's proxy) counts as its own
 //! user.
 //!
-//! **Another socket in the place of the first.** By then, the peer's address and port may belong to another socket,
-//! even to the socket of another connection. For a client may reset a connection before it is accepted, and its bytes
+//! **Another socket in the place of the first.** By then another socket may have the peer's address and port, even the
+//! socket of another connection. For a client may reset a connection before it is accepted, and its bytes
 //! can still be read. So the kernel is asked for our end afterwards. While our end has the inode of the accepted socket
 //! and is established, the other end is the socket that the kernel reported.
 

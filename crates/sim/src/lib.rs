@@ -3,13 +3,13 @@
 //! [`Fabric`] connects [`SimQueuePair`]s that obey the contract of `rpcrdma-verbs` to the letter and promise nothing
 //! beyond it. Completions mean little ([`CompletionMode::Local`]), Read Responses pass Sends, and messages are half
 //! placed when the connection ends. A seed makes every choice that the contract leaves open, so a failure can be
-//! repeated. [`Fault`]s end a connection at any chosen step; [`Fabric::tap`] sees every message that was delivered.
+//! repeated. A [`Fault`] ends a connection at any chosen step. [`Fabric::tap`] sees every message that was delivered.
 //!
 //! # Ownership of memory
 //!
 //! A work request owns its memory until its completion is polled, and a window until it is invalid. Bytes that left are
-//! copied, as a socket would, so memory of the sender never waits for the receiver. [`Fabric::outstanding`] counts the
-//! work that still owns memory; a dropped queue pair gives all of it back to its pools.
+//! copied, as a socket would, so memory of the sender never waits for the receiver. The fabric counts the work that
+//! still owns memory ([`Fabric::outstanding`]). A dropped queue pair gives all of it back to its pools.
 //!
 //! # Failing at each step
 //!

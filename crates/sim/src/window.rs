@@ -1,7 +1,7 @@
 //! The windows of one end: keys, ranges, rights, and the uses of their memory.
 //!
 //! A window owns its memory from the reservation on; the peer may use it from the bind on. The memory comes back when
-//! the window is invalid and no Read Response that is queued or half sent needs it, or when the connection ends.
+//! the connection ends, or earlier: when the window is invalid and no queued or half sent Read Response needs it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 

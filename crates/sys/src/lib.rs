@@ -40,9 +40,9 @@ pub fn handle_of(fd: BorrowedFd<'_>) -> io::Result<KernelHandle> {
         f_handle: [0; KERNEL_HANDLE_MAX],
     };
     let mut mount_id: libc::c_int = 0;
-    // SAFETY: `raw` has the layout of `struct file_handle` followed by as many bytes as `handle_bytes` says, is
-    // writable and lives until the call returns; the path is a NUL-terminated constant; `mount_id` is a writable
-    // int; `fd` is open for as long as it is borrowed. The kernel keeps none of the pointers.
+    // SAFETY: `raw` has the layout of `struct file_handle` followed by as many bytes as `handle_bytes` says. It is
+    // writable and lives until the call returns. The path is a NUL-terminated constant, and `mount_id` a writable
+    // int. `fd` is open for as long as it is borrowed. The kernel keeps none of the pointers.
     #[allow(unsafe_code)]
     let result = unsafe {
         libc::name_to_handle_at(

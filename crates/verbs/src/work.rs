@@ -112,9 +112,9 @@ pub enum WorkRequest {
         /// The window.
         key: Key,
     },
-    /// Closes a window of ours, bound or only reserved. Completes only when no Read Response of the window is queued or
-    /// half sent, and no segment into it is half placed or waits for its CRC. Then the peer cannot touch the memory any
-    /// more, and the completion gives it back. Never refused because the queue is full.
+    /// Closes a window of ours, bound or only reserved. Two conditions hold when the request completes. No Read Response of
+    /// the window is queued or half sent, and no segment into it is half placed or lacks its CRC. Then the peer cannot touch the
+    /// memory any more, and the completion gives it back. Never refused because the queue is full.
     LocalInvalidate {
         /// The window.
         key: Key,

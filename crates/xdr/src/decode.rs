@@ -55,9 +55,9 @@ impl Decoder {
         Self { base, position: 0, read: ReadChunks::NONE, write: WriteChunks::NONE, padded: None }
     }
 
-    /// Creates a decoder of a reduced Call. `base` is the inline part (or the Position-Zero chunk); `chunks` are the
-    /// other Read chunks, their segments joined, in ascending order of position. [`ReadChunk::check`] refuses a bad
-    /// order early; otherwise the first read that meets the bad chunk does.
+    /// Creates a decoder of a reduced Call. `base` is the inline part (or the Position-Zero chunk). `chunks` are the
+    /// other Read chunks, their segments joined, in ascending order of position. A bad order is refused early by
+    /// [`ReadChunk::check`], otherwise by the first read that meets the bad chunk.
     pub fn with_read_chunks(base: Bytes, chunks: Vec<ReadChunk>) -> Self {
         Self { read: ReadChunks::new(chunks), ..Self::new(base) }
     }

@@ -1,4 +1,4 @@
-//! XDR (RFC 4506) as pieces: typed encoding and decoding without copying payloads.
+//! XDR (RFC 4506): typed encoding and decoding without copies of payloads.
 //!
 //! An encoder does not produce one flat buffer but a [`Stream`] of pieces. Runs of small items are written by the
 //! encoder itself ([`Piece::Inline`]); large opaque items stay in the caller's memory ([`Piece::Payload`]). A transport

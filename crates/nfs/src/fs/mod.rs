@@ -2,8 +2,8 @@
 //!
 //! **Calls.** The methods are synchronous and take their caller as an argument. An NFS procedure is a few system calls
 //! that must run on one thread under one identity. So the server moves the whole procedure to an I/O thread once,
-//! instead of each system call. A file system that never waits reports so by [`FileSystem::may_block`] and is called in
-//! place. [`FileSystem::try_read`] reads data that is available at once, and never waits.
+//! instead of each system call. A file system that never waits reports so by [`FileSystem::may_block`], and the server
+//! calls it in place. A read that never waits is [`FileSystem::try_read`], for data that is available at once.
 //!
 //! **Memory.** A read fills a slice of the caller (the server lends its pooled, registered buffer). A write gets a
 //! slice of the bytes that the transport received. No file system owns payload buffers, and payload is copied only into

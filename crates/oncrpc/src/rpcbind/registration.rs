@@ -6,8 +6,8 @@ use rpcrdma_xdr::EncodeError;
 
 use super::{IPPROTO_TCP, Mapping, Netid, Request, Rpcb, UniversalAddress, VERSION_2};
 
-/// A service to announce: [`unset`](Self::unset) removes announcements of an earlier run, [`set`](Self::set) announces
-/// the service when it is ready, and [`unset`](Self::unset) withdraws it at the end. rpcbind accepts both only from its
+/// A service to announce. At the start, [`unset`](Self::unset) removes announcements of an earlier run. When the service
+/// is ready, [`set`](Self::set) announces it. At the end [`unset`](Self::unset) withdraws it. rpcbind accepts both only from its
 /// own machine (RFC 1833 §2.2).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Registration {

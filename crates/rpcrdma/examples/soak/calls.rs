@@ -125,7 +125,7 @@ pub(crate) async fn run(options: Options) -> Result<bool, Failure> {
     );
     // On average there is one cut in so many calls; one in twice as many is certain.
     let due = u64::from(options.count > 2 * options.calls_per_cut);
-    report.check("of those at least", due, cuts >= due && connections - clients >= due);
+    report.check("cuts required at least", due, cuts >= due && connections - clients >= due);
     report.check("calls sent again", retransmissions, retransmissions > 0 || cuts == 0);
     report.check("ADDs executed twice or lost", duplicates, duplicates == 0);
     report.check("clients' pool in use at the end", mib(u64::try_from(held)?), held == 0);

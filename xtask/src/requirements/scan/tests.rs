@@ -17,7 +17,7 @@ fn at(line: usize, id: &str, test: Option<&str>) -> (usize, String, Option<Strin
 #[test]
 fn above_and_inside_of_a_test() {
     let text = r#"
-/// What it does.
+/// Does something.
 // requirement: a-1-1, a-1-2
 #[test]
 fn first() {

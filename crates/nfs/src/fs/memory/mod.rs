@@ -1,7 +1,7 @@
 //! A file system in memory: for tests, for virtual time, and for measurements of the transport without a disk.
 //!
 //! A lock guards the tree. It is held during the copy of a payload and never while waiting, so the server calls this
-//! file system in place. [`MemoryOptions`] bound the space; permission bits decide as on a disk. Data cannot become
+//! file system in place. The space is bounded by [`MemoryOptions`]. Permission bits decide as on a disk. Data cannot become
 //! more stable than it is at once. Yet an unstable write is reported as unstable, so that clients use COMMIT.
 
 mod contents;
