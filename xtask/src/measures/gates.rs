@@ -28,7 +28,6 @@ pub(crate) const CIRCLES: &[Exception] = &[
     ("proto", "", &["config", "flow"]),
     ("proto", "", &["error", "limits", "wire"]),
     ("proto", "wire/two", &["transmission", "words"]),
-    ("rpcrdma", "", &["backchannel", "client", "rdma", "server", "tcp"]),
     ("verbs", "", &["buffer", "pool"]),
     ("xdr", "", &["decode", "encode", "items"]),
 ];
