@@ -109,6 +109,92 @@ pub enum Rest {
     Other(Vec<Value>),
 }
 
+/// The operations as the profiles lay them out.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Step {
+    /// Values, before more of them.
+    Part,
+    /// The last values. None is going to change: they are told once, at the beginning (version-two-07 §5.1).
+    Final,
+    /// Values, and those of them that are not going to change.
+    Initial,
+    /// Values that are asked for.
+    Request,
+    /// A response that names the pending values: in P1 an update tells what becomes of them.
+    Pending,
+    /// A response with other values: nothing is ever pending in P2.
+    Other,
+    /// One value, and whether it ends what was pending.
+    Update,
+    /// Values that have changed.
+    Updates,
+}
+
+impl Step {
+    pub(super) fn read(self, words: &mut Words<'_, '_>) -> Result<Exchange, Error> {
+        Ok(match self {
+            Self::Part => Exchange::Part { start: words.values_within()? },
+            Self::Final => {
+                let start = words.values_within()?;
+                let constant = (0..start.len()).collect();
+                Exchange::Initial { start, constant }
+            }
+            Self::Initial => {
+                let (start, constant) = (words.values()?, words.subset()?);
+                // A subset says nothing of what its set does not have.
+                let (end, len) = (constant.end(), start.len());
+                if end > len {
+                    return Err(Error::SubsetTooLong { end, len });
+                }
+                Exchange::Initial { start, constant }
+            }
+            Self::Request => Exchange::Request { want: words.values()? },
+            Self::Pending | Self::Other => Exchange::Response {
+                done: words.subset()?,
+                rejected: words.subset()?,
+                rest: match self {
+                    Self::Pending => Rest::Pending(words.subset()?),
+                    _ => Rest::Other(words.values()?),
+                },
+            },
+            Self::Update => Exchange::Update { now: vec![words.value()?], clears: words.flag()? },
+            Self::Updates => Exchange::Update { now: words.values()?, clears: false },
+        })
+    }
+
+    /// Appends an operation, if it is this one.
+    pub(super) fn put(self, exchange: &Exchange, out: &mut BytesMut) -> Option<()> {
+        match (self, exchange) {
+            (Self::Part, Exchange::Part { start }) | (Self::Final, Exchange::Initial { start, .. }) => {
+                put_values(start, out);
+            }
+            (Self::Initial, Exchange::Initial { start, constant }) => {
+                put_values(start, out);
+                put_subset(constant, out);
+            }
+            (Self::Request, Exchange::Request { want }) => put_values(want, out),
+            (Self::Pending | Self::Other, Exchange::Response { done, rejected, rest }) => {
+                put_subset(done, out);
+                put_subset(rejected, out);
+                match (self, rest) {
+                    (Self::Pending, Rest::Pending(pending)) => put_subset(pending, out),
+                    (Self::Pending, Rest::Other(_)) => put_subset(&Subset::default(), out),
+                    (_, Rest::Other(values)) => put_values(values, out),
+                    (_, Rest::Pending(_)) => put_values(&[], out),
+                }
+            }
+            (Self::Update, Exchange::Update { now, clears }) => {
+                // An update has one value; the maker of updates knows the profile.
+                now.iter().take(1).for_each(|value| put_value(value, out));
+                out.put_u32(u32::from(*clears));
+            }
+            (Self::Updates, Exchange::Update { now, .. }) => put_values(now, out),
+            _ => return None,
+        }
+        Some(())
+    }
+}
+
 impl Words<'_, '_> {
     /// Reads an opaque item with its pad.
     pub(super) fn opaque(&mut self) -> Result<Bytes, Error> {
@@ -125,7 +211,7 @@ impl Words<'_, '_> {
     }
 
     /// Reads an XDR bool.
-    pub(super) fn flag(&mut self) -> Result<bool, Error> {
+    fn flag(&mut self) -> Result<bool, Error> {
         match self.word()? {
             0 => Ok(false),
             1 => Ok(true),
@@ -133,16 +219,16 @@ impl Words<'_, '_> {
         }
     }
 
-    pub(super) fn value(&mut self) -> Result<Value, Error> {
+    fn value(&mut self) -> Result<Value, Error> {
         Ok(Value { id: self.word()?, data: self.opaque()? })
     }
 
-    pub(super) fn values(&mut self) -> Result<Vec<Value>, Error> {
+    fn values(&mut self) -> Result<Vec<Value>, Error> {
         self.bounded(Self::value)
     }
 
     /// Reads values; data that runs past the end is a fault of its value (version-two-07 §5.1).
-    pub(super) fn values_within(&mut self) -> Result<Vec<Value>, Error> {
+    fn values_within(&mut self) -> Result<Vec<Value>, Error> {
         self.bounded(|words| {
             let (id, len) = (words.word()?, words.word()?);
             let data = words.data(len).map_err(|_| Error::ValueTruncated { id, len })?;
@@ -150,7 +236,7 @@ impl Words<'_, '_> {
         })
     }
 
-    pub(super) fn subset(&mut self) -> Result<Subset, Error> {
+    fn subset(&mut self) -> Result<Subset, Error> {
         Ok(Subset { words: self.bounded(|words| Ok(words.word()?))? })
     }
 
@@ -158,23 +244,6 @@ impl Words<'_, '_> {
         let too_many = |count, allowed| Error::TooManyCharacteristics { count, allowed };
         self.array(self.limits.characteristics, too_many, element)
     }
-
-    pub(super) fn initial(&mut self) -> Result<Exchange, Error> {
-        let start = self.values()?;
-        let constant = self.subset()?;
-        within(&constant, &start)?;
-        Ok(Exchange::Initial { start, constant })
-    }
-
-    pub(super) fn request(&mut self) -> Result<Exchange, Error> {
-        Ok(Exchange::Request { want: self.values()? })
-    }
-}
-
-/// A subset says nothing of what its set does not have.
-fn within(subset: &Subset, set: &[Value]) -> Result<(), Error> {
-    let (end, len) = (subset.end(), set.len());
-    if end > len { Err(Error::SubsetTooLong { end, len }) } else { Ok(()) }
 }
 
 pub(super) fn put_opaque(data: &[u8], out: &mut BytesMut) {
@@ -184,17 +253,17 @@ pub(super) fn put_opaque(data: &[u8], out: &mut BytesMut) {
     out.put_bytes(0, data.len().next_multiple_of(WORD) - data.len());
 }
 
-pub(super) fn put_value(value: &Value, out: &mut BytesMut) {
+fn put_value(value: &Value, out: &mut BytesMut) {
     out.put_u32(value.id);
     put_opaque(&value.data, out);
 }
 
-pub(super) fn put_values(values: &[Value], out: &mut BytesMut) {
+fn put_values(values: &[Value], out: &mut BytesMut) {
     out.put_u32(u32::try_from(values.len()).unwrap_or(u32::MAX));
     values.iter().for_each(|value| put_value(value, out));
 }
 
-pub(super) fn put_subset(subset: &Subset, out: &mut BytesMut) {
+fn put_subset(subset: &Subset, out: &mut BytesMut) {
     out.put_u32(u32::try_from(subset.words.len()).unwrap_or(u32::MAX));
     subset.words.iter().for_each(|word| out.put_u32(*word));
 }

@@ -11,9 +11,11 @@
 //! has the fault too.
 
 mod body;
+mod codec;
 pub mod combined;
 mod error;
 pub mod exchange;
+mod lists;
 mod optional;
 pub mod p1;
 pub mod p2;
@@ -24,6 +26,8 @@ mod words;
 use super::{Codec, Direction};
 use crate::wire;
 pub use body::{Body, ErrorBody};
+use codec::Content;
+pub use codec::V2;
 pub use error::Error;
 pub use exchange::{Exchange, Rest, Subset, Value};
 pub use optional::operation_len;
@@ -111,8 +115,8 @@ impl Profile {
     pub(crate) const fn codec_with(self, operations: OperationBase) -> &'static dyn Codec {
         match (self, operations) {
             (Self::P1, _) => &p1::V2P1,
-            (Self::P2, OperationBase::Separate) => &p2::V2P2(OperationBase::Separate),
-            (Self::P2, OperationBase::Tables) => &p2::V2P2(OperationBase::Tables),
+            (Self::P2, OperationBase::Separate) => &p2::V2P2,
+            (Self::P2, OperationBase::Tables) => &p2::V2P2_BY_TABLES,
             (Self::P3, _) => &p3::V2P3,
         }
     }
@@ -120,16 +124,20 @@ impl Profile {
     /// Returns the direction that every message of this `rdma_proc` has, if the profile has types for each (version-two-07 §6.3). It
     /// is known also of a message that does not decode.
     #[must_use]
-    pub const fn direction_of(self, procedure: u32) -> Option<Direction> {
+    pub fn direction_of(self, procedure: u32) -> Option<Direction> {
         match self {
             Self::P1 | Self::P2 => None,
-            Self::P3 => p3::direction_of(procedure),
+            Self::P3 => match p3::V2P3.message(procedure) {
+                Some((_, front, _)) => front.direction(),
+                None => None,
+            },
         }
     }
 
     /// Returns whether a message of this `rdma_proc` is a part of one that goes on behind it ([`Body::Middle`]).
     #[must_use]
-    pub const fn is_part(self, procedure: u32) -> bool {
-        matches!(self, Self::P3) && p3::is_part(procedure)
+    pub fn is_part(self, procedure: u32) -> bool {
+        let row = p3::V2P3.message(procedure);
+        matches!((self, row), (Self::P3, Some((_, _, Content::Middle))))
     }
 }
