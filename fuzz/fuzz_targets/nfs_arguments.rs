@@ -23,7 +23,7 @@ fn check<C: NfsCall + PartialEq>(data: &[u8]) {
     let _ = Decoder::new(message.clone()).decode_all::<NfsResult<C::Ok, C::Fail>>();
     if let Some((&[position, length], base)) = data.split_first_chunk() {
         let chunk =
-            ReadChunk { position: u32::from(position) * 4, data: Bytes::from(vec![0; usize::from(length)]) };
+            ReadChunk { position: u32::from(position) * 4, data: vec![0; usize::from(length)].into() };
         let _ = Decoder::with_read_chunks(Bytes::copy_from_slice(base), vec![chunk]).decode_all::<C>();
     }
 }

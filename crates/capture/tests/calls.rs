@@ -17,14 +17,14 @@ fn exchanges(name: &str) -> Vec<Exchange> {
 fn call_decoder(call: &Part) -> Decoder {
     let moved = call.moved.iter();
     let chunks =
-        moved.map(|chunk| ReadChunk { position: chunk.position, data: chunk.data.clone() }).collect();
+        moved.map(|chunk| ReadChunk { position: chunk.position, data: chunk.data.clone().into() }).collect();
     Decoder::with_read_chunks(call.message.clone(), chunks)
 }
 
 fn reply_decoder(call: &Part, reply: &Part) -> Decoder {
     let offered = &call.lists().unwrap().write;
     let chunks = reply.moved.iter().zip(offered).map(|(chunk, offered)| ReturnedChunk::Filled {
-        data: chunk.data.clone(),
+        data: chunk.data.clone().into(),
         offered: usize::try_from(offered.total()).unwrap(),
     });
     Decoder::with_write_chunks(reply.message.clone(), chunks.collect())

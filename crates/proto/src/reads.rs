@@ -118,7 +118,7 @@ impl Pull {
             chunks: chunks
                 .map(|chunk| PulledChunk {
                     position: chunk.layout.position,
-                    data: chunk.data.unwrap_or_default(),
+                    data: chunk.data.unwrap_or_default().into(),
                 })
                 .collect(),
         }

@@ -33,7 +33,7 @@ impl Field {
                 quote_spanned!(span=> ::rpcrdma_xdr::Counted::encode_counted(#place, #max, encoder)?;)
             }
             Form::Eligible(max) => quote_spanned! {span=>
-                encoder.payload(::core::convert::Into::into(::core::clone::Clone::clone(#place)), #max, true)?;
+                ::rpcrdma_xdr::Eligible::encode_eligible(#place, #max, encoder)?;
             },
             Form::List(max) => {
                 let max = list_max(max.as_ref());
@@ -51,7 +51,7 @@ impl Field {
                 quote_spanned!(span=> <#kind as ::rpcrdma_xdr::Counted>::decode_counted(#max, decoder)?)
             }
             Form::Eligible(max) => {
-                quote_spanned!(span=> ::core::convert::Into::into(decoder.payload(#max)?))
+                quote_spanned!(span=> <#kind as ::rpcrdma_xdr::Eligible>::decode_eligible(#max, decoder)?)
             }
             Form::List(max) => {
                 let max = list_max(max.as_ref());

@@ -13,7 +13,7 @@
 //! | on a field | |
 //! | --- | --- |
 //! | `#[xdr(max = N)]` | counted item (`Bytes`, `Text`, `String`, `Vec<_>`, or `Option` of one) of at most N bytes or elements |
-//! | `#[xdr(ddp, max = N)]` | `Bytes` or `Text` that the Upper-Layer Binding lets travel in a chunk (RFC 8166 §6.1) |
+//! | `#[xdr(ddp, max = N)]` | `Payload`, `Bytes` or `Text` that the Upper-Layer Binding lets travel in a chunk (RFC 8166 §6.1) |
 //! | `#[xdr(list)]`, `#[xdr(list, max = N)]` | `Vec<T>` as a linked list (§4.19) |
 //!
 //! The first field of a default arm holds the discriminant: any type whose XDR form is one word.

@@ -1,14 +1,17 @@
 //! Decoding items of a message, with or without chunks.
 //!
-//! The decoder owns the inline part and the chunks of a message. It counts its position in the *unreduced* stream, as
-//! if nothing had been moved (RFC 8166 §3.4.5). Opaque items are handed out as slices of that memory. Only
-//! [`Decoder::payload`] looks into chunks. Any other read that would pass a Read chunk is a chunk violation, reported
-//! there; [`Decoder::finish`] reports chunks that were never reached. Pad bytes are skipped, and their content is
-//! ignored. After an error the decoder must not be used.
+//! The decoder owns the inline part and the chunks of a message, each in one or several slices. It counts its position
+//! in the *unreduced* stream, as if nothing had been moved (RFC 8166 §3.4.5). Opaque items are handed out as slices of
+//! that memory. An item that lies in several slices is joined, and [`Decoder::copied`] counts that copy. Only
+//! [`Decoder::payload_slices`] hands such an item out as it lies.
+//!
+//! Only the reads of payload look into chunks. Any other read that would pass a Read chunk is a chunk violation,
+//! reported there; [`Decoder::finish`] reports chunks that were never reached. Pad bytes are skipped, and their content
+//! is ignored. After an error the decoder must not be used.
 
 use bytes::{Buf, Bytes, TryGetError};
 
-use crate::{Decode, DecodeError, UNIT, pad_len, padded_len};
+use crate::{CopyCount, Decode, DecodeError, Payload, UNIT, pad_len, padded_len};
 
 mod chunks;
 
@@ -39,33 +42,47 @@ struct Padded {
 /// A reader of items of a message, one after the other.
 ///
 /// It counts its position in the *unreduced* stream (RFC 8166 §3.4.5) and hands opaque items out as slices of the
-/// message. Only [`payload`](Self::payload) looks into chunks. After an error it must not be used.
+/// message. Only [`payload`](Self::payload) and [`payload_slices`](Self::payload_slices) look into chunks. After an
+/// error it must not be used.
 #[derive(Clone, Debug)]
 pub struct Decoder {
-    base: Bytes,
+    base: Payload,
     position: usize,
     read: ReadChunks,
     write: WriteChunks,
     padded: Option<Padded>,
+    copied: CopyCount,
 }
 
 impl Decoder {
     /// Creates a decoder of a message in one run of memory: nothing was moved by chunks.
     pub const fn new(base: Bytes) -> Self {
-        Self { base, position: 0, read: ReadChunks::NONE, write: WriteChunks::NONE, padded: None }
+        Self::of_slices(Payload::new(base))
+    }
+
+    /// Creates a decoder of a message in several slices: nothing was moved by chunks.
+    pub const fn of_slices(base: Payload) -> Self {
+        Self {
+            base,
+            position: 0,
+            read: ReadChunks::NONE,
+            write: WriteChunks::NONE,
+            padded: None,
+            copied: CopyCount { inline: 0, payload: 0 },
+        }
     }
 
     /// Creates a decoder of a reduced Call. `base` is the inline part (or the Position-Zero chunk). `chunks` are the
     /// other Read chunks, their segments joined, in ascending order of position. A bad order is refused early by
     /// [`ReadChunk::check`], otherwise by the first read that meets the bad chunk.
-    pub fn with_read_chunks(base: Bytes, chunks: Vec<ReadChunk>) -> Self {
-        Self { read: ReadChunks::new(chunks), ..Self::new(base) }
+    pub fn with_read_chunks(base: impl Into<Payload>, chunks: Vec<ReadChunk>) -> Self {
+        Self { read: ReadChunks::new(chunks), ..Self::of_slices(base.into()) }
     }
 
     /// Creates a decoder of a Reply whose DDP-eligible results may stand in the Write chunks that its Call offered.
     /// `chunks` are in the order of the Write list, one entry for each chunk offered.
-    pub fn with_write_chunks(base: Bytes, chunks: Vec<ReturnedChunk>) -> Self {
-        Self { write: WriteChunks::new(chunks), ..Self::new(base) }
+    pub fn with_write_chunks(base: impl Into<Payload>, chunks: Vec<ReturnedChunk>) -> Self {
+        Self { write: WriteChunks::new(chunks), ..Self::of_slices(base.into()) }
     }
 
     /// Accepts Write chunks by other rules than RFC 8166's. Has no effect without Write chunks.
@@ -96,6 +113,11 @@ impl Decoder {
     /// Returns the bytes left inline, without those left in chunks.
     pub fn remaining(&self) -> usize {
         self.base.len()
+    }
+
+    /// Returns the bytes that were copied so far to join items that lay in several slices.
+    pub const fn copied(&self) -> CopyCount {
+        self.copied
     }
 
     /// Returns an upper layer's refusal of a value just read.
@@ -135,8 +157,11 @@ impl Decoder {
 
     /// Returns the next word without reading it: the discriminant of a union.
     pub fn peek_u32(&self) -> Result<u32, DecodeError> {
-        self.admit(4)?;
-        self.base.as_ref().try_get_u32().map_err(|_| self.truncated(4))
+        self.read.admit_inline(self.position, 4)?;
+        match self.base.first.first_chunk() {
+            Some(word) => Ok(u32::from_be_bytes(*word)),
+            None => self.clone().u32(),
+        }
     }
 
     /// Reads fixed-length opaque data (RFC 4506 §4.9).
@@ -170,9 +195,17 @@ impl Decoder {
         Ok(text.to_owned())
     }
 
-    /// Reads DDP-eligible variable-length opaque data of at most `max` bytes. Data that travelled in a chunk is taken
-    /// from there, other data is a slice of the inline part.
+    /// Reads DDP-eligible variable-length opaque data of at most `max` bytes as one slice. Data that lies in several is
+    /// joined, which [`payload_slices`](Self::payload_slices) avoids.
     pub fn payload(&mut self, max: usize) -> Result<Bytes, DecodeError> {
+        let (data, copied) = self.payload_slices(max)?.join();
+        self.copied.payload += copied;
+        Ok(data)
+    }
+
+    /// Reads DDP-eligible variable-length opaque data of at most `max` bytes. Data that travelled in a chunk is taken
+    /// from there, other data from the inline part, each in the slices in which it lies.
+    pub fn payload_slices(&mut self, max: usize) -> Result<Payload, DecodeError> {
         let length = self.count(max)?;
         let placed = match self.read.take(self.position, length)? {
             None => self.write.take(self.position, length)?,
@@ -184,7 +217,15 @@ impl Decoder {
                 self.position = self.position.saturating_add(padded_len(length));
                 Ok(data)
             }
-            None => self.bytes_counted(length),
+            None => {
+                self.skip_pads(length)?;
+                let padded = padded_len(length);
+                self.admit(padded)?;
+                let mut data = self.base.split_to(padded);
+                data.truncate(length);
+                self.position = self.position.saturating_add(padded);
+                Ok(data)
+            }
         }
     }
 
@@ -240,18 +281,25 @@ impl Decoder {
 
     /// Reads data whose count was just read, and skips its alignment.
     fn bytes_counted(&mut self, length: usize) -> Result<Bytes, DecodeError> {
+        self.skip_pads(length)?;
+        self.bytes_fixed(length)
+    }
+
+    /// Skips the alignment in front of opaque data of `length` bytes.
+    fn skip_pads(&mut self, length: usize) -> Result<(), DecodeError> {
         if let Some(Padded { rules: Padding { align, threshold, before }, total }) = self.padded
             && length >= threshold
             && align > 0
         {
-            let at = before.saturating_add(total - self.base.len());
+            let left = self.base.len();
+            let at = before.saturating_add(total - left);
             let skip = at.checked_next_multiple_of(align).map_or(usize::MAX, |aligned| aligned - at);
-            if self.base.len() < skip {
+            if left < skip {
                 return Err(self.truncated(skip));
             }
-            self.base.advance(skip);
+            let _ = self.base.split_to(skip);
         }
-        self.bytes_fixed(length)
+        Ok(())
     }
 
     /// Reads `length` bytes of the inline part by `read`.
@@ -260,12 +308,25 @@ impl Decoder {
         length: usize,
         read: impl FnOnce(&mut Bytes) -> Result<T, TryGetError>,
     ) -> Result<T, DecodeError> {
-        self.admit(length)?;
-        let Ok(item) = read(&mut self.base) else {
+        self.read.admit_inline(self.position, length)?;
+        if self.base.first.len() < length {
+            self.join(length)?;
+        }
+        let Ok(item) = read(&mut self.base.first) else {
             return Err(self.truncated(length));
         };
         self.position = self.position.saturating_add(length);
         Ok(item)
+    }
+
+    /// Makes the next `length` bytes one slice: an item lies in several.
+    #[cold]
+    fn join(&mut self, length: usize) -> Result<(), DecodeError> {
+        self.admit(length)?;
+        let (item, copied) = self.base.split_to(length).join();
+        self.copied.inline += copied;
+        self.base.push_front(item);
+        Ok(())
     }
 
     /// Checks that the next `length` bytes of the unreduced stream are all inline.

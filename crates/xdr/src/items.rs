@@ -5,7 +5,7 @@
 
 use bytes::Bytes;
 
-use crate::{DecodeError, Decoder, EncodeError, Encoder, Text, padded_len};
+use crate::{DecodeError, Decoder, EncodeError, Encoder, Payload, Text, padded_len};
 
 /// A value that has an XDR form.
 #[diagnostic::on_unimplemented(
@@ -39,6 +39,19 @@ pub trait Counted: Sized {
 
     /// Reads count and content; refuses more than `max` before anything is allocated.
     fn decode_counted(max: usize, decoder: &mut Decoder) -> Result<Self, DecodeError>;
+}
+
+/// Opaque data with a count in front that may travel in a chunk (RFC 8166 §6.1).
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` can't be DDP-eligible",
+    note = "`#[xdr(ddp)]` takes `Payload`, `Bytes` and `Text`"
+)]
+pub trait Eligible: Sized {
+    /// Writes the data as an eligible payload; refuses more than `max` bytes.
+    fn encode_eligible(&self, max: usize, encoder: &mut Encoder) -> Result<(), EncodeError>;
+
+    /// Reads the data, from the chunk in which it travelled; refuses more than `max` bytes.
+    fn decode_eligible(max: usize, decoder: &mut Decoder) -> Result<Self, DecodeError>;
 }
 
 macro_rules! primitive {
@@ -151,6 +164,43 @@ impl Counted for Bytes {
 
     fn decode_counted(max: usize, decoder: &mut Decoder) -> Result<Self, DecodeError> {
         decoder.opaque(max)
+    }
+}
+
+/// Data in the slices in which it arrived. Encoding several slices joins them, since a payload of a stream is one run of
+/// memory.
+impl Eligible for Payload {
+    fn encode_eligible(&self, max: usize, encoder: &mut Encoder) -> Result<(), EncodeError> {
+        if self.len() > max {
+            return Err(EncodeError::TooLong { length: self.len(), max });
+        }
+        encoder.payload(self.clone().join().0, max, true)
+    }
+
+    fn decode_eligible(max: usize, decoder: &mut Decoder) -> Result<Self, DecodeError> {
+        decoder.payload_slices(max)
+    }
+}
+
+/// Data in one slice, joined if it arrived in several: [`Payload`] avoids that.
+impl Eligible for Bytes {
+    fn encode_eligible(&self, max: usize, encoder: &mut Encoder) -> Result<(), EncodeError> {
+        encoder.payload(self.clone(), max, true)
+    }
+
+    fn decode_eligible(max: usize, decoder: &mut Decoder) -> Result<Self, DecodeError> {
+        decoder.payload(max)
+    }
+}
+
+/// A string in one slice.
+impl Eligible for Text {
+    fn encode_eligible(&self, max: usize, encoder: &mut Encoder) -> Result<(), EncodeError> {
+        self.0.encode_eligible(max, encoder)
+    }
+
+    fn decode_eligible(max: usize, decoder: &mut Decoder) -> Result<Self, DecodeError> {
+        decoder.payload(max).map(Self)
     }
 }
 

@@ -3,7 +3,8 @@
 //! An encoder does not produce one flat buffer but a [`Stream`] of pieces. Runs of small items are written by the
 //! encoder itself ([`Piece::Inline`]); large opaque items stay in the caller's memory ([`Piece::Payload`]). A transport
 //! sends the pieces by a gather list, or moves the DDP-eligible ones by chunks (RFC 8166 §3.4). A [`Decoder`] hands
-//! opaque items out as slices of the received memory, or of the chunk in which they travelled.
+//! opaque items out as slices of the received memory, or of the chunk in which they travelled. A message may lie in
+//! several slices; an eligible item that does is handed out as a [`Payload`], without a copy.
 //!
 //! *Buffers.* All memory is [`bytes::Bytes`]: shared, read-only, given back when its last slice is dropped. Decoded
 //! values are slices of the message; keeping a value keeps the message's memory.
@@ -46,14 +47,16 @@ mod encode;
 mod error;
 mod items;
 mod list;
+mod payload;
 mod stream;
 mod text;
 
 pub use decode::{Decoder, Padding, ReadChunk, ReturnedChunk, WriteChunkRules};
 pub use encode::{Encoder, INLINE_COPY_MAX, encode};
 pub use error::{BufferTooSmall, DecodeError, EncodeError};
-pub use items::{Counted, Decode, Encode};
+pub use items::{Counted, Decode, Eligible, Encode};
 pub use list::{decode_list, encode_list};
+pub use payload::Payload;
 /// ```
 /// use rpcrdma_xdr::{Text, Xdr};
 ///

@@ -2,7 +2,9 @@
 
 use bytes::Bytes;
 
-use crate::{Decode, DecodeError, Decoder, Encode, EncodeError, Piece, Text, Xdr, encode};
+use crate::{
+    CopyCount, Decode, DecodeError, Decoder, Encode, EncodeError, Payload, Piece, Text, Xdr, encode,
+};
 
 mod properties;
 
@@ -212,6 +214,33 @@ fn only_marked_items_are_eligible() {
         })
         .collect();
     assert_eq!(eligible, [(pair.plain.as_ptr(), false), (pair.marked.as_ptr(), true)]);
+}
+
+/// An eligible item in several slices is handed out as it lies; a field in one slice joins it.
+#[test]
+fn only_a_payload_takes_slices() {
+    #[derive(Debug, PartialEq, Xdr)]
+    struct Slices(#[xdr(ddp, max = 5000)] Payload, u32);
+    #[derive(Debug, PartialEq, Xdr)]
+    struct Joined(#[xdr(ddp, max = 5000)] Bytes, u32);
+
+    let data: Bytes = vec![7; 4999].into();
+    let message = flat(&Joined(data.clone(), 1));
+    let slices = || [message.slice(..1000), message.slice(1000..3000), message.slice(3000..)];
+    let mut d = Decoder::of_slices(slices().into_iter().collect());
+    let read: Slices = d.decode().unwrap();
+    assert_eq!((read.0.len(), read.0.iter().count(), d.copied()), (4999, 3, CopyCount::default()));
+    assert_eq!(read.0.iter().next().unwrap().as_ptr(), message[4..].as_ptr());
+    assert_eq!((&read.0, d.finish()), (&data.clone().into(), Ok(())));
+    assert_eq!(flat(&read), message);
+    assert_eq!(
+        encode(&Slices(vec![0; 5001].into(), 1)),
+        Err(EncodeError::TooLong { length: 5001, max: 5000 })
+    );
+
+    let mut d = Decoder::of_slices(slices().into_iter().collect());
+    assert_eq!(d.decode(), Ok(Joined(data, 1)));
+    assert_eq!(d.copied(), CopyCount { payload: 4999, inline: 0 });
 }
 
 /// Hostile names must not write control characters into a log.

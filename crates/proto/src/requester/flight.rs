@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use rpcrdma_verbs::{Buffer, Key, WindowMemory};
-use rpcrdma_xdr::{Decoder, Padding, ReturnedChunk, WriteChunkRules};
+use rpcrdma_xdr::{Decoder, Padding, Payload, ReturnedChunk, WriteChunkRules};
 
 use crate::call::{CallError, CallFailure, IncomingReply, Invalidations, Sink, Travelled};
 use crate::core::Core;
@@ -46,7 +46,7 @@ pub(crate) enum Written {
     /// Inline, despite offered memory (rtrext-02 §7.4, XMPTYPE_TOOSHORT).
     Inline,
     /// In a Receive (rtrext-02 §7.3).
-    Placed(Bytes),
+    Placed(Payload),
 }
 
 /// The peer's answer, which the caller gets when the windows are closed.
@@ -160,7 +160,7 @@ impl Flight {
                     Written::Chunk(len) => {
                         let offered = usize::try_from(offered).unwrap_or(usize::MAX);
                         let data = self.content(Place::Write(index), len).ok_or_else(lost)?;
-                        ReturnedChunk::Filled { data, offered }
+                        ReturnedChunk::Filled { data: data.into(), offered }
                     }
                 });
             }

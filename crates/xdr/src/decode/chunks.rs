@@ -6,10 +6,10 @@
 
 use std::collections::VecDeque;
 
-use bytes::{Buf, Bytes};
+use bytes::Bytes;
 
 use super::{UNIT, pad_len, padded_len};
-use crate::DecodeError;
+use crate::{DecodeError, Payload};
 
 /// A Read chunk of a Call: all its segments, read and joined in list order.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub struct ReadChunk {
     /// Position of the chunk's first byte in the unreduced stream; a multiple of four (RFC 8166 §3.4.5).
     pub position: u32,
     /// The item, with or without its pad.
-    pub data: Bytes,
+    pub data: Payload,
 }
 
 impl ReadChunk {
@@ -58,7 +58,7 @@ pub enum ReturnedChunk {
     Filled {
         /// The data that the responder placed, as many bytes as the sum of the returned segment lengths. Empty if the
         /// chunk came back unused.
-        data: Bytes,
+        data: Payload,
         /// Length of the offered memory, in bytes.
         offered: usize,
     },
@@ -66,7 +66,7 @@ pub enum ReturnedChunk {
 
 impl ReturnedChunk {
     /// Returns whether nothing was placed in the chunk.
-    const fn is_vacant(&self) -> bool {
+    fn is_vacant(&self) -> bool {
         match self {
             Self::Empty => true,
             Self::Filled { data, .. } => data.is_empty(),
@@ -108,7 +108,7 @@ impl ReadChunks {
     }
 
     /// Takes the chunk for the eligible item of `length` bytes at `position`; returns `None` if the item is inline.
-    pub(super) fn take(&mut self, position: usize, length: usize) -> Result<Option<Bytes>, DecodeError> {
+    pub(super) fn take(&mut self, position: usize, length: usize) -> Result<Option<Payload>, DecodeError> {
         let Some(chunk) = self.waiting.pop_front_if(|chunk| chunk.start() == position) else {
             return Ok(None);
         };
@@ -130,23 +130,21 @@ impl ReadChunks {
 
     /// Returns up to `max` bytes of the unreduced stream from `position` on; `base` is the rest of the inline part
     /// there.
-    pub(super) fn peek(&self, base: &Bytes, mut position: usize, max: usize) -> Vec<Bytes> {
+    pub(super) fn peek(&self, base: &Payload, mut position: usize, max: usize) -> Vec<Bytes> {
         const PAD: Bytes = Bytes::from_static(&[0; UNIT]);
         let mut base = base.clone();
         let mut wanted = max;
         let mut parts = Vec::new();
-        let mut put = |mut part: Bytes| {
+        let mut put = |mut part: Payload| {
             part.truncate(wanted);
             wanted -= part.len();
-            if !part.is_empty() {
-                parts.push(part);
-            }
+            parts.extend(part.iter().cloned());
         };
         for chunk in &self.waiting {
-            let before = chunk.start().saturating_sub(position).min(base.remaining());
+            let before = chunk.start().saturating_sub(position).min(base.len());
             put(base.split_to(before));
             put(chunk.data.clone());
-            put(PAD.slice(..pad_len(chunk.data.len())));
+            put(PAD.slice(..pad_len(chunk.data.len())).into());
             position = position.saturating_add(before).saturating_add(padded_len(chunk.data.len()));
         }
         put(base);
@@ -174,7 +172,7 @@ impl WriteChunks {
 
     /// Takes the content of the next chunk for the eligible item of `length` bytes at `position`. Returns `None` if the
     /// item is inline, as it must be when no chunk is left (RFC 8166 §4.3.2.1).
-    pub(super) fn take(&mut self, position: usize, length: usize) -> Result<Option<Bytes>, DecodeError> {
+    pub(super) fn take(&mut self, position: usize, length: usize) -> Result<Option<Payload>, DecodeError> {
         // An item of no bytes fills no chunk. RFC 8166 §4.3.2.1 gives it a chunk all the same, but some responders give
         // that chunk to the next item.
         let meant_for_it = |chunk: &mut ReturnedChunk| length > 0 || chunk.is_vacant();

@@ -6,8 +6,8 @@ use proptest::prelude::*;
 
 use super::{Cookie, Entry, Everything, FileKind, Name, Outcome, flat};
 use crate::{
-    Decode, Decoder, Encode, Encoder, INLINE_COPY_MAX, Piece, ReadChunk, ReturnedChunk, Stream, Text, encode,
-    padded_len,
+    Decode, Decoder, Encode, Encoder, INLINE_COPY_MAX, Padding, Payload, Piece, ReadChunk, ReturnedChunk,
+    Stream, Text, encode, padded_len,
 };
 
 fn opaque(max: usize) -> impl Strategy<Value = Bytes> {
@@ -85,6 +85,15 @@ fn reduce(stream: &Stream, moved: &[(bool, bool)]) -> Reduced {
     Reduced { base: base.freeze(), chunks }
 }
 
+/// Cuts data into slices.
+fn slices(data: &Bytes, cuts: &[prop::sample::Index]) -> Payload {
+    let mut cuts: Vec<_> = cuts.iter().map(|cut| cut.index(data.len() + 1)).collect();
+    cuts.sort_unstable();
+    cuts.push(data.len());
+    let mut start = 0;
+    cuts.into_iter().map(|end| data.slice(std::mem::replace(&mut start, end)..end)).collect()
+}
+
 proptest! {
     #[test]
     fn values_survive_the_flat_form(value in everything()) {
@@ -112,6 +121,40 @@ proptest! {
         for end in 0..base.len() {
             let cut = Decoder::with_read_chunks(base.slice(..end), chunks.clone());
             prop_assert!(cut.decode_all::<Everything>().is_err());
+        }
+    }
+
+    /// A message in any slices decodes like the message in one, chunks too, whole or cut short or damaged.
+    #[test]
+    fn slices_of_a_message_decode_like_the_whole(
+        value in everything(),
+        moved in vec(any::<(bool, bool)>(), 2),
+        cuts in vec(any::<prop::sample::Index>(), 0..12),
+        end: prop::sample::Index,
+        at: prop::sample::Index,
+        flip in prop_oneof![Just(0), any::<u8>()],
+    ) {
+        let Reduced { base, chunks } = reduce(&encode(&value).unwrap(), &moved);
+        let mut base = base.to_vec();
+        let at = at.index(base.len());
+        base[at] ^= flip;
+        let base = Bytes::from(base);
+        let sliced: Vec<_> = chunks
+            .iter()
+            .map(|chunk| ReadChunk { data: slices(&chunk.data.clone().join().0, &cuts), ..*chunk })
+            .collect();
+        for end in [base.len(), end.index(base.len())] {
+            let base = base.slice(..end);
+            let whole = Decoder::with_read_chunks(base.clone(), chunks.clone());
+            let cut = Decoder::with_read_chunks(slices(&base, &cuts), sliced.clone());
+            prop_assert_eq!(cut.peek(256).concat(), whole.peek(256).concat());
+            prop_assert_eq!((cut.remaining(), cut.peek_u32()), (whole.remaining(), whole.peek_u32()));
+            let whole = whole.decode_all::<Everything>();
+            prop_assert_eq!(&cut.clone().decode_all::<Everything>(), &whole);
+            let padding = Padding { align: 8, threshold: 20, before: 4 };
+            let padded = Decoder::with_read_chunks(base, chunks.clone()).skip_padding(padding);
+            let cut = cut.skip_padding(padding);
+            prop_assert_eq!(cut.decode_all::<Everything>(), padded.decode_all::<Everything>());
         }
     }
 

@@ -30,14 +30,14 @@ proptest! {
             let data = plan.placed.iter().find(|(at, _)| *at == index).map(|(_, data)| data.clone());
             match len {
                 0 => ReturnedChunk::Empty,
-                _ => ReturnedChunk::Filled { data: data.unwrap_or_default(), offered: usize::try_from(*len).unwrap() },
+                _ => ReturnedChunk::Filled { data: data.unwrap_or_default().into(), offered: usize::try_from(*len).unwrap() },
             }
         });
         let mut read: Vec<ReadChunk> = plan.read.iter().map(|chunk| {
             ReadChunk { position: chunk.position, data: chunk.segments.concat().into() }
         }).collect();
         let zero = read.first().is_some_and(|chunk| chunk.position == 0).then(|| read.remove(0).data);
-        let base = zero.unwrap_or_else(|| plan.rest.flatten().0);
+        let base = zero.unwrap_or_else(|| plan.rest.flatten().0.into());
         check_decodes(&message, Decoder::with_write_chunks(base, returned.collect()).and_read_chunks(read));
     }
 

@@ -188,7 +188,7 @@ impl Assembly {
             let joined = if copies { pieces.copy(domain, id.1) } else { pieces.join(domain, id.1) };
             let (data, bytes) = joined.ok_or_else(|| no_memory(id, len))?;
             copied += bytes;
-            items.push(ReadChunk { position, data });
+            items.push(ReadChunk { position, data: data.into() });
         }
         Ok((items, copied))
     }

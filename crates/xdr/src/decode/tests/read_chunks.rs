@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use super::{DecodeError, Decoder, ReadChunk, built};
 
 fn chunk(position: u32, data: &'static [u8]) -> ReadChunk {
-    ReadChunk { position, data: Bytes::from_static(data) }
+    ReadChunk { position, data: Bytes::from_static(data).into() }
 }
 
 /// Returns a Call with one eligible item of `length` bytes at position 8, moved out, and a word after it.
@@ -41,7 +41,7 @@ fn rfc8166_3_4_5_2_chunk_without_and_with_pad() {
 #[test]
 fn the_chunk_is_handed_out_without_a_copy() {
     let data = Bytes::from_static(b"12345\0\0\0");
-    let (taken, _) = read(reduced(5, vec![ReadChunk { position: 8, data: data.clone() }])).unwrap();
+    let (taken, _) = read(reduced(5, vec![ReadChunk { position: 8, data: data.clone().into() }])).unwrap();
     assert_eq!(taken.as_ptr(), data.as_ptr());
 }
 
@@ -186,7 +186,7 @@ proptest! {
             .map(|(position, length)| ReadChunk { position, data: vec![0; length].into() })
             .collect();
         let _ = ReadChunk::check(&chunks);
-        let mut d = Decoder::with_read_chunks(base.into(), chunks);
+        let mut d = Decoder::with_read_chunks(base, chunks);
         for read in reads {
             prop_assert!(d.peek(64).iter().map(Bytes::len).sum::<usize>() <= 64);
             let length = match read {

@@ -7,7 +7,7 @@ use super::{DecodeError, Decoder, ReturnedChunk, WriteChunkRules, built};
 const OFFERED: usize = 16;
 
 fn filled(data: &'static [u8]) -> ReturnedChunk {
-    ReturnedChunk::Filled { data: Bytes::from_static(data), offered: OFFERED }
+    ReturnedChunk::Filled { data: Bytes::from_static(data).into(), offered: OFFERED }
 }
 
 /// Returns a Reply whose eligible result of `length` bytes was moved out.
@@ -28,7 +28,7 @@ fn read(mut d: Decoder) -> Result<Bytes, DecodeError> {
 #[test]
 fn rfc8166_3_4_6_1_the_result_is_the_chunk() {
     let data = Bytes::from_static(b"12345");
-    let mut d = placed(5, vec![ReturnedChunk::Filled { data: data.clone(), offered: OFFERED }]);
+    let mut d = placed(5, vec![ReturnedChunk::Filled { data: data.clone().into(), offered: OFFERED }]);
     assert_eq!(d.payload(5).unwrap().as_ptr(), data.as_ptr());
     assert_eq!(d.position(), 12);
     assert_eq!(d.finish(), Ok(()));

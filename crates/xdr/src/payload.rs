@@ -1,0 +1,155 @@
+//! Opaque data in the memory in which it arrived.
+//!
+//! A message of several Sends, and an item in several Receives, lie in several slices. [`Payload`] hands them on as they
+//! are. Only [`Payload::join`] copies them together, and counts the bytes copied.
+
+use std::collections::VecDeque;
+
+use bytes::{Bytes, BytesMut};
+
+/// Opaque data in no, one or several slices. One slice needs no memory besides its own. Payloads with equal bytes are
+/// equal, however they are cut.
+#[derive(Clone, Debug, Default)]
+pub struct Payload {
+    /// The first slice. May be empty although others follow.
+    pub(crate) first: Bytes,
+    rest: VecDeque<Bytes>,
+}
+
+impl Payload {
+    /// Creates a payload in one slice.
+    pub const fn new(data: Bytes) -> Self {
+        Self { first: data, rest: VecDeque::new() }
+    }
+
+    /// Returns the number of bytes in all slices.
+    pub fn len(&self) -> usize {
+        self.rest.iter().map(Bytes::len).fold(self.first.len(), usize::saturating_add)
+    }
+
+    /// Returns whether [`len`](Self::len) is 0.
+    pub fn is_empty(&self) -> bool {
+        self.iter().next().is_none()
+    }
+
+    /// Returns the slices in order, without empty ones.
+    pub fn iter(&self) -> impl Iterator<Item = &Bytes> + Clone {
+        std::iter::once(&self.first).chain(&self.rest).filter(|slice| !slice.is_empty())
+    }
+
+    /// Adds a slice at the end. An empty slice adds nothing.
+    pub fn push(&mut self, slice: Bytes) {
+        if slice.is_empty() {
+            return;
+        }
+        if self.first.is_empty() && self.rest.is_empty() {
+            self.first = slice;
+        } else {
+            self.rest.push_back(slice);
+        }
+    }
+
+    /// Keeps the first `len` bytes; a shorter payload stays as it is.
+    pub fn truncate(&mut self, len: usize) {
+        let mut left = len.saturating_sub(self.first.len());
+        self.first.truncate(len);
+        for slice in &mut self.rest {
+            slice.truncate(left);
+            left -= slice.len();
+        }
+        while self.rest.pop_back_if(|slice| slice.is_empty()).is_some() {}
+    }
+
+    /// Removes the first `len` bytes and returns them; of a shorter payload, all.
+    #[must_use]
+    pub fn split_to(&mut self, len: usize) -> Self {
+        if len <= self.first.len() {
+            return Self::new(self.first.split_to(len));
+        }
+        self.split_slices(len)
+    }
+
+    #[cold]
+    fn split_slices(&mut self, len: usize) -> Self {
+        let mut front = Self::default();
+        let mut left = len;
+        loop {
+            let slice = self.first.split_to(self.first.len().min(left));
+            left -= slice.len();
+            front.push(slice);
+            if left == 0 {
+                return front;
+            }
+            let Some(next) = self.rest.pop_front() else { return front };
+            self.first = next;
+        }
+    }
+
+    /// Puts a slice before all others.
+    pub(crate) fn push_front(&mut self, slice: Bytes) {
+        let second = std::mem::replace(&mut self.first, slice);
+        if !second.is_empty() {
+            self.rest.push_front(second);
+        }
+    }
+
+    /// Returns the data in one slice, and the number of bytes copied for it: none if it lies in one slice already.
+    #[must_use]
+    pub fn join(self) -> (Bytes, usize) {
+        if self.rest.is_empty() { (self.first, 0) } else { self.join_slices() }
+    }
+
+    #[cold]
+    fn join_slices(mut self) -> (Bytes, usize) {
+        if self.first.is_empty() && self.rest.len() == 1 {
+            return (self.rest.pop_front().unwrap_or_default(), 0);
+        }
+        let mut whole = BytesMut::with_capacity(self.len());
+        self.iter().for_each(|slice| whole.extend_from_slice(slice));
+        let copied = whole.len();
+        (whole.freeze(), copied)
+    }
+}
+
+impl From<Bytes> for Payload {
+    fn from(data: Bytes) -> Self {
+        Self::new(data)
+    }
+}
+
+impl From<Vec<u8>> for Payload {
+    fn from(data: Vec<u8>) -> Self {
+        Self::new(data.into())
+    }
+}
+
+impl FromIterator<Bytes> for Payload {
+    fn from_iter<I: IntoIterator<Item = Bytes>>(slices: I) -> Self {
+        let mut payload = Self::default();
+        slices.into_iter().for_each(|slice| payload.push(slice));
+        payload
+    }
+}
+
+impl PartialEq for Payload {
+    fn eq(&self, other: &Self) -> bool {
+        self.len() == other.len() && self.iter().flatten().eq(other.iter().flatten())
+    }
+}
+
+impl Eq for Payload {}
+
+impl PartialEq<[u8]> for Payload {
+    fn eq(&self, other: &[u8]) -> bool {
+        self.len() == other.len() && self.iter().flatten().eq(other)
+    }
+}
+
+impl PartialEq<Bytes> for Payload {
+    fn eq(&self, other: &Bytes) -> bool {
+        *self == **other
+    }
+}
+
+#[cfg(test)]
+mod tests;
