@@ -34,7 +34,9 @@ impl Buffer {
         Self::from(BytesMut::from(Bytes::from(memory)))
     }
 
-    pub(crate) fn pooled(storage: BytesMut, start: usize, len: usize, home: Arc<Reservation>) -> Self {
+    /// Turns a reservation into a Buffer of `len` bytes that begins at a multiple of `align`.
+    pub(crate) fn pooled(reservation: Reservation, len: usize, align: usize) -> Self {
+        let (storage, start, home) = reservation.into_storage(align);
         debug_assert!(start + len <= storage.len());
         Self { storage, start, len, home: Some(home) }
     }

@@ -52,6 +52,7 @@
 mod buffer;
 mod capabilities;
 mod cm;
+mod domain;
 mod pace;
 mod pool;
 mod queue_pair;
@@ -63,11 +64,9 @@ pub use cm::{
     BoxFuture, ConnectError, ConnectParameters, ConnectionRequest, Connector, Incoming, Listener,
     RejectReason, TcpEnds,
 };
+pub use domain::{ProtectionDomain, Reserved, WeakDomain};
 pub use pace::Pace;
-pub use pool::{
-    MAX_ALIGN, PoolExhausted, PoolUsage, ProtectionDomain, RECEIVE_ALIGN, Reserved, RoomWait, WeakDomain,
-    is_fair,
-};
+pub use pool::{MAX_ALIGN, PoolExhausted, PoolUsage, RECEIVE_ALIGN, RoomWait, is_fair};
 pub use queue_pair::{
     Counters, Disconnected, PostError, PostErrorKind, Progress, QueuePair, TerminateCause, WindowError,
     WindowErrorKind, Windows,

@@ -1,8 +1,7 @@
-//! [`ProtectionDomain`]: the source of Buffers.
+//! [`Pool`]: the account of a domain's memory, and the storage that it keeps for reuse.
 //!
-//! A domain serves all connections of a client or server and bounds the memory that they hold together. Memory in use
-//! plus memory kept for reuse never exceeds the domain's limit. Sizes are rounded up to a power of two, so that memory
-//! of one call serves the next. An exhausted domain refuses with [`PoolExhausted`]; callers that can wait use a
+//! Memory in use plus memory kept for reuse never exceeds the limit. Sizes are rounded up to a power of two, so that
+//! memory of one call serves the next. An exhausted pool refuses with [`PoolExhausted`]; callers that can wait use a
 //! [`RoomWait`].
 //!
 //! Memory that comes back is offered to waiting tasks in the order of their arrival, as far as it is enough; the others
@@ -10,25 +9,20 @@
 //! memory. A task that wants more than there is does not keep tasks behind it from less. They may hold the memory that
 //! it waits for.
 //!
-//! A [share](ProtectionDomain::share) is a domain with a limit of its own inside another domain. Its Buffers count
-//! against both limits, and their memory goes back to the whole. So one user of many cannot take everything. If the
-//! shares are [fair](ProtectionDomain::fair_share), several together cannot either: the limit of each shrinks with the
-//! free memory ([`is_fair`]).
-//!
-//! A share can [keep](ProtectionDomain::keep) memory that it was given: no other share gets it between two uses. So a
-//! connection that has promised Receives can post them again, however full the domain is meanwhile (rule I3).
+//! The pool of a share counts what it gives out in the pool of the whole too, where the storage is. A fair share gets
+//! what [`is_fair`] allows.
 
 mod line;
+mod wait;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use bytes::BytesMut;
 use line::Line;
 use thiserror::Error;
-
-use crate::Buffer;
+pub use wait::RoomWait;
 
 /// Smallest size class, in bytes.
 const MIN_CLASS: usize = 1 << 10;
@@ -40,10 +34,10 @@ const SMALL_ALIGN: usize = 64;
 pub const RECEIVE_ALIGN: usize = SMALL_ALIGN;
 /// Largest limit of a domain, in bytes, so that sums of sizes cannot overflow.
 const MAX_LIMIT: usize = isize::MAX as usize / 4;
-/// Largest alignment that [`ProtectionDomain::allocate`] gives, in bytes: a page.
+/// Largest alignment that [`ProtectionDomain::allocate`](crate::ProtectionDomain::allocate) gives, in bytes: a page.
 pub const MAX_ALIGN: usize = 4096;
 
-/// The refusal of [`ProtectionDomain::allocate`].
+/// The refusal of [`ProtectionDomain::allocate`](crate::ProtectionDomain::allocate).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum PoolExhausted {
@@ -98,8 +92,8 @@ pub fn is_fair(held: usize, left: usize, limit: usize, whole: usize) -> bool {
 /// The memory that a domain holds, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PoolUsage {
-    /// Bytes held by live Buffers (size classes, not visible lengths), or [kept](ProtectionDomain::keep) by shares of
-    /// the domain.
+    /// Bytes held by live Buffers (size classes, not visible lengths), or [kept](crate::ProtectionDomain::keep) by
+    /// shares of the domain.
     pub in_use: usize,
     /// Bytes kept for reuse; 0 for a share, whose memory the whole keeps.
     pub cached: usize,
@@ -107,21 +101,9 @@ pub struct PoolUsage {
     pub limit: usize,
 }
 
-/// A pool of Buffers with a limit; the equivalent of `ibv_pd` with its registered memory. Cheap to clone.
-#[derive(Debug, Clone)]
-pub struct ProtectionDomain {
-    pool: Arc<Pool>,
-}
-
-/// A weak reference to a domain, see [`ProtectionDomain::downgrade`].
-#[derive(Debug, Clone)]
-pub struct WeakDomain {
-    pool: Weak<Pool>,
-}
-
 /// The state of a domain or share. Locks are taken from a share to the whole, never the other way.
 #[derive(Debug)]
-struct Pool {
+pub(crate) struct Pool {
     limit: usize,
     /// The domain of which this is a share; its limit is not smaller.
     whole: Option<Arc<Self>>,
@@ -155,40 +137,27 @@ struct Claim {
     least: usize,
 }
 
-impl ProtectionDomain {
-    /// Creates a domain whose Buffers hold at most `limit` bytes together.
-    #[must_use]
-    pub fn new(limit: usize) -> Self {
+impl Pool {
+    /// Creates the pool of a domain that is no share.
+    pub(crate) fn new(limit: usize) -> Arc<Self> {
         Self::of(limit.min(MAX_LIMIT), None, None)
     }
 
-    /// Creates a domain inside this one, whose Buffers hold at most `limit` bytes together. They count against this
-    /// domain too, which may therefore refuse before the share is used up. Clones of a share are the same share.
-    #[must_use]
-    pub fn share(&self, limit: usize) -> Self {
-        Self::of(limit.min(self.pool.limit), Some(Arc::clone(&self.pool)), None)
+    /// Creates the pool of a share of this one. `fair` is the least that it may hold, if its limit shrinks with the
+    /// free memory.
+    pub(crate) fn share(self: &Arc<Self>, limit: usize, fair: Option<usize>) -> Arc<Self> {
+        Self::of(limit.min(self.limit), Some(Arc::clone(self)), fair)
     }
 
-    /// Creates a [`share`](Self::share) that may hold `limit` bytes while all others hold none. Its limit shrinks with
-    /// the free memory of this domain, by the rule of [`is_fair`]. The share may hold `least` bytes in any case while
-    /// the domain has memory. Bytes that it holds already stay.
-    #[must_use]
-    pub fn fair_share(&self, limit: usize, least: usize) -> Self {
-        Self::of(limit.min(self.pool.limit), Some(Arc::clone(&self.pool)), Some(least))
+    fn of(limit: usize, whole: Option<Arc<Self>>, fair: Option<usize>) -> Arc<Self> {
+        Arc::new(Self { limit, whole, fair, state: Mutex::default() })
     }
 
-    fn of(limit: usize, whole: Option<Arc<Pool>>, fair: Option<usize>) -> Self {
-        Self { pool: Arc::new(Pool { limit, whole, fair, state: Mutex::default() }) }
-    }
-
-    /// Lets a share keep up to `room` bytes of the whole, from now on. Memory of its Buffers that come back stays with
-    /// the share, for its next Buffers, up to that number. Nothing is taken in advance. With less `room` than before,
-    /// the share gives the surplus back at once. With 0, or when the share and its Buffers are gone, nothing is kept.
-    /// On a domain that is no share this has no effect.
-    pub fn keep(&self, room: usize) {
-        let Some(whole) = &self.pool.whole else { return };
+    /// Keeps up to `room` bytes of the whole from now on, and gives back what is kept beyond that.
+    pub(crate) fn keep(&self, room: usize) {
+        let Some(whole) = &self.whole else { return };
         let surplus = {
-            let mut state = self.pool.lock();
+            let mut state = self.lock();
             state.keep = room;
             let surplus = state.in_use.saturating_add(state.kept).saturating_sub(room).min(state.kept);
             state.kept -= surplus;
@@ -199,12 +168,10 @@ impl ProtectionDomain {
         }
     }
 
-    /// Returns `Ready` when a share [keeps](Self::keep) memory for a Buffer of `len` bytes; otherwise the task is woken
-    /// when kept memory comes back. Tasks that wait at the whole are not woken by that, since the whole has no more
-    /// memory than before.
-    pub fn poll_kept(&self, cx: &mut Context<'_>, len: usize) -> Poll<()> {
-        let mut state = self.pool.lock();
-        if state.kept >= Self::room_for(len) {
+    /// Returns `Ready` when `room` bytes are kept; otherwise the task is woken when kept memory comes back.
+    pub(crate) fn poll_kept(&self, cx: &mut Context<'_>, room: usize) -> Poll<()> {
+        let mut state = self.lock();
+        if state.kept >= room {
             return Poll::Ready(());
         }
         if !state.waiting_for_kept.iter().any(|waker| waker.will_wake(cx.waker())) {
@@ -213,160 +180,12 @@ impl ProtectionDomain {
         Poll::Pending
     }
 
-    /// Returns a reference that can be upgraded as long as the domain, one of its shares or one of its Buffers lives.
-    #[must_use]
-    pub fn downgrade(&self) -> WeakDomain {
-        WeakDomain { pool: Arc::downgrade(&self.pool) }
+    /// Returns the memory that is held now.
+    pub(crate) fn usage(&self) -> PoolUsage {
+        let state = self.lock();
+        PoolUsage { in_use: state.in_use, cached: state.cached, limit: self.limit }
     }
 
-    /// Allocates a Buffer of `len` bytes that begins at a multiple of `align` (a power of two, at most [`MAX_ALIGN`]).
-    ///
-    /// Its content is unspecified: zeros, or data of an earlier user of this domain.
-    ///
-    /// # Errors
-    /// [`PoolExhausted`] when the limit does not allow the Buffer now, or ever.
-    pub fn allocate(&self, len: usize, align: usize) -> Result<Buffer, PoolExhausted> {
-        if !align.is_power_of_two() || align > MAX_ALIGN {
-            return Err(PoolExhausted::Alignment(align));
-        }
-        Ok(Reservation::charge(&self.pool, len)?.into_buffer(len, align))
-    }
-
-    /// Reserves memory for a Buffer of `len` bytes, which can then be had later without fail. Such a reservation backs
-    /// a Receive whose memory is attached only when data arrives.
-    ///
-    /// # Errors
-    /// As [`allocate`](Self::allocate).
-    pub fn reserve(&self, len: usize) -> Result<Reserved, PoolExhausted> {
-        Ok(Reserved { len, align: 1, reservation: Reservation::charge(&self.pool, len)? })
-    }
-
-    /// Returns a place to wait for memory of this domain.
-    #[must_use]
-    pub fn wait(&self) -> RoomWait {
-        RoomWait { pool: Arc::clone(&self.pool), place: Place::Nowhere }
-    }
-
-    /// Returns the bytes that a Buffer of `len` bytes takes of the limit: its size class.
-    #[must_use]
-    pub fn room_for(len: usize) -> usize {
-        class_of(len).unwrap_or(usize::MAX)
-    }
-
-    /// Returns the memory that the domain holds now.
-    #[must_use]
-    pub fn usage(&self) -> PoolUsage {
-        let state = self.pool.lock();
-        PoolUsage { in_use: state.in_use, cached: state.cached, limit: self.pool.limit }
-    }
-}
-
-/// A place in the line of tasks that wait for memory of a domain. Dropping it leaves the line.
-#[derive(Debug)]
-pub struct RoomWait {
-    pool: Arc<Pool>,
-    place: Place,
-}
-
-#[derive(Debug)]
-enum Place {
-    Nowhere,
-    /// In the line of this pool, under this number.
-    Line(Arc<Pool>, u64),
-    /// The task was offered memory, and has not reported that it took it.
-    Told,
-}
-
-impl RoomWait {
-    /// Returns `Ready` when [`allocate`](ProtectionDomain::allocate) has a chance; otherwise the task is woken when its
-    /// turn has come. `room` is the sum of [`room_for`](ProtectionDomain::room_for) of all Buffers that are wanted
-    /// together. Also returns `Ready` for a `room` beyond the limit: `allocate` then returns the error.
-    ///
-    /// After `Ready`, other waiting tasks are not offered that memory before this is polled again, [left](Self::leave)
-    /// or dropped. So call one of these as soon as the memory was taken, or is not needed any more.
-    pub fn poll(&mut self, cx: &mut Context<'_>, room: usize) -> Poll<()> {
-        if matches!(self.place, Place::Told) {
-            self.leave();
-        }
-        if room > self.pool.limit {
-            self.leave();
-            return Poll::Ready(());
-        }
-        let pool = Arc::clone(&self.pool);
-        let (mut next, mut claim, mut room, mut share) = (Some(&pool), None, room, None);
-        while let Some(pool) = next.filter(|_| room > 0) {
-            let mut state = pool.lock();
-            if let Err(why) = pool.check(&state, room, claim) {
-                match &self.place {
-                    Place::Line(line, number) if Arc::ptr_eq(line, pool) => {
-                        let left = state.left(pool.limit);
-                        let refused = matches!(why, PoolExhausted::Unfair { .. });
-                        let woken = state.line.stay(*number, cx.waker(), room, refused, left);
-                        drop(state);
-                        woken.into_iter().for_each(Waker::wake);
-                    }
-                    _ => {
-                        let number = state.line.join(cx.waker().clone(), room, share);
-                        drop(state);
-                        // Not before: locks are taken from a share to the whole.
-                        self.leave();
-                        self.place = Place::Line(Arc::clone(pool), number);
-                    }
-                }
-                return Poll::Pending;
-            }
-            claim = pool.claim(&state);
-            room = room.saturating_sub(state.kept);
-            share = claim.map(|_| Arc::as_ptr(pool).addr());
-            next = pool.whole.as_ref();
-        }
-        if let Place::Line(line, number) = std::mem::replace(&mut self.place, Place::Told) {
-            line.lock().line.remove(number);
-        }
-        Poll::Ready(())
-    }
-
-    /// Leaves the line: the task wants no memory any more. Memory that it was offered and did not take goes to others.
-    pub fn leave(&mut self) {
-        match std::mem::replace(&mut self.place, Place::Nowhere) {
-            Place::Nowhere => {}
-            Place::Line(line, number) => {
-                let mut state = line.lock();
-                let left = state.left(line.limit);
-                let woken = if state.line.remove(number) { state.line.offer(left) } else { Vec::new() };
-                drop(state);
-                woken.into_iter().for_each(Waker::wake);
-            }
-            Place::Told => {
-                let mut next = Some(&self.pool);
-                while let Some(pool) = next {
-                    let mut state = pool.lock();
-                    let left = state.left(pool.limit);
-                    let woken = state.line.offer(left);
-                    drop(state);
-                    woken.into_iter().for_each(Waker::wake);
-                    next = pool.whole.as_ref();
-                }
-            }
-        }
-    }
-}
-
-impl Drop for RoomWait {
-    fn drop(&mut self) {
-        self.leave();
-    }
-}
-
-impl WeakDomain {
-    /// Returns the domain, if it is still alive.
-    #[must_use]
-    pub fn upgrade(&self) -> Option<ProtectionDomain> {
-        self.pool.upgrade().map(|pool| ProtectionDomain { pool })
-    }
-}
-
-impl Pool {
     fn lock(&self) -> MutexGuard<'_, State> {
         // The state is consistent between any two statements that can panic.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -492,44 +311,14 @@ impl State {
     }
 }
 
+/// Returns the bytes that a Buffer of `len` bytes takes of the limit: its size class.
+pub(crate) fn room_for(len: usize) -> usize {
+    class_of(len).unwrap_or(usize::MAX)
+}
+
 /// Returns the smallest power of two that holds `len`.
 fn class_of(len: usize) -> Option<usize> {
     len.max(MIN_CLASS).checked_next_power_of_two()
-}
-
-/// Memory reserved by [`ProtectionDomain::reserve`]; counts as in use.
-#[derive(Debug)]
-pub struct Reserved {
-    len: usize,
-    align: usize,
-    reservation: Reservation,
-}
-
-impl Reserved {
-    /// Returns the length of the reserved Buffer, in bytes.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.len
-    }
-
-    /// Returns whether that length is 0.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
-    /// Returns the reservation for a Buffer that begins at a multiple of `align`: a power of two, at most
-    /// [`MAX_ALIGN`]. Any other `align` is ignored.
-    #[must_use]
-    pub fn aligned(self, align: usize) -> Self {
-        if align.is_power_of_two() && align <= MAX_ALIGN { Self { align, ..self } } else { self }
-    }
-
-    /// Returns the Buffer.
-    #[must_use]
-    pub fn into_buffer(self) -> Buffer {
-        self.reservation.into_buffer(self.len, self.align)
-    }
 }
 
 /// The bytes of the domain's limit that one allocation holds, however it is split.
@@ -541,13 +330,16 @@ pub(crate) struct Reservation {
 }
 
 impl Reservation {
-    fn charge(pool: &Arc<Pool>, len: usize) -> Result<Self, PoolExhausted> {
+    /// Counts the size class of `len` bytes against the limits of the pool and its whole.
+    pub(crate) fn charge(pool: &Arc<Pool>, len: usize) -> Result<Self, PoolExhausted> {
         let class = class_of(len).ok_or(PoolExhausted::OverLimit { requested: len, limit: pool.limit })?;
         pool.charge(class, None)?;
         Ok(Self { pool: Arc::clone(pool), class, align: SMALL_ALIGN })
     }
 
-    fn into_buffer(mut self, len: usize, align: usize) -> Buffer {
+    /// Returns the memory that was reserved, with the start in it of a Buffer that begins at a multiple of `align`, and
+    /// the reservation that takes the memory back.
+    pub(crate) fn into_storage(mut self, align: usize) -> (BytesMut, usize, Arc<Self>) {
         let least = if self.class >= PAGE_ALIGNED_CLASS { MAX_ALIGN } else { SMALL_ALIGN };
         self.align = align.max(least);
         let (reused, freed) = {
@@ -563,7 +355,7 @@ impl Reservation {
         let storage = reused.unwrap_or_else(|| BytesMut::zeroed(self.class + self.align));
         // `align_offset` may in theory fail; the Buffer then starts unaligned, which costs speed, not safety.
         let start = storage.as_ptr().align_offset(self.align).min(self.align);
-        Buffer::pooled(storage, start, len, Arc::new(self))
+        (storage, start, Arc::new(self))
     }
 
     /// Takes back the storage of a dropped Buffer: whole memory is kept for reuse, parts are freed.
@@ -584,6 +376,3 @@ impl Drop for Reservation {
         }
     }
 }
-
-#[cfg(test)]
-mod tests;

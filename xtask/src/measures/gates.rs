@@ -28,6 +28,5 @@ pub(crate) const CIRCLES: &[Exception] = &[
     ("proto", "", &["config", "flow"]),
     ("proto", "", &["error", "limits", "wire"]),
     ("proto", "wire/two", &["transmission", "words"]),
-    ("verbs", "", &["buffer", "pool"]),
     ("xdr", "", &["decode", "encode", "items"]),
 ];

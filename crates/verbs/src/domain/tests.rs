@@ -1,6 +1,8 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Waker;
 
 use super::*;
+use crate::is_fair;
 
 #[test]
 fn memory_is_reused_and_bounded() {
