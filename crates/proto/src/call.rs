@@ -85,7 +85,19 @@ impl Sink {
 
 /// The id of a call in progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct CallId(pub(crate) u64);
+pub struct CallId(u64);
+
+impl CallId {
+    /// Returns the id of the call with this number, among the calls of its owner, and this XID.
+    pub(crate) const fn new(count: u32, xid: u32) -> Self {
+        Self((count as u64) << 32 | xid as u64)
+    }
+
+    /// Returns the XID.
+    pub(crate) fn xid(self) -> u32 {
+        u32::try_from(self.0 & u64::from(u32::MAX)).unwrap_or(0)
+    }
+}
 
 /// The form of a message on the wire.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -216,6 +228,13 @@ pub enum CallError {
     /// The session or connection was closed by its owner.
     #[error("closed")]
     Closed,
+}
+
+impl CallError {
+    /// Whether the error is an answer of the peer.
+    pub(crate) const fn is_answer(&self) -> bool {
+        matches!(self, Self::Chunk | Self::Version { .. } | Self::Refused(_))
+    }
 }
 
 /// A refused call, which returns to the caller.

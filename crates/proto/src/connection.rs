@@ -374,16 +374,23 @@ impl Connection {
     /// # Errors
     /// [`Refused`], which returns the call: the XID is in use or not that of the message, or the connection is closed.
     pub fn call(&mut self, now: Instant, call: Call) -> Result<CallId, Refused> {
+        let id = self.requester.new_id(call.xid);
+        self.call_as(now, id, Box::new(call)).map(|()| id)
+    }
+
+    /// Accepts a call under an id of the owner; otherwise like [`call`](Self::call). All calls of a connection have
+    /// their ids from one source.
+    pub(crate) fn call_as(&mut self, now: Instant, id: CallId, call: Box<Call>) -> Result<(), Refused> {
         self.at_rest = false;
         if self.state != State::Open || self.core.failure.is_some() {
-            return Err(Refused { kind: RefusedKind::Closed, call: Box::new(call) });
+            return Err(Refused { kind: RefusedKind::Closed, call });
         }
         if self.two.as_ref().is_some_and(|two| two.knows(call.xid)) {
             let kind = RefusedKind::XidInUse(call.xid);
-            return Err(Refused { kind, call: Box::new(call) });
+            return Err(Refused { kind, call });
         }
         self.last_activity = now;
-        self.requester.call(&mut self.core, now, call)
+        self.requester.call(&mut self.core, now, id, call)
     }
 
     /// Abandons a call: no event reports its end. After it has left, its memory, XID and credit stay with the

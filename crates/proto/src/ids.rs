@@ -1,16 +1,13 @@
-//! Maps and sets by numbers that this side assigns: work requests, calls, tokens, XIDs of our own calls.
+//! Maps by numbers that this side assigns: work requests, calls, tokens, XIDs of our own calls.
 //!
 //! Every message needs a dozen look-ups by such numbers. The standard hasher resists keys that an attacker chooses, and
 //! takes several times as long as the rest of a look-up. Maps with keys of the peer use the standard hasher.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
 /// A map by numbers of this side.
 pub type IdMap<K, V> = HashMap<K, V, BuildHasherDefault<IdHasher>>;
-
-/// A set of numbers of this side.
-pub type IdSet<K> = HashSet<K, BuildHasherDefault<IdHasher>>;
 
 /// A hasher that spreads mostly consecutive numbers; unsafe for keys that a peer chooses.
 #[derive(Clone, Copy, Debug, Default)]
@@ -43,6 +40,7 @@ impl Hasher for IdHasher {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
     use std::hash::{BuildHasher, Hash};
 
     use super::*;

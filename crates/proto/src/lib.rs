@@ -77,7 +77,7 @@ pub use config::{ChunkSupport, Config, Side};
 pub use connection::Connection;
 pub use error::ProtocolError;
 pub use event::{Answer, CloseReason, Event, IncomingCall, Post, ReplyToken};
-pub use ids::{IdMap, IdSet};
+pub use ids::IdMap;
 pub use limits::Limits;
 pub use private_data::{PrivateData, Thresholds};
 pub use retired::face::*;

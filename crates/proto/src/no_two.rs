@@ -13,9 +13,10 @@ use crate::config::Config;
 use crate::connection::{Halves, Outcome};
 use crate::core::Core;
 use crate::error::ProtocolError;
-use crate::event::Event;
+use crate::event::{CloseReason, Event};
 use crate::flow::{Permit, Settled};
 use crate::requester::{CallRoom, Requester, Transaction};
+use crate::session::Session;
 use crate::wire::two::ErrorBody;
 use crate::wire::two::Rules;
 use crate::wire::{Body, ChunkLists, Fixed, Header};
@@ -308,6 +309,10 @@ impl Requester {
     pub(crate) const fn queue_again(&mut self, _: u32) -> bool {
         false
     }
+}
+
+impl Session {
+    pub(crate) const fn heed_refusal(&mut self, _: &CloseReason) {}
 }
 
 impl Config {

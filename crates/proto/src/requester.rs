@@ -74,16 +74,6 @@ pub(crate) enum Stage {
     InFlight(Flight),
 }
 
-impl CallId {
-    const fn new(count: u32, xid: u32) -> Self {
-        Self((count as u64) << 32 | xid as u64)
-    }
-
-    fn xid(self) -> u32 {
-        u32::try_from(self.0 & u64::from(u32::MAX)).unwrap_or(0)
-    }
-}
-
 impl Requester {
     pub(crate) fn new(max_windows: usize) -> Self {
         Self {
@@ -138,16 +128,26 @@ impl Requester {
         self.calls.get(&xid).is_some_and(|call| call.lease().is_some())
     }
 
-    pub(crate) fn call(&mut self, core: &mut Core, now: Instant, call: Call) -> Result<CallId, Refused> {
+    /// Returns the id of a new call under this XID.
+    pub(crate) const fn new_id(&mut self, xid: u32) -> CallId {
+        self.next_id = self.next_id.wrapping_add(1);
+        CallId::new(self.next_id, xid)
+    }
+
+    pub(crate) fn call(
+        &mut self,
+        core: &mut Core,
+        now: Instant,
+        id: CallId,
+        call: Box<Call>,
+    ) -> Result<(), Refused> {
         let xid = call.xid;
         if self.calls.contains_key(&xid) {
-            return Err(Refused { kind: RefusedKind::XidInUse(xid), call: Box::new(call) });
+            return Err(Refused { kind: RefusedKind::XidInUse(xid), call });
         }
         if !call.begins_with_xid() {
-            return Err(Refused { kind: RefusedKind::XidMismatch(xid), call: Box::new(call) });
+            return Err(Refused { kind: RefusedKind::XidMismatch(xid), call });
         }
-        let id = CallId::new(self.next_id, xid);
-        self.next_id = self.next_id.wrapping_add(1);
         let wait = call.timeout.unwrap_or(core.config.timeouts.call);
         let caller = Moving::new(now, wait, Flow::Link, core.told.as_ref(), 0);
         let deadline = caller.deadline;
@@ -158,7 +158,7 @@ impl Requester {
         self.queue.push_back(xid);
         let transaction = Transaction {
             id,
-            call: Box::new(call),
+            call,
             stage: Stage::Queued,
             abandoned: false,
             deadline,
@@ -168,7 +168,7 @@ impl Requester {
             group: None,
         };
         self.calls.insert(xid, transaction);
-        Ok(id)
+        Ok(())
     }
 
     /// Abandons a call: the caller no longer wants the answer (rule I10).

@@ -1,6 +1,10 @@
 //! Transport characteristics, as the owner of a connection sees them. In a version without them, none are announced and
-//! every request fails.
+//! every request fails. And the effect of a refusal on the next connection of a session.
 
+use std::sync::Arc;
+
+use crate::error::ProtocolError;
+use crate::event::CloseReason;
 use crate::two::characteristics::{Characteristic, Characteristics, NotExchanged};
 use crate::{Connection, Session};
 
@@ -61,5 +65,17 @@ impl Session {
     /// [`NotExchanged`]: see there.
     pub fn change(&mut self, value: Characteristic) -> Result<(), NotExchanged> {
         self.connection.as_mut().map_or(Err(NotExchanged::NotSpoken), |connection| connection.change(value))
+    }
+
+    /// Stops the combination of messages if the peer has refused that: the experimental numbers may have another
+    /// meaning for this peer.
+    pub(crate) fn heed_refusal(&mut self, reason: &CloseReason) {
+        if let CloseReason::Protocol(ProtocolError::Two(error)) = reason
+            && error.is_refusal_of_combined()
+        {
+            let config = Arc::make_mut(&mut self.config);
+            config.combined_messages = 1;
+            config.limits.combined_messages = 1;
+        }
     }
 }

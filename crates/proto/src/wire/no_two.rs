@@ -55,10 +55,6 @@ impl Error {
         match *self {}
     }
 
-    pub(crate) const fn is_refusal_of_combined(&self) -> bool {
-        match *self {}
-    }
-
     pub(crate) const fn row(&self) -> (Action, &'static str) {
         match *self {}
     }

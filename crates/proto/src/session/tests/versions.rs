@@ -56,7 +56,10 @@ fn v2_01_s5_1_the_offer_is_a_null_call_of_a_known_program() {
         let mut offer = world.kept.remove(0);
         let header = rpcrdma_oncrpc::CallHeader::read(&mut offer).unwrap();
         assert_eq!((header.program, header.version, header.procedure), (offered.0, offered.1, 0));
-        assert_eq!((header.credential, header.verifier), (OpaqueAuth::none(), OpaqueAuth::none()));
+        assert_eq!(
+            (header.credential, header.verifier),
+            (rpcrdma_oncrpc::OpaqueAuth::none(), rpcrdma_oncrpc::OpaqueAuth::none())
+        );
         assert!(offer.finish().is_ok(), "a NULL Call has no arguments");
     }
 }
@@ -118,6 +121,33 @@ fn v2_01_s5_2_a_server_that_says_nothing_is_taken_for_one_without_it() {
     calls(&mut world, 1..5);
     assert_eq!((version(&world), world.attempts.len()), (Some(1), 2));
     assert_eq!(world.attempts[1] - begin, Timeouts::default().offer);
+}
+
+/// A peer that speaks neither version of the client is asked again after a pause only.
+#[test]
+fn i6_pauses_grow_while_the_peer_speaks_no_common_version() {
+    let mut world = world(Versions::both(Profile::P1), Versions::both(Profile::P1));
+    let config = Config { keep_connected: true, ..Config::clone(&world.config) };
+    world.session = Session::new(Arc::new(config), 42);
+    world.call(null(1));
+    world.silent = true;
+    for attempt in 1..5 {
+        while world.attempts.len() < attempt {
+            world.run_for(SECOND / 100);
+        }
+        let now = world.now();
+        let (a, _b) = world.fabric.pair(
+            parameters(&world.config, &world.domains[0]),
+            parameters(&world.server_config, &world.domains[1]),
+        );
+        let attempt = u32::try_from(attempt).unwrap();
+        assert!(world.session.connected(now, attempt, a.peer_private_data(), a.capabilities()));
+        world.qp = Some(a);
+        let failure = CallFailure::permanent(CallError::Version { low: 3, high: 3 }, true);
+        world.session.offer_ended(now, Err(failure));
+    }
+    let pauses: Vec<Duration> = world.attempts.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    assert!(pauses[2] > pauses[0] && pauses[0] > Duration::ZERO, "{pauses:?}");
 }
 
 #[test]
