@@ -167,135 +167,135 @@ impl ReverseSupport {
             Profile::P3 => &[Self::None, Self::Inline, Self::Continued, Self::General],
         }
     }
-
-    /// Returns the XDR value of the profile's highest level that does not exceed this one.
-    fn word(self, profile: Profile) -> u32 {
-        let below = Self::levels(profile).iter().filter(|level| **level < self).count();
-        let has = Self::levels(profile).contains(&self);
-        u32::try_from(if has { below } else { below.saturating_sub(1) }).unwrap_or(0)
-    }
-
-    fn of(profile: Profile, word: u32) -> Option<Self> {
-        Self::levels(profile).get(usize::try_from(word).ok()?).copied()
-    }
 }
 
-/// A characteristic with its value.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Characteristic {
-    /// [`Characteristics::receive_size`], bytes.
-    ReceiveSize(u32),
+/// Defines [`Characteristic`] from one table. A row has a characteristic with its type, its id in P1, P2 and P3, and
+/// the field of [`Characteristics`] with its value. A side announces its values in the order of the rows.
+macro_rules! characteristics {
+    ($($(#[$doc:meta])* $name:ident($type:ty), $ids:expr, $($field:ident).+;)+) => {
+        /// A characteristic with its value.
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub enum Characteristic {
+            $($(#[$doc])* $name($type),)+
+            /// A member of [`Characteristics::registered`].
+            Registered {
+                /// Its id.
+                id: u32,
+                /// Its value, in XDR.
+                data: Bytes,
+            },
+        }
+
+        impl Characteristic {
+            /// Decodes a value by the ids of a profile; `None` if the profile does not define its id.
+            ///
+            /// # Errors
+            /// [`two::Error::BadCharacteristic`]: the data is too short, too long, or not of the type (xcharext-02
+            /// §2.1). That section does not mention data longer than its type; this library rejects it too. Every
+            /// number is valid, since only data that cannot be parsed is an error (version-two-07 §5.1, §7.2.2). If a
+            /// peer announces tiny sizes, messages that do not fit are refused when they are to be sent.
+            pub(crate) fn decode(
+                profile: Profile,
+                value: &Value,
+                limits: &Limits,
+            ) -> Result<Option<Self>, two::Error> {
+                let Value { id, data } = value;
+                let initial = Characteristics::initial(profile);
+                $(if of(profile, $ids) == Some(*id) {
+                    return Ok(read(profile, value, &initial.$($field).+, limits)?.map(Self::$name));
+                })+
+                let is_experimental = *id >= EXPERIMENTAL && has_experimental(profile);
+                Ok(is_experimental.then(|| Self::Registered { id: *id, data: data.clone() }))
+            }
+
+            /// Encodes the value by the ids of a profile; `None` if the profile has no such characteristic.
+            pub(crate) fn encode(&self, profile: Profile) -> Option<Value> {
+                let (id, data) = match self {
+                    $(Self::$name(value) => (of(profile, $ids)?, value.data(profile)),)+
+                    Self::Registered { id, data } => {
+                        has_experimental(profile).then(|| (*id, data.clone()))?
+                    }
+                };
+                Some(Value { id, data })
+            }
+        }
+
+        impl Characteristics {
+            /// Replaces the value of this kind.
+            pub(crate) fn apply(&mut self, characteristic: Characteristic) {
+                match characteristic {
+                    $(Characteristic::$name(value) => self.$($field).+.set(value),)+
+                    Characteristic::Registered { id, data } => {
+                        self.registered.insert(id, data);
+                    }
+                }
+            }
+
+            /// Returns the present value of the kind of `kind`; `None` if it has none.
+            pub(crate) fn current(&self, kind: &Characteristic) -> Option<Characteristic> {
+                match kind {
+                    $(Characteristic::$name(_) => self.$($field).+.get().map(Characteristic::$name),)+
+                    Characteristic::Registered { id, .. } => {
+                        let data = self.registered.get(id)?.clone();
+                        Some(Characteristic::Registered { id: *id, data })
+                    }
+                }
+            }
+
+            /// Returns the values of the table that are set.
+            fn known(&self) -> impl Iterator<Item = Characteristic> {
+                [$(self.$($field).+.get().map(Characteristic::$name)),+].into_iter().flatten()
+            }
+        }
+    };
+}
+
+// The characteristics of the documents (xcharext-02 §3, version-two-03 §5.2, version-two-07 §5.2), except HOSTAUTH:
+// version-two-07 §5.2.6 does not define its content.
+characteristics! {
     /// [`Characteristics::send_size`], bytes.
-    SendSize(u32),
+    SendSize(u32), [None, None, Some(1)], send_size;
+    /// [`Characteristics::receive_size`], bytes.
+    ReceiveSize(u32), [Some(1), Some(1), Some(2)], receive_size;
     /// [`Characteristics::segment_size`], bytes.
-    SegmentSize(u32),
+    SegmentSize(u32), [None, None, Some(3)], segment_size;
     /// [`Characteristics::segment_count`].
-    SegmentCount(u32),
+    SegmentCount(u32), [None, None, Some(4)], segment_count;
     /// [`Characteristics::remote_invalidation`].
-    RemoteInvalidation(bool),
+    RemoteInvalidation(bool), [Some(2), None, None], remote_invalidation;
     /// [`Characteristics::reverse`].
-    Reverse(ReverseSupport),
+    Reverse(ReverseSupport), [Some(3), Some(2), Some(5)], reverse;
     /// [`Transmissions::support`].
-    TransmissionSupport(u32),
+    TransmissionSupport(u32), ids(Property::Support), transmissions.support;
     /// [`Transmissions::structure`].
-    BufferStructure(BufferStructure),
+    BufferStructure(BufferStructure), ids(Property::BufferStructure), transmissions.structure;
     /// [`Transmissions::request_limit`].
-    RequestLimit(u32),
+    RequestLimit(u32), ids(Property::RequestLimit), transmissions.request_limit;
     /// [`Transmissions::response_limit`].
-    ResponseLimit(u32),
+    ResponseLimit(u32), ids(Property::ResponseLimit), transmissions.response_limit;
     /// [`Characteristics::combined`].
-    Combined(u32),
-    /// A member of [`Characteristics::registered`].
-    Registered {
-        /// Its id.
-        id: u32,
-        /// Its value, in XDR.
-        data: Bytes,
-    },
+    Combined(u32), [Some(combined::CHARACTERISTIC), Some(combined::CHARACTERISTIC), None], combined;
 }
 
 impl Characteristic {
-    /// Decodes a value by the ids of a profile; `None` if the profile does not define its id.
-    ///
-    /// # Errors
-    /// [`two::Error::BadCharacteristic`]: the data is too short, too long, or not of the type (xcharext-02 §2.1). That
-    /// section does not mention data longer than its type; this library rejects it too. Every number is valid, since
-    /// only data that cannot be parsed is an error (version-two-07 §5.1, §7.2.2). If a peer announces tiny sizes,
-    /// messages that do not fit are refused when they are to be sent.
-    pub(crate) fn decode(
-        profile: Profile,
-        value: &Value,
-        limits: &Limits,
-    ) -> Result<Option<Self>, two::Error> {
-        let Value { id, data } = value;
-        let bad = || two::Error::BadCharacteristic { id: *id, len: data.len() };
-        let word = || <[u8; 4]>::try_from(&data[..]).map(u32::from_be_bytes).map_err(|_| bad());
-        // version-two-03 §5.1.1: a value without data is the default.
-        let default = profile != Profile::P1 && data.is_empty();
-        let known = Known::of(profile, *id);
-        if let Some(known) = known.filter(|_| default) {
-            return Ok(Characteristics::initial(profile).of_kind(known));
-        }
-        Ok(match known {
-            Some(Known::SendSize) => Some(Self::SendSize(word()?)),
-            Some(Known::SegmentSize) => Some(Self::SegmentSize(word()?)),
-            Some(Known::SegmentCount) => Some(Self::SegmentCount(word()?)),
-            Some(Known::ReceiveSize) => Some(Self::ReceiveSize(word()?)),
-            Some(Known::RemoteInvalidation) => Some(Self::RemoteInvalidation(match word()? {
-                0 => false,
-                1 => true,
-                _ => return Err(bad()),
-            })),
-            Some(Known::Reverse) => {
-                Some(Self::Reverse(ReverseSupport::of(profile, word()?).ok_or_else(bad)?))
-            }
-            Some(Known::Transmission(property)) => Some(match property {
-                Property::Support => Self::TransmissionSupport(word()?),
-                Property::BufferStructure => Self::BufferStructure(BufferStructure::decode(data, limits)?),
-                Property::RequestLimit => Self::RequestLimit(word()?),
-                Property::ResponseLimit => Self::ResponseLimit(word()?),
-            }),
-            Some(Known::Combined) => Some(Self::Combined(word()?)),
-            None if *id >= EXPERIMENTAL && has_experimental(profile) => {
-                Some(Self::Registered { id: *id, data: data.clone() })
-            }
-            None => None,
-        })
-    }
-
-    /// Encodes the value by the ids of a profile; `None` if the profile has no such characteristic.
-    pub(crate) fn encode(&self, profile: Profile) -> Option<Value> {
-        let word = |word: u32| Bytes::copy_from_slice(&word.to_be_bytes());
-        let (known, data) = match self {
-            Self::ReceiveSize(size) => (Known::ReceiveSize, word(*size)),
-            Self::RemoteInvalidation(takes) => (Known::RemoteInvalidation, word(u32::from(*takes))),
-            Self::Reverse(support) => (Known::Reverse, word(support.word(profile))),
-            Self::SendSize(size) => (Known::SendSize, word(*size)),
-            Self::SegmentSize(size) => (Known::SegmentSize, word(*size)),
-            Self::SegmentCount(count) => (Known::SegmentCount, word(*count)),
-            Self::TransmissionSupport(bits) => (Known::Transmission(Property::Support), word(*bits)),
-            Self::BufferStructure(structure) => {
-                let mut data = BytesMut::new();
-                structure.encode(&mut data);
-                (Known::Transmission(Property::BufferStructure), data.freeze())
-            }
-            Self::RequestLimit(limit) => (Known::Transmission(Property::RequestLimit), word(*limit)),
-            Self::ResponseLimit(limit) => (Known::Transmission(Property::ResponseLimit), word(*limit)),
-            Self::Combined(messages) => (Known::Combined, word(*messages)),
-            Self::Registered { id, data } => {
-                return has_experimental(profile).then(|| Value { id: *id, data: data.clone() });
-            }
-        };
-        Some(Value { id: known.id(profile)?, data })
-    }
-
     /// Whether both have the same id.
     pub(crate) fn is_same_kind(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Registered { id, .. }, Self::Registered { id: other, .. }) => id == other,
             _ => std::mem::discriminant(self) == std::mem::discriminant(other),
         }
+    }
+
+    /// Whether this is a property of transmission groups.
+    const fn is_of_groups(&self) -> bool {
+        matches!(
+            self,
+            Self::TransmissionSupport(_)
+                | Self::BufferStructure(_)
+                | Self::RequestLimit(_)
+                | Self::ResponseLimit(_)
+        )
     }
 }
 
@@ -304,140 +304,116 @@ const fn has_experimental(profile: Profile) -> bool {
     matches!(profile, Profile::P1 | Profile::P2)
 }
 
-/// Characteristics that the documents define, except HOSTAUTH: version-two-07 §5.2.6 does not define its content.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Known {
-    ReceiveSize,
-    SendSize,
-    SegmentSize,
-    SegmentCount,
-    RemoteInvalidation,
-    Reverse,
-    Transmission(Property),
-    Combined,
+/// Returns the id of a profile.
+const fn of(profile: Profile, [p1, p2, p3]: [Option<u32>; 3]) -> Option<u32> {
+    match profile {
+        Profile::P1 => p1,
+        Profile::P2 => p2,
+        Profile::P3 => p3,
+    }
 }
 
-impl Known {
-    const ALL: [Self; 11] = [
-        Self::SendSize,
-        Self::ReceiveSize,
-        Self::SegmentSize,
-        Self::SegmentCount,
-        Self::RemoteInvalidation,
-        Self::Reverse,
-        Self::Transmission(Property::Support),
-        Self::Transmission(Property::BufferStructure),
-        Self::Transmission(Property::RequestLimit),
-        Self::Transmission(Property::ResponseLimit),
-        Self::Combined,
-    ];
+/// Returns the ids of a property of transmission groups.
+const fn ids(property: Property) -> [Option<u32>; 3] {
+    [property.id(Profile::P1), property.id(Profile::P2), property.id(Profile::P3)]
+}
 
-    const fn id(self, profile: Profile) -> Option<u32> {
-        if let Self::Transmission(property) = self {
-            return property.id(profile);
-        }
-        if matches!(self, Self::Combined) {
-            return if has_experimental(profile) { Some(combined::CHARACTERISTIC) } else { None };
-        }
-        match profile {
-            // xcharext-02 §3
-            Profile::P1 => match self {
-                Self::ReceiveSize => Some(1),
-                Self::RemoteInvalidation => Some(2),
-                Self::Reverse => Some(3),
-                _ => None,
-            },
-            // version-two-03 §5.2
-            Profile::P2 => match self {
-                Self::ReceiveSize => Some(1),
-                Self::Reverse => Some(2),
-                _ => None,
-            },
-            // version-two-07 §5.2
-            Profile::P3 => match self {
-                Self::SendSize => Some(1),
-                Self::ReceiveSize => Some(2),
-                Self::SegmentSize => Some(3),
-                Self::SegmentCount => Some(4),
-                Self::Reverse => Some(5),
-                _ => None,
-            },
-        }
+/// Decodes the data of a value whose field has this value initially.
+fn read<T: Datum>(
+    profile: Profile,
+    Value { id, data }: &Value,
+    initial: &impl Field<T>,
+    limits: &Limits,
+) -> Result<Option<T>, two::Error> {
+    // version-two-03 §5.1.1: a value without data is the default.
+    if profile != Profile::P1 && data.is_empty() {
+        return Ok(initial.get());
+    }
+    let datum = T::parse(profile, data, limits)?;
+    datum.map(Some).ok_or(two::Error::BadCharacteristic { id: *id, len: data.len() })
+}
+
+/// The type of a characteristic.
+trait Datum: Clone {
+    /// Decodes all of the data; `None` if it is not of the type.
+    fn parse(profile: Profile, data: &[u8], limits: &Limits) -> Result<Option<Self>, two::Error>;
+    /// Returns the XDR.
+    fn data(&self, profile: Profile) -> Bytes;
+}
+
+impl Datum for u32 {
+    fn parse(_: Profile, data: &[u8], _: &Limits) -> Result<Option<Self>, two::Error> {
+        Ok(data.try_into().ok().map(Self::from_be_bytes))
     }
 
-    fn of(profile: Profile, id: u32) -> Option<Self> {
-        Self::ALL.into_iter().find(|known| known.id(profile) == Some(id))
+    fn data(&self, _: Profile) -> Bytes {
+        Bytes::copy_from_slice(&self.to_be_bytes())
+    }
+}
+
+impl Datum for bool {
+    fn parse(profile: Profile, data: &[u8], limits: &Limits) -> Result<Option<Self>, two::Error> {
+        let word = u32::parse(profile, data, limits)?;
+        Ok(word.filter(|word| *word <= 1).map(|word| word == 1))
+    }
+
+    fn data(&self, profile: Profile) -> Bytes {
+        u32::from(*self).data(profile)
+    }
+}
+
+impl Datum for ReverseSupport {
+    fn parse(profile: Profile, data: &[u8], limits: &Limits) -> Result<Option<Self>, two::Error> {
+        let word = u32::parse(profile, data, limits)?;
+        Ok(word.and_then(|word| Self::levels(profile).get(usize::try_from(word).ok()?).copied()))
+    }
+
+    /// Returns the XDR of the profile's highest level that does not exceed this one.
+    fn data(&self, profile: Profile) -> Bytes {
+        let level = Self::levels(profile).iter().rposition(|level| level <= self);
+        level.and_then(|level| u32::try_from(level).ok()).unwrap_or(0).data(profile)
+    }
+}
+
+impl Datum for BufferStructure {
+    fn parse(_: Profile, data: &[u8], limits: &Limits) -> Result<Option<Self>, two::Error> {
+        Ok(Some(Self::decode(data, limits)?))
+    }
+
+    fn data(&self, _: Profile) -> Bytes {
+        let mut data = BytesMut::new();
+        self.encode(&mut data);
+        data.freeze()
+    }
+}
+
+/// A field with the value of a characteristic, which may be absent.
+trait Field<T> {
+    fn get(&self) -> Option<T>;
+    fn set(&mut self, value: T);
+}
+
+impl<T: Datum> Field<Self> for T {
+    fn get(&self) -> Option<Self> {
+        Some(self.clone())
+    }
+
+    fn set(&mut self, value: Self) {
+        *self = value;
+    }
+}
+
+impl<T: Datum> Field<T> for Option<T> {
+    fn get(&self) -> Self {
+        self.clone()
+    }
+
+    fn set(&mut self, value: T) {
+        *self = Some(value);
     }
 }
 
 impl Characteristics {
-    /// Replaces the value of this kind.
-    pub(crate) fn apply(&mut self, characteristic: Characteristic) {
-        match characteristic {
-            Characteristic::ReceiveSize(size) => self.receive_size = size,
-            Characteristic::SendSize(size) => self.send_size = Some(size),
-            Characteristic::SegmentSize(size) => self.segment_size = Some(size),
-            Characteristic::SegmentCount(count) => self.segment_count = Some(count),
-            Characteristic::RemoteInvalidation(takes) => self.remote_invalidation = takes,
-            Characteristic::Reverse(support) => self.reverse = support,
-            Characteristic::TransmissionSupport(bits) => self.transmissions.support = bits,
-            Characteristic::BufferStructure(structure) => self.transmissions.structure = Some(structure),
-            Characteristic::RequestLimit(limit) => self.transmissions.request_limit = limit,
-            Characteristic::ResponseLimit(limit) => self.transmissions.response_limit = limit,
-            Characteristic::Combined(messages) => self.combined = messages,
-            Characteristic::Registered { id, data } => {
-                self.registered.insert(id, data);
-            }
-        }
-    }
-
-    /// Returns the present value of the kind of `kind`; `None` if it has none.
-    pub(crate) fn current(&self, kind: &Characteristic) -> Option<Characteristic> {
-        Some(match kind {
-            Characteristic::ReceiveSize(_) => self.of_kind(Known::ReceiveSize)?,
-            Characteristic::SendSize(_) => self.of_kind(Known::SendSize)?,
-            Characteristic::SegmentSize(_) => self.of_kind(Known::SegmentSize)?,
-            Characteristic::SegmentCount(_) => self.of_kind(Known::SegmentCount)?,
-            Characteristic::RemoteInvalidation(_) => self.of_kind(Known::RemoteInvalidation)?,
-            Characteristic::Reverse(_) => self.of_kind(Known::Reverse)?,
-            Characteristic::TransmissionSupport(_) => self.of_kind(Known::Transmission(Property::Support))?,
-            Characteristic::BufferStructure(_) => {
-                self.of_kind(Known::Transmission(Property::BufferStructure))?
-            }
-            Characteristic::RequestLimit(_) => self.of_kind(Known::Transmission(Property::RequestLimit))?,
-            Characteristic::ResponseLimit(_) => self.of_kind(Known::Transmission(Property::ResponseLimit))?,
-            Characteristic::Combined(_) => self.of_kind(Known::Combined)?,
-            Characteristic::Registered { id, .. } => {
-                Characteristic::Registered { id: *id, data: self.registered.get(id)?.clone() }
-            }
-        })
-    }
-
-    /// Returns the value of a characteristic that the documents define, if it is set.
-    fn of_kind(&self, known: Known) -> Option<Characteristic> {
-        Some(match known {
-            Known::ReceiveSize => Characteristic::ReceiveSize(self.receive_size),
-            Known::SendSize => Characteristic::SendSize(self.send_size?),
-            Known::SegmentSize => Characteristic::SegmentSize(self.segment_size?),
-            Known::SegmentCount => Characteristic::SegmentCount(self.segment_count?),
-            Known::RemoteInvalidation => Characteristic::RemoteInvalidation(self.remote_invalidation),
-            Known::Reverse => Characteristic::Reverse(self.reverse),
-            Known::Combined => Characteristic::Combined(self.combined),
-            Known::Transmission(Property::Support) => {
-                Characteristic::TransmissionSupport(self.transmissions.support)
-            }
-            Known::Transmission(Property::BufferStructure) => {
-                Characteristic::BufferStructure(self.transmissions.structure.clone()?)
-            }
-            Known::Transmission(Property::RequestLimit) => {
-                Characteristic::RequestLimit(self.transmissions.request_limit)
-            }
-            Known::Transmission(Property::ResponseLimit) => {
-                Characteristic::ResponseLimit(self.transmissions.response_limit)
-            }
-        })
-    }
-
     /// Returns all characteristics to announce.
     pub(crate) fn all(&self) -> impl Iterator<Item = Characteristic> + '_ {
         let registered = self
@@ -446,13 +422,11 @@ impl Characteristics {
             .map(|(id, data)| Characteristic::Registered { id: *id, data: data.clone() });
         // Without transmission groups, none of their properties is announced.
         let silent = self.transmissions == Transmissions::default();
-        let alone = self.combined <= 1;
-        let known = Known::ALL.into_iter().filter(move |known| match known {
-            Known::Transmission(_) => !silent,
-            Known::Combined => !alone,
-            _ => true,
+        let known = self.known().filter(move |value| match value {
+            Characteristic::Combined(messages) => *messages > 1,
+            value => !(silent && value.is_of_groups()),
         });
-        known.filter_map(|known| self.of_kind(known)).chain(registered)
+        known.chain(registered)
     }
 }
 

@@ -13,10 +13,11 @@ use super::sending::PeerGroups;
 use crate::connection::Halves;
 use crate::core::Core;
 use crate::error::{Action, ProtocolError, Taken};
+use crate::event::Event;
 use crate::private_data::Thresholds;
 use crate::requester::Requester;
-use crate::two::characteristics::exchange::{Effect, Exchanges, Operation, Progress};
-use crate::two::characteristics::{Characteristic, NotExchanged, Transmissions};
+use crate::two::characteristics::exchange::{Exchanges, Operation, Progress};
+use crate::two::characteristics::{Characteristic, NotExchanged, Notice, Transmissions};
 use crate::versions::FIRST_MESSAGE;
 use crate::wire::two::Exchange;
 use crate::wire::two::transmission::{
@@ -73,7 +74,7 @@ impl Two {
     /// [`NotExchanged`]: the change is refused locally.
     pub(crate) fn change(&mut self, core: &mut Core, value: Characteristic) -> Result<(), NotExchanged> {
         let exchanges = self.exchanges.as_mut().ok_or(NotExchanged::NotSpoken)?;
-        carry_out(core, exchanges.change(value)?);
+        resize(core, exchanges.change(value)?);
         Ok(())
     }
 
@@ -110,14 +111,15 @@ impl Two {
         let progress = self.progress(halves);
         let Some(exchanges) = &mut self.exchanges else { return false };
         let core = &mut *halves.core;
-        let effect = exchanges.advance(progress, core.ledger.least_earlier_receive(), &mut core.events);
+        let size = exchanges.advance(progress, core.ledger.least_earlier_receive());
+        report(core, exchanges);
         let next = match missing {
             _ if !core.ledger.may_send(1) => None,
             0 => exchanges.next(progress),
             _ if core.ledger.backs_others() => exchanges.next_answer(),
             _ => None,
         };
-        carry_out(core, effect);
+        resize(core, size);
         let mut sent = false;
         if let Some(Operation { direction, xid, body }) = next
             && let Some(permit) = core.ledger.operation(direction)
@@ -155,14 +157,10 @@ impl Two {
         let core = &mut *halves.core;
         core.stats.operations_received += 1;
         tracing::debug!(side = %core.side(), ?exchange, "operation received");
-        let mut faults = Vec::new();
-        let (limit, events) = (core.config.limits.operations, &mut core.events);
-        let effect = exchanges.handle(fixed.xid, exchange, progress, limit, events, &mut faults);
-        for fault in faults {
-            core.stats.fault(&fault.into());
-        }
-        match effect {
-            Ok(effect) => carry_out(core, effect),
+        let size = exchanges.handle(fixed.xid, exchange, progress, core.config.limits.operations);
+        report(core, exchanges);
+        match size {
+            Ok(size) => resize(core, size),
             Err(error) => self.refuse_operation(halves, fixed, error),
         }
         self.follow(halves.core);
@@ -195,10 +193,27 @@ impl Two {
     }
 }
 
-/// Carries out what a change of characteristics leads to.
-fn carry_out(core: &mut Core, effect: Effect) {
-    if let Effect::PostReceivesOf(size) = effect {
-        core.ledger.resize_receives(usize::try_from(size).unwrap_or(usize::MAX));
+/// Posts Receives of another size from now on, if a change of characteristics says so.
+fn resize(core: &mut Core, size: Option<u32>) {
+    if let Some(size) = size {
+        core.ledger.resize_receives(wide(size));
+    }
+}
+
+/// Tells the application of changes, and counts faults. The peer's values take the place of those not yet read.
+pub(super) fn report(core: &mut Core, exchanges: &mut Exchanges) {
+    for notice in exchanges.notices.drain(..) {
+        let news = Event::Characteristics(notice);
+        match (&news, core.events.back_mut()) {
+            (
+                Event::Characteristics(Notice::Peer(_)),
+                Some(last @ Event::Characteristics(Notice::Peer(_))),
+            ) => *last = news,
+            _ => core.events.push_back(news),
+        }
+    }
+    for fault in exchanges.faults.drain(..) {
+        core.stats.fault(&fault.into());
     }
 }
 

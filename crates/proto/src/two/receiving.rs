@@ -11,6 +11,7 @@ use bytes::Bytes;
 
 use super::Two;
 use super::assembly::{Broken, Fragment, MessageId, Place, parts_of};
+use super::operations::report;
 use crate::connection::{Arrived, Halves, Outcome};
 use crate::error::{ProtocolError, Taken};
 use crate::two::characteristics::exchange::Exchanges;
@@ -200,7 +201,8 @@ impl Two {
             return true;
         }
         if let Some(exchanges) = self.exchanges.as_mut().filter(|exchanges| exchanges.knows(fixed.xid)) {
-            exchanges.handle_refusal(fixed.xid, &mut halves.core.events);
+            exchanges.handle_refusal(fixed.xid);
+            report(halves.core, exchanges);
             halves.core.stats.operations_refused += 1;
             self.follow(halves.core);
             return true;

@@ -26,7 +26,6 @@ use std::collections::VecDeque;
 use super::{Characteristic, Characteristics, Disposition, NotExchanged, Notice};
 use crate::config::Config;
 use crate::error::ProtocolError;
-use crate::event::Event;
 use crate::flow::arrival::{Mark, Shown};
 use crate::limits::Limits;
 use crate::wire::two::{self, Exchange, Profile, Rest, Subset, Value};
@@ -99,6 +98,10 @@ pub(crate) struct Exchanges {
     /// Operations received since the last Call or reply, without requests and their responses.
     storm: u32,
     next_request: u64,
+    /// Changes that the application does not know yet.
+    pub(crate) notices: Vec<Notice>,
+    /// Faults of the peer in operations that were used nevertheless, not yet counted.
+    pub(crate) faults: Vec<two::Error>,
 }
 
 /// An operation that this side has sent.
@@ -141,14 +144,6 @@ struct Response {
     /// The requested values that are not rejected, with their place in the request.
     wants: Vec<(usize, Characteristic)>,
     rejected: Subset,
-}
-
-/// An action that the connection has to take.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Effect {
-    Nothing,
-    /// Receives posted from now on have this size.
-    PostReceivesOf(u32),
 }
 
 impl Exchanges {
@@ -210,6 +205,8 @@ impl Exchanges {
             receive: None,
             storm: 0,
             next_request: 0,
+            notices: Vec::new(),
+            faults: Vec::new(),
         }
     }
 
@@ -308,8 +305,8 @@ impl Exchanges {
         Ok(request)
     }
 
-    /// Changes a characteristic of this side.
-    pub(crate) fn change(&mut self, value: Characteristic) -> Result<Effect, NotExchanged> {
+    /// Changes a characteristic of this side; returns the size of Receives posted from now on, if that changes.
+    pub(crate) fn change(&mut self, value: Characteristic) -> Result<Option<u32>, NotExchanged> {
         if self.once {
             return Err(NotExchanged::ToldOnce);
         }
@@ -324,7 +321,7 @@ impl Exchanges {
                     return Err(NotExchanged::Reduction { size, now });
                 }
                 if size == now {
-                    return Ok(Effect::Nothing);
+                    return Ok(None);
                 }
                 let old = self.receive.take();
                 let (asked, response, until) =
@@ -333,20 +330,18 @@ impl Exchanges {
                 // posted yet.
                 let until = until.filter(|_| size < self.ours.receive_size);
                 self.receive = Some(Resize { size, until, asked, response });
-                Ok(if until.is_some() { Effect::Nothing } else { Effect::PostReceivesOf(size) })
+                Ok(until.is_none().then_some(size))
             }
             Characteristic::RemoteInvalidation(true) if !self.may_invalidate => {
                 Err(NotExchanged::Impossible(value))
             }
             // This implementation cannot change these on an open connection.
-            Characteristic::TransmissionSupport(_)
-            | Characteristic::BufferStructure(_)
-            | Characteristic::RequestLimit(_)
-            | Characteristic::ResponseLimit(_)
-            | Characteristic::Combined(_) => Err(NotExchanged::Impossible(value)),
+            value if value.is_of_groups() || matches!(value, Characteristic::Combined(_)) => {
+                Err(NotExchanged::Impossible(value))
+            }
             value => {
                 self.set(value, false);
-                Ok(Effect::Nothing)
+                Ok(None)
             }
         }
     }
@@ -372,19 +367,19 @@ impl Exchanges {
         }
     }
 
-    /// Handles an operation of the peer. An error is the answer to the operation.
+    /// Handles an operation of the peer. An error is the answer to the operation. Returns the size of Receives posted
+    /// from now on, if that changes.
     pub(crate) fn handle(
         &mut self,
         xid: u32,
         exchange: Exchange,
         progress: Progress,
         limit: u32,
-        events: &mut VecDeque<Event>,
-        faults: &mut Vec<two::Error>,
-    ) -> Result<Effect, ProtocolError> {
+    ) -> Result<Option<u32>, ProtocolError> {
         self.arrived(limit)?;
         if self.once {
-            return Ok(self.told(exchange, events)?);
+            self.told(exchange)?;
+            return Ok(None);
         }
         if !self.enabled {
             return Err(match exchange {
@@ -392,7 +387,7 @@ impl Exchanges {
                 _ => ProtocolError::UnknownProcedure { procedure: 0 },
             });
         }
-        let mut effect = Effect::Nothing;
+        let mut posted = None;
         let is_answered = matches!(exchange, Exchange::Request { .. } | Exchange::Response { .. });
         match exchange {
             // No profile that gets here divides announcements.
@@ -409,13 +404,13 @@ impl Exchanges {
                     self.unproved = None;
                 }
                 self.initial_due = !self.told;
-                self.tell_peer(events);
+                self.tell_peer();
             }
             Exchange::Update { now, clears } => {
                 let values = self.decode(&now)?;
                 for (value, raw) in values.into_iter().zip(&now) {
                     let Some(value) = value else {
-                        faults.push(two::Error::UnknownCharacteristic { id: raw.id });
+                        self.faults.push(two::Error::UnknownCharacteristic { id: raw.id });
                         continue;
                     };
                     let was_pending = self.pending.iter().any(|pending| pending.is_same_kind(&value));
@@ -423,32 +418,32 @@ impl Exchanges {
                         && *size < before
                         && !was_pending
                     {
-                        faults.push(two::Error::UnaskedReduction { size: *size, before });
+                        self.faults.push(two::Error::UnaskedReduction { size: *size, before });
                     }
                     self.peer.apply(value.clone());
                     if clears {
                         self.pending.retain(|pending| !pending.is_same_kind(&value));
                     }
                     if clears && was_pending {
-                        events.push_back(Event::Characteristics(Notice::Completed(value)));
+                        self.notices.push(Notice::Completed(value));
                     }
                 }
-                self.tell_peer(events);
+                self.tell_peer();
             }
-            Exchange::Request { want } => effect = self.requested(xid, &want, progress, events)?,
+            Exchange::Request { want } => posted = self.requested(xid, &want, progress)?,
             Exchange::Response { done, rejected, rest } => {
                 let Some((_, asked)) = self.asked.take_if(|(asked, _)| *asked == xid) else {
                     return Err(two::Error::UnexpectedResponse { xid }.into());
                 };
                 self.answered(xid);
-                self.responded(asked, &done, &rejected, &rest, events, faults);
+                self.responded(asked, &done, &rejected, &rest);
             }
         }
         self.heard = true;
         if is_answered {
             self.storm = self.storm.saturating_sub(1);
         }
-        Ok(effect)
+        Ok(posted)
     }
 
     /// Counts an operation of the peer; more than `limit` are an error.
@@ -469,7 +464,7 @@ impl Exchanges {
 
     /// Handles an announcement, or a part of one (version-two-07 §6.3.3, §6.3.4). These message types are mandatory. A
     /// side with the exchange disabled therefore accepts them and keeps to the defaults.
-    fn told(&mut self, exchange: Exchange, events: &mut VecDeque<Event>) -> Result<Effect, two::Error> {
+    fn told(&mut self, exchange: Exchange) -> Result<(), two::Error> {
         let (values, is_last) = match exchange {
             Exchange::Part { start } => (start, false),
             Exchange::Initial { start, .. } => (start, true),
@@ -489,18 +484,13 @@ impl Exchanges {
         if is_last {
             self.heard = true;
             self.initial_due = self.enabled && !self.told;
-            self.tell_peer(events);
+            self.tell_peer();
         }
-        Ok(Effect::Nothing)
+        Ok(())
     }
 
-    /// Reports the peer's values as an event, in place of an unread event of this kind.
-    fn tell_peer(&self, events: &mut VecDeque<Event>) {
-        let news = Event::Characteristics(Notice::Peer(self.peer.clone()));
-        match events.back_mut() {
-            Some(last @ Event::Characteristics(Notice::Peer(_))) => *last = news,
-            _ => events.push_back(news),
-        }
+    fn tell_peer(&mut self) {
+        self.notices.push(Notice::Peer(self.peer.clone()));
     }
 
     /// Checks that this side may announce or request this value.
@@ -539,17 +529,11 @@ impl Exchanges {
     }
 
     /// Handles a request of the peer to change.
-    fn requested(
-        &mut self,
-        xid: u32,
-        want: &[Value],
-        progress: Progress,
-        events: &mut VecDeque<Event>,
-    ) -> Result<Effect, two::Error> {
+    fn requested(&mut self, xid: u32, want: &[Value], progress: Progress) -> Result<Option<u32>, two::Error> {
         let wants = self.decode(want)?;
         let (mut done, mut rejected, mut pending) = (Subset::default(), Subset::default(), Subset::default());
         let mut accepted = Vec::new();
-        let mut effect = Effect::Nothing;
+        let mut posted = None;
         let mut resize = None;
         // An unsent update that completes an earlier change would seem to complete this one too.
         let untold = self
@@ -575,7 +559,7 @@ impl Exchanges {
                 Some(want) if self.may_become(&want) => {
                     done.insert(place);
                     self.take_over(want.clone());
-                    events.push_back(Event::Characteristics(Notice::Own(want)));
+                    self.notices.push(Notice::Own(want));
                 }
                 _ => rejected.insert(place),
             }
@@ -592,10 +576,10 @@ impl Exchanges {
             let until = lower.then_some(progress.mark.calls);
             self.receive = Some(Resize { size, until, asked: true, response });
             if !lower {
-                effect = Effect::PostReceivesOf(size);
+                posted = Some(size);
             }
         }
-        Ok(effect)
+        Ok(posted)
     }
 
     fn respond(&mut self, xid: u32, done: Subset, rejected: Subset, rest: Rest) {
@@ -603,8 +587,7 @@ impl Exchanges {
             Rest::Pending(_) if self.profile != Profile::P1 => Rest::Other(vec![]),
             rest => rest,
         };
-        let body = Body::Two(two::Body::Exchange(Exchange::Response { done, rejected, rest }));
-        self.answers.push_back(Operation { direction: Direction::Reply, xid: Some(xid), body });
+        self.answer(xid, Body::Two(two::Body::Exchange(Exchange::Response { done, rejected, rest })));
     }
 
     /// Whether a request of the peer changes this at once.
@@ -614,30 +597,13 @@ impl Exchanges {
             Characteristic::Registered { id, data } => {
                 self.changeable.contains(id) && data.len() <= super::REGISTERED_MAX
             }
-            Characteristic::ReceiveSize(_)
-            | Characteristic::SendSize(_)
-            | Characteristic::SegmentSize(_)
-            | Characteristic::SegmentCount(_)
-            | Characteristic::Reverse(_)
-            | Characteristic::TransmissionSupport(_)
-            | Characteristic::BufferStructure(_)
-            | Characteristic::RequestLimit(_)
-            | Characteristic::ResponseLimit(_)
-            | Characteristic::Combined(_) => false,
+            _ => false,
         }
     }
 
     /// Handles the response to our request. A value that the response names twice, or not at all, counts as rejected
     /// (version-two-03 §5.3.3).
-    fn responded(
-        &mut self,
-        asked: Asked,
-        done: &Subset,
-        rejected: &Subset,
-        rest: &Rest,
-        events: &mut VecDeque<Event>,
-        faults: &mut Vec<two::Error>,
-    ) {
+    fn responded(&mut self, asked: Asked, done: &Subset, rejected: &Subset, rest: &Rest) {
         let len = asked.want.len();
         let (none, no_values) = (Subset::default(), Vec::new());
         let (pending, other) = match rest {
@@ -646,7 +612,7 @@ impl Exchanges {
         };
         let end = done.end().max(rejected.end()).max(pending.end());
         if end > len {
-            faults.push(two::Error::SubsetTooLong { end, len });
+            self.faults.push(two::Error::SubsetTooLong { end, len });
         }
         let mut dispositions = Vec::with_capacity(len);
         for (place, want) in asked.want.into_iter().enumerate() {
@@ -666,7 +632,7 @@ impl Exchanges {
                 (Some((_, disposition)), None) => disposition,
                 (first, _) => {
                     let saying = if first.is_some() { "several things" } else { "nothing" };
-                    faults.push(two::Error::ResponseUnclear { place, saying });
+                    self.faults.push(two::Error::ResponseUnclear { place, saying });
                     Disposition::Rejected
                 }
             };
@@ -679,18 +645,21 @@ impl Exchanges {
             dispositions.push((want, disposition));
         }
         let request = asked.request;
-        events.push_back(Event::Characteristics(Notice::Answered { request, dispositions }));
+        self.notices.push(Notice::Answered { request, dispositions });
     }
 
     /// Queues the refusal of an operation.
     pub(crate) fn refuse(&mut self, xid: u32, error: ErrorBody) {
-        let body = Body::Error(error);
+        self.answer(xid, Body::Error(error));
+    }
+
+    fn answer(&mut self, xid: u32, body: Body) {
         self.answers.push_back(Operation { direction: Direction::Reply, xid: Some(xid), body });
     }
 
     /// Handles the peer's refusal of the operation with this XID. A peer that has announced nothing does not exchange
     /// characteristics.
-    pub(crate) fn handle_refusal(&mut self, xid: u32, events: &mut VecDeque<Event>) {
+    pub(crate) fn handle_refusal(&mut self, xid: u32) {
         if !self.told || self.refused {
             return;
         }
@@ -709,10 +678,10 @@ impl Exchanges {
         }
         for Asked { request, want } in rejected {
             let dispositions = want.into_iter().map(|want| (want, Disposition::Rejected)).collect();
-            events.push_back(Event::Characteristics(Notice::Answered { request, dispositions }));
+            self.notices.push(Notice::Answered { request, dispositions });
         }
         if refused {
-            events.push_back(Event::Characteristics(Notice::Unsupported));
+            self.notices.push(Notice::Unsupported);
         }
     }
 
@@ -738,25 +707,21 @@ impl Exchanges {
             || !(self.answers.is_empty() && self.updates.is_empty() && self.requests.is_empty())
     }
 
-    /// Checks whether a change of our Receives is complete. `least` is the size of the smallest posted Receive, bytes.
-    pub(crate) fn advance(
-        &mut self,
-        progress: Progress,
-        least: Option<usize>,
-        events: &mut VecDeque<Event>,
-    ) -> Effect {
-        let Some(resize) = &self.receive else { return Effect::Nothing };
+    /// Completes a change of our Receives when it can. `least` is the size of the smallest posted Receive, bytes.
+    /// Returns the size of Receives posted from now on, if that changes.
+    pub(crate) fn advance(&mut self, progress: Progress, least: Option<usize>) -> Option<u32> {
+        let resize = self.receive.as_ref()?;
         let size = resize.size;
         let complete = match resize.until {
             Some(last) => progress.oldest.is_none_or(|oldest| oldest > last),
             None => least.is_none_or(|least| least >= wide(size)),
         };
         if !complete {
-            return Effect::Nothing;
+            return None;
         }
-        let Some(Resize { until, asked, response, .. }) = self.receive.take() else { return Effect::Nothing };
+        let Resize { until, asked, response, .. } = self.receive.take()?;
         let value = Characteristic::ReceiveSize(size);
-        events.push_back(Event::Characteristics(Notice::Own(value.clone())));
+        self.notices.push(Notice::Own(value.clone()));
         match response {
             Some(Response { xid, wants, rejected }) => {
                 self.take_over(value);
@@ -773,7 +738,7 @@ impl Exchanges {
             }
             None => self.set(value, asked),
         }
-        if until.is_some() { Effect::PostReceivesOf(size) } else { Effect::Nothing }
+        until.map(|_| size)
     }
 
     /// Returns the next answer to an operation of the peer.
