@@ -1,6 +1,7 @@
 //! The typed header that every version decodes to, and the words that are the same in all of them.
 //!
-//! These are plain values; no buffer is owned here. *On error*: only [`Fixed::decode`] can fail, on a message that is too short.
+//! These are plain values; no buffer is owned here. *On error*: only [`Fixed::decode`] can fail, on a message
+//! that is too short.
 
 use std::fmt;
 
@@ -56,10 +57,11 @@ pub struct Header {
     pub version: u32,
     /// `rdma_credit`.
     pub credit: u32,
-    /// The direction, where the header says it: in Version Two. In Version One the Payload does (RFC 8166 §4.2.1).
+    /// The direction, where the header says it: in Version Two. In Version One the Payload does (RFC 8166
+    /// §4.2.1).
     pub direction: Option<Direction>,
-    /// `rdma_inv_handle`: the handle that the answer to this Call may invalidate, or 0. Only version-two-03 §6.2.3 and later drafts
-    /// have the word; elsewhere the field is 0.
+    /// `rdma_inv_handle`: the handle that the answer to this Call may invalidate, or 0. Only version-two-03
+    /// §6.2.3 and later drafts have the word; elsewhere the field is 0.
     pub invalidate: u32,
     /// The content that `rdma_proc` selects.
     pub body: Body,

@@ -68,7 +68,8 @@ fn more_read(reader: &mut Reader<'_>, pads: bool) -> Result<Option<bool>, Protoc
     }
 }
 
-/// Reads the three lists. With `pads`, Read segments can be XDR padding, marked or by their Position: in Version One only.
+/// Reads the three lists. With `pads`, Read segments can be XDR padding, marked or by their Position: in
+/// Version One only.
 pub(super) fn chunk_lists(
     reader: &mut Reader<'_>,
     limits: &Limits,
@@ -120,7 +121,8 @@ pub(super) fn read_on(
         if padding && !(1..=3).contains(&segment.length) {
             return Err(ProtocolError::PaddingLength { length: segment.length });
         }
-        // RFC 8166 §3.4.5: XDR items start at multiples of four; only a pad may be given the Position where it stands.
+        // RFC 8166 §3.4.5: XDR items start at multiples of four; only a pad may be given the Position where
+        // it stands.
         let entry = ReadSegment { position, segment, padding };
         let pad = padding || (pads && entry.is_pad_chunk());
         if position % 4 != 0 && !pad {

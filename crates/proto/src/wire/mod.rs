@@ -1,8 +1,9 @@
 //! The transport header: what every version shares.
 //!
-//! A version of RPC-over-RDMA is a codec with a table of rules ([`Codec`], [`Rules`]). The rest of the crate works on the typed
-//! [`Header`] and never on the byte layout of a version. Nothing here owns a buffer: decoding borrows the received bytes, encoding
-//! appends to the caller's. Every refusal is a [`ProtocolError`], and [`ProtocolError::action`] decides whether there is an answer.
+//! A version of RPC-over-RDMA is a codec with a table of rules ([`Codec`], [`Rules`]). The rest of the crate
+//! works on the typed [`Header`] and never on the byte layout of a version. Nothing here owns a buffer:
+//! decoding borrows the received bytes, encoding appends to the caller's. Every refusal is a
+//! [`ProtocolError`], and [`ProtocolError::action`] decides whether there is an answer.
 
 mod header;
 mod lists;
@@ -25,7 +26,8 @@ pub use header::{Body, Direction, ErrorBody, FIXED_LEN, Fixed, Header, RDMA_DONE
 use reader::Reader;
 pub use segment::{ChunkLists, ReadSegment, Segment, WriteChunk};
 
-/// The direction of a message and the numbers of its chunks and segments: all that the length of its header depends on.
+/// The direction of a message and the numbers of its chunks and segments: all that the length of its header
+/// depends on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Shape {
     /// The direction of the message.
@@ -63,7 +65,8 @@ pub trait Codec: fmt::Debug + Send + Sync {
     /// Returns the rules that go with the bytes.
     fn rules(&self) -> &'static Rules;
 
-    /// Decodes a header strictly and returns it with its length in bytes; the Payload stream, if there is one, follows.
+    /// Decodes a header strictly and returns it with its length in bytes; the Payload stream, if there is
+    /// one, follows.
     ///
     /// # Errors
     /// Each refusal is its own [`ProtocolError`] variant.
@@ -75,25 +78,27 @@ pub trait Codec: fmt::Debug + Send + Sync {
     /// Returns the RDMA_ERROR that answers a Call refused for this error.
     fn refusal(&self, error: &ProtocolError) -> ErrorBody;
 
-    /// Returns the bytes that the header of an RDMA_MSGP has beyond that of an RDMA_MSG; `None` if the version has no RDMA_MSGP.
+    /// Returns the bytes that the header of an RDMA_MSGP has beyond that of an RDMA_MSG; `None` if the
+    /// version has no RDMA_MSGP.
     fn padded_extra(&self) -> Option<usize> {
         None
     }
 
-    /// Appends the encoded header to `out`. A body that this version does not have is a fault of the caller. An RDMA_ERROR about the
-    /// header takes its place, which can harm nobody.
+    /// Appends the encoded header to `out`. A body that this version does not have is a fault of the caller.
+    /// An RDMA_ERROR about the header takes its place, which can harm nobody.
     fn encode(&self, header: &Header, out: &mut BytesMut);
 }
 
-/// Opens a header of `version`: its fixed part, and a reader of the bytes behind that. `least` says how many bytes a message of an
-/// `rdma_proc` has at least. A shorter message is not parsed at all (RFC 8166 §4.5).
+/// Opens a header of `version`: its fixed part, and a reader of the bytes behind that. `least` says how many
+/// bytes a message of an `rdma_proc` has at least. A shorter message is not parsed at all (RFC 8166 §4.5).
 fn open(message: &[u8], version: u32, least: fn(u32) -> usize) -> Result<(Fixed, Reader<'_>), ProtocolError> {
     let fixed = Fixed::decode(message)?;
     let least = least(fixed.procedure);
     if message.len() < least {
         return Err(ProtocolError::ShortMessage { len: message.len(), least });
     }
-    // RFC 8166 §4.5.1. An RDMA_ERROR is read whatever its version: an ERR_VERS carries that of the failed request.
+    // RFC 8166 §4.5.1. An RDMA_ERROR is read whatever its version: an ERR_VERS carries that of the failed
+    // request.
     if fixed.version != version && fixed.procedure != RDMA_ERROR {
         return Err(ProtocolError::UnsupportedVersion { version: fixed.version });
     }

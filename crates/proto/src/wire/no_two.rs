@@ -1,4 +1,5 @@
-//! The face of `wire::two` in a build without Version Two: types without values, so that callers need no `cfg`.
+//! The face of `wire::two` in a build without Version Two: types without values, so that callers need no
+//! `cfg`.
 
 use std::fmt;
 

@@ -31,7 +31,8 @@ impl ReadSegment {
         Self { position, segment, padding: false }
     }
 
-    /// Whether it is a chunk of its own for the XDR pad of the item that ends at its Position (RFC 5666 §3.7).
+    /// Whether it is a chunk of its own for the XDR pad of the item that ends at its Position (RFC 5666
+    /// §3.7).
     #[must_use]
     pub fn is_pad_chunk(&self) -> bool {
         let Self { position, segment: Segment { length, .. }, padding } = *self;
@@ -53,8 +54,8 @@ impl WriteChunk {
         self.segments.iter().map(|segment| u64::from(segment.length)).sum()
     }
 
-    /// Returns the chunk with the lengths that `written` bytes, filled in from the front, come to. Handles and offsets
-    /// stay as they were received (RFC 8166 §4.3.2). Bytes beyond the capacity are not counted.
+    /// Returns the chunk with the lengths that `written` bytes, filled in from the front, come to. Handles
+    /// and offsets stay as they were received (RFC 8166 §4.3.2). Bytes beyond the capacity are not counted.
     #[must_use]
     pub fn filled(&self, written: u64) -> Self {
         let mut left = written;
@@ -70,8 +71,8 @@ impl WriteChunk {
         Self { segments }
     }
 
-    /// Returns the chunk filled to its end, with the XDR pad of its content counted into the last length. The segment has no bytes for
-    /// the pad (RFC 5666 §3.7).
+    /// Returns the chunk filled to its end, with the XDR pad of its content counted into the last length. The
+    /// segment has no bytes for the pad (RFC 5666 §3.7).
     #[must_use]
     pub fn padded_at_end(&self) -> Self {
         let mut segments = self.segments.clone();

@@ -1,7 +1,8 @@
 //! The header of RPC-over-RDMA Version One (RFC 8166 §4).
 //!
-//! Decoding is strict and bounded: counts are checked against [`Limits`] as they are met, and nothing is allocated ahead of the
-//! bytes that prove it. An error tells the offending value. No buffer is owned here. Encoding cannot fail: the planner bounds lengths.
+//! Decoding is strict and bounded: counts are checked against [`Limits`] as they are met, and nothing is
+//! allocated ahead of the bytes that prove it. An error tells the offending value. No buffer is owned here.
+//! Encoding cannot fail: the planner bounds lengths.
 
 use bytes::{BufMut, BytesMut};
 

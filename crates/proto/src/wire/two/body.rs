@@ -14,18 +14,20 @@ use crate::wire::Fixed;
 /// The content of a message that Version One does not have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Body {
-    /// An operation on characteristics: RDMA2_OPTIONAL of xcharext-02 §4, or a message type of its own (version-two-03 §5.3).
+    /// An operation on characteristics: RDMA2_OPTIONAL of xcharext-02 §4, or a message type of its own
+    /// (version-two-03 §5.3).
     Exchange(Exchange),
-    /// RDMA2_CALL_MIDDLE, RDMA2_REPLY_MIDDLE: a part of the Payload stream follows, and more messages do (version-two-07 §6.3.6,
-    /// §6.3.9).
+    /// RDMA2_CALL_MIDDLE, RDMA2_REPLY_MIDDLE: a part of the Payload stream follows, and more messages do
+    /// (version-two-07 §6.3.6, §6.3.9).
     Middle {
         /// `rdma_remaining`: bytes of the Payload stream that come in the messages after this one.
         remaining: u32,
     },
-    /// ROPT_XMTREQ, ROPT_XMTRESP, ROPT_XMTCONT: what follows is told by the operation (rtrext-02 §9). A ROPT_REPTERR is an
-    /// [`ErrorBody::Report`].
+    /// ROPT_XMTREQ, ROPT_XMTRESP, ROPT_XMTCONT: what follows is told by the operation (rtrext-02 §9). A
+    /// ROPT_REPTERR is an [`ErrorBody::Report`].
     Transmission(Operation),
-    /// Several messages in one Send, with these lengths; they follow the header ([`combined`](super::combined)).
+    /// Several messages in one Send, with these lengths; they follow the header
+    /// ([`combined`](super::combined)).
     Combined(Vec<u32>),
     /// RDMA2_GRANT: nothing but `rdma_credit` (version-two-07 §6.3.2).
     Grant,
@@ -37,7 +39,8 @@ impl Body {
         matches!(self, Self::Grant)
     }
 
-    /// Returns the messages of a combined Send; `None` of any other message. `behind` are the bytes after the header.
+    /// Returns the messages of a combined Send; `None` of any other message. `behind` are the bytes after the
+    /// header.
     ///
     /// # Errors
     /// Those of [`combined::split`].
@@ -52,18 +55,21 @@ impl Body {
     }
 }
 
-/// The arms of an RDMA_ERROR that Version One does not have (version-two-03 §6.2.4, version-two-07 §7). A profile has some of them.
+/// The arms of an RDMA_ERROR that Version One does not have (version-two-03 §6.2.4, version-two-07 §7). A
+/// profile has some of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ErrorBody {
     /// RDMA2_ERR_INVAL_OPTION: an operation that is not known or not supported (version-two-01 §3.1).
     InvalidOption,
-    /// RDMA2_ERR_INVAL_PROC, later RDMA2_ERR_INVAL_HTYPE: an `rdma_proc` that is not known (version-two-03 §6.2.4).
+    /// RDMA2_ERR_INVAL_PROC, later RDMA2_ERR_INVAL_HTYPE: an `rdma_proc` that is not known (version-two-03
+    /// §6.2.4).
     InvalidProcedure,
-    /// RDMA2_ERR_REPLY_RESOURCE: the chunks offered do not hold the reply (version-two-03 §6.2.4); in version-two-07 §7.3.5 the
-    /// Reply chunk, and no segment is named.
+    /// RDMA2_ERR_REPLY_RESOURCE: the chunks offered do not hold the reply (version-two-03 §6.2.4); in
+    /// version-two-07 §7.3.5 the Reply chunk, and no segment is named.
     ReplyResource {
-        /// Which segment is too short, counted from 1 over the Write list and the Reply chunk; 0 if that is not known.
+        /// Which segment is too short, counted from 1 over the Write list and the Reply chunk; 0 if that is
+        /// not known.
         segment: u32,
         /// Bytes needed in it; 0 if that is not known.
         needed: u32,

@@ -1,9 +1,11 @@
-//! One codec for all profiles of Version Two. The tables of a profile list its message types, operations and error codes.
+//! One codec for all profiles of Version Two. The tables of a profile list its message types, operations and
+//! error codes.
 //!
 //! Decoding is strict and bounded as in [`v1`](crate::wire::v1). No buffer is owned here.
 //!
-//! *On error*: each refusal is its own variant. A message without a row in the tables may be one of another profile.
-//! To encode a body without a row is a fault of the caller; an RDMA_ERROR about the header takes its place.
+//! *On error*: each refusal is its own variant. A message without a row in the tables may be one of another
+//! profile. To encode a body without a row is a fault of the caller; an RDMA_ERROR about the header takes its
+//! place.
 
 use std::fmt;
 use std::mem::discriminant;
@@ -43,7 +45,8 @@ pub struct V2 {
 /// A message type: its `rdma_proc`, the words in front of its content, and the content.
 pub(super) type Message = (u32, Front, Content);
 
-/// An error code, how many words follow it, and the error that they make. Fewer than two words are the last of the two.
+/// An error code, how many words follow it, and the error that they make. Fewer than two words are the last
+/// of the two.
 pub(super) type ErrorCode = (u32, usize, fn([u32; 2]) -> ErrorBody);
 
 /// The words of a message between its fixed part and its content.
@@ -158,7 +161,8 @@ impl V2 {
             }
             Content::Middle => {
                 let remaining = reader.u32().ok_or(Error::WordTruncated { word: "rdma_remaining" })?;
-                // The first word of the Payload stream belongs to the header, so that each message brings something.
+                // The first word of the Payload stream belongs to the header, so that each message brings
+                // something.
                 let payload = len.saturating_sub(FIXED_LEN + reader.position());
                 if payload < WORD {
                     return Err(ProtocolError::ShortPayload { len: payload, least: WORD });
@@ -170,7 +174,8 @@ impl V2 {
         Ok(Header { xid, version, credit, direction, invalidate, body })
     }
 
-    /// Returns the fault of a message that is one of another profile. `end` is where its header ends, read as one of ours.
+    /// Returns the fault of a message that is one of another profile. `end` is where its header ends, read as
+    /// one of ours.
     fn foreign(
         &self,
         fixed: Fixed,
@@ -258,8 +263,8 @@ impl V2 {
         self.code(error).is_some() || (is_report && self.base().is_some())
     }
 
-    /// Returns what the documents have for this error (version-two-03 §6.2.4, version-two-07 §7.1 to §7.4); `None` is
-    /// RDMA2_ERR_BAD_XDR.
+    /// Returns what the documents have for this error (version-two-03 §6.2.4, version-two-07 §7.1 to §7.4);
+    /// `None` is RDMA2_ERR_BAD_XDR.
     fn refused(&self, error: &ProtocolError) -> Option<ErrorBody> {
         let word = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
         let narrow = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);

@@ -1,9 +1,11 @@
 //! Several RPC-over-RDMA messages in one Send: an operation of our own, for experiments.
 //!
-//! rtissues-03 §4 says that the extension mechanism of Version Two could define header types for this; no document does. Two sides
-//! use the operation only if both say so. Of a peer that says nothing of it, nothing is assumed.
+//! rtissues-03 §4 says that the extension mechanism of Version Two could define header types for this; no
+//! document does. Two sides use the operation only if both say so. Of a peer that says nothing of it, nothing
+//! is assumed.
 //!
-//! An RDMA2_OPTIONAL with [`OPERATION`] as its `rdma_opttype` holds in `rdma_optinfo` the lengths of the messages, in XDR:
+//! An RDMA2_OPTIONAL with [`OPERATION`] as its `rdma_opttype` holds in `rdma_optinfo` the lengths of the
+//! messages, in XDR:
 //!
 //! ```text
 //! struct rpcrdma2_combined {
@@ -11,13 +13,14 @@
 //! };
 //! ```
 //!
-//! The messages follow in the place of the Payload, in that order, each with its header as in a Send of its own. Each but
-//! the first begins at a multiple of four bytes, with zeroes before it. There are at least two. None is an operation itself, and none
-//! is of another version. The header of the Send has the XID and direction of the first message, and the credit value of the last. Only
-//! the XID is checked. The receiver treats each message, and counts credits, as if the message had come alone.
+//! The messages follow in the place of the Payload, in that order, each with its header as in a Send of its
+//! own. Each but the first begins at a multiple of four bytes, with zeroes before it. There are at least two.
+//! None is an operation itself, and none is of another version. The header of the Send has the XID and
+//! direction of the first message, and the credit value of the last. Only the XID is checked. The receiver
+//! treats each message, and counts credits, as if the message had come alone.
 //!
-//! *On error*: a [`Malformed`]. A malformed Send is refused as a whole. Its Calls could have no answer, so the connection ends
-//! (RFC 8166 §4.5.4).
+//! *On error*: a [`Malformed`]. A malformed Send is refused as a whole. Its Calls could have no answer, so
+//! the connection ends (RFC 8166 §4.5.4).
 
 use std::ops::RangeInclusive;
 
@@ -28,8 +31,8 @@ use super::optional::OPTIONAL_LEN;
 use crate::wire::reader::Reader;
 use crate::wire::{FIXED_LEN, Fixed};
 
-/// Its `rdma_opttype`. The documents keep no numbers for experiments with operations; this is out of the range that they keep for
-/// characteristics (xcharext-02 §6.2).
+/// Its `rdma_opttype`. The documents keep no numbers for experiments with operations; this is out of the
+/// range that they keep for characteristics (xcharext-02 §6.2).
 pub const OPERATION: u32 = 0xffff_ffc1;
 
 /// The characteristic that says how many messages a side takes in one Send: a word, 1 by default.

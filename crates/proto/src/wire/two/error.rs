@@ -1,4 +1,5 @@
-//! Faults of the peer that only Version Two knows: one table, in the manner of [`ProtocolError`](crate::error::ProtocolError).
+//! Faults of the peer that only Version Two knows: one table, in the manner of
+//! [`ProtocolError`](crate::error::ProtocolError).
 
 use super::transmission::{self, ErrorReport};
 use super::words::End;
@@ -183,7 +184,8 @@ faults! {
         #[error("properties after the last message of them")]
         #[fault(Answer, "told_twice")]
         ToldTwice,
-        /// version-two-07 §6.3.3, §6.3.6, §6.3.9: nothing else comes before the end of a message that has begun.
+        /// version-two-07 §6.3.3, §6.3.6, §6.3.9: nothing else comes before the end of a message that has
+        /// begun.
         #[error("a message of type {procedure} where {expected} has to go on")]
         #[fault(Answer, "interrupted")]
         Interrupted {
@@ -236,7 +238,8 @@ faults! {
         #[error("several messages in one Send are refused by a peer that says that it takes them")]
         #[fault(Close, "combined_refused")]
         CombinedRefused,
-        /// A Send of several messages that is not as it says. Calls were in it that can have no answer (RFC 8166 §4.5.4).
+        /// A Send of several messages that is not as it says. Calls were in it that can have no answer (RFC
+        /// 8166 §4.5.4).
         #[error(transparent)]
         #[fault(Close, "combined")]
         Combined(_: #[from] combined::Malformed),
@@ -274,7 +277,8 @@ impl Error {
         matches!(self, Self::CombinedRefused)
     }
 
-    /// Returns the report to the sender of a transmission group (rtrext-02 §5.4), if the fault is one of a group.
+    /// Returns the report to the sender of a transmission group (rtrext-02 §5.4), if the fault is one of a
+    /// group.
     #[must_use]
     pub const fn report(&self) -> Option<ErrorReport> {
         match self {

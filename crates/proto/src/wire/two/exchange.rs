@@ -1,5 +1,5 @@
-//! Operations by which peers tell each other about themselves: transport characteristics (xcharext-02 §2, §4), later called
-//! properties (version-two-03 §5).
+//! Operations by which peers tell each other about themselves: transport characteristics (xcharext-02 §2,
+//! §4), later called properties (version-two-03 §5).
 //!
 //! These are plain values. Here characteristics are numbers with opaque data, copied out of the message;
 //! [`characteristics`](crate::two::characteristics) knows their meaning.
@@ -21,8 +21,8 @@ pub struct Value {
     pub data: Bytes,
 }
 
-/// Some elements of a list of values, by place (`xcharsubset`, xcharext-02 §2.1). Bit 0 of a word is the least significant one,
-/// which no document says.
+/// Some elements of a list of values, by place (`xcharsubset`, xcharext-02 §2.1). Bit 0 of a word is the
+/// least significant one, which no document says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Subset {
     words: Vec<u32>,
@@ -65,7 +65,8 @@ impl FromIterator<usize> for Subset {
 /// An operation of the exchange; none has a Payload stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Exchange {
-    /// A part of how the sender begins, before an [`Exchange::Initial`] with the rest (RDMA2_CONNPROP_MIDDLE).
+    /// A part of how the sender begins, before an [`Exchange::Initial`] with the rest
+    /// (RDMA2_CONNPROP_MIDDLE).
     Part {
         /// The values of the sender.
         start: Vec<Value>,

@@ -1,7 +1,9 @@
-//! The chunk lists that the message types of Version Two have. In P1 and P2 these are the three of Version One.
+//! The chunk lists that the message types of Version Two have. In P1 and P2 these are the three of Version
+//! One.
 //!
-//! In P3 the Call chunk is a list of its own (version-two-07 §6.3.5). Elsewhere it is the Position-Zero chunk of
-//! [`ChunkLists::read`], as in every other version. *On error*: counts and lengths are bounded by [`Limits`].
+//! In P3 the Call chunk is a list of its own (version-two-07 §6.3.5). Elsewhere it is the Position-Zero chunk
+//! of [`ChunkLists::read`], as in every other version. *On error*: counts and lengths are bounded by
+//! [`Limits`].
 
 use bytes::BytesMut;
 
@@ -84,8 +86,8 @@ fn call_external(reader: &mut Reader<'_>, limits: &Limits) -> Result<ChunkLists,
     Ok(ChunkLists { read, write, reply: reply_chunk(reader, limits)? })
 }
 
-/// Checks the chunks of data items. The Position-Zero chunk has its own list (version-two-07 §6.3.7), and Positions go up
-/// (§4.5.1.1).
+/// Checks the chunks of data items. The Position-Zero chunk has its own list (version-two-07 §6.3.7), and
+/// Positions go up (§4.5.1.1).
 fn data_items(read: &[ReadSegment]) -> Result<(), Error> {
     let mut before = 0;
     for ReadSegment { position, .. } in read {

@@ -1,14 +1,18 @@
-//! Version Two on the wire: three documents, each with bytes of its own ([`Profile`]), and the extensions that they carry.
+//! Version Two on the wire: three documents, each with bytes of its own ([`Profile`]), and the extensions
+//! that they carry.
 //!
 //! | module | content |
 //! | --- | --- |
-//! | [`p1`], [`p2`], [`p3`] | the codec of each profile |
+//! | `codec` | the codec that the tables of a profile drive |
+//! | [`p1`], [`p2`], [`p3`] | the tables of each profile |
+//! | `lists` | the chunk lists of a message type |
+//! | `words` | XDR structures, each described once |
 //! | [`exchange`] | operations on characteristics |
-//! | [`transmission`] | operations on transmissions, for messages in several Sends and for placement by Sends |
+//! | [`transmission`] | operations for messages in several Sends, and for placement by Sends |
 //! | [`combined`] | several messages in one Send |
 //!
-//! Nothing here owns a buffer. Every refusal is an [`Error`], or a [`ProtocolError`](crate::error::ProtocolError) where Version One
-//! has the fault too.
+//! Nothing here owns a buffer. Every refusal is an [`Error`], or a
+//! [`ProtocolError`](crate::error::ProtocolError) where Version One has the fault too.
 
 mod body;
 mod codec;
@@ -46,18 +50,21 @@ const PADS: bool = false;
 pub struct Rules {
     /// The document that is spoken; none interoperates with another.
     pub profile: Profile,
-    /// Whether each Call names the handle that its reply may invalidate (version-two-03 §6.2.3). Otherwise a characteristic of the
-    /// Requester allows Send with Invalidate (xcharext-02 §3.2).
+    /// Whether each Call names the handle that its reply may invalidate (version-two-03 §6.2.3). Otherwise a
+    /// characteristic of the Requester allows Send with Invalidate (xcharext-02 §3.2).
     pub names_handle: bool,
-    /// Whether a credit is for a message, whichever way its RPC goes (version-two-07 §4.2.1). Otherwise a credit is for a Call and
-    /// its reply, as in Version One.
+    /// Whether a credit is for a message, whichever way its RPC goes (version-two-07 §4.2.1). Otherwise a
+    /// credit is for a Call and its reply, as in Version One.
     pub counts_messages: bool,
-    /// Whether each side tells its characteristics once, at the beginning, in one message or several (version-two-07 §5.1). Otherwise
-    /// operations exchange them at any time, and can be refused as a whole (xcharext-02 §4, version-two-03 §5.3).
+    /// Whether each side tells its characteristics once, at the beginning, in one message or several
+    /// (version-two-07 §5.1). Otherwise operations exchange them at any time, and can be refused as a whole
+    /// (xcharext-02 §4, version-two-03 §5.3).
     pub tells_once: bool,
-    /// Whether a reply that follows its header returns the Reply chunk, unused, as in Version One (RFC 8166 §4.3.3).
+    /// Whether a reply that follows its header returns the Reply chunk, unused, as in Version One (RFC 8166
+    /// §4.3.3).
     pub returns_reply_chunk: bool,
-    /// Bytes of the header of each part but the last of a message that comes in several Sends; `None` if none does.
+    /// Bytes of the header of each part but the last of a message that comes in several Sends; `None` if none
+    /// does.
     pub part_header: Option<usize>,
     /// The numbers of the operations on transmissions (rtrext-02 §9.1); `None` if there are none.
     pub operations: Option<OperationBase>,
@@ -75,8 +82,8 @@ pub struct Fragment {
 }
 
 impl Rules {
-    /// Returns the body of a fragment of a message whose own header has this body. To divide a message that cannot be divided is a
-    /// fault of the caller, as in [`Codec::encode`].
+    /// Returns the body of a fragment of a message whose own header has this body. To divide a message that
+    /// cannot be divided is a fault of the caller, as in [`Codec::encode`].
     pub(crate) fn fragment(&self, message: &wire::Body, fragment: Fragment) -> wire::Body {
         match (self.operations, message) {
             (None, _) => wire::Body::Two(Body::Middle { remaining: fragment.remaining }),
@@ -105,7 +112,8 @@ pub enum Profile {
 }
 
 impl Profile {
-    /// Its codec, with the operations on transmissions under the numbers that do not stand in the way of others.
+    /// Its codec, with the operations on transmissions under the numbers that do not stand in the way of
+    /// others.
     #[must_use]
     pub const fn codec(self) -> &'static dyn Codec {
         self.codec_with(OperationBase::Separate)
@@ -121,8 +129,8 @@ impl Profile {
         }
     }
 
-    /// Returns the direction that every message of this `rdma_proc` has, if the profile has types for each (version-two-07 §6.3). It
-    /// is known also of a message that does not decode.
+    /// Returns the direction that every message of this `rdma_proc` has, if the profile has types for each
+    /// (version-two-07 §6.3). It is known also of a message that does not decode.
     #[must_use]
     pub fn direction_of(self, procedure: u32) -> Option<Direction> {
         match self {
@@ -134,7 +142,8 @@ impl Profile {
         }
     }
 
-    /// Returns whether a message of this `rdma_proc` is a part of one that goes on behind it ([`Body::Middle`]).
+    /// Returns whether a message of this `rdma_proc` is a part of one that goes on behind it
+    /// ([`Body::Middle`]).
     #[must_use]
     pub fn is_part(self, procedure: u32) -> bool {
         let row = p3::V2P3.message(procedure);

@@ -1,8 +1,8 @@
-//! RDMA2_OPTIONAL, by which P1 and P2 carry operations on transmissions and several messages in one Send. P1 carries the
-//! operations on characteristics so too.
+//! RDMA2_OPTIONAL, by which P1 and P2 carry operations on transmissions and several messages in one Send. P1
+//! carries the operations on characteristics so too.
 //!
-//! *On error*: decoding is bounded by [`Limits`](crate::limits::Limits); an operation that does not decode is refused as a
-//! whole.
+//! *On error*: decoding is bounded by [`Limits`](crate::limits::Limits); an operation that does not decode is
+//! refused as a whole.
 
 use bytes::{BufMut, BytesMut};
 
@@ -17,7 +17,8 @@ use crate::wire::{Body, Direction, ErrorBody, FIXED_LEN, two};
 /// `rdma_proc` of all operations that are optional.
 pub(super) const RDMA2_OPTIONAL: u32 = 5;
 
-/// The bytes before `rdma_optinfo` of an RDMA2_OPTIONAL: fixed part, `rdma_optdir`, `rdma_opttype`, and the length of what follows.
+/// The bytes before `rdma_optinfo` of an RDMA2_OPTIONAL: fixed part, `rdma_optdir`, `rdma_opttype`, and the
+/// length of what follows.
 pub(super) const OPTIONAL_LEN: usize = FIXED_LEN + 3 * 4;
 
 /// Returns the bytes of the header of a Call's first transmission.
@@ -60,8 +61,8 @@ pub(super) fn read(codec: &V2, said: Direction, words: &mut Words<'_, '_>) -> Re
 
 /// Reads an operation on characteristics, which has no Payload.
 ///
-/// Without a Payload `rdma_optdir` says which role sends the message (version-two-01 §4.2.2): a Responder only sends answers. An
-/// unknown operation is refused before its direction is checked (§3.1).
+/// Without a Payload `rdma_optdir` says which role sends the message (version-two-01 §4.2.2): a Responder
+/// only sends answers. An unknown operation is refused before its direction is checked (§3.1).
 fn exchange(
     (codec, said): (&V2, Direction),
     operation: u32,

@@ -1,5 +1,5 @@
-//! The header of RPC-over-RDMA Version Two, profile P1: draft-cel-nfsv4-rpcrdma-version-two-01 §4.2, with the operations of
-//! draft-dnoveck-nfsv4-rpcrdma-xcharext-02 §4 in RDMA2_OPTIONAL.
+//! The header of RPC-over-RDMA Version Two, profile P1: draft-cel-nfsv4-rpcrdma-version-two-01 §4.2, with the
+//! operations of draft-dnoveck-nfsv4-rpcrdma-xcharext-02 §4 in RDMA2_OPTIONAL.
 
 use super::Profile;
 use super::codec::{Content, Front, V2, rules};

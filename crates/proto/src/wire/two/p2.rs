@@ -1,7 +1,7 @@
 //! The header of RPC-over-RDMA Version Two, profile P2: draft-cel-nfsv4-rpcrdma-version-two-03 §6.2.
 //!
-//! Characteristics, called properties here, have message types of their own, and each Call says what its answer may
-//! invalidate.
+//! Characteristics, called properties here, have message types of their own, and each Call says what its
+//! answer may invalidate.
 
 use super::Profile;
 use super::codec::{Content, Front, V2, rules};

@@ -1,9 +1,10 @@
 //! The header of RPC-over-RDMA Version Two, profile P3: draft-ietf-nfsv4-rpcrdma-version-two-07 §6, §8.4.
 //!
-//! Calls and replies have header types of their own, so that no word says the direction. A message may come in several Sends
-//! (CALL_MIDDLE, REPLY_MIDDLE). A message that does nothing else can grant credits (GRANT).
+//! Calls and replies have header types of their own, so that no word says the direction. A message may come
+//! in several Sends (CALL_MIDDLE, REPLY_MIDDLE). A message that does nothing else can grant credits (GRANT).
 //!
-//! A message that is cut off behind its first sixteen bytes is an XDR error (§7.2), and not too short to be parsed.
+//! A message that is cut off behind its first sixteen bytes is an XDR error (§7.2), and not too short to be
+//! parsed.
 
 use super::Profile;
 use super::codec::{Content, Front, V2, rules};

@@ -1,13 +1,13 @@
-//! Operations and properties that save round trips: messages in several transmissions, and bulk data placed by Sends
-//! (draft-dnoveck-nfsv4-rpcrdma-rtrext-02; rtrext-00 lays the same out for characteristics).
+//! Operations and properties that save round trips: messages in several transmissions, and bulk data placed
+//! by Sends (draft-dnoveck-nfsv4-rpcrdma-rtrext-02; rtrext-00 lays the same out for characteristics).
 //!
-//! These are plain values and their XDR. An operation is the content of `rdma_optinfo` in an RDMA2_OPTIONAL. The part of the
-//! Payload that goes with it follows, and is not read here. No buffer is owned: decoding copies the words out of the
-//! message, encoding appends to the caller's.
+//! These are plain values and their XDR. An operation is the content of `rdma_optinfo` in an RDMA2_OPTIONAL.
+//! The part of the Payload that goes with it follows, and is not read here. No buffer is owned: decoding
+//! copies the words out of the message, encoding appends to the caller's.
 //!
 //! *On error*: decoding is strict and bounded by [`Limits`]; each refusal is a [`Malformed`], in a
-//! [`Error::Transmission`](super::Error::Transmission). A request that decodes and is still wrong has a [`ReportedError`]:
-//! [`TransmitRequest::fault`].
+//! [`Error::Transmission`](super::Error::Transmission). A request that decodes and is still wrong has a
+//! [`ReportedError`]: [`TransmitRequest::fault`].
 
 mod malformed;
 mod placement;
@@ -53,7 +53,8 @@ impl Property {
     pub const ALL: [Self; 4] =
         [Self::Support, Self::BufferStructure, Self::RequestLimit, Self::ResponseLimit];
 
-    /// Its number among the properties of a profile (rtrext-00 §8.1 for P1, rtrext-02 §8.1 for P2); P3 knows nothing of this.
+    /// Its number among the properties of a profile (rtrext-00 §8.1 for P1, rtrext-02 §8.1 for P2); P3 knows
+    /// nothing of this.
     #[must_use]
     pub const fn id(self, profile: Profile) -> Option<u32> {
         let first = match profile {
@@ -70,8 +71,8 @@ impl Property {
         Self::ALL.into_iter().find(|property| property.id(profile) == Some(id))
     }
 
-    /// The word that is assumed of a side that says nothing (rtrext-02 §8.1, table 3); `None` for the one that is no word, whose
-    /// default is [`BufferStructure::default_of`] the receive size.
+    /// The word that is assumed of a side that says nothing (rtrext-02 §8.1, table 3); `None` for the one
+    /// that is no word, whose default is [`BufferStructure::default_of`] the receive size.
     #[must_use]
     pub const fn default_word(self) -> Option<u32> {
         match self {
@@ -82,14 +83,15 @@ impl Property {
     }
 }
 
-/// Which numbers the operations have. rtrext-01 to rtrext-03 give both; rtrext-00, whose operations stand beside those on
-/// characteristics, has the first only.
+/// Which numbers the operations have. rtrext-01 to rtrext-03 give both; rtrext-00, whose operations stand
+/// beside those on characteristics, has the first only.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OperationBase {
     /// 5 to 8, apart from the operations on characteristics of P1 (rtrext-02 §9.1, table 4).
     #[default]
     Separate,
-    /// 1 to 4, as in the XDR (rtrext-02 §9.2 to §9.5, §10.2). In P1 these are the operations on characteristics.
+    /// 1 to 4, as in the XDR (rtrext-02 §9.2 to §9.5, §10.2). In P1 these are the operations on
+    /// characteristics.
     Tables,
 }
 
@@ -143,9 +145,9 @@ pub struct TransmitRequest {
 }
 
 impl TransmitRequest {
-    /// Returns the fault of a request that decodes. A location can have a type that only responses have (rtrext-02 §6.2, table 1).
-    /// Ranges of response sets have to be disjoint and strictly increasing (§7.4). The draft has no error code for either, so both are
-    /// reported as bad offsets.
+    /// Returns the fault of a request that decodes. A location can have a type that only responses have
+    /// (rtrext-02 §6.2, table 1). Ranges of response sets have to be disjoint and strictly increasing (§7.4).
+    /// The draft has no error code for either, so both are reported as bad offsets.
     #[must_use]
     pub fn fault(&self) -> Option<ReportedError> {
         let placed = self.placed.iter().find_map(PlacedItem::fault_in_request);

@@ -1,7 +1,7 @@
 //! The cursor of the decoders of operations, and the description of their XDR structures.
 //!
-//! [`structure!`] and [`union!`] list the fields of a type in the order of the wire. Decoding, encoding and the length follow
-//! from this one list. Nothing is owned here but copies of the words.
+//! [`structure!`] and [`union!`] list the fields of a type in the order of the wire. Decoding, encoding and
+//! the length follow from this one list. Nothing is owned here but copies of the words.
 
 use bytes::{BufMut, BytesMut};
 
@@ -110,8 +110,8 @@ macro_rules! structure {
 }
 pub(super) use structure;
 
-/// Describes a union by its discriminators and the fields of each arm, and defines the function that returns the discriminator.
-/// `$unknown` is the error for a value without an arm.
+/// Describes a union by its discriminators and the fields of each arm, and defines the function that returns
+/// the discriminator. `$unknown` is the error for a value without an arm.
 macro_rules! union {
     (
         $(#[$meta:meta])* $vis:vis fn $tag:ident($Type:ident) -> $Tag:ty, $unknown:expr;

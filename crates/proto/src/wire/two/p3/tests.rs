@@ -38,7 +38,8 @@ fn chunk() -> WriteChunk {
     WriteChunk { segments: vec![segment()] }
 }
 
-/// Checks that the bytes decode to `expected`, which encodes to the same bytes, and that no byte can be omitted.
+/// Checks that the bytes decode to `expected`, which encodes to the same bytes, and that no byte can be
+/// omitted.
 #[track_caller]
 fn check(hex: &str, expected: &Header) {
     let message = bytes(hex);
@@ -265,7 +266,8 @@ fn rfc8166_s4_5_1_the_refusal_of_a_version_is_read_whatever_its_version() {
     assert_eq!(refused(&call), ProtocolError::UnsupportedVersion { version: 1 });
 }
 
-/// §7 counts twenty bytes, which include a word that the prefix no longer has; the prefix of §6.4 has sixteen.
+/// §7 counts twenty bytes, which include a word that the prefix no longer has; the prefix of §6.4 has
+/// sixteen.
 // requirement: v2-07-7-1
 #[test]
 fn v2_07_s7_less_than_the_prefix_is_discarded_and_more_is_answered() {

@@ -1,4 +1,5 @@
-//! Where the bulk items of a message are, and where those of its response shall be (rtrext-02 §6.2, §7.3, §7.4).
+//! Where the bulk items of a message are, and where those of its response shall be (rtrext-02 §6.2, §7.3,
+//! §7.4).
 
 use std::fmt;
 
@@ -162,8 +163,9 @@ impl PlacedItem {
         5 * WORD + segments * WORD
     }
 
-    /// Returns the report for a type that a request cannot have. Table 1 calls the type semantically invalid, and no error code is for
-    /// that. So the report has a bad offset: the type as its value, and the types of a request as its range.
+    /// Returns the report for a type that a request cannot have. Table 1 calls the type semantically invalid,
+    /// and no error code is for that. So the report has a bad offset: the type as its value, and the types of
+    /// a request as its range.
     pub(super) fn fault_in_request(&self) -> Option<ReportedError> {
         let placement = self.location.placement();
         (placement.validity(PlacementUse::RequestLocation) != Validity::Valid).then(|| {
@@ -183,8 +185,8 @@ pub enum ResponseLocation {
     Explicit(Vec<Segment>),
     /// XMPTYPE_CHOICE: in this memory, or in target buffer segments; the Responder chooses.
     Choice(Vec<Segment>),
-    /// XMPTYPE_BYSIZE: the same, and the size of the item decides. Which way is not said; read here: items of this many bytes and
-    /// more go by explicit RDMA.
+    /// XMPTYPE_BYSIZE: the same, and the size of the item decides. Which way is not said; read here: items of
+    /// this many bytes and more go by explicit RDMA.
     BySize {
         /// `xmdrsdl_dsdov`, bytes.
         threshold: u32,
@@ -231,20 +233,22 @@ pub struct ResponseDirection {
     pub location: ResponseLocation,
 }
 
-/// Directions for what a part of the request leads to (`xmdp_rsdset`, rtrext-02 §7.4): its items use them in order.
+/// Directions for what a part of the request leads to (`xmdp_rsdset`, rtrext-02 §7.4): its items use them in
+/// order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResponseSet {
     /// `xmdrsdr_begin`: where that part begins in the virtual XDR stream of the request, bytes.
     pub begin: u32,
-    /// `xmdrsdr_end`: where it ends. Whether that is its last byte is not said; read here: the byte behind it.
+    /// `xmdrsdr_end`: where it ends. Whether that is its last byte is not said; read here: the byte behind
+    /// it.
     pub end: u32,
     /// `xmdrsds_items`.
     pub directions: Vec<ResponseDirection>,
 }
 
 impl ResponseSet {
-    /// Returns the report for ranges that are not disjoint and strictly increasing (rtrext-02 §7.4). No error code is for that, so the
-    /// report has an offset before the first possible one.
+    /// Returns the report for ranges that are not disjoint and strictly increasing (rtrext-02 §7.4). No error
+    /// code is for that, so the report has an offset before the first possible one.
     pub(super) fn fault_in_order(sets: &[Self]) -> Option<ReportedError> {
         let mut reached = 0;
         for Self { begin, end, .. } in sets {

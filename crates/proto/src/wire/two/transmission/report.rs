@@ -1,4 +1,5 @@
-//! Reports of what is wrong with a group of transmissions although each of them decodes (rtrext-02 §5.4, §9.5).
+//! Reports of what is wrong with a group of transmissions although each of them decodes (rtrext-02 §5.4,
+//! §9.5).
 
 use thiserror::Error;
 
@@ -19,7 +20,8 @@ pub struct TransmissionId {
 
 structure!(TransmissionId { xid, direction, number });
 
-/// The fault (`optr_info`, rtrext-02 §9.5). Where a range is told and the value lies in it, its alignment is wrong.
+/// The fault (`optr_info`, rtrext-02 §9.5). Where a range is told and the value lies in it, its alignment is
+/// wrong.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum ReportedError {
     /// OPTRERR_BADHMT: another header message type, where a group goes on.

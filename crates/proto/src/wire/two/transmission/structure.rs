@@ -1,4 +1,5 @@
-//! How the receive buffers of a side are made up, so that a Send can be padded to where bulk data belongs (rtrext-02 §7.2, §8.3).
+//! How the receive buffers of a side are made up, so that a Send can be padded to where bulk data belongs
+//! (rtrext-02 §7.2, §8.3).
 
 use bytes::BytesMut;
 use thiserror::Error;
@@ -52,8 +53,8 @@ pub struct BufferSegment {
     pub length: u32,
     /// The alignment of its address, bytes.
     pub align: u32,
-    /// Its number among the targetable segments of its buffer, from 0 on; `None` if it is not one. In a group the numbers go on
-    /// from buffer to buffer, also over those that nothing is placed in (rtrext-02 §6.2).
+    /// Its number among the targetable segments of its buffer, from 0 on; `None` if it is not one. In a group
+    /// the numbers go on from buffer to buffer, also over those that nothing is placed in (rtrext-02 §6.2).
     pub target: Option<u64>,
 }
 
@@ -101,8 +102,8 @@ pub enum Inconsistent {
     },
 }
 
-/// The structure of each receive buffer of a side (`xmrbs_buf`, rtrext-02 §7.2). The structure of a peer is not
-/// checked; its user calls [`Self::check`] first.
+/// The structure of each receive buffer of a side (`xmrbs_buf`, rtrext-02 §7.2). The structure of a peer is
+/// not checked; its user calls [`Self::check`] first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BufferStructure {
     /// `xmrbuf_length`: the whole buffer, bytes.
@@ -112,24 +113,27 @@ pub struct BufferStructure {
 }
 
 impl BufferStructure {
-    /// Bytes for headers and Payload before the first place for an item, in our Receives: a sender fills up what is left of it.
+    /// Bytes for headers and Payload before the first place for an item, in our Receives: a sender fills up
+    /// what is left of it.
     pub const HEAD: u32 = 1024;
 
-    /// Returns the structure that is assumed of a side that tells at most its receive size: one segment without alignment, and without
-    /// placement (rtrext-02 §8.1).
+    /// Returns the structure that is assumed of a side that tells at most its receive size: one segment
+    /// without alignment, and without placement (rtrext-02 §8.1).
     #[must_use]
     pub fn default_of(size: u32) -> Self {
         Self { total: size, groups: vec![BufferGroup { count: 1, length: size, align: 1, flags: 0 }] }
     }
 
-    /// Returns a structure with [`Self::HEAD`] bytes for headers and Payload, and so many segments of this length, bytes, for items.
+    /// Returns a structure with [`Self::HEAD`] bytes for headers and Payload, and so many segments of this
+    /// length, bytes, for items.
     #[must_use]
     pub fn with_items(count: u32, length: u32) -> Self {
         Self::behind_head(Self::HEAD, count, length)
     }
 
-    /// Returns a structure with a head of this length, bytes, and segments for items behind it. The lengths bound the alignment of
-    /// items, which is at most a page. A head of 4096 bytes and items as long as pages reach that.
+    /// Returns a structure with a head of this length, bytes, and segments for items behind it. The lengths
+    /// bound the alignment of items, which is at most a page. A head of 4096 bytes and items as long as pages
+    /// reach that.
     #[must_use]
     pub fn behind_head(head: u32, count: u32, length: u32) -> Self {
         let offsets = if count > 1 { head | length } else { head };
@@ -147,11 +151,12 @@ impl BufferStructure {
         most.and_then(|align| usize::try_from(align).ok()).unwrap_or(1)
     }
 
-    /// The structure with these segments and its total length, in as few groups, hence bytes, as there can be: neighbours that are
-    /// alike become one.
+    /// The structure with these segments and its total length, in as few groups, hence bytes, as there can
+    /// be: neighbours that are alike become one.
     ///
     /// # Errors
-    /// Those of [`Self::check`]; [`Inconsistent::Total`] if the buffer would have more than 2^32 - 1 bytes, or none.
+    /// Those of [`Self::check`]; [`Inconsistent::Total`] if the buffer would have more than 2^32 - 1 bytes,
+    /// or none.
     pub fn new(groups: impl IntoIterator<Item = BufferGroup>) -> Result<Self, Inconsistent> {
         let mut merged: Vec<BufferGroup> = Vec::new();
         for group in groups {
@@ -170,7 +175,8 @@ impl BufferStructure {
         Ok(structure)
     }
 
-    /// Bytes of all segments together: what the receive size is taken to be where only this is told (rtrext-02 §8.3).
+    /// Bytes of all segments together: what the receive size is taken to be where only this is told
+    /// (rtrext-02 §8.3).
     #[must_use]
     pub fn sum(&self) -> u128 {
         self.groups.iter().map(|group| u128::from(group.total())).sum()
@@ -199,8 +205,9 @@ impl BufferStructure {
         Ok(())
     }
 
-    /// Whether a buffer in one piece, which begins at a multiple of every alignment, can be like this. A buffer in several pieces,
-    /// received by a scatter list, keeps its promises without that (rtrext-02 §7.2).
+    /// Whether a buffer in one piece, which begins at a multiple of every alignment, can be like this. A
+    /// buffer in several pieces, received by a scatter list, keeps its promises without that (rtrext-02
+    /// §7.2).
     ///
     /// # Errors
     /// As [`Self::check`], and [`Inconsistent::Offset`].
@@ -220,7 +227,8 @@ impl BufferStructure {
         Ok(())
     }
 
-    /// The segments in their order. A peer can tell of as many as its buffer has bytes: none is made before it is asked for.
+    /// The segments in their order. A peer can tell of as many as its buffer has bytes: none is made before
+    /// it is asked for.
     pub fn segments(&self) -> impl Iterator<Item = BufferSegment> + '_ {
         let mut offset = 0_u64;
         let mut targets = 0_u64;
@@ -240,7 +248,8 @@ impl BufferStructure {
         targetable.map(|group| u64::from(group.count)).fold(0, u64::saturating_add)
     }
 
-    /// The targetable segment with this number among those of one buffer, found without going through the others.
+    /// The targetable segment with this number among those of one buffer, found without going through the
+    /// others.
     #[must_use]
     pub fn target(&self, number: u64) -> Option<BufferSegment> {
         let mut offset = 0_u64;

@@ -20,8 +20,8 @@ fn decoded(kind: OperationType, hex: &str) -> Result<Operation, Malformed> {
     Operation::decode(kind, &bytes(hex), &Limits::default())
 }
 
-/// Checks that the bytes decode to `expected`, which encodes to the same bytes, and that no shorter or longer message
-/// decodes.
+/// Checks that the bytes decode to `expected`, which encodes to the same bytes, and that no shorter or longer
+/// message decodes.
 #[track_caller]
 fn check(hex: &str, expected: &Operation) {
     let (bytes, kind, limits) = (bytes(hex), expected.kind(), Limits::default());
@@ -420,8 +420,8 @@ fn bounds_are_kept_before_anything_is_read() {
     assert_eq!(endless, Malformed::TooManyPlacedItems { count: u32::MAX, allowed });
 }
 
-/// The buffers of rtissues-03 §3.3: a part for the header, then a targetable segment. Here are three of them, and a
-/// different one.
+/// The buffers of rtissues-03 §3.3: a part for the header, then a targetable segment. Here are three of them,
+/// and a different one.
 // requirement: rtrext-02-6.2-3
 #[test]
 fn rtrext_s7_2_a_buffer_structure() {
