@@ -201,7 +201,7 @@ impl Two {
         match *self {}
     }
 
-    pub(crate) const fn finish_pass(&mut self, _: &mut Core, _: Instant) -> bool {
+    pub(crate) const fn finish_pass(&mut self, _: &mut Halves<'_>, _: Instant) -> bool {
         match *self {}
     }
 

@@ -11,9 +11,8 @@ mod answer;
 use std::collections::{HashSet, VecDeque};
 use std::time::Instant;
 
-use bytes::Bytes;
 use rpcrdma_verbs::{Disconnected, Status, TerminateCause};
-use rpcrdma_xdr::{Decoder, Padding, ReadChunk, padded_len};
+use rpcrdma_xdr::{Decoder, Padding, Payload, ReadChunk, padded_len};
 
 pub(crate) use self::answer::Waiting;
 use crate::binding::Bindings;
@@ -79,7 +78,7 @@ pub(crate) struct Incoming {
     lists: ChunkLists,
     /// The handle that the answer may invalidate, if the Call names one (version-two-03 §6.2.3).
     invalidate: u32,
-    inline: Option<Bytes>,
+    inline: Option<Payload>,
     /// The alignment of `inline` in an RDMA_MSGP.
     padding: Option<Padding>,
     /// The credit that the Call uses.
@@ -101,7 +100,7 @@ pub(crate) struct ReceivedCall {
     /// The handle that the answer may invalidate, if the Call names one.
     pub(crate) invalidate: u32,
     /// The bytes after the header; `None` for RDMA_NOMSG.
-    pub(crate) payload: Option<Bytes>,
+    pub(crate) payload: Option<Payload>,
     /// The alignment of the payload in an RDMA_MSGP.
     pub(crate) padding: Option<Padding>,
     /// The Call came in several Sends.
@@ -341,7 +340,7 @@ impl Responder {
 }
 
 impl Incoming {
-    /// Joins the pieces of the RPC message.
+    /// Returns the RPC message.
     fn message(
         &mut self,
         Pulled { zero, mut chunks }: Pulled,
@@ -350,7 +349,7 @@ impl Incoming {
         let base = match self.inline.take() {
             Some(inline) => inline,
             None => {
-                let base = zero.unwrap_or_default();
+                let base = Payload::from(zero.unwrap_or_default());
                 check_prefix(self.xid, &base, CALL)?;
                 check_eligible(bindings, &base, chunks.len())?;
                 base
@@ -374,17 +373,17 @@ fn placed(group: Option<&CallGroup>) -> &[ReadChunk] {
 }
 
 /// Decodes the first two words of an RPC message.
-pub(crate) fn rpc_prefix(payload: &[u8]) -> Result<(u32, u32), ProtocolError> {
+pub(crate) fn rpc_prefix(payload: &Payload) -> Result<(u32, u32), ProtocolError> {
     match payload.first_chunk::<RPC_PREFIX>() {
         Some([a, b, c, d, e, f, g, h]) => {
-            Ok((u32::from_be_bytes([*a, *b, *c, *d]), u32::from_be_bytes([*e, *f, *g, *h])))
+            Ok((u32::from_be_bytes([a, b, c, d]), u32::from_be_bytes([e, f, g, h])))
         }
         None => Err(ProtocolError::ShortPayload { len: payload.len(), least: RPC_PREFIX }),
     }
 }
 
 /// Checks the content of a chunk: it has to be the message that the header announced (RFC 8166 §4.2.1, §4.5.2).
-pub(crate) fn check_prefix(xid: u32, message: &[u8], expected: u32) -> Result<(), ProtocolError> {
+pub(crate) fn check_prefix(xid: u32, message: &Payload, expected: u32) -> Result<(), ProtocolError> {
     let (payload, direction) = rpc_prefix(message)?;
     if payload != xid {
         return Err(ProtocolError::XidMismatch { header: xid, payload });
@@ -400,7 +399,7 @@ pub(crate) fn check_prefix(xid: u32, message: &[u8], expected: u32) -> Result<()
 /// the program is unknown: the upper layer will refuse the Call unread, so its chunks need not be pulled.
 fn check_eligible(
     bindings: Option<&dyn Bindings>,
-    message: &[u8],
+    message: &Payload,
     chunks: usize,
 ) -> Result<bool, ProtocolError> {
     let (Some(bindings), Some(numbers)) = (bindings, message.first_chunk::<CALL_NUMBERS>()) else {

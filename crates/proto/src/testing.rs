@@ -215,6 +215,42 @@ pub(crate) fn check_reply(procedure: u32, len: usize, reply: IncomingReply) {
     }
 }
 
+/// Makes a call whose last argument and result are opaque data of these lengths, or the word before it if 4. Long data
+/// has to reach both programs in several slices, without a copy.
+#[track_caller]
+pub(crate) fn check_slices(pair: &mut Pair, call: Call, len: usize, reply_len: usize) {
+    let copies = |end: &End| {
+        let stats = end.connection.stats();
+        (stats.payload_bytes_copied, stats.inline_bytes_copied)
+    };
+    let check = |mut message: Decoder, words: usize, len: usize| {
+        if len == 4 {
+            return;
+        }
+        for _ in 0..words {
+            message.u32().unwrap();
+        }
+        let data = message.payload_slices(MAX).unwrap();
+        assert_eq!((&data, message.copied()), (&pattern(len).into(), rpcrdma_xdr::CopyCount::default()));
+        assert!(data.iter().count() > 1);
+        message.finish().unwrap();
+    };
+    pair.server.serving = false;
+    let before = copies(&pair.server);
+    pair.call(call);
+    pair.settle();
+    assert_eq!(copies(&pair.server), before, "the Call was copied");
+    let (token, _, _, message) = pair.server.calls.pop().unwrap();
+    check(message.clone(), 10, len);
+    let before = copies(&pair.client);
+    let now = pair.now();
+    pair.server.connection.reply(now, token, serve(message));
+    pair.settle();
+    assert_eq!(copies(&pair.client), before, "the reply was copied");
+    let (_, reply) = pair.client.replies.pop().unwrap();
+    check(reply.unwrap().message, 6, reply_len);
+}
+
 /// An end of a connection, with its queue pair.
 #[derive(Debug)]
 pub(crate) struct End {

@@ -37,6 +37,22 @@ impl Payload {
         std::iter::once(&self.first).chain(&self.rest).filter(|slice| !slice.is_empty())
     }
 
+    /// Returns the first `N` bytes, if there are so many.
+    #[must_use]
+    pub fn first_chunk<const N: usize>(&self) -> Option<[u8; N]> {
+        self.first.first_chunk().copied().or_else(|| self.gather_chunk())
+    }
+
+    #[cold]
+    fn gather_chunk<const N: usize>(&self) -> Option<[u8; N]> {
+        let mut chunk = [0; N];
+        let mut bytes = self.iter().flatten();
+        for target in &mut chunk {
+            *target = *bytes.next()?;
+        }
+        Some(chunk)
+    }
+
     /// Adds a slice at the end. An empty slice adds nothing.
     pub fn push(&mut self, slice: Bytes) {
         if slice.is_empty() {

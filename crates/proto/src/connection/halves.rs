@@ -5,6 +5,7 @@
 //! fault of a Call is answered by an RDMA_ERROR, on the Call's credit.
 
 use bytes::{Buf, Bytes};
+use rpcrdma_xdr::Payload;
 
 use super::Connection;
 use crate::config::Side;
@@ -25,7 +26,7 @@ pub(crate) struct Arrived {
     /// Bytes of the header.
     pub(crate) header_len: usize,
     /// The bytes after the header, of all Sends together.
-    pub(crate) payload: Bytes,
+    pub(crate) payload: Payload,
     /// The message came in several Sends.
     pub(crate) continued: bool,
     /// Bytes of all Sends of the message.
@@ -39,7 +40,7 @@ impl Arrived {
     pub(crate) fn alone(header: Header, header_len: usize, message: Bytes) -> Self {
         let (len, mut payload) = (message.len(), message);
         payload.advance(header_len.min(len));
-        Self { header, header_len, payload, continued: false, len, group: None }
+        Self { header, header_len, payload: payload.into(), continued: false, len, group: None }
     }
 }
 

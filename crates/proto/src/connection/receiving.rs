@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
 use rpcrdma_verbs::{Buffer, Completion, Key, PostErrorKind, Status, WindowMemory, Work, WrId};
-use rpcrdma_xdr::{CopyCount, Padding};
+use rpcrdma_xdr::{CopyCount, Padding, Payload};
 
 use super::halves::usually;
 use super::{Arrived, Connection, Outcome, State};
@@ -236,7 +236,7 @@ impl Connection {
             Body::Two(_) => return,
         };
         // The direction comes first: a fault of a reply is never answered, a fault of a Call always (RFC 8166 §4.5).
-        let taken = match self.direction(xid, said, &lists, payload.as_deref()) {
+        let taken = match self.direction(xid, said, &lists, payload.as_ref()) {
             Ok(taken) => taken,
             Err((error, taken)) => return self.halves().fault(error, taken, Some(fixed)),
         };
@@ -295,7 +295,7 @@ impl Connection {
         xid: u32,
         said: Option<Direction>,
         lists: &ChunkLists,
-        payload: Option<&[u8]>,
+        payload: Option<&Payload>,
     ) -> Result<Taken, (ProtocolError, Taken)> {
         let said = said.map(Taken::from);
         let Some(payload) = payload else {

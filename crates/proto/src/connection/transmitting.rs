@@ -56,13 +56,19 @@ impl Connection {
             if self.responder.has_lost_a_reply() {
                 self.close_for(now, CloseReason::ReplyLost);
             }
-            let more = progress || self.two.as_mut().is_some_and(|two| two.finish_pass(&mut self.core, now));
+            let more = progress || self.finish_pass(now);
             if !more && self.core.outbox.is_empty() {
                 self.wants_memory = self.least_wanted(missing);
                 self.at_rest = self.wants_memory.is_none() && self.core.failure.is_none();
                 return None;
             }
         }
+    }
+
+    /// Does what Version Two has left to do in a pass without progress; `false` if nothing changed.
+    fn finish_pass(&mut self, now: Instant) -> bool {
+        let (Some(two), mut halves) = self.split() else { return false };
+        two.finish_pass(&mut halves, now)
     }
 
     /// Returns the least memory in bytes that would allow progress, after a pass without any; `missing` Receives lacked

@@ -493,6 +493,12 @@ impl Ledger {
         awaited.saturating_add(self.operations).saturating_sub(self.served.overdrawn())
     }
 
+    /// Returns the number of Receives that the connection keeps memory for, if the domain has none for a needed one.
+    pub(crate) fn lacking_beyond(&self) -> Option<usize> {
+        let kept = usize::try_from(self.served.highest()).unwrap_or(usize::MAX);
+        self.receives.lacks_memory().then_some(kept)
+    }
+
     /// Returns the memory that one more Receive uses in the domain, bytes.
     pub(crate) fn receive_room(&self) -> usize {
         self.receives.room_for_one()

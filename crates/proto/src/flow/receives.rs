@@ -82,6 +82,11 @@ impl Receives {
         self.lacking = false;
     }
 
+    /// Whether the domain had no memory for a needed Receive.
+    pub(crate) const fn lacks_memory(&self) -> bool {
+        self.lacking
+    }
+
     /// Returns ready when memory for a missing Receive is free again, after a message was processed; otherwise
     /// registers the task.
     pub(crate) fn poll_room(&self, cx: &mut Context<'_>) -> Poll<()> {

@@ -28,6 +28,10 @@ pub(crate) struct Flight {
 }
 
 /// The phase of a call in flight.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "each call passes through all phases; a box would cost it an allocation"
+)]
 #[derive(Debug)]
 pub(crate) enum Phase {
     /// The call waits for its reply, and holds its credits.
@@ -54,7 +58,7 @@ pub(crate) enum Written {
 pub(crate) enum Answered {
     Reply {
         /// The Payload stream after the header; `None` if it is in the Reply chunk.
-        inline: Option<Bytes>,
+        inline: Option<Payload>,
         /// The alignment of the Payload stream.
         padding: Option<Padding>,
         /// The place of the result for each Write chunk.
@@ -142,13 +146,14 @@ impl Flight {
                     Some(zero) => zero,
                     None => self.content(Place::Reply, reply_chunk).ok_or_else(lost)?,
                 };
+                let base = Payload::from(base);
                 check_prefix(xid, &base, REPLY)
                     .map_err(|error| CallFailure::permanent(CallError::BadReply(error), true))?;
                 base
             }
         };
         let message = if written.is_empty() {
-            Decoder::new(base)
+            Decoder::of_slices(base)
         } else {
             let mut chunks = Vec::with_capacity(written.len());
             for (index, written) in written.into_iter().enumerate() {

@@ -5,8 +5,7 @@
 
 use std::time::Instant;
 
-use bytes::Bytes;
-use rpcrdma_xdr::Padding;
+use rpcrdma_xdr::{Padding, Payload};
 
 use super::{Answered, Flight, Phase, Requester, Transaction, Written};
 use crate::call::{CallError, Form, Travelled};
@@ -24,7 +23,7 @@ pub(crate) struct Received {
     pub(crate) credit: u32,
     pub(crate) lists: ChunkLists,
     /// The bytes after the header; `None` for RDMA_NOMSG.
-    pub(crate) payload: Option<Bytes>,
+    pub(crate) payload: Option<Payload>,
     /// The alignment of the payload in an RDMA_MSGP.
     pub(crate) padding: Option<Padding>,
     /// The reply came in several Sends.

@@ -6,7 +6,7 @@
 use std::time::Instant;
 
 use rpcrdma_verbs::PoolExhausted;
-use rpcrdma_xdr::{Stream, padded_len};
+use rpcrdma_xdr::{Payload, Stream, padded_len};
 
 use crate::core::Core;
 use crate::error::ProtocolError;
@@ -42,7 +42,7 @@ impl Requester {
         let lists = &received.lists;
         let returned = returned(core, transaction.flight(), lists)?;
         let placed = returned.written.iter().map(|len| padded_len(*len)).sum();
-        let inline = received.payload.as_ref().map(bytes::Bytes::len);
+        let inline = received.payload.as_ref().map(Payload::len);
         let layout =
             transaction.check_exposed(core, lists, inline.unwrap_or(returned.reply_chunk), placed)?;
         // RFC 8166 §3.5.3, §4.3.3: RDMA_NOMSG if and only if the reply is in the Reply chunk. RFC 5666 §5.1 also allows

@@ -4,11 +4,16 @@
 //! and the length of the message are bounded ([`Limits`](crate::Limits)). The rest of a message has a timer (rule I6),
 //! and another one while the peer has no credit to go on.
 //!
-//! *Memory.* The Payload stream of several Sends is joined in memory of the connection's domain. The first part
-//! announces the whole length, so parts move there as they arrive, which frees their Receives. While the domain has no
-//! memory, parts stay in their Receives, which are counted already. A group stays in its Receives until the last
-//! transmission, as items lie in them. Without memory at the end, a Call is refused. A reply is joined all the same,
-//! since no peer can be asked to repeat it.
+//! *Memory.* A message stays in its Receives. The message and its items are handed on as slices of them. Receives are
+//! counted against the connection's domain already, so a message needs no further memory. If the message fills less than
+//! half of its Receives, the slices in each Receive that is less than half full are copied. No message therefore holds
+//! more than twice its length, unless the domain has no memory for the copy.
+//!
+//! *No deadlock.* A reply and a group arrive in Receives that their credits reserved before they left. So do the parts of
+//! a Call whose sender has credits for all of them. A sender with fewer credits waits until we post further Receives. For
+//! them the connection keeps the memory of the Receives that it granted, which returns with its other Calls. A message
+//! that holds all of that memory would wait for other connections, whose messages may wait for this one. If the domain
+//! is full then, such a message is refused at once, so no message waits for another that waits.
 //!
 //! *Errors*: the message is given up, its memory returns, and the connection handles the error. The rest of that
 //! message is ignored. `parts` and `groups` check the fragments of the two documents.
@@ -22,11 +27,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use rpcrdma_verbs::{Buffer, ProtectionDomain};
-use rpcrdma_xdr::{CopyCount, ReadChunk};
+use rpcrdma_verbs::ProtectionDomain;
+use rpcrdma_xdr::{CopyCount, Payload, ReadChunk};
 
 pub(crate) use self::groups::Lead;
-use self::groups::Transmission;
 pub(crate) use self::parts::parts_of;
 use crate::config::Config;
 use crate::error::ProtocolError;
@@ -72,14 +76,14 @@ pub(crate) struct Assembled {
     /// The first transmission, of a group.
     pub(crate) lead: Option<Lead>,
     /// The Payload stream.
-    pub(crate) payload: Bytes,
+    pub(crate) payload: Payload,
     /// Items that were placed in our Receives, each with its displacement in the virtual stream.
     pub(crate) items: Vec<ReadChunk>,
     /// Sends that the message came in.
     pub(crate) sends: usize,
     /// Bytes of all these Sends.
     pub(crate) len: usize,
-    /// Bytes that were joined: of the Payload stream, and of items.
+    /// Bytes that were copied out of scarcely filled Receives: of the Payload stream, and of items.
     pub(crate) copied: CopyCount,
 }
 
@@ -99,7 +103,7 @@ pub(crate) struct Assembly {
     targets: Option<Targets>,
     open: Option<Open>,
     given_up: VecDeque<GivenUp>,
-    /// The source of memory for joined messages.
+    /// The source of memory for copies.
     domain: Option<ProtectionDomain>,
 }
 
@@ -108,11 +112,12 @@ pub(crate) struct Assembly {
 struct Open {
     id: MessageId,
     notation: Notation,
-    /// Sends that have come.
-    sends: usize,
+    /// The Sends that have come.
+    sends: Vec<Transmission>,
     /// Bytes of all of them.
     len: usize,
-    payload: Pieces,
+    /// Bytes of the Payload stream in them.
+    payload: usize,
     deadline: Instant,
     /// Whether the peer has a credit to continue; otherwise the timer for our memory runs.
     goes_on: bool,
@@ -123,9 +128,20 @@ struct Open {
 enum Notation {
     /// Parts; this many bytes are to come.
     Parts { remaining: usize },
-    /// A group, with the transmissions that have come.
-    Group { lead: Lead, transmissions: Vec<Transmission> },
+    /// A group.
+    Group { lead: Lead },
 }
+
+/// A received Send of a message.
+#[derive(Debug)]
+struct Transmission {
+    message: Bytes,
+    /// The place of its part of the Payload stream.
+    payload: Range<usize>,
+}
+
+/// Slices of a message, each with the number of its Send.
+type Runs = Vec<(usize, Bytes)>;
 
 /// A message that was given up.
 #[derive(Debug)]
@@ -171,7 +187,7 @@ impl Assembly {
     /// # Errors
     /// [`Broken`]: the message is given up.
     pub(crate) fn take(&mut self, now: Instant, fragment: Fragment) -> Result<Option<Assembled>, Broken> {
-        let sends = self.open.as_ref().map_or(0, |open| open.sends);
+        let sends = self.open.as_ref().map_or(0, |open| open.sends.len());
         self.add(now, fragment).map_err(|error| Broken { error: error.into(), sends })
     }
 
@@ -181,7 +197,7 @@ impl Assembly {
         let behind = message.len().saturating_sub(header);
         let checked = match &place {
             Place::Last if open.is_none() => {
-                let (payload, len) = (message.slice(header..), message.len());
+                let (payload, len) = (message.slice(header..).into(), message.len());
                 return Ok(Some(Assembled { payload, sends: 1, len, ..Assembled::default() }));
             }
             Place::Middle { remaining } => {
@@ -209,43 +225,88 @@ impl Assembly {
             None => Open {
                 id,
                 notation: Notation::Parts { remaining: 0 },
-                sends: 0,
+                sends: Vec::new(),
                 len: 0,
-                payload: Pieces::default(),
+                payload: 0,
                 deadline: after(now, self.config.timeouts.continuation),
                 goes_on: true,
             },
         };
-        open.sends += 1;
         open.len += message.len();
-        open.payload.push(message.slice(payload.clone()));
-        if open.takes_last(place, Transmission { message, payload }) {
+        open.payload += payload.len();
+        open.sends.push(Transmission { message, payload });
+        if open.takes_last(place) {
             return self.finish(open).map(Some);
-        }
-        if let Notation::Parts { remaining } = open.notation {
-            open.payload.gather(remaining, self.domain.as_ref());
         }
         self.open = Some(open);
         Ok(None)
     }
 
-    /// Joins the message, all of which has come.
+    /// Returns the message, all of which has come.
     fn finish(&self, open: Open) -> Result<Assembled, Error> {
         let Open { id, notation, sends, len, payload, .. } = open;
-        let total = payload.len;
-        let joined = payload.join(self.domain.as_ref(), id.1);
-        let (lead, transmissions) = match notation {
-            Notation::Parts { .. } => {
-                let (payload, inline) = joined.ok_or(Error::ContinuationMemory { len: total })?;
-                let copied = CopyCount { inline, payload: 0 };
-                return Ok(Assembled { payload, sends, len, copied, ..Assembled::default() });
+        let (lead, items) = match notation {
+            Notation::Parts { .. } => (None, vec![]),
+            Notation::Group { lead } => {
+                let items = groups::find_items(id, &lead, &sends, self.targets.as_ref(), payload)?;
+                (Some(lead), items)
             }
-            Notation::Group { lead, transmissions } => (lead, transmissions),
         };
-        let (payload, inline) = joined.ok_or_else(|| groups::no_memory(id, total))?;
-        let (items, copied) = self.items(id, &lead, &transmissions, payload.len())?;
-        let copied = CopyCount { inline, payload: copied };
-        Ok(Assembled { lead: Some(lead), payload, items, sends, len, copied })
+        let slice = |send: &Transmission| send.message.slice(send.payload.clone());
+        let stream: Runs = sends.iter().map(slice).enumerate().filter(|(_, run)| !run.is_empty()).collect();
+        let scarce =
+            self.scarcely_filled(sends.len(), items.iter().flat_map(|(_, runs)| runs).chain(&stream));
+        let mut copied = CopyCount::default();
+        let payload = self.settle(&stream, &scarce, &mut copied.inline);
+        let items = items.into_iter().map(|(position, runs)| {
+            let data = self.settle(&runs, &scarce, &mut copied.payload);
+            ReadChunk { position, data }
+        });
+        let items = items.collect();
+        Ok(Assembled { lead, payload, items, sends: sends.len(), len, copied })
+    }
+
+    /// Returns the Sends whose Receives would be held for less than half of them, if that holds for all Receives of the
+    /// message together. A message in one Send holds its Receive in any form.
+    fn scarcely_filled<'a>(
+        &self,
+        sends: usize,
+        runs: impl Iterator<Item = &'a (usize, Bytes)>,
+    ) -> Vec<usize> {
+        let mut filled = vec![0_usize; sends];
+        for (send, run) in runs {
+            if let Some(filled) = filled.get_mut(*send) {
+                *filled = filled.saturating_add(run.len());
+            }
+        }
+        let half = self.targets.as_ref().map_or(self.config.receive_size, Targets::receive).div_ceil(2);
+        let held = filled.iter().filter(|filled| **filled > 0).count();
+        let enough = filled.iter().fold(0, |sum: usize, filled| sum.saturating_add(*filled));
+        if sends == 1 || enough >= half.saturating_mul(held) {
+            return vec![];
+        }
+        (0..sends).filter(|send| filled.get(*send).is_some_and(|filled| *filled < half)).collect()
+    }
+
+    /// Returns slices as they lie, but those of `scarce` Receives in memory of their own, if the domain has some. Adds the
+    /// bytes copied to `copied`.
+    fn settle(&self, runs: &[(usize, Bytes)], scarce: &[usize], copied: &mut usize) -> Payload {
+        let mut payload = Payload::default();
+        for run in runs.chunk_by(|(one, _), (next, _)| scarce.contains(one) == scarce.contains(next)) {
+            let moves = run.first().is_some_and(|(send, _)| scarce.contains(send));
+            let len = run.iter().map(|(_, slice)| slice.len()).sum();
+            let memory =
+                self.domain.as_ref().filter(|_| moves).and_then(|domain| domain.allocate(len, 1).ok());
+            let Some(mut memory) = memory else {
+                run.iter().for_each(|(_, slice)| payload.push(slice.clone()));
+                continue;
+            };
+            let bytes = run.iter().flat_map(|(_, slice)| slice);
+            memory.iter_mut().zip(bytes).for_each(|(target, byte)| *target = *byte);
+            *copied += len;
+            payload.push(memory.freeze());
+        }
+        payload
     }
 
     /// Whether a fragment belongs to a message that was given up: parts up to the last one, transmissions once each, in
@@ -305,6 +366,15 @@ impl Assembly {
         }
     }
 
+    /// Gives up a Call in parts that holds at least `kept` Receives, all that its connection keeps memory for. Returns its
+    /// XID, and its bytes that have come.
+    pub(crate) fn give_up_holder(&mut self, kept: usize) -> Option<(u32, usize)> {
+        let (xid, _) = self.parts().filter(|(_, direction)| *direction == Direction::Call)?;
+        let open = self.open.take_if(|open| open.sends.len() >= kept)?;
+        self.give_up(open.id, Rest::Parts);
+        Some((xid, open.payload))
+    }
+
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
         self.open.as_ref().map(|open| open.deadline)
     }
@@ -329,7 +399,7 @@ impl Assembly {
 
 impl Open {
     /// Records the place of a checked fragment; returns whether it was the last one.
-    fn takes_last(&mut self, place: Place, transmission: Transmission) -> bool {
+    fn takes_last(&mut self, place: Place) -> bool {
         match place {
             Place::Middle { remaining } => {
                 self.notation = Notation::Parts { remaining: wide(remaining) };
@@ -337,82 +407,15 @@ impl Open {
             }
             Place::Last => true,
             Place::Lead(lead) => {
-                self.notation = Notation::Group { lead, transmissions: vec![transmission] };
+                self.notation = Notation::Group { lead };
                 self.is_complete()
             }
-            Place::Later(_) => {
-                if let Notation::Group { transmissions, .. } = &mut self.notation {
-                    transmissions.push(transmission);
-                }
-                self.is_complete()
-            }
+            Place::Later(_) => self.is_complete(),
         }
     }
 
     fn is_complete(&self) -> bool {
-        matches!(&self.notation, Notation::Group { lead, .. } if wide(lead.count()) == self.sends)
-    }
-}
-
-/// Pieces to join into one run of bytes. All copies are made here.
-#[derive(Debug, Default)]
-struct Pieces {
-    /// Pieces that are not in `memory` yet.
-    waiting: Vec<Bytes>,
-    /// Memory for all of them.
-    memory: Option<Buffer>,
-    /// Bytes of all pieces.
-    len: usize,
-}
-
-impl Pieces {
-    fn push(&mut self, piece: Bytes) {
-        self.len += piece.len();
-        self.waiting.push(piece);
-    }
-
-    /// Moves the pieces to memory for all of them and `more` bytes, if there is some or can be had.
-    fn gather(&mut self, more: usize, domain: Option<&ProtectionDomain>) {
-        if self.memory.is_none() {
-            self.memory = domain.and_then(|domain| domain.allocate(self.len + more, 1).ok());
-        }
-        let Some(memory) = &mut self.memory else { return };
-        let mut at = self.len - self.waiting.iter().map(Bytes::len).sum::<usize>();
-        for piece in self.waiting.drain(..) {
-            let end = at + piece.len();
-            if let Some(target) = memory.get_mut(at..end) {
-                target.copy_from_slice(&piece);
-            }
-            at = end;
-        }
-    }
-
-    /// Returns the joined pieces, and the bytes copied for that: none for a single piece. `None` if the domain has no
-    /// memory, and the peer can repeat the message.
-    fn join(mut self, domain: Option<&ProtectionDomain>, direction: Direction) -> Option<(Bytes, usize)> {
-        match &mut self.waiting[..] {
-            [] if self.memory.is_none() => Some((Bytes::new(), 0)),
-            [piece] if self.memory.is_none() => Some((std::mem::take(piece), 0)),
-            _ => self.copy(domain, direction),
-        }
-    }
-
-    /// Returns the pieces as one in memory of their own, and their length, like [`join`](Self::join).
-    fn copy(mut self, domain: Option<&ProtectionDomain>, direction: Direction) -> Option<(Bytes, usize)> {
-        self.gather(0, domain);
-        let memory = match (self.memory, direction) {
-            (Some(memory), _) => memory,
-            (None, Direction::Call) => return None,
-            (None, Direction::Reply) => Buffer::adopt(self.waiting.concat()),
-        };
-        Some((memory.freeze(), self.len))
-    }
-}
-
-impl From<Vec<Bytes>> for Pieces {
-    fn from(waiting: Vec<Bytes>) -> Self {
-        let len = waiting.iter().map(Bytes::len).sum();
-        Self { waiting, memory: None, len }
+        matches!(&self.notation, Notation::Group { lead } if wide(lead.count()) == self.sends.len())
     }
 }
 

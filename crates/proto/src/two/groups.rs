@@ -10,7 +10,7 @@
 use std::time::Instant;
 
 use bytes::Bytes;
-use rpcrdma_xdr::ReadChunk;
+use rpcrdma_xdr::{Payload, ReadChunk};
 
 use super::Two;
 use super::assembly::{Assembled, Broken, Fragment, Lead, MessageId, Place};
@@ -227,7 +227,7 @@ impl Two {
         halves: &mut Halves<'_>,
         now: Instant,
         fixed: Fixed,
-        content: (Bytes, Vec<ReadChunk>, Vec<PlacedItem>),
+        content: (Payload, Vec<ReadChunk>, Vec<PlacedItem>),
         length: (bool, usize),
     ) {
         let id = (fixed.xid, fixed.credit);
@@ -265,7 +265,7 @@ fn operation_base(core: &Core) -> OperationBase {
 }
 
 /// Answers a Call that was not admitted with this error, if there is a credit for it.
-fn answer(halves: &mut Halves<'_>, xid: u32, body: ErrorBody) {
+pub(super) fn answer(halves: &mut Halves<'_>, xid: u32, body: ErrorBody) {
     if let Some(charge) = halves.admit(None) {
         let version = halves.core.codec.rules().version;
         halves.responder.answer_error(xid, version, body, charge);

@@ -42,7 +42,8 @@ use crate::event::Event;
 use crate::timers::after;
 use crate::two::characteristics::exchange::Exchanges;
 use crate::two::characteristics::{Characteristics, Notice, OPERATION_RECEIVES_32, ReverseSupport};
-use crate::wire::two::Rules;
+use crate::wire::ErrorBody;
+use crate::wire::two::{self, Rules};
 
 /// The public types of Version Two, except its header formats.
 pub(crate) mod face {
@@ -104,14 +105,13 @@ impl Two {
     }
 
     /// Does what is left when nothing else may leave: sends a GRANT that is due, or the messages that wait to be
-    /// combined. Returns `false` if nothing left.
-    pub(crate) fn finish_pass(&mut self, core: &mut Core, now: Instant) -> bool {
+    /// combined. Returns `false` if nothing changed.
+    pub(crate) fn finish_pass(&mut self, halves: &mut Halves<'_>, now: Instant) -> bool {
         // A GRANT may be due for another reason than the present message.
-        if core.grant() {
+        if halves.core.grant() || self.time(halves, now) {
             return true;
         }
-        self.time(core, now);
-        core.send_combined()
+        halves.core.send_combined()
     }
 
     /// Begins the exchange: both sides speak the version, by these rules.
@@ -172,11 +172,22 @@ impl Two {
     }
 
     /// Starts the timer for the rest of a message if the peer can send it. Otherwise the peer waits for a credit of
-    /// ours.
-    fn time(&mut self, core: &Core, now: Instant) {
-        if self.assembly.has_begun() {
-            self.assembly.time(core.ledger.peer_may_send(), now);
+    /// ours, unless the message itself holds the memory for that: then it is refused, and the function returns `true`.
+    fn time(&mut self, halves: &mut Halves<'_>, now: Instant) -> bool {
+        if !self.assembly.has_begun() {
+            return false;
         }
+        let goes_on = halves.core.ledger.peer_may_send();
+        let lacking = halves.core.ledger.lacking_beyond().filter(|_| !goes_on);
+        if let Some((xid, len)) = lacking.and_then(|kept| self.assembly.give_up_holder(kept)) {
+            let error = two::Error::ContinuationMemory { len };
+            tracing::debug!(side = %halves.core.side(), xid = format_args!("{xid:#010x}"), %error, "call refused");
+            halves.core.stats.fault(&error.into());
+            groups::answer(halves, xid, ErrorBody::Two(two::ErrorBody::System));
+            return true;
+        }
+        self.assembly.time(goes_on, now);
+        false
     }
 
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {

@@ -46,7 +46,7 @@ pub struct CallGroups<'a> {
 }
 
 impl CallGroups<'_> {
-    /// Whether placement of items of these lengths gains anything: an item in several Receives is copied once more.
+    /// Whether placement of items of these lengths gains anything: a peer may copy an item that lies in several Receives.
     fn is_worth_it(&self, arrangement: &Arrangement, lengths: &[usize]) -> bool {
         let mut items = lengths.iter().enumerate();
         items.all(|(item, len)| *len <= self.join_up_to || arrangement.segments(item).count() < 2)

@@ -2,8 +2,7 @@
 
 use std::time::Instant;
 
-use bytes::Bytes;
-use rpcrdma_xdr::{ReadChunk, Stream};
+use rpcrdma_xdr::{Payload, ReadChunk, Stream};
 
 use crate::call::{Form, Travelled};
 use crate::core::Core;
@@ -73,7 +72,7 @@ impl Requester {
         core: &mut Core,
         now: Instant,
         (xid, credit): (u32, u32),
-        (payload, items, placed): (Bytes, Vec<ReadChunk>, Vec<PlacedItem>),
+        (payload, items, placed): (Payload, Vec<ReadChunk>, Vec<PlacedItem>),
         (continued, len): (bool, usize),
     ) -> Result<(), ProtocolError> {
         let transaction = self.sent(xid)?;

@@ -67,8 +67,8 @@ pub struct TransmissionSettings {
     /// The least length of DDP-eligible items placed in the peer's Receives, bytes, if these have segments for them.
     /// Shorter items go inline where they fit, which costs less.
     pub place_from: usize,
-    /// The most bytes of an item that lies in several Receives, since such an item is joined by a copy. Longer items
-    /// use explicit RDMA if possible.
+    /// The most bytes of an item that lies in several Receives. A receiver that needs such an item in one piece copies
+    /// it. Longer items use explicit RDMA if possible.
     pub join_up_to: usize,
     /// The most Sends of a reply for which the Call could offer memory instead: RDMA Writes take no more round trips,
     /// and need no copy. Values above [`Config::continued_parts`] have no effect.

@@ -1,9 +1,7 @@
 //! Transmission groups (rtrext-02 §4, §6, §7), as received.
 //!
 //! The first transmission of a group describes the message: the number of transmissions, and the places of items
-//! outside its Payload stream. An item is returned as a slice of its Receive; an item in several Receives is joined. In
-//! a group of several Receives, an item is copied if it would hold a Receive for less than half of its length. No
-//! message therefore holds more Receives than it fills.
+//! outside its Payload stream. An item is returned as slices of its Receives.
 //!
 //! *Errors*: a report goes to the sender (§5.4), from an [`Error::Group`] or an [`Error::GroupTooLong`]. Later
 //! transmissions are ignored, each once.
@@ -11,9 +9,8 @@
 use std::ops::{Range, RangeInclusive};
 
 use bytes::Bytes;
-use rpcrdma_xdr::ReadChunk;
 
-use super::{Assembly, MessageId, Notation, Open, Pieces, Refused, Rest};
+use super::{Assembly, MessageId, Notation, Open, Refused, Rest, Runs, Transmission};
 use crate::limits::Limits;
 use crate::reassembly::Walk;
 use crate::two::arrange::Targets;
@@ -70,14 +67,6 @@ impl Lead {
     }
 }
 
-/// A received transmission.
-#[derive(Debug)]
-pub(super) struct Transmission {
-    pub(super) message: Bytes,
-    /// The place of its part of the Payload stream.
-    pub(super) payload: Range<usize>,
-}
-
 /// Returns the place of the Payload in the first transmission of a group, if it is valid. `header` is the length of the
 /// header, bytes.
 ///
@@ -110,10 +99,10 @@ pub(super) fn check_later(
     let TransmitContinuation { number, initial_type, payload_len } = *later;
     let first = TransmissionId { xid: id.0, direction: id.1, number: 0 };
     let bad = TransmissionId { number, ..first };
-    let Some(Open { notation: Notation::Group { lead, .. }, sends, payload: pieces, .. }) = open else {
+    let Some(Open { notation: Notation::Group { lead }, sends, payload: before, .. }) = open else {
         return Err(Refused { error: report(bad, None, ReportedError::Continuation), rest: None });
     };
-    let due = narrow(*sends);
+    let due = narrow(sends.len());
     let named = (number > 0).then_some(first);
     let expected = lead.initial_type(base);
     let checked = if number != due {
@@ -124,7 +113,7 @@ pub(super) fn check_later(
         payload(message, header, payload_len)
     };
     let checked = checked.map_err(|error| report(bad, named, error)).and_then(|payload| {
-        let len = pieces.len.saturating_add(payload.len());
+        let len = before.saturating_add(payload.len());
         check_len(lead, len, limits, (bad, named)).map(|()| payload)
     });
     let count = lead.count();
@@ -133,17 +122,11 @@ pub(super) fn check_later(
     checked.map_err(|error| Refused { error, rest: Some(rest) })
 }
 
-/// Returns the error for a Call without memory. If its sender repeats it with chunks, these can wait for memory.
-pub(super) fn no_memory(id: MessageId, len: usize) -> Error {
-    let error = ReportedError::PayloadLength { value: narrow(len), least: 0, most: 0 };
-    report(TransmissionId { xid: id.0, direction: id.1, number: 0 }, None, error)
-}
-
 impl Assembly {
     /// Returns the group in progress, and the number of its transmissions received.
     pub(crate) fn group(&self) -> Option<(MessageId, usize)> {
         let open = self.open.as_ref().filter(|open| matches!(open.notation, Notation::Group { .. }))?;
-        Some((open.id, open.sends))
+        Some((open.id, open.sends.len()))
     }
 
     /// Gives up the group in progress when another message interrupts it. Returns that group, and the number of its
@@ -151,7 +134,7 @@ impl Assembly {
     pub(crate) fn give_up_group(&mut self) -> Option<(MessageId, usize)> {
         let group = self.group()?;
         let (id, sends) = group;
-        if let Some(Open { notation: Notation::Group { lead, .. }, .. }) = self.open.take() {
+        if let Some(Open { notation: Notation::Group { lead }, .. }) = self.open.take() {
             self.give_up(id, Rest::Transmissions(narrow(sends)..lead.count()));
         }
         Some(group)
@@ -165,52 +148,6 @@ impl Assembly {
     /// Ignores the rest of a group whose first transmission was refused for a reason other than its content.
     pub(crate) fn refuse_group(&mut self, id: MessageId, count: u32) {
         self.give_up(id, rest(1, count, &self.config.limits));
-    }
-
-    /// Returns the items of a group, and how many bytes were copied for them; `payload` bytes are the whole Payload stream.
-    pub(super) fn items(
-        &self,
-        id: MessageId,
-        lead: &Lead,
-        transmissions: &[Transmission],
-        payload: usize,
-    ) -> Result<(Vec<ReadChunk>, usize), Error> {
-        let first = TransmissionId { xid: id.0, direction: id.1, number: 0 };
-        let runs = find_items(lead, transmissions, self.targets.as_ref(), payload)
-            .map_err(|error| report(first, None, error))?;
-        let scarce = self.scarcely_filled(transmissions.len(), &runs);
-        let mut items = Vec::with_capacity(runs.len());
-        let mut copied = 0;
-        for (position, runs) in runs {
-            let copies = matches!(&runs[..], [(transmission, _)] if scarce.contains(transmission));
-            let pieces = Pieces::from(runs.into_iter().map(|(_, piece)| piece).collect::<Vec<_>>());
-            let (len, domain) = (pieces.len, self.domain.as_ref());
-            let joined = if copies { pieces.copy(domain, id.1) } else { pieces.join(domain, id.1) };
-            let (data, bytes) = joined.ok_or_else(|| no_memory(id, len))?;
-            copied += bytes;
-            items.push(ReadChunk { position, data: data.into() });
-        }
-        Ok((items, copied))
-    }
-
-    /// Returns the transmissions of a group whose Receives would be held for less than half of them. A message in one
-    /// Send holds its Receive in any form.
-    fn scarcely_filled(&self, transmissions: usize, runs: &Runs) -> Vec<usize> {
-        let Some(targets) = self.targets.as_ref().filter(|_| transmissions > 1) else { return vec![] };
-        let mut held = vec![0_usize; transmissions];
-        for (_, pieces) in runs {
-            if let [(transmission, data)] = &pieces[..]
-                && let Some(held) = held.get_mut(*transmission)
-            {
-                *held = held.saturating_add(data.len());
-            }
-        }
-        let half = targets.receive().div_ceil(2);
-        held.iter()
-            .enumerate()
-            .filter(|(_, held)| **held < half)
-            .map(|(transmission, _)| transmission)
-            .collect()
     }
 }
 
@@ -272,16 +209,25 @@ fn payload(message: &Bytes, header: usize, len: u32) -> Result<Range<usize>, Rep
     }
 }
 
-/// The pieces of each item that is placed in our Receives, with the transmission of each, and its displacement.
-type Runs = Vec<(u32, Vec<(usize, Bytes)>)>;
-
-/// Finds the items of a group and checks their places; `payload` bytes are the whole Payload stream.
-fn find_items(
+/// Returns the slices of each item that is placed in our Receives, with its displacement; checks their places. `payload`
+/// bytes are the whole Payload stream.
+pub(super) fn find_items(
+    id: MessageId,
     lead: &Lead,
     transmissions: &[Transmission],
     targets: Option<&Targets>,
     payload: usize,
-) -> Result<Runs, ReportedError> {
+) -> Result<Vec<(u32, Runs)>, Error> {
+    let first = TransmissionId { xid: id.0, direction: id.1, number: 0 };
+    items_of(lead, transmissions, targets, payload).map_err(|error| report(first, None, error))
+}
+
+fn items_of(
+    lead: &Lead,
+    transmissions: &[Transmission],
+    targets: Option<&Targets>,
+    payload: usize,
+) -> Result<Vec<(u32, Runs)>, ReportedError> {
     let mut runs = Vec::new();
     let mut walk = Walk::new(u64::try_from(payload).unwrap_or(u64::MAX));
     let mut used: Vec<(usize, Range<usize>, u32)> = Vec::new();
@@ -333,7 +279,7 @@ fn find_item(
     transmissions: &[Transmission],
     targets: Option<&Targets>,
     used: &mut Vec<(usize, Range<usize>, u32)>,
-) -> Result<Vec<(usize, Bytes)>, ReportedError> {
+) -> Result<Runs, ReportedError> {
     let mut pieces = Vec::with_capacity(segments.len());
     let mut left = usize::try_from(length).unwrap_or(usize::MAX);
     let mut skip = usize::try_from(offset).unwrap_or(usize::MAX);

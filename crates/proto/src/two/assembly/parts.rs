@@ -15,7 +15,7 @@ use crate::wire::two::Error;
 /// [`Error::ContinuationLength`], [`Error::ContinuationTooLong`] and [`Error::TooManyParts`].
 pub(super) fn check(open: Option<&Open>, len: usize, remaining: u32, limits: &Limits) -> Result<(), Refused> {
     let remaining = wide(remaining);
-    let (sends, before) = open.map_or((0, 0), |open| (open.sends, open.payload.len));
+    let (sends, before) = open.map_or((0, 0), |open| (open.sends.len(), open.payload));
     let due = open.map_or(len.saturating_add(remaining), Open::remaining);
     let whole = before.saturating_add(due);
     // The last part is not empty.

@@ -41,7 +41,7 @@ fn last(assembly: &mut Assembly, id: MessageId, message: Bytes) -> Result<(Bytes
     let fragment = Fragment { id, message, header: 0, place: Place::Last };
     let taken = assembly.take(Instant::now(), fragment).map_err(|broken| broken.error)?;
     let Assembled { payload, sends, .. } = taken.unwrap();
-    Ok((payload, sends - 1))
+    Ok((payload.join().0, sends - 1))
 }
 
 fn passes(assembly: &mut Assembly, id: MessageId, is_last: bool) -> bool {
@@ -147,10 +147,9 @@ fn only_fragments_of_the_same_notation_are_passed_over() {
     assert!(passes(&mut assembly, ID, true));
 }
 
-/// Rule I6: without memory the parts wait in their Receives. A reply needs no further memory, because its Receives are
-/// reserved.
+/// Rule I6: parts need no memory besides their Receives. With memory, those of scarcely filled Receives are copied.
 #[test]
-fn i6_parts_wait_for_memory_and_a_reply_needs_none() {
+fn i6_parts_need_no_memory_and_hold_no_scarcely_filled_receives() {
     let now = Instant::now();
     let domain = ProtectionDomain::new(1 << 16);
     let pinned = domain.allocate(1 << 16, 1).unwrap();
@@ -158,22 +157,42 @@ fn i6_parts_wait_for_memory_and_a_reply_needs_none() {
         let remaining = u32::try_from(40 - at.end).unwrap();
         middle(assembly, id, bytes(40).slice(at), remaining, now)
     };
+    let whole = |assembly: &mut Assembly, id, rest: Bytes| {
+        let fragment = Fragment { id, message: rest, header: 0, place: Place::Last };
+        assembly.take(now, fragment).unwrap().unwrap()
+    };
     let mut assembly = assembly();
     assembly.use_domain(&domain);
-    part(&mut assembly, ID, 0..16).unwrap();
-    assert_eq!(
-        last(&mut assembly, ID, bytes(24)),
-        Err(ProtocolError::Two(Error::ContinuationMemory { len: 40 }))
-    );
-    let reply = (7, Direction::Reply);
-    part(&mut assembly, reply, 0..16).unwrap();
-    assert_eq!(last(&mut assembly, reply, bytes(40).slice(16..)), Ok((bytes(40), 1)));
+    for id in [ID, (7, Direction::Reply)] {
+        part(&mut assembly, id, 0..16).unwrap();
+        let rest = bytes(40).slice(16..);
+        let Assembled { payload, sends, copied, .. } = whole(&mut assembly, id, rest.clone());
+        assert_eq!((payload == bytes(40), sends, copied), (true, 2, CopyCount::default()));
+        assert_eq!(payload.iter().nth(1).unwrap().as_ptr(), rest.as_ptr());
+    }
     part(&mut assembly, ID, 0..16).unwrap();
     drop(pinned);
     part(&mut assembly, ID, 16..24).unwrap();
+    assert_eq!(domain.usage().in_use, 0, "the parts lie in their Receives");
+    let Assembled { payload, sends, copied, .. } = whole(&mut assembly, ID, bytes(40).slice(24..));
     assert!(domain.usage().in_use > 0);
-    let (whole, parts) = last(&mut assembly, ID, bytes(40).slice(24..)).unwrap();
-    assert_eq!((&whole, parts), (&bytes(40), 2));
-    drop(whole);
+    assert_eq!((payload == bytes(40), sends), (true, 3));
+    assert_eq!((payload.iter().count(), copied), (1, CopyCount { inline: 40, payload: 0 }));
+    drop(payload);
     assert_eq!(domain.usage().in_use, 0);
+}
+
+/// What fills its Receives is handed on as it lies, a short last part too.
+#[test]
+fn parts_that_fill_their_receives_are_not_copied() {
+    let config = Config { receive_size: 16, ..Config::default() };
+    let mut assembly = Assembly::new(&Arc::new(config));
+    assembly.use_domain(&ProtectionDomain::new(1 << 20));
+    let all = bytes(36);
+    middle(&mut assembly, ID, all.slice(..16), 20, Instant::now()).unwrap();
+    middle(&mut assembly, ID, all.slice(16..32), 4, Instant::now()).unwrap();
+    let fragment = Fragment { id: ID, message: all.slice(32..), header: 0, place: Place::Last };
+    let Assembled { payload, copied, .. } = assembly.take(Instant::now(), fragment).unwrap().unwrap();
+    assert_eq!((payload == all, copied), (true, CopyCount::default()));
+    assert!(payload.iter().map(|slice| slice.as_ptr()).eq([0, 16, 32].map(|at| all[at..].as_ptr())));
 }

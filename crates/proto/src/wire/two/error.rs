@@ -212,11 +212,11 @@ faults! {
             /// The limit.
             allowed: usize,
         },
-        /// There is no memory for a continued Call.
-        #[error("no memory for a continued message of {len} bytes")]
+        /// There is no memory for the rest of a Call that holds all Receives of its connection.
+        #[error("no memory for the rest of a continued message, of which {len} bytes are there")]
         #[fault(Answer, "continuation_memory")]
         ContinuationMemory {
-            /// Its length.
+            /// Bytes that have come.
             len: usize,
         },
         /// A continued message in more Sends than are taken.

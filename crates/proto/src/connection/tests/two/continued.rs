@@ -335,19 +335,41 @@ fn i6_a_continued_call_counts_against_the_domain() {
     assert!(raw.end.domain.usage().in_use < held, "the message was part of that");
 }
 
-/// Without memory the Call is refused once all parts are there; parts that came before memory was free are not lost.
+/// A Call within its credits needs no memory besides its Receives.
 #[test]
-fn i6_a_continued_call_without_memory_is_refused() {
+fn i6_a_continued_call_needs_no_further_memory() {
     let mut raw = raw(server());
     let pinned = pin(&raw.end.domain);
     parts_of(10, &[200, 200]).into_iter().for_each(|part| raw.send(part));
-    assert_eq!(errors(&raw), [(10, ErrorBody::Two(two::ErrorBody::System))]);
-    assert_eq!(faults(&raw, "continuation_memory"), 1);
+    assert!(is_answered(&raw, 10));
+    assert_eq!((errors(&raw), faults(&raw, "continuation_memory")), (vec![], 0));
     let mut parts = parts_of(11, &[200, 200]).into_iter();
     raw.send(parts.next().unwrap());
     drop(pinned);
     parts.for_each(|part| raw.send(part));
     assert!(is_answered(&raw, 11));
+}
+
+/// The parts reach the program in the slices in which they arrived: nothing is copied.
+#[test]
+fn v2_07_s6_6_2_parts_are_handed_on_without_a_copy() {
+    let mut pair = pair(client(), server());
+    check_slices(&mut pair, store(100, 9000), 9000, 4);
+    let now = pair.now();
+    let before = pair.server.connection.stats().inline_bytes_copied;
+    pair.server.serving = true;
+    pair.server.connection.call(now, list(50, 12_000)).unwrap();
+    pair.settle();
+    let mut reply = pair.server.replies.pop().unwrap().1.unwrap();
+    assert_eq!(reply.reply.form, Form::Continued);
+    let copied = pair.server.connection.stats().inline_bytes_copied - before;
+    assert!(copied < 100, "{copied}: more than the Call's own header and words");
+    for _ in 0..6 {
+        reply.message.u32().unwrap();
+    }
+    let data = reply.message.payload_slices(MAX).unwrap();
+    assert_eq!((&data, data.iter().count()), (&pattern(12_000).into(), 3));
+    assert_eq!(reply.message.copied(), rpcrdma_xdr::CopyCount::default());
 }
 
 /// §7.3: the peer sends again a message that was refused at its end; none of its parts is discarded.

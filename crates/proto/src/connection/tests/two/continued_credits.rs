@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use rpcrdma_verbs::Buffer;
 use rpcrdma_xdr::Stream;
 
 use super::continued::{bytes, errors, faults, middle, pair, pin, sent};
@@ -242,6 +243,33 @@ fn i3_a_reply_in_several_sends_is_bounded_by_our_receives() {
     }
 }
 
+/// A peer that was granted four Calls, in a full domain; and the messages that it may send, one of which it has sent.
+fn granted_four(timeouts: &Timeouts) -> (Raw, Vec<Buffer>, u32) {
+    let mut raw = Raw::new(Side::Server, Config { grant: 4, timeouts: timeouts.clone(), ..server() });
+    raw.send(message(1, MANY, Direction::Call, &null(1).message));
+    let pinned = pin(&raw.end.domain);
+    let told = sent(&raw).iter().map(|(header, _)| header.credit).max().unwrap();
+    (raw, pinned, told)
+}
+
+/// A message that holds all Receives of its connection would wait for messages that may wait for it.
+#[test]
+fn i6_a_message_that_holds_all_receives_does_not_wait_for_memory() {
+    let (mut raw, pinned, told) = granted_four(&Timeouts::default());
+    for left in (0..told - 1).rev() {
+        assert!(errors(&raw).is_empty());
+        raw.send(middle(10, &[0; 4], 4 * usize::try_from(left).unwrap() + 100));
+    }
+    assert_eq!(errors(&raw), [(10, ErrorBody::Two(two::ErrorBody::System))]);
+    assert_eq!(faults(&raw, "continuation_memory"), 1);
+    // The Receives are free again, although the domain is still full. The rest of the message is ignored.
+    raw.send(bytes(&header(10, MANY, Direction::Call, Body::Message(ChunkLists::default())), &[0; 100]));
+    raw.send(message(11, MANY, Direction::Call, &null(11).message));
+    assert_eq!((errors(&raw).len(), xids(&raw, raw.received.len() - 1)), (1, vec![11]));
+    assert!(raw.end.closed.is_none());
+    drop(pinned);
+}
+
 /// While the peer has no credit to continue its message, our timer for memory runs, not the timer for the continuation.
 #[test]
 fn i6_a_peer_without_credits_is_not_blamed_for_the_rest_of_a_message() {
@@ -250,13 +278,15 @@ fn i6_a_peer_without_credits_is_not_blamed_for_the_rest_of_a_message() {
         memory: Duration::from_secs(20),
         ..Timeouts::default()
     };
+    // The message holds less than the Receives that are kept: memory returns with the other Calls.
     let begin = || {
-        let mut raw = Raw::new(Side::Server, Config { grant: 4, timeouts: timeouts.clone(), ..server() });
-        raw.send(message(1, MANY, Direction::Call, &null(1).message));
-        let pinned = pin(&raw.end.domain);
-        let told = sent(&raw).iter().map(|(header, _)| header.credit).max().unwrap();
-        for left in (0..told - 1).rev() {
-            raw.send(middle(10, &[0; 4], 4 * usize::try_from(left).unwrap() + 100));
+        let (mut raw, pinned, told) = granted_four(&timeouts);
+        raw.end.serving = false;
+        for xid in 20..20 + told - 4 {
+            raw.send(message(xid, MANY, Direction::Call, &null(xid).message));
+        }
+        for left in (0..3).rev() {
+            raw.send(middle(10, &[0; 4], 4 * left + 100));
         }
         assert_eq!(raw.end.connection.stats().grants_sent, 0);
         (raw, pinned)
