@@ -4,7 +4,7 @@
 //! with `AUTH_BADCRED`; a credential of an unknown flavour is kept unchanged.
 
 use bytes::Bytes;
-use rpcrdma_xdr::{DecodeError, Decoder, EncodeError, Text, Xdr, encode};
+use rpcrdma_xdr::{DecodeError, Decoder, EncodeError, Text, Xdr, encode, padded_len};
 
 /// Longest body of an `opaque_auth`, in bytes (RFC 5531 §8.2).
 pub const AUTH_BODY_MAX: usize = 400;
@@ -43,6 +43,11 @@ impl OpaqueAuth {
     /// Returns AUTH_NONE with an empty body (RFC 5531 §10.1).
     pub const fn none() -> Self {
         Self { flavor: flavor::AUTH_NONE, body: Bytes::new() }
+    }
+
+    /// Returns the encoded length in bytes.
+    pub(crate) const fn encoded_len(&self) -> usize {
+        8 + padded_len(self.body.len())
     }
 }
 

@@ -18,6 +18,12 @@ pub const CALL: u32 = 0;
 /// `msg_type` of a reply.
 pub const REPLY: u32 = 1;
 
+/// Bytes of a call header before the credential.
+const CALL_NUMBERS: usize = 24;
+
+/// Bytes of a reply header besides the verifier, if results follow.
+const REPLY_NUMBERS: usize = 16;
+
 /// The header of a call; `rpcvers` is [`RPC_VERSION`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallHeader {
@@ -94,7 +100,8 @@ impl CallHeaderError {
 impl CallHeader {
     /// Returns a call message: this header, then `arguments`.
     pub fn with_arguments(&self, arguments: Stream) -> Result<Stream, EncodeError> {
-        let mut encoder = Encoder::new();
+        let auth = self.credential.encoded_len() + self.verifier.encoded_len();
+        let mut encoder = Encoder::with_capacity(CALL_NUMBERS + auth);
         self.encode(&mut encoder)?;
         encoder.append(arguments);
         Ok(encoder.finish())
@@ -344,7 +351,11 @@ impl ReplyHeader {
 
     /// Returns a reply message: this header, then `results`.
     pub fn with_results(&self, results: Stream) -> Result<Stream, EncodeError> {
-        let mut encoder = Encoder::new();
+        let verifier = match &self.body {
+            ReplyBody::Accepted { verifier, .. } => verifier.encoded_len(),
+            ReplyBody::Denied(_) => 0,
+        };
+        let mut encoder = Encoder::with_capacity(REPLY_NUMBERS + verifier);
         self.encode(&mut encoder)?;
         encoder.append(results);
         Ok(encoder.finish())

@@ -31,7 +31,7 @@ pub struct Encoder {
 
 impl Default for Encoder {
     fn default() -> Self {
-        Self { done: Stream::new(), run: BytesMut::with_capacity(FIRST_RUN) }
+        Self::with_capacity(FIRST_RUN)
     }
 }
 
@@ -39,6 +39,12 @@ impl Encoder {
     /// Creates an encoder at position 0.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Creates an encoder whose first run has this capacity in bytes. A run that fills it exactly costs no second
+    /// allocation when it is shared.
+    pub fn with_capacity(first_run: usize) -> Self {
+        Self { done: Stream::new(), run: BytesMut::with_capacity(first_run) }
     }
 
     /// Returns the bytes encoded so far, in the unreduced stream: the position of the next item.
@@ -133,8 +139,10 @@ impl Encoder {
 
     /// Appends a part that was encoded before.
     pub fn append(&mut self, stream: Stream) {
-        self.end_run();
-        self.done.append(stream);
+        if !stream.pieces().is_empty() {
+            self.end_run();
+            self.done.append(stream);
+        }
     }
 
     /// Returns the stream of all items encoded.

@@ -7,6 +7,7 @@
 use std::ops::AddAssign;
 
 use bytes::{Bytes, BytesMut};
+use smallvec::SmallVec;
 
 use crate::{BufferTooSmall, pad_len, padded_len};
 
@@ -69,14 +70,15 @@ impl AddAssign for CopyCount {
 /// An encoded message or part of one: ordered pieces. Cloning shares the memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stream {
-    pieces: Vec<Piece>,
+    /// Most small messages are a single run.
+    pieces: SmallVec<[Piece; 1]>,
     len: usize,
 }
 
 impl Stream {
     /// Creates an empty stream.
     pub const fn new() -> Self {
-        Self { pieces: Vec::new(), len: 0 }
+        Self { pieces: SmallVec::new_const(), len: 0 }
     }
 
     /// Returns the pieces in order.
@@ -86,7 +88,7 @@ impl Stream {
 
     /// Returns the pieces in order, without the stream.
     pub fn into_pieces(self) -> Vec<Piece> {
-        self.pieces
+        self.pieces.into_vec()
     }
 
     /// Returns the length of the unreduced stream in bytes, all pads included.
