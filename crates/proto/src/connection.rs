@@ -375,19 +375,19 @@ impl Connection {
     /// [`Refused`], which returns the call: the XID is in use or not that of the message, or the connection is closed.
     pub fn call(&mut self, now: Instant, call: Call) -> Result<CallId, Refused> {
         let id = self.requester.new_id(call.xid);
-        self.call_as(now, id, Box::new(call)).map(|()| id)
+        self.call_as(now, id, call).map(|()| id)
     }
 
     /// Accepts a call under an id of the owner; otherwise like [`call`](Self::call). All calls of a connection have
     /// their ids from one source.
-    pub(crate) fn call_as(&mut self, now: Instant, id: CallId, call: Box<Call>) -> Result<(), Refused> {
+    pub(crate) fn call_as(&mut self, now: Instant, id: CallId, call: Call) -> Result<(), Refused> {
         self.at_rest = false;
         if self.state != State::Open || self.core.failure.is_some() {
-            return Err(Refused { kind: RefusedKind::Closed, call });
+            return Err(Refused { kind: RefusedKind::Closed, call: Box::new(call) });
         }
         if self.two.as_ref().is_some_and(|two| two.knows(call.xid)) {
             let kind = RefusedKind::XidInUse(call.xid);
-            return Err(Refused { kind, call });
+            return Err(Refused { kind, call: Box::new(call) });
         }
         self.last_activity = now;
         self.requester.call(&mut self.core, now, id, call)

@@ -16,7 +16,7 @@ use crate::config::{ChunkSupport, Config, Side};
 use crate::error::ProtocolError;
 use crate::event::{CloseReason, Event, Post};
 use crate::flow::{Lease, Ledger, Offer, Permit, Settled, Wait};
-use crate::outbound::{Gather, Origin, Outbox};
+use crate::outbound::{Origin, Outbox, gather};
 use crate::peer::Peer;
 use crate::peer::ReverseSupport;
 use crate::private_data::Thresholds;
@@ -27,9 +27,6 @@ use crate::timers::Told;
 use crate::two::receiving::limit_exceeded;
 use crate::two::sending::Sending;
 use crate::wire::{Body, ChunkLists, Codec, Direction, Fixed, Header, Segment};
-
-/// The space reserved for a header with a few segments, bytes.
-pub(crate) const SMALL_HEADER: usize = 128;
 
 #[derive(Debug)]
 pub(crate) struct Core {
@@ -55,6 +52,8 @@ pub(crate) struct Core {
     pub(crate) windows: usize,
     /// The queue of work requests for the queue pair.
     pub(crate) outbox: Outbox,
+    /// Memory for the next header, of an earlier one.
+    header_space: BytesMut,
     /// Progress of data, if the driver reports it.
     pub(crate) told: Option<Told>,
 }
@@ -81,6 +80,7 @@ impl Core {
             reads: Reads::new(capabilities),
             windows: 0,
             outbox: Outbox::new(capabilities),
+            header_space: BytesMut::new(),
             told: None,
         }
     }
@@ -288,7 +288,8 @@ impl Core {
             debug_assert!(false, "a message of more Sends than there are credits for");
             return 0;
         }
-        let mut encoded = BytesMut::with_capacity(SMALL_HEADER);
+        let mut encoded = std::mem::take(&mut self.header_space);
+        encoded.clear();
         self.codec.encode(header, &mut encoded);
         let len = encoded.len() + payload.len();
         // All parts of a message stay in order, so no Send may pass another.
@@ -300,7 +301,8 @@ impl Core {
         };
         if let Some(encoded) = message {
             self.send_combined();
-            self.post_encoded((encoded, payload), invalidate, express, permit.grant());
+            self.post_encoded((&encoded, payload), invalidate, express, permit.grant());
+            self.header_space = encoded;
         }
         len
     }
@@ -308,22 +310,19 @@ impl Core {
     /// Posts a Send with this grant.
     pub(crate) fn post_encoded(
         &mut self,
-        (header, payload): (BytesMut, &rpcrdma_xdr::Stream),
+        (header, payload): (&[u8], &rpcrdma_xdr::Stream),
         invalidate: Option<Key>,
         express: bool,
         grant: Option<u32>,
     ) {
         self.stats.sends += 1;
-        let mut gather = Gather::default();
-        gather.push(header.freeze(), false);
-        gather.push_stream(payload);
-        let gather = self.gather(gather);
+        let gather = self.gather(header, payload);
         self.outbox.push_send(SendRequest { gather, invalidate, solicited: false, express }, grant);
     }
 
     /// Returns a gather list within the provider's limit; counts the bytes copied for it.
-    pub(crate) fn gather(&mut self, gather: Gather) -> Vec<Bytes> {
-        let (parts, copied) = gather.finish(self.outbox.max_sge());
+    pub(crate) fn gather(&mut self, header: &[u8], stream: &rpcrdma_xdr::Stream) -> Vec<Bytes> {
+        let (parts, copied) = gather(header, stream, self.outbox.max_sge());
         self.stats.copied(copied);
         parts
     }

@@ -3,5 +3,5 @@
 mod gather;
 mod outbox;
 
-pub(crate) use gather::{Gather, entries};
+pub(crate) use gather::{entries, gather};
 pub(crate) use outbox::{Origin, Outbox};

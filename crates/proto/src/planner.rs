@@ -14,7 +14,7 @@ use thiserror::Error;
 
 use crate::call::Form;
 use crate::error::ProtocolError;
-use crate::outbound::Gather;
+use crate::outbound::gather;
 use crate::retired;
 pub use crate::retired::plan::{AlignmentRules, CallForms};
 pub use crate::two::arrange::Arrangement;
@@ -188,13 +188,39 @@ impl Route {
     }
 }
 
+/// The Payload stream of a plan.
+#[derive(Debug)]
+pub enum Payload {
+    /// The message itself.
+    Whole,
+    /// The message without the items in chunks of their own, or with pads.
+    Changed(Stream),
+}
+
+impl Payload {
+    /// Returns the stream, for this message.
+    #[must_use]
+    pub const fn of<'a>(&'a self, message: &'a Stream) -> &'a Stream {
+        match self {
+            Self::Whole => message,
+            Self::Changed(stream) => stream,
+        }
+    }
+}
+
+impl From<Stream> for Payload {
+    fn from(stream: Stream) -> Self {
+        Self::Changed(stream)
+    }
+}
+
 /// The form of a Call, its chunks, and the memory offered for the reply.
 #[derive(Debug)]
 pub struct CallPlan {
     /// The way of the Payload stream.
     pub route: Route,
     /// The bytes after the header of the Send; of all Sends together, if the message is divided.
-    pub inline: Stream,
+    pub inline: Payload,
     /// The most Receives that the reply uses.
     pub reply_sends: usize,
     /// The Read chunks, Position-Zero first.
@@ -254,22 +280,27 @@ pub fn plan_call(input: &CallInput<'_>) -> Result<CallPlan, Refusal> {
     let fits = header + input.message.len() <= input.send;
     let copied = CopyCount::default();
     if let Some((align, threshold, inline)) = input.retired.and_then(|forms| forms.align(input, header)) {
-        return Ok(offer.with(Route::Padded { align, threshold }, inline, vec![], copied));
+        return Ok(offer.with(Route::Padded { align, threshold }, inline.into(), vec![], copied));
     }
+    let whole = |offer: Offer| offer.with(Route::Inline, Payload::Whole, vec![], copied);
+    let least = match input.chunks.reduce_from {
+        None if fits => return Ok(whole(offer)),
+        Some(least) if fits => least,
+        _ => 1,
+    };
     let pieces = locate(input);
-    let least = if fits { input.chunks.reduce_from.unwrap_or(usize::MAX) } else { 1 };
     let reduced = choose_reduced(&pieces, least, input.chunks.max_read_chunks);
     if fits && reduced.is_empty() {
-        return Ok(offer.with(Route::Inline, input.message.clone(), vec![], copied));
+        return Ok(whole(offer));
     }
     let (rest, mut read) = take_out(&input.chunks, &pieces, &reduced)?;
     let reduced_header = input.codec.header_len(&shape(segments(&read), false));
     if !read.is_empty() && reduced_header + rest.len() <= input.send {
-        return Ok(offer.with(Route::Inline, rest, read, copied));
+        return Ok(offer.with(Route::Inline, rest.into(), read, copied));
     }
     // version-two-07 §6.6.2.1: continued messages may have Read chunks of data items.
     if let Some(parts) = plan::parts(input.codec, input.send, reduced_header, rest.len(), input.continued) {
-        return Ok(offer.with(Route::Sends(parts), rest, read, copied));
+        return Ok(offer.with(Route::Sends(parts), rest.into(), read, copied));
     }
     if !input.chunks.allowed {
         return Err(Refusal::CallTooLong { len: header + input.message.len(), allowed: input.send });
@@ -286,7 +317,7 @@ pub fn plan_call(input: &CallInput<'_>) -> Result<CallPlan, Refusal> {
     if len > input.send {
         return Err(Refusal::HeaderTooLong { len, allowed: input.send });
     }
-    Ok(offer.with(Route::Long, Stream::new(), read, copied))
+    Ok(offer.with(Route::Long, Stream::new().into(), read, copied))
 }
 
 /// The memory that a Call offers for its reply.
@@ -305,7 +336,7 @@ impl Offer {
     }
 
     /// Returns the plan of a Call that makes this offer.
-    fn with(self, route: Route, inline: Stream, read: Vec<PlannedRead>, copied: CopyCount) -> CallPlan {
+    fn with(self, route: Route, inline: Payload, read: Vec<PlannedRead>, copied: CopyCount) -> CallPlan {
         let Self { write, reply, sends: reply_sends } = self;
         CallPlan { route, inline, reply_sends, read, write, reply, copied }
     }
@@ -412,11 +443,9 @@ pub(crate) fn take_out(
 }
 
 pub(crate) fn position_zero(rules: &ChunkRules, rest: &Stream) -> Result<(PlannedRead, CopyCount), Refusal> {
-    let mut gather = Gather::default();
-    gather.push_stream(rest);
     // Cuts at the longest segment need entries too; at worst everything is copied into one run.
     let cuts = rest.len() / rules.max_segment_len.max(1);
-    let (parts, copied) = gather.finish(rules.max_segments.saturating_sub(cuts).max(1));
+    let (parts, copied) = gather(&[], rest, rules.max_segments.saturating_sub(cuts).max(1));
     Ok((PlannedRead { position: 0, segments: cut(rules, parts)? }, copied))
 }
 
@@ -495,7 +524,7 @@ pub struct ReplyPlan {
     pub read: Vec<PlannedRead>,
     /// The Payload stream without placed or exposed items. A long reply writes it into the Reply chunk; otherwise it
     /// follows the header.
-    pub rest: Stream,
+    pub rest: Payload,
     /// Bytes copied to join short pieces of a Position-Zero chunk.
     pub copied: CopyCount,
 }
@@ -526,9 +555,18 @@ pub fn plan_reply(input: &ReplyInput<'_>) -> Result<ReplyPlan, ProtocolError> {
     if let Some(plan) = plan::plan_reply(input)? {
         return Ok(plan);
     }
+    let reply = input.offered.reply.as_ref();
+    let returned = reply.filter(|_| input.codec.rules().two.is_none_or(|two| two.returns_reply_chunk));
+    let mut unused = ChunkLists { read: vec![], write: vec![], reply: returned.map(|chunk| chunk.filled(0)) };
+    let (read, copied) = (vec![], CopyCount::default());
+    let header = |lists: &ChunkLists| input.codec.header_len(&lists.shape(Direction::Reply));
+    if input.offered.write.is_empty() && header(&unused) + input.message.len() <= input.send {
+        let (placed, rest) = (vec![], Payload::Whole);
+        return Ok(ReplyPlan { route: Route::Inline, lists: unused, placed, read, rest, copied });
+    }
     let mut left = Vec::new();
     let mut placed = Vec::new();
-    let mut write: Vec<WriteChunk> = Vec::with_capacity(input.offered.write.len());
+    let write = &mut unused.write;
     let mut position = 0_usize;
     for piece in input.message.pieces() {
         let at = position;
@@ -564,16 +602,13 @@ pub fn plan_reply(input: &ReplyInput<'_>) -> Result<ReplyPlan, ProtocolError> {
     // RFC 8166 §4.3.2.2: the remaining chunks are returned unused.
     write.extend(input.offered.write.iter().skip(write.len()).map(|chunk| chunk.filled(0)));
 
-    let reply = input.offered.reply.as_ref();
-    let returned = reply.filter(|_| input.codec.rules().two.is_none_or(|two| two.returns_reply_chunk));
-    let unused = ChunkLists { read: vec![], write, reply: returned.map(|chunk| chunk.filled(0)) };
     let mut rest = Stream::new();
     left.iter().for_each(|located| rest.push(located.piece.clone()));
-    let header = input.codec.header_len(&unused.shape(Direction::Reply));
+    let header = header(&unused);
     let len = wide(rest.len());
-    let (read, copied) = (vec![], CopyCount::default());
     // RFC 8166 §4.3.3: a reply goes inline whenever it fits, even if a Reply chunk was offered.
     if header + rest.len() <= input.send {
+        let rest = rest.into();
         return Ok(ReplyPlan { route: Route::Inline, lists: unused, placed, read, rest, copied });
     }
     let long = reply.filter(|chunk| len <= chunk.total());
@@ -581,10 +616,12 @@ pub fn plan_reply(input: &ReplyInput<'_>) -> Result<ReplyPlan, ProtocolError> {
     if let Some(lists) = long
         && input.codec.header_len(&lists.shape(Direction::Reply)) <= input.send
     {
+        let rest = rest.into();
         return Ok(ReplyPlan { route: Route::Long, lists, placed, read, rest, copied });
     }
     if let Some(parts) = plan::parts(input.codec, input.send, header, rest.len(), input.continued) {
-        return Ok(ReplyPlan { route: Route::Sends(parts), lists: unused, placed, read, rest, copied });
+        let (route, rest) = (Route::Sends(parts), rest.into());
+        return Ok(ReplyPlan { route, lists: unused, placed, read, rest, copied });
     }
     // RFC 8166 §4.5.3
     retired::plan::expose(input, &left, unused, placed).ok_or_else(|| ProtocolError::ReplyTooLong {

@@ -48,7 +48,7 @@ pub(crate) struct Requester {
 #[derive(Debug)]
 pub(crate) struct Transaction {
     pub(crate) id: CallId,
-    pub(crate) call: Box<Call>,
+    pub(crate) call: Call,
     pub(crate) stage: Stage,
     /// The caller has abandoned the call, or knows that it failed.
     pub(crate) abandoned: bool,
@@ -139,14 +139,14 @@ impl Requester {
         core: &mut Core,
         now: Instant,
         id: CallId,
-        call: Box<Call>,
+        call: Call,
     ) -> Result<(), Refused> {
         let xid = call.xid;
         if self.calls.contains_key(&xid) {
-            return Err(Refused { kind: RefusedKind::XidInUse(xid), call });
+            return Err(Refused { kind: RefusedKind::XidInUse(xid), call: Box::new(call) });
         }
         if !call.begins_with_xid() {
-            return Err(Refused { kind: RefusedKind::XidMismatch(xid), call });
+            return Err(Refused { kind: RefusedKind::XidMismatch(xid), call: Box::new(call) });
         }
         let wait = call.timeout.unwrap_or(core.config.timeouts.call);
         let caller = Moving::new(now, wait, Flow::Link, core.told.as_ref(), 0);
@@ -388,7 +388,7 @@ impl Requester {
                 transaction.restore_sinks();
                 let error = CallError::ConnectionLost(reason.clone());
                 let sent = transaction.has_left();
-                Err(CallFailure { error, call: Some(transaction.call), sent })
+                Err(CallFailure { error, call: Some(Box::new(transaction.call)), sent })
             };
             core.events.push_back(Event::Reply { id, result });
         }

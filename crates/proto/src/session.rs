@@ -88,7 +88,7 @@ struct Calls {
 
 #[derive(Debug)]
 struct Waiting {
-    call: Box<Call>,
+    call: Call,
     /// Whether the call left on an earlier connection.
     sent: bool,
 }
@@ -292,7 +292,7 @@ impl Session {
     }
 
     /// Returns an accepted call with its id. A session that is not `open` accepts none.
-    fn accept(&mut self, now: Instant, call: Call, open: bool) -> Result<(CallId, Box<Call>), Refused> {
+    fn accept(&mut self, now: Instant, call: Call, open: bool) -> Result<(CallId, Call), Refused> {
         let xid = call.xid;
         let kind = if !open {
             RefusedKind::Closed
@@ -302,17 +302,17 @@ impl Session {
             RefusedKind::XidMismatch(xid)
         } else {
             let deadline = after(now, call.timeout.unwrap_or(self.config.timeouts.call));
-            return Ok((self.calls.begin(xid, deadline), Box::new(call)));
+            return Ok((self.calls.begin(xid, deadline), call));
         };
         Err(Refused { kind, call: Box::new(call) })
     }
 
     /// Gives a call to the connection; returns the call if the connection is ending.
-    fn give(&mut self, now: Instant, id: CallId, mut call: Box<Call>) -> Option<Box<Call>> {
+    fn give(&mut self, now: Instant, id: CallId, mut call: Call) -> Option<Call> {
         let Some(connection) = &mut self.connection else { return Some(call) };
         let deadline = self.calls.deadline(id);
         call.timeout = deadline.map(|deadline| deadline.saturating_duration_since(now));
-        connection.call_as(now, id, call).err().map(|refused| refused.call)
+        connection.call_as(now, id, call).err().map(|refused| *refused.call)
     }
 
     /// Gives a call to the connection, or keeps the call until the connection is ready, or the next one.
@@ -350,7 +350,7 @@ impl Session {
             |id: &CallId| open.get(&id.xid()).is_none_or(|(_, at)| until.is_none_or(|until| *at <= until));
         let failed: Vec<_> = waiting.extract_if(.., |id, _| due(id)).collect();
         for (id, Waiting { call, sent }) in failed {
-            let failure = CallFailure { error: error.clone(), call: Some(call), sent };
+            let failure = CallFailure { error: error.clone(), call: Some(Box::new(call)), sent };
             self.events.push_back(self.calls.end(id, Err(failure)));
         }
     }
@@ -362,7 +362,7 @@ impl Session {
         let result = match result {
             // Rule I8: the call is not lost, but sent again on the next connection.
             Err(CallFailure { error: CallError::ConnectionLost(_), call: Some(call), sent }) if connected => {
-                self.calls.waiting.insert(id, Waiting { call, sent });
+                self.calls.waiting.insert(id, Waiting { call: *call, sent });
                 return None;
             }
             result => result,

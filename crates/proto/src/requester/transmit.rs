@@ -246,10 +246,11 @@ impl Requester {
         };
         let mut header = core.header(Direction::Call, xid, &permit, body);
         header.invalidate = core.invalidates(&offered);
+        let payload = plan.inline.of(&transaction.call.message);
         // Windows are bound before any later request leaves, so the Send depends on no earlier request.
         let sent = match &plan.route {
-            Route::Sends(arrangement) => core.send_arranged(permit, &header, arrangement, &plan.inline, None),
-            _ => core.send(permit, &header, &plan.inline, None, true),
+            Route::Sends(arrangement) => core.send_arranged(permit, &header, arrangement, payload, None),
+            _ => core.send(permit, &header, payload, None, true),
         };
         let read = plan.read.iter().flat_map(|chunk| &chunk.segments).map(bytes::Bytes::len).sum();
         let form = plan.form();
@@ -285,8 +286,8 @@ impl Requester {
             if let Some(transaction) = self.calls.remove(&xid) {
                 self.deadlines.remove(&(transaction.deadline, xid));
                 let sent = transaction.has_left();
-                let result =
-                    Err(CallFailure { error: CallError::Closed, call: Some(transaction.call), sent });
+                let call = Some(Box::new(transaction.call));
+                let result = Err(CallFailure { error: CallError::Closed, call, sent });
                 core.events.push_back(Event::Reply { id: transaction.id, result });
             }
         }

@@ -14,7 +14,7 @@ use crate::core::{Core, remote};
 use crate::error::ProtocolError;
 use crate::event::{Answer, CloseReason};
 use crate::flow::{Offer, Permit, Wait};
-use crate::outbound::{Gather, Origin};
+use crate::outbound::Origin;
 use crate::planner::{ReplyInput, ReplyPlan, Route, plan_reply};
 use crate::timers::after;
 use crate::wire::{Body, Direction, ErrorBody, Header, WriteChunk};
@@ -226,6 +226,9 @@ fn send_error(core: &mut Core, xid: u32, version: u32, permit: Permit, body: Err
 fn send_reply(core: &mut Core, call: Incoming, mut plan: ReplyPlan, offer: Offer) {
     let permit = core.ledger.take_answer(offer, call.charge);
     let grant = permit.credit();
+    let nothing = Stream::new();
+    let message = if let Some(Answer::Message { message, .. }) = &call.answer { message } else { &nothing };
+    let rest = plan.rest.of(message);
     let mut travelled = Travelled { form: plan.form(), read: plan.exposed(), ..Travelled::default() };
     travelled.segments = plan.lists.read.len();
     core.stats.read_segments += u64::try_from(travelled.segments).unwrap_or(u64::MAX);
@@ -236,29 +239,27 @@ fn send_reply(core: &mut Core, call: Incoming, mut plan: ReplyPlan, offer: Offer
         write(core, chunk, vec![data]);
     }
     let long = matches!(plan.route, Route::Long);
-    if !plan.rest.is_empty()
+    if !rest.is_empty()
         && long
         && let Some(chunk) = &plan.lists.reply
     {
-        let mut gather = Gather::default();
-        gather.push_stream(&plan.rest);
-        let gather = core.gather(gather);
-        travelled.reply_chunk = plan.rest.len();
+        let gather = core.gather(&[], rest);
+        travelled.reply_chunk = rest.len();
         write(core, chunk, gather);
     }
     // RFC 8797 §4.1, version-two-03 §6.2.3
     let invalidate = core.invalidated_by_reply(&call.lists, call.invalidate);
     core.stats.invalidations_sent += u64::from(invalidate.is_some());
     let (body, payload) = match &mut plan.route {
-        Route::Long => (Body::NoMessage(plan.lists), Stream::new()),
-        Route::Sends(arrangement) => (arrangement.body(plan.lists), plan.rest),
-        _ => (Body::Message(plan.lists), plan.rest),
+        Route::Long => (Body::NoMessage(plan.lists), &nothing),
+        Route::Sends(arrangement) => (arrangement.body(plan.lists), rest),
+        _ => (Body::Message(plan.lists), rest),
     };
     let header = core.header(Direction::Reply, call.xid, &permit, body);
     travelled.sent = match &plan.route {
-        Route::Sends(arrangement) => core.send_arranged(permit, &header, arrangement, &payload, invalidate),
+        Route::Sends(arrangement) => core.send_arranged(permit, &header, arrangement, payload, invalidate),
         // A Send that returns written chunks must not pass the RDMA Writes.
-        _ => core.send(permit, &header, &payload, invalidate, travelled.written == 0 && !long),
+        _ => core.send(permit, &header, payload, invalidate, travelled.written == 0 && !long),
     };
     core.stats.replies_sent.count(&travelled);
     tracing::debug!(

@@ -77,7 +77,7 @@ pub(crate) fn expose(
             lists,
             placed,
             read,
-            rest,
+            rest: rest.into(),
             copied: CopyCount::default(),
         });
     }
@@ -85,5 +85,6 @@ pub(crate) fn expose(
     let (zero, copied) = position_zero(&rules, &rest).ok()?;
     read.insert(0, zero);
     let fits = header(&read) <= input.send;
-    fits.then_some(ReplyPlan { route: Route::Long, lists, placed, read, rest: Stream::new(), copied })
+    let rest = Stream::new().into();
+    fits.then_some(ReplyPlan { route: Route::Long, lists, placed, read, rest, copied })
 }

@@ -74,7 +74,7 @@ impl Session {
         let call = self.offer.program.and_then(|program| null_call(xid, program, timeout));
         let Some(connection) = &mut self.connection else { return };
         match call {
-            Some(call) => self.offer.call = connection.call_as(now, id, Box::new(call)).ok().map(|()| id),
+            Some(call) => self.offer.call = connection.call_as(now, id, call).ok().map(|()| id),
             None => connection.fail(CloseReason::Refused(NoProgram.to_string())),
         }
     }

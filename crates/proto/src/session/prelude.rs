@@ -26,7 +26,7 @@ impl Session {
             None => Ok(id),
             Some(call) => {
                 self.calls.open.remove(&id.xid());
-                Err(Refused { kind: RefusedKind::Closed, call })
+                Err(Refused { kind: RefusedKind::Closed, call: Box::new(call) })
             }
         }
     }

@@ -374,7 +374,7 @@ fn name_segments<'a>(items: impl Iterator<Item = &'a mut PlacedItem>, arrangemen
 fn finish(inline: Stream, read: Vec<PlannedRead>, arrangement: Arrangement, directed: &Directed) -> CallPlan {
     CallPlan {
         route: Route::Sends(arrangement),
-        inline,
+        inline: inline.into(),
         reply_sends: directed.receives,
         read,
         write: directed.write.clone(),
@@ -456,7 +456,7 @@ fn attempt(
         lists: ChunkLists { read: vec![], write, reply: None },
         placed: written,
         read: vec![],
-        rest,
+        rest: rest.into(),
         copied: CopyCount::default(),
     }))
 }

@@ -15,7 +15,7 @@ use super::combine::{BETWEEN, Combine, Room, Waiting};
 use super::plan::{CallGroups, ReplyGroups};
 use super::settings::{ReplyPlacement, TransmissionSettings};
 use crate::config::Config;
-use crate::core::{Core, SMALL_HEADER};
+use crate::core::Core;
 use crate::flow::Permit;
 use crate::requester::CallRoom;
 use crate::two::groups::CallGroup;
@@ -297,7 +297,7 @@ impl Core {
     }
 
     fn post_alone(&mut self, message: Waiting) {
-        self.post_encoded((message.header, &message.payload), None, message.express, message.grant);
+        self.post_encoded((&message.header, &message.payload), None, message.express, message.grant);
     }
 
     fn post_combined(&mut self) {
@@ -324,7 +324,7 @@ impl Core {
         self.stats.sends_combined += 1;
         self.stats.messages_combined += u64::try_from(messages.len()).unwrap_or(u64::MAX);
         tracing::debug!(side = %self.side(), messages = messages.len(), "messages in one Send");
-        let mut encoded = BytesMut::with_capacity(SMALL_HEADER);
+        let mut encoded = BytesMut::new();
         self.codec.encode(&header, &mut encoded);
         let mut behind = Stream::new();
         let express = first.is_some_and(|first| first.express);
@@ -337,6 +337,6 @@ impl Core {
                 behind.push(Piece::Inline(BETWEEN.slice(..aligned(len) - len)));
             }
         }
-        self.post_encoded((encoded, &behind), None, express, grant);
+        self.post_encoded((&encoded, &behind), None, express, grant);
     }
 }

@@ -63,7 +63,7 @@ fn v2_07_s6_6_2_a_call_goes_on_where_that_is_allowed() {
                 Route::Sends(arrangement) => arrangement.sends.iter().map(|send| send.payload).collect(),
                 _ => vec![],
             };
-            (plan.form(), parts, plan.inline.len(), plan.read.len())
+            (plan.form(), parts, plan.inline.of(message).len(), plan.read.len())
         })
     };
     assert_eq!(parts(&V2P3, 64, 32, 4, 3), None, "nothing is left for a second part");

@@ -25,7 +25,7 @@ proptest! {
         // The header may be too long.
         let Ok(plan) = plan_reply(&input) else { return Ok(()) };
         let shape = Shape { read_segments: segments(&plan.read), ..plan.lists.shape(Direction::Reply) };
-        prop_assert!(V1.header_len(&shape) + plan.rest.len() <= 1024);
+        prop_assert!(V1.header_len(&shape) + plan.rest.of(&message).len() <= 1024);
         let returned = offered.iter().enumerate().map(|(index, len)| {
             let data = plan.placed.iter().find(|(at, _)| *at == index).map(|(_, data)| data.clone());
             match len {
@@ -37,7 +37,7 @@ proptest! {
             ReadChunk { position: chunk.position, data: chunk.segments.concat().into() }
         }).collect();
         let zero = read.first().is_some_and(|chunk| chunk.position == 0).then(|| read.remove(0).data);
-        let base = zero.unwrap_or_else(|| plan.rest.flatten().0.into());
+        let base = zero.unwrap_or_else(|| plan.rest.of(&message).flatten().0.into());
         check_decodes(&message, Decoder::with_write_chunks(base, returned.collect()).and_read_chunks(read));
     }
 
@@ -69,6 +69,7 @@ proptest! {
             groups: None,
         });
         let Ok(CallPlan { route: Route::Padded { align, threshold }, inline, .. }) = plan else { return Ok(()) };
+        let inline = inline.of(&message);
         prop_assert!(36 + inline.len() <= 4096);
         let wide = |word| usize::try_from(word).unwrap();
         let before = if payload_base { 0 } else { 36 };
@@ -102,7 +103,7 @@ fn rfc5666_3_8_how_a_reply_is_exposed() {
                 .collect();
             assert_eq!(plan.exposed(), read.iter().map(|(_, len)| len).sum::<usize>());
             let placed = plan.placed.iter().map(|(_, data)| data.len()).sum();
-            (plan.form(), read, plan.rest.len(), placed)
+            (plan.form(), read, plan.rest.of(message).len(), placed)
         })
     };
     let none = ChunkLists::default();
@@ -229,7 +230,7 @@ fn rfc5666_3_9_how_opaque_data_is_aligned() {
         let header = if padding.is_some() { 36 } else { 28 };
         let mut at = header;
         let mut items = vec![];
-        for piece in plan.inline.pieces() {
+        for piece in plan.inline.of(message).pieces() {
             if matches!(piece, Piece::Payload { .. }) {
                 items.push(at);
             }
