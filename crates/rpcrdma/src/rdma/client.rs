@@ -386,9 +386,10 @@ impl State {
     }
 
     /// Works until nothing is left to do, or until the call `until` has its result. The caller becomes the poller.
+    /// Returns the session's next deadline if nothing is left to do.
     ///
     /// The clock is read once for all rounds: together they take a few milliseconds at most.
-    fn drive(&mut self, now: Instant, cx: &mut Context<'_>, until: Option<CallId>) {
+    fn drive(&mut self, now: Instant, cx: &mut Context<'_>, until: Option<CallId>) -> Option<Instant> {
         for _ in 0..ROUNDS_PER_POLL {
             let mut progress = Progress::None;
             if let Some(link) = &mut self.link {
@@ -405,11 +406,6 @@ impl State {
             if let (Some(departures), Some(connection)) = (&mut self.departures, self.session.connection()) {
                 departures.advance(connection);
             }
-            if self.session.poll_timeout().is_some_and(|due| due <= now.into_std()) {
-                self.session.handle_timeout(now.into_std());
-                // The timeout may have left something to post.
-                progress = Progress::Some;
-            }
             while let Some(event) = self.session.poll_event(now.into_std()) {
                 progress = Progress::Some;
                 self.handle_event(event, now);
@@ -419,11 +415,22 @@ impl State {
                 self.wake_background();
             }
             let done = until.is_some_and(|id| self.calls.get(&id).is_some_and(|call| call.result.is_some()));
-            if progress == Progress::None || done {
-                return;
+            if done {
+                return None;
+            }
+            if progress == Progress::None {
+                let due = self.session.poll_timeout().map(Instant::from_std);
+                if due.is_none_or(|due| due > now) {
+                    return due;
+                }
+                // The timeout may have left something to post.
+                self.session.handle_timeout(now.into_std());
             }
         }
+        // Timers run even if there is always something to do.
+        self.session.handle_timeout(now.into_std());
         cx.waker().wake_by_ref();
+        None
     }
 
     fn handle_event(&mut self, event: SessionEvent, now: Instant) {
@@ -568,9 +575,9 @@ impl State {
         self.background.wanted = true;
     }
 
-    /// Returns whether the timer of the background task rings too late for the session.
-    fn timer_is_late(&self) -> bool {
-        match (self.session.poll_timeout().map(Instant::from_std), self.background.armed) {
+    /// Returns whether the timer of the background task rings too late for this deadline.
+    fn timer_is_late(&self, due: Option<Instant>) -> bool {
+        match (due, self.background.armed) {
             (Some(due), Some(armed)) => due < armed,
             (due, None) => due.is_some(),
             (None, Some(_)) => false,
@@ -607,8 +614,8 @@ impl InProgress<'_> {
             state.background.activity += 1;
             // This task takes its reply right away, so it need not be woken.
             waker = state.calls.get_mut(&id).and_then(|call| call.waker.take());
-            state.drive(now, cx, Some(id));
-            if state.timer_is_late() {
+            let due = state.drive(now, cx, Some(id));
+            if state.timer_is_late(due) {
                 state.wake_background();
             }
         } else if state.calls.get(&id).is_some_and(|call| call.waker.is_none() && call.result.is_none()) {
@@ -821,10 +828,8 @@ impl Task {
     /// Sets the timer for the next deadline. The timer is only ever set earlier: a needless ring now and then costs
     /// less than setting it for every call.
     fn arm(&mut self, state: &mut State, cx: &mut Context<'_>) {
-        if !state.timer_is_late() {
-            return;
-        }
-        let Some(due) = state.session.poll_timeout().map(Instant::from_std) else { return };
+        let due = state.session.poll_timeout().map(Instant::from_std);
+        let Some(due) = due.filter(|_| state.timer_is_late(due)) else { return };
         self.timer.as_mut().reset(due);
         state.background.armed = Some(due);
         if self.timer.as_mut().poll(cx).is_ready() {

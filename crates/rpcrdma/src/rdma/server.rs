@@ -229,8 +229,7 @@ impl Served {
                     Err((_, panicked)) => return Poll::Ready(Err(panicked)),
                 }
             }
-            progress |= self.tick(now, cx);
-            if !progress {
+            if !progress && !self.tick(now, cx) {
                 self.count();
                 return Poll::Pending;
             }
@@ -238,6 +237,8 @@ impl Served {
                 break;
             }
         }
+        // Timers run even if there is always something to do.
+        self.tick(now, cx);
         self.count();
         cx.waker().wake_by_ref();
         Poll::Pending
