@@ -10,6 +10,7 @@
 
 use bytes::Bytes;
 use rpcrdma_xdr::{CopyCount, Piece, Stream, padded_len};
+use smallvec::SmallVec;
 use thiserror::Error;
 
 use crate::call::Form;
@@ -391,7 +392,7 @@ pub(crate) struct Located<'a> {
 }
 
 /// Returns the pieces of a Call. RFC 8166 §8.2.2.3: under integrity or privacy none of them is movable.
-pub(crate) fn locate<'a>(input: &CallInput<'a>) -> Vec<Located<'a>> {
+pub(crate) fn locate<'a>(input: &CallInput<'a>) -> SmallVec<[Located<'a>; 2]> {
     let allowed = !input.flavor_touches_data && input.chunks.allowed && input.chunks.read;
     let mut position = 0_usize;
     let pieces = input.message.pieces().iter().map(|piece| {

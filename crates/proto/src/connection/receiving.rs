@@ -25,7 +25,6 @@ use crate::wire::{Body, ChunkLists, Direction, Fixed, Header};
 impl Connection {
     /// Handles the completion of a request or Receive, or a flushed window.
     pub fn handle_completion(&mut self, now: Instant, completion: Completion) {
-        self.at_rest = false;
         if self.state == State::Closed {
             return;
         }
@@ -33,12 +32,15 @@ impl Connection {
         // A flushed request must not be posted again, since that would never end.
         self.ended |= status == Status::Flushed;
         if let Work::WindowFlushed { key, memory } = work {
+            self.at_rest = false;
             if let Some(xid) = self.requester.window_closed(&mut self.core, key, Some(memory)) {
                 self.requester.complete_if_closed(&mut self.core, xid);
             }
             return;
         }
         let Some(origin) = self.core.complete(id, Some(now)) else { return };
+        // A Send leaves nothing but space in the send queue, and at rest no request waits for that.
+        self.at_rest &= origin == Origin::Send && status.is_success();
         match (origin, work) {
             (Origin::Receive, Work::Receive { buffers, len, invalidated, .. }) => {
                 let message = status.is_success().then(|| self.join(buffers, len));

@@ -18,7 +18,6 @@ use rpcrdma::{
 };
 use rpcrdma_sim::{Fabric, FabricConfig};
 use tokio::runtime::{Builder, Runtime};
-use tokio::task::yield_now;
 
 use crate::provider::{Counter, CountingConnector, CountingListener};
 
@@ -156,7 +155,16 @@ impl Side {
                     if polled.is_ready() {
                         return polled;
                     }
-                    yield_now().await;
+                    let mut yielded = false;
+                    poll_fn(|cx| {
+                        if std::mem::replace(&mut yielded, true) {
+                            return Poll::Ready(());
+                        }
+                        // Unlike the runtime's own way to yield, this one allocates nothing.
+                        cx.waker().wake_by_ref();
+                        Poll::Pending
+                    })
+                    .await;
                 }
                 Poll::Pending
             });
@@ -184,7 +192,7 @@ mod tests {
     use super::*;
 
     /// Most allocations of a NULL call: at the client, and at the server.
-    const MOST: [f64; 2] = [6.0, 5.0];
+    const MOST: [f64; 2] = [4.0, 4.0];
 
     #[test]
     fn a_null_call_allocates_no_more_than_it_did() {
