@@ -15,7 +15,7 @@ use crate::core::Core;
 use crate::error::ProtocolError;
 use crate::event::{CloseReason, Event};
 use crate::flow::{Permit, Settled};
-use crate::requester::{CallRoom, Requester, Transaction};
+use crate::requester::{CallRoom, Requester};
 use crate::session::Session;
 use crate::wire::two::ErrorBody;
 use crate::wire::two::Rules;
@@ -87,15 +87,7 @@ impl Arrangement {
         match *self {}
     }
 
-    pub(crate) const fn is_group(&self) -> bool {
-        match *self {}
-    }
-
-    pub(crate) fn body(&self, _: ChunkLists) -> Body {
-        match *self {}
-    }
-
-    pub(crate) const fn sent_group(&self, _: &ChunkLists) -> Option<Box<SentGroup>> {
+    pub(crate) fn body(&self, _: ChunkLists) -> (Body, Option<Box<SentGroup>>) {
         match *self {}
     }
 }
@@ -156,12 +148,6 @@ pub(crate) mod requests {
     pub(crate) enum SentGroup {}
 }
 use self::requests::SentGroup;
-
-impl Transaction {
-    pub(crate) const fn in_group(&self) -> bool {
-        false
-    }
-}
 
 /// The state of Version Two: none in this build.
 #[derive(Debug)]
@@ -264,9 +250,7 @@ impl Core {
         match *arrangement {}
     }
 
-    pub(crate) const fn group_accepted(&mut self) {}
-
-    pub(crate) const fn left_in_group(&mut self, _: u32) {}
+    pub(crate) const fn note_reply(&mut self, _: Option<&SentGroup>) {}
 
     pub(crate) const fn untold(&self) -> Option<Instant> {
         None

@@ -420,10 +420,6 @@ fn check_eligible(
     }
 }
 
-fn narrow(count: usize) -> u32 {
-    u32::try_from(count).unwrap_or(u32::MAX)
-}
-
 fn count_lists(core: &mut Core, lists: &ChunkLists, travelled: &Travelled) {
     let shape = lists.shape(Direction::Call);
     let wide = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);

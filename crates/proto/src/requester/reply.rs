@@ -53,15 +53,12 @@ impl Requester {
         if !received.lists.read.is_empty() {
             return self.handle_exposed_reply(core, now, received);
         }
-        let in_group = transaction.in_group();
         let returned = returned(core, transaction.flight(), &received.lists)?;
         // RFC 8166 §3.5.3, §4.3.3: RDMA_NOMSG if and only if the reply is in the Reply chunk.
         if received.payload.is_some() == (returned.reply_chunk > 0) {
             return Err(ProtocolError::ReplyChunkUse);
         }
-        if in_group {
-            core.group_accepted();
-        }
+        core.note_reply(transaction.group.as_deref());
         let (xid, credit) = (received.xid, received.credit);
         let reply = received.into_answer(core, returned, None);
         self.answer(core, now, xid, Settled::Answered { grant: credit }, reply);

@@ -18,7 +18,7 @@ use crate::event::{CloseReason, Event};
 use crate::flow::{Offer, Wait};
 use crate::outbound::Origin;
 use crate::peer::ReverseSupport;
-use crate::planner::{CallInput, CallPlan, ChunkRules, Refusal, Route, plan_call};
+use crate::planner::{CallInput, CallPlan, ChunkRules, Refusal, Route, narrow, plan_call, wide};
 use crate::wire::{Body, ChunkLists, Direction, ReadSegment, Segment, WriteChunk};
 
 /// Limits of a Call and its reply in several Sends.
@@ -239,8 +239,9 @@ impl Requester {
                 Body::Padded { align: *align, threshold: *threshold, lists }
             }
             Route::Sends(arrangement) => {
-                transaction.group = arrangement.sent_group(&lists);
-                arrangement.body(lists)
+                let (body, group) = arrangement.body(lists);
+                transaction.group = group;
+                body
             }
             Route::Long => Body::NoMessage(lists),
         };
@@ -440,12 +441,4 @@ impl ChunkLists {
             chunk.segments.push(segment);
         }
     }
-}
-
-fn narrow(count: usize) -> u32 {
-    u32::try_from(count).unwrap_or(u32::MAX)
-}
-
-fn wide(count: usize) -> u64 {
-    u64::try_from(count).unwrap_or(u64::MAX)
 }

@@ -8,14 +8,14 @@ use std::time::Instant;
 use rpcrdma_verbs::{Windows, WorkRequest};
 use rpcrdma_xdr::Stream;
 
-use super::{Fault, Incoming, Responder, Stall, narrow};
+use super::{Fault, Incoming, Responder, Stall};
 use crate::call::Travelled;
 use crate::core::{Core, remote};
 use crate::error::ProtocolError;
 use crate::event::{Answer, CloseReason};
 use crate::flow::{Offer, Permit, Wait};
 use crate::outbound::Origin;
-use crate::planner::{ReplyInput, ReplyPlan, Route, plan_reply};
+use crate::planner::{ReplyInput, ReplyPlan, Route, narrow, plan_reply};
 use crate::timers::after;
 use crate::wire::{Body, Direction, ErrorBody, Header, WriteChunk};
 
@@ -112,12 +112,7 @@ impl Responder {
         self.stalled = None;
         let Some(call) = self.answers.pop_front().and_then(|token| self.calls.remove(&token)) else { return };
         match plan {
-            Ok(plan) => {
-                if matches!(&plan.route, Route::Sends(sends) if sends.is_group()) {
-                    core.left_in_group(call.xid);
-                }
-                send_reply(core, call, plan, offer);
-            }
+            Ok(plan) => send_reply(core, call, plan, offer),
             Err(refusal) => {
                 tracing::debug!(
                     side = %core.side(), xid = format_args!("{:#010x}", call.xid), error = %refusal, "call refused"
@@ -252,7 +247,7 @@ fn send_reply(core: &mut Core, call: Incoming, mut plan: ReplyPlan, offer: Offer
     core.stats.invalidations_sent += u64::from(invalidate.is_some());
     let (body, payload) = match &mut plan.route {
         Route::Long => (Body::NoMessage(plan.lists), &nothing),
-        Route::Sends(arrangement) => (arrangement.body(plan.lists), rest),
+        Route::Sends(arrangement) => (arrangement.body(plan.lists).0, rest),
         _ => (Body::Message(plan.lists), rest),
     };
     let header = core.header(Direction::Reply, call.xid, &permit, body);

@@ -18,8 +18,11 @@ use bytes::Bytes;
 use rpcrdma_xdr::{Piece, Stream};
 
 use crate::call::Form;
-use crate::wire::two::transmission::{BufferStructure, Operation, TransmitRequest, TransmitResponse};
-use crate::wire::{Body, ChunkLists, Codec, two};
+use crate::planner::narrow;
+use crate::wire::Codec;
+use crate::wire::two::transmission::{
+    BufferStructure, Location, Operation, TransmitRequest, TransmitResponse,
+};
 
 /// The Payload stream is cut at multiples of this, bytes: XDR items can end there.
 const UNIT: usize = 4;
@@ -89,7 +92,7 @@ pub struct Arrangement {
     /// The Send that has the header of the message.
     headed: Headed,
     /// The operation in that header, if the Sends are transmissions of a group.
-    lead: Option<Box<Operation>>,
+    pub(super) lead: Option<Box<Operation>>,
     /// The items that are placed.
     pub(crate) items: Vec<Bytes>,
 }
@@ -178,42 +181,23 @@ impl Arrangement {
         }
     }
 
-    /// Returns the body of the message: the operation of a group, or these chunk lists.
-    pub(crate) fn body(&mut self, lists: ChunkLists) -> Body {
-        match self.take_lead() {
-            Some(lead) => Body::Two(two::Body::Transmission(lead)),
-            None => Body::Message(lists),
-        }
-    }
-
-    /// Returns the group with this first operation and these items. Fills in the number of Sends, and the bytes of the
-    /// Payload stream in the first.
+    /// Returns the group with this first operation and these items. Fills in the segments of the items, the number of
+    /// Sends, and the bytes of the Payload stream in the first.
     pub(crate) fn with_lead(mut self, mut lead: Operation, items: Vec<Bytes>) -> Self {
-        let narrow = |len: usize| u32::try_from(len).unwrap_or(u32::MAX);
-        if let Operation::Request(TransmitRequest { count, payload_len, .. })
-        | Operation::Response(TransmitResponse { count, payload_len, .. }) = &mut lead
+        if let Operation::Request(TransmitRequest { placed, count, payload_len, .. })
+        | Operation::Response(TransmitResponse { placed, count, payload_len }) = &mut lead
         {
             *count = narrow(self.sends.len());
             *payload_len = narrow(self.sends.first().map_or(0, |send| send.payload));
+            let locations = placed.iter_mut().filter_map(|item| match &mut item.location {
+                Location::Targets { segments, .. } => Some(segments),
+                _ => None,
+            });
+            locations.enumerate().for_each(|(item, segments)| *segments = self.segments(item).collect());
         }
         self.lead = Some(Box::new(lead));
         self.items = items;
         self
-    }
-
-    /// Whether the Sends are transmissions of a group.
-    pub(crate) const fn is_group(&self) -> bool {
-        self.lead.is_some()
-    }
-
-    /// Returns the operation for the header of the message.
-    pub(crate) fn lead_mut(&mut self) -> Option<&mut Operation> {
-        self.lead.as_deref_mut()
-    }
-
-    /// Removes and returns the operation for the header of the message; `None` for chunk lists.
-    pub(crate) fn take_lead(&mut self) -> Option<Operation> {
-        self.lead.take().map(|lead| *lead)
     }
 
     /// Returns the number of the Send with the header of the message.

@@ -18,6 +18,7 @@ use crate::connection::{Arrived, Halves, Outcome};
 use crate::core::Core;
 use crate::error::{ProtocolError, Taken};
 use crate::limits::Limits;
+use crate::planner::narrow;
 use crate::wire::two::transmission::{
     ErrorReport, Location, Operation, OperationBase, OperationType, PlacedItem, ReportedError,
     ResponseDirection, TransmissionId, TransmitRequest,
@@ -74,8 +75,7 @@ impl Two {
     /// Gives up the group in progress when a message does not decode; returns whether they share an XID.
     pub(super) fn break_group(&mut self, halves: &mut Halves<'_>, fixed: Fixed) -> bool {
         let Some(((xid, direction), sends)) = self.assembly.group() else { return false };
-        let number = u32::try_from(sends).unwrap_or(u32::MAX);
-        let bad = TransmissionId { xid: fixed.xid, direction, number };
+        let bad = TransmissionId { xid: fixed.xid, direction, number: narrow(sends) };
         self.end_group(halves, bad, other_type(fixed), false);
         xid == fixed.xid
     }

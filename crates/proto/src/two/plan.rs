@@ -10,16 +10,16 @@ use rpcrdma_xdr::{CopyCount, Piece, Stream, padded_len};
 use crate::error::ProtocolError;
 use crate::limits::Limits;
 use crate::planner::{
-    CallInput, CallPlan, Located, PlannedRead, Refusal, ReplyInput, ReplyPlan, Route, choose_reduced,
-    cut_lengths, locate, take_out, wide,
+    CallInput, CallPlan, ChunkRules, Located, PlannedRead, Refusal, ReplyInput, ReplyPlan, Route,
+    choose_reduced, cut_lengths, locate, narrow, take_out, wide,
 };
 use crate::two::arrange::{Arrangement, Bounds, Headed, Targets, arrange, longest_send};
 use crate::two::settings::ReplyPlacement;
+use crate::wire::two::operation_len;
 use crate::wire::two::transmission::{
     Location, Operation, PlacedItem, ResponseDirection, ResponseLocation, ResponseSet, TransmitContinuation,
     TransmitRequest, TransmitResponse,
 };
-use crate::wire::two::{operation_len, request_len, response_len};
 use crate::wire::{ChunkLists, Codec, Direction, Segment, Shape, WriteChunk};
 
 /// Options of transmission groups for a Call.
@@ -47,9 +47,9 @@ pub struct CallGroups<'a> {
 
 impl CallGroups<'_> {
     /// Whether placement of items of these lengths gains anything: a peer may copy an item that lies in several Receives.
-    fn is_worth_it(&self, arrangement: &Arrangement, lengths: &[usize]) -> bool {
-        let mut items = lengths.iter().enumerate();
-        items.all(|(item, len)| *len <= self.join_up_to || arrangement.segments(item).count() < 2)
+    fn is_worth_it(&self, arrangement: &Arrangement, lengths: impl IntoIterator<Item = usize>) -> bool {
+        let mut items = lengths.into_iter().enumerate();
+        items.all(|(item, len)| len <= self.join_up_to || arrangement.segments(item).count() < 2)
     }
 }
 
@@ -66,6 +66,9 @@ pub struct ReplyGroups<'a> {
     pub(crate) theirs: Option<&'a Targets>,
 }
 
+/// The location of an item in Receives, before its segments are known.
+const IN_RECEIVES: Location = Location::Targets { offset: 0, segments: vec![] };
+
 /// Returns the bounds of a group with items in these segments, of at most `most` Sends of `send` bytes.
 fn bounds(targets: Option<&Targets>, send: usize, most: usize) -> Bounds<'_> {
     let continuation = TransmitContinuation { number: 0, initial_type: 0, payload_len: 0 };
@@ -75,7 +78,6 @@ fn bounds(targets: Option<&Targets>, send: usize, most: usize) -> Bounds<'_> {
 
 /// Returns stand-ins for segments whose memory is not registered yet.
 fn unnamed(lengths: &[usize]) -> Vec<Segment> {
-    let narrow = |len: usize| u32::try_from(len).unwrap_or(u32::MAX);
     lengths.iter().map(|len| Segment { handle: 0, length: narrow(*len), offset: 0 }).collect()
 }
 
@@ -131,18 +133,17 @@ pub(crate) fn plan_call(input: &CallInput<'_>) -> Option<CallPlan> {
     } else {
         eligible(&pieces, groups.place_from)
     };
-    let with_items = || place(input, &groups, &directed, &pieces, &placeable);
     if !placeable.is_empty()
-        && let Some(plan) = with_items()
+        && let Some(plan) = compose(input, &groups, &directed, (&pieces, &placeable), true)
     {
         return Some(plan);
     }
-    if fits {
-        return if directed.gains { explicit(input, &groups, &directed, &pieces, &[]) } else { None };
+    if fits && !directed.gains {
+        return None;
     }
     // DDP-eligible items go by Read chunk; if that is the whole gain, a plain message does the same.
-    let reduced = choose_reduced(&pieces, 1, input.chunks.max_read_chunks);
-    let plan = explicit(input, &groups, &directed, &pieces, &reduced)?;
+    let reduced = if fits { vec![] } else { choose_reduced(&pieces, 1, input.chunks.max_read_chunks) };
+    let plan = compose(input, &groups, &directed, (&pieces, &reduced), false)?;
     (plan.route.sends() > 1 || directed.gains).then_some(plan)
 }
 
@@ -166,58 +167,44 @@ fn direct(input: &CallInput<'_>, groups: &CallGroups<'_>) -> Option<Directed> {
     let reply_max = padded_len(input.reply_max);
     let direction = Direction::Reply;
     let plain = input.codec.header_len(&Shape { direction, ..Shape::default() });
-    let none = Directed { write: vec![], set: vec![], receives: 1, gains: false };
+    let whole = reply_max.saturating_add(placed);
+    let has_items = !input.flavor_touches_data && input.sinks.iter().any(|len| *len > 0);
     let is_placed = |len: &usize| *len >= groups.place_from.max(1);
-    let places = groups.ours.is_some() && !input.flavor_touches_data && input.sinks.iter().any(is_placed);
-    if !places && plain.saturating_add(reply_max).saturating_add(placed) <= input.receive {
-        return Some(none);
-    }
-    // A reply in several Sends must fit our limit.
-    let taken = |arranged: &Arrangement, len: usize| arranged.sends.len() == 1 || len <= groups.reply_len;
-    if input.sinks.iter().all(|len| *len == 0) || input.flavor_touches_data {
-        let header = |_: &[usize]| response_with(std::iter::empty());
-        let whole = reply_max.saturating_add(placed);
-        let arranged = arrange(&reply_bounds(input, groups, None), whole, &[], header)?;
-        if !taken(&arranged, whole) {
-            return None;
-        }
-        return Some(Directed { receives: arranged.sends.len(), gains: true, ..none });
-    }
+    let places = groups.ours.is_some() && has_items && input.sinks.iter().any(is_placed);
     if places
         && groups.directs
         && let Some(directed) = into_receives(input, groups, reply_max)
     {
         return Some(directed);
     }
-    if plain.saturating_add(reply_max).saturating_add(placed) <= input.receive {
-        return Some(none);
+    if plain.saturating_add(whole) <= input.receive {
+        return Some(Directed { write: vec![], set: vec![], receives: 1, gains: false });
     }
-    if !input.chunks.allowed || !groups.directs {
+    if has_items && !(input.chunks.allowed && groups.directs) {
         return None;
     }
-    let write = memory(input)?;
+    let (write, payload) = if has_items { (memory(input)?, reply_max) } else { (vec![], whole) };
     let explicit = |lengths: &Vec<usize>| ResponseLocation::Explicit(unnamed(lengths));
     let set: Vec<_> =
         write.iter().map(|lengths| ResponseDirection { least_len: 0, location: explicit(lengths) }).collect();
-    let header = |_: &[usize]| response_with(written(&write));
-    let arranged = arrange(&reply_bounds(input, groups, None), reply_max, &[], header)?;
-    let receives = arranged.sends.len();
-    taken(&arranged, reply_max).then_some(Directed { write, set, receives, gains: receives > 1 })
+    let header = response_with(written(&write));
+    let receives = arrange(&reply_bounds(input, groups, None), payload, &[], |_| header)?.count();
+    // A reply in several Sends must fit our limit.
+    let taken = receives == 1 || payload <= groups.reply_len;
+    taken.then_some(Directed { write, set, receives, gains: !has_items || receives > 1 })
 }
 
 /// Returns directions that place items of the reply in our Receives; `None` if they are too few. For items where the
 /// Responder has the choice, the Call offers memory too.
 fn into_receives(input: &CallInput<'_>, groups: &CallGroups<'_>, reply_max: usize) -> Option<Directed> {
-    let narrow = |len: usize| u32::try_from(len).unwrap_or(u32::MAX);
     let plain = response_with(std::iter::empty());
     let asked = if input.chunks.allowed { groups.asked } else { ReplyPlacement::Targets };
-    let (write, threshold) = match asked {
-        ReplyPlacement::Explicit | ReplyPlacement::Targets => (vec![], None),
-        ReplyPlacement::Choice => (memory(input)?, None),
-        ReplyPlacement::BySize(threshold) => (memory(input)?, Some(threshold)),
+    let (write, longest) = match asked {
+        ReplyPlacement::Explicit | ReplyPlacement::Targets => (vec![], u32::MAX),
+        ReplyPlacement::Choice => (memory(input)?, u32::MAX),
+        ReplyPlacement::BySize(threshold) => (memory(input)?, threshold.saturating_sub(1)),
     };
-    let longest = threshold
-        .map_or(usize::MAX, |threshold| usize::try_from(threshold.saturating_sub(1)).unwrap_or(usize::MAX));
+    let longest = usize::try_from(longest).unwrap_or(usize::MAX);
     // An item too short for placement stays in the Payload stream.
     let place_from = groups.place_from.max(1);
     let short: usize = input.sinks.iter().map(|len| padded_len((*len).min(place_from))).sum();
@@ -239,7 +226,7 @@ fn into_receives(input: &CallInput<'_>, groups: &CallGroups<'_>, reply_max: usiz
     let bounds = reply_bounds(input, groups, groups.ours);
     let sends = |payload, lengths: &[usize]| {
         let arranged = arrange(&bounds, payload, lengths, header)?;
-        groups.is_worth_it(&arranged, lengths).then_some(arranged.sends.len())
+        groups.is_worth_it(&arranged, lengths.iter().copied()).then_some(arranged.count())
     };
     let receives = match lengths[..] {
         // A single item is either too short or placed.
@@ -252,10 +239,10 @@ fn into_receives(input: &CallInput<'_>, groups: &CallGroups<'_>, reply_max: usiz
     }
     let to = |index: usize| {
         let segments = || unnamed(write.get(index).map_or(&[], Vec::as_slice));
-        let location = match (asked, threshold) {
-            (ReplyPlacement::Choice, _) => ResponseLocation::Choice(segments()),
-            (_, Some(threshold)) => ResponseLocation::BySize { threshold, segments: segments() },
-            _ => ResponseLocation::Targets,
+        let location = match asked {
+            ReplyPlacement::Choice => ResponseLocation::Choice(segments()),
+            ReplyPlacement::BySize(threshold) => ResponseLocation::BySize { threshold, segments: segments() },
+            ReplyPlacement::Explicit | ReplyPlacement::Targets => ResponseLocation::Targets,
         };
         ResponseDirection { least_len: narrow(place_from), location }
     };
@@ -292,87 +279,55 @@ fn placed_len(counts: &[usize]) -> usize {
 /// Returns the header length of the first transmission of a reply with items in these locations, bytes.
 fn response_with(locations: impl Iterator<Item = Location>) -> usize {
     let placed = locations.map(|location| PlacedItem { displacement: 0, length: 0, location }).collect();
-    response_len(&TransmitResponse { placed, count: 0, payload_len: 0 })
+    operation_len(&Operation::Response(TransmitResponse { placed, count: 0, payload_len: 0 }))
 }
 
-/// Returns the operation of the first transmission of a Call.
-fn request(input: &CallInput<'_>, directed: &Directed, placed: Vec<PlacedItem>) -> TransmitRequest {
-    let narrow = |len: usize| u32::try_from(len).unwrap_or(u32::MAX);
-    let all = ResponseSet { begin: 0, end: narrow(input.message.len()), directions: directed.set.clone() };
-    let response = if directed.set.is_empty() { vec![] } else { vec![all] };
-    let response_buffers = narrow(directed.receives);
-    TransmitRequest { placed, response, count: 1, response_buffers, payload_len: 0 }
+/// Divides a message of a group among Sends: `payload` bytes of the Payload stream, and the items that the first
+/// operation locates in Receives. Sets their segments in that operation.
+fn group(bounds: &Bounds<'_>, lead: Operation, payload: usize, items: Vec<Bytes>) -> Option<Arrangement> {
+    let lengths: Vec<usize> = items.iter().map(Bytes::len).collect();
+    // The segments of the items are not in the operation yet.
+    let others = operation_len(&lead).saturating_sub(placed_len(&vec![0; items.len()]));
+    let arrangement = arrange(bounds, payload, &lengths, |counts| others + placed_len(counts))?;
+    Some(arrangement.with_lead(lead, items))
 }
 
-/// Returns the plan of a group whose Sends place these items.
-fn place(
+/// Returns the plan of a group that takes these pieces out of the Payload stream: into the Responder's Receives, or into
+/// Read chunks.
+fn compose(
     input: &CallInput<'_>,
     groups: &CallGroups<'_>,
     directed: &Directed,
-    pieces: &[Located<'_>],
-    placeable: &[usize],
+    (pieces, taken): (&[Located<'_>], &[usize]),
+    into_receives: bool,
 ) -> Option<CallPlan> {
-    let mut payload = Stream::new();
-    let mut items = Vec::with_capacity(placeable.len());
-    let mut lengths = Vec::with_capacity(placeable.len());
-    let mut placed = Vec::with_capacity(placeable.len());
-    for (index, Located { position, piece, .. }) in pieces.iter().enumerate() {
-        if placeable.contains(&index) {
-            let data = piece.data();
-            placed.push(PlacedItem {
-                displacement: u32::try_from(*position).ok()?,
-                length: u32::try_from(data.len()).ok()?,
-                location: Location::NoItem,
-            });
-            lengths.push(data.len());
-            items.push(data.clone());
-        } else {
-            payload.push(Piece::clone(piece));
-        }
-    }
-    let bounds = bounds(groups.theirs, longest_send(groups.theirs, input.send), groups.sends);
-    let mut lead = request(input, directed, vec![]);
-    let without = request_len(&lead);
-    let arrangement = arrange(&bounds, payload.len(), &lengths, |counts| without + placed_len(counts))
-        .filter(|arrangement| groups.is_worth_it(arrangement, &lengths))?;
-    name_segments(placed.iter_mut(), &arrangement);
-    lead.placed = placed;
-    Some(finish(payload, vec![], arrangement.with_lead(Operation::Request(lead), items), directed))
-}
-
-/// Returns the plan of a group with these items in Read chunks.
-fn explicit(
-    input: &CallInput<'_>,
-    groups: &CallGroups<'_>,
-    directed: &Directed,
-    pieces: &[Located<'_>],
-    reduced: &[usize],
-) -> Option<CallPlan> {
-    let (payload, read) = take_out(&input.chunks, pieces, reduced).ok()?;
+    let uncut = ChunkRules { max_segment_len: usize::MAX, max_segments: usize::MAX, ..input.chunks };
+    let (inline, read) = take_out(if into_receives { &uncut } else { &input.chunks }, pieces, taken).ok()?;
     let placed = read.iter().map(|PlannedRead { position, segments }| {
         let lengths: Vec<usize> = segments.iter().map(Bytes::len).collect();
         PlacedItem {
             displacement: *position,
-            length: u32::try_from(lengths.iter().sum::<usize>()).unwrap_or(u32::MAX),
-            location: Location::Explicit(unnamed(&lengths)),
+            length: narrow(lengths.iter().sum()),
+            location: if into_receives { IN_RECEIVES } else { Location::Explicit(unnamed(&lengths)) },
         }
     });
-    let lead = request(input, directed, placed.collect());
-    let header = request_len(&lead);
-    let bounds = bounds(None, longest_send(groups.theirs, input.send), groups.sends);
-    let arrangement = arrange(&bounds, payload.len(), &[], |_| header)?;
-    Some(finish(payload, read, arrangement.with_lead(Operation::Request(lead), vec![]), directed))
-}
-
-/// Sets the segments of each item from the arrangement of these items.
-fn name_segments<'a>(items: impl Iterator<Item = &'a mut PlacedItem>, arrangement: &Arrangement) {
-    for (index, item) in items.enumerate() {
-        item.location = Location::Targets { offset: 0, segments: arrangement.segments(index).collect() };
-    }
-}
-
-fn finish(inline: Stream, read: Vec<PlannedRead>, arrangement: Arrangement, directed: &Directed) -> CallPlan {
-    CallPlan {
+    let all = ResponseSet { begin: 0, end: narrow(input.message.len()), directions: directed.set.clone() };
+    let lead = Operation::Request(TransmitRequest {
+        placed: placed.collect(),
+        response: if directed.set.is_empty() { vec![] } else { vec![all] },
+        count: 1,
+        response_buffers: narrow(directed.receives),
+        payload_len: 0,
+    });
+    let (items, read) = if into_receives {
+        (read.into_iter().flat_map(|chunk| chunk.segments).collect(), vec![])
+    } else {
+        (vec![], read)
+    };
+    let targets = groups.theirs.filter(|_| into_receives);
+    let bounds = bounds(targets, longest_send(groups.theirs, input.send), groups.sends);
+    let arrangement = group(&bounds, lead, inline.len(), items)?;
+    groups.is_worth_it(&arrangement, arrangement.items.iter().map(Bytes::len)).then(|| CallPlan {
         route: Route::Sends(arrangement),
         inline: inline.into(),
         reply_sends: directed.receives,
@@ -380,15 +335,7 @@ fn finish(inline: Stream, read: Vec<PlannedRead>, arrangement: Arrangement, dire
         write: directed.write.clone(),
         reply: None,
         copied: CopyCount::default(),
-    }
-}
-
-/// The way of an item of a reply to the Requester.
-enum Given<'a> {
-    /// By explicit RDMA, into the memory of this direction.
-    Write(&'a Bytes),
-    Place(&'a Bytes),
-    TooShort,
+    })
 }
 
 /// Decides how the reply to a Call in a group travels; `None` if a plain message is as good.
@@ -419,40 +366,48 @@ fn attempt(
     groups: &ReplyGroups<'_>,
     places: bool,
 ) -> Result<Option<ReplyPlan>, ProtocolError> {
-    let (given, rest) = give(input, groups, places && groups.theirs.is_some())?;
-    let narrow = |len: usize| u32::try_from(len).unwrap_or(u32::MAX);
-    let mut given = given.into_iter();
-    let (mut write, mut written, mut items) = (Vec::new(), Vec::new(), Vec::new());
-    let mut placed = Vec::with_capacity(groups.directions.len());
-    for (index, direction) in groups.directions.iter().enumerate() {
-        let offered = WriteChunk { segments: direction.location.segments().to_vec() };
-        let mut returned = offered.filled(0);
-        let (at, length, location) = match given.next() {
-            None => (0, 0, Location::NoItem),
-            Some((at, Given::TooShort)) => (at, 0, Location::TooShort),
-            Some((at, Given::Write(data))) => {
-                written.push((index, data.clone()));
-                returned = offered.filled(wide(data.len()));
-                (at, data.len(), Location::Explicit(returned.segments.clone()))
-            }
-            Some((at, Given::Place(data))) => {
-                items.push(data.clone());
-                (at, data.len(), Location::Targets { offset: 0, segments: vec![] })
-            }
+    let places = places && groups.theirs.is_some();
+    let mut directions = groups.directions.iter().enumerate();
+    let (mut placed, mut write) = (Vec::new(), Vec::new());
+    let (mut written, mut items, mut rest) = (Vec::new(), Vec::new(), Stream::new());
+    let mut position = 0_usize;
+    for piece in input.message.pieces() {
+        let displacement = narrow(position);
+        position = position.saturating_add(piece.len());
+        let eligible =
+            matches!(piece, Piece::Payload { ddp_eligible: true, .. }) && !input.flavor_touches_data;
+        let Some((chunk, direction)) = (if eligible { directions.next() } else { None }) else {
+            rest.push(piece.clone());
+            continue;
         };
-        placed.push(PlacedItem { displacement: narrow(at), length: narrow(length), location });
+        let (data, offered) = (piece.data(), offered(direction));
+        let (len, capacity) = (wide(data.len()), offered.total());
+        let mut location = way(direction, len, places, capacity);
+        let mut returned = offered.filled(0);
+        match &mut location {
+            Location::Explicit(_) if len > capacity => {
+                return Err(ProtocolError::WriteChunkTooSmall { chunk, len, capacity });
+            }
+            Location::Explicit(segments) => {
+                written.push((chunk, data.clone()));
+                returned = offered.filled(len);
+                segments.clone_from(&returned.segments);
+            }
+            Location::Targets { .. } => items.push(data.clone()),
+            Location::TooShort | Location::NoItem => rest.push(piece.clone()),
+        }
+        let length = if location == Location::TooShort { 0 } else { narrow(data.len()) };
+        placed.push(PlacedItem { displacement, length, location });
         write.push(returned);
     }
-    let mut lead = TransmitResponse { placed, count: 1, payload_len: 0 };
-    let lengths: Vec<usize> = items.iter().map(Bytes::len).collect();
-    let others = response_len(&lead).saturating_sub(placed_len(&vec![0; items.len()]));
+    for (_, direction) in directions {
+        placed.push(PlacedItem { displacement: 0, length: 0, location: Location::NoItem });
+        write.push(offered(direction).filled(0));
+    }
+    let lead = Operation::Response(TransmitResponse { placed, count: 1, payload_len: 0 });
     let bounds = bounds(groups.theirs, longest_send(groups.theirs, input.send), groups.sends);
-    let arrangement = arrange(&bounds, rest.len(), &lengths, |counts| others + placed_len(counts));
-    let Some(arrangement) = arrangement else { return Ok(None) };
-    let in_targets = |item: &&mut PlacedItem| matches!(item.location, Location::Targets { .. });
-    name_segments(lead.placed.iter_mut().filter(in_targets), &arrangement);
-    Ok(Some(ReplyPlan {
-        route: Route::Sends(arrangement.with_lead(Operation::Response(lead), items)),
+    Ok(group(&bounds, lead, rest.len(), items).map(|arrangement| ReplyPlan {
+        route: Route::Sends(arrangement),
         lists: ChunkLists { read: vec![], write, reply: None },
         placed: written,
         read: vec![],
@@ -461,48 +416,25 @@ fn attempt(
     }))
 }
 
-/// Decides the way of each item of a reply that has a direction, in order. Returns these ways, with the position of each
-/// item in the unreduced stream, and the rest of the Payload stream.
-fn give<'a>(
-    input: &ReplyInput<'a>,
-    groups: &ReplyGroups<'_>,
-    places: bool,
-) -> Result<(Vec<(usize, Given<'a>)>, Stream), ProtocolError> {
-    let mut directions = groups.directions.iter();
-    let mut given = Vec::with_capacity(groups.directions.len());
-    let mut rest = Stream::new();
-    let mut position = 0_usize;
-    for piece in input.message.pieces() {
-        let at = position;
-        position = position.saturating_add(piece.len());
-        let eligible =
-            matches!(piece, Piece::Payload { ddp_eligible: true, .. }) && !input.flavor_touches_data;
-        let Some(direction) = (if eligible { directions.next() } else { None }) else {
-            rest.push(piece.clone());
-            continue;
-        };
-        let data = piece.data();
-        let capacity: u64 =
-            direction.location.segments().iter().map(|segment| u64::from(segment.length)).sum();
-        let len = wide(data.len());
-        let is_short = data.is_empty() || len < u64::from(direction.least_len);
-        let placed = match &direction.location {
-            ResponseLocation::Targets | ResponseLocation::Choice(_) => places,
-            // The draft does not say on which side of the threshold (§6.2); here explicit RDMA carries items of at
-            // least that length.
-            ResponseLocation::BySize { threshold, .. } => len < u64::from(*threshold) && places,
-            ResponseLocation::Explicit(_) => false,
-        };
-        if is_short || (!placed && capacity == 0) {
-            rest.push(piece.clone());
-            given.push((at, Given::TooShort));
-        } else if placed {
-            given.push((at, Given::Place(data)));
-        } else if len > capacity {
-            return Err(ProtocolError::WriteChunkTooSmall { chunk: given.len(), len, capacity });
-        } else {
-            given.push((at, Given::Write(data)));
-        }
+/// Returns the memory that a direction offers.
+fn offered(direction: &ResponseDirection) -> WriteChunk {
+    WriteChunk { segments: direction.location.segments().to_vec() }
+}
+
+/// Returns the kind of location of an item of `len` bytes with this direction, which offers `capacity` bytes of memory.
+fn way(direction: &ResponseDirection, len: u64, places: bool, capacity: u64) -> Location {
+    let placed = match &direction.location {
+        ResponseLocation::Targets | ResponseLocation::Choice(_) => places,
+        // The draft does not say on which side of the threshold (§6.2); here explicit RDMA carries items of at
+        // least that length.
+        ResponseLocation::BySize { threshold, .. } => len < u64::from(*threshold) && places,
+        ResponseLocation::Explicit(_) => false,
+    };
+    if len == 0 || len < u64::from(direction.least_len) || (!placed && capacity == 0) {
+        Location::TooShort
+    } else if placed {
+        IN_RECEIVES
+    } else {
+        Location::Explicit(vec![])
     }
-    Ok((given, rest))
 }

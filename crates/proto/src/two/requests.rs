@@ -8,6 +8,7 @@ use crate::call::{Form, Travelled};
 use crate::core::Core;
 use crate::error::ProtocolError;
 use crate::flow::{Lease, Settled};
+use crate::planner::narrow;
 use crate::reads::Pulled;
 use crate::requester::{Answered, Requester, Stage, Transaction, Written};
 use crate::two::arrange::Arrangement;
@@ -43,10 +44,16 @@ impl Transaction {
     fn is_reported(&mut self) -> bool {
         std::mem::replace(&mut self.group.get_or_insert_default().reported, true)
     }
+}
 
-    /// Whether the call left in a group that the peer has not refused.
-    pub(crate) fn in_group(&self) -> bool {
-        self.directions().is_some()
+impl Core {
+    /// Records a valid reply to a call: the peer accepts Calls in groups, if this one left in a group.
+    pub(crate) fn note_reply(&mut self, group: Option<&SentGroup>) {
+        if let Some(sending) = &mut self.sending
+            && group.is_some_and(|group| group.directions.is_some())
+        {
+            sending.reported = 0;
+        }
     }
 }
 
@@ -89,7 +96,7 @@ impl Requester {
             (false, false, _) => Form::Reduced,
         };
         let travelled = Travelled { form, sent: len, written: total, ..Travelled::default() };
-        core.group_accepted();
+        core.note_reply(transaction.group.as_deref());
         core.stats.replies_received.count(&travelled);
         let reply = Answered::Reply {
             inline: Some(payload),
@@ -204,16 +211,19 @@ fn group_refused(core: &mut Core, error: &two::ErrorBody) {
 }
 
 impl Arrangement {
-    /// Sets the memory of a Call in the operation of its group, and returns that group; `None` without a group.
-    pub(crate) fn sent_group(&mut self, offered: &ChunkLists) -> Option<Box<SentGroup>> {
-        let directions = Some(name_memory(self.lead_mut()?, offered));
-        Some(Box::new(SentGroup { directions, ..SentGroup::default() }))
+    /// Returns the body of the message: these chunk lists, or the operation of a group, which names their memory. For a
+    /// Call in a group, returns that group too.
+    pub(crate) fn body(&mut self, lists: ChunkLists) -> (Body, Option<Box<SentGroup>>) {
+        let Some(mut lead) = self.lead.take() else { return (Body::Message(lists), None) };
+        let group = name_memory(&mut lead, &lists)
+            .map(|directions| Box::new(SentGroup { directions: Some(directions), ..SentGroup::default() }));
+        (Body::Two(two::Body::Transmission(*lead)), group)
     }
 }
 
 /// Sets the memory of a Call in the operation of its first transmission; returns the directions for the reply.
-fn name_memory(lead: &mut Operation, offered: &ChunkLists) -> Vec<ResponseDirection> {
-    let Operation::Request(request) = lead else { return vec![] };
+fn name_memory(lead: &mut Operation, offered: &ChunkLists) -> Option<Vec<ResponseDirection>> {
+    let Operation::Request(request) = lead else { return None };
     for item in &mut request.placed {
         if let Location::Explicit(segments) = &mut item.location {
             let chunk = offered.read.iter().filter(|entry| entry.position == item.displacement);
@@ -231,7 +241,7 @@ fn name_memory(lead: &mut Operation, offered: &ChunkLists) -> Vec<ResponseDirect
         }
         directions.push(direction.clone());
     }
-    directions
+    Some(directions)
 }
 
 fn report(xid: u32, error: ReportedError) -> ErrorReport {
@@ -245,7 +255,6 @@ fn results(
     placed: &[PlacedItem],
     items: Vec<ReadChunk>,
 ) -> Result<Vec<Written>, ReportedError> {
-    let narrow = |len: usize| u32::try_from(len).unwrap_or(u32::MAX);
     if placed.len() != directions.len() {
         let (value, due) = (narrow(placed.len()), narrow(directions.len()));
         return Err(ReportedError::Offset { value, least: due, most: due });

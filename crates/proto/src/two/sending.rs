@@ -17,6 +17,7 @@ use super::settings::{ReplyPlacement, TransmissionSettings};
 use crate::config::Config;
 use crate::core::Core;
 use crate::flow::Permit;
+use crate::planner::narrow;
 use crate::requester::CallRoom;
 use crate::two::groups::CallGroup;
 use crate::wire::two::combined::aligned;
@@ -106,8 +107,8 @@ impl Core {
         }
     }
 
-    /// Records a reply that left in a transmission group.
-    pub(crate) fn left_in_group(&mut self, xid: u32) {
+    /// Records a reply that leaves in a transmission group.
+    fn left_in_group(&mut self, xid: u32) {
         let Some(sending) = &mut self.sending else { return };
         sending.in_groups.push_back(xid);
         if sending.in_groups.len() > IN_GROUPS {
@@ -120,13 +121,6 @@ impl Core {
         let Some(sending) = &mut self.sending else { return false };
         let place = sending.in_groups.iter().position(|left| *left == xid);
         place.is_some_and(|place| sending.in_groups.remove(place).is_some())
-    }
-
-    /// Records that the peer has accepted a Call in a group.
-    pub(crate) fn group_accepted(&mut self) {
-        if let Some(sending) = &mut self.sending {
-            sending.reported = 0;
-        }
     }
 
     /// Returns the limits of the next Call, while `waiting` Calls want credits.
@@ -230,7 +224,11 @@ impl Core {
         payload: &Stream,
         invalidate: Option<Key>,
     ) -> usize {
-        let narrow = |len: usize| u32::try_from(len).unwrap_or(u32::MAX);
+        if let (Some(Direction::Reply), Body::Two(two::Body::Transmission(_))) =
+            (header.direction, &header.body)
+        {
+            self.left_in_group(header.xid);
+        }
         let last = arrangement.sends.len().saturating_sub(1);
         let two = self.codec.rules().two;
         let mut remaining = payload.len();
@@ -310,7 +308,7 @@ impl Core {
             return;
         }
         let grant = messages.iter().rev().find_map(|message| message.grant);
-        let lengths = messages.iter().map(|message| u32::try_from(message.len()).unwrap_or(u32::MAX));
+        let lengths = messages.iter().map(|message| narrow(message.len()));
         let body = Body::Two(two::Body::Combined(lengths.collect()));
         let (first, last) = (messages.first(), messages.last());
         let header = Header {

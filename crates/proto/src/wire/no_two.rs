@@ -6,7 +6,7 @@ use std::fmt;
 use bytes::Bytes;
 use thiserror::Error;
 
-use super::{Codec, Direction, Fixed};
+use super::{Codec, Fixed};
 use crate::error::Action;
 
 /// The content of a message that Version One does not have: none in this build.
@@ -33,10 +33,6 @@ pub enum ErrorBody {}
 
 impl ErrorBody {
     pub(crate) const fn is_of_version(&self) -> bool {
-        match *self {}
-    }
-
-    pub(crate) const fn may_be_of_group(&self) -> bool {
         match *self {}
     }
 }
@@ -73,18 +69,6 @@ impl Profile {
     }
 
     pub(crate) const fn codec_with(self, _: transmission::OperationBase) -> &'static dyn Codec {
-        match self {}
-    }
-
-    /// Returns the direction that every message of this `rdma_proc` has.
-    #[must_use]
-    pub const fn direction_of(self, _: u32) -> Option<Direction> {
-        match self {}
-    }
-
-    /// Returns whether a message of this `rdma_proc` is a part of one that goes on behind it.
-    #[must_use]
-    pub const fn is_part(self, _: u32) -> bool {
         match self {}
     }
 }

@@ -35,7 +35,6 @@ pub use codec::V2;
 pub use error::Error;
 pub use exchange::{Exchange, Rest, Subset, Value};
 pub use optional::operation_len;
-pub(crate) use optional::{request_len, response_len};
 use transmission::{Operation, OperationBase, TransmitContinuation};
 
 /// The value of `rdma_vers`.

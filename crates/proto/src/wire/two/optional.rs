@@ -8,8 +8,8 @@ use bytes::{BufMut, BytesMut};
 
 use super::codec::V2;
 use super::exchange::{Exchange, Step, put_opaque};
-use super::transmission::{Malformed, Operation, OperationType, TransmitRequest, TransmitResponse};
-use super::words::{Structure, Words};
+use super::transmission::{Malformed, Operation, OperationType};
+use super::words::Words;
 use super::{Error, combined};
 use crate::error::ProtocolError;
 use crate::wire::{Body, Direction, ErrorBody, FIXED_LEN, two};
@@ -20,16 +20,6 @@ pub(super) const RDMA2_OPTIONAL: u32 = 5;
 /// The bytes before `rdma_optinfo` of an RDMA2_OPTIONAL: fixed part, `rdma_optdir`, `rdma_opttype`, and the
 /// length of what follows.
 pub(super) const OPTIONAL_LEN: usize = FIXED_LEN + 3 * 4;
-
-/// Returns the bytes of the header of a Call's first transmission.
-pub(crate) fn request_len(request: &TransmitRequest) -> usize {
-    OPTIONAL_LEN + request.wire_len()
-}
-
-/// Returns the bytes of the header of a reply's first transmission.
-pub(crate) fn response_len(response: &TransmitResponse) -> usize {
-    OPTIONAL_LEN + response.wire_len()
-}
 
 /// Returns the bytes of the header of a message with this operation of rtrext-02.
 #[must_use]
