@@ -10,7 +10,6 @@
 
 mod support;
 
-use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,10 +22,10 @@ use rpcrdma_iwarp::{IwarpConnector, IwarpListener};
 use rpcrdma_sim::CompletionMode;
 use rpcrdma_verbs::{Connector, Listener};
 use rpcrdma_xdr::Encoder;
-use support::fabric;
 use support::faulty::{
     Act, DIES_OF_FAULTS, DIES_WITH_ITS_CONNECTION, Fault, FaultyConnector, Seen, lists, with_lists, word,
 };
+use support::{Found, all_pass, each_has_a_fault, each_is_red, fabric, page_shows};
 use tokio::task::{AbortHandle, JoinSet};
 
 const ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), 20049);
@@ -108,17 +107,10 @@ async fn with_callers(mode: CompletionMode, fault: Fault, at_once: usize, filter
     run(host(Box::new(listener)), |row| filter.is_none_or(|name| name == row.name), |_| ()).await
 }
 
-#[track_caller]
-fn all_pass(report: &Report) {
-    let bad: Vec<_> = report.rows.iter().filter(|row| row.verdict != Verdict::Pass).collect();
-    assert!(bad.is_empty(), "{bad:#?}");
-    assert_eq!(report.rows.len(), rows().len());
-}
-
 #[tokio::test(start_paused = true)]
 async fn our_client_passes_on_sim() {
     for mode in [CompletionMode::Local, CompletionMode::Acknowledged] {
-        all_pass(&on_sim(mode, Fault::None, None).await);
+        all_pass(&on_sim(mode, Fault::None, None).await, rows().len());
     }
 }
 
@@ -133,7 +125,7 @@ async fn our_client_passes_on_iwarp() {
     let report = run(host, |_| true, |_| ()).await;
     // For docs/conform.md, with --nocapture.
     println!("{}", report.table());
-    all_pass(&report);
+    all_pass(&report, rows().len());
 }
 
 #[tokio::test(start_paused = true)]
@@ -183,7 +175,7 @@ fn is_error(bytes: &[u8], code: u32) -> bool {
 }
 
 /// Faults for each row, with the words of the report.
-static FAULTS: &[(&str, Fault, &str)] = &[
+static FAULTS: &[Found] = &[
     ("reply-inline", Fault::Sends(|_, m| *m = set(m, 0, word(m, 0) ^ 1)), "in front of XID"),
     (
         "reply-inline",
@@ -278,39 +270,15 @@ static FAULTS: &[(&str, Fault, &str)] = &[
 
 #[test]
 fn no_row_is_without_its_faulty_client() {
-    let rows = rows();
-    let names: BTreeSet<&str> = rows.iter().map(|row| row.name).collect();
-    let faults: BTreeSet<&str> = FAULTS.iter().map(|(name, ..)| *name).collect();
-    assert_eq!(names, faults);
-    assert_eq!(names.len(), rows.len(), "names are unique");
+    each_has_a_fault(&rows(), FAULTS);
 }
 
 #[tokio::test(start_paused = true)]
 async fn every_row_is_red_on_its_faulty_client() {
-    let mut green = Vec::new();
-    for (name, fault, expected) in FAULTS {
-        let report = on_sim(CompletionMode::Local, *fault, Some(name)).await;
-        if report.rows[0].verdict != Verdict::Fail || !report.rows[0].seen.contains(expected) {
-            green.push((report.rows[0].clone(), *expected));
-        }
-    }
-    assert!(green.is_empty(), "{green:#?}");
+    each_is_red(FAULTS, async |name, fault| on_sim(CompletionMode::Local, fault, Some(name)).await).await;
 }
 
-/// `docs/conform.md` has the table of a run in which all rows passed. It must list the present rows.
 #[test]
 fn the_page_shows_every_row() {
-    let page = include_str!("../../../docs/conform.md");
-    let (_, section) = page.split_once("## Our own client\n").unwrap();
-    let section = section.split("\n## ").next().unwrap();
-    let shown: Vec<Vec<&str>> = section
-        .lines()
-        .filter(|line| line.starts_with("| pass"))
-        .map(|line| line.split('|').map(str::trim).collect())
-        .collect();
-    let rows = rows();
-    assert_eq!(shown.len(), rows.len());
-    for (shown, row) in shown.iter().zip(rows) {
-        assert_eq!(shown[2..6], [row.name, row.section, &row.rule.to_string(), row.expects]);
-    }
+    page_shows("Our own client", &rows());
 }

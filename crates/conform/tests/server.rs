@@ -10,7 +10,6 @@
 
 mod support;
 
-use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
@@ -21,24 +20,18 @@ use rpcrdma_proto::wire::ReadSegment;
 use rpcrdma_sim::CompletionMode;
 use rpcrdma_verbs::Listener;
 use support::faulty::{Act, DIES_OF_FAULTS, DIES_WITH_ITS_CONNECTION, Fault, Seen, lists, with_lists, word};
-use support::{export, faulty_target, good_target, serve};
+use support::{
+    Found, all_pass, each_has_a_fault, each_is_red, export, faulty_target, good_target, page_shows, serve,
+};
 
 async fn run(target: Target, filter: Option<&str>) -> Report {
     Tester::new(target).run(|row| filter.is_none_or(|name| name == row.name), |_| ()).await
 }
 
-#[track_caller]
-fn all_pass(report: &Report) {
-    let bad: Vec<_> = report.rows.iter().filter(|row| row.verdict != Verdict::Pass).collect();
-    assert!(bad.is_empty(), "{bad:#?}");
-    assert_eq!(report.rows.len(), rows().len());
-    assert!(report.is_good());
-}
-
 #[tokio::test(start_paused = true)]
 async fn our_server_passes_on_sim() {
     for mode in [CompletionMode::Local, CompletionMode::Acknowledged] {
-        all_pass(&run(good_target(mode).await, None).await);
+        all_pass(&run(good_target(mode).await, None).await, rows().len());
     }
 }
 
@@ -54,7 +47,7 @@ async fn our_server_passes_on_iwarp() {
     let report = run(target, None).await;
     // For docs/conform.md, with --nocapture.
     println!("{}", report.table());
-    all_pass(&report);
+    all_pass(&report, rows().len());
 }
 
 #[tokio::test(start_paused = true)]
@@ -143,7 +136,7 @@ const SUCCESS: Act = Act::Reply(0);
 const GARBAGE: Act = Act::Reply(4);
 
 /// Faults for each row, with the words of the report.
-static FAULTS: &[(&str, Fault, &str)] = &[
+static FAULTS: &[Found] = &[
     ("null-inline", Fault::On(|_, _| true, GARBAGE), "a reply GARBAGE_ARGS"),
     // illumos once checked only the first entry; this peer checks none.
     ("position-zero-one", Fault::On(|_, m| reads(m).len() == 1, Act::ErrChunk), "ERR_CHUNK"),
@@ -512,39 +505,15 @@ fn over(bytes: &mut Vec<u8>, len: usize) {
 
 #[test]
 fn no_row_is_without_its_faulty_server() {
-    let rows = rows();
-    let names: BTreeSet<&str> = rows.iter().map(|row| row.name).collect();
-    let faults: BTreeSet<&str> = FAULTS.iter().map(|(name, ..)| *name).collect();
-    assert_eq!(names, faults);
-    assert_eq!(names.len(), rows.len(), "names are unique");
+    each_has_a_fault(&rows(), FAULTS);
 }
 
 #[tokio::test(start_paused = true)]
 async fn every_row_is_red_on_its_faulty_server() {
-    let mut green = Vec::new();
-    for (name, fault, expected) in FAULTS {
-        let report = run(faulty_target(*fault).await, Some(name)).await;
-        if report.rows[0].verdict != Verdict::Fail || !report.rows[0].seen.contains(expected) {
-            green.push((report.rows[0].clone(), *expected));
-        }
-    }
-    assert!(green.is_empty(), "{green:#?}");
+    each_is_red(FAULTS, async |name, fault| run(faulty_target(fault).await, Some(name)).await).await;
 }
 
-/// `docs/conform.md` has the table of a run in which all rows passed. It must list the present rows.
 #[test]
 fn the_page_shows_every_row() {
-    let page = include_str!("../../../docs/conform.md");
-    let (_, section) = page.split_once("## Our own server\n").unwrap();
-    let section = section.split("\n## ").next().unwrap();
-    let shown: Vec<Vec<&str>> = section
-        .lines()
-        .filter(|line| line.starts_with("| pass"))
-        .map(|line| line.split('|').map(str::trim).collect())
-        .collect();
-    let rows = rows();
-    assert_eq!(shown.len(), rows.len());
-    for (shown, row) in shown.iter().zip(rows) {
-        assert_eq!(shown[2..6], [row.name, row.section, &row.rule.to_string(), row.expects]);
-    }
+    page_shows("Our own server", &rows());
 }

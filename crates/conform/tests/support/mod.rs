@@ -1,14 +1,17 @@
-//! Our own server on the simulated fabric, behind listeners with or without a fault.
+//! Our own server on the simulated fabric, behind listeners with or without a fault, and checks of a table of rows.
 
 #![allow(dead_code, reason = "each test takes what it needs")]
 
 pub mod faulty;
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use rpcrdma::{AuthSys, ClientConfig, Credential, Server, ServerConfig};
+use rpcrdma_conform::report::RowInfo;
 use rpcrdma_conform::server::{Export, Target};
+use rpcrdma_conform::{Report, Verdict};
 use rpcrdma_nfs::Client;
 use rpcrdma_nfs::client::ClientOptions;
 use rpcrdma_nfs::fs::{MemoryFs, MemoryOptions};
@@ -71,4 +74,54 @@ pub async fn good_target(completion_mode: CompletionMode) -> Target {
     let connector: Arc<dyn Connector> = Arc::new(fabric.connector(HOST));
     let export = export(connector.clone(), GOOD).await;
     Target { export: Some(export), ..Target::new(connector, GOOD) }
+}
+
+/// Checks that all of so many rows pass.
+#[track_caller]
+pub fn all_pass(report: &Report, rows: usize) {
+    let bad: Vec<_> = report.rows.iter().filter(|row| row.verdict != Verdict::Pass).collect();
+    assert!(bad.is_empty(), "{bad:#?}");
+    assert_eq!(report.rows.len(), rows);
+    assert!(report.is_good());
+}
+
+/// A row, a fault that it finds, and a part of the text that it then shows.
+pub type Found = (&'static str, Fault, &'static str);
+
+/// Checks that each of the rows has a fault that it finds.
+#[track_caller]
+pub fn each_has_a_fault(rows: &[RowInfo], faults: &[Found]) {
+    let names: BTreeSet<&str> = rows.iter().map(|row| row.name).collect();
+    let faults: BTreeSet<&str> = faults.iter().map(|(name, ..)| *name).collect();
+    assert_eq!(names, faults);
+    assert_eq!(names.len(), rows.len(), "names are unique");
+}
+
+/// Checks that each row fails on its fault; `run` runs the row of this name on a peer with this fault.
+pub async fn each_is_red(faults: &[Found], run: impl AsyncFn(&'static str, Fault) -> Report) {
+    let mut green = Vec::new();
+    for (name, fault, expected) in faults {
+        let report = run(name, *fault).await;
+        if report.rows[0].verdict != Verdict::Fail || !report.rows[0].seen.contains(expected) {
+            green.push((report.rows[0].clone(), *expected));
+        }
+    }
+    assert!(green.is_empty(), "{green:#?}");
+}
+
+/// Checks that `docs/conform.md` lists the present rows under this heading, in the table of a run in which all passed.
+#[track_caller]
+pub fn page_shows(heading: &str, rows: &[RowInfo]) {
+    let page = include_str!("../../../../docs/conform.md");
+    let (_, section) = page.split_once(&format!("## {heading}\n")).unwrap();
+    let section = section.split("\n## ").next().unwrap();
+    let shown: Vec<Vec<&str>> = section
+        .lines()
+        .filter(|line| line.starts_with("| pass"))
+        .map(|line| line.split('|').map(str::trim).collect())
+        .collect();
+    assert_eq!(shown.len(), rows.len());
+    for (shown, row) in shown.iter().zip(rows) {
+        assert_eq!(shown[2..6], [row.name, row.section, &row.rule.to_string(), row.expects]);
+    }
 }
