@@ -13,18 +13,24 @@ use bytes::{Bytes, BytesMut};
 pub struct Payload {
     /// The first slice. May be empty although others follow.
     pub(crate) first: Bytes,
-    rest: VecDeque<Bytes>,
+    /// The slices after it. A box, since nearly all payloads have one slice and are moved often.
+    #[expect(clippy::box_collection, reason = "the box is smaller, and most payloads need none")]
+    rest: Option<Box<VecDeque<Bytes>>>,
 }
 
 impl Payload {
     /// Creates a payload in one slice.
     pub const fn new(data: Bytes) -> Self {
-        Self { first: data, rest: VecDeque::new() }
+        Self { first: data, rest: None }
     }
 
     /// Returns the number of bytes in all slices.
     pub fn len(&self) -> usize {
-        self.rest.iter().map(Bytes::len).fold(self.first.len(), usize::saturating_add)
+        self.rest
+            .iter()
+            .flat_map(|rest| rest.iter())
+            .map(Bytes::len)
+            .fold(self.first.len(), usize::saturating_add)
     }
 
     /// Returns whether [`len`](Self::len) is 0.
@@ -34,7 +40,8 @@ impl Payload {
 
     /// Returns the slices in order, without empty ones.
     pub fn iter(&self) -> impl Iterator<Item = &Bytes> + Clone {
-        std::iter::once(&self.first).chain(&self.rest).filter(|slice| !slice.is_empty())
+        let rest = self.rest.iter().flat_map(|rest| rest.iter());
+        std::iter::once(&self.first).chain(rest).filter(|slice| !slice.is_empty())
     }
 
     /// Returns the first `N` bytes, if there are so many.
@@ -58,10 +65,10 @@ impl Payload {
         if slice.is_empty() {
             return;
         }
-        if self.first.is_empty() && self.rest.is_empty() {
+        if self.first.is_empty() && self.rest.is_none() {
             self.first = slice;
         } else {
-            self.rest.push_back(slice);
+            self.rest.get_or_insert_default().push_back(slice);
         }
     }
 
@@ -69,11 +76,13 @@ impl Payload {
     pub fn truncate(&mut self, len: usize) {
         let mut left = len.saturating_sub(self.first.len());
         self.first.truncate(len);
-        for slice in &mut self.rest {
+        let Some(rest) = &mut self.rest else { return };
+        for slice in rest.iter_mut() {
             slice.truncate(left);
             left -= slice.len();
         }
-        while self.rest.pop_back_if(|slice| slice.is_empty()).is_some() {}
+        while rest.pop_back_if(|slice| slice.is_empty()).is_some() {}
+        self.settle();
     }
 
     /// Removes the first `len` bytes and returns them; of a shorter payload, all.
@@ -96,29 +105,36 @@ impl Payload {
             if left == 0 {
                 return front;
             }
-            let Some(next) = self.rest.pop_front() else { return front };
+            let Some(next) = self.rest.as_mut().and_then(|rest| rest.pop_front()) else { return front };
             self.first = next;
+            self.settle();
         }
+    }
+
+    /// Drops the box of no slices.
+    fn settle(&mut self) {
+        self.rest.take_if(|rest| rest.is_empty());
     }
 
     /// Puts a slice before all others.
     pub(crate) fn push_front(&mut self, slice: Bytes) {
         let second = std::mem::replace(&mut self.first, slice);
         if !second.is_empty() {
-            self.rest.push_front(second);
+            self.rest.get_or_insert_default().push_front(second);
         }
     }
 
     /// Returns the data in one slice, and the number of bytes copied for it: none if it lies in one slice already.
     #[must_use]
     pub fn join(self) -> (Bytes, usize) {
-        if self.rest.is_empty() { (self.first, 0) } else { self.join_slices() }
+        if self.rest.is_none() { (self.first, 0) } else { self.join_slices() }
     }
 
     #[cold]
-    fn join_slices(mut self) -> (Bytes, usize) {
-        if self.first.is_empty() && self.rest.len() == 1 {
-            return (self.rest.pop_front().unwrap_or_default(), 0);
+    fn join_slices(self) -> (Bytes, usize) {
+        let mut slices = self.iter();
+        if let (Some(only), None) = (slices.next(), slices.next()) {
+            return (only.clone(), 0);
         }
         let mut whole = BytesMut::with_capacity(self.len());
         self.iter().for_each(|slice| whole.extend_from_slice(slice));

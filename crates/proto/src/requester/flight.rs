@@ -28,10 +28,6 @@ pub(crate) struct Flight {
 }
 
 /// The phase of a call in flight.
-#[expect(
-    clippy::large_enum_variant,
-    reason = "each call passes through all phases; a box would cost it an allocation"
-)]
 #[derive(Debug)]
 pub(crate) enum Phase {
     /// The call waits for its reply, and holds its credits.
