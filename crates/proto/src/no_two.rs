@@ -250,7 +250,7 @@ impl Core {
         match *arrangement {}
     }
 
-    pub(crate) const fn note_reply(&mut self, _: Option<&SentGroup>) {}
+    pub(crate) const fn note_reply(&mut self, _: &SentGroup) {}
 
     pub(crate) const fn untold(&self) -> Option<Instant> {
         None

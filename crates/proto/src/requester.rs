@@ -351,8 +351,8 @@ impl Requester {
 
     /// Completes a call whose windows are all invalid (rule I2).
     pub(crate) fn complete_if_closed(&mut self, core: &mut Core, xid: u32) {
-        let closed = self.calls.get(&xid).is_some_and(Transaction::is_closed);
-        if !closed || self.queue_again(xid) {
+        let Some(closed) = self.calls.get(&xid).filter(|call| call.is_closed()) else { return };
+        if closed.group.is_some() && self.queue_again(xid) {
             return;
         }
         let Some(transaction) = self.calls.remove(&xid) else { return };

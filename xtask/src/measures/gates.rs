@@ -4,19 +4,20 @@
 use super::circles::Exception;
 
 /// Most code lines of the engine; 11,600 is the aim.
-pub(crate) const CODE: usize = 15_500;
-/// Most code lines of the engine outside of the doors' folders and their stand-ins; 6,500 is the aim.
-pub(crate) const CODE_OF_VERSION_ONE: usize = 7_700;
+pub(crate) const CODE: usize = 15_060;
+/// Most code lines of the engine outside of the doors' folders and their stand-ins; 6,500 is the aim. Was 7,700: the
+/// ways of a message in one Send save 1,900 instructions and nine allocations of a NULL call at the client, for 30 lines.
+pub(crate) const CODE_OF_VERSION_ONE: usize = 7_730;
 /// Most files of the engine that an inline Version One call enters; 22 is the aim.
 pub(crate) const FILES: usize = 34;
 /// Most lines of a function of the engine.
 pub(crate) const FUNCTION_LINES: usize = 80;
 /// Most fields of a struct of the engine; 14 is the aim. `Exchanges` of `two/characteristics/exchange.rs` has
-/// 25, `Session` 20.
-pub(crate) const FIELDS: usize = 25;
+/// 21.
+pub(crate) const FIELDS: usize = 21;
 /// Instructions of the engine for a NULL call of Version One, both ends. 1 % more is allowed, because
 /// compilers differ. The figure is what the call took when this gate was made.
-pub(crate) const INSTRUCTIONS: usize = 15_289;
+pub(crate) const INSTRUCTIONS: usize = 13_171;
 /// Most places with a `cfg` of a door's feature.
 pub(crate) const CFG_SITES: usize = 12;
 /// Most files of the engine in the section of `ARCHITECTURE.md` about a call of Version One.

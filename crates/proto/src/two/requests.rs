@@ -47,10 +47,10 @@ impl Transaction {
 }
 
 impl Core {
-    /// Records a valid reply to a call: the peer accepts Calls in groups, if this one left in a group.
-    pub(crate) fn note_reply(&mut self, group: Option<&SentGroup>) {
+    /// Records a valid reply to a Call in a group: the peer accepts such Calls, unless this one left again without one.
+    pub(crate) fn note_reply(&mut self, group: &SentGroup) {
         if let Some(sending) = &mut self.sending
-            && group.is_some_and(|group| group.directions.is_some())
+            && group.directions.is_some()
         {
             sending.reported = 0;
         }
@@ -96,7 +96,9 @@ impl Requester {
             (false, false, _) => Form::Reduced,
         };
         let travelled = Travelled { form, sent: len, written: total, ..Travelled::default() };
-        core.note_reply(transaction.group.as_deref());
+        if let Some(group) = &transaction.group {
+            core.note_reply(group);
+        }
         core.stats.replies_received.count(&travelled);
         let reply = Answered::Reply {
             inline: Some(payload),

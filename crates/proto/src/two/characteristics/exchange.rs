@@ -59,16 +59,9 @@ pub(crate) struct Operation {
 /// The state of the exchange.
 #[derive(Debug)]
 pub(crate) struct Exchanges {
-    profile: Profile,
-    enabled: bool,
-    /// Characteristics are announced once and never change (version-two-07 §5.1).
-    once: bool,
+    terms: Terms,
     /// The peer has announced a part of its characteristics, and the last part is still to come.
     in_parts: bool,
-    sizes: (u32, u32),
-    changeable: Vec<u32>,
-    may_invalidate: bool,
-    limits: Limits,
     /// The values of this side, announced already or with the first operation.
     ours: Characteristics,
     /// The values that the peer has announced.
@@ -102,6 +95,22 @@ pub(crate) struct Exchanges {
     pub(crate) notices: Vec<Notice>,
     /// Faults of the peer in operations that were used nevertheless, not yet counted.
     pub(crate) faults: Vec<two::Error>,
+}
+
+/// What an exchange keeps to, from its begin to its end.
+#[derive(Debug)]
+struct Terms {
+    profile: Profile,
+    enabled: bool,
+    /// Characteristics are announced once and never change (version-two-07 §5.1).
+    once: bool,
+    /// The least and the largest size of our Receives that the peer may request, bytes.
+    sizes: (u32, u32),
+    /// The ids of registered characteristics that the peer may change.
+    changeable: Vec<u32>,
+    /// This side can accept Send with Invalidate.
+    may_invalidate: bool,
+    limits: Limits,
 }
 
 /// An operation that this side has sent.
@@ -173,11 +182,10 @@ impl Exchanges {
             combined: narrow(limits.combined_messages.max(1)),
             registered: exchanged.registered.iter().map(|own| (own.id, own.value.clone())).collect(),
         };
-        Self {
+        let terms = Terms {
             profile,
             enabled: exchanged.enabled,
             once: rules.two.is_some_and(|two| two.tells_once),
-            in_parts: false,
             sizes: (
                 narrow(exchanged.least_receive_size)
                     .max(Characteristics::default().receive_size)
@@ -188,6 +196,10 @@ impl Exchanges {
             changeable: exchanged.registered.iter().filter(|own| own.changeable).map(|own| own.id).collect(),
             may_invalidate,
             limits: limits.clone(),
+        };
+        Self {
+            terms,
+            in_parts: false,
             ours,
             peer: initial,
             initial_due: false,
@@ -263,7 +275,7 @@ impl Exchanges {
 
     /// Allows the first operation to be sent.
     pub(crate) fn begin(&mut self) {
-        self.initial_due = self.enabled && !self.told;
+        self.initial_due = self.terms.enabled && !self.told;
     }
 
     /// Restarts the count of operations: a Call or reply has arrived.
@@ -278,10 +290,10 @@ impl Exchanges {
 
     /// Queues a request to the peer to change; returns the number of the request.
     pub(crate) fn ask(&mut self, want: Vec<Characteristic>, allowed: usize) -> Result<u64, NotExchanged> {
-        if self.once {
+        if self.terms.once {
             return Err(NotExchanged::ToldOnce);
         }
-        if self.refused || !self.enabled {
+        if self.refused || !self.terms.enabled {
             return Err(NotExchanged::Unsupported);
         }
         if want.is_empty() || want.len() > allowed.min(super::REGISTERED_MOST) {
@@ -307,10 +319,10 @@ impl Exchanges {
 
     /// Changes a characteristic of this side; returns the size of Receives posted from now on, if that changes.
     pub(crate) fn change(&mut self, value: Characteristic) -> Result<Option<u32>, NotExchanged> {
-        if self.once {
+        if self.terms.once {
             return Err(NotExchanged::ToldOnce);
         }
-        if !self.enabled {
+        if !self.terms.enabled {
             return Err(NotExchanged::Unsupported);
         }
         self.check_own(&value)?;
@@ -332,7 +344,7 @@ impl Exchanges {
                 self.receive = Some(Resize { size, until, asked, response });
                 Ok(until.is_none().then_some(size))
             }
-            Characteristic::RemoteInvalidation(true) if !self.may_invalidate => {
+            Characteristic::RemoteInvalidation(true) if !self.terms.may_invalidate => {
                 Err(NotExchanged::Impossible(value))
             }
             // This implementation cannot change these on an open connection.
@@ -377,13 +389,15 @@ impl Exchanges {
         limit: u32,
     ) -> Result<Option<u32>, ProtocolError> {
         self.arrived(limit)?;
-        if self.once {
+        if self.terms.once {
             self.told(exchange)?;
             return Ok(None);
         }
-        if !self.enabled {
+        if !self.terms.enabled {
             return Err(match exchange {
-                _ if self.profile == Profile::P1 => two::Error::UnknownOperation { operation: 0 }.into(),
+                _ if self.terms.profile == Profile::P1 => {
+                    two::Error::UnknownOperation { operation: 0 }.into()
+                }
                 _ => ProtocolError::UnknownProcedure { procedure: 0 },
             });
         }
@@ -478,12 +492,12 @@ impl Exchanges {
         // more.
         self.in_parts = !is_last && values.is_ok();
         let values = values?;
-        if self.enabled {
+        if self.terms.enabled {
             values.into_iter().flatten().for_each(|value| self.peer.apply(value));
         }
         if is_last {
             self.heard = true;
-            self.initial_due = self.enabled && !self.told;
+            self.initial_due = self.terms.enabled && !self.told;
             self.tell_peer();
         }
         Ok(())
@@ -505,7 +519,7 @@ impl Exchanges {
             Characteristic::Registered { data, .. } if data.len() > super::REGISTERED_MAX => {
                 Err(NotExchanged::Impossible(value.clone()))
             }
-            value if value.encode(self.profile).is_none() => Err(NotExchanged::Unknown(value.clone())),
+            value if value.encode(self.terms.profile).is_none() => Err(NotExchanged::Unknown(value.clone())),
             _ => Ok(()),
         }
     }
@@ -517,7 +531,7 @@ impl Exchanges {
 
     /// Decodes a value; `None` for unknown ids and for experimental ones without a registration here.
     fn decode_one(&self, value: &Value) -> Result<Option<Characteristic>, two::Error> {
-        match Characteristic::decode(self.profile, value, &self.limits)? {
+        match Characteristic::decode(self.terms.profile, value, &self.terms.limits)? {
             Some(Characteristic::Registered { id, .. }) if !self.ours.registered.contains_key(&id) => {
                 Ok(None)
             }
@@ -548,7 +562,7 @@ impl Exchanges {
                     done.insert(place);
                 }
                 Some(Characteristic::ReceiveSize(size)) => {
-                    let (least, most) = self.sizes;
+                    let (least, most) = self.terms.sizes;
                     if !(least..=most).contains(&size) || busy || resize.is_some() {
                         rejected.insert(place);
                     } else {
@@ -564,7 +578,7 @@ impl Exchanges {
                 _ => rejected.insert(place),
             }
         }
-        let response = if resize.is_some() && self.profile != Profile::P1 {
+        let response = if resize.is_some() && self.terms.profile != Profile::P1 {
             accepted.retain(|(place, _)| !rejected.contains(*place));
             Some(Response { xid, wants: accepted, rejected })
         } else {
@@ -584,7 +598,7 @@ impl Exchanges {
 
     fn respond(&mut self, xid: u32, done: Subset, rejected: Subset, rest: Rest) {
         let rest = match rest {
-            Rest::Pending(_) if self.profile != Profile::P1 => Rest::Other(vec![]),
+            Rest::Pending(_) if self.terms.profile != Profile::P1 => Rest::Other(vec![]),
             rest => rest,
         };
         self.answer(xid, Body::Two(two::Body::Exchange(Exchange::Response { done, rejected, rest })));
@@ -593,9 +607,9 @@ impl Exchanges {
     /// Whether a request of the peer changes this at once.
     fn may_become(&self, want: &Characteristic) -> bool {
         match want {
-            Characteristic::RemoteInvalidation(takes) => !takes || self.may_invalidate,
+            Characteristic::RemoteInvalidation(takes) => !takes || self.terms.may_invalidate,
             Characteristic::Registered { id, data } => {
-                self.changeable.contains(id) && data.len() <= super::REGISTERED_MAX
+                self.terms.changeable.contains(id) && data.len() <= super::REGISTERED_MAX
             }
             _ => false,
         }
@@ -730,7 +744,7 @@ impl Exchanges {
                 let (mut done, mut other) = (Subset::default(), Vec::new());
                 for (place, want) in wants {
                     match self.ours.current(&want) {
-                        Some(now) if now != want => other.extend(now.encode(self.profile)),
+                        Some(now) if now != want => other.extend(now.encode(self.terms.profile)),
                         _ => done.insert(place),
                     }
                 }
@@ -766,7 +780,7 @@ impl Exchanges {
     }
 
     fn next_exchange(&mut self) -> Option<Exchange> {
-        let profile = self.profile;
+        let profile = self.terms.profile;
         let encode = |value: &Characteristic| value.encode(profile);
         if self.initial_due {
             self.initial_due = false;
