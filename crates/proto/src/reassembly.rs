@@ -1,7 +1,7 @@
 //! The layout of Read chunks in the unreduced Payload stream (RFC 8166 §3.4.5).
 //!
 //! The Read list is grouped by Position, and checked against the inline bytes *before* any read or allocation.
-//! Overlaps and Positions beyond the message are refused by one [`Walk`] through that stream, which transmission groups
+//! Overlaps and Positions beyond the message are refused by one `Walk` through that stream, which transmission groups
 //! use too. [`Decoder::with_read_chunks`](rpcrdma_xdr::Decoder::with_read_chunks) joins the data.
 
 use std::ops::RangeInclusive;
