@@ -191,14 +191,14 @@ impl Route {
 
 /// The Payload stream of a plan.
 #[derive(Debug)]
-pub enum Payload {
+pub enum PlannedStream {
     /// The message itself.
     Whole,
     /// The message without the items in chunks of their own, or with pads.
     Changed(Stream),
 }
 
-impl Payload {
+impl PlannedStream {
     /// Returns the stream, for this message.
     #[must_use]
     pub const fn of<'a>(&'a self, message: &'a Stream) -> &'a Stream {
@@ -209,7 +209,7 @@ impl Payload {
     }
 }
 
-impl From<Stream> for Payload {
+impl From<Stream> for PlannedStream {
     fn from(stream: Stream) -> Self {
         Self::Changed(stream)
     }
@@ -221,7 +221,7 @@ pub struct CallPlan {
     /// The way of the Payload stream.
     pub route: Route,
     /// The bytes after the header of the Send; of all Sends together, if the message is divided.
-    pub inline: Payload,
+    pub inline: PlannedStream,
     /// The most Receives that the reply uses.
     pub reply_sends: usize,
     /// The Read chunks, Position-Zero first.
@@ -283,7 +283,7 @@ pub fn plan_call(input: &CallInput<'_>) -> Result<CallPlan, Refusal> {
     if let Some((align, threshold, inline)) = input.retired.and_then(|forms| forms.align(input, header)) {
         return Ok(offer.with(Route::Padded { align, threshold }, inline.into(), vec![], copied));
     }
-    let whole = |offer: Offer| offer.with(Route::Inline, Payload::Whole, vec![], copied);
+    let whole = |offer: Offer| offer.with(Route::Inline, PlannedStream::Whole, vec![], copied);
     let least = match input.chunks.reduce_from {
         None if fits => return Ok(whole(offer)),
         Some(least) if fits => least,
@@ -337,7 +337,13 @@ impl Offer {
     }
 
     /// Returns the plan of a Call that makes this offer.
-    fn with(self, route: Route, inline: Payload, read: Vec<PlannedRead>, copied: CopyCount) -> CallPlan {
+    fn with(
+        self,
+        route: Route,
+        inline: PlannedStream,
+        read: Vec<PlannedRead>,
+        copied: CopyCount,
+    ) -> CallPlan {
         let Self { write, reply, sends: reply_sends } = self;
         CallPlan { route, inline, reply_sends, read, write, reply, copied }
     }
@@ -525,7 +531,7 @@ pub struct ReplyPlan {
     pub read: Vec<PlannedRead>,
     /// The Payload stream without placed or exposed items. A long reply writes it into the Reply chunk; otherwise it
     /// follows the header.
-    pub rest: Payload,
+    pub rest: PlannedStream,
     /// Bytes copied to join short pieces of a Position-Zero chunk.
     pub copied: CopyCount,
 }
@@ -562,7 +568,7 @@ pub fn plan_reply(input: &ReplyInput<'_>) -> Result<ReplyPlan, ProtocolError> {
     let (read, copied) = (vec![], CopyCount::default());
     let header = |lists: &ChunkLists| input.codec.header_len(&lists.shape(Direction::Reply));
     if input.offered.write.is_empty() && header(&unused) + input.message.len() <= input.send {
-        let (placed, rest) = (vec![], Payload::Whole);
+        let (placed, rest) = (vec![], PlannedStream::Whole);
         return Ok(ReplyPlan { route: Route::Inline, lists: unused, placed, read, rest, copied });
     }
     let mut left = Vec::new();

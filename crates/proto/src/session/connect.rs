@@ -60,7 +60,8 @@ impl Session {
     /// Requests a connection without a call.
     ///
     /// # Errors
-    /// [`NoProgram`] if the highest version is Two, [`Config::program`](crate::Config::program) is not set, and no call was made before.
+    /// [`NoProgram`] if the highest version is Two, [`Config::program`](crate::Config::program) is not set, and no call
+    /// was made before.
     pub fn connect(&mut self, now: Instant) -> Result<(), NoProgram> {
         if self.offer.program.is_none() && self.config.versions.highest().rules().two.is_some() {
             return Err(NoProgram);

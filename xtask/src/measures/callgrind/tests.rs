@@ -7,15 +7,15 @@ version: 1
 events: Ir
 summary: 100
 
-fl=(1) /home/someone/crates/proto/src/connection.rs
+fl=(1) /checkout/crates/proto/src/connection.rs
 fn=(1) rpcrdma_proto::connection::Connection::poll
 10 3
 +2 4
-fi=(2) /home/someone/crates/proto/src/core.rs
+fi=(2) /checkout/crates/proto/src/core.rs
 7 5
 fe=(1)
 -1 6
-cfi=(3) /home/someone/crates/xdr/src/encode.rs
+cfi=(3) /checkout/crates/xdr/src/encode.rs
 cfn=(2) rpcrdma_xdr::encode
 calls=2 +5
 * 40

@@ -97,7 +97,7 @@ pub(crate) struct Exchanges {
     pub(crate) faults: Vec<two::Error>,
 }
 
-/// What an exchange keeps to, from its begin to its end.
+/// The facts that an exchange keeps from its begin to its end.
 #[derive(Debug)]
 struct Terms {
     profile: Profile,
