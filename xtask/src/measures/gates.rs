@@ -12,9 +12,8 @@ pub(crate) const CODE_OF_VERSION_ONE: usize = 7_730;
 pub(crate) const FILES: usize = 34;
 /// Most lines of a function of the engine.
 pub(crate) const FUNCTION_LINES: usize = 80;
-/// Most fields of a struct of the engine; 14 is the aim. `Exchanges` of `two/characteristics/exchange.rs` has
-/// 21.
-pub(crate) const FIELDS: usize = 21;
+/// Most fields of a struct of the engine; 14 is the aim. `Core` of `core.rs` has 15.
+pub(crate) const FIELDS: usize = 15;
 /// Instructions of the engine for a NULL call of Version One, both ends. 1 % more is allowed, because
 /// compilers differ. The figure is what the call took when this gate was made.
 pub(crate) const INSTRUCTIONS: usize = 13_171;

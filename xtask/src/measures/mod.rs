@@ -5,6 +5,7 @@
 //! ([`gates`]), or if the table in `ARCHITECTURE.md` ([`page`]) is stale.
 
 use std::fs;
+use std::io::Write;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 
@@ -73,10 +74,14 @@ fn measures(options: &Options) -> Result<bool, Failure> {
             let keys: Vec<&str> = measures.iter().map(|measure| measure.key).collect();
             return Err(Failure::new(format!("no measure {key}: there are {}", keys.join(", "))));
         };
-        for line in &measure.list {
-            println!("{line}");
-        }
-        return Ok(true);
+        let list: String = measure.list.iter().flat_map(|line| [line, "\n"]).collect();
+        // A pager that has seen enough closes the pipe.
+        return match std::io::stdout().write_all(list.as_bytes()) {
+            Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+                Err(error).context("standard output")
+            }
+            _ => Ok(true),
+        };
     }
     print!("{}", page::table(&measures));
     let mut faults: Vec<String> = measures.iter().flat_map(|measure| measure.broken.clone()).collect();

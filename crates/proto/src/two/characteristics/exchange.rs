@@ -21,8 +21,13 @@
 //! Receives and notifies the peer. The side that requested the decrease sends at most the lower size. Replies to Calls
 //! received before the change was complete are exempt, since nothing else may be able to carry them.
 
+mod own;
+mod requests;
+
 use std::collections::VecDeque;
 
+use self::own::{Announcement, Change, Own, Resize};
+use self::requests::{Request, Requests};
 use super::{Characteristic, Characteristics, Disposition, NotExchanged, Notice};
 use crate::config::Config;
 use crate::error::ProtocolError;
@@ -31,8 +36,6 @@ use crate::limits::Limits;
 use crate::wire::two::{self, Exchange, Profile, Rest, Subset, Value};
 use crate::wire::{Body, Direction, ErrorBody};
 
-/// The most requests that wait for an earlier one.
-const WAITING: usize = 16;
 /// The most answers that wait to leave; a peer with more open operations violates the flow control.
 const ANSWERS: usize = 4;
 
@@ -60,37 +63,17 @@ pub(crate) struct Operation {
 #[derive(Debug)]
 pub(crate) struct Exchanges {
     terms: Terms,
-    /// The peer has announced a part of its characteristics, and the last part is still to come.
-    in_parts: bool,
-    /// The values of this side, announced already or with the first operation.
-    ours: Characteristics,
-    /// The values that the peer has announced.
-    peer: Characteristics,
-    /// The first operation has to be sent.
-    initial_due: bool,
-    told: bool,
-    /// The receive size in the last announcement to the peer.
-    told_size: u32,
+    own: Own,
+    peer: Peer,
+    /// Requests of the application to the peer.
+    requests: Requests,
     /// This side's last operation, while the peer may still refuse it.
     last: Option<Last>,
-    /// The peer exchanges characteristics.
-    heard: bool,
-    /// The peer has refused to exchange characteristics.
-    refused: bool,
     /// The position of the last operation sent, which may not have arrived.
     unproved: Option<Mark>,
-    updates: Vec<Change>,
-    /// Requests of the application that wait.
-    requests: VecDeque<Asked>,
-    /// The open request, with its XID.
-    asked: Option<(u32, Asked)>,
-    /// Changes that the peer has accepted for later.
-    pending: Vec<Characteristic>,
     answers: VecDeque<Operation>,
-    receive: Option<Resize>,
     /// Operations received since the last Call or reply, without requests and their responses.
     storm: u32,
-    next_request: u64,
     /// Changes that the application does not know yet.
     pub(crate) notices: Vec<Notice>,
     /// Faults of the peer in operations that were used nevertheless, not yet counted.
@@ -121,29 +104,19 @@ struct Last {
     is_initial: bool,
 }
 
-/// A change of this side to announce to the peer.
+/// The peer's values, and its part in the exchange.
 #[derive(Debug)]
-struct Change {
-    value: Characteristic,
-    clears: bool,
-}
-
-#[derive(Debug)]
-struct Asked {
-    request: u64,
-    want: Vec<Characteristic>,
-}
-
-/// A change of the size of our Receives in progress.
-#[derive(Debug)]
-struct Resize {
-    size: u32,
-    /// For a decrease: the last Call planned by the higher size.
-    until: Option<u64>,
-    /// The peer requested the change.
-    asked: bool,
-    /// The response that waits for the change, in profiles without "pending".
-    response: Option<Response>,
+struct Peer {
+    /// The announced values.
+    values: Characteristics,
+    /// A part of the values is announced, and the last part is still to come.
+    in_parts: bool,
+    /// The peer exchanges characteristics.
+    heard: bool,
+    /// The peer has refused to exchange characteristics.
+    refused: bool,
+    /// Changes that the peer has accepted for later.
+    pending: Vec<Characteristic>,
 }
 
 /// A response whose outcome is still open.
@@ -199,24 +172,19 @@ impl Exchanges {
         };
         Self {
             terms,
-            in_parts: false,
-            ours,
-            peer: initial,
-            initial_due: false,
-            told: false,
-            told_size: Characteristics::default().receive_size,
+            own: Own::new(ours, Characteristics::default().receive_size),
+            peer: Peer {
+                values: initial,
+                in_parts: false,
+                heard: false,
+                refused: false,
+                pending: Vec::new(),
+            },
+            requests: Requests::default(),
             last: None,
-            heard: false,
-            refused: false,
             unproved: None,
-            updates: Vec::new(),
-            requests: VecDeque::new(),
-            asked: None,
-            pending: Vec::new(),
             answers: VecDeque::new(),
-            receive: None,
             storm: 0,
-            next_request: 0,
             notices: Vec::new(),
             faults: Vec::new(),
         }
@@ -224,19 +192,19 @@ impl Exchanges {
 
     /// Returns the values that the peer has announced.
     pub(crate) const fn peer(&self) -> &Characteristics {
-        &self.peer
+        &self.peer.values
     }
 
     /// Returns the values of this side.
     pub(crate) const fn ours(&self) -> &Characteristics {
-        &self.ours
+        &self.own.values
     }
 
     /// Whether the peer exchanges characteristics; `None` until the peer has shown either.
     pub(crate) const fn is_exchanged(&self) -> Option<bool> {
-        if self.refused {
+        if self.peer.refused {
             Some(false)
-        } else if self.heard {
+        } else if self.peer.heard {
             Some(true)
         } else {
             None
@@ -247,11 +215,12 @@ impl Exchanges {
     pub(crate) fn receive(&self) -> usize {
         let initial = Characteristics::default().receive_size;
         let told = match self.is_exchanged() {
-            Some(true) => self.told_size,
-            _ => self.told_size.min(initial),
+            Some(true) => self.own.told_size,
+            _ => self.own.told_size.min(initial),
         };
-        let told = told.min(self.ours.receive_size).min(self.peer.send_size.unwrap_or(u32::MAX));
-        let lower = self.receive.as_ref().filter(|resize| resize.until.is_some()).map(|resize| resize.size);
+        let told = told.min(self.own.values.receive_size).min(self.peer.values.send_size.unwrap_or(u32::MAX));
+        let lower =
+            self.own.resize.as_ref().filter(|resize| resize.until.is_some()).map(|resize| resize.size);
         wide(told.min(lower.unwrap_or(told)))
     }
 
@@ -259,23 +228,20 @@ impl Exchanges {
     /// peer's Receives hold the latter, and the Requester planned for that size. `own` is the configured size, `most`
     /// the version's limit.
     pub(crate) fn send(&self, own: usize, most: usize) -> (usize, usize) {
-        let lower = |wants: &[Characteristic]| {
-            let sizes = wants.iter().filter_map(|want| match want {
-                Characteristic::ReceiveSize(size) => Some(*size),
-                _ => None,
-            });
-            sizes.min().unwrap_or(u32::MAX)
-        };
-        let requests = self.asked.as_ref().map(|(_, asked)| asked).into_iter().chain(&self.requests);
-        let asked = requests.map(|asked| lower(&asked.want)).min().unwrap_or(u32::MAX);
-        let size = self.peer.receive_size;
-        let now = size.min(asked).min(lower(&self.pending));
+        let requested = self.requests.values().chain(&self.peer.pending).filter_map(|want| match want {
+            Characteristic::ReceiveSize(size) => Some(*size),
+            _ => None,
+        });
+        let size = self.peer.values.receive_size;
+        let now = requested.min().map_or(size, |requested| requested.min(size));
         (own.min(wide(now)), most.min(wide(size)))
     }
 
     /// Allows the first operation to be sent.
     pub(crate) fn begin(&mut self) {
-        self.initial_due = self.terms.enabled && !self.told;
+        if self.terms.enabled {
+            self.own.announce();
+        }
     }
 
     /// Restarts the count of operations: a Call or reply has arrived.
@@ -285,7 +251,7 @@ impl Exchanges {
 
     /// Returns the name of the message type that must be continued next, if there is one.
     pub(crate) fn expects(&self) -> Option<&'static str> {
-        self.in_parts.then_some("RDMA2_CONNPROP_MIDDLE")
+        self.peer.in_parts.then_some("RDMA2_CONNPROP_MIDDLE")
     }
 
     /// Queues a request to the peer to change; returns the number of the request.
@@ -293,7 +259,7 @@ impl Exchanges {
         if self.terms.once {
             return Err(NotExchanged::ToldOnce);
         }
-        if self.refused || !self.terms.enabled {
+        if self.peer.refused || !self.terms.enabled {
             return Err(NotExchanged::Unsupported);
         }
         if want.is_empty() || want.len() > allowed.min(super::REGISTERED_MOST) {
@@ -308,13 +274,7 @@ impl Exchanges {
         if let Some((_, twice)) = want.iter().enumerate().find(|(place, want)| earlier(*place, want)) {
             return Err(NotExchanged::Twice(twice.clone()));
         }
-        if self.requests.len() == WAITING {
-            return Err(NotExchanged::Busy { waiting: WAITING });
-        }
-        let request = self.next_request;
-        self.next_request += 1;
-        self.requests.push_back(Asked { request, want });
-        Ok(request)
+        self.requests.queue(want)
     }
 
     /// Changes a characteristic of this side; returns the size of Receives posted from now on, if that changes.
@@ -327,23 +287,7 @@ impl Exchanges {
         }
         self.check_own(&value)?;
         match value {
-            Characteristic::ReceiveSize(size) => {
-                let now = self.receive.as_ref().map_or(self.ours.receive_size, |resize| resize.size);
-                if size < now {
-                    return Err(NotExchanged::Reduction { size, now });
-                }
-                if size == now {
-                    return Ok(None);
-                }
-                let old = self.receive.take();
-                let (asked, response, until) =
-                    old.map_or((false, None, None), |old| (old.asked, old.response, old.until));
-                // A size between the requested and the present one is still a decrease: no smaller Receive may be
-                // posted yet.
-                let until = until.filter(|_| size < self.ours.receive_size);
-                self.receive = Some(Resize { size, until, asked, response });
-                Ok(until.is_none().then_some(size))
-            }
+            Characteristic::ReceiveSize(size) => self.own.grow(size),
             Characteristic::RemoteInvalidation(true) if !self.terms.may_invalidate => {
                 Err(NotExchanged::Impossible(value))
             }
@@ -352,30 +296,9 @@ impl Exchanges {
                 Err(NotExchanged::Impossible(value))
             }
             value => {
-                self.set(value, false);
+                self.own.set(value, false);
                 Ok(None)
             }
-        }
-    }
-
-    /// Applies a value that a response announces. A waiting update leaves after the response, and must not announce the
-    /// older value.
-    fn take_over(&mut self, value: Characteristic) {
-        if let Some(change) = self.updates.iter_mut().find(|change| change.value.is_same_kind(&value)) {
-            change.value = value.clone();
-        }
-        self.ours.apply(value);
-    }
-
-    fn set(&mut self, value: Characteristic, clears: bool) {
-        self.ours.apply(value.clone());
-        // Before the first operation there is no announcement to correct.
-        if !self.told && !clears {
-            return;
-        }
-        match self.updates.iter_mut().find(|change| change.value.is_same_kind(&value)) {
-            Some(change) => *change = Change { clears: clears || change.clears, value },
-            None => self.updates.push(Change { value, clears }),
         }
     }
 
@@ -410,14 +333,14 @@ impl Exchanges {
             }
             Exchange::Initial { start, .. } => {
                 let start = self.decode(&start)?;
-                self.peer = Characteristics::default();
-                start.into_iter().flatten().for_each(|value| self.peer.apply(value));
+                self.peer.values = Characteristics::default();
+                start.into_iter().flatten().for_each(|value| self.peer.values.apply(value));
                 // The first operation of this side, if sent, has arrived: the peer's answers or crosses it, and a
                 // client sends first. A later operation may still be in flight.
                 if self.last.is_some_and(|last| last.is_initial) {
                     self.unproved = None;
                 }
-                self.initial_due = !self.told;
+                self.own.announce();
                 self.tell_peer();
             }
             Exchange::Update { now, clears } => {
@@ -427,16 +350,17 @@ impl Exchanges {
                         self.faults.push(two::Error::UnknownCharacteristic { id: raw.id });
                         continue;
                     };
-                    let was_pending = self.pending.iter().any(|pending| pending.is_same_kind(&value));
-                    if let (Characteristic::ReceiveSize(size), before) = (&value, self.peer.receive_size)
+                    let was_pending = self.peer.pending.iter().any(|pending| pending.is_same_kind(&value));
+                    if let (Characteristic::ReceiveSize(size), before) =
+                        (&value, self.peer.values.receive_size)
                         && *size < before
                         && !was_pending
                     {
                         self.faults.push(two::Error::UnaskedReduction { size: *size, before });
                     }
-                    self.peer.apply(value.clone());
+                    self.peer.values.apply(value.clone());
                     if clears {
-                        self.pending.retain(|pending| !pending.is_same_kind(&value));
+                        self.peer.pending.retain(|pending| !pending.is_same_kind(&value));
                     }
                     if clears && was_pending {
                         self.notices.push(Notice::Completed(value));
@@ -446,14 +370,14 @@ impl Exchanges {
             }
             Exchange::Request { want } => posted = self.requested(xid, &want, progress)?,
             Exchange::Response { done, rejected, rest } => {
-                let Some((_, asked)) = self.asked.take_if(|(asked, _)| *asked == xid) else {
+                let Some(request) = self.requests.close(xid) else {
                     return Err(two::Error::UnexpectedResponse { xid }.into());
                 };
                 self.answered(xid);
-                self.responded(asked, &done, &rejected, &rest);
+                self.responded(request, &done, &rejected, &rest);
             }
         }
-        self.heard = true;
+        self.peer.heard = true;
         if is_answered {
             self.storm = self.storm.saturating_sub(1);
         }
@@ -472,7 +396,7 @@ impl Exchanges {
     /// Counts an operation of the peer that did not decode. No other limit bounds the refusals that wait to be sent. A
     /// divided announcement ends here.
     pub(crate) fn undecoded(&mut self, limit: u32) -> Result<(), two::Error> {
-        self.in_parts = false;
+        self.peer.in_parts = false;
         self.arrived(limit)
     }
 
@@ -484,27 +408,27 @@ impl Exchanges {
             Exchange::Initial { start, .. } => (start, true),
             _ => return Err(two::Error::UnknownOperation { operation: 0 }),
         };
-        if self.heard {
+        if self.peer.heard {
             return Err(two::Error::ToldTwice);
         }
         let values = self.decode(&values);
         // A refused part ends its sequence: a peer may announce only once (§6.3.4), and could send nothing else any
         // more.
-        self.in_parts = !is_last && values.is_ok();
+        self.peer.in_parts = !is_last && values.is_ok();
         let values = values?;
         if self.terms.enabled {
-            values.into_iter().flatten().for_each(|value| self.peer.apply(value));
+            values.into_iter().flatten().for_each(|value| self.peer.values.apply(value));
         }
         if is_last {
-            self.heard = true;
-            self.initial_due = self.terms.enabled && !self.told;
+            self.peer.heard = true;
+            self.begin();
             self.tell_peer();
         }
         Ok(())
     }
 
     fn tell_peer(&mut self) {
-        self.notices.push(Notice::Peer(self.peer.clone()));
+        self.notices.push(Notice::Peer(self.peer.values.clone()));
     }
 
     /// Checks that this side may announce or request this value.
@@ -513,7 +437,7 @@ impl Exchanges {
             Characteristic::ReceiveSize(size) if !super::RECEIVE_SIZES.contains(size) => {
                 Err(NotExchanged::Impossible(value.clone()))
             }
-            Characteristic::Registered { id, .. } if !self.ours.registered.contains_key(id) => {
+            Characteristic::Registered { id, .. } if !self.own.values.registered.contains_key(id) => {
                 Err(NotExchanged::Unknown(value.clone()))
             }
             Characteristic::Registered { data, .. } if data.len() > super::REGISTERED_MAX => {
@@ -532,7 +456,7 @@ impl Exchanges {
     /// Decodes a value; `None` for unknown ids and for experimental ones without a registration here.
     fn decode_one(&self, value: &Value) -> Result<Option<Characteristic>, two::Error> {
         match Characteristic::decode(self.terms.profile, value, &self.terms.limits)? {
-            Some(Characteristic::Registered { id, .. }) if !self.ours.registered.contains_key(&id) => {
+            Some(Characteristic::Registered { id, .. }) if !self.own.values.registered.contains_key(&id) => {
                 Ok(None)
             }
             Some(Characteristic::Registered { id, data }) if data.len() > super::REGISTERED_MAX => {
@@ -547,18 +471,15 @@ impl Exchanges {
         let wants = self.decode(want)?;
         let (mut done, mut rejected, mut pending) = (Subset::default(), Subset::default(), Subset::default());
         let mut accepted = Vec::new();
-        let mut posted = None;
         let mut resize = None;
-        // An unsent update that completes an earlier change would seem to complete this one too.
-        let untold = self
-            .updates
-            .iter()
-            .any(|change| change.clears && matches!(change.value, Characteristic::ReceiveSize(_)));
-        let busy = untold || self.receive.is_some();
+        let busy = self.own.is_resizing();
         for (place, want) in wants.into_iter().enumerate() {
             accepted.extend(want.clone().map(|want| (place, want)));
             match want {
-                Some(want) if self.ours.current(&want).as_ref() == Some(&want) && self.receive.is_none() => {
+                Some(want)
+                    if self.own.values.current(&want).as_ref() == Some(&want)
+                        && self.own.resize.is_none() =>
+                {
                     done.insert(place);
                 }
                 Some(Characteristic::ReceiveSize(size)) => {
@@ -572,7 +493,7 @@ impl Exchanges {
                 }
                 Some(want) if self.may_become(&want) => {
                     done.insert(place);
-                    self.take_over(want.clone());
+                    self.own.take_over(want.clone());
                     self.notices.push(Notice::Own(want));
                 }
                 _ => rejected.insert(place),
@@ -585,15 +506,7 @@ impl Exchanges {
             self.respond(xid, done, rejected, Rest::Pending(pending));
             None
         };
-        if let Some(size) = resize {
-            let lower = size < self.ours.receive_size;
-            let until = lower.then_some(progress.mark.calls);
-            self.receive = Some(Resize { size, until, asked: true, response });
-            if !lower {
-                posted = Some(size);
-            }
-        }
-        Ok(posted)
+        Ok(resize.and_then(|size| self.own.resize(size, progress.mark.calls, response)))
     }
 
     fn respond(&mut self, xid: u32, done: Subset, rejected: Subset, rest: Rest) {
@@ -617,8 +530,8 @@ impl Exchanges {
 
     /// Handles the response to our request. A value that the response names twice, or not at all, counts as rejected
     /// (version-two-03 §5.3.3).
-    fn responded(&mut self, asked: Asked, done: &Subset, rejected: &Subset, rest: &Rest) {
-        let len = asked.want.len();
+    fn responded(&mut self, request: Request, done: &Subset, rejected: &Subset, rest: &Rest) {
+        let len = request.want.len();
         let (none, no_values) = (Subset::default(), Vec::new());
         let (pending, other) = match rest {
             Rest::Pending(pending) => (pending, &no_values),
@@ -629,7 +542,7 @@ impl Exchanges {
             self.faults.push(two::Error::SubsetTooLong { end, len });
         }
         let mut dispositions = Vec::with_capacity(len);
-        for (place, want) in asked.want.into_iter().enumerate() {
+        for (place, want) in request.want.into_iter().enumerate() {
             // Values that were not requested or do not decode are ignored (version-two-03 §5.3.3).
             let instead = other.iter().find_map(|value| {
                 let value = self.decode_one(value).ok().flatten()?;
@@ -651,15 +564,14 @@ impl Exchanges {
                 }
             };
             match disposition {
-                Disposition::Done => self.peer.apply(want.clone()),
-                Disposition::Other => instead.into_iter().for_each(|value| self.peer.apply(value)),
-                Disposition::Pending => self.pending.push(want.clone()),
+                Disposition::Done => self.peer.values.apply(want.clone()),
+                Disposition::Other => instead.into_iter().for_each(|value| self.peer.values.apply(value)),
+                Disposition::Pending => self.peer.pending.push(want.clone()),
                 Disposition::Rejected => {}
             }
             dispositions.push((want, disposition));
         }
-        let request = asked.request;
-        self.notices.push(Notice::Answered { request, dispositions });
+        self.notices.push(Notice::Answered { request: request.number, dispositions });
     }
 
     /// Queues the refusal of an operation.
@@ -674,23 +586,23 @@ impl Exchanges {
     /// Handles the peer's refusal of the operation with this XID. A peer that has announced nothing does not exchange
     /// characteristics.
     pub(crate) fn handle_refusal(&mut self, xid: u32) {
-        if !self.told || self.refused {
+        if !self.own.is_announced() || self.peer.refused {
             return;
         }
         self.answered(xid);
-        self.refused = !self.heard;
-        let refused = self.refused;
-        if self.asked.as_ref().is_none_or(|(asked, _)| *asked != xid) {
+        self.peer.refused = !self.peer.heard;
+        let refused = self.peer.refused;
+        let request = self.requests.close(xid);
+        if request.is_none() {
             // The peer may not know the receive size that this operation announced.
-            self.told_size = self.told_size.min(Characteristics::default().receive_size);
+            self.own.told_size = self.own.told_size.min(Characteristics::default().receive_size);
         }
-        let asked = self.asked.take_if(|(asked, _)| refused || *asked == xid);
-        let mut rejected: Vec<_> = asked.into_iter().map(|(_, asked)| asked).collect();
+        let mut rejected = Vec::from_iter(request);
         if refused {
-            self.updates.clear();
-            rejected.extend(self.requests.drain(..));
+            self.own.forget_updates();
+            rejected.extend(self.requests.close_all());
         }
-        for Asked { request, want } in rejected {
+        for Request { number: request, want } in rejected {
             let dispositions = want.into_iter().map(|want| (want, Disposition::Rejected)).collect();
             self.notices.push(Notice::Answered { request, dispositions });
         }
@@ -709,48 +621,36 @@ impl Exchanges {
 
     /// Whether this is the XID of an operation of ours that can still be answered.
     pub(crate) fn knows(&self, xid: u32) -> bool {
-        self.last.is_some_and(|last| last.xid == xid)
-            || self.asked.as_ref().is_some_and(|(asked, _)| *asked == xid)
+        self.last.is_some_and(|last| last.xid == xid) || self.requests.knows(xid)
     }
 
     /// Whether an operation has to be sent, now or after the last one has arrived, or a change of Receives is in
     /// progress.
     pub(crate) fn has_something_to_do(&self) -> bool {
-        self.initial_due
-            || self.receive.is_some()
-            || !(self.answers.is_empty() && self.updates.is_empty() && self.requests.is_empty())
+        self.own.has_something_to_do() || self.requests.has_waiting() || !self.answers.is_empty()
     }
 
     /// Completes a change of our Receives when it can. `least` is the size of the smallest posted Receive, bytes.
     /// Returns the size of Receives posted from now on, if that changes.
     pub(crate) fn advance(&mut self, progress: Progress, least: Option<usize>) -> Option<u32> {
-        let resize = self.receive.as_ref()?;
-        let size = resize.size;
-        let complete = match resize.until {
-            Some(last) => progress.oldest.is_none_or(|oldest| oldest > last),
-            None => least.is_none_or(|least| least >= wide(size)),
-        };
-        if !complete {
-            return None;
-        }
-        let Resize { until, asked, response, .. } = self.receive.take()?;
+        let Resize { size, until, asked, response } = self.own.resized(progress, least)?;
         let value = Characteristic::ReceiveSize(size);
         self.notices.push(Notice::Own(value.clone()));
         match response {
             Some(Response { xid, wants, rejected }) => {
-                self.take_over(value);
-                self.told_size = size;
+                self.own.take_over(value);
+                self.own.told_size = size;
                 // A value granted at once may have changed since, and an update may have announced that.
                 let (mut done, mut other) = (Subset::default(), Vec::new());
                 for (place, want) in wants {
-                    match self.ours.current(&want) {
+                    match self.own.values.current(&want) {
                         Some(now) if now != want => other.extend(now.encode(self.terms.profile)),
                         _ => done.insert(place),
                     }
                 }
                 self.respond(xid, done, rejected, Rest::Other(other));
             }
-            None => self.set(value, asked),
+            None => self.own.set(value, asked),
         }
         until.map(|_| size)
     }
@@ -765,7 +665,7 @@ impl Exchanges {
         if let Some(answer) = self.next_answer() {
             return Some(answer);
         }
-        if self.refused || self.unproved.is_some_and(|sent| !sent.is_proved(progress.shown)) {
+        if self.peer.refused || self.unproved.is_some_and(|sent| !sent.is_proved(progress.shown)) {
             return None;
         }
         // The last operation cannot be refused any more.
@@ -782,50 +682,36 @@ impl Exchanges {
     fn next_exchange(&mut self) -> Option<Exchange> {
         let profile = self.terms.profile;
         let encode = |value: &Characteristic| value.encode(profile);
-        if self.initial_due {
-            self.initial_due = false;
-            self.told = true;
-            self.told_size = self.ours.receive_size;
-            let start: Vec<Value> = self.ours.all().filter_map(|value| encode(&value)).collect();
+        if self.own.announcement == Announcement::Due {
+            self.own.announcement = Announcement::Sent;
+            self.own.told_size = self.own.values.receive_size;
+            let start: Vec<Value> = self.own.values.all().filter_map(|value| encode(&value)).collect();
             // No value changes without a request, and every value can be requested.
             return Some(Exchange::Initial { start, constant: Subset::default() });
         }
         // An update makes sense only after the first announcement.
-        if !self.told {
+        if !self.own.is_announced() {
             return None;
         }
-        if !self.updates.is_empty() {
-            let Change { value, clears } = self.updates.remove(0);
-            if let Characteristic::ReceiveSize(size) = value {
-                self.told_size = size;
-            }
+        if let Some(Change { value, clears }) = self.own.next_update() {
             return Some(Exchange::Update { now: encode(&value).into_iter().collect(), clears });
         }
-        // Only one request is open, since the meaning of an answer depends on earlier answers.
-        if self.asked.is_none()
-            && let Some(asked) = self.requests.pop_front()
-        {
-            let want = asked.want.iter().filter_map(encode).collect();
-            self.asked = Some((0, asked));
-            return Some(Exchange::Request { want });
-        }
-        None
+        let want = self.requests.open()?.want.iter().filter_map(encode).collect();
+        Some(Exchange::Request { want })
     }
 
     /// Records the XID of the operation that [`next`](Self::next) returned.
     pub(crate) const fn sent_under(&mut self, xid: u32, body: &Body) {
         let Body::Two(two::Body::Exchange(exchange)) = body else { return };
         self.last = Some(Last { xid, is_initial: matches!(exchange, Exchange::Initial { .. }) });
-        if matches!(exchange, Exchange::Request { .. })
-            && let Some((asked, _)) = &mut self.asked
-        {
-            *asked = xid;
+        if matches!(exchange, Exchange::Request { .. }) {
+            self.requests.sent_under(xid);
         }
     }
 
     /// Whether a decrease waits for answers to Calls, so that the caller must compute [`Progress::oldest`].
     pub(crate) fn is_lowering(&self) -> bool {
-        self.receive.as_ref().is_some_and(|resize| resize.until.is_some())
+        self.own.resize.as_ref().is_some_and(|resize| resize.until.is_some())
     }
 }
 
