@@ -210,7 +210,7 @@ pub enum CallError {
     Windows(#[from] rpcrdma_verbs::WindowErrorKind),
     /// The data in the Reply chunk, or read from the peer, is not the reply to this call (RFC 8166 §4.2.1).
     #[error("what came as the reply is none: {0}")]
-    BadReply(crate::error::ProtocolError),
+    BadReply(crate::wire::ProtocolError),
     /// The memory of a result did not come back from its window.
     #[error("the memory of a result was lost with its window")]
     ResultLost,

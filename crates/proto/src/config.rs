@@ -4,15 +4,17 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::binding::Bindings;
-use crate::flow::messages::SPARE_RECEIVES;
-use crate::limits::Limits;
 use crate::private_data::{PrivateData, announced};
 use crate::retired::Compatibility;
 use crate::timers::Timeouts;
 use crate::two::characteristics::{Exchanged, OPERATION_RECEIVES};
 use crate::two::settings::TransmissionSettings;
 use crate::versions::Versions;
+use crate::wire::Limits;
 use bytes::Bytes;
+
+/// The Receive for a GRANT that leaves without a credit (version-two-07 §4.2.1.1).
+pub(crate) const SPARE_RECEIVES: u32 = 1;
 
 /// The role of an end at connection set-up, fixed for the life of the connection (RFC 8167 §2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -184,7 +186,8 @@ impl Config {
     pub(crate) fn receives_for_messages(&self) -> usize {
         let counted =
             self.versions.codecs().any(|codec| codec.rules().two.is_some_and(|two| two.counts_messages));
-        self.receives_for_parts().saturating_add(if counted { SPARE_RECEIVES } else { 0 })
+        let spare = if counted { SPARE_RECEIVES } else { 0 };
+        self.receives_for_parts().saturating_add(usize::try_from(spare).unwrap_or(usize::MAX))
     }
 
     /// Whether a client accepts chunks in the reverse direction, or a server may use them there.

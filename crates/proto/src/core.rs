@@ -13,7 +13,6 @@ use rpcrdma_verbs::{
 
 use crate::agreement::Agreement;
 use crate::config::{ChunkSupport, Config, Side};
-use crate::error::ProtocolError;
 use crate::event::{CloseReason, Event, Post};
 use crate::flow::{Lease, Ledger, Offer, Permit, Settled, Wait};
 use crate::outbound::{Origin, Outbox, gather};
@@ -26,7 +25,7 @@ use crate::stats::Stats;
 use crate::timers::Told;
 use crate::two::receiving::limit_exceeded;
 use crate::two::sending::Sending;
-use crate::wire::{Body, ChunkLists, Codec, Direction, Fixed, Header, Segment};
+use crate::wire::{Body, ChunkLists, Codec, Direction, Fixed, Header, ProtocolError, Segment};
 
 #[derive(Debug)]
 pub(crate) struct Core {

@@ -5,8 +5,8 @@ use rpcrdma_xdr::{Decoder, Stream};
 use thiserror::Error;
 
 use crate::call::{CallFailure, CallId, IncomingReply, Travelled};
-use crate::error::ProtocolError;
 use crate::two::characteristics::Notice;
+use crate::wire::ProtocolError;
 
 /// A request for the queue pair; the order matters.
 #[derive(Debug)]

@@ -2,7 +2,7 @@
 //!
 //! | module | mechanism |
 //! | --- | --- |
-//! | [`wire`] | headers: a codec and a table of rules for each version |
+//! | [`wire`] | headers: a codec and a table of rules for each version; the bounds on them, and the peer's faults |
 //! | [`versions`] | the versions of a side, and the choice among them |
 //! | [`characteristics`] | announcements, requests and changes of transport characteristics in Version Two |
 //! | [`private_data`] | CM private data at connection set-up (RFC 8797) |
@@ -16,7 +16,7 @@
 //! | [`session`] | the client's side across connections: reconnect and retransmit |
 //! | [`binding`] | the DDP-eligible items of a program |
 //! | [`ids`] | maps by numbers of this side |
-//! | [`error`], [`limits`], [`timers`], [`stats`] | refusals, bounds, timers and counters, each in one table |
+//! | [`timers`], [`stats`] | timers and counters, each in one table |
 //!
 //! A driver moves work requests from a [`connection::Connection`] (or [`session::Session`]) to a queue pair, and
 //! completions back. The documentation of these types gives the order.
@@ -24,7 +24,7 @@
 //! *Buffers.* Messages are shared, read-only memory. Memory that is open to the peer belongs to its window, and returns
 //! when the peer can no longer access it. Only then does a call complete (RFC 8166 §4.1).
 //!
-//! *Errors.* The decoder of a message checks it. Each refusal is a variant of [`error::ProtocolError`], and one
+//! *Errors.* The decoder of a message checks it. Each refusal is a variant of [`ProtocolError`], and one
 //! function maps it to its answer.
 // Without Version Two or the retired forms, some states of a Call never occur.
 #![cfg_attr(not(all(feature = "two", feature = "retired")), allow(dead_code, unused_imports))]
@@ -36,11 +36,9 @@ pub mod call;
 pub mod config;
 pub mod connection;
 mod core;
-pub mod error;
 pub mod event;
 mod flow;
 pub mod ids;
-pub mod limits;
 mod outbound;
 mod peer;
 pub mod planner;
@@ -75,10 +73,8 @@ pub use call::{
 };
 pub use config::{ChunkSupport, Config, Side};
 pub use connection::Connection;
-pub use error::ProtocolError;
 pub use event::{Answer, CloseReason, Event, IncomingCall, Post, ReplyToken};
 pub use ids::IdMap;
-pub use limits::Limits;
 pub use private_data::{PrivateData, Thresholds};
 pub use retired::face::*;
 pub use rpcrdma_verbs::Pace;
@@ -90,3 +86,4 @@ pub use two::face::*;
 pub use versions::Versions;
 pub use wire::two::Profile;
 pub use wire::two::transmission::OperationBase;
+pub use wire::{Limits, ProtocolError};

@@ -8,14 +8,12 @@ use rpcrdma_xdr::Padding;
 use self::plan::CallForms;
 use crate::config::Config;
 use crate::core::Core;
-use crate::error::ProtocolError;
 use crate::flow::Offer;
-use crate::limits::Limits;
 use crate::planner::{ChunkRules, ReplyPlan};
 use crate::reads::Pulled;
 use crate::requester::{Received, Requester};
 use crate::responder::Responder;
-use crate::wire::ChunkLists;
+use crate::wire::{ChunkLists, Limits, ProtocolError};
 
 /// Retired and proposed forms that a connection uses: none in this build.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

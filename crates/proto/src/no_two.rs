@@ -12,14 +12,13 @@ use crate::call::Form;
 use crate::config::Config;
 use crate::connection::{Halves, Outcome};
 use crate::core::Core;
-use crate::error::ProtocolError;
 use crate::event::{CloseReason, Event};
 use crate::flow::{Permit, Settled};
 use crate::requester::{CallRoom, Requester};
 use crate::session::Session;
-use crate::wire::two::ErrorBody;
 use crate::wire::two::Rules;
 use crate::wire::{Body, ChunkLists, Fixed, Header};
+use crate::wire::{ProtocolError, two::ErrorBody};
 
 /// Transport characteristics: none in this build.
 pub mod characteristics {
@@ -51,8 +50,7 @@ pub(crate) mod face {
 }
 
 pub(crate) mod receiving {
-    use crate::error::ProtocolError;
-    use crate::wire::Direction;
+    use crate::wire::{Direction, ProtocolError};
 
     /// Returns the fault of a peer that sends beyond this limit.
     pub(crate) const fn limit_exceeded(limit: u32) -> ProtocolError {
@@ -97,9 +95,8 @@ pub(crate) mod plan {
     use std::marker::PhantomData;
 
     use super::arrange::Arrangement;
-    use crate::error::ProtocolError;
     use crate::planner::{CallInput, CallPlan, Refusal, ReplyInput, ReplyPlan};
-    use crate::wire::Codec;
+    use crate::wire::{Codec, ProtocolError};
 
     /// Options of transmission groups for a Call: none in this build.
     #[derive(Clone, Copy, Debug)]

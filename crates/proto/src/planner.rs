@@ -14,14 +14,13 @@ use smallvec::SmallVec;
 use thiserror::Error;
 
 use crate::call::Form;
-use crate::error::ProtocolError;
 use crate::outbound::gather;
 use crate::retired;
 pub use crate::retired::plan::{AlignmentRules, CallForms};
 pub use crate::two::arrange::Arrangement;
 use crate::two::plan;
 pub use crate::two::plan::{CallGroups, ReplyGroups};
-use crate::wire::{ChunkLists, Codec, Direction, Shape, WriteChunk};
+use crate::wire::{ChunkLists, Codec, Direction, ProtocolError, Shape, WriteChunk};
 
 /// The facts that decide how a Call travels.
 #[derive(Clone, Copy, Debug)]

@@ -6,9 +6,7 @@
 
 use std::ops::RangeInclusive;
 
-use crate::error::{List, ProtocolError};
-use crate::limits::Limits;
-use crate::wire::{ReadSegment, Segment};
+use crate::wire::{Limits, List, ProtocolError, ReadSegment, Segment};
 
 /// A Read chunk: all segments of one Position in list order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -19,7 +19,6 @@ use crate::binding::Bindings;
 use crate::call::{Form, Travelled};
 use crate::config::Side;
 use crate::core::Core;
-use crate::error::ProtocolError;
 use crate::event::{Answer, CloseReason, Event, IncomingCall, ReplyToken};
 use crate::flow::Charge;
 use crate::ids::IdMap;
@@ -27,7 +26,7 @@ use crate::reads::{Owner, Pull, Pulled};
 use crate::reassembly::Layout;
 use crate::timers::{Moving, earlier};
 use crate::two::groups::CallGroup;
-use crate::wire::{ChunkLists, Direction, ErrorBody};
+use crate::wire::{ChunkLists, Direction, ErrorBody, ProtocolError};
 
 /// Bytes of the first two words of an RPC message: XID and direction.
 const RPC_PREFIX: usize = 8;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::call::{Form, Travelled};
-use crate::error::ProtocolError;
+use crate::wire::ProtocolError;
 
 /// Messages of one direction, by form.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -11,7 +11,7 @@
 
 use bytes::{Buf, Bytes, TryGetError};
 
-use crate::{CopyCount, Decode, DecodeError, Payload, UNIT, pad_len, padded_len};
+use crate::{CopyCount, DecodeError, Payload, UNIT, pad_len, padded_len};
 
 mod chunks;
 
@@ -239,18 +239,6 @@ impl Decoder {
             return Err(DecodeError::CountBeyondMessage { position, count, min_item_len, available });
         }
         Ok(count)
-    }
-
-    /// Reads a value of any type.
-    pub fn decode<T: Decode>(&mut self) -> Result<T, DecodeError> {
-        T::decode(self)
-    }
-
-    /// Reads the last value of a message and checks that nothing follows it.
-    pub fn decode_all<T: Decode>(mut self) -> Result<T, DecodeError> {
-        let value = T::decode(&mut self)?;
-        self.finish()?;
-        Ok(value)
     }
 
     /// Checks that nothing is left: no bytes inline, no Read chunk unread, no filled Write chunk without its item.

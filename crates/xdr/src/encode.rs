@@ -5,7 +5,7 @@
 
 use bytes::{BufMut, Bytes, BytesMut};
 
-use crate::{Encode, EncodeError, Piece, Stream, pad_len, padded_len};
+use crate::{EncodeError, Piece, Stream, pad_len, padded_len};
 
 /// Longest payload, in bytes, that is copied into the inline run if it isn't DDP-eligible. An entry of its own in a
 /// gather list would cost more than the copy.
@@ -13,13 +13,6 @@ pub const INLINE_COPY_MAX: usize = 1024;
 
 /// Size of the first run, in bytes: most headers with small arguments or results fit without growing it.
 const FIRST_RUN: usize = 256;
-
-/// Encodes one value into a stream of its own.
-pub fn encode<T: Encode + ?Sized>(value: &T) -> Result<Stream, EncodeError> {
-    let mut encoder = Encoder::new();
-    value.encode(&mut encoder)?;
-    Ok(encoder.finish())
-}
 
 /// A writer of items, which builds a [`Stream`]. It shares payloads and never copies them, except small ones that no
 /// chunk could carry ([`INLINE_COPY_MAX`]). After an error it must not be used.
@@ -112,29 +105,6 @@ impl Encoder {
         self.end_run();
         self.done.push(Piece::Payload { data, ddp_eligible });
         Ok(())
-    }
-
-    /// Writes the first item of a union's default arm: its discriminant. The discriminant must not be one of `taken`,
-    /// the values that have an arm of their own.
-    pub fn default_discriminant<T: Encode>(
-        &mut self,
-        union: &'static str,
-        discriminant: &T,
-        taken: &[u32],
-    ) -> Result<(), EncodeError> {
-        let mut alone = Self::new();
-        discriminant.encode(&mut alone)?;
-        match alone.run.first_chunk::<4>() {
-            Some(&word) if alone.position() == word.len() => {
-                let value = u32::from_be_bytes(word);
-                if taken.contains(&value) {
-                    return Err(EncodeError::DefaultArm { union, value });
-                }
-                self.u32(value);
-                Ok(())
-            }
-            _ => Err(EncodeError::Invalid { reason: "the discriminant of a default arm takes four bytes" }),
-        }
     }
 
     /// Appends a part that was encoded before.

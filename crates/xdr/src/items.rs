@@ -1,11 +1,12 @@
-//! The traits of types that can be encoded and decoded, and their implementations for basic types.
+//! Values: the traits of types that can be encoded and decoded, their implementations for basic types, and the
+//! encoding and decoding of a value of any type.
 //!
 //! Opaque data, strings and arrays have their length in front. They implement [`Counted`] instead of [`Encode`] and
 //! [`Decode`]: without a maximum they cannot be read or written.
 
 use bytes::Bytes;
 
-use crate::{DecodeError, Decoder, EncodeError, Encoder, Payload, Text, padded_len};
+use crate::{DecodeError, Decoder, EncodeError, Encoder, Payload, Stream, Text, UNIT, padded_len};
 
 /// A value that has an XDR form.
 #[diagnostic::on_unimplemented(
@@ -52,6 +53,53 @@ pub trait Eligible: Sized {
 
     /// Reads the data, from the chunk in which it travelled; refuses more than `max` bytes.
     fn decode_eligible(max: usize, decoder: &mut Decoder) -> Result<Self, DecodeError>;
+}
+
+/// Encodes one value into a stream of its own.
+pub fn encode<T: Encode + ?Sized>(value: &T) -> Result<Stream, EncodeError> {
+    let mut encoder = Encoder::new();
+    value.encode(&mut encoder)?;
+    Ok(encoder.finish())
+}
+
+impl Encoder {
+    /// Writes the first item of a union's default arm: its discriminant. The discriminant must not be one of `taken`,
+    /// the values that have an arm of their own.
+    pub fn default_discriminant<T: Encode>(
+        &mut self,
+        union: &'static str,
+        discriminant: &T,
+        taken: &[u32],
+    ) -> Result<(), EncodeError> {
+        let (alone, _) = encode(discriminant)?.flatten();
+        match <[u8; UNIT]>::try_from(&*alone) {
+            Ok(word) => {
+                let value = u32::from_be_bytes(word);
+                if taken.contains(&value) {
+                    return Err(EncodeError::DefaultArm { union, value });
+                }
+                self.u32(value);
+                Ok(())
+            }
+            Err(_) => {
+                Err(EncodeError::Invalid { reason: "the discriminant of a default arm takes four bytes" })
+            }
+        }
+    }
+}
+
+impl Decoder {
+    /// Reads a value of any type.
+    pub fn decode<T: Decode>(&mut self) -> Result<T, DecodeError> {
+        T::decode(self)
+    }
+
+    /// Reads the last value of a message and checks that nothing follows it.
+    pub fn decode_all<T: Decode>(mut self) -> Result<T, DecodeError> {
+        let value = T::decode(&mut self)?;
+        self.finish()?;
+        Ok(value)
+    }
 }
 
 macro_rules! primitive {

@@ -52,9 +52,9 @@ mod stream;
 mod text;
 
 pub use decode::{Decoder, Padding, ReadChunk, ReturnedChunk, WriteChunkRules};
-pub use encode::{Encoder, INLINE_COPY_MAX, encode};
+pub use encode::{Encoder, INLINE_COPY_MAX};
 pub use error::{BufferTooSmall, DecodeError, EncodeError};
-pub use items::{Counted, Decode, Eligible, Encode};
+pub use items::{Counted, Decode, Eligible, Encode, encode};
 pub use list::{decode_list, encode_list};
 pub use payload::Payload;
 /// ```

@@ -10,13 +10,12 @@ use rpcrdma_xdr::Payload;
 use super::Connection;
 use crate::config::Side;
 use crate::core::Core;
-use crate::error::{Action, ProtocolError, Taken};
 use crate::flow::Charge;
 use crate::requester::Requester;
 use crate::responder::Responder;
 use crate::two::Two;
 use crate::two::groups::CallGroup;
-use crate::wire::{ErrorBody, Fixed, Header};
+use crate::wire::{Action, ErrorBody, Fixed, Header, ProtocolError, Taken};
 
 /// A complete message, in the form of a message in one Send.
 #[derive(Debug)]

@@ -13,14 +13,13 @@ use rpcrdma_xdr::{CopyCount, Padding, Payload};
 use super::halves::usually;
 use super::{Arrived, Connection, Outcome, State};
 use crate::config::Side;
-use crate::error::{ProtocolError, Taken};
 use crate::event::CloseReason;
 use crate::outbound::Origin;
 use crate::reads::Owner;
 use crate::requester::Received;
 use crate::responder::{CALL, REPLY, ReceivedCall, rpc_prefix};
 use crate::two::receiving::direction_mismatch;
-use crate::wire::{Body, ChunkLists, Direction, Fixed, Header};
+use crate::wire::{Body, ChunkLists, Direction, Fixed, Header, ProtocolError, Taken};
 
 impl Connection {
     /// Handles the completion of a request or Receive, or a flushed window.

@@ -8,12 +8,11 @@ use std::time::Instant;
 
 use super::Connection;
 use crate::config::Side;
-use crate::error::ProtocolError;
 use crate::peer::ReverseSupport;
 use crate::private_data::Thresholds;
 use crate::two::Two;
 use crate::versions::FIRST_MESSAGE;
-use crate::wire::{self, Body, Codec, Fixed, Header, Rules};
+use crate::wire::{self, Body, Codec, Fixed, Header, ProtocolError, Rules};
 
 /// The state of the version negotiation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -25,10 +25,8 @@
 
 use std::cmp::Ordering;
 
-/// The Receive for a GRANT that leaves without a credit (§4.2.1.1).
-const SPARE: u32 = 1;
-/// [`SPARE`] as a `usize`.
-pub(crate) const SPARE_RECEIVES: usize = 1;
+use crate::config::SPARE_RECEIVES;
+
 /// The fewest messages that a GRANT adds.
 const LEAST_GAIN: u32 = 2;
 
@@ -165,7 +163,7 @@ impl MessageCredits {
     /// Returns the limit that `posted` Receives back. After a GRANT has used the spare Receive, the limit is below the
     /// received count. The peer thus learns that no Receive is left for another GRANT.
     fn offer(&self, posted: u32) -> u32 {
-        self.received.wrapping_add(posted.min(self.window + SPARE)).wrapping_sub(SPARE)
+        self.received.wrapping_add(posted.min(self.window + SPARE_RECEIVES)).wrapping_sub(SPARE_RECEIVES)
     }
 
     /// Whether a GRANT should leave now, and may.
@@ -180,7 +178,7 @@ impl MessageCredits {
         let exhausted = compare(self.received, self.told) != Ordering::Less;
         // The peer's spare Receive is free as long as all our messages are within its limit.
         let may = self.heard && compare(self.sent, self.limit) != Ordering::Greater;
-        let short = posted < self.window.saturating_add(SPARE) && !self.after_grant;
+        let short = posted < self.window.saturating_add(SPARE_RECEIVES) && !self.after_grant;
         let least = if exhausted && short { 1 } else { LEAST_GAIN };
         may && gain >= least && (exhausted || gain >= self.window.div_ceil(2))
     }
@@ -209,7 +207,7 @@ impl MessageCredits {
     /// Returns the number of Receives to have posted: those of the window or of the announced limit, and one for a
     /// GRANT.
     pub(crate) fn receives_owed(&self) -> u32 {
-        self.window.max(self.outstanding()).saturating_add(SPARE)
+        self.window.max(self.outstanding()).saturating_add(SPARE_RECEIVES)
     }
 }
 

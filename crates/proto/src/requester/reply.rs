@@ -10,11 +10,10 @@ use rpcrdma_xdr::{Padding, Payload};
 use super::{Answered, Flight, Phase, Requester, Transaction, Written};
 use crate::call::{CallError, Form, Travelled};
 use crate::core::Core;
-use crate::error::{List, ProtocolError};
 use crate::flow::Settled;
 use crate::reads::Pulled;
 use crate::timers::after;
-use crate::wire::{ChunkLists, ErrorBody, WriteChunk};
+use crate::wire::{ChunkLists, ErrorBody, List, ProtocolError, WriteChunk};
 
 /// A reply as received.
 #[derive(Debug)]

@@ -11,13 +11,12 @@ use rpcrdma_xdr::Stream;
 use super::{Fault, Incoming, Responder, Stall};
 use crate::call::Travelled;
 use crate::core::{Core, remote};
-use crate::error::ProtocolError;
 use crate::event::{Answer, CloseReason};
 use crate::flow::{Offer, Permit, Wait};
 use crate::outbound::Origin;
 use crate::planner::{ReplyInput, ReplyPlan, Route, narrow, plan_reply};
 use crate::timers::after;
-use crate::wire::{Body, Direction, ErrorBody, Header, WriteChunk};
+use crate::wire::{Body, Direction, ErrorBody, Header, ProtocolError, WriteChunk};
 
 impl Responder {
     /// Sends one error or answer.

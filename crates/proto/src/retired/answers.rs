@@ -5,12 +5,11 @@ use std::time::Instant;
 use rpcrdma_verbs::{PoolExhausted, WindowErrorKind, Windows};
 
 use crate::core::Core;
-use crate::error::ProtocolError;
 use crate::flow::{Offer, Wait};
 use crate::planner::ReplyPlan;
 use crate::responder::{Responder, Waiting};
 use crate::timers::after;
-use crate::wire::ReadSegment;
+use crate::wire::{ProtocolError, ReadSegment};
 
 impl Responder {
     /// Sends the next answer once its exposed data is open; `false` if nothing can be done now.

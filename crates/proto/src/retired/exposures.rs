@@ -12,12 +12,11 @@ use std::time::Instant;
 use rpcrdma_verbs::{Key, Reserved, WindowErrorKind, WindowMemory, Windows, WorkRequest};
 
 use crate::core::{Core, segment};
-use crate::error::ProtocolError;
 use crate::event::CloseReason;
 use crate::outbound::Origin;
 use crate::planner::PlannedRead;
 use crate::timers::{Flow, Moving, after};
-use crate::wire::ReadSegment;
+use crate::wire::{ProtocolError, ReadSegment};
 
 /// The exposed replies of a connection, and the answers that wait until they are done.
 #[derive(Debug, Default)]

@@ -30,10 +30,8 @@ use self::exposures::Exposures;
 pub(crate) use self::replies::Reading;
 use crate::config::Side;
 use crate::core::Core;
-use crate::error::ProtocolError;
-use crate::limits::Limits;
 use crate::timers::earlier;
-use crate::wire::ChunkLists;
+use crate::wire::{ChunkLists, Limits, ProtocolError};
 
 /// The public types of the retired forms.
 pub(crate) mod face {

@@ -6,8 +6,8 @@ use rpcrdma_xdr::{Padding, Piece, Stream};
 use super::{AlignmentBase, PaddedMessages, Retired};
 use crate::config::Side;
 use crate::core::Core;
-use crate::error::ProtocolError;
 use crate::planner::CallInput;
+use crate::wire::ProtocolError;
 
 /// Alignment of opaque data (RFC 5666 §3.9).
 #[derive(Clone, Copy, Debug)]

@@ -3,9 +3,7 @@
 //! A pad completes a chunk to a multiple of four, and is never read. It is checked and removed before the list is laid
 //! out.
 
-use crate::error::ProtocolError;
-use crate::limits::Limits;
-use crate::wire::ReadSegment;
+use crate::wire::{Limits, ProtocolError, ReadSegment};
 
 /// A Read chunk, as far as a pad needs to know it.
 struct Padded {

@@ -9,13 +9,12 @@ use rpcrdma_verbs::PoolExhausted;
 use rpcrdma_xdr::{Payload, Stream, padded_len};
 
 use crate::core::Core;
-use crate::error::ProtocolError;
 use crate::flow::DoneOwed;
 use crate::reads::{Owner, Pull, Pulled};
 use crate::reassembly::Layout;
 use crate::requester::{Answered, Phase, Received, Requester, Stage, Transaction, returned};
 use crate::timers::{Flow, Moving, after};
-use crate::wire::{Body, ChunkLists, Direction};
+use crate::wire::{Body, ChunkLists, Direction, ProtocolError};
 
 /// A reply whose data is being read.
 #[derive(Debug)]

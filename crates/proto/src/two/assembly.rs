@@ -33,12 +33,11 @@ use rpcrdma_xdr::{CopyCount, Payload, ReadChunk};
 pub(crate) use self::groups::Lead;
 pub(crate) use self::parts::parts_of;
 use crate::config::Config;
-use crate::error::ProtocolError;
 use crate::timers::after;
 use crate::two::arrange::Targets;
-use crate::wire::Direction;
 use crate::wire::two::Error;
 use crate::wire::two::transmission::TransmitContinuation;
+use crate::wire::{Direction, ProtocolError};
 
 /// The most messages given up whose end has not arrived; older ones are forgotten.
 const GIVEN_UP: usize = 16;

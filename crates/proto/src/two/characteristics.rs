@@ -16,10 +16,12 @@ use std::ops::RangeInclusive;
 use bytes::{Bytes, BytesMut};
 use thiserror::Error;
 
-use crate::limits::Limits;
 pub use crate::peer::ReverseSupport;
-use crate::wire::two::transmission::{BufferStructure, Property};
 use crate::wire::two::{self, Profile, Value, combined};
+use crate::wire::{
+    Limits,
+    two::transmission::{BufferStructure, Property},
+};
 
 /// The first experimental id; ids from here to 0xffffffff are experimental (xcharext-02 §6.2, version-two-03 §5.4.2).
 /// This library uses [`combined::CHARACTERISTIC`] itself.

@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
-use crate::error::ProtocolError;
 use crate::event::CloseReason;
 use crate::two::characteristics::{Characteristic, Characteristics, NotExchanged};
+use crate::wire::ProtocolError;
 use crate::{Connection, Session};
 
 impl Connection {

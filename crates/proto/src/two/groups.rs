@@ -16,14 +16,17 @@ use super::Two;
 use super::assembly::{Assembled, Broken, Fragment, Lead, MessageId, Place};
 use crate::connection::{Arrived, Halves, Outcome};
 use crate::core::Core;
-use crate::error::{ProtocolError, Taken};
-use crate::limits::Limits;
 use crate::planner::narrow;
-use crate::wire::two::transmission::{
-    ErrorReport, Location, Operation, OperationBase, OperationType, PlacedItem, ReportedError,
-    ResponseDirection, TransmissionId, TransmitRequest,
+use crate::wire::{
+    Body, ChunkLists, Direction, ErrorBody, Fixed, Header, ProtocolError, ReadSegment, Taken, WriteChunk, two,
 };
-use crate::wire::{Body, ChunkLists, Direction, ErrorBody, Fixed, Header, ReadSegment, WriteChunk, two};
+use crate::wire::{
+    Limits,
+    two::transmission::{
+        ErrorReport, Location, Operation, OperationBase, OperationType, PlacedItem, ReportedError,
+        ResponseDirection, TransmissionId, TransmitRequest,
+    },
+};
 
 /// `rdma_proc` of an RDMA2_OPTIONAL.
 const RDMA2_OPTIONAL: u32 = 5;

@@ -12,17 +12,16 @@ use super::groups::takes_groups;
 use super::sending::PeerGroups;
 use crate::connection::Halves;
 use crate::core::Core;
-use crate::error::{Action, ProtocolError, Taken};
 use crate::event::Event;
 use crate::private_data::Thresholds;
 use crate::requester::Requester;
 use crate::two::characteristics::exchange::{Exchanges, Operation, Progress};
 use crate::two::characteristics::{Characteristic, NotExchanged, Notice, Transmissions};
 use crate::versions::FIRST_MESSAGE;
-use crate::wire::two::Exchange;
 use crate::wire::two::transmission::{
     BufferStructure, SUPPORT_CONTINUATION, SUPPORT_REQUEST, SUPPORT_RESPONSE,
 };
+use crate::wire::{Action, ProtocolError, Taken, two::Exchange};
 use crate::wire::{Body, Fixed, two};
 
 impl Two {

@@ -7,20 +7,18 @@
 use bytes::Bytes;
 use rpcrdma_xdr::{CopyCount, Piece, Stream, padded_len};
 
-use crate::error::ProtocolError;
-use crate::limits::Limits;
 use crate::planner::{
     CallInput, CallPlan, ChunkRules, Located, PlannedRead, Refusal, ReplyInput, ReplyPlan, Route,
     choose_reduced, cut_lengths, locate, narrow, take_out, wide,
 };
 use crate::two::arrange::{Arrangement, Bounds, Headed, Targets, arrange, longest_send};
 use crate::two::settings::ReplyPlacement;
-use crate::wire::two::operation_len;
 use crate::wire::two::transmission::{
     Location, Operation, PlacedItem, ResponseDirection, ResponseLocation, ResponseSet, TransmitContinuation,
     TransmitRequest, TransmitResponse,
 };
-use crate::wire::{ChunkLists, Codec, Direction, Segment, Shape, WriteChunk};
+use crate::wire::{ChunkLists, Codec, Direction, ProtocolError, Segment, Shape, WriteChunk};
+use crate::wire::{Limits, two::operation_len};
 
 /// Options of transmission groups for a Call.
 #[derive(Clone, Copy, Debug)]

@@ -13,10 +13,8 @@ use super::Two;
 use super::assembly::{Broken, Fragment, MessageId, Place, parts_of};
 use super::operations::report;
 use crate::connection::{Arrived, Halves, Outcome};
-use crate::error::{ProtocolError, Taken};
 use crate::two::characteristics::exchange::Exchanges;
-use crate::wire::two;
-use crate::wire::{Body, Direction, ErrorBody, FIXED_LEN, Fixed, Header};
+use crate::wire::{Body, Direction, ErrorBody, FIXED_LEN, Fixed, Header, ProtocolError, Taken, two};
 
 impl Two {
     /// Handles a message, decoded or not.

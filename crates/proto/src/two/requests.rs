@@ -6,18 +6,20 @@ use rpcrdma_xdr::{Payload, ReadChunk, Stream};
 
 use crate::call::{Form, Travelled};
 use crate::core::Core;
-use crate::error::ProtocolError;
 use crate::flow::{Lease, Settled};
 use crate::planner::narrow;
 use crate::reads::Pulled;
 use crate::requester::{Answered, Requester, Stage, Transaction, Written};
 use crate::two::arrange::Arrangement;
 use crate::two::assembly::Lead;
-use crate::wire::two::transmission::{
-    ErrorReport, Location, Operation, Outcome, PlacedItem, ReportedError, ResponseDirection,
-    ResponseLocation, TransmissionId, TransmitResponse,
-};
 use crate::wire::{Body, ChunkLists, Direction, ErrorBody, WriteChunk, two};
+use crate::wire::{
+    ProtocolError,
+    two::transmission::{
+        ErrorReport, Location, Operation, Outcome, PlacedItem, ReportedError, ResponseDirection,
+        ResponseLocation, TransmissionId, TransmitResponse,
+    },
+};
 
 /// Consecutive reports after which Calls leave in groups only if nothing else carries them; otherwise each would leave
 /// twice.

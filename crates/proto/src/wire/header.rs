@@ -7,8 +7,7 @@ use std::fmt;
 
 use super::reader::Reader;
 use super::segment::ChunkLists;
-use super::{two, v1};
-use crate::error::ProtocolError;
+use super::{ProtocolError, two, v1};
 
 /// Bytes of the part that has the same place and meaning in every version (RFC 8166 §4.2, §7).
 pub const FIXED_LEN: usize = 16;

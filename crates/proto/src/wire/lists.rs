@@ -5,9 +5,7 @@
 use bytes::{BufMut, BytesMut};
 
 use super::reader::Reader;
-use super::{ChunkLists, ReadSegment, Segment, Shape, WriteChunk};
-use crate::error::{List, ProtocolError};
-use crate::limits::Limits;
+use super::{ChunkLists, Limits, List, ProtocolError, ReadSegment, Segment, Shape, WriteChunk};
 
 /// The discriminator that marks a Read segment as XDR padding (last-call slides of 2006, option A).
 const PADDING: u32 = 2;

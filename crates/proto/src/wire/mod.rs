@@ -5,7 +5,9 @@
 //! decoding borrows the received bytes, encoding appends to the caller's. Every refusal is a
 //! [`ProtocolError`], and [`ProtocolError::action`] decides whether there is an answer.
 
+mod error;
 mod header;
+mod limits;
 mod lists;
 mod reader;
 pub mod segment;
@@ -20,9 +22,10 @@ use std::fmt;
 
 use bytes::{BufMut, BytesMut};
 
-use crate::error::ProtocolError;
-use crate::limits::Limits;
+pub(crate) use error::faults;
+pub use error::{Action, List, ProtocolError, Taken};
 pub use header::{Body, Direction, ErrorBody, FIXED_LEN, Fixed, Header, RDMA_DONE, RDMA_ERROR};
+pub use limits::Limits;
 use reader::Reader;
 pub use segment::{ChunkLists, ReadSegment, Segment, WriteChunk};
 

@@ -6,8 +6,7 @@ use std::fmt;
 use bytes::Bytes;
 use thiserror::Error;
 
-use super::{Codec, Fixed};
-use crate::error::Action;
+use super::{Action, Codec, Fixed};
 
 /// The content of a message that Version One does not have: none in this build.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -9,11 +9,9 @@ use bytes::{BufMut, BytesMut};
 use super::lists::{chunk_lists, lists_len, put_lists};
 use super::reader::Reader;
 use super::{
-    Body, Codec, ErrorBody, FIXED_LEN, Fixed, Header, RDMA_DONE, RDMA_ERROR, Rules, Shape, open, put_error,
-    put_start,
+    Body, Codec, ErrorBody, FIXED_LEN, Fixed, Header, Limits, List, ProtocolError, RDMA_DONE, RDMA_ERROR,
+    Rules, Shape, open, put_error, put_start,
 };
-use crate::error::{List, ProtocolError};
-use crate::limits::Limits;
 
 /// The value of `rdma_vers`.
 pub const VERSION: u32 = 1;

@@ -11,15 +11,14 @@ use std::ops::{Range, RangeInclusive};
 use bytes::Bytes;
 
 use super::{Assembly, MessageId, Notation, Open, Refused, Rest, Runs, Transmission};
-use crate::limits::Limits;
 use crate::reassembly::Walk;
 use crate::two::arrange::Targets;
-use crate::wire::Direction;
 use crate::wire::two::Error;
 use crate::wire::two::transmission::{
     ErrorReport, Location, OperationBase, OperationType, PlacedItem, ReportedError, TransmissionId,
     TransmitContinuation, TransmitRequest, TransmitResponse,
 };
+use crate::wire::{Direction, Limits};
 
 /// The first transmission of a group.
 #[derive(Clone, Debug, PartialEq, Eq)]

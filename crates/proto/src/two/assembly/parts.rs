@@ -5,9 +5,8 @@
 //! draft requires no more.
 
 use super::{Assembly, MessageId, Notation, Open, Refused, Rest, wide};
-use crate::limits::Limits;
-use crate::wire::Direction;
 use crate::wire::two::Error;
+use crate::wire::{Direction, Limits};
 
 /// Checks a part of `len` bytes that is not the last; it announces `remaining` bytes after it.
 ///

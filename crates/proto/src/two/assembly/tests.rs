@@ -1,8 +1,8 @@
 use std::time::Duration;
 
 use super::*;
-use crate::limits::Limits;
 use crate::timers::Timeouts;
+use crate::wire::Limits;
 
 const ID: MessageId = (7, Direction::Call);
 

@@ -30,11 +30,9 @@ use self::own::{Announcement, Change, Own, Resize};
 use self::requests::{Request, Requests};
 use super::{Characteristic, Characteristics, Disposition, NotExchanged, Notice};
 use crate::config::Config;
-use crate::error::ProtocolError;
 use crate::flow::arrival::{Mark, Shown};
-use crate::limits::Limits;
 use crate::wire::two::{self, Exchange, Profile, Rest, Subset, Value};
-use crate::wire::{Body, Direction, ErrorBody};
+use crate::wire::{Body, Direction, ErrorBody, Limits, ProtocolError};
 
 /// The most answers that wait to leave; a peer with more open operations violates the flow control.
 const ANSWERS: usize = 4;

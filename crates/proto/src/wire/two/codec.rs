@@ -17,12 +17,10 @@ use super::lists::Lists;
 use super::transmission::OperationBase;
 use super::words::{WORD, Words};
 use super::{Error, Profile, VERSION, optional};
-use crate::error::{List, ProtocolError};
-use crate::limits::Limits;
 use crate::wire::reader::Reader;
 use crate::wire::{
-    Body, Codec, Direction, ErrorBody, FIXED_LEN, Fixed, Header, Rules, Shape, open, put_error, put_start,
-    two,
+    Body, Codec, Direction, ErrorBody, FIXED_LEN, Fixed, Header, Limits, List, ProtocolError, Rules, Shape,
+    open, put_error, put_start, two,
 };
 
 /// Of P1 and P2.

@@ -1,16 +1,15 @@
 //! Faults of the peer that only Version Two knows: one table, in the manner of
-//! [`ProtocolError`](crate::error::ProtocolError).
+//! [`ProtocolError`](crate::wire::ProtocolError).
 
 use super::transmission::{self, ErrorReport};
 use super::words::End;
 use super::{Profile, combined};
-use crate::error::Action::{self, Answer, Close, Discard};
-use crate::error::faults;
-use crate::wire::Direction;
+use crate::wire::Action::{self, Answer, Close, Discard};
+use crate::wire::{Direction, faults};
 
 faults! {
     /// A fault of the peer against the documents of Version Two and its extensions, or beyond our
-    /// [`Limits`](crate::limits::Limits).
+    /// [`Limits`](crate::wire::Limits).
     #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
     #[non_exhaustive]
     pub enum Error {

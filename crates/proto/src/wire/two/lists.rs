@@ -8,14 +8,12 @@
 use bytes::BytesMut;
 
 use super::{Error, PADS};
-use crate::error::ProtocolError;
-use crate::limits::Limits;
 use crate::wire::lists::{
     chunk_lists, put_lists, put_read_list, put_reply_chunk, put_write_list, read_list, read_on, reply_chunk,
     write_list,
 };
 use crate::wire::reader::Reader;
-use crate::wire::{ChunkLists, ReadSegment};
+use crate::wire::{ChunkLists, Limits, ProtocolError, ReadSegment};
 
 /// The chunk lists of a message type.
 #[derive(Clone, Copy)]

@@ -6,13 +6,13 @@
 //! | `codec` | the codec that the tables of a profile drive |
 //! | [`p1`], [`p2`], [`p3`] | the tables of each profile |
 //! | `lists` | the chunk lists of a message type |
-//! | `words` | XDR structures, each described once |
+//! | `words` | the cursor of the decoders of operations |
 //! | [`exchange`] | operations on characteristics |
 //! | [`transmission`] | operations for messages in several Sends, and for placement by Sends |
 //! | [`combined`] | several messages in one Send |
 //!
 //! Nothing here owns a buffer. Every refusal is an [`Error`], or a
-//! [`ProtocolError`](crate::error::ProtocolError) where Version One has the fault too.
+//! [`ProtocolError`](crate::wire::ProtocolError) where Version One has the fault too.
 
 mod body;
 mod codec;

@@ -1,7 +1,7 @@
 //! RDMA2_OPTIONAL, by which P1 and P2 carry operations on transmissions and several messages in one Send. P1
 //! carries the operations on characteristics so too.
 //!
-//! *On error*: decoding is bounded by [`Limits`](crate::limits::Limits); an operation that does not decode is
+//! *On error*: decoding is bounded by [`Limits`](crate::wire::Limits); an operation that does not decode is
 //! refused as a whole.
 
 use bytes::{BufMut, BytesMut};
@@ -11,8 +11,7 @@ use super::exchange::{Exchange, Step, put_opaque};
 use super::transmission::{Malformed, Operation, OperationType};
 use super::words::Words;
 use super::{Error, combined};
-use crate::error::ProtocolError;
-use crate::wire::{Body, Direction, ErrorBody, FIXED_LEN, two};
+use crate::wire::{Body, Direction, ErrorBody, FIXED_LEN, ProtocolError, two};
 
 /// `rdma_proc` of all operations that are optional.
 pub(super) const RDMA2_OPTIONAL: u32 = 5;

@@ -13,13 +13,13 @@ mod malformed;
 mod placement;
 mod report;
 mod structure;
+mod xdr;
 
 use bytes::BytesMut;
 
 use super::Profile;
-use super::words::{Structure, Words, arrays, structure};
-use crate::limits::Limits;
-use crate::wire::Segment;
+use super::words::Words;
+use crate::wire::{Direction, Limits, Segment};
 pub use malformed::Malformed;
 pub use placement::{
     Location, Outcome, PlacedItem, PlacementType, PlacementUse, ResponseDirection, ResponseLocation,
@@ -27,6 +27,7 @@ pub use placement::{
 };
 pub use report::{ErrorReport, ReportedError, TransmissionId};
 pub use structure::{BufferGroup, BufferSegment, BufferStructure, Inconsistent, TARGETABLE};
+use xdr::{Structure, arrays, structure};
 
 /// RTRS_XREQ, a bit of RTR Support (rtrext-02 §8.2): ROPT_XMTREQ.
 pub const SUPPORT_REQUEST: u32 = 1;
@@ -224,7 +225,7 @@ impl Operation {
             Ok(match kind {
                 OperationType::Request => Self::Request(Structure::decode(words)?),
                 OperationType::Response => {
-                    words.place = PlacementUse::ResponseLocation;
+                    words.direction = Direction::Reply;
                     Self::Response(Structure::decode(words)?)
                 }
                 OperationType::Continuation => Self::Continuation(Structure::decode(words)?),

@@ -6,13 +6,15 @@ use rpcrdma_verbs::WorkRequest;
 use rpcrdma_xdr::Stream;
 
 use super::version_two::{EXCHANGING, faults, header_of, message_of, operate, raw};
-use crate::error::ProtocolError;
 use crate::testing::*;
 use crate::two::characteristics::{EXPERIMENTAL, Registered};
-use crate::wire::two::combined::{CHARACTERISTIC, Malformed, OPERATION};
 use crate::wire::two::transmission::{Operation, TransmitRequest};
 use crate::wire::two::{self, Exchange, Profile, Subset, Value};
 use crate::wire::{Body, ChunkLists, Direction, ErrorBody, Fixed};
+use crate::wire::{
+    ProtocolError,
+    two::combined::{CHARACTERISTIC, Malformed, OPERATION},
+};
 use crate::{CallId, CloseReason, Config, Limits, Post, Side, Versions};
 
 fn combining(messages: usize, config: Config) -> Config {

@@ -9,13 +9,12 @@ use super::reports::{
     continuation, id, item, make, narrow, plain, request, server, structured, targets,
 };
 use super::version_two::{EXCHANGING, faults, header_of, last, message_of, raw};
-use crate::limits::Limits;
 use crate::testing::*;
-use crate::wire::two::Profile;
 use crate::wire::two::transmission::{
     ErrorReport, Operation, ReportedError, TransmissionId, TransmitRequest, TransmitResponse,
 };
 use crate::wire::{Body, Direction, ErrorBody, two};
+use crate::wire::{Limits, two::Profile};
 use crate::{CallError, Config, Form, Side, Versions};
 
 fn bounded(continued_len: usize) -> Config {

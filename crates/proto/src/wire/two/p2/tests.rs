@@ -1,10 +1,8 @@
 use bytes::{Bytes, BytesMut};
 
 use super::*;
-use crate::error::ProtocolError;
-use crate::limits::Limits;
 use crate::wire::two::{Exchange, Rest, Subset, Value};
-use crate::wire::{Body, ChunkLists, Codec, ErrorBody, Header, ReadSegment, Segment};
+use crate::wire::{Body, ChunkLists, Codec, ErrorBody, Header, Limits, ProtocolError, ReadSegment, Segment};
 
 fn bytes(hex: &str) -> Vec<u8> {
     hex.split_whitespace().map(|byte| u8::from_str_radix(byte, 16).unwrap()).collect()

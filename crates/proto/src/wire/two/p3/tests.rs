@@ -1,10 +1,10 @@
 use bytes::{Bytes, BytesMut};
 
 use super::*;
-use crate::error::{List, ProtocolError};
-use crate::limits::Limits;
 use crate::wire::two::{Exchange, Subset, Value};
-use crate::wire::{Body, ChunkLists, Codec, ErrorBody, Header, ReadSegment, Segment, WriteChunk};
+use crate::wire::{
+    Body, ChunkLists, Codec, ErrorBody, Header, Limits, List, ProtocolError, ReadSegment, Segment, WriteChunk,
+};
 
 fn bytes(hex: &str) -> Vec<u8> {
     hex.split_whitespace().map(|byte| u8::from_str_radix(byte, 16).unwrap()).collect()

@@ -1,13 +1,13 @@
 //! Faults of operations and properties of this extension that do not decode.
 
 use super::placement::PlacementUse;
-use crate::error::Action::{self, Answer};
-use crate::error::faults;
+use crate::wire::Action::{self, Answer};
+use crate::wire::faults;
 use crate::wire::two::words::End;
 
 faults! {
-    /// An XDR error of rtrext-02, or a count beyond our [`Limits`](crate::limits::Limits). The
-    /// [`ProtocolError`](crate::error::ProtocolError) around it says the answer.
+    /// An XDR error of rtrext-02, or a count beyond our [`Limits`](crate::wire::Limits). The
+    /// [`ProtocolError`](crate::wire::ProtocolError) around it says the answer.
     #[derive(Clone, Copy, Debug, thiserror::Error, PartialEq, Eq)]
     #[non_exhaustive]
     pub enum Malformed {
@@ -58,7 +58,7 @@ faults! {
         TooManyPlacedItems {
             /// The count seen.
             count: u32,
-            /// [`Limits::placed_items`](crate::limits::Limits::placed_items).
+            /// [`Limits::placed_items`](crate::wire::Limits::placed_items).
             allowed: usize,
         },
         /// More sets of directions for a response (`xmdp_rsdgroup`) than allowed.
@@ -67,7 +67,7 @@ faults! {
         TooManyResponseSets {
             /// The count seen.
             count: u32,
-            /// [`Limits::response_sets`](crate::limits::Limits::response_sets).
+            /// [`Limits::response_sets`](crate::wire::Limits::response_sets).
             allowed: usize,
         },
         /// More directions in one set (`xmdrsds_items`) than allowed.
@@ -76,7 +76,7 @@ faults! {
         TooManyDirections {
             /// The count seen.
             count: u32,
-            /// [`Limits::items_per_set`](crate::limits::Limits::items_per_set).
+            /// [`Limits::items_per_set`](crate::wire::Limits::items_per_set).
             allowed: usize,
         },
         /// More segments for one item in explicit RDMA than allowed.
@@ -85,7 +85,7 @@ faults! {
         TooManySegments {
             /// The count seen.
             count: u32,
-            /// [`Limits::segments_per_chunk`](crate::limits::Limits::segments_per_chunk).
+            /// [`Limits::segments_per_chunk`](crate::wire::Limits::segments_per_chunk).
             allowed: usize,
         },
         /// More target buffer segments for one item (`xmdl_bsnum`) than allowed.
@@ -94,7 +94,7 @@ faults! {
         TooManyTargets {
             /// The count seen.
             count: u32,
-            /// [`Limits::target_segments`](crate::limits::Limits::target_segments).
+            /// [`Limits::target_segments`](crate::wire::Limits::target_segments).
             allowed: usize,
         },
         /// More groups in a buffer structure (`xmrbuf_groups`) than allowed.
@@ -103,7 +103,7 @@ faults! {
         TooManyBufferGroups {
             /// The count seen.
             count: u32,
-            /// [`Limits::buffer_groups`](crate::limits::Limits::buffer_groups).
+            /// [`Limits::buffer_groups`](crate::wire::Limits::buffer_groups).
             allowed: usize,
         },
     }

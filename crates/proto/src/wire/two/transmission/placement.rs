@@ -3,9 +3,10 @@
 
 use std::fmt;
 
+use super::xdr::{Structure, structure, union};
 use super::{Malformed, ReportedError};
-use crate::wire::Segment;
-use crate::wire::two::words::{Structure, WORD, Words, structure, union};
+use crate::wire::two::words::{WORD, Words};
+use crate::wire::{Direction, Segment};
 
 /// `xmdp_type` (rtrext-02 §6.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +34,16 @@ pub enum PlacementUse {
     ResponseDirection,
     /// `xmdp_loc` in a response: where an item of it is, or why it is not placed.
     ResponseLocation,
+}
+
+impl PlacementUse {
+    /// Returns the place of an `xmdp_loc` in a message of this direction.
+    const fn location(direction: Direction) -> Self {
+        match direction {
+            Direction::Call => Self::RequestLocation,
+            Direction::Reply => Self::ResponseLocation,
+        }
+    }
 }
 
 impl fmt::Display for PlacementUse {
@@ -139,7 +150,7 @@ pub enum Location {
 union! {
     /// Returns the discriminator.
     pub fn placement(Location) -> PlacementType,
-    |words: &Words<'_, '_>, value| Malformed::BadPlacement { value, place: words.place };
+    |words: &Words<'_, '_>, value| Malformed::BadPlacement { value, place: PlacementUse::location(words.direction) };
     PlacementType::Explicit => Explicit(segments),
     PlacementType::Targets => Targets { offset, segments },
     PlacementType::TooShort => TooShort,

@@ -4,8 +4,9 @@
 use thiserror::Error;
 
 use super::Malformed;
+use super::xdr::{Structure, structure, union};
 use crate::wire::Direction;
-use crate::wire::two::words::{Structure, Words, structure, union};
+use crate::wire::two::words::Words;
 
 /// Which transmission is meant (`xms_id`, rtrext-02 §6.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,8 +5,9 @@ use bytes::BytesMut;
 use thiserror::Error;
 
 use super::Malformed;
-use crate::limits::Limits;
-use crate::wire::two::words::{Structure, Words, structure};
+use super::xdr::{Structure, structure};
+use crate::wire::Limits;
+use crate::wire::two::words::Words;
 
 /// XMRSFLAG_PLT: a segment in which items can be placed (rtrext-02 §7.2).
 pub const TARGETABLE: u32 = 1;
@@ -273,7 +274,7 @@ impl BufferStructure {
     ///
     /// # Errors
     /// [`Malformed`]: truncated, with bytes behind it, or with more groups than
-    /// [`Limits::buffer_groups`](crate::limits::Limits::buffer_groups).
+    /// [`Limits::buffer_groups`](crate::wire::Limits::buffer_groups).
     pub fn decode(data: &[u8], limits: &Limits) -> Result<Self, Malformed> {
         Words::whole(data, limits, Structure::decode)
     }

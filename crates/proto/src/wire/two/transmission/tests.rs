@@ -1,9 +1,8 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::error::ProtocolError;
 use crate::wire::two::Error;
-use crate::wire::{Direction, Segment};
+use crate::wire::{Direction, ProtocolError, Segment};
 
 fn bytes(hex: &str) -> Vec<u8> {
     hex.split_whitespace().map(|byte| u8::from_str_radix(byte, 16).unwrap()).collect()

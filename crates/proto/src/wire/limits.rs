@@ -1,8 +1,7 @@
 //! The limits on a peer's header. Those on chunks are checked here, for every notation of chunks: the lists of RFC 8166
 //! §3.4, and the locations of rtrext-02 §7.
 
-use crate::error::{List, ProtocolError};
-use crate::wire::{ReadSegment, Segment};
+use super::{List, ProtocolError, ReadSegment, Segment};
 
 /// Bounds on chunk lists. RFC 8267 §6.4.2 makes a server accept at least two Read chunks (one at Position Zero), one
 /// Write chunk and 16 segments per chunk.

@@ -8,7 +8,7 @@ use std::fmt;
 use Action::{Answer, AnswerVersion, Close, Discard};
 use thiserror::Error;
 
-use crate::wire::{Direction, two};
+use super::{Direction, two};
 
 /// The part of a header that did not decode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,7 +76,7 @@ macro_rules! faults {
 pub(crate) use faults;
 
 self::faults! {
-    /// A fault of the peer: against RFC 8166, or beyond our [`Limits`](crate::limits::Limits).
+    /// A fault of the peer: against RFC 8166, or beyond our [`Limits`](crate::wire::Limits).
     #[derive(Clone, Debug, Error, PartialEq, Eq)]
     #[non_exhaustive]
     pub enum ProtocolError {
