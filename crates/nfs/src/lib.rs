@@ -15,6 +15,7 @@ pub mod extents;
 pub mod fs;
 pub mod mount;
 pub mod server;
+mod vectored;
 pub mod wire;
 
 pub use client::Client;

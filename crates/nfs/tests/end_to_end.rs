@@ -99,7 +99,10 @@ async fn over_sim(completion_mode: CompletionMode) -> (rpcrdma::Client, ServerMo
 
 /// Connects by Version Two. For client and server each, `sides` has the most Sends of a message, and the bytes for an
 /// item in a Receive.
-async fn over_sim_in_groups(profile: Profile, sides: [(usize, Option<u32>); 2]) -> rpcrdma::Client {
+async fn over_sim_in_groups(
+    profile: Profile,
+    sides: [(usize, Option<u32>); 2],
+) -> (rpcrdma::Client, ServerMonitor) {
     let fabric = Fabric::on_tokio(FabricConfig { seed: 11, ..FabricConfig::default() });
     let (mut client, mut server) = (ClientConfig::default(), ServerConfig::default());
     for (protocol, (sends, place)) in [&mut client.protocol, &mut server.protocol].into_iter().zip(sides) {
@@ -112,9 +115,10 @@ async fn over_sim_in_groups(profile: Profile, sides: [(usize, Option<u32>); 2]) 
         }
     }
     client.protocol.program = Some((NFS_PROGRAM, NFS_VERSION));
-    serve_with(server, Some(Box::new(fabric.listen(SIM_SERVER).unwrap())), None);
+    let monitor = serve_with(server, Some(Box::new(fabric.listen(SIM_SERVER).unwrap())), None);
     tokio::task::yield_now().await;
-    rpcrdma::Client::rdma(Arc::new(fabric.connector(SIM_HOST)), SIM_SERVER, client).await.unwrap()
+    let connector = Arc::new(fabric.connector(SIM_HOST));
+    (rpcrdma::Client::rdma(connector, SIM_SERVER, client).await.unwrap(), monitor)
 }
 
 fn options() -> ClientOptions {
@@ -249,11 +253,31 @@ async fn over_the_simulated_fabric_with_fewer_round_trips() {
             [(8, Some(8192)), (0, None)],
             [(0, None), (8, Some(8192))],
         ] {
-            let rpc = over_sim_in_groups(profile, sides).await;
+            let (rpc, _) = over_sim_in_groups(profile, sides).await;
             work(&rpc).await;
             rpc.close().await;
         }
     }
+}
+
+/// The items of a WRITE and a READ in several Receives reach the file at either end as they lie.
+#[tokio::test(start_paused = true)]
+async fn payload_in_several_receives_is_not_copied() {
+    let (rpc, monitor) = over_sim_in_groups(Profile::P1, [(8, Some(8192)); 2]).await;
+    let mut small = options();
+    (small.chunk, small.file_window) = (32 << 10, 1);
+    let client = Client::mount(&rpc, "/", small).await.unwrap();
+    let file = client.create("/file", SetAttributes::default()).await.unwrap();
+    let data = pattern(100_001);
+    file.write_at(0, data.clone().into()).await.unwrap();
+    file.sync().await.unwrap();
+    let local = tempdir().unwrap();
+    let target = local.path().join("file");
+    client.get("/file", &target, &CopyOptions::default()).await.unwrap();
+    assert!(fs::read(&target).unwrap() == data);
+    let ours = rpc.connection_stats().unwrap().protocol;
+    assert_eq!((ours.calls_sent.placed, ours.replies_received.placed), (3, 3));
+    assert_eq!((ours.payload_bytes_copied, monitor.stats().payload_bytes_copied), (0, 0));
 }
 
 /// A tree is stored and fetched back, over RDMA in one direction and TCP in the other.

@@ -3,7 +3,6 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use bytes::Bytes;
 use rpcrdma_nfs::wire::{DirOpArgs, FileHandle, FileName, GetattrArgs, LookupArgs, StableHow, WriteArgs};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -44,7 +43,7 @@ pub(crate) fn write(file: FileHandle, number: u32, count: u32) -> WriteArgs {
         offset: u64::from(number % 256) * 4096,
         count,
         stable: StableHow::FileSync,
-        data: Bytes::from(vec![0x77; usize::try_from(count).unwrap_or(0)]),
+        data: vec![0x77; usize::try_from(count).unwrap_or(0)].into(),
     }
 }
 

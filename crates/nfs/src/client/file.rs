@@ -10,6 +10,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
+use rpcrdma_xdr::Payload;
 
 use super::{Client, Error, ReadStream, Violation, WriteStream};
 use crate::wire::{
@@ -105,16 +106,17 @@ impl File {
     }
 
     /// Reads up to `count` bytes in one call, at most [`Client::read_size`]. Returns no bytes at the end of the file,
-    /// and possibly fewer than requested before the end.
+    /// and possibly fewer than requested before the end. Bytes that arrive in several slices are joined; those of
+    /// [`read_stream`](Self::read_stream) are not.
     pub async fn read_at(&self, offset: u64, count: u32) -> Result<Bytes, Error> {
         let (data, _) = self.read_once(offset, count.min(self.client().read_size())).await?;
-        Ok(data)
+        Ok(data.join().0)
     }
 
     /// Makes one READ. Returns the data, and whether the file ends after it.
-    pub(super) async fn read_once(&self, offset: u64, count: u32) -> Result<(Bytes, bool), Error> {
+    pub(super) async fn read_once(&self, offset: u64, count: u32) -> Result<(Payload, bool), Error> {
         if count == 0 {
-            return Ok((Bytes::new(), false));
+            return Ok((Payload::default(), false));
         }
         let arguments = ReadArgs { file: self.handle(), offset, count };
         let ok = self.client().procedures().read(&arguments).await.map_err(|error| self.named(error))?;
@@ -184,7 +186,7 @@ impl File {
         while !data.is_empty() {
             let asked = u32::try_from(data.len()).unwrap_or(u32::MAX);
             let arguments =
-                WriteArgs { file: self.handle(), offset, count: asked, stable, data: data.clone() };
+                WriteArgs { file: self.handle(), offset, count: asked, stable, data: data.clone().into() };
             let ok = self.client().procedures().write(&arguments).await.map_err(|error| self.named(error))?;
             let broken = |violation| Error::Protocol { operation: "WRITE", violation };
             // RFC 1813 §3.3.7: a server may write fewer bytes, but at least one, with at least the stability requested.

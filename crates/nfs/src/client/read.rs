@@ -2,8 +2,8 @@
 //!
 //! READs of [`Client::read_size`](super::Client::read_size) bytes start in order. A single READ may always start. More
 //! start as long as the client's window has permits, up to
-//! [`ClientOptions::file_window`](super::ClientOptions::file_window). The pieces are returned in order, and each holds
-//! its permit until the next is requested. A short READ is completed by further READs, which ask for no more than the
+//! [`ClientOptions::file_window`](super::ClientOptions::file_window). The pieces are returned in order, in the slices in
+//! which they arrived. Each piece holds its permit until the next is requested. A short READ is completed by further READs, which ask for no more than the
 //! last one returned. If a reply does not fill the memory that its READ offered, that memory is not kept.
 //!
 //! *End.* The stream ends at the caller's length, or where a READ reports the end of the file. If no READ does so at
@@ -13,6 +13,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 
 use bytes::{Bytes, BytesMut};
+use rpcrdma_xdr::Payload;
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::inflight::InFlight;
@@ -31,14 +32,16 @@ pub struct ReadStream {
     bounded: bool,
     in_flight: InFlight<Result<Chunk, Error>>,
     /// Pieces of the current chunk, last first, and its permit of the window.
-    ready: Vec<(u64, Bytes)>,
+    ready: Vec<(u64, Payload)>,
+    /// The rest of the piece whose slices are returned one by one.
+    rest: Payload,
     place: Option<OwnedSemaphorePermit>,
     ended: bool,
 }
 
 struct Chunk {
     /// Pieces with their offsets.
-    pieces: Vec<(u64, Bytes)>,
+    pieces: Vec<(u64, Payload)>,
     /// Whether the file ends after the pieces.
     eof: bool,
     /// The end of the file, if it was requested.
@@ -56,6 +59,7 @@ impl ReadStream {
             bounded,
             in_flight: InFlight::new(),
             ready: Vec::new(),
+            rest: Payload::default(),
             place: None,
             ended: false,
         }
@@ -66,13 +70,20 @@ impl ReadStream {
         Self { later: ranges.into(), ..Self::new(file, 0, 0, true) }
     }
 
-    /// Returns the next piece, or `None` at the end and after an error.
+    /// Returns the next slice of a piece, or `None` at the end and after an error.
     pub async fn next(&mut self) -> Result<Option<Bytes>, Error> {
-        Ok(self.next_at().await?.map(|(_, piece)| piece))
+        if self.rest.is_empty()
+            && let Some((_, piece)) = self.next_at().await?
+        {
+            self.rest = piece;
+        }
+        let slice = self.rest.iter().next().cloned();
+        let _ = self.rest.split_to(slice.as_ref().map_or(0, Bytes::len));
+        Ok(slice)
     }
 
-    /// Returns the next piece with its offset, as [`next`](Self::next).
-    pub(super) async fn next_at(&mut self) -> Result<Option<(u64, Bytes)>, Error> {
+    /// Returns the next piece, all of its slices, with its offset.
+    pub(super) async fn next_at(&mut self) -> Result<Option<(u64, Payload)>, Error> {
         loop {
             if let Some(piece) = self.ready.pop() {
                 // Later READs make progress while the caller uses this piece.
@@ -152,14 +163,14 @@ async fn ask_end(file: &File, offset: u64) -> Result<Chunk, Error> {
 /// Pieces of a chunk. Each holds the memory that its READ offered; a piece shorter than half of that is copied.
 #[derive(Default)]
 struct Pieces {
-    whole: Vec<(u64, Bytes)>,
+    whole: Vec<(u64, Payload)>,
     /// Short pieces, one after the other, and their offset.
     joined: BytesMut,
     start: u64,
 }
 
 impl Pieces {
-    fn push(&mut self, at: u64, data: Bytes, asked: u32) {
+    fn push(&mut self, at: u64, data: Payload, asked: u32) {
         if data.is_empty() {
             return;
         }
@@ -171,16 +182,16 @@ impl Pieces {
         if self.joined.is_empty() {
             self.start = at;
         }
-        self.joined.extend_from_slice(&data);
+        data.iter().for_each(|slice| self.joined.extend_from_slice(slice));
     }
 
     fn join(&mut self) {
         if !self.joined.is_empty() {
-            self.whole.push((self.start, self.joined.split().freeze()));
+            self.whole.push((self.start, self.joined.split().freeze().into()));
         }
     }
 
-    fn finish(mut self) -> Vec<(u64, Bytes)> {
+    fn finish(mut self) -> Vec<(u64, Payload)> {
         self.join();
         self.whole
     }

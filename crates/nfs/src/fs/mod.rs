@@ -5,8 +5,8 @@
 //! instead of each system call. A file system that never waits reports so by [`FileSystem::may_block`], and the server
 //! calls it in place. A read that never waits is [`FileSystem::try_read`], for data that is available at once.
 //!
-//! **Memory.** A read fills a slice of the caller (the server lends its pooled, registered buffer). A write gets a
-//! slice of the bytes that the transport received. No file system owns payload buffers, and payload is copied only into
+//! **Memory.** A read fills a slice of the caller (the server lends its pooled, registered buffer). A write gets
+//! slices of the bytes that the transport received. No file system owns payload buffers, and payload is copied only into
 //! or out of the store.
 //!
 //! **Errors.** [`FsError`] has one variant for each kind of refusal, and each variant has one NFS status. An operation
@@ -21,6 +21,7 @@ mod state;
 pub(crate) mod testing;
 mod types;
 
+use std::io::IoSlice;
 use std::ops::ControlFlow;
 
 pub use directory::{DirectoryFs, DirectoryOptions, HandleSource, OpenError, WriteVerifier};
@@ -140,7 +141,20 @@ pub trait FileSystem: Send + Sync + 'static {
         Ok(Extents::everything(offset))
     }
 
-    /// Writes `data` at `offset` with at least the stability requested.
+    /// Writes the slices of `data`, one after the other, at `offset` with at least the stability requested. Calls
+    /// `written` when the data is in the file, before waiting for stable storage. The next write to the file begins
+    /// then, or at the latest when this returns.
+    fn write_telling(
+        &self,
+        who: &Identity,
+        id: &FileId,
+        offset: u64,
+        data: &[IoSlice<'_>],
+        stability: Stability,
+        written: &dyn Fn(),
+    ) -> Outcome<WriteResult>;
+
+    /// Writes data in one slice, as [`Self::write_telling`] does.
     fn write(
         &self,
         who: &Identity,
@@ -148,22 +162,8 @@ pub trait FileSystem: Send + Sync + 'static {
         offset: u64,
         data: &[u8],
         stability: Stability,
-    ) -> Outcome<WriteResult>;
-
-    /// Writes as [`Self::write`] does, and calls `written` when the data is in the file, before waiting for stable
-    /// storage. The next write to the file begins then, or at the latest when this returns.
-    fn write_telling(
-        &self,
-        who: &Identity,
-        id: &FileId,
-        offset: u64,
-        data: &[u8],
-        stability: Stability,
-        written: &dyn Fn(),
     ) -> Outcome<WriteResult> {
-        let outcome = self.write(who, id, offset, data, stability);
-        written();
-        outcome
+        self.write_telling(who, id, offset, &[IoSlice::new(data)], stability, &|| {})
     }
 
     /// Brings written data to stable storage: `count` bytes from `offset`, or up to the end if `count` is 0. Returns

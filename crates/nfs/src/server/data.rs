@@ -1,5 +1,6 @@
 //! READ, WRITE and COMMIT (RFC 1813 §3.3.6, §3.3.7, §3.3.21).
 
+use std::io::IoSlice;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -49,27 +50,28 @@ fn results(
         attributes: Some(at.attributes(&read.attributes)),
         count: u32::try_from(data.len()).unwrap_or(u32::MAX),
         eof: read.end_of_file,
-        data,
+        data: data.into(),
     })
 }
 
 /// Serves a WRITE; calls `written` when the data is in the file.
-pub(super) fn write(call: &WriteArgs, at: &At, written: &dyn Fn()) -> Served3<WriteArgs> {
+pub(super) fn write(mut call: WriteArgs, at: &At, written: &dyn Fn()) -> Served3<WriteArgs> {
     let refused = |status| Err((status, at.untouched()));
     if let Err(status) = at.writable() {
         return refused(status);
     }
     // RFC 1813 §3.3.7: count is the number of bytes of data, of which there must be enough.
-    let Some(data) = usize::try_from(call.count).ok().and_then(|count| call.data.get(..count)) else {
+    if usize::try_from(call.count).is_ok_and(|count| count > call.data.len()) {
         return refused(Status::Inval);
-    };
-    let data = data.get(..limited(call.count, &at.shared)).unwrap_or(data);
+    }
+    call.data.truncate(limited(call.count, &at.shared));
+    let data: Vec<_> = call.data.iter().map(|slice| IoSlice::new(slice)).collect();
     let stability = match call.stable {
         StableHow::Unstable => Stability::Unstable,
         StableHow::DataSync => Stability::DataSync,
         StableHow::FileSync => Stability::FileSync,
     };
-    let outcome = at.fs().write_telling(&at.who, &at.id, call.offset, data, stability, written);
+    let outcome = at.fs().write_telling(&at.who, &at.id, call.offset, &data, stability, written);
     let file_wcc = at.wcc(&outcome.change);
     let result = outcome.result.map_err(|error| (error.into(), file_wcc))?;
     at.shared.counters.written(result.length);

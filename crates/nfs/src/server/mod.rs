@@ -743,7 +743,7 @@ impl NfsProgram {
                 Err(status) => return finish::<WriteArgs>(&shared, Err((status, WccData::default()))),
             };
             let (served, peer, file) = (Arc::clone(&at.served), at.caller.ip(), at.id);
-            let job = move |written: &dyn Fn()| data::write(&call, &at, written);
+            let job = move |written: &dyn Fn()| data::write(call, &at, written);
             match shared.writing(&served, peer, file, job).await {
                 Ok(results) => finish::<WriteArgs>(&shared, results),
                 Err(error) => unserved::<WriteArgs>(&shared, error),

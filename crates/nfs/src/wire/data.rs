@@ -1,7 +1,6 @@
 //! READ, WRITE and COMMIT (RFC 1813 §3.3.6, §3.3.7, §3.3.21).
 
-use bytes::Bytes;
-use rpcrdma_xdr::Xdr;
+use rpcrdma_xdr::{Payload, Xdr};
 
 use super::{FileHandle, MAX_PAYLOAD, NfsResult, PostOpAttr, Verifier, WccData};
 
@@ -25,9 +24,9 @@ pub struct ReadOk {
     pub count: u32,
     /// Whether the read reached the end of the file.
     pub eof: bool,
-    /// The bytes. DDP-eligible (RFC 8267 §4).
+    /// The bytes, in the slices in which they arrived. DDP-eligible (RFC 8267 §4).
     #[xdr(ddp, max = MAX_PAYLOAD)]
-    pub data: Bytes,
+    pub data: Payload,
 }
 
 /// `READ3res`.
@@ -55,9 +54,9 @@ pub struct WriteArgs {
     pub count: u32,
     /// Least stability required.
     pub stable: StableHow,
-    /// The bytes. DDP-eligible (RFC 8267 §4).
+    /// The bytes, in the slices in which they arrived. DDP-eligible (RFC 8267 §4).
     #[xdr(ddp, max = MAX_PAYLOAD)]
-    pub data: Bytes,
+    pub data: Payload,
 }
 
 /// `WRITE3resok`.

@@ -7,7 +7,7 @@ mod properties;
 mod strategies;
 
 use bytes::Bytes;
-use rpcrdma_xdr::{Decode, DecodeError, Decoder, Encode, Piece, encode};
+use rpcrdma_xdr::{Decode, DecodeError, Decoder, Encode, Payload, Piece, encode};
 
 /// Encodes a value and joins the pieces.
 pub(crate) fn to_bytes<T: Encode>(value: &T) -> Bytes {
@@ -17,6 +17,18 @@ pub(crate) fn to_bytes<T: Encode>(value: &T) -> Bytes {
 /// Decodes a complete message.
 pub(crate) fn from_bytes<T: Decode>(bytes: impl Into<Bytes>) -> Result<T, DecodeError> {
     Decoder::new(bytes.into()).decode_all()
+}
+
+/// Returns a decoder of a message that lies in several slices of odd lengths, as in several Receives.
+pub(crate) fn in_slices(mut message: Bytes) -> Decoder {
+    let mut slices = Payload::default();
+    for length in [1, 30, 97, 1021, 4099].into_iter().cycle() {
+        if message.is_empty() {
+            break;
+        }
+        slices.push(message.split_to(message.len().min(length)));
+    }
+    Decoder::of_slices(slices)
 }
 
 /// Parses hexadecimal digits; text after `;` on a line is a comment.

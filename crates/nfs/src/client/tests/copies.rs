@@ -454,7 +454,7 @@ async fn i6_a_file_without_an_end_is_read_as_far_as_its_attributes_say() {
             if *count.lock().unwrap() > 2000 {
                 return Step::fail::<ReadArgs>(Status::Io, None);
             }
-            let data = Bytes::from(vec![b'x'; usize::try_from(wanted).unwrap()]);
+            let data = vec![b'x'; usize::try_from(wanted).unwrap()].into();
             Step::ok::<ReadArgs>(ReadOk { attributes: None, count: wanted, eof: false, data })
         }
         _ => Step::Serve,

@@ -207,7 +207,7 @@ async fn servers_that_lie_about_counts() {
     let read = |count: u32, eof: bool, data: Bytes| {
         server.hook(move |procedure, _| match procedure {
             NfsProcedure::Read => {
-                Step::ok::<ReadArgs>(ReadOk { attributes: None, count, eof, data: data.clone() })
+                Step::ok::<ReadArgs>(ReadOk { attributes: None, count, eof, data: data.clone().into() })
             }
             _ => Step::Serve,
         });

@@ -17,7 +17,7 @@ use crate::extents::EXTENTS_PROGRAM;
 use crate::fs::{MemoryFs, MemoryOptions};
 use crate::mount::MOUNT_PROGRAM;
 use crate::server::{Export, HandleKey, NfsServer, ServerOptions};
-use crate::wire::tests::{from_bytes, to_bytes};
+use crate::wire::tests::{from_bytes, in_slices, to_bytes};
 use crate::wire::{NFS_PROGRAM, NfsCall, NfsProcedure, NfsResult, Status};
 
 /// Treatment of a call.
@@ -172,7 +172,7 @@ impl Loopback {
         if program == EXTENTS_PROGRAM
             && let Some(answer) = self.extents.lock().unwrap().as_ref()
         {
-            return answer().map(Decoder::new);
+            return answer().map(in_slices);
         }
         // As on a network, other calls may overtake.
         tokio::task::yield_now().await;
@@ -182,7 +182,7 @@ impl Loopback {
         }
         let change: Box<dyn FnOnce(Bytes) -> Bytes + Send> = match step {
             Step::Serve => Box::new(|bytes| bytes),
-            Step::Answer(bytes) => return Ok(Decoder::new(bytes)),
+            Step::Answer(bytes) => return Ok(in_slices(bytes)),
             Step::Fail(error) => return Err(error),
             Step::Then(change) => change,
         };
@@ -197,11 +197,11 @@ impl Loopback {
             attached: None,
             owner: None,
         };
-        let stream = served.call(context, Decoder::new(arguments)).await.expect("the server takes the call");
+        let stream = served.call(context, in_slices(arguments)).await.expect("the server takes the call");
         // RFC 8267 §4.1: the client offered enough memory for any answer of the server.
         check_prediction(results, stream.len());
         let (bytes, _) = stream.flatten();
-        Ok(Decoder::new(change(bytes)))
+        Ok(in_slices(change(bytes)))
     }
 }
 

@@ -526,7 +526,7 @@ async fn i6_short_reads_hold_no_more_memory_than_their_data() {
                 attributes: None,
                 count: u32::try_from(piece.len()).unwrap(),
                 eof: from + piece.len() == all.len(),
-                data: Bytes::copy_from_slice(piece),
+                data: piece.to_vec().into(),
             };
             let result = crate::wire::NfsResult::<crate::wire::ReadOk, crate::wire::PostOpAttr>::Ok(ok);
             // Like a transport that offers memory for all requested bytes.

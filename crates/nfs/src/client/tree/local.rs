@@ -10,7 +10,8 @@
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, FileTimes, Permissions};
-use std::io::{self, Write};
+use std::io::{self, IoSlice};
+use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
@@ -18,16 +19,18 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use bytes::Bytes;
+use rpcrdma_xdr::Payload;
 use rustix::fs::{
     AtFlags, CWD, FileType, Gid, Mode, OFlags, Statx, StatxAttributes, StatxFlags, Timespec, Timestamps,
     UTIME_OMIT, Uid, XattrFlags, chownat, fgetxattr, flistxattr, fsetxattr, fstatfs, linkat, mkdirat, openat,
     readlinkat, renameat, statx, symlinkat, unlinkat, utimensat,
 };
-use rustix::io::Errno;
+use rustix::io::{Errno, pwritev, writev};
 
 use super::{CopyRun, Copying, Kept, Owned, temporary_name};
 use crate::client::walk::shortened;
 use crate::client::{Error, MAX_SYMLINKS};
+use crate::vectored::write_all;
 use crate::wire::{Attributes, NfsTime};
 
 /// Most unused directory descriptors of a copy that stay open.
@@ -517,6 +520,28 @@ impl Storage {
     const SYSTEM: Self = Self { sync: File::sync_data, close: rpcrdma_sys::close };
 }
 
+/// Content without holes, in the slices in which it arrived.
+struct Run<'a> {
+    offset: u64,
+    slices: Vec<IoSlice<'a>>,
+}
+
+impl<'a> Run<'a> {
+    fn push(&mut self, slice: &'a [u8], part: Range<usize>) {
+        self.slices.extend(slice.get(part).filter(|part| !part.is_empty()).map(IoSlice::new));
+    }
+
+    fn write(&self, file: &File) -> io::Result<()> {
+        let (_, written) =
+            write_all(&self.slices, |rest, done| pwritev(file, rest, self.offset.saturating_add(wide(done))));
+        Ok(written?)
+    }
+}
+
+fn wide(length: usize) -> u64 {
+    u64::try_from(length).unwrap_or(u64::MAX)
+}
+
 /// Destination of a file's content; see the module documentation.
 pub(super) struct Sink {
     file: File,
@@ -651,36 +676,37 @@ impl Sink {
     }
 
     /// Writes content at `offset`. Offsets never decrease.
-    pub(super) fn write(&mut self, offset: u64, data: &[u8]) -> io::Result<()> {
+    pub(super) fn write(&mut self, offset: u64, data: &Payload) -> io::Result<()> {
         match &mut self.kind {
-            Kind::Stream => return self.file.write_all(data),
+            Kind::Stream => {
+                let slices: Vec<_> = data.iter().map(|slice| IoSlice::new(slice)).collect();
+                return Ok(write_all(&slices, |rest, _| writev(&self.file, rest)).1?);
+            }
             Kind::InPlace { empty } => cut(&self.file, empty)?,
             Kind::Part { .. } => {}
         }
-        // A run of blocks that are not all zeros is written in one call. Unwritten parts read as zeros.
-        let within = usize::try_from(offset % BLOCK_LENGTH).unwrap_or_default();
-        let mut start = 0;
-        let mut end = 0;
-        let mut next = data.len().min(BLOCK - within);
-        while end < data.len() {
-            if data.get(end..next).is_some_and(is_zero) {
-                self.write_run(offset, data, start, end)?;
-                start = next;
+        // A run of blocks that are not all zeros is written in one call. Unwritten parts read as zeros. A block that
+        // lies in two slices is tested in two parts.
+        let mut run = Run { offset, slices: Vec::new() };
+        let mut at = offset;
+        for slice in data.iter() {
+            let within = usize::try_from(at % BLOCK_LENGTH).unwrap_or_default();
+            let (mut start, mut end) = (0, 0);
+            let mut next = slice.len().min(BLOCK - within);
+            while end < slice.len() {
+                if slice.get(end..next).is_some_and(is_zero) {
+                    run.push(slice, start..end);
+                    run.write(&self.file)?;
+                    run = Run { offset: at.saturating_add(wide(next)), slices: Vec::new() };
+                    start = next;
+                }
+                end = next;
+                next = slice.len().min(end.saturating_add(BLOCK));
             }
-            end = next;
-            next = data.len().min(end.saturating_add(BLOCK));
+            run.push(slice, start..end);
+            at = at.saturating_add(wide(slice.len()));
         }
-        self.write_run(offset, data, start, end)
-    }
-
-    fn write_run(&self, offset: u64, data: &[u8], start: usize, end: usize) -> io::Result<()> {
-        match data.get(start..end).filter(|run| !run.is_empty()) {
-            Some(run) => {
-                let start = u64::try_from(start).unwrap_or(u64::MAX);
-                self.file.write_all_at(run, offset.saturating_add(start))
-            }
-            None => Ok(()),
-        }
+        run.write(&self.file)
     }
 
     /// Returns whether zeros need not be written because the file already reads as zeros.
@@ -905,7 +931,7 @@ pub(super) fn read_link(spot: &Spot) -> io::Result<Bytes> {
 
 /// Returns the next range from `offset` on that has data, as far as the file system reports it. Returns `None` if only
 /// a hole follows.
-pub(super) fn next_data(file: &File, offset: u64) -> io::Result<Option<std::ops::Range<u64>>> {
+pub(super) fn next_data(file: &File, offset: u64) -> io::Result<Option<Range<u64>>> {
     use rustix::fs::{SeekFrom, seek};
     let start = match seek(file, SeekFrom::Data(offset)) {
         Ok(start) => start,
@@ -940,9 +966,7 @@ fn fill(length: usize, mut read: impl FnMut(&mut [u8], usize) -> io::Result<usiz
 
 /// Reads up to `length` bytes at `offset`; returns fewer only at the end of the file.
 pub(super) fn read_at(file: &File, offset: u64, length: usize) -> io::Result<Bytes> {
-    fill(length, |rest, filled| {
-        file.read_at(rest, offset.saturating_add(u64::try_from(filled).unwrap_or(u64::MAX)))
-    })
+    fill(length, |rest, filled| file.read_at(rest, offset.saturating_add(wide(filled))))
 }
 
 /// Reads the next `length` bytes of a pipe or device; returns fewer only at its end.

@@ -1,12 +1,12 @@
 //! READ, WRITE, COMMIT and SETATTR of a directory tree.
 
-use std::io::IoSliceMut;
+use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Instant;
 
 use rustix::fs::{Access as Probe, AtFlags, OFlags, SeekFrom, Statx, accessat, chmodat, ftruncate, seek};
-use rustix::io::{Errno, ReadWriteFlags, pread, preadv2, pwrite};
+use rustix::io::{Errno, ReadWriteFlags, pread, preadv2, pwritev};
 
 use super::DirectoryFs;
 use super::convert::{attributes, mode_bits, stat, stat_cached, timestamp};
@@ -18,6 +18,7 @@ use crate::fs::types::{
     Before, Change, Extents, FileId, FileKind, FsError, Identity, Outcome, ReadResult, SetAttributes,
     SetTime, Stability, Timestamp, WriteResult,
 };
+use crate::vectored::{retry, write_all};
 
 /// Largest offset of the system calls.
 const OFFSET_MAX: u64 = i64::MAX.unsigned_abs();
@@ -237,7 +238,7 @@ impl DirectoryFs {
         who: &Identity,
         id: &FileId,
         offset: u64,
-        data: &[u8],
+        data: &[IoSlice<'_>],
         stability: Stability,
         written: &dyn Fn(),
     ) -> Outcome<WriteResult> {
@@ -253,7 +254,8 @@ impl DirectoryFs {
         let committed = if unstable.is_some() { stability } else { stability.max(Stability::DataSync) };
         let losses = file.losses();
         let mut outcome = self.change_file(id, &file, |before| {
-            if offset.checked_add(data.len() as u64).is_none_or(|end| end > OFFSET_MAX) {
+            let length: usize = data.iter().map(|slice| slice.len()).sum();
+            if offset.checked_add(length as u64).is_none_or(|end| end > OFFSET_MAX) {
                 return Err(FsError::FileTooLarge);
             }
             // Before the first byte: if the storage loses any of them, the verifier has changed since.
@@ -261,7 +263,11 @@ impl DirectoryFs {
             // As the caller: quotas, reserved space and set-id bits depend on the writer.
             let acting = self.actor.act_as(who)?;
             self.drop_set_id(&*file, before);
-            let length = write_all(&file, offset, data)?;
+            let length = match write_all(data, |rest, done| pwritev(&*file, rest, offset + done as u64)) {
+                (0, Err(errno)) => return Err(errno.into()),
+                // RFC 1813 §3.3.7: fewer bytes than requested; the next call meets the error again.
+                (length, _) => length,
+            };
             drop(acting);
             Ok(WriteResult { length, committed, verifier })
         });
@@ -557,29 +563,4 @@ impl Times {
     fn as_owner(self, rest: &SetAttributes) -> SetAttributes {
         SetAttributes { accessed: self.owner.0, modified: self.owner.1, ..*rest }
     }
-}
-
-/// Repeats a call that a signal interrupted.
-fn retry<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
-    loop {
-        match call() {
-            Err(Errno::INTR) => {}
-            other => return other,
-        }
-    }
-}
-
-/// Writes as much as possible; bytes written before an error count.
-fn write_all(file: &OpenFile, offset: u64, data: &[u8]) -> Result<usize, FsError> {
-    let mut length = 0;
-    while let Some(rest) = data.get(length..).filter(|rest| !rest.is_empty()) {
-        match retry(|| pwrite(file, rest, offset + length as u64)) {
-            Ok(0) => break,
-            Ok(count) => length += count,
-            Err(errno) if length == 0 => return Err(errno.into()),
-            // RFC 1813 §3.3.7: fewer bytes than requested; the next call meets the error again.
-            Err(_) => break,
-        }
-    }
-    if length == 0 && !data.is_empty() { Err(FsError::Io) } else { Ok(length) }
 }

@@ -39,7 +39,7 @@ mod storage;
 mod verifier;
 
 use std::ffi::CString;
-use std::io;
+use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
@@ -627,23 +627,12 @@ impl FileSystem for DirectoryFs {
         self.file_extents(who, id, offset, limit)
     }
 
-    fn write(
-        &self,
-        who: &Identity,
-        id: &FileId,
-        offset: u64,
-        data: &[u8],
-        stability: Stability,
-    ) -> Outcome<WriteResult> {
-        self.write_file(who, id, offset, data, stability, &|| {})
-    }
-
     fn write_telling(
         &self,
         who: &Identity,
         id: &FileId,
         offset: u64,
-        data: &[u8],
+        data: &[IoSlice<'_>],
         stability: Stability,
         written: &dyn Fn(),
     ) -> Outcome<WriteResult> {

@@ -8,12 +8,51 @@ use std::sync::Arc;
 use super::map::Key;
 use super::storage::tests::Faulty;
 use super::*;
+use crate::fs::{MemoryFs, MemoryOptions};
 
 mod confined;
 mod descriptors;
 mod locks;
 mod losses;
 mod unwritten;
+
+proptest::proptest! {
+    #![proptest_config(proptest::test_runner::Config::with_cases(32))]
+
+    /// A write puts its slices one after the other, however the data is cut.
+    #[test]
+    fn slices_are_written_in_order(
+        writes in proptest::collection::vec(
+            (65_000_u64..66_000, proptest::collection::vec(proptest::collection::vec(1_u8.., 0..900), 0..5)),
+            1..5,
+        ),
+    ) {
+        let (tree, who) = (tempfile::tempdir().unwrap(), Identity::superuser());
+        let (_place, directory) = open(tree.path(), HandleSource::Automatic);
+        let stores: [&dyn FileSystem; 2] = [&directory, &MemoryFs::new(MemoryOptions::default())];
+        for fs in stores {
+            let how = CreateHow::Guarded(SetAttributes::default());
+            let id = fs.create(&who, &fs.root(), Name::new(b"f").unwrap(), &how).result.unwrap().id;
+            let mut expected = Vec::new();
+            for (at, slices) in &writes {
+                let data: Vec<_> = slices.iter().map(|slice| IoSlice::new(slice)).collect();
+                let told = std::cell::Cell::new(0);
+                let tell = || told.set(told.get() + 1);
+                let written = fs.write_telling(&who, &id, *at, &data, Stability::Unstable, &tell).result.unwrap();
+                let flat = slices.concat();
+                proptest::prop_assert_eq!((written.length, told.get()), (flat.len(), 1));
+                let at = usize::try_from(*at).unwrap();
+                if !flat.is_empty() {
+                    expected.resize(expected.len().max(at + flat.len()), 0);
+                    expected[at..at + flat.len()].copy_from_slice(&flat);
+                }
+            }
+            let mut read = vec![0xff; expected.len() + 1];
+            let length = fs.read(&who, &id, 0, &mut read).unwrap().length;
+            proptest::prop_assert!(read[..length] == expected[..]);
+        }
+    }
+}
 
 fn open(path: &Path, handles: HandleSource) -> (tempfile::TempDir, DirectoryFs) {
     let place = tempfile::tempdir().unwrap();

@@ -8,6 +8,7 @@ mod contents;
 mod inode;
 
 use std::collections::HashMap;
+use std::io::IoSlice;
 use std::ops::ControlFlow;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -434,37 +435,45 @@ impl FileSystem for MemoryFs {
         Ok(Extents { ranges, complete })
     }
 
-    fn write(
+    fn write_telling(
         &self,
         who: &Identity,
         id: &FileId,
         offset: u64,
-        data: &[u8],
+        data: &[IoSlice<'_>],
         stability: Stability,
+        written: &dyn Fn(),
     ) -> Outcome<WriteResult> {
-        self.change(id, |tree, number| {
+        let length: usize = data.iter().map(|slice| slice.len()).sum();
+        let outcome = self.change(id, |tree, number| {
             let inode = tree.get(number)?;
             let contents = inode.contents()?;
             if !permission::may_write(&inode.attributes(), who) {
                 return Err(FsError::AccessDenied);
             }
-            let end = offset.checked_add(data.len() as u64).ok_or(FsError::FileTooLarge)?;
+            let end = offset.checked_add(length as u64).ok_or(FsError::FileTooLarge)?;
             if end > self.options.max_file_size {
                 return Err(FsError::FileTooLarge);
             }
             let held = contents.used();
-            if tree.used + contents.growth(offset, data.len()) > self.options.capacity {
+            if tree.used + contents.growth(offset, length) > self.options.capacity {
                 return Err(FsError::NoSpace);
             }
             let inode = tree.get_mut(number)?;
             let contents = inode.contents_mut()?;
-            contents.write(offset, data);
+            let mut at = offset;
+            for slice in data {
+                contents.write(at, slice);
+                at += slice.len() as u64;
+            }
             let grown = contents.used() - held;
             inode.drop_set_id(who);
             inode.touch_modified();
             tree.used += grown;
-            Ok(WriteResult { length: data.len(), committed: stability, verifier: self.write_verifier })
-        })
+            Ok(WriteResult { length, committed: stability, verifier: self.write_verifier })
+        });
+        written();
+        outcome
     }
 
     fn commit(&self, who: &Identity, id: &FileId, _offset: u64, _count: u32) -> Outcome<u64> {

@@ -26,7 +26,7 @@ async fn handles_survive_a_restart_and_a_rename() {
         let root = bed.root;
         let bed = bed.restarted();
         assert_eq!(bed.root, root, "{}", bed.name);
-        assert_eq!(&bed.read(file, 0, 9).await.unwrap().data[..], b"text", "{}", bed.name);
+        assert_eq!(bed.read(file, 0, 9).await.unwrap().data, b"text"[..], "{}", bed.name);
         assert!(bed.getattr(directory).await.unwrap().is_directory());
         assert_eq!(bed.lookup(bed.root, "moved").await, Ok(directory), "{}", bed.name);
         assert_eq!(bed.remove(directory, "file").await, None);
@@ -97,7 +97,7 @@ async fn a_directory_that_becomes_a_link_leads_nowhere() {
         symlink(outside.path(), bed.path().join("dir")).unwrap();
         let bed = bed.restarted();
         match bed.read(file, 0, 9).await {
-            Ok(read) => assert_eq!(&read.data[..], b"mine", "{}", bed.name),
+            Ok(read) => assert_eq!(read.data, b"mine"[..], "{}", bed.name),
             Err(status) => assert_eq!((bed.name, status), ("map", Status::Stale)),
         }
         match bed.lookup(directory, "file").await {
@@ -212,7 +212,7 @@ async fn many_calls_at_once() {
                         attached: None,
                         owner: None,
                     };
-                    let data = Bytes::from(vec![u8::try_from(number).unwrap(); 4096]);
+                    let data = vec![u8::try_from(number).unwrap(); 4096].into();
                     let arguments = WriteArgs {
                         file,
                         offset: number * 4096,
@@ -232,7 +232,12 @@ async fn many_calls_at_once() {
         let read = bed.read(file, 0, 1 << 20).await.unwrap();
         assert_eq!(read.count, 64 * 4096);
         assert!(
-            read.data.chunks(4096).enumerate().all(|(n, part)| part.iter().all(|&o| usize::from(o) == n))
+            read.data
+                .join()
+                .0
+                .chunks(4096)
+                .enumerate()
+                .all(|(n, part)| part.iter().all(|&o| usize::from(o) == n))
         );
     }
 }

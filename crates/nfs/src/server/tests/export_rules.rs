@@ -20,7 +20,8 @@ async fn a_read_only_export_refuses_every_change() {
         let data = Bytes::from_static(b"x");
         let refused = Some(Status::Rofs);
         assert_eq!(bed.set(root, mode(0o700)).await, refused, "{name}");
-        let write = WriteArgs { file: root, offset: 0, count: 1, stable: StableHow::Unstable, data };
+        let write =
+            WriteArgs { file: root, offset: 0, count: 1, stable: StableHow::Unstable, data: data.into() };
         assert_eq!(bed.status(&write).await, refused, "{name}");
         for how in [CreateHow::Unchecked(attributes), CreateHow::Exclusive([0; 8])] {
             assert_eq!(bed.status(&create(root, "x", how)).await, refused, "{name}");

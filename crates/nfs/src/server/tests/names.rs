@@ -227,7 +227,7 @@ async fn a_renamed_object_keeps_its_handle() {
         let rename = RenameArgs { from: place(a, "deep"), to: place(b, "moved") };
         let wcc = bed.call(&rename).await.unwrap();
         assert!(wcc.from_dir.after.is_some() && wcc.to_dir.before.is_some());
-        assert_eq!(&bed.read(file, 0, 9).await.unwrap().data[..], b"text", "{}", bed.name);
+        assert_eq!(bed.read(file, 0, 9).await.unwrap().data, b"text"[..], "{}", bed.name);
         assert_eq!(bed.lookup(b, "moved").await, Ok(deep), "{}", bed.name);
         assert_eq!(bed.lookup(deep, "..").await, Ok(b), "{}", bed.name);
         assert_eq!(bed.lookup(a, "deep").await, Err(Status::NoEnt));

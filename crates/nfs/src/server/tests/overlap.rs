@@ -80,7 +80,7 @@ impl Bed {
     }
 
     async fn text(&self, file: FileHandle) -> Result<String, Status> {
-        self.read(file, 0, 100).await.map(|read| String::from_utf8(read.data.to_vec()).unwrap())
+        self.read(file, 0, 100).await.map(|read| String::from_utf8(read.data.join().0.into()).unwrap())
     }
 
     async fn mounted_at(&self, path: &str) -> Result<FileHandle, MountStatus> {

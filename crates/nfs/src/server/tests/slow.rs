@@ -56,7 +56,7 @@ async fn soon<T>(call: impl Future<Output = T>) -> T {
 }
 
 pub(super) fn one_byte(file: FileHandle, offset: u64, stable: StableHow) -> WriteArgs {
-    WriteArgs { file, offset, count: 1, stable, data: Bytes::from_static(b"x") }
+    WriteArgs { file, offset, count: 1, stable, data: Bytes::from_static(b"x").into() }
 }
 
 #[tokio::test]
@@ -77,7 +77,7 @@ async fn i6_a_frozen_export_leaves_the_others_their_threads() {
         let live = house.caller("/live", peer, 0);
         let file = soon(live.make_file(live.root, &format!("of-{peer}"), 0o644)).await;
         soon(live.write(file, 0, b"text")).await.unwrap();
-        assert_eq!(&soon(live.read(file, 0, 9)).await.unwrap().data[..], b"text");
+        assert_eq!(soon(live.read(file, 0, 9)).await.unwrap().data, b"text"[..]);
         soon(live.getattr(live.root)).await.unwrap();
         assert!(matches!(soon(live.mnt("/live")).await, MountResult::Ok(_)));
         // Procedures that use no file system.

@@ -1,5 +1,6 @@
 //! A file system whose operations a test watches, and may hold or fail.
 
+use std::io::IoSlice;
 use std::sync::Arc;
 
 use crate::fs::{
@@ -114,28 +115,17 @@ impl<W: Watch> FileSystem for WatchedFs<W> {
         self.inner.read(who, id, offset, buffer)
     }
 
-    fn write(
-        &self,
-        who: &Identity,
-        id: &FileId,
-        offset: u64,
-        data: &[u8],
-        stability: Stability,
-    ) -> Outcome<WriteResult> {
-        self.watch.before(Step::Write(who.uid, *id, offset));
-        self.inner.write(who, id, offset, data, stability)
-    }
-
     fn write_telling(
         &self,
         who: &Identity,
         id: &FileId,
         offset: u64,
-        data: &[u8],
+        data: &[IoSlice<'_>],
         stability: Stability,
         written: &dyn Fn(),
     ) -> Outcome<WriteResult> {
-        let outcome = self.write(who, id, offset, data, stability);
+        self.watch.before(Step::Write(who.uid, *id, offset));
+        let outcome = self.inner.write_telling(who, id, offset, data, stability, &|| {});
         written();
         if stability != Stability::Unstable {
             self.watch.before(Step::Settle(*id));

@@ -53,10 +53,10 @@ procedures! {
         theirs::READLINK3args, theirs::READLINK3res<'_>;
     read: (handle(), any::<u64>(), any::<u32>()).prop_map(|(file, offset, count)| ReadArgs { file, offset, count })
         => (post_op(), any::<u32>(), any::<bool>(), payload(600))
-            .prop_map(|(attributes, count, eof, data)| ReadOk { attributes, count, eof, data }), post_op();
+            .prop_map(|(attributes, count, eof, data)| ReadOk { attributes, count, eof, data: data.into() }), post_op();
         theirs::READ3args, theirs::READ3res<'_>;
     write: (handle(), any::<u64>(), any::<u32>(), stable(), payload(600))
-        .prop_map(|(file, offset, count, stable, data)| WriteArgs { file, offset, count, stable, data })
+        .prop_map(|(file, offset, count, stable, data)| WriteArgs { file, offset, count, stable, data: data.into() })
         => (wcc(), any::<u32>(), stable(), any::<Verifier>())
             .prop_map(|(file_wcc, count, committed, verifier)| WriteOk { file_wcc, count, committed, verifier }), wcc();
         theirs::WRITE3args<'_>, theirs::WRITE3res;

@@ -158,7 +158,7 @@ fn readlink() {
 fn read() {
     let args = ReadArgs { file: handle(), offset: 1 << 32, count: 0x2000 };
     check(&args, &format!("{HANDLE}\n0000000100000000 00002000"));
-    let ok = ReadOk { attributes: Some(fattr()), count: 2, eof: true, data: Bytes::from_static(b"hi") };
+    let ok = ReadOk { attributes: Some(fattr()), count: 2, eof: true, data: b"hi".to_vec().into() };
     check_ok::<_, PostOpAttr>(ok, &format!("{}\n00000002 00000001 00000002 6869 0000", post()));
     check_fail::<ReadOk, PostOpAttr>(None, "00000000");
 }
@@ -174,7 +174,7 @@ fn read_over_rdma() {
         00002000 ; count 8192";
     check(&ReadArgs { file, offset: 0, count: 8192 }, golden);
     let data = Bytes::from(vec![7; 5000]);
-    let ok = ReadResult::Ok(ReadOk { attributes: None, count: 5000, eof: true, data: data.clone() });
+    let ok = ReadResult::Ok(ReadOk { attributes: None, count: 5000, eof: true, data: data.clone().into() });
     let pieces = encode(&ok).unwrap().into_pieces();
     let inline = hex("00000000 ; NFS3_OK
         00000000 ; attributes: not present
@@ -191,7 +191,8 @@ fn read_over_rdma() {
 fn write_over_rdma() {
     let file = FileHandle::new(&(0xa0..=0xbf).collect::<Vec<u8>>()).unwrap();
     let data = Bytes::from(vec![7; 6001]);
-    let args = WriteArgs { file, offset: 0, count: 6001, stable: StableHow::FileSync, data: data.clone() };
+    let args =
+        WriteArgs { file, offset: 0, count: 6001, stable: StableHow::FileSync, data: data.clone().into() };
     let stream = encode(&args).unwrap();
     assert_eq!(stream.len(), 56 + 6001 + 3);
     let inline = hex("00000020 a0a1a2a3a4a5a6a7a8a9aaab acadaeafb0b1b2b3b4b5b6b7b8b9babb bcbdbebf
@@ -209,7 +210,8 @@ fn write_over_rdma() {
 #[test]
 fn write() {
     let data = Bytes::from_static(b"abc");
-    let args = WriteArgs { file: handle(), offset: 9, count: 3, stable: StableHow::DataSync, data };
+    let args =
+        WriteArgs { file: handle(), offset: 9, count: 3, stable: StableHow::DataSync, data: data.into() };
     check(&args, &format!("{HANDLE}\n0000000000000009 00000003 00000001 00000003 616263 00"));
     let ok = WriteOk { file_wcc: wcc(), count: 3, committed: StableHow::FileSync, verifier: *b"verifier" };
     check_ok::<_, WccData>(ok, &format!("{}00000003 00000002 7665726966696572", wcc_golden()));

@@ -1,7 +1,7 @@
 //! Every bound, and a value just above it; values outside enumerations.
 
 use bytes::Bytes;
-use rpcrdma_xdr::{DecodeError, Decoder, EncodeError, encode};
+use rpcrdma_xdr::{CopyCount, Decode, DecodeError, Decoder, EncodeError, Payload, encode};
 
 use super::{from_bytes, hex, to_bytes};
 use crate::wire::*;
@@ -82,21 +82,28 @@ fn payloads() {
     );
     assert!(matches!(read(u32::MAX as usize, 0), Err(DecodeError::TooLong { .. })));
     assert!(matches!(read(MAX_PAYLOAD, 4), Err(DecodeError::Truncated { .. })));
-    let data = Bytes::from(vec![0; MAX_PAYLOAD + 1]);
+    let data = vec![0; MAX_PAYLOAD + 1].into();
     let over = ReadOk { attributes: None, count: 0, eof: false, data };
     assert!(matches!(encode(&over), Err(EncodeError::TooLong { .. })));
 }
 
-/// A payload is a slice of the message, and is passed on without a copy.
+/// A payload lies in slices of the message, and is passed on without a copy.
 #[test]
 fn payloads_are_shared() {
-    let message =
-        to_bytes(&ReadOk { attributes: None, count: 5, eof: true, data: Bytes::from_static(b"hello") });
+    let addresses = |data: &Payload| data.iter().map(|slice| slice.as_ptr()).collect::<Vec<_>>();
+    let message = to_bytes(&ReadOk { attributes: None, count: 5, eof: true, data: b"hello".to_vec().into() });
     let decoded: ReadOk = Decoder::new(message.clone()).decode_all().unwrap();
-    assert_eq!(decoded.data.as_ptr(), message.slice(16..).as_ptr());
+    assert_eq!(addresses(&decoded.data), [message.slice(16..).as_ptr()]);
+    let cut = [message.slice(..18), message.slice(18..19), message.slice(19..)].into_iter().collect();
+    let mut decoder = Decoder::of_slices(cut);
+    let decoded = ReadOk::decode(&mut decoder).unwrap();
+    assert_eq!(decoder.copied(), CopyCount::default());
+    assert_eq!(addresses(&decoded.data), [16, 18, 19].map(|at| message.slice(at..).as_ptr()));
+    assert_eq!(decoded.data, b"hello"[..]);
     let data = Bytes::from(vec![1; 9]);
     let file = FileHandle::new(b"f").unwrap();
-    let write = WriteArgs { file, offset: 0, count: 9, stable: StableHow::Unstable, data: data.clone() };
+    let write =
+        WriteArgs { file, offset: 0, count: 9, stable: StableHow::Unstable, data: data.clone().into() };
     assert_eq!(super::eligible_items(&write)[0].as_ptr(), data.as_ptr());
 }
 

@@ -78,9 +78,9 @@ procedures! {
         => (post_op(), payload(90)).prop_map(|(attributes, data)| ReadlinkOk { attributes, data }), post_op();
     read: (handle(), any::<u64>()).prop_map(|(file, offset)| ReadArgs { file, offset, count: COUNT })
         => (post_op(), any::<u32>(), any::<bool>(), payload(COUNT as usize))
-            .prop_map(|(attributes, count, eof, data)| ReadOk { attributes, count, eof, data }), post_op();
+            .prop_map(|(attributes, count, eof, data)| ReadOk { attributes, count, eof, data: data.into() }), post_op();
     write: (handle(), any::<u64>(), any::<u32>(), stable(), payload(600))
-        .prop_map(|(file, offset, count, stable, data)| WriteArgs { file, offset, count, stable, data })
+        .prop_map(|(file, offset, count, stable, data)| WriteArgs { file, offset, count, stable, data: data.into() })
         => (wcc(), any::<u32>(), stable(), any::<Verifier>())
             .prop_map(|(file_wcc, count, committed, verifier)| WriteOk { file_wcc, count, committed, verifier }), wcc();
     create: (place(), create_how()).prop_map(|(place, how)| CreateArgs { place, how }) => new_object(), wcc();

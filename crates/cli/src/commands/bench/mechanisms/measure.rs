@@ -205,7 +205,8 @@ impl Caller {
         match self.task {
             Task::Write(_) => {
                 let data = self.data.clone();
-                let arguments = WriteArgs { file, offset, count, stable: StableHow::Unstable, data };
+                let arguments =
+                    WriteArgs { file, offset, count, stable: StableHow::Unstable, data: data.into() };
                 self.procedures.write(&arguments).await.map(drop).map_err(failed("write"))
             }
             Task::Read(_) => {

@@ -54,8 +54,37 @@ fn wanted(in_place: bool) -> Wanted {
 fn write(path: &Path, storage: Storage, wanted: &Wanted) -> io::Result<()> {
     let mut sink = Sink::in_tree(&spot_of(path)?, wanted)?;
     sink.storage = storage;
-    sink.write(0, b"new")?;
+    sink.write(0, &b"new".to_vec().into())?;
     sink.finish(3, None).map(|_| ())
+}
+
+proptest::proptest! {
+    #![proptest_config(proptest::test_runner::Config::with_cases(32))]
+
+    /// Content in several slices is written in order. Blocks of zeros between may be left out.
+    #[test]
+    fn slices_are_written_in_order(
+        before in 0_u64..9000,
+        slices in proptest::collection::vec((0_u8..2, 0_usize..9000), 0..6),
+    ) {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("f");
+        let slices: Vec<_> = slices.into_iter().map(|(byte, length)| vec![byte; length]).collect();
+        for in_place in [false, true] {
+            let _ = fs::remove_file(&path);
+            let mut sink = Sink::in_tree(&spot_of(&path).unwrap(), &wanted(in_place)).unwrap();
+            sink.write(before, &slices.iter().cloned().map(Bytes::from).collect()).unwrap();
+            let expected = [vec![0; usize::try_from(before).unwrap()], slices.concat()].concat();
+            sink.finish(wide(expected.len()), None).unwrap();
+            proptest::prop_assert!(fs::read(&path).unwrap() == expected);
+        }
+        let (reader, writer) = io::pipe().unwrap();
+        let reader = std::thread::spawn(move || io::read_to_string(reader));
+        let mut stream = Sink::new(File::from(OwnedFd::from(writer)), Kind::Stream);
+        stream.write(before, &slices.iter().cloned().map(Bytes::from).collect()).unwrap();
+        drop(stream);
+        proptest::prop_assert!(reader.join().unwrap().unwrap().into_bytes() == slices.concat());
+    }
 }
 
 /// The owner of the directory gives the name of a new link to another file, before or after the open.

@@ -1,6 +1,7 @@
 //! Data that the storage does not keep. The device of these tests fails on demand.
 
 use std::cell::Cell;
+use std::io::IoSlice;
 
 use super::*;
 
@@ -81,7 +82,7 @@ fn a_loss_that_another_call_was_told_of_fails_each_write_that_it_may_concern() {
         let other = Cell::new(None);
         // The other call writes and syncs after this one's write and before its sync.
         let meanwhile = || other.set(Some(write(&fs, &id, stability)));
-        let outcome = fs.write_telling(&me(), &id, 4, b"more", stability, &meanwhile);
+        let outcome = fs.write_telling(&me(), &id, 4, &[IoSlice::new(b"more")], stability, &meanwhile);
         assert_eq!(other.take(), Some(Err(FsError::NoSpace)));
         assert_eq!(outcome.result, Err(FsError::NoSpace));
         // Data written afterwards is not concerned.
