@@ -13,6 +13,7 @@
 
 mod halves;
 mod receiving;
+mod timers;
 mod transmitting;
 mod version;
 

@@ -32,7 +32,7 @@ use crate::core::{Core, allocate_together, remote};
 use crate::event::CloseReason;
 use crate::outbound::Origin;
 use crate::reassembly::{Layout, ReadChunk};
-use crate::timers::{Flow, Moving, after, earlier};
+use crate::timers::{Flow, Moving, after, earliest};
 
 /// The message of a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -276,7 +276,7 @@ impl Reads {
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
         let wait = || self.wait.map(|(_, deadline)| deadline);
         let moving = self.moving.map_or_else(wait, |moving| Some(moving.deadline));
-        earlier(moving, self.deadlines.first().map(|(deadline, _)| *deadline))
+        earliest([moving, self.deadlines.first().map(|(deadline, _)| *deadline)])
     }
 
     /// Forgets everything: the connection is over.

@@ -24,7 +24,7 @@ use crate::flow::Charge;
 use crate::ids::IdMap;
 use crate::reads::{Owner, Pull, Pulled};
 use crate::reassembly::Layout;
-use crate::timers::{Moving, earlier};
+use crate::timers::{Moving, earliest};
 use crate::two::groups::CallGroup;
 use crate::wire::{ChunkLists, Direction, ErrorBody, ProtocolError};
 
@@ -305,8 +305,8 @@ impl Responder {
 
     pub(crate) fn poll_timeout(&self, core: &Core) -> Option<Instant> {
         let deadline = |stall: Option<Stall>| stall.map(|(deadline, _)| deadline);
-        let stalled = earlier(deadline(self.stalled), deadline(self.stalled_error));
-        earlier(stalled, core.ledger.line_deadline())
+        let line = core.ledger.line_deadline();
+        earliest([deadline(self.stalled), deadline(self.stalled_error), line])
     }
 
     pub(crate) fn handle_timeout(&mut self, core: &mut Core, now: Instant) {

@@ -25,7 +25,7 @@ use crate::connection::Connection;
 use crate::event::{Answer, CloseReason, Event, IncomingCall, Post, ReplyToken};
 use crate::ids::IdMap;
 use crate::stats::Stats;
-use crate::timers::{after, earlier};
+use crate::timers::{after, earliest};
 use crate::two::characteristics::Notice;
 
 /// The calls of a client, over successive connections.
@@ -522,10 +522,8 @@ impl Session {
             State::Offering(at) => self.offer.call.map(|_| at),
             _ => None,
         };
-        earlier(
-            earlier(state, self.calls.next_deadline()),
-            self.connection.as_ref().and_then(Connection::poll_timeout),
-        )
+        let connection = self.connection.as_ref().and_then(Connection::poll_timeout);
+        earliest([state, self.calls.next_deadline(), connection])
     }
 }
 

@@ -237,13 +237,14 @@ pub(crate) fn after(now: Instant, wait: Duration) -> Instant {
     now + wait.min(FAR)
 }
 
-/// Returns the earlier of two deadlines.
+/// Returns the earliest of these deadlines.
 #[must_use]
-pub(crate) fn earlier(a: Option<Instant>, b: Option<Instant>) -> Option<Instant> {
-    match (a, b) {
+pub(crate) fn earliest<const N: usize>(deadlines: [Option<Instant>; N]) -> Option<Instant> {
+    let earlier = |a: Option<Instant>, b| match (a, b) {
         (Some(a), Some(b)) => Some(a.min(b)),
         (a, b) => a.or(b),
-    }
+    };
+    deadlines.into_iter().fold(None, earlier)
 }
 
 #[cfg(test)]
@@ -344,12 +345,12 @@ mod tests {
     }
 
     #[test]
-    fn earlier_prefers_what_is_set() {
+    fn the_earliest_deadline_is_one_that_is_set() {
         let now = Instant::now();
         let later = now + Duration::from_secs(1);
-        assert_eq!(earlier(Some(later), Some(now)), Some(now));
-        assert_eq!(earlier(None, Some(later)), Some(later));
-        assert_eq!(earlier(Some(later), None), Some(later));
-        assert_eq!(earlier(None, None), None);
+        assert_eq!(earliest([Some(later), None, Some(now)]), Some(now));
+        assert_eq!(earliest([None, Some(now), Some(later)]), Some(now));
+        assert_eq!(earliest([None, Some(later)]), Some(later));
+        assert_eq!(earliest([None, None]), None);
     }
 }

@@ -1,4 +1,4 @@
-//! The order of work requests, the timers, and the end of a connection.
+//! The order of work requests, and the end of a connection.
 //!
 //! Receives come first (rule I3). Then follow operations and reports, answers, RDMA Reads, and our own Calls. The queue
 //! pair owns a posted request until its completion. *Errors*: the first failure ends the connection, and withdraws all
@@ -11,8 +11,7 @@ use rpcrdma_verbs::{Disconnected, Windows};
 use super::{Connection, State};
 use crate::event::{CloseReason, Event, Post};
 use crate::reads::Owner;
-use crate::timers::{Flow, Moving, after, earlier};
-use crate::wire;
+use crate::timers::{Flow, Moving};
 
 impl Connection {
     /// Returns the next work request for the queue pair, in order; `None` when there is none to post now. Messages are
@@ -108,61 +107,6 @@ impl Connection {
         }
     }
 
-    /// Handles all timers that are due; harmless if none is.
-    pub fn handle_timeout(&mut self, now: Instant) {
-        self.at_rest = false;
-        if self.state == State::Closed {
-            return;
-        }
-        self.core.handle_read_timeout(now);
-        self.requester.handle_timeout(&mut self.core, now);
-        if self.core.retired.is_some() {
-            self.core.handle_exposure_timeout(now);
-        }
-        self.responder.handle_timeout(&mut self.core, now);
-        if let Some(what) = self.two.as_mut().and_then(|two| two.handle_timeout(now)) {
-            self.core.fail(CloseReason::Timeout(what));
-        }
-        self.core.handle_sending_timeout(now);
-        let timeouts = &self.core.config.timeouts;
-        if let State::Closing(moving) = &mut self.state
-            && moving.deadline <= now
-            && !moving.goes_on(now, timeouts.pace(timeouts.close), self.core.told.as_ref())
-        {
-            self.abort();
-        }
-        if self.first_message_due().is_some_and(|deadline| deadline <= now) {
-            self.speak(&wire::v1::V1);
-        }
-        if self.idle_deadline().is_some_and(|deadline| deadline <= now) {
-            self.close_for(now, CloseReason::Idle);
-        }
-    }
-
-    /// Returns the time when [`handle_timeout`](Self::handle_timeout) is due; `None` if no timer runs.
-    #[must_use]
-    pub fn poll_timeout(&self) -> Option<Instant> {
-        let state = match self.state {
-            State::Open => {
-                let sending = self.core.outbox.timeout();
-                earlier(sending, earlier(self.idle_deadline(), self.first_message_due()))
-            }
-            State::Closing(moving) => Some(moving.deadline),
-            State::Aborting | State::Closed => None,
-        };
-        let halves = earlier(self.requester.poll_timeout(), self.responder.poll_timeout(&self.core));
-        let parts =
-            self.two.as_ref().and_then(|two| two.poll_timeout()).filter(|_| self.state == State::Open);
-        let retired = self.core.retired.as_ref().and_then(|retired| retired.poll_timeout());
-        earlier(earlier(state, parts), earlier(halves, earlier(self.core.reads.poll_timeout(), retired)))
-    }
-
-    fn idle_deadline(&self) -> Option<Instant> {
-        let idle = self.core.config.timeouts.idle?;
-        let busy = self.in_progress() > 0 || self.core.exposes() || self.kept;
-        (self.state == State::Open && !busy).then(|| after(self.last_activity, idle))
-    }
-
     pub(super) fn close_for(&mut self, now: Instant, reason: CloseReason) {
         self.at_rest = false;
         if self.state == State::Open && self.core.failure.is_none() {
@@ -178,7 +122,7 @@ impl Connection {
         }
     }
 
-    fn abort(&mut self) {
+    pub(super) fn abort(&mut self) {
         self.state = State::Aborting;
         self.core.withdraw_commands();
         self.core.post_command(Post::Abort);

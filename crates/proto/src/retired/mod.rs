@@ -30,7 +30,7 @@ use self::exposures::Exposures;
 pub(crate) use self::replies::Reading;
 use crate::config::Side;
 use crate::core::Core;
-use crate::timers::earlier;
+use crate::timers::earliest;
 use crate::wire::{ChunkLists, Limits, ProtocolError};
 
 /// The public types of the retired forms.
@@ -78,7 +78,7 @@ impl Retired {
 
     /// Returns the time when the next timer is due.
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
-        earlier(self.exposures.poll_timeout(), self.exposures.withheld_until())
+        earliest([self.exposures.poll_timeout(), self.exposures.withheld_until()])
     }
 
     /// Forgets everything: the connection is over, which has closed every window.
