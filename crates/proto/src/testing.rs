@@ -573,9 +573,21 @@ impl Raw {
         side: Side,
         config: Config,
         peer: &Config,
-        (ird, ord): (u16, u16),
+        depths: (u16, u16),
     ) -> Self {
-        let (ours, theirs) = (ProtectionDomain::new(64 << 20), ProtectionDomain::new(64 << 20));
+        Self::with_memory(fabric, side, config, peer, depths, ProtectionDomain::new(64 << 20))
+    }
+
+    /// Creates a connection with this memory, which it may share with others.
+    pub(crate) fn with_memory(
+        fabric: &Fabric,
+        side: Side,
+        config: Config,
+        peer: &Config,
+        (ird, ord): (u16, u16),
+        ours: ProtectionDomain,
+    ) -> Self {
+        let theirs = ProtectionDomain::new(64 << 20);
         let theirs_set_up = ConnectParameters { max_recv_wr: 256, ird, ord, ..parameters(peer, &theirs) };
         let (a, b) = match side {
             Side::Client => fabric.pair(parameters(&config, &ours), theirs_set_up),

@@ -209,7 +209,7 @@ fn i6_a_reply_does_not_wait_for_room_to_go_on_that_will_not_be_there() {
     assert!(raw.end.closed.is_none());
 }
 
-fn parts_of(xid: u32, lengths: &[usize]) -> Vec<Bytes> {
+pub(super) fn parts_of(xid: u32, lengths: &[usize]) -> Vec<Bytes> {
     let (mut rest, _) = store(xid, 500).message.flatten();
     let mut messages = Vec::new();
     for len in lengths {

@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use rpcrdma_verbs::Buffer;
+use rpcrdma_sim::{Fabric, FabricConfig};
+use rpcrdma_verbs::{Buffer, ProtectionDomain};
 use rpcrdma_xdr::Stream;
 
-use super::continued::{bytes, errors, faults, middle, pair, pin, sent};
+use super::continued::{bytes, errors, faults, middle, pair, parts_of, pin, sent};
 use super::version_two_07::{MANY, client, header, last_of, operation, server, word};
 use crate::testing::*;
 use crate::wire::{Body, ChunkLists, Direction, ErrorBody, two};
@@ -314,4 +315,98 @@ fn i6_a_peer_without_credits_is_not_blamed_for_the_rest_of_a_message() {
     raw.settle();
     assert_eq!(raw.end.closed, Some(CloseReason::Timeout("memory for the rest of a continued message")));
     assert_eq!(faults(&raw, "continuation_memory"), 0);
+}
+
+/// Two connections on one full domain. Each peer was granted four Calls and has made one; further messages that each
+/// may send.
+fn two_on_a_full_domain(timeouts: &Timeouts) -> ([Raw; 2], Vec<Buffer>, u32) {
+    let (fabric, domain) = (Fabric::new(FabricConfig::default()), ProtectionDomain::new(64 << 20));
+    let mut both = [(); 2].map(|()| {
+        let config = Config { grant: 4, timeouts: timeouts.clone(), ..server() };
+        Raw::with_memory(&fabric, Side::Server, config, &Config::default(), (16, 16), domain.clone())
+    });
+    for raw in &mut both {
+        raw.send(message(1, MANY, Direction::Call, &null(1).message));
+    }
+    let pinned = pin(&domain);
+    let left = both.each_ref().map(|raw| told(raw) - 1);
+    assert_eq!(left[0], left[1]);
+    (both, pinned, left[0])
+}
+
+/// The highest number of messages that the peer may send in all.
+fn told(raw: &Raw) -> u32 {
+    sent(raw).iter().map(|(header, _)| header.credit).max().unwrap()
+}
+
+/// Each of two Calls holds all Receives of its connection, and would wait for memory of the other.
+#[test]
+fn i6_messages_of_two_connections_do_not_wait_for_each_others_memory() {
+    let (mut both, _pinned, left) = two_on_a_full_domain(&Timeouts::default());
+    for left in (0..left).rev() {
+        for raw in &mut both {
+            assert!(errors(raw).is_empty());
+            raw.send(middle(10, &[0; 4], 4 * usize::try_from(left).unwrap() + 100));
+        }
+    }
+    for raw in &mut both {
+        assert_eq!(errors(raw), [(10, ErrorBody::Two(two::ErrorBody::System))]);
+        raw.send(bytes(&header(10, MANY, Direction::Call, Body::Message(ChunkLists::default())), &[0; 100]));
+        raw.send(message(11, MANY, Direction::Call, &null(11).message));
+        assert_eq!((errors(raw).len(), xids(raw, raw.received.len() - 1)), (1, vec![11]));
+        assert!(raw.end.closed.is_none());
+    }
+}
+
+/// Each of two Calls waits for memory that its own connection keeps. The other connection cannot get that.
+#[test]
+fn i6_messages_of_two_connections_go_on_with_the_memory_of_their_own_calls() {
+    let (mut both, _pinned, left) = two_on_a_full_domain(&Timeouts::default());
+    let mut rests = Vec::new();
+    for raw in &mut both {
+        raw.end.serving = false;
+        for xid in 20..20 + left - 3 {
+            raw.send(message(xid, MANY, Direction::Call, &null(xid).message));
+        }
+        let mut parts = parts_of(10, &[4; 3]);
+        rests.push(parts.pop().unwrap());
+        parts.into_iter().for_each(|part| raw.send(part));
+        assert_eq!(told(raw), left + 1, "no memory for a further Receive");
+    }
+    for (raw, rest) in both.iter_mut().zip(rests) {
+        answer(raw, 20);
+        assert_eq!(told(raw), left + 2, "the memory of the answered Call has become a Receive");
+        raw.send(rest);
+        answer(raw, 10);
+        assert_eq!((errors(raw), faults(raw, "continuation_memory")), (vec![], 0));
+        assert!(raw.end.closed.is_none());
+    }
+}
+
+/// One of two Calls waits, because a program answers no Call. The end of its connection gives the other one memory.
+#[test]
+fn i6_a_message_that_waits_for_memory_ends_in_time_and_gives_way_to_another() {
+    let timeouts = Timeouts { memory: Duration::from_secs(20), ..Timeouts::default() };
+    let (mut both, _pinned, left) = two_on_a_full_domain(&timeouts);
+    for (raw, later) in both.iter_mut().zip([0, 5]) {
+        raw.end.serving = false;
+        raw.fabric.advance(Duration::from_secs(later));
+        for xid in 20..20 + left - 3 {
+            raw.send(message(xid, MANY, Direction::Call, &null(xid).message));
+        }
+        parts_of(10, &[4; 4]).into_iter().take(3).for_each(|part| raw.send(part));
+    }
+    let [mut first, mut second] = both;
+    let deadline = first.end.connection.poll_timeout().unwrap();
+    assert!(deadline < second.end.connection.poll_timeout().unwrap());
+    first.end.connection.handle_timeout(deadline);
+    first.settle();
+    assert_eq!(first.end.closed, Some(CloseReason::Timeout("memory for the rest of a continued message")));
+    first.end.calls.clear();
+    second.settle();
+    for part in parts_of(10, &[4; 4]).into_iter().skip(3) {
+        second.send(part);
+    }
+    answer(&mut second, 10);
+    assert_eq!((errors(&second), &second.end.closed), (vec![], &None));
 }
