@@ -84,7 +84,7 @@ pub(crate) fn endpoint(draw: &mut Draw<'_>, versions: Versions, exchanges: bool)
         config.transmissions.structure = Some(BufferStructure::behind_head(4096, 3, 4096));
         // As much as possible of the forms that are otherwise avoided for their cost.
         config.transmissions.place_from = 1024;
-        config.transmissions.join_up_to = usize::MAX;
+        config.transmissions.spread_up_to = usize::MAX;
         config.transmissions.reply_sends = usize::MAX;
     }
     // The sides differ in their support.

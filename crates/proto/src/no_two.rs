@@ -256,7 +256,7 @@ impl Core {
     pub(crate) const fn set_untold(&mut self, _: Option<Instant>) {}
 
     pub(crate) const fn room_for_call(&self, _: bool, _: usize) -> CallRoom {
-        CallRoom { sends: 1, replies: 1, joined: 0, long_reply: false }
+        CallRoom { sends: 1, replies: 1, spread: 0, long_reply: false }
     }
 
     pub(crate) const fn call_groups(&self, _: CallRoom) -> Option<CallGroups<'_>> {

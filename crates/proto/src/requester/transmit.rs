@@ -29,7 +29,7 @@ pub(crate) struct CallRoom {
     /// The most Sends for a reply without memory in chunks.
     pub(crate) replies: usize,
     /// The most bytes of an item that lies in several Receives.
-    pub(crate) joined: usize,
+    pub(crate) spread: usize,
     /// Whether the Receives for a reply in several Sends are there.
     pub(crate) long_reply: bool,
 }

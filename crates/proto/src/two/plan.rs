@@ -38,16 +38,17 @@ pub struct CallGroups<'a> {
     /// The least length of a placed item, bytes.
     pub(crate) place_from: usize,
     /// The most bytes of an item that lies in several Receives.
-    pub(crate) join_up_to: usize,
+    pub(crate) spread_up_to: usize,
     /// The longest reply that we accept in several Sends, bytes.
     pub(crate) reply_len: usize,
 }
 
 impl CallGroups<'_> {
-    /// Whether placement of items of these lengths gains anything: a peer may copy an item that lies in several Receives.
+    /// Whether placement of items of these lengths gains anything: a long item in several Receives costs more than an
+    /// RDMA Read or Write.
     fn is_worth_it(&self, arrangement: &Arrangement, lengths: impl IntoIterator<Item = usize>) -> bool {
         let mut items = lengths.into_iter().enumerate();
-        items.all(|(item, len)| len <= self.join_up_to || arrangement.segments(item).count() < 2)
+        items.all(|(item, len)| len <= self.spread_up_to || arrangement.segments(item).count() < 2)
     }
 }
 

@@ -127,11 +127,11 @@ impl Core {
     pub(crate) fn room_for_call(&self, falls_back: bool, waiting: usize) -> CallRoom {
         let sends = self.ledger.sends_for_call(falls_back, waiting);
         if !falls_back {
-            return CallRoom { sends, replies: usize::MAX, joined: usize::MAX, long_reply: true };
+            return CallRoom { sends, replies: usize::MAX, spread: usize::MAX, long_reply: true };
         }
-        let TransmissionSettings { reply_sends, join_up_to, .. } = self.config.transmissions;
+        let TransmissionSettings { reply_sends, spread_up_to, .. } = self.config.transmissions;
         let long_reply = self.ledger.has_room_for_long_reply();
-        CallRoom { sends, replies: reply_sends, joined: join_up_to, long_reply }
+        CallRoom { sends, replies: reply_sends, spread: spread_up_to, long_reply }
     }
 
     /// Whether a message of ours may be divided among several Sends.
@@ -196,7 +196,7 @@ impl Core {
             directs: peer.places || peer.responses > 1,
             asked: settings.asked,
             place_from: settings.place_from,
-            join_up_to: room.joined,
+            spread_up_to: room.spread,
             reply_len: self.config.limits.continued_len,
         })
     }

@@ -67,9 +67,9 @@ pub struct TransmissionSettings {
     /// The least length of DDP-eligible items placed in the peer's Receives, bytes, if these have segments for them.
     /// Shorter items go inline where they fit, which costs less.
     pub place_from: usize,
-    /// The most bytes of an item that lies in several Receives. A receiver that needs such an item in one piece copies
-    /// it. Longer items use explicit RDMA if possible.
-    pub join_up_to: usize,
+    /// The most bytes of an item that lies in several Receives. Longer items use explicit RDMA if possible: it places
+    /// them without a copy, where a software provider copies what a Send carries.
+    pub spread_up_to: usize,
     /// The most Sends of a reply for which the Call could offer memory instead: RDMA Writes take no more round trips,
     /// and need no copy. Values above [`Config::continued_parts`] have no effect.
     pub reply_sends: usize,
@@ -86,7 +86,7 @@ impl Default for TransmissionSettings {
             asked: ReplyPlacement::default(),
             structure: None,
             place_from: 4096,
-            join_up_to: 64 << 10,
+            spread_up_to: 64 << 10,
             reply_sends: 3,
         }
     }

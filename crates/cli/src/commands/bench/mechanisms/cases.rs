@@ -87,7 +87,7 @@ impl Setting {
             inline: send_size,
             parts: continued_parts,
             replies: transmissions.reply_sends,
-            place: (transmissions.place_from, transmissions.join_up_to),
+            place: (transmissions.place_from, transmissions.spread_up_to),
             room: item.map(|item| Room { head: HEAD, item }),
         }
     }
@@ -98,7 +98,7 @@ impl Setting {
         config.receive_size = self.inline;
         config.continued_parts = self.parts;
         config.transmissions.reply_sends = self.replies;
-        (config.transmissions.place_from, config.transmissions.join_up_to) = self.place;
+        (config.transmissions.place_from, config.transmissions.spread_up_to) = self.place;
         config.transmissions.enabled = self.parts > 1 || self.room.is_some();
         // The receiver accepts the longest messages that are measured.
         if self.place.1 == usize::MAX {

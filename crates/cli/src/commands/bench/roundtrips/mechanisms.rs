@@ -172,7 +172,7 @@ fn take_large(protocol: &mut Config) {
     protocol.continued_parts = LARGE_PARTS;
     protocol.limits.continued_len = LARGE_PARTS * protocol.receive_size;
     // The way under test is used even where the planner would choose another.
-    protocol.transmissions.join_up_to = usize::MAX;
+    protocol.transmissions.spread_up_to = usize::MAX;
 }
 
 /// Ways of a WRITE of [`LARGE_DATA`] bytes, and of a Call of that length.

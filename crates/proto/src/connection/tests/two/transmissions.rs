@@ -245,11 +245,11 @@ fn a_reply_that_can_have_a_reply_chunk_comes_in_few_sends() {
     }
 }
 
-/// A peer may have to join a long item in several Receives, so it takes explicit RDMA, which needs no copy.
+/// A provider may copy what Sends carry, so a long item takes explicit RDMA instead of several Receives.
 #[test]
 fn long_items_that_lie_in_several_receives_take_explicit_rdma() {
     for profile in EXCHANGING {
-        let most = Config::default().transmissions.join_up_to;
+        let most = Config::default().transmissions.spread_up_to;
         let config = |config| structured(1, 48 << 10, config);
         let mut pair = pair(profile, config(Config::default()), config(server_config()));
         for (xid, len, placed, reduced) in
