@@ -25,7 +25,7 @@ use crate::stats::Stats;
 use crate::timers::Told;
 use crate::two::receiving::limit_exceeded;
 use crate::two::sending::Sending;
-use crate::wire::{Body, ChunkLists, Codec, Direction, Fixed, Header, ProtocolError, Segment};
+use crate::wire::{Body, ChunkLists, Codec, Direction, Fixed, Header, ProtocolError, RDMA_ERROR, Segment};
 
 #[derive(Debug)]
 pub(crate) struct Core {
@@ -106,7 +106,9 @@ impl Core {
         fixed: Option<Fixed>,
     ) -> Result<(), ProtocolError> {
         let version = self.codec.rules().version;
-        let credit = fixed.map(|fixed| (fixed.version == version).then_some(fixed.credit));
+        // An error has no answer, so in another version it tells nothing of the peer's Receives.
+        let told = fixed.filter(|fixed| fixed.version == version || fixed.procedure != RDMA_ERROR);
+        let credit = told.map(|fixed| (fixed.version == version).then_some(fixed.credit));
         self.ledger.count_message(is_grant, credit).map_err(limit_exceeded)
     }
 

@@ -66,7 +66,8 @@ pub struct Timeouts {
     /// version again.
     pub version_memory: Duration,
     /// Time for the first message of a client, which decides the version, while a Call of the server waits for it. Then
-    /// the client counts as speaking Version One, since one that prefers another version offers it at once.
+    /// the Call leaves in Version One by guess, since a client that prefers another version offers it at once. A client
+    /// that offers another version later refuses the Call, and the connection continues in that version.
     pub first_message: Duration,
     /// The first pause before a reconnection; doubled with each failure.
     pub reconnect_least: Duration,

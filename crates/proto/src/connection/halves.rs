@@ -90,8 +90,8 @@ impl Halves<'_> {
     }
 
     /// Returns whether a message that did not decode counts as a Call or a reply. If its lists exceed our limits, or if
-    /// it is of another profile, its payload was not decoded. If no reply is awaited under its XID, the message can
-    /// only be a Call, whose Requester needs the refusal (RFC 8167 §5.3).
+    /// it is of another version or profile, its payload was not decoded. If no reply is awaited under its XID, the
+    /// message can only be a Call, whose Requester needs the refusal (RFC 8166 §4.5.1, RFC 8167 §5.3).
     pub(crate) fn taken_unread(&self, error: &ProtocolError, xid: u32) -> Taken {
         let unread = matches!(
             error,
@@ -100,6 +100,8 @@ impl Halves<'_> {
                 | ProtocolError::TooManyWriteChunks { .. }
                 | ProtocolError::ReadSegmentTooLong { .. }
                 | ProtocolError::ReadListTooLong { .. }
+                | ProtocolError::UnsupportedVersion { .. }
+                | ProtocolError::VersionChanged { .. }
         ) || matches!(error, ProtocolError::Two(error) if error.is_of_other_profile());
         if unread && !self.requester.awaits(xid) { Taken::AsCall } else { self.usually() }
     }

@@ -7,7 +7,7 @@
 //! | answers of ours | `memory`, `credits` | the connection ends |
 //! | Sends and RDMA Writes of ours | `send` | the connection ends |
 //! | orderly close | `close` | the connection is aborted |
-//! | first message of a client | `first_message` | the client counts as speaking Version One |
+//! | first message of a client | `first_message` | Calls leave in Version One by guess |
 //! | no call in progress | `idle` | the connection is closed |
 //!
 //! A door that is open has deadlines of its own. [`Timeouts`](crate::Timeouts) describes each timeout.
@@ -17,7 +17,6 @@ use std::time::Instant;
 use super::{Connection, State};
 use crate::event::CloseReason;
 use crate::timers::{after, earliest};
-use crate::wire;
 
 impl Connection {
     /// Handles all timers that are due; harmless if none is.
@@ -44,7 +43,7 @@ impl Connection {
             self.abort();
         }
         if self.first_message_due().is_some_and(|deadline| deadline <= now) {
-            self.speak(&wire::v1::V1);
+            self.guess();
         }
         if self.idle_deadline().is_some_and(|deadline| deadline <= now) {
             self.close_for(now, CloseReason::Idle);

@@ -12,15 +12,16 @@ use crate::peer::ReverseSupport;
 use crate::private_data::Thresholds;
 use crate::two::Two;
 use crate::versions::FIRST_MESSAGE;
-use crate::wire::{self, Body, Codec, Fixed, Header, ProtocolError, Rules};
+use crate::wire::{self, Body, Codec, Fixed, Header, ProtocolError, Rules, v1::V1};
 
 /// The state of the version negotiation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Version {
     /// A server that speaks Version Two, before the first message. The client's message decides the version, and the
     /// document of Version Two, even if the server speaks only one (version-two-01 §5). The server's own Calls wait for
-    /// that message. If the server speaks Version One, they wait at most until this time.
-    Open(Instant),
+    /// that message. If the server speaks Version One, they wait at most until this time. Without a time, it has passed:
+    /// Calls leave in Version One by guess, and the first message still decides.
+    Open(Option<Instant>),
     /// A client whose peer has not confirmed the version yet.
     Offered,
     Settled,
@@ -30,17 +31,27 @@ impl Connection {
     /// Changes the version; only a message refused for its version has passed so far. A client's first message has to
     /// fit the limits of every peer (version-two-01 §5).
     pub(crate) fn speak(&mut self, codec: &'static dyn Codec) {
+        self.begin(codec);
+        self.version = if self.two.is_some() { Version::Offered } else { Version::Settled };
+    }
+
+    /// Lets a server's Calls leave in Version One, since the client has sent nothing in time.
+    pub(super) fn guess(&mut self) {
+        self.begin(&V1);
+        self.version = Version::Open(None);
+    }
+
+    /// Begins with the limits of a version.
+    fn begin(&mut self, codec: &'static dyn Codec) {
         self.core.set_codec(codec);
         self.core.ledger.keep_for_operations(0);
         if codec.rules().two.is_none() {
             let (thresholds, invalidate) = self.announced;
             self.core.peer.begin(thresholds, invalidate);
             (self.two, self.core.sending) = (None, None);
-            self.version = Version::Settled;
         } else {
             self.core.peer.begin(Thresholds { send: FIRST_MESSAGE, receive: FIRST_MESSAGE }, false);
             Two::open(&mut self.two, &mut self.core);
-            self.version = Version::Offered;
         }
     }
 
@@ -74,12 +85,11 @@ impl Connection {
             let codec = self.core.config.versions.codec(fixed.version);
             // An error of this message is reported in its own version (RFC 8166 §4.5).
             let unknown = ProtocolError::UnsupportedVersion { version: fixed.version };
-            self.core.set_codec(codec.ok_or(unknown)?);
+            self.begin(codec.ok_or(unknown)?);
         }
         let codec = self.core.codec;
         let decoded = codec.decode(message, &self.core.config.limits);
         if opens && decoded.is_ok() {
-            self.speak(codec);
             self.settle();
         }
         decoded.map_err(|error| match error {
@@ -104,7 +114,8 @@ impl Connection {
         let two = self.two.as_ref();
         match self.core.peer.reverse {
             _ if self.core.side() == Side::Client => true,
-            _ if matches!(self.version, Version::Open(_)) => false,
+            // A first message in Version Two that did not decode ends the guess.
+            _ if matches!(self.version, Version::Open(until) if until.is_some() || two.is_some()) => false,
             Some(reverse) => {
                 reverse > ReverseSupport::None || two.and_then(|two| two.is_exchanged()).is_some()
             }
@@ -116,7 +127,7 @@ impl Connection {
     /// Returns the deadline of the wait of a server's Call for the client's first message.
     pub(super) fn first_message_due(&self) -> Option<Instant> {
         match self.version {
-            Version::Open(until)
+            Version::Open(Some(until))
                 if self.requester.has_queued(&self.core) && self.core.config.versions.has_one() =>
             {
                 Some(until)

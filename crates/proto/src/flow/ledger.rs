@@ -87,7 +87,9 @@ impl Ledger {
     /// Changes between credits per message and credits per transaction.
     pub(crate) fn count_messages(&mut self, counted: bool) {
         if counted != self.messages.is_some() {
-            self.messages = counted.then(|| MessageCredits::after(self.sent, self.received));
+            // Receives for the replies to Calls in another version are posted already.
+            let awaited = self.calls.in_flight();
+            self.messages = counted.then(|| MessageCredits::after(self.sent, self.received, awaited));
         }
     }
 
@@ -356,12 +358,9 @@ impl Ledger {
         }
         match credit {
             Some(Some(credit)) => messages.limit(credit),
-            // In another version the field has another meaning. But a client that sends a Call in it has a Receive for
-            // the answer.
-            Some(None) if self.side == Side::Server && messages.room() == 0 => {
-                messages.limit(self.sent.wrapping_add(1));
-            }
-            _ => {}
+            // In another version the field has another meaning. But the sender of a Call has a Receive for the answer.
+            Some(None) => messages.allow_refusal(self.side == Side::Server),
+            None => {}
         }
         Ok(())
     }

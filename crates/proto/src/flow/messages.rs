@@ -79,9 +79,10 @@ impl MessageCredits {
         }
     }
 
-    /// Returns the credits of a connection on which messages passed before both sides began to count them.
-    pub(crate) fn after(sent: u32, received: u32) -> Self {
-        let (limit, told) = (sent.wrapping_add(1), received.wrapping_add(1));
+    /// Returns the credits of a connection on which messages passed before both sides began to count them. Of those
+    /// that we sent, `awaited` Calls have no reply yet.
+    pub(crate) fn after(sent: u32, received: u32, awaited: u32) -> Self {
+        let (limit, told) = (sent.wrapping_add(1), received.wrapping_add(1).wrapping_add(awaited));
         Self { sent, received, limit, told, ..Self::new(LEAST_WINDOW) }
     }
 
@@ -148,6 +149,16 @@ impl MessageCredits {
         self.limit = rdma_credit;
         self.heard = true;
         self.crossed = std::mem::take(&mut self.returning).min(before.saturating_sub(self.room()));
+    }
+
+    /// Allows the refusal of a Call in another version, for which the peer has a Receive. Before the first limit, the
+    /// credit for a message of ours is kept (§4.3). A client that knows a limit gets no such Calls.
+    pub(crate) fn allow_refusal(&mut self, is_server: bool) {
+        if !self.heard {
+            self.limit = self.limit.wrapping_add(1);
+        } else if is_server && self.room() == 0 {
+            self.limit(self.sent.wrapping_add(1));
+        }
     }
 
     /// Returns the `rdma_credit` of a message that leaves now. `posted` is the number of posted Receives, which back

@@ -87,7 +87,8 @@ impl Two {
             return halves.fault(error, Taken::AsReply, None);
         }
         if matches!(error, ProtocolError::VersionChanged { .. }) {
-            return halves.fault(error, halves.usually(), Some(fixed));
+            let taken = halves.taken_unread(&error, fixed.xid);
+            return halves.fault(error, taken, Some(fixed));
         }
         let error = match error {
             ProtocolError::Two(error) if self.exchanges.is_some() && error.is_of_operation() => {

@@ -5,6 +5,7 @@ mod continued;
 mod continued_credits;
 mod directions;
 mod exchange;
+mod first_message;
 mod group_bounds;
 mod reports;
 mod subsets;

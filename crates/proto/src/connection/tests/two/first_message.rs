@@ -1,0 +1,171 @@
+//! The first message of a client decides the version, even after the server has begun to call in Version One by guess.
+
+use std::time::Duration;
+
+use rpcrdma_sim::FabricConfig;
+use rpcrdma_xdr::Stream;
+
+use super::version_two::{PROFILES, faults, header_of, last, message_of};
+use crate::testing::*;
+use crate::wire::{Body, ChunkLists, Codec, Direction, ErrorBody, Header, two::Profile, v1::V1};
+use crate::{CallError, Config, Limits, Side, Versions};
+
+fn serving(profile: Profile) -> Config {
+    Config { versions: Versions::both(profile), ..server_config() }
+}
+
+/// A server that has waited for its client in vain, and has called in Version One.
+fn guessing(profile: Profile) -> Raw {
+    let mut raw = Raw::new(Side::Server, serving(profile));
+    let now = raw.fabric.instant();
+    raw.end.connection.call(now, store(50, 100)).unwrap();
+    raw.settle();
+    assert!(raw.received.is_empty());
+    raw.fabric.advance(Duration::from_secs(1));
+    let now = raw.fabric.instant();
+    raw.end.connection.handle_timeout(now);
+    raw.settle();
+    let (call, _) = V1.decode(&raw.received[0], &Limits::default()).unwrap();
+    assert_eq!((call.xid, call.version, raw.end.connection.version().is_none()), (50, 1, true));
+    raw.received.clear();
+    raw
+}
+
+fn plain(profile: Profile, xid: u32) -> bytes::Bytes {
+    let call = header_of(xid, Direction::Call, Body::Message(ChunkLists::default()));
+    message_of(profile.codec(), &call, &null(xid).message)
+}
+
+fn version_of(end: &End) -> Option<u32> {
+    end.connection.version().map(|rules| rules.version)
+}
+
+#[test]
+fn v2_01_s5_3_a_first_message_after_the_guess_still_decides_the_version() {
+    for profile in PROFILES {
+        let mut raw = guessing(profile);
+        raw.send(plain(profile, 7));
+        let answers: Vec<_> = raw
+            .received
+            .iter()
+            .map(|message| profile.codec().decode(message, &Limits::default()).unwrap().0)
+            .collect();
+        assert_eq!((answers[0].xid, &answers[0].body), (7, &Body::Message(ChunkLists::default())));
+        assert_eq!(version_of(&raw.end), Some(2));
+        // The Call that left by guess is refused, and ends nothing else.
+        raw.send(message(&header(50, Body::Error(ErrorBody::Version { low: 2, high: 2 })), &Stream::new()));
+        let (_, result) = raw.end.replies.pop().unwrap();
+        assert_eq!(result.unwrap_err().error, CallError::Version { low: 2, high: 2 });
+        raw.send(plain(profile, 8));
+        assert_eq!(last(&raw, profile).0.xid, 8);
+        assert!(raw.end.connection.stats().errors.is_empty(), "{:?}", raw.end.connection.stats().errors);
+    }
+}
+
+#[test]
+fn v2_01_s5_3_a_reply_or_call_in_version_one_confirms_the_guess() {
+    for profile in PROFILES {
+        let mut raw = guessing(profile);
+        raw.send(message(
+            &header(50, Body::Message(ChunkLists::default())),
+            &super::super::requester::accepted(50, &[0, 0, 0, 100]),
+        ));
+        check_reply(5, 100, raw.end.replies.pop().unwrap().1.unwrap());
+        assert_eq!(version_of(&raw.end), Some(1));
+        let mut raw = guessing(profile);
+        raw.send(message(&header(9, Body::Message(ChunkLists::default())), &null(9).message));
+        assert_eq!((raw.last().0.xid, raw.last().0.version, version_of(&raw.end)), (9, 1, Some(1)));
+    }
+}
+
+/// A message of Version Two that cannot be read is refused in Version Two, and ends the guess: the server's further
+/// Calls wait for a message that can be read.
+#[test]
+fn rfc8166_s4_5_a_malformed_first_message_after_the_guess_is_refused_in_its_version() {
+    for profile in PROFILES {
+        let mut raw = guessing(profile);
+        let mut malformed = plain(profile, 7).to_vec();
+        // A discriminator of a list, in each profile.
+        malformed[27] = 9;
+        raw.send(malformed);
+        assert_eq!((last(&raw, profile).0.xid, last(&raw, profile).0.version), (7, 2));
+        assert_eq!(last(&raw, profile).0.body, Body::Error(ErrorBody::Chunk));
+        raw.send(message(&header(50, Body::Error(ErrorBody::Chunk)), &Stream::new()));
+        raw.received.clear();
+        let now = raw.fabric.instant();
+        raw.end.connection.call(now, store(51, 100)).unwrap();
+        raw.settle();
+        assert!(raw.received.is_empty() && version_of(&raw.end).is_none());
+        raw.send(plain(profile, 8));
+        assert_eq!(version_of(&raw.end), Some(2));
+    }
+}
+
+/// The client sends its first message before, at the time of, or after the server's Call of Version One. Either way it
+/// refuses that Call at once, and both directions work in Version Two.
+#[test]
+fn rfc8166_s4_5_1_a_client_of_version_two_refuses_a_call_in_version_one() {
+    for profile in PROFILES {
+        for versions in [Versions::both(profile), Versions::two(profile)] {
+            for crossing in [false, true] {
+                let client = Config { versions, ..Config::default() };
+                let mut pair = Pair::with(FabricConfig::default(), client, serving(profile));
+                let now = pair.now();
+                let guessed = pair.server.connection.call(now, store(50, 100)).unwrap();
+                pair.run_for(Duration::from_millis(500));
+                if !crossing {
+                    pair.settle();
+                }
+                check_reply(0, 0, pair.round_trip(null(1)));
+                let (id, result) = pair.server.replies.pop().unwrap();
+                let (low, high) = versions.range();
+                assert_eq!((id, result.unwrap_err().error), (guessed, CallError::Version { low, high }));
+                assert_eq!((version_of(&pair.client), version_of(&pair.server)), (Some(2), Some(2)));
+                for xid in 2..20 {
+                    check_reply(1, 9000, pair.round_trip(echo(xid, 9000)));
+                }
+                let now = pair.now();
+                pair.server.connection.call(now, store(51, 100)).unwrap();
+                pair.settle();
+                check_reply(5, 100, pair.server.replies.pop().unwrap().1.unwrap());
+                let faults = pair.client.connection.stats().errors.clone();
+                assert_eq!(faults.len(), 1, "{profile:?} {crossing} {faults:?}");
+                assert!(pair.server.connection.stats().errors.is_empty());
+                pair.check_no_leak();
+            }
+        }
+    }
+}
+
+/// The refusal of a Call in Version One uses no credit that the client has for its first message.
+#[test]
+fn v2_07_s4_3_a_client_that_has_refused_a_call_can_still_make_one() {
+    let client = Config { versions: Versions::two(Profile::P3), ..Config::default() };
+    let mut raw = Raw::new(Side::Client, client);
+    raw.send(message(&header(50, Body::Message(ChunkLists::default())), &null(50).message));
+    let refusal = V1.decode(&raw.received[0], &Limits::default()).unwrap().0;
+    assert_eq!((refusal.version, refusal.body), (1, Body::Error(ErrorBody::Version { low: 2, high: 2 })));
+    let now = raw.fabric.instant();
+    for xid in [1, 2] {
+        raw.end.connection.call(now, null(xid)).unwrap();
+    }
+    raw.settle();
+    assert_eq!(raw.received.len(), 2, "the refusal, and one message (§4.3)");
+    assert_eq!(faults(&raw, "unsupported_version"), 1);
+}
+
+/// An RDMA_ERROR has no answer, so no Receive of the client waits for one, in whichever version it is.
+#[test]
+fn v2_07_s4_2_1_an_error_in_version_one_raises_no_limit() {
+    let mut raw = guessing(Profile::P3);
+    let call = |xid| {
+        // Two messages may come from the server: its Call by guess, and one more.
+        let plain = header_of(xid, Direction::Call, Body::Message(ChunkLists::default()));
+        message_of(Profile::P3.codec(), &Header { credit: 2, ..plain }, &null(xid).message)
+    };
+    raw.send(call(7));
+    assert_eq!(raw.received.len(), 1);
+    raw.send(message(&header(50, Body::Error(ErrorBody::Version { low: 2, high: 2 })), &Stream::new()));
+    raw.send(call(8));
+    assert_eq!(raw.received.len(), 1, "the answer waits for a credit");
+}
