@@ -89,6 +89,11 @@ impl Core {
         self.ledger.side()
     }
 
+    /// Whether neither door is open: the connection speaks Version One, without retired forms.
+    pub(crate) const fn is_plain(&self) -> bool {
+        self.sending.is_none() && self.retired.is_none()
+    }
+
     /// Changes the version of the connection.
     pub(crate) fn set_codec(&mut self, codec: &'static dyn Codec) {
         self.codec = codec;

@@ -36,6 +36,7 @@ pub mod call;
 pub mod config;
 pub mod connection;
 mod core;
+mod doors;
 pub mod event;
 mod flow;
 pub mod ids;

@@ -5,11 +5,11 @@ use std::time::Instant;
 use rpcrdma_verbs::{Key, PoolExhausted, Windows};
 use rpcrdma_xdr::Padding;
 
-use self::plan::CallForms;
+use self::plan::{CallForms, ReplyForms};
 use crate::config::Config;
 use crate::core::Core;
 use crate::flow::Offer;
-use crate::planner::{ChunkRules, ReplyPlan};
+use crate::planner::ReplyPlan;
 use crate::reads::Pulled;
 use crate::requester::{Received, Requester};
 use crate::responder::Responder;
@@ -82,38 +82,27 @@ pub(crate) enum Reading {}
 pub(crate) mod plan {
     use std::convert::Infallible;
 
-    use bytes::Bytes;
-    use rpcrdma_xdr::Stream;
-
-    use crate::planner::{CallInput, Located, ReplyInput, ReplyPlan};
-    use crate::wire::ChunkLists;
-
-    /// Alignment of opaque data: none in this build.
-    #[derive(Clone, Copy, Debug)]
-    pub struct AlignmentRules(Infallible);
+    use crate::planner::{CallInput, CallPlan, Refusal, ReplyInput, ReplyPlan};
+    use crate::wire::ProtocolError;
 
     /// The retired forms that a Call may use: none in this build.
     #[derive(Clone, Copy, Debug)]
-    pub struct CallForms(Infallible);
+    pub(crate) struct CallForms(Infallible);
 
     impl CallForms {
-        pub(crate) const fn withholds(&self) -> bool {
-            match self.0 {}
-        }
-
-        pub(crate) const fn align(&self, _: &CallInput<'_>, _: usize) -> Option<(u32, u32, Stream)> {
+        pub(crate) const fn plan_call(&self, _: &CallInput<'_>) -> Result<CallPlan, Refusal> {
             match self.0 {}
         }
     }
 
-    /// Returns no plan: no reply is exposed.
-    pub(crate) fn expose(
-        _: &ReplyInput<'_>,
-        _: &[Located<'_>],
-        _: ChunkLists,
-        _: Vec<(usize, Bytes)>,
-    ) -> Option<ReplyPlan> {
-        None
+    /// The retired forms that a reply may use: none in this build.
+    #[derive(Clone, Copy, Debug)]
+    pub(crate) struct ReplyForms(Infallible);
+
+    impl ReplyForms {
+        pub(crate) const fn plan_reply(&self, _: &ReplyInput<'_>) -> Result<ReplyPlan, ProtocolError> {
+            match self.0 {}
+        }
     }
 }
 
@@ -123,7 +112,7 @@ impl Core {
         None
     }
 
-    pub(crate) const fn exposed_chunks(&self) -> Option<ChunkRules> {
+    pub(crate) const fn reply_forms(&self) -> Option<ReplyForms> {
         None
     }
 

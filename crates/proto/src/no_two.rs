@@ -6,7 +6,7 @@ use bytes::{Bytes, BytesMut};
 use rpcrdma_verbs::{Key, ProtectionDomain};
 use rpcrdma_xdr::Stream;
 
-use self::plan::{CallGroups, ReplyGroups};
+use self::plan::{CallOptions, ReplyOptions};
 use self::sending::Sending;
 use crate::call::Form;
 use crate::config::Config;
@@ -14,7 +14,7 @@ use crate::connection::{Halves, Outcome};
 use crate::core::Core;
 use crate::event::{CloseReason, Event};
 use crate::flow::{Permit, Settled};
-use crate::requester::{CallRoom, Requester};
+use crate::requester::Requester;
 use crate::session::Session;
 use crate::wire::two::Rules;
 use crate::wire::{Body, ChunkLists, Fixed, Header};
@@ -94,36 +94,27 @@ pub(crate) mod plan {
     use std::convert::Infallible;
     use std::marker::PhantomData;
 
-    use super::arrange::Arrangement;
     use crate::planner::{CallInput, CallPlan, Refusal, ReplyInput, ReplyPlan};
-    use crate::wire::{Codec, ProtocolError};
+    use crate::wire::ProtocolError;
 
-    /// Options of transmission groups for a Call: none in this build.
+    /// Options of Version Two for a Call: none in this build.
     #[derive(Clone, Copy, Debug)]
-    pub struct CallGroups<'a>(Infallible, PhantomData<&'a ()>);
+    pub(crate) struct CallOptions<'a>(Infallible, PhantomData<&'a ()>);
 
-    /// Options of transmission groups for a reply: none in this build.
+    /// Options of Version Two for a reply: none in this build.
     #[derive(Clone, Copy, Debug)]
-    pub struct ReplyGroups<'a>(Infallible, PhantomData<&'a ()>);
+    pub(crate) struct ReplyOptions<'a>(Infallible, PhantomData<&'a ()>);
 
-    pub(crate) const fn plan_call(_: &CallInput<'_>) -> Option<CallPlan> {
-        None
+    impl CallOptions<'_> {
+        pub(crate) const fn plan_call(&self, _: &CallInput<'_>) -> Result<CallPlan, Refusal> {
+            match self.0 {}
+        }
     }
 
-    pub(crate) const fn plan_reply(_: &ReplyInput<'_>) -> Result<Option<ReplyPlan>, ProtocolError> {
-        Ok(None)
-    }
-
-    pub(crate) fn parts(_: &dyn Codec, _: usize, _: usize, _: usize, _: usize) -> Option<Arrangement> {
-        None
-    }
-
-    pub(crate) const fn sends_of_reply(
-        _: &CallInput<'_>,
-        _: usize,
-        _: usize,
-    ) -> Option<Result<usize, Refusal>> {
-        None
+    impl ReplyOptions<'_> {
+        pub(crate) const fn plan_reply(&self, _: &ReplyInput<'_>) -> Result<ReplyPlan, ProtocolError> {
+            match self.0 {}
+        }
     }
 }
 
@@ -255,24 +246,16 @@ impl Core {
 
     pub(crate) const fn set_untold(&mut self, _: Option<Instant>) {}
 
-    pub(crate) const fn room_for_call(&self, _: bool, _: usize) -> CallRoom {
-        CallRoom { sends: 1, replies: 1, spread: 0, long_reply: false }
-    }
-
-    pub(crate) const fn call_groups(&self, _: CallRoom) -> Option<CallGroups<'_>> {
+    pub(crate) const fn call_options(&self, _: bool, _: usize) -> Option<CallOptions<'_>> {
         None
     }
 
-    pub(crate) const fn reply_groups<'a>(&self, _: &'a CallGroup) -> Option<ReplyGroups<'a>> {
+    pub(crate) const fn reply_options<'a>(
+        &'a self,
+        _: Option<&'a CallGroup>,
+        _: bool,
+    ) -> Option<ReplyOptions<'a>> {
         None
-    }
-
-    pub(crate) const fn continued_parts(&self, _: u32) -> usize {
-        1
-    }
-
-    pub(crate) const fn continued_reply_parts(&self) -> usize {
-        1
     }
 }
 

@@ -1,12 +1,11 @@
 //! The choice of how a message travels, made by one pure function for each direction. The [`Route`] of a plan is the
 //! way of the Payload stream; the rest of a plan are the chunks.
 //!
-//! [`plan_call`] chooses the form of a Call and the memory offered for the reply. The forms are inline, padded (if an
-//! alignment was agreed), reduced by Read chunks, continued in several Sends (in versions that allow it), and long. A
-//! long Call has a Position-Zero Read chunk, and may be reduced too. [`plan_reply`] chooses between inline, Write
-//! chunks, the Reply chunk, and both. Then follow several Sends, and Read chunks if the Requester accepts them in a reply.
-//! Otherwise the reply is refused (ERR_CHUNK). Plans hold shared memory only; their users register windows and post
-//! work requests.
+//! [`plan_call`] chooses the form of a Call and the memory offered for the reply. The forms are inline, reduced by Read
+//! chunks, and long. A long Call has a Position-Zero Read chunk, and may be reduced too. [`plan_reply`] chooses between
+//! inline, Write chunks, the Reply chunk, and both. Otherwise the reply is refused (ERR_CHUNK). Version Two and the
+//! retired forms plan by functions of their own, which begin and end with the steps of these two. Plans hold shared
+//! memory only; their users register windows and post work requests.
 
 use bytes::Bytes;
 use rpcrdma_xdr::{CopyCount, Piece, Stream, padded_len};
@@ -15,11 +14,7 @@ use thiserror::Error;
 
 use crate::call::Form;
 use crate::outbound::gather;
-use crate::retired;
-pub use crate::retired::plan::{AlignmentRules, CallForms};
 pub use crate::two::arrange::Arrangement;
-use crate::two::plan;
-pub use crate::two::plan::{CallGroups, ReplyGroups};
 use crate::wire::{ChunkLists, Codec, Direction, ProtocolError, Shape, WriteChunk};
 
 /// The facts that decide how a Call travels.
@@ -41,16 +36,6 @@ pub struct CallInput<'a> {
     pub sinks: &'a [usize],
     /// Limits of chunks.
     pub chunks: ChunkRules,
-    /// Retired forms that the Call may use, if any is enabled.
-    pub retired: Option<CallForms>,
-    /// The most Sends for the Call, in versions with continuation; 1 otherwise.
-    pub continued: usize,
-    /// The most Sends for the reply, if it may have no chunks: as many as we have Receives for.
-    pub continued_reply: usize,
-    /// The longest reply that we accept in several Sends, bytes.
-    pub continued_reply_len: usize,
-    /// Options of transmission groups, if the version and the peer have them.
-    pub groups: Option<CallGroups<'a>>,
 }
 
 /// Limits of chunks.
@@ -258,70 +243,87 @@ pub struct PlannedRead {
 
 /// Decides how a Call travels (RFC 8166 §3.5, §4.3).
 ///
-/// A message goes inline if it fits. Otherwise DDP-eligible arguments leave by Read chunks, largest first. A message
-/// that still does not fit is continued in several Sends, if that is allowed, which saves a round trip and a
-/// registration. As the last choice the message travels in a Position-Zero chunk.
+/// A message goes inline if it fits. Otherwise DDP-eligible arguments leave by Read chunks, largest first. As the last
+/// choice the message travels in a Position-Zero chunk.
 ///
 /// # Errors
 /// [`Refusal`]: no form carries the Call.
 pub fn plan_call(input: &CallInput<'_>) -> Result<CallPlan, Refusal> {
-    if let Some(plan) = plan::plan_call(input) {
-        return Ok(plan);
+    plan_with(input, offer(input)?)
+}
+
+/// Decides how a Call with this offer travels.
+pub(crate) fn plan_with(input: &CallInput<'_>, offer: Offer) -> Result<CallPlan, Refusal> {
+    match plan_short(input, offer)? {
+        Ok(plan) => Ok(plan),
+        Err(excess) => plan_long(input, excess),
     }
-    let offer = offer(input)?;
-    let shape = |read_segments, long| Shape {
-        direction: Direction::Call,
-        read_segments,
-        long,
-        write_segments: offer.write.iter().map(Vec::len).collect(),
-        reply_segments: offer.reply.as_ref().map(Vec::len),
-    };
-    let header = input.codec.header_len(&shape(0, false));
-    let fits = header + input.message.len() <= input.send;
+}
+
+/// A Call that exceeds the inline threshold even without its DDP-eligible arguments.
+pub(crate) struct Excess {
+    offer: Offer,
+    /// Bytes of the header, if the rest followed it.
+    pub(crate) header: usize,
+    /// The message without the arguments that leave by Read chunk.
+    pub(crate) rest: Stream,
+    read: Vec<PlannedRead>,
+}
+
+impl Excess {
+    /// Returns the plan of a Call that is divided among Sends.
+    pub(crate) fn divided(self, arrangement: Arrangement) -> CallPlan {
+        let Self { offer, rest, read, .. } = self;
+        offer.with(Route::Sends(arrangement), rest.into(), read, CopyCount::default())
+    }
+}
+
+/// Plans a Call that fits after its header, whole or without DDP-eligible arguments; returns any other.
+pub(crate) fn plan_short(input: &CallInput<'_>, offer: Offer) -> Result<Result<CallPlan, Excess>, Refusal> {
     let copied = CopyCount::default();
-    if let Some((align, threshold, inline)) = input.retired.and_then(|forms| forms.align(input, header)) {
-        return Ok(offer.with(Route::Padded { align, threshold }, inline.into(), vec![], copied));
-    }
     let whole = |offer: Offer| offer.with(Route::Inline, PlannedStream::Whole, vec![], copied);
+    let fits = input.codec.header_len(&offer.shape(0, false)) + input.message.len() <= input.send;
     let least = match input.chunks.reduce_from {
-        None if fits => return Ok(whole(offer)),
+        None if fits => return Ok(Ok(whole(offer))),
         Some(least) if fits => least,
         _ => 1,
     };
     let pieces = locate(input);
     let reduced = choose_reduced(&pieces, least, input.chunks.max_read_chunks);
     if fits && reduced.is_empty() {
-        return Ok(whole(offer));
+        return Ok(Ok(whole(offer)));
     }
-    let (rest, mut read) = take_out(&input.chunks, &pieces, &reduced)?;
-    let reduced_header = input.codec.header_len(&shape(segments(&read), false));
-    if !read.is_empty() && reduced_header + rest.len() <= input.send {
-        return Ok(offer.with(Route::Inline, rest.into(), read, copied));
+    let (rest, read) = take_out(&input.chunks, &pieces, &reduced)?;
+    let header = input.codec.header_len(&offer.shape(segments(&read), false));
+    if !read.is_empty() && header + rest.len() <= input.send {
+        return Ok(Ok(offer.with(Route::Inline, rest.into(), read, copied)));
     }
-    // version-two-07 §6.6.2.1: continued messages may have Read chunks of data items.
-    if let Some(parts) = plan::parts(input.codec, input.send, reduced_header, rest.len(), input.continued) {
-        return Ok(offer.with(Route::Sends(parts), rest.into(), read, copied));
-    }
+    Ok(Err(Excess { offer, header, rest, read }))
+}
+
+/// Plans a Call in a Position-Zero chunk.
+pub(crate) fn plan_long(input: &CallInput<'_>, excess: Excess) -> Result<CallPlan, Refusal> {
+    let Excess { offer, rest, mut read, .. } = excess;
+    let (len, allowed) = (input.codec.header_len(&offer.shape(0, false)) + input.message.len(), input.send);
     if !input.chunks.allowed {
-        return Err(Refusal::CallTooLong { len: header + input.message.len(), allowed: input.send });
+        return Err(Refusal::CallTooLong { len, allowed });
     }
     if !input.chunks.read {
-        return Err(Refusal::ReadsNotAgreed { len: header + input.message.len(), allowed: input.send });
+        return Err(Refusal::ReadsNotAgreed { len, allowed });
     }
-
     // RFC 8166 §3.5.3: the Position-Zero chunk holds the message with all its pads. RFC 5666 §5.1 expects this chunk
     // first.
     let (zero, copied) = position_zero(&input.chunks, &rest)?;
     read.insert(0, zero);
-    let len = input.codec.header_len(&shape(segments(&read), true));
-    if len > input.send {
-        return Err(Refusal::HeaderTooLong { len, allowed: input.send });
+    let len = input.codec.header_len(&offer.shape(segments(&read), true));
+    if len > allowed {
+        return Err(Refusal::HeaderTooLong { len, allowed });
     }
     Ok(offer.with(Route::Long, Stream::new().into(), read, copied))
 }
 
 /// The memory that a Call offers for its reply.
-struct Offer {
+pub(crate) struct Offer {
     /// Segment lengths of each Write chunk.
     write: Vec<Vec<usize>>,
     /// Segment lengths of the Reply chunk.
@@ -335,8 +337,24 @@ impl Offer {
         Self { write, reply, sends: 1 }
     }
 
+    /// Returns the offer of Receives alone, for a reply in so many Sends.
+    pub(crate) const fn receives(sends: usize) -> Self {
+        Self { write: vec![], reply: None, sends }
+    }
+
+    /// Returns the shape of a Call that makes this offer.
+    pub(crate) fn shape(&self, read_segments: usize, long: bool) -> Shape {
+        Shape {
+            direction: Direction::Call,
+            read_segments,
+            long,
+            write_segments: self.write.iter().map(Vec::len).collect(),
+            reply_segments: self.reply.as_ref().map(Vec::len),
+        }
+    }
+
     /// Returns the plan of a Call that makes this offer.
-    fn with(
+    pub(crate) fn with(
         self,
         route: Route,
         inline: PlannedStream,
@@ -348,21 +366,18 @@ impl Offer {
     }
 }
 
-fn offer(input: &CallInput<'_>) -> Result<Offer, Refusal> {
+/// Decides which memory a Call offers for its reply.
+pub(crate) fn offer(input: &CallInput<'_>) -> Result<Offer, Refusal> {
     let placed: usize = input.sinks.iter().map(|len| padded_len(*len)).fold(0, usize::saturating_add);
     let reply_max = padded_len(input.reply_max);
     let whole = reply_max.saturating_add(placed);
     let direction = Direction::Reply;
     let plain = input.codec.header_len(&Shape { direction, ..Shape::default() });
-    // RFC 5666 §3.4: the Responder exposes a reply that does not fit inline.
-    let withholds = input.retired.is_some_and(|forms| forms.withholds());
-    if withholds || plain.saturating_add(whole) <= input.receive {
-        return Ok(Offer::chunks(vec![], None));
+    if plain.saturating_add(whole) <= input.receive {
+        return Ok(Offer::receives(1));
     }
     if !input.chunks.allowed {
-        let too_long = || Refusal::ReplyTooLong { len: plain.saturating_add(whole), allowed: input.receive };
-        let sends = plan::sends_of_reply(input, plain, whole).unwrap_or_else(|| Err(too_long()))?;
-        return Ok(Offer { write: vec![], reply: None, sends });
+        return Err(Refusal::ReplyTooLong { len: plain.saturating_add(whole), allowed: input.receive });
     }
     // RFC 8166 §8.2.2.3: under integrity or privacy no item is reduced, so the Reply chunk holds the whole reply.
     if input.flavor_touches_data || placed == 0 {
@@ -509,12 +524,6 @@ pub struct ReplyInput<'a> {
     pub send: usize,
     /// The Write list and Reply chunk of the Call.
     pub offered: &'a ChunkLists,
-    /// Limits of Read chunks, if the Requester accepts them in a reply (RFC 5666 §3.8).
-    pub expose: Option<ChunkRules>,
-    /// The most Sends for the reply, in versions with continuation; 1 otherwise.
-    pub continued: usize,
-    /// Options of transmission groups, if the Call came in one.
-    pub groups: Option<ReplyGroups<'a>>,
 }
 
 /// The form of a reply and its chunks.
@@ -549,26 +558,54 @@ impl ReplyPlan {
     }
 }
 
-/// Decides how a reply travels (RFC 8166 §4.3.2, §4.3.3), before anything is written.
-///
-/// The chunks of the Call come first. A reply that they do not carry is continued (version-two-07 §6.6.4), or exposed,
-/// if the Requester accepts that. Exposed are first the DDP-eligible results beyond the Write list, the largest first,
-/// and then the whole rest.
+/// Decides how a reply travels (RFC 8166 §4.3.2, §4.3.3), before anything is written: inline or in the chunks of the
+/// Call.
 ///
 /// # Errors
 /// [`ProtocolError::WriteChunkTooSmall`] and [`ProtocolError::ReplyTooLong`], answered with ERR_CHUNK.
 pub fn plan_reply(input: &ReplyInput<'_>) -> Result<ReplyPlan, ProtocolError> {
-    if let Some(plan) = plan::plan_reply(input)? {
-        return Ok(plan);
+    match place(input, input.offered.reply.as_ref())? {
+        Ok(plan) => Ok(plan),
+        Err(left) => Err(left.refusal(input)),
     }
+}
+
+/// A reply that is too long for inline, and for the Reply chunk of its Call.
+pub(crate) struct Unplaced<'a> {
+    /// The pieces that no Write chunk holds.
+    pub(crate) left: Vec<Located<'a>>,
+    /// These pieces.
+    pub(crate) rest: Stream,
+    /// Bytes of the header, if the rest followed it.
+    pub(crate) header: usize,
+    pub(crate) lists: ChunkLists,
+    pub(crate) placed: Vec<(usize, Bytes)>,
+}
+
+impl Unplaced<'_> {
+    /// Returns the refusal of the reply (RFC 8166 §4.5.3).
+    pub(crate) fn refusal(&self, input: &ReplyInput<'_>) -> ProtocolError {
+        ProtocolError::ReplyTooLong {
+            len: wide(self.rest.len()),
+            inline: wide(input.send.saturating_sub(self.header)),
+            reply_chunk: input.offered.reply.as_ref().map_or(0, WriteChunk::total),
+        }
+    }
+}
+
+/// Plans a reply that the chunks of its Call carry, or that fits after its header; returns any other. A reply that
+/// follows its header gives the chunk `returned` back as a Reply chunk.
+pub(crate) fn place<'a>(
+    input: &ReplyInput<'a>,
+    returned: Option<&WriteChunk>,
+) -> Result<Result<ReplyPlan, Unplaced<'a>>, ProtocolError> {
     let reply = input.offered.reply.as_ref();
-    let returned = reply.filter(|_| input.codec.rules().two.is_none_or(|two| two.returns_reply_chunk));
     let mut unused = ChunkLists { read: vec![], write: vec![], reply: returned.map(|chunk| chunk.filled(0)) };
     let (read, copied) = (vec![], CopyCount::default());
     let header = |lists: &ChunkLists| input.codec.header_len(&lists.shape(Direction::Reply));
     if input.offered.write.is_empty() && header(&unused) + input.message.len() <= input.send {
         let (placed, rest) = (vec![], PlannedStream::Whole);
-        return Ok(ReplyPlan { route: Route::Inline, lists: unused, placed, read, rest, copied });
+        return Ok(Ok(ReplyPlan { route: Route::Inline, lists: unused, placed, read, rest, copied }));
     }
     let mut left = Vec::new();
     let mut placed = Vec::new();
@@ -615,7 +652,7 @@ pub fn plan_reply(input: &ReplyInput<'_>) -> Result<ReplyPlan, ProtocolError> {
     // RFC 8166 §4.3.3: a reply goes inline whenever it fits, even if a Reply chunk was offered.
     if header + rest.len() <= input.send {
         let rest = rest.into();
-        return Ok(ReplyPlan { route: Route::Inline, lists: unused, placed, read, rest, copied });
+        return Ok(Ok(ReplyPlan { route: Route::Inline, lists: unused, placed, read, rest, copied }));
     }
     let long = reply.filter(|chunk| len <= chunk.total());
     let long = long.map(|chunk| ChunkLists { reply: Some(chunk.filled(len)), ..unused.clone() });
@@ -623,18 +660,9 @@ pub fn plan_reply(input: &ReplyInput<'_>) -> Result<ReplyPlan, ProtocolError> {
         && input.codec.header_len(&lists.shape(Direction::Reply)) <= input.send
     {
         let rest = rest.into();
-        return Ok(ReplyPlan { route: Route::Long, lists, placed, read, rest, copied });
+        return Ok(Ok(ReplyPlan { route: Route::Long, lists, placed, read, rest, copied }));
     }
-    if let Some(parts) = plan::parts(input.codec, input.send, header, rest.len(), input.continued) {
-        let (route, rest) = (Route::Sends(parts), rest.into());
-        return Ok(ReplyPlan { route, lists: unused, placed, read, rest, copied });
-    }
-    // RFC 8166 §4.5.3
-    retired::plan::expose(input, &left, unused, placed).ok_or_else(|| ProtocolError::ReplyTooLong {
-        len,
-        inline: wide(input.send.saturating_sub(header)),
-        reply_chunk: reply.map_or(0, WriteChunk::total),
-    })
+    Ok(Err(Unplaced { left, rest, header, lists: unused, placed }))
 }
 
 pub(crate) fn wide(len: usize) -> u64 {

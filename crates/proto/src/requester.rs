@@ -11,7 +11,6 @@ mod transmit;
 
 pub(crate) use flight::{Answered, Flight, Phase, Place, Written};
 pub(crate) use reply::{Received, returned};
-pub(crate) use transmit::CallRoom;
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::time::{Duration, Instant};

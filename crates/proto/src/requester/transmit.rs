@@ -21,19 +21,6 @@ use crate::peer::ReverseSupport;
 use crate::planner::{CallInput, CallPlan, ChunkRules, Refusal, Route, narrow, plan_call, wide};
 use crate::wire::{Body, ChunkLists, Direction, ReadSegment, Segment, WriteChunk};
 
-/// Limits of a Call and its reply in several Sends.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct CallRoom {
-    /// The most Sends for the Call.
-    pub(crate) sends: u32,
-    /// The most Sends for a reply without memory in chunks.
-    pub(crate) replies: usize,
-    /// The most bytes of an item that lies in several Receives.
-    pub(crate) spread: usize,
-    /// Whether the Receives for a reply in several Sends are there.
-    pub(crate) long_reply: bool,
-}
-
 /// Reasons why a call cannot have memory and windows.
 enum Obstacle {
     /// Others hold them, or the connection is about to end.
@@ -61,30 +48,17 @@ impl Requester {
     pub(crate) fn transmit(&mut self, core: &mut Core, now: Instant, qp: &mut dyn Windows) -> bool {
         self.wants_memory = None;
         let Some(xid) = self.next(core) else { return false };
-        // A call that can use chunks does not wait for credits or Receives for several Sends; any other does.
-        let falls_back = core.uses_chunks();
-        let waiting = self.queue.len().saturating_add(core.ledger.line().calls());
-        let Some(transaction) = self.calls.get_mut(&xid) else {
+        let Some(transaction) = self.calls.get(&xid) else {
             self.queue.pop_front();
             return true;
         };
-        let room = core.room_for_call(falls_back, waiting);
-        let plan = match plan(core, transaction, room) {
+        let plan = match plan(core, transaction, self.queue.len()) {
             Ok(plan) => plan,
-            // The peer's announcement has not come yet.
-            Err(refusal) if core.untold().is_some() && (refusal.is_of_segments() || !falls_back) => {
-                if let Some(until) = core.untold().filter(|until| *until < transaction.deadline) {
-                    self.set_deadline(xid, until);
-                }
-                return false;
-            }
-            Err(refusal) => {
-                self.fail_queued(core, xid, refusal.into());
-                return true;
-            }
+            Err(refusal) => return self.refuse(core, xid, refusal),
         };
         let takes = (narrow(plan.route.sends()), narrow(plan.reply_sends));
-        let offer = match core.ask_call(takes, falls_back, qp.domain()) {
+        // A call that can use chunks does not wait for credits or Receives for several Sends; any other does.
+        let offer = match core.ask_call(takes, core.uses_chunks(), qp.domain()) {
             Ok(offer) => offer,
             Err(Wait::Line) => {
                 self.queue.pop_front();
@@ -109,6 +83,19 @@ impl Requester {
                 true
             }
         }
+    }
+
+    /// Fails a call that no form carries; `false` if the peer's announcement, which has not come yet, may allow one.
+    fn refuse(&mut self, core: &mut Core, xid: u32, refusal: Refusal) -> bool {
+        let may_help = refusal.is_of_segments() || !core.uses_chunks();
+        let Some(until) = core.untold().filter(|_| may_help) else {
+            self.fail_queued(core, xid, refusal.into());
+            return true;
+        };
+        if self.calls.get(&xid).is_some_and(|call| until < call.deadline) {
+            self.set_deadline(xid, until);
+        }
+        false
     }
 
     /// Returns the next call to send, if it has a credit.
@@ -295,7 +282,8 @@ impl Requester {
     }
 }
 
-fn plan(core: &Core, transaction: &Transaction, room: CallRoom) -> Result<CallPlan, Refusal> {
+/// Decides how a call travels, the first of `queued`.
+fn plan(core: &Core, transaction: &Transaction, queued: usize) -> Result<CallPlan, Refusal> {
     let call = &transaction.call;
     let config = &core.config;
     if core.side() == Side::Server && core.peer.reverse == Some(ReverseSupport::None) {
@@ -308,10 +296,10 @@ fn plan(core: &Core, transaction: &Transaction, room: CallRoom) -> Result<CallPl
     // A peer that accepts no byte in a segment accepts no segment.
     let most = if longest == 0 { 0 } else { most };
     let allowed = core.uses_chunks();
-    let continues = core.side() == Side::Client || core.peer.reverse >= Some(ReverseSupport::Continued);
-    let continued = if continues { core.continued_parts(room.sends) } else { 1 };
+    let alone = transaction.group.is_some();
+    let extensions = if core.is_plain() { None } else { core.extensions_for_call(alone, queued) };
     let attempt = |max_segments| {
-        plan_call(&CallInput {
+        let input = CallInput {
             codec: core.codec,
             message: &call.message,
             flavor_touches_data: call.flavor_touches_data,
@@ -327,13 +315,8 @@ fn plan(core: &Core, transaction: &Transaction, room: CallRoom) -> Result<CallPl
                 max_segments,
                 max_read_chunks: config.max_read_chunks,
             },
-            retired: core.call_forms(),
-            continued,
-            continued_reply: if continues { core.continued_reply_parts() } else { 1 },
-            continued_reply_len: config.limits.continued_len,
-            // The peer has refused a call that has left in a group already.
-            groups: if transaction.group.is_some() { None } else { core.call_groups(room) },
-        })
+        };
+        extensions.as_ref().map_or_else(|| plan_call(&input), |extensions| extensions.plan(&input))
     };
     let mut plan = attempt(config.max_segments.min(most))?;
     // version-two-07 §5.2.4: the limit is for all chunks together.

@@ -149,19 +149,16 @@ impl Responder {
     fn plan_next(&self, core: &Core) -> Option<(u64, Result<ReplyPlan, ProtocolError>)> {
         let token = self.answers.front()?;
         let call = self.calls.get(token)?;
-        let plan = |send| match &call.answer {
-            Some(Answer::Message { message, flavor_touches_data }) => plan_reply(&ReplyInput {
-                codec: core.codec,
-                message,
-                flavor_touches_data: *flavor_touches_data,
-                send,
-                offered: &call.lists,
-                expose: core.exposed_chunks(),
-                // An answer waits once for credits that will come.
-                continued: core.continued_parts(core.ledger.sends_for_answer(call.in_turn)),
-                groups: call.group.as_ref().and_then(|group| core.reply_groups(group)),
-            }),
-            _ => Err(ProtocolError::MisplacedChunk),
+        let group = call.group.as_deref();
+        let extensions = if core.is_plain() { None } else { core.extensions_for_reply(group, call.in_turn) };
+        let plan = |send| {
+            let Some(Answer::Message { message, flavor_touches_data }) = &call.answer else {
+                return Err(ProtocolError::MisplacedChunk);
+            };
+            let flavor_touches_data = *flavor_touches_data;
+            let input =
+                ReplyInput { codec: core.codec, message, flavor_touches_data, send, offered: &call.lists };
+            extensions.as_ref().map_or_else(|| plan_reply(&input), |extensions| extensions.plan(&input))
         };
         // All answers before a lost one leave first.
         if matches!(call.answer, Some(Answer::Lost)) {

@@ -11,13 +11,13 @@ use crate::wire::ProtocolError;
 
 /// Alignment of opaque data (RFC 5666 §3.9).
 #[derive(Clone, Copy, Debug)]
-pub struct AlignmentRules {
+pub(crate) struct AlignmentRules {
     /// The alignment at the Responder, bytes; at least 1.
-    pub align: u32,
+    pub(crate) align: u32,
     /// Data of at least this many bytes is aligned.
-    pub threshold: usize,
+    pub(crate) threshold: usize,
     /// The origin from which positions count.
-    pub base: AlignmentBase,
+    pub(crate) base: AlignmentBase,
 }
 
 /// Returns `rdma_align`, `rdma_thresh` and the message with its long opaque data aligned. `None` if the result does not

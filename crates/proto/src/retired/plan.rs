@@ -1,37 +1,66 @@
-//! The choice of retired forms for a message; the [planner](crate::planner) asks here.
+//! The choice of retired forms for a message, with the steps of the [planner](crate::planner).
 
-use bytes::Bytes;
 use rpcrdma_xdr::{CopyCount, Stream};
 
-pub use super::padded::AlignmentRules;
+pub(crate) use super::padded::AlignmentRules;
 use super::padded::align;
 use crate::config::Side;
 use crate::core::Core;
 use crate::planner::{
-    CallInput, ChunkRules, Located, PlannedRead, ReplyInput, ReplyPlan, Route, choose_reduced, position_zero,
-    segments, take_out,
+    CallInput, CallPlan, ChunkRules, Offer, PlannedRead, Refusal, ReplyInput, ReplyPlan, Route, Unplaced,
+    choose_reduced, offer, place, plan_with, position_zero, segments, take_out,
 };
-use crate::wire::{ChunkLists, Direction, Shape};
+use crate::wire::{Direction, ProtocolError, Shape};
 
 /// The retired forms that a Call may use.
 #[derive(Clone, Copy, Debug)]
-pub struct CallForms {
+pub(crate) struct CallForms {
     /// Offer no chunks for the reply: the Responder exposes long data itself (RFC 5666 §3.4, §3.8).
-    pub withhold: bool,
+    pub(crate) withhold: bool,
     /// Alignment of opaque data, if it was agreed.
-    pub alignment: Option<AlignmentRules>,
+    pub(crate) alignment: Option<AlignmentRules>,
 }
 
 impl CallForms {
-    /// Whether the Call offers no chunks for its reply.
-    pub(crate) const fn withholds(&self) -> bool {
-        self.withhold
+    /// Decides how a Call travels: as RDMA_MSGP if it has data to align and fits inline, or as the planner decides.
+    ///
+    /// # Errors
+    /// [`Refusal`]: no form carries the Call.
+    pub(crate) fn plan_call(&self, input: &CallInput<'_>) -> Result<CallPlan, Refusal> {
+        // RFC 5666 §3.4: the Responder exposes a reply that does not fit inline.
+        let offer = if self.withhold { Offer::receives(1) } else { offer(input)? };
+        let header = input.codec.header_len(&offer.shape(0, false));
+        match self.alignment.and_then(|rules| align(rules, input, header)) {
+            Some((align, threshold, inline)) => {
+                let route = Route::Padded { align, threshold };
+                Ok(offer.with(route, inline.into(), vec![], CopyCount::default()))
+            }
+            None => plan_with(input, offer),
+        }
     }
+}
 
-    /// Returns `rdma_align`, `rdma_thresh` and the message with its long opaque data aligned, if it is to be aligned and
-    /// fits after a header of `header` bytes.
-    pub(crate) fn align(&self, input: &CallInput<'_>, header: usize) -> Option<(u32, u32, Stream)> {
-        align(self.alignment?, input, header)
+/// The retired forms that a reply may use.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ReplyForms(
+    /// Limits of Read chunks in the reply.
+    pub(crate) ChunkRules,
+);
+
+impl ReplyForms {
+    /// Decides how a reply travels: inline, in the chunks of the Call, or exposed. Exposed are first the DDP-eligible
+    /// results beyond the Write list, the largest first, and then the whole rest.
+    ///
+    /// # Errors
+    /// [`ProtocolError::WriteChunkTooSmall`], [`ProtocolError::ReplyTooLong`]
+    pub(crate) fn plan_reply(&self, input: &ReplyInput<'_>) -> Result<ReplyPlan, ProtocolError> {
+        match place(input, input.offered.reply.as_ref())? {
+            Ok(plan) => Ok(plan),
+            Err(left) => {
+                let refusal = left.refusal(input);
+                expose(self.0, input, left).ok_or(refusal)
+            }
+        }
     }
 }
 
@@ -44,33 +73,29 @@ impl Core {
         Some(CallForms { withhold, alignment: self.alignment() })
     }
 
-    /// Returns the limits of Read chunks in our replies, if the peer accepts any.
-    pub(crate) fn exposed_chunks(&self) -> Option<ChunkRules> {
-        self.exposes_replies().map(|_| ChunkRules {
+    /// Returns the retired forms that our replies may use.
+    pub(crate) fn reply_forms(&self) -> Option<ReplyForms> {
+        self.exposes_replies()?;
+        Some(ReplyForms(ChunkRules {
             allowed: true,
             read: true,
             reduce_from: None,
             max_segment_len: self.config.max_segment_len.max(1024),
             max_segments: self.config.max_segments,
             max_read_chunks: self.config.max_read_chunks,
-        })
+        }))
     }
 }
 
 /// Exposes a reply by Read chunks, if the Requester accepts them and offered nothing that carries the reply (RFC 5666
 /// §3.8, §5.2).
-pub(crate) fn expose(
-    input: &ReplyInput<'_>,
-    left: &[Located<'_>],
-    lists: ChunkLists,
-    placed: Vec<(usize, Bytes)>,
-) -> Option<ReplyPlan> {
-    let rules = input.expose?;
+fn expose(rules: ChunkRules, input: &ReplyInput<'_>, unplaced: Unplaced<'_>) -> Option<ReplyPlan> {
+    let Unplaced { left, lists, placed, .. } = unplaced;
     let header = |read: &[PlannedRead]| {
         input.codec.header_len(&Shape { read_segments: segments(read), ..lists.shape(Direction::Reply) })
     };
-    let reduced = choose_reduced(left, 1, rules.max_read_chunks);
-    let (rest, mut read) = take_out(&rules, left, &reduced).ok()?;
+    let reduced = choose_reduced(&left, 1, rules.max_read_chunks);
+    let (rest, mut read) = take_out(&rules, &left, &reduced).ok()?;
     if header(&read) + rest.len() <= input.send {
         return Some(ReplyPlan {
             route: Route::Inline,

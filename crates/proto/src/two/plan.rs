@@ -1,4 +1,5 @@
-//! The choice of which messages travel in transmission groups (rtrext-02), and the content of each Send.
+//! The choice of how a message of Version Two travels: in a transmission group (rtrext-02), continued in several Sends
+//! (version-two-07 §6.6), or as the [planner](crate::planner) decides.
 //!
 //! A Call travels in a group if items can be placed in the Responder's Receives, or if it needs several Sends. So does
 //! a Call whose reply shall use either. Otherwise a group gains nothing. A reply travels in a group if its Call gave
@@ -8,8 +9,8 @@ use bytes::Bytes;
 use rpcrdma_xdr::{CopyCount, Piece, Stream, padded_len};
 
 use crate::planner::{
-    CallInput, CallPlan, ChunkRules, Located, PlannedRead, Refusal, ReplyInput, ReplyPlan, Route,
-    choose_reduced, cut_lengths, locate, narrow, take_out, wide,
+    CallInput, CallPlan, ChunkRules, Located, Offer, PlannedRead, Refusal, ReplyInput, ReplyPlan, Route,
+    choose_reduced, cut_lengths, locate, narrow, offer, place, plan_long, plan_short, take_out, wide,
 };
 use crate::two::arrange::{Arrangement, Bounds, Headed, Targets, arrange, longest_send};
 use crate::two::settings::ReplyPlacement;
@@ -20,9 +21,102 @@ use crate::wire::two::transmission::{
 use crate::wire::{ChunkLists, Codec, Direction, ProtocolError, Segment, Shape, WriteChunk};
 use crate::wire::{Limits, two::operation_len};
 
+/// Options of Version Two for a Call.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CallOptions<'a> {
+    /// The most Sends for the Call, with continuation; 1 otherwise.
+    pub(crate) continued: usize,
+    /// The most Sends for the reply, if it may have no chunks: as many as we have Receives for.
+    pub(crate) continued_reply: usize,
+    /// The longest reply that we accept in several Sends, bytes.
+    pub(crate) continued_reply_len: usize,
+    /// Options of transmission groups, if the profile and the peer have them.
+    pub(crate) groups: Option<CallGroups<'a>>,
+}
+
+impl CallOptions<'_> {
+    /// Decides how a Call travels: in a group, in one Send, continued in several Sends, or in chunks. Several Sends save
+    /// the round trip and the registration of a Position-Zero chunk.
+    ///
+    /// # Errors
+    /// [`Refusal`]: no form carries the Call.
+    pub(crate) fn plan_call(&self, input: &CallInput<'_>) -> Result<CallPlan, Refusal> {
+        if let Some(plan) = self.groups.as_ref().and_then(|groups| plan_group(input, groups)) {
+            return Ok(plan);
+        }
+        let offer = match offer(input) {
+            Err(Refusal::ReplyTooLong { len, allowed }) => self.receives(input, len, allowed)?,
+            offer => offer?,
+        };
+        let excess = match plan_short(input, offer)? {
+            Ok(plan) => return Ok(plan),
+            Err(excess) => excess,
+        };
+        // version-two-07 §6.6.2.1: continued messages may have Read chunks of data items.
+        match parts(input.codec, input.send, excess.header, excess.rest.len(), self.continued) {
+            Some(parts) => Ok(excess.divided(parts)),
+            None => plan_long(input, excess),
+        }
+    }
+
+    /// Returns the offer of Receives for a reply of `len` bytes, header included, without chunks. One Receive holds
+    /// `allowed` bytes.
+    fn receives(&self, input: &CallInput<'_>, len: usize, allowed: usize) -> Result<Offer, Refusal> {
+        let direction = Direction::Reply;
+        let header = input.codec.header_len(&Shape { direction, ..Shape::default() });
+        let bounds = Bounds::of_parts(input.codec, input.receive, self.continued_reply);
+        let capacity = bounds.and_then(|bounds| bounds.capacity(header));
+        let capacity = capacity.ok_or(Refusal::ReplyTooLong { len, allowed })?;
+        let (len, allowed) = (len - header, capacity.min(self.continued_reply_len));
+        let parts = parts(input.codec, input.receive, header, len, self.continued_reply);
+        let parts = parts.filter(|_| len <= allowed);
+        let sends = parts.ok_or(Refusal::ContinuedReplyTooLong { len, allowed })?.count();
+        Ok(Offer::receives(sends))
+    }
+}
+
+/// Options of Version Two for a reply.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ReplyOptions<'a> {
+    /// The most Sends for the reply, with continuation; 1 otherwise.
+    pub(crate) continued: usize,
+    /// Options of transmission groups, if the Call came in one.
+    pub(crate) groups: Option<ReplyGroups<'a>>,
+}
+
+impl ReplyOptions<'_> {
+    /// Decides how a reply travels: in a group, inline or in the chunks of the Call, or continued in several Sends
+    /// (version-two-07 §6.6.4).
+    ///
+    /// # Errors
+    /// [`ProtocolError::WriteChunkTooSmall`], [`ProtocolError::ReplyTooLong`]
+    pub(crate) fn plan_reply(&self, input: &ReplyInput<'_>) -> Result<ReplyPlan, ProtocolError> {
+        if let Some(groups) = &self.groups
+            && let Some(plan) = reply_in_group(input, groups)?
+        {
+            return Ok(plan);
+        }
+        let returns = input.codec.rules().two.is_none_or(|two| two.returns_reply_chunk);
+        let left = match place(input, input.offered.reply.as_ref().filter(|_| returns))? {
+            Ok(plan) => return Ok(plan),
+            Err(left) => left,
+        };
+        let parts = parts(input.codec, input.send, left.header, left.rest.len(), self.continued);
+        let Some(parts) = parts else { return Err(left.refusal(input)) };
+        Ok(ReplyPlan {
+            route: Route::Sends(parts),
+            lists: left.lists,
+            placed: left.placed,
+            read: vec![],
+            rest: left.rest.into(),
+            copied: CopyCount::default(),
+        })
+    }
+}
+
 /// Options of transmission groups for a Call.
 #[derive(Clone, Copy, Debug)]
-pub struct CallGroups<'a> {
+pub(crate) struct CallGroups<'a> {
     /// The most Sends for the Call.
     pub(crate) sends: usize,
     /// The most Receives for its reply.
@@ -54,7 +148,7 @@ impl CallGroups<'_> {
 
 /// Options of transmission groups for a reply: directions of the Call, and segments of the Requester's Receives.
 #[derive(Clone, Copy, Debug)]
-pub struct ReplyGroups<'a> {
+pub(crate) struct ReplyGroups<'a> {
     /// The most Sends for the reply.
     pub(crate) sends: usize,
     /// Whether Sends place items, if the Call allows that.
@@ -103,27 +197,9 @@ pub(crate) fn parts(
     arrange(&bounds, len, &[], |_| header).filter(|arrangement| arrangement.sends.len() > 1)
 }
 
-/// Returns the Sends of a reply of `len` bytes whose header has `header` bytes, without chunks; `None` in a version without
-/// parts.
-///
-/// # Errors
-/// The reply is longer than we accept.
-pub(crate) fn sends_of_reply(
-    input: &CallInput<'_>,
-    header: usize,
-    len: usize,
-) -> Option<Result<usize, Refusal>> {
-    let bounds = Bounds::of_parts(input.codec, input.receive, input.continued_reply)?;
-    let allowed = bounds.capacity(header)?.min(input.continued_reply_len);
-    let parts = parts(input.codec, input.receive, header, len, input.continued_reply);
-    let sends = parts.filter(|_| len <= allowed).map(|parts| parts.count());
-    Some(sends.ok_or(Refusal::ContinuedReplyTooLong { len, allowed }))
-}
-
 /// Decides whether a Call travels in a group, and how; `None` if a plain message is as good, or the only way.
-pub(crate) fn plan_call(input: &CallInput<'_>) -> Option<CallPlan> {
-    let groups = input.groups?;
-    let directed = direct(input, &groups)?;
+fn plan_group(input: &CallInput<'_>, groups: &CallGroups<'_>) -> Option<CallPlan> {
+    let directed = direct(input, groups)?;
     let pieces = locate(input);
     let plain = input.codec.header_len(&Shape::default());
     let fits = plain + input.message.len() <= input.send;
@@ -133,7 +209,7 @@ pub(crate) fn plan_call(input: &CallInput<'_>) -> Option<CallPlan> {
         eligible(&pieces, groups.place_from)
     };
     if !placeable.is_empty()
-        && let Some(plan) = compose(input, &groups, &directed, (&pieces, &placeable), true)
+        && let Some(plan) = compose(input, groups, &directed, (&pieces, &placeable), true)
     {
         return Some(plan);
     }
@@ -142,7 +218,7 @@ pub(crate) fn plan_call(input: &CallInput<'_>) -> Option<CallPlan> {
     }
     // DDP-eligible items go by Read chunk; if that is the whole gain, a plain message does the same.
     let reduced = if fits { vec![] } else { choose_reduced(&pieces, 1, input.chunks.max_read_chunks) };
-    let plan = compose(input, &groups, &directed, (&pieces, &reduced), false)?;
+    let plan = compose(input, groups, &directed, (&pieces, &reduced), false)?;
     (plan.route.sends() > 1 || directed.gains).then_some(plan)
 }
 
@@ -341,8 +417,10 @@ fn compose(
 ///
 /// # Errors
 /// [`ProtocolError::WriteChunkTooSmall`], [`ProtocolError::ReplyTooLong`]
-pub(crate) fn plan_reply(input: &ReplyInput<'_>) -> Result<Option<ReplyPlan>, ProtocolError> {
-    let Some(groups) = input.groups else { return Ok(None) };
+fn reply_in_group(
+    input: &ReplyInput<'_>,
+    groups: &ReplyGroups<'_>,
+) -> Result<Option<ReplyPlan>, ProtocolError> {
     let direction = Direction::Reply;
     let plain = input.codec.header_len(&Shape { direction, ..Shape::default() });
     if groups.directions.is_empty() && plain + input.message.len() <= input.send {
@@ -350,9 +428,9 @@ pub(crate) fn plan_reply(input: &ReplyInput<'_>) -> Result<Option<ReplyPlan>, Pr
     }
     // Sends place items as long as the Receives have segments for them. Further items go to memory, if the Responder may
     // choose, or stay inline.
-    let placed = if groups.places { attempt(input, &groups, true)? } else { None };
+    let placed = if groups.places { attempt(input, groups, true)? } else { None };
     let plan = match placed {
-        None => attempt(input, &groups, false)?,
+        None => attempt(input, groups, false)?,
         placed => placed,
     };
     let len = wide(input.message.len());

@@ -12,13 +12,13 @@ use rpcrdma_xdr::{Piece, Stream};
 
 use super::arrange::{Arrangement, Targets};
 use super::combine::{BETWEEN, Combine, Room, Waiting};
-use super::plan::{CallGroups, ReplyGroups};
+use super::plan::{CallGroups, CallOptions, ReplyGroups, ReplyOptions};
 use super::settings::{ReplyPlacement, TransmissionSettings};
-use crate::config::Config;
+use crate::config::{Config, Side};
 use crate::core::Core;
 use crate::flow::Permit;
+use crate::peer::ReverseSupport;
 use crate::planner::narrow;
-use crate::requester::CallRoom;
 use crate::two::groups::CallGroup;
 use crate::wire::two::combined::aligned;
 use crate::wire::two::transmission::ErrorReport;
@@ -27,6 +27,19 @@ use crate::wire::{Body, Direction, Header, two};
 
 /// The most replies in transmission groups that a report can still name.
 const IN_GROUPS: usize = 1024;
+
+/// Limits of a Call and its reply in several Sends.
+#[derive(Clone, Copy, Debug)]
+struct CallRoom {
+    /// The most Sends for the Call.
+    sends: u32,
+    /// The most Sends for a reply without memory in chunks.
+    replies: usize,
+    /// The most bytes of an item that lies in several Receives.
+    spread: usize,
+    /// Whether the Receives for a reply in several Sends are there.
+    long_reply: bool,
+}
 
 /// The peer's properties of transmission groups (rtrext-02 §8).
 #[derive(Debug)]
@@ -123,8 +136,37 @@ impl Core {
         place.is_some_and(|place| sending.in_groups.remove(place).is_some())
     }
 
+    /// Returns the options for a Call that leaves now, one of `queued`, in Version Two. `alone`: the peer has refused the
+    /// Call in a group. A Call that can use chunks does not wait for credits or Receives for several Sends.
+    pub(crate) fn call_options(&self, alone: bool, queued: usize) -> Option<CallOptions<'_>> {
+        self.sending.as_ref()?;
+        let waiting = queued.saturating_add(self.ledger.line().calls());
+        let room = self.room_for_call(self.uses_chunks(), waiting);
+        let continues = self.side() == Side::Client || self.peer.reverse >= Some(ReverseSupport::Continued);
+        Some(CallOptions {
+            continued: if continues { self.continued_parts(room.sends) } else { 1 },
+            continued_reply: if continues { self.continued_reply_parts() } else { 1 },
+            continued_reply_len: self.config.limits.continued_len,
+            groups: if alone { None } else { self.call_groups(room) },
+        })
+    }
+
+    /// Returns the options for the answer to a Call, which came in this group, in Version Two. An answer waits once for
+    /// credits that will come; then it is `in_turn`.
+    pub(crate) fn reply_options<'a>(
+        &'a self,
+        group: Option<&'a CallGroup>,
+        in_turn: bool,
+    ) -> Option<ReplyOptions<'a>> {
+        self.sending.as_ref()?;
+        Some(ReplyOptions {
+            continued: self.continued_parts(self.ledger.sends_for_answer(in_turn)),
+            groups: group.map(|group| self.reply_groups(group)),
+        })
+    }
+
     /// Returns the limits of the next Call, while `waiting` Calls want credits.
-    pub(crate) fn room_for_call(&self, falls_back: bool, waiting: usize) -> CallRoom {
+    fn room_for_call(&self, falls_back: bool, waiting: usize) -> CallRoom {
         let sends = self.ledger.sends_for_call(falls_back, waiting);
         if !falls_back {
             return CallRoom { sends, replies: usize::MAX, spread: usize::MAX, long_reply: true };
@@ -140,7 +182,7 @@ impl Core {
     }
 
     /// Returns the Sends that a message of ours may use, if messages can be continued, within `credits`.
-    pub(crate) fn continued_parts(&self, credits: u32) -> usize {
+    fn continued_parts(&self, credits: u32) -> usize {
         if !self.continues() {
             return 1;
         }
@@ -149,7 +191,7 @@ impl Core {
 
     /// Returns the most Sends of a reply to a Call of ours. As many Receives are posted before the Call leaves, so the
     /// peer has the credits.
-    pub(crate) fn continued_reply_parts(&self) -> usize {
+    fn continued_reply_parts(&self) -> usize {
         if self.continues() { self.config.continued_parts.min(self.config.limits.continued_parts) } else { 1 }
     }
 
@@ -177,7 +219,7 @@ impl Core {
 
     /// Returns the options of transmission groups for a Call that leaves now. The receive queue can hold one reply in
     /// several Sends.
-    pub(crate) fn call_groups(&self, room: CallRoom) -> Option<CallGroups<'_>> {
+    fn call_groups(&self, room: CallRoom) -> Option<CallGroups<'_>> {
         let wide = |count: u32| usize::try_from(count).unwrap_or(usize::MAX);
         let sending = self.sending.as_ref()?;
         let peer = sending.peer_groups.as_ref().filter(|peer| peer.takes_calls && !sending.refuses_groups)?;
@@ -202,16 +244,16 @@ impl Core {
     }
 
     /// Returns the options of transmission groups for the reply to a Call in a group.
-    pub(crate) fn reply_groups<'a>(&'a self, asked: &'a CallGroup) -> Option<ReplyGroups<'a>> {
+    fn reply_groups<'a>(&'a self, asked: &'a CallGroup) -> ReplyGroups<'a> {
         let peer = self.sending.as_ref().and_then(|sending| sending.peer_groups.as_ref());
         let buffers = usize::try_from(asked.buffers).unwrap_or(usize::MAX);
         let settings = self.config.transmissions.replies;
-        Some(ReplyGroups {
+        ReplyGroups {
             sends: if settings.continuation { self.config.continued_parts.min(buffers).max(1) } else { 1 },
             places: settings.placement,
             directions: &asked.directions,
             theirs: peer.and_then(|peer| peer.targets.as_ref()),
-        })
+        }
     }
 
     /// Sends a divided message, one Send after the other; returns the length of all Sends, bytes. `header` is the

@@ -1,7 +1,7 @@
 //! Messages in several Sends (version-two-07 §6.6).
 
 use super::*;
-use crate::two::plan::parts;
+use crate::two::plan::{CallOptions, parts};
 use crate::wire::two::p3::V2P3;
 
 /// The Sends reserved for a reply, or the refusal with the largest length.
@@ -18,13 +18,9 @@ fn v2_07_s6_6_4_a_reply_goes_on_within_what_is_taken() {
             reply_max,
             sinks: &[],
             chunks: ChunkRules { allowed: false, ..RULES },
-            retired: None,
-            continued: 1,
-            continued_reply,
-            continued_reply_len,
-            groups: None,
         };
-        plan_call(&input).map(|plan| plan.reply_sends)
+        let options = CallOptions { continued: 1, continued_reply, continued_reply_len, groups: None };
+        options.plan_call(&input).map(|plan| plan.reply_sends)
     };
     let too_long = |len, allowed| Err(Refusal::ContinuedReplyTooLong { len, allowed });
     // The last part and each earlier part have a header of 20 bytes.
@@ -41,7 +37,9 @@ fn v2_07_s6_6_4_a_reply_goes_on_within_what_is_taken() {
 #[test]
 fn v2_07_s6_6_2_a_call_goes_on_where_that_is_allowed() {
     let plan = |message: &Stream, continued, chunks: ChunkRules| {
-        plan_call(&CallInput {
+        let continued_reply_len = 256 << 10;
+        let options = CallOptions { continued, continued_reply: 1, continued_reply_len, groups: None };
+        options.plan_call(&CallInput {
             codec: &V2P3,
             message,
             flavor_touches_data: false,
@@ -50,11 +48,6 @@ fn v2_07_s6_6_2_a_call_goes_on_where_that_is_allowed() {
             reply_max: 100,
             sinks: &[],
             chunks,
-            retired: None,
-            continued,
-            continued_reply: 1,
-            continued_reply_len: 256 << 10,
-            groups: None,
         })
     };
     let row = |message: &Stream, continued, chunks| {

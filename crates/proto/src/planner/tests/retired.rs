@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::AlignmentBase;
+use crate::retired::plan::{AlignmentRules, CallForms, ReplyForms};
 
 proptest! {
     /// However a reply is exposed, with Write chunks or without, its receiver reads the same message.
@@ -18,12 +19,10 @@ proptest! {
         };
         let expose = ChunkRules { max_segment_len, max_segments: 64, max_read_chunks, ..RULES };
         let input = ReplyInput {
-            codec: &V1, message: &message, flavor_touches_data: false, send: 1024, offered: &lists, expose: Some(expose),
-            continued: 1,
-            groups: None,
+            codec: &V1, message: &message, flavor_touches_data: false, send: 1024, offered: &lists,
         };
         // The header may be too long.
-        let Ok(plan) = plan_reply(&input) else { return Ok(()) };
+        let Ok(plan) = ReplyForms(expose).plan_reply(&input) else { return Ok(()) };
         let shape = Shape { read_segments: segments(&plan.read), ..plan.lists.shape(Direction::Reply) };
         prop_assert!(V1.header_len(&shape) + plan.rest.of(&message).len() <= 1024);
         let returned = offered.iter().enumerate().map(|(index, len)| {
@@ -50,7 +49,8 @@ proptest! {
         payload_base in any::<bool>(),
     ) {
         let base = if payload_base { AlignmentBase::Payload } else { AlignmentBase::Send };
-        let plan = plan_call(&CallInput {
+        let forms = CallForms { withhold: false, alignment: Some(AlignmentRules { align, threshold, base }) };
+        let plan = forms.plan_call(&CallInput {
             codec: &V1,
             message: &message,
             flavor_touches_data: false,
@@ -59,14 +59,6 @@ proptest! {
             reply_max: 10,
             sinks: &[],
             chunks: ChunkRules { max_segments: 64, ..RULES },
-            retired: Some(CallForms {
-                withhold: false,
-                alignment: Some(AlignmentRules { align, threshold, base }),
-            }),
-            continued: 1,
-            continued_reply: 1,
-            continued_reply_len: 256 << 10,
-            groups: None,
         });
         let Ok(CallPlan { route: Route::Padded { align, threshold }, inline, .. }) = plan else { return Ok(()) };
         let inline = inline.of(&message);
@@ -85,17 +77,12 @@ fn rfc5666_3_8_how_a_reply_is_exposed() {
     type Row = (Form, Vec<(u32, usize)>, usize, usize);
     type Line<'a> = (&'a str, Stream, &'a ChunkLists, bool, Option<ChunkRules>, Row);
     let plan = |message: &Stream, offered: &ChunkLists, touches, rules| {
-        let input = ReplyInput {
-            codec: &V1,
-            message,
-            flavor_touches_data: touches,
-            send: 1024,
-            offered,
-            expose: rules,
-            continued: 1,
-            groups: None,
+        let input = ReplyInput { codec: &V1, message, flavor_touches_data: touches, send: 1024, offered };
+        let planned = match rules {
+            Some(rules) => ReplyForms(rules).plan_reply(&input),
+            None => plan_reply(&input),
         };
-        plan_reply(&input).map(|plan| {
+        planned.map(|plan| {
             let read: Vec<_> = plan
                 .read
                 .iter()
@@ -204,25 +191,19 @@ fn rfc5666_3_8_how_a_reply_is_exposed() {
 #[test]
 fn rfc5666_3_9_how_opaque_data_is_aligned() {
     let plan = |message: &Stream, touches, threshold, base, align| {
-        let plan = plan_call(&CallInput {
-            codec: &V1,
-            message,
-            flavor_touches_data: touches,
-            send: 1024,
-            receive: 1024,
-            reply_max: 100,
-            sinks: &[],
-            chunks: ChunkRules { reduce_from: Some(100), ..RULES },
-            retired: Some(CallForms {
-                withhold: false,
-                alignment: Some(AlignmentRules { align, threshold, base }),
-            }),
-            continued: 1,
-            continued_reply: 1,
-            continued_reply_len: 256 << 10,
-            groups: None,
-        })
-        .unwrap();
+        let forms = CallForms { withhold: false, alignment: Some(AlignmentRules { align, threshold, base }) };
+        let plan = forms
+            .plan_call(&CallInput {
+                codec: &V1,
+                message,
+                flavor_touches_data: touches,
+                send: 1024,
+                receive: 1024,
+                reply_max: 100,
+                sinks: &[],
+                chunks: ChunkRules { reduce_from: Some(100), ..RULES },
+            })
+            .unwrap();
         let padding = match plan.route {
             Route::Padded { align, threshold } => Some((align, threshold)),
             _ => None,

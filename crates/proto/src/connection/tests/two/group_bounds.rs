@@ -317,7 +317,8 @@ fn a_call_that_waits_to_leave_again_has_left() {
 /// A Requester that counts on an earlier size has sent directions, too (xcharext-02 §3.1).
 #[test]
 fn rtrext_s5_2_a_long_reply_keeps_its_length_while_the_size_is_lowered() {
-    use crate::planner::{ReplyGroups, ReplyInput, plan_reply};
+    use crate::planner::ReplyInput;
+    use crate::two::plan::{ReplyGroups, ReplyOptions};
     use crate::wire::two::transmission::{ResponseDirection, ResponseLocation};
     let mut encoder = rpcrdma_xdr::Encoder::new();
     [10_u32, 1, 0, 0, 0, 0].iter().for_each(|word| encoder.u32(*word));
@@ -326,15 +327,14 @@ fn rtrext_s5_2_a_long_reply_keeps_its_length_while_the_size_is_lowered() {
     let directions = [ResponseDirection { least_len: 10_000, location: ResponseLocation::Targets }];
     for profile in EXCHANGING {
         let plan = |send| {
-            plan_reply(&ReplyInput {
+            let groups = ReplyGroups { sends: 1, places: true, directions: &directions, theirs: None };
+            let options = ReplyOptions { continued: 1, groups: Some(groups) };
+            options.plan_reply(&ReplyInput {
                 codec: profile.codec(),
                 message: &message,
                 flavor_touches_data: false,
                 send,
                 offered: &crate::wire::ChunkLists::default(),
-                expose: None,
-                continued: 1,
-                groups: Some(ReplyGroups { sends: 1, places: true, directions: &directions, theirs: None }),
             })
         };
         assert!(plan(4096).is_err());
