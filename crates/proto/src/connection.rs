@@ -23,7 +23,7 @@ use std::time::Instant;
 
 use rpcrdma_verbs::{Capabilities, Progress, ProtectionDomain, Reserved};
 
-pub(crate) use self::halves::{Arrived, Halves, Outcome};
+pub(crate) use self::halves::{Halves, Outcome};
 use self::version::Version;
 use crate::agreement::{Agreement, BelowBasic};
 use crate::call::{Call, CallId, Refused, RefusedKind};
@@ -386,9 +386,8 @@ impl Connection {
         if self.state != State::Open || self.core.failure.is_some() {
             return Err(Refused { kind: RefusedKind::Closed, call: Box::new(call) });
         }
-        if self.two.as_ref().is_some_and(|two| two.knows(call.xid)) {
-            let kind = RefusedKind::XidInUse(call.xid);
-            return Err(Refused { kind, call: Box::new(call) });
+        if self.xid_in_use(call.xid) {
+            return Err(Refused { kind: RefusedKind::XidInUse(call.xid), call: Box::new(call) });
         }
         self.last_activity = now;
         self.requester.call(&mut self.core, now, id, call)

@@ -239,24 +239,22 @@ impl Core {
         }
     }
 
-    /// Returns the handle that the answer to a Call with these chunks may invalidate: `rdma_inv_handle` (version-two-03
-    /// §6.2.3).
+    /// Returns the handle that the answer to a Call with these chunks may invalidate, or 0: `rdma_inv_handle`
+    /// (version-two-03 §6.2.3), for versions that have the word.
     pub(crate) fn invalidates(&self, offered: &ChunkLists) -> u32 {
-        let said = self.codec.rules().two.is_some_and(|two| two.names_handle) && self.may_invalidate;
-        if said { offered.handles().next().unwrap_or(0) } else { 0 }
+        if self.may_invalidate { offered.handles().next().unwrap_or(0) } else { 0 }
     }
 
-    /// Returns the handle that the reply to a Call with these chunks invalidates; the Call named `named`. The handle
-    /// has to belong to this XID, so it is one of the Call's chunks.
-    pub(crate) fn invalidated_by_reply(&self, offered: &ChunkLists, named: u32) -> Option<Key> {
+    /// Returns the handle that the reply to a Call with these chunks invalidates; the Call may have `named` one, or 0.
+    /// The handle has to belong to this XID, so it is one of the Call's chunks.
+    pub(crate) fn invalidated_by_reply(&self, offered: &ChunkLists, named: Option<u32>) -> Option<Key> {
         if !self.peer.invalidates {
             return None;
         }
         let mut handles = offered.handles();
-        if self.codec.rules().two.is_some_and(|two| two.names_handle) {
-            handles.find(|handle| *handle == named && named != 0).map(Key)
-        } else {
-            handles.next().map(Key)
+        match named {
+            Some(named) => handles.find(|handle| *handle == named && named != 0).map(Key),
+            None => handles.next().map(Key),
         }
     }
 

@@ -46,6 +46,7 @@ pub mod planner;
 pub mod private_data;
 mod reads;
 pub mod reassembly;
+mod received;
 mod requester;
 mod responder;
 #[cfg(feature = "retired")]

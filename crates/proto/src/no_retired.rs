@@ -3,7 +3,6 @@
 use std::time::Instant;
 
 use rpcrdma_verbs::{Key, PoolExhausted, Windows};
-use rpcrdma_xdr::Padding;
 
 use self::plan::{CallForms, ReplyForms};
 use crate::config::Config;
@@ -11,9 +10,10 @@ use crate::core::Core;
 use crate::flow::Offer;
 use crate::planner::ReplyPlan;
 use crate::reads::Pulled;
-use crate::requester::{Received, Requester};
+use crate::received::Received;
+use crate::requester::Requester;
 use crate::responder::Responder;
-use crate::wire::{ChunkLists, Limits, ProtocolError};
+use crate::wire::{Limits, ProtocolError};
 
 /// Retired and proposed forms that a connection uses: none in this build.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -56,13 +56,7 @@ impl Retired {
         match *self {}
     }
 
-    pub(crate) const fn take_forms(
-        &self,
-        _: &mut ChunkLists,
-        _: Option<(u32, u32)>,
-        _: usize,
-        _: &Limits,
-    ) -> Result<Option<Padding>, ProtocolError> {
+    pub(crate) const fn take_forms(&self, _: &mut Received, _: &Limits) -> Result<(), ProtocolError> {
         match *self {}
     }
 
@@ -121,10 +115,6 @@ impl Core {
     }
 
     pub(crate) const fn accepts_roundup(&self) -> bool {
-        false
-    }
-
-    pub(crate) const fn exposes(&self) -> bool {
         false
     }
 

@@ -50,20 +50,11 @@ pub(crate) mod face {
 }
 
 pub(crate) mod receiving {
-    use crate::wire::{Direction, ProtocolError};
+    use crate::wire::ProtocolError;
 
     /// Returns the fault of a peer that sends beyond this limit.
     pub(crate) const fn limit_exceeded(limit: u32) -> ProtocolError {
         ProtocolError::CreditsExceeded { granted: limit }
-    }
-
-    /// Returns the fault of a message whose payload does not have the direction of its header.
-    pub(crate) const fn direction_mismatch(header: Direction) -> ProtocolError {
-        let expected = match header {
-            Direction::Call => "Call",
-            Direction::Reply => "reply",
-        };
-        ProtocolError::WrongDirection { value: 1 - header.word(), expected }
     }
 }
 

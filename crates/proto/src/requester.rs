@@ -10,7 +10,7 @@ mod reply;
 mod transmit;
 
 pub(crate) use flight::{Answered, Flight, Phase, Place, Written};
-pub(crate) use reply::{Received, returned};
+pub(crate) use reply::returned;
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -141,9 +141,6 @@ impl Requester {
         call: Call,
     ) -> Result<(), Refused> {
         let xid = call.xid;
-        if self.calls.contains_key(&xid) {
-            return Err(Refused { kind: RefusedKind::XidInUse(xid), call: Box::new(call) });
-        }
         if !call.begins_with_xid() {
             return Err(Refused { kind: RefusedKind::XidMismatch(xid), call: Box::new(call) });
         }
@@ -359,7 +356,7 @@ impl Requester {
         self.bulk = self.bulk.saturating_sub(transaction.bulk());
         if !transaction.abandoned {
             let id = transaction.id;
-            let result = transaction.result(core.accepts_roundup());
+            let result = transaction.result(core);
             if let Err(CallFailure { error: CallError::BadReply(fault), .. }) = &result {
                 core.stats.fault(fault);
             }
@@ -382,7 +379,7 @@ impl Requester {
             }
             let id = transaction.id;
             let result = if transaction.is_closed() && !transaction.leaves_again() {
-                transaction.result(core.accepts_roundup())
+                transaction.result(core)
             } else {
                 transaction.restore_sinks();
                 let error = CallError::ConnectionLost(reason.clone());
@@ -448,10 +445,10 @@ impl Transaction {
         self.flight().map_or(0, |flight| flight.bulk)
     }
 
-    /// Returns the reply for the caller. `roundup`: a returned length may include the pad.
-    fn result(self, roundup: bool) -> Result<IncomingReply, CallFailure> {
+    /// Returns the reply for the caller.
+    fn result(self, core: &Core) -> Result<IncomingReply, CallFailure> {
         match self.stage {
-            Stage::InFlight(flight) => flight.into_reply(self.call.xid, roundup),
+            Stage::InFlight(flight) => flight.into_reply(self.call.xid, core),
             Stage::Queued => Err(CallFailure::permanent(CallError::ResultLost, true)),
         }
     }

@@ -12,11 +12,11 @@ use std::collections::{HashSet, VecDeque};
 use std::time::Instant;
 
 use rpcrdma_verbs::{Disconnected, Status, TerminateCause};
-use rpcrdma_xdr::{Decoder, Padding, Payload, ReadChunk, padded_len};
+use rpcrdma_xdr::{Decoder, Payload, padded_len};
 
 pub(crate) use self::answer::Waiting;
 use crate::binding::Bindings;
-use crate::call::{Form, Travelled};
+use crate::call::Travelled;
 use crate::config::Side;
 use crate::core::Core;
 use crate::event::{Answer, CloseReason, Event, IncomingCall, ReplyToken};
@@ -24,14 +24,10 @@ use crate::flow::Charge;
 use crate::ids::IdMap;
 use crate::reads::{Owner, Pull, Pulled};
 use crate::reassembly::Layout;
+use crate::received::{CALL, Received, check_prefix};
 use crate::timers::{Moving, earliest};
-use crate::two::groups::CallGroup;
 use crate::wire::{ChunkLists, Direction, ErrorBody, ProtocolError};
 
-/// Bytes of the first two words of an RPC message: XID and direction.
-const RPC_PREFIX: usize = 8;
-pub(crate) const CALL: u32 = 0;
-pub(crate) const REPLY: u32 = 1;
 /// Bytes of the first words of a Call (RFC 5531 §9): xid, mtype, rpcvers, prog, vers, proc.
 const CALL_NUMBERS: usize = 24;
 /// RFC 5040 §4.8: the error type of the RDMA layer for a wrong key, range or right.
@@ -73,13 +69,7 @@ struct Fault {
 /// A Call of the peer until its answer has left.
 #[derive(Debug)]
 pub(crate) struct Incoming {
-    pub(crate) xid: u32,
-    lists: ChunkLists,
-    /// The handle that the answer may invalidate, if the Call names one (version-two-03 §6.2.3).
-    invalidate: u32,
-    inline: Option<Payload>,
-    /// The alignment of `inline` in an RDMA_MSGP.
-    padding: Option<Padding>,
+    pub(crate) call: Received,
     /// The credit that the Call uses.
     charge: Charge,
     /// The answer of the upper layer, once there is one.
@@ -87,27 +77,6 @@ pub(crate) struct Incoming {
     /// The answer has waited in line for credits, and does not wait for more.
     in_turn: bool,
     travelled: Travelled,
-    /// The transmission group of the Call, if it came in one.
-    group: Option<Box<CallGroup>>,
-}
-
-/// A Call as received.
-#[derive(Debug)]
-pub(crate) struct ReceivedCall {
-    pub(crate) xid: u32,
-    pub(crate) lists: ChunkLists,
-    /// The handle that the answer may invalidate, if the Call names one.
-    pub(crate) invalidate: u32,
-    /// The bytes after the header; `None` for RDMA_NOMSG.
-    pub(crate) payload: Option<Payload>,
-    /// The alignment of the payload in an RDMA_MSGP.
-    pub(crate) padding: Option<Padding>,
-    /// The Call came in several Sends.
-    pub(crate) continued: bool,
-    /// Bytes of all Sends of the Call.
-    pub(crate) len: usize,
-    /// The transmission group of the Call, if it came in one.
-    pub(crate) group: Option<Box<CallGroup>>,
 }
 
 impl Responder {
@@ -153,41 +122,22 @@ impl Responder {
     pub(crate) fn handle_call(
         &mut self,
         core: &mut Core,
-        call: ReceivedCall,
+        call: Received,
         charge: Charge,
     ) -> Result<(), (ProtocolError, Charge)> {
         let (layout, wanted) = match self.lay_out(core, &call) {
             Ok(laid_out) => laid_out,
             Err(error) => return Err((error, charge)),
         };
-        let ReceivedCall { xid, lists, invalidate, payload, padding, continued, len, group } = call;
-        let form = match payload {
-            None => Form::Long,
-            Some(_) if !placed(group.as_deref()).is_empty() => Form::Placed,
-            Some(_) if continued => Form::Continued,
-            Some(_) if !layout.chunks.is_empty() => Form::Reduced,
-            Some(_) if padding.is_some() => Form::Padded,
-            Some(_) => Form::Inline,
-        };
+        let form = call.form(!layout.chunks.is_empty());
         let read = usize::try_from(layout.total()).unwrap_or(usize::MAX);
-        let segments = lists.read.len();
-        let travelled = Travelled { form, sent: len, read, segments, ..Travelled::default() };
-        count_lists(core, &lists, &travelled);
+        let segments = call.lists.read.len();
+        let travelled = Travelled { form, sent: call.len, read, segments, ..Travelled::default() };
+        count_lists(core, &call.lists, &travelled);
 
         let token = self.next_token;
         self.next_token += 1;
-        let incoming = Incoming {
-            xid,
-            lists,
-            invalidate,
-            inline: payload,
-            padding,
-            charge,
-            answer: None,
-            in_turn: false,
-            travelled,
-            group,
-        };
+        let incoming = Incoming { call, charge, answer: None, in_turn: false, travelled };
         self.calls.insert(token, incoming);
         let pull = if wanted { Pull::new(layout) } else { Pull::default() };
         if pull.is_complete() {
@@ -198,9 +148,9 @@ impl Responder {
     }
 
     /// Finds the chunks of a Call, and checks them; returns whether they have to be read.
-    fn lay_out(&mut self, core: &Core, call: &ReceivedCall) -> Result<(Layout, bool), ProtocolError> {
-        let ReceivedCall { xid, lists, payload, group, .. } = call;
-        let items = placed(group.as_deref());
+    fn lay_out(&mut self, core: &Core, call: &Received) -> Result<(Layout, bool), ProtocolError> {
+        let Received { xid, lists, payload, .. } = call;
+        let items = call.group.as_ref().map_or(&[][..], |group| &group.items);
         let here: usize = items.iter().map(|item| padded_len(item.data.len())).sum();
         // RFC 8167 §5.3
         if !core.takes_chunks() && !lists.is_empty() {
@@ -242,13 +192,13 @@ impl Responder {
         if matches!(status, Status::RemoteAccess | Status::RemoteOperation)
             && let Some(call) = self.calls.get(&token)
         {
-            self.failed_reads.push(call.xid);
+            self.failed_reads.push(call.call.xid);
         }
     }
 
     /// Handles the complete chunks of a Call.
     pub(crate) fn handle_pulled(&mut self, core: &mut Core, token: u64, pulled: Pulled) {
-        let Some(xid) = self.calls.get(&token).map(|call| call.xid) else { return };
+        let Some(xid) = self.calls.get(&token).map(|call| call.call.xid) else { return };
         if let Err((error, charge)) = self.deliver(core, token, pulled) {
             core.stats.fault(&error);
             self.answer_error(xid, core.codec.rules().version, core.codec.refusal(&error), charge);
@@ -261,7 +211,7 @@ impl Responder {
         let len = call.travelled.read.try_into().unwrap_or(u64::MAX);
         let error = ProtocolError::ExceedsMemory { len };
         core.stats.fault(&error);
-        self.answer_error(call.xid, core.codec.rules().version, core.codec.refusal(&error), call.charge);
+        self.answer_error(call.call.xid, core.codec.rules().version, core.codec.refusal(&error), call.charge);
     }
 
     /// Passes a complete Call to the upper layer.
@@ -272,7 +222,7 @@ impl Responder {
         pulled: Pulled,
     ) -> Result<(), (ProtocolError, Charge)> {
         let Some(call) = self.calls.get_mut(&token) else { return Ok(()) };
-        let (xid, travelled) = (call.xid, call.travelled);
+        let (xid, travelled) = (call.call.xid, call.travelled);
         match call.message(pulled, core.config.bindings.as_deref()) {
             Ok(message) => {
                 tracing::debug!(
@@ -328,7 +278,7 @@ impl Responder {
             && let Some(Owner::Call(token)) = read
             && let Some(call) = self.calls.get(&token)
         {
-            self.failed_reads.push(call.xid);
+            self.failed_reads.push(call.call.xid);
         }
         self.calls.clear();
         self.answers.clear();
@@ -345,53 +295,25 @@ impl Incoming {
         Pulled { zero, mut chunks }: Pulled,
         bindings: Option<&dyn Bindings>,
     ) -> Result<Decoder, ProtocolError> {
-        let base = match self.inline.take() {
+        let base = match self.call.payload.take() {
             Some(inline) => inline,
             None => {
                 let base = Payload::from(zero.unwrap_or_default());
-                check_prefix(self.xid, &base, CALL)?;
+                check_prefix(self.call.xid, &base, CALL)?;
                 check_eligible(bindings, &base, chunks.len())?;
                 base
             }
         };
-        if let Some(group) = &mut self.group {
+        if let Some(group) = &mut self.call.group {
             chunks.append(&mut group.items);
             chunks.sort_by_key(|chunk| chunk.position);
         }
         let message = Decoder::with_read_chunks(base, chunks);
-        Ok(match self.padding {
+        Ok(match self.call.padding {
             Some(padding) => message.skip_padding(padding),
             None => message,
         })
     }
-}
-
-/// Returns the items of a Call that lie in our Receives.
-fn placed(group: Option<&CallGroup>) -> &[ReadChunk] {
-    group.map_or(&[], |group| &group.items)
-}
-
-/// Decodes the first two words of an RPC message.
-pub(crate) fn rpc_prefix(payload: &Payload) -> Result<(u32, u32), ProtocolError> {
-    match payload.first_chunk::<RPC_PREFIX>() {
-        Some([a, b, c, d, e, f, g, h]) => {
-            Ok((u32::from_be_bytes([a, b, c, d]), u32::from_be_bytes([e, f, g, h])))
-        }
-        None => Err(ProtocolError::ShortPayload { len: payload.len(), least: RPC_PREFIX }),
-    }
-}
-
-/// Checks the content of a chunk: it has to be the message that the header announced (RFC 8166 §4.2.1, §4.5.2).
-pub(crate) fn check_prefix(xid: u32, message: &Payload, expected: u32) -> Result<(), ProtocolError> {
-    let (payload, direction) = rpc_prefix(message)?;
-    if payload != xid {
-        return Err(ProtocolError::XidMismatch { header: xid, payload });
-    }
-    if direction != expected {
-        let expected = if expected == CALL { "Call" } else { "reply" };
-        return Err(ProtocolError::WrongDirection { value: direction, expected });
-    }
-    Ok(())
 }
 
 /// Checks that a Call has no more chunks than its procedure has DDP-eligible arguments (RFC 8166 §6.1). `Ok(false)` if

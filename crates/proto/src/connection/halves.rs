@@ -1,55 +1,29 @@
-//! [`Halves`]: both halves of a connection with their shared state, for Version Two; and [`Arrived`], a complete
-//! message.
+//! [`Halves`]: both halves of a connection with their shared state, for Version Two and for faults.
 //!
 //! *Errors*: a fault is counted, and answered as [`ProtocolError::action`] defines. A fault of a reply has no answer. A
 //! fault of a Call is answered by an RDMA_ERROR, on the Call's credit.
 
-use bytes::{Buf, Bytes};
-use rpcrdma_xdr::Payload;
+use bytes::Bytes;
 
 use super::Connection;
 use crate::config::Side;
 use crate::core::Core;
 use crate::flow::Charge;
+use crate::received::Received;
 use crate::requester::Requester;
 use crate::responder::Responder;
 use crate::two::Two;
-use crate::two::groups::CallGroup;
-use crate::wire::{Action, ErrorBody, Fixed, Header, ProtocolError, Taken};
-
-/// A complete message, in the form of a message in one Send.
-#[derive(Debug)]
-pub(crate) struct Arrived {
-    /// The header. For a transmission group, chunk lists replace the operation.
-    pub(crate) header: Header,
-    /// Bytes of the header.
-    pub(crate) header_len: usize,
-    /// The bytes after the header, of all Sends together.
-    pub(crate) payload: Payload,
-    /// The message came in several Sends.
-    pub(crate) continued: bool,
-    /// Bytes of all Sends of the message.
-    pub(crate) len: usize,
-    /// The transmission group of a Call that came in one.
-    pub(crate) group: Option<Box<CallGroup>>,
-}
-
-impl Arrived {
-    /// Returns the message of a Send with this header of `header_len` bytes.
-    pub(crate) fn alone(header: Header, header_len: usize, message: Bytes) -> Self {
-        let (len, mut payload) = (message.len(), message);
-        payload.advance(header_len.min(len));
-        Self { header, header_len, payload: payload.into(), continued: false, len, group: None }
-    }
-}
+use crate::wire::{Action, Body, ErrorBody, Fixed, ProtocolError, Taken};
 
 /// The outcome of a message in Version Two.
 #[derive(Debug)]
 pub(crate) enum Outcome {
     /// The message is handled.
     Done,
-    /// A complete message of a type that every version has.
-    Message(Arrived),
+    /// A complete Call or reply.
+    Message(Received),
+    /// A complete message of another type that every version has.
+    Other(Body),
     /// Several messages from one Send.
     Several(Vec<Bytes>),
 }

@@ -8,18 +8,16 @@ use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
 use rpcrdma_verbs::{Buffer, Completion, Key, PostErrorKind, Status, WindowMemory, Work, WrId};
-use rpcrdma_xdr::{CopyCount, Padding, Payload};
+use rpcrdma_xdr::CopyCount;
 
 use super::halves::usually;
-use super::{Arrived, Connection, Outcome, State};
+use super::{Connection, Outcome, State};
 use crate::config::Side;
 use crate::event::CloseReason;
 use crate::outbound::Origin;
 use crate::reads::Owner;
-use crate::requester::Received;
-use crate::responder::{CALL, REPLY, ReceivedCall, rpc_prefix};
-use crate::two::receiving::direction_mismatch;
-use crate::wire::{Body, ChunkLists, Direction, Fixed, Header, ProtocolError, Taken};
+use crate::received::{CALL, REPLY, Received, rpc_prefix};
+use crate::wire::{Body, Fixed, Header, ProtocolError, Taken};
 
 impl Connection {
     /// Handles the completion of a request or Receive, or a flushed window.
@@ -64,33 +62,45 @@ impl Connection {
                 }
             }
             (Origin::Read { owner, chunk, part }, Work::Read { sink }) => {
-                if let Owner::Call(token) = owner {
-                    self.responder.note_read(token, status);
-                }
-                let pulled = self.core.handle_read(now, owner, (chunk, part), status, sink);
-                match (owner, pulled) {
-                    (Owner::Reply(xid), Some(pulled)) => {
-                        self.requester.handle_pulled(&mut self.core, now, xid, pulled);
-                    }
-                    (Owner::Call(token), Some(pulled)) => {
-                        self.responder.handle_pulled(&mut self.core, token, pulled);
-                    }
-                    (_, None) => {}
-                }
+                self.handle_read(now, owner, (chunk, part), status, sink);
             }
             (Origin::Conceal { token, key }, Work::LocalInvalidate { memory }) => {
-                if status.is_success() || memory.is_some() {
-                    self.core.concealed(token, key);
-                    self.window_freed();
-                } else if status != Status::Flushed {
-                    self.core.fail(CloseReason::InvalidationFailed);
-                }
+                self.handle_concealed((token, key), status.is_success() || memory.is_some(), status);
             }
             (Origin::Release, Work::LocalInvalidate { .. }) => {
                 self.core.windows = self.core.windows.saturating_sub(1);
                 self.window_freed();
             }
             _ => self.work_failed(status),
+        }
+    }
+
+    /// Handles the completion of an RDMA Read of a part of the peer's message.
+    fn handle_read(
+        &mut self,
+        now: Instant,
+        owner: Owner,
+        place: (usize, usize),
+        status: Status,
+        sink: Buffer,
+    ) {
+        if let Owner::Call(token) = owner {
+            self.responder.note_read(token, status);
+        }
+        let Some(pulled) = self.core.handle_read(now, owner, place, status, sink) else { return };
+        match owner {
+            Owner::Reply(xid) => self.requester.handle_pulled(&mut self.core, now, xid, pulled),
+            Owner::Call(token) => self.responder.handle_pulled(&mut self.core, token, pulled),
+        }
+    }
+
+    /// Handles the invalidation of a window of an exposed reply.
+    fn handle_concealed(&mut self, (token, key): (u64, Key), closed: bool, status: Status) {
+        if closed {
+            self.core.concealed(token, key);
+            self.window_freed();
+        } else if status != Status::Flushed {
+            self.core.fail(CloseReason::InvalidationFailed);
         }
     }
 
@@ -155,27 +165,28 @@ impl Connection {
         self.last_activity = now;
         let fixed = match Fixed::decode(&message) {
             Ok(fixed) => fixed,
-            Err(error) => {
-                let counted = self.core.count_received(false, None);
-                return self.fault_unread(counted.err().unwrap_or(error));
-            }
+            Err(error) => return self.handle_unreadable(error),
         };
         let decoded = self.decode(fixed, &message);
-        let is_grant = matches!(&decoded, Ok((Header { body: Body::Two(body), .. }, _)) if body.is_grant());
-        if let Err(error) = self.core.count_received(is_grant, Some(fixed)) {
-            return self.fault_unread(error);
-        }
-        if self.core.codec.rules().two.is_some() {
+        if self.two.is_some() {
             return self.handle_two(now, fixed, decoded, message);
         }
-        match decoded {
-            Ok((header, header_len)) => self.take(now, fixed, Arrived::alone(header, header_len, message)),
+        self.core.ledger.count_received();
+        match decoded.map(|(header, header_len)| Received::alone(header, header_len, message)) {
+            Ok(Ok(received)) => drop(self.take(now, fixed, received)),
+            Ok(Err(other)) => self.take_other(now, fixed, other),
             Err(error) => {
                 let mut halves = self.halves();
                 let taken = halves.taken_unread(&error, fixed.xid);
                 halves.fault(error, taken, Some(fixed));
             }
         }
+    }
+
+    /// Handles a message that is too short for a header.
+    fn handle_unreadable(&mut self, error: ProtocolError) {
+        let counted = self.core.count_received(false, None);
+        self.fault_unread(counted.err().unwrap_or(error));
     }
 
     /// Discards a message that was not decoded.
@@ -192,154 +203,137 @@ impl Connection {
         decoded: Result<(Header, usize), ProtocolError>,
         message: Bytes,
     ) {
+        let is_grant = matches!(&decoded, Ok((Header { body: Body::Two(body), .. }, _)) if body.is_grant());
+        if let Err(error) = self.core.count_received(is_grant, Some(fixed)) {
+            return self.fault_unread(error);
+        }
         if let Ok((header, _)) = &decoded {
             self.confirm(&header.body);
         }
         let (Some(two), mut halves) = self.split() else { return };
         match two.receive(&mut halves, now, fixed, decoded, message) {
             Outcome::Done => {}
-            Outcome::Message(arrived) => self.take(now, fixed, arrived),
+            Outcome::Message(received) => {
+                if self.take(now, fixed, received)
+                    && let Some(two) = &mut self.two
+                {
+                    two.rpc_taken();
+                }
+            }
+            Outcome::Other(body) => self.take_other(now, fixed, body),
             Outcome::Several(messages) => {
                 messages.into_iter().for_each(|message| self.handle_message(now, message));
             }
         }
     }
 
-    /// Records a Call or reply for Version Two.
-    fn rpc_taken(&mut self) {
-        if let Some(two) = &mut self.two {
-            two.rpc_taken();
-        }
-    }
-
-    /// Handles a complete message.
-    fn take(&mut self, now: Instant, fixed: Fixed, arrived: Arrived) {
-        let Arrived { header, header_len, payload, continued, len, group } = arrived;
-        let Header { xid, credit, direction: said, invalidate, .. } = header;
-        let (mut lists, payload, padded) = match header.body {
-            Body::Message(lists) => (lists, Some(payload), None),
-            Body::NoMessage(lists) => (lists, None, None),
-            Body::Padded { align, threshold, lists } => (lists, Some(payload), Some((align, threshold))),
-            Body::Done => {
-                // RFC 8166 §4.6.2
-                if let Err(error) = self.core.handle_done(now, xid) {
-                    self.halves().fault(error, Taken::AsReply, None);
-                }
-                return;
-            }
-            Body::Error(error) => {
-                if let Err(error) = self.requester.handle_error(&mut self.core, now, xid, credit, error) {
-                    self.halves().fault(error, Taken::AsReply, None);
-                }
-                return;
-            }
-            // Version Two has handled this message.
-            Body::Two(_) => return,
-        };
+    /// Handles a complete Call or reply; `false` if it is discarded or refused at once.
+    fn take(&mut self, now: Instant, fixed: Fixed, mut received: Received) -> bool {
         // The direction comes first: a fault of a reply is never answered, a fault of a Call always (RFC 8166 §4.5).
-        let taken = match self.direction(xid, said, &lists, payload.as_ref()) {
-            Ok(taken) => taken,
-            Err((error, taken)) => return self.halves().fault(error, taken, Some(fixed)),
-        };
-        let padding = match self.retired_forms(&mut lists, padded, header_len) {
-            Ok(padding) => padding,
-            Err(error) => return self.halves().fault(error, taken, Some(fixed)),
-        };
-        match taken {
-            Taken::AsReply => {
-                let received = Received { xid, credit, lists, payload, padding, continued, len };
-                match self.requester.handle_reply(&mut self.core, now, received) {
-                    Ok(()) => self.rpc_taken(),
-                    Err(error) => self.halves().fault(error, Taken::AsReply, None),
-                }
+        let checked = self.direction(&received).and_then(|taken| match self.check_forms(&mut received) {
+            Ok(()) => Ok(taken),
+            Err(error) => Err((error, taken)),
+        });
+        match checked {
+            Ok(Taken::AsReply) => {
+                let handled = self.requester.handle_reply(&mut self.core, now, received);
+                handled.map_err(|error| self.halves().fault(error, Taken::AsReply, None)).is_ok()
             }
-            Taken::AsCall => {
-                let Some(charge) = self.halves().admit(Some(credit)) else { return };
-                self.rpc_taken();
-                let call = ReceivedCall { xid, lists, invalidate, payload, padding, continued, len, group };
-                if let Err((error, charge)) = self.responder.handle_call(&mut self.core, call, charge) {
+            Ok(Taken::AsCall) => {
+                let Some(charge) = self.halves().admit(Some(fixed.credit)) else { return false };
+                if let Err((error, charge)) = self.responder.handle_call(&mut self.core, received, charge) {
                     self.halves().refuse_call(error, fixed, charge);
                 }
+                true
+            }
+            Err((error, taken)) => {
+                self.halves().fault(error, taken, Some(fixed));
+                false
             }
         }
     }
 
-    /// Checks the retired forms of a message, and takes the pads out of its lists; returns the padding of an RDMA_MSGP.
-    fn retired_forms(
-        &self,
-        lists: &mut ChunkLists,
-        padded: Option<(u32, u32)>,
-        header: usize,
-    ) -> Result<Option<Padding>, ProtocolError> {
-        if lists.read.is_empty() && padded.is_none() {
-            return Ok(None);
+    /// Handles a complete message that is no Call or reply.
+    fn take_other(&mut self, now: Instant, fixed: Fixed, body: Body) {
+        let Fixed { xid, credit, .. } = fixed;
+        let handled = match body {
+            Body::Error(error) => self.requester.handle_error(&mut self.core, now, xid, credit, error),
+            // RFC 8166 §4.6.2
+            Body::Done => self.core.handle_done(now, xid),
+            // Version Two has handled its messages.
+            _ => return,
+        };
+        if let Err(error) = handled {
+            self.halves().fault(error, Taken::AsReply, None);
         }
+    }
+
+    /// Checks the retired forms of a message: they show in its Read list, or as padding.
+    fn check_forms(&self, received: &mut Received) -> Result<(), ProtocolError> {
+        if received.lists.read.is_empty() && received.padding.is_none() {
+            return Ok(());
+        }
+        self.take_forms(received)
+    }
+
+    /// Refuses retired forms that are not enabled, and takes the others out of the message.
+    fn take_forms(&self, received: &mut Received) -> Result<(), ProtocolError> {
+        let Received { lists, padding, .. } = &*received;
         let retired = self.core.retired.as_deref();
         // RFC 8166 §3.4.5, §4.6.1
         let found = [
             lists.has_padding().then_some(ProtocolError::PaddingSegment),
             lists.pad_chunk().map(|position| ProtocolError::UnalignedPosition { position }),
-            padded.map(|_| ProtocolError::PaddedMessage),
+            padding.map(|_| ProtocolError::PaddedMessage),
         ];
         let is_refused = |error: &ProtocolError| retired.is_none_or(|retired| !retired.accepts(error));
-        match found.into_iter().flatten().find(is_refused) {
-            Some(refusal) => Err(refusal),
-            None => retired.map_or(Ok(None), |retired| {
-                retired.take_forms(lists, padded, header, &self.core.config.limits)
-            }),
+        match (found.into_iter().flatten().find(is_refused), retired) {
+            (Some(refusal), _) => Err(refusal),
+            (None, Some(retired)) => retired.take_forms(received, &self.core.config.limits),
+            (None, None) => Ok(()),
         }
     }
 
-    /// Returns the direction of a message whose header decoded (RFC 8167 §2.4.1, §4.1).
-    fn direction(
-        &self,
-        xid: u32,
-        said: Option<Direction>,
-        lists: &ChunkLists,
-        payload: Option<&Payload>,
-    ) -> Result<Taken, (ProtocolError, Taken)> {
-        let said = said.map(Taken::from);
-        let Some(payload) = payload else {
-            // RFC 8166 §4.5.2
-            if lists.is_empty() {
-                return Err((ProtocolError::NoChunks, said.unwrap_or(usually(self.core.side()))));
-            }
-            // version-two-01 §4.2.2
-            if let Some(said) = said {
-                return Ok(said);
-            }
-            // The direction word is not here yet. Only a Call has a Position-Zero chunk, and only a reply a filled
-            // Reply chunk. By RFC 5666 §5.1 an awaited reply may have a Position-Zero chunk too, but not in the reverse
-            // direction, where the two would look alike.
-            let exposed = self.core.reads_replies() && self.requester.awaits(xid);
-            let reply = (exposed || !lists.has_position_zero())
-                && (self.core.side() == Side::Client
-                    || (self.requester.awaits(xid)
-                        && lists.reply.as_ref().is_some_and(|chunk| chunk.total() > 0)));
-            return Ok(if reply { Taken::AsReply } else { Taken::AsCall });
-        };
+    /// Returns the direction of a Call or reply (RFC 8167 §2.4.1, §4.1).
+    fn direction(&self, received: &Received) -> Result<Taken, (ProtocolError, Taken)> {
+        let Some(payload) = &received.payload else { return self.direction_of_long(received) };
+        let usual = || received.direction.map_or(usually(self.core.side()), Taken::from);
         // A reduced Call keeps its first words inline: neither XID nor direction is DDP-eligible.
-        let (seen, direction) =
-            rpc_prefix(payload).map_err(|error| (error, said.unwrap_or(usually(self.core.side()))))?;
+        let (seen, direction) = rpc_prefix(payload).map_err(|error| (error, usual()))?;
         let taken = match direction {
             CALL => Taken::AsCall,
             REPLY => Taken::AsReply,
             value => {
-                return Err((
-                    ProtocolError::WrongDirection { value, expected: "Call or reply" },
-                    usually(self.core.side()),
-                ));
+                let error = ProtocolError::WrongDirection { value, expected: "Call or reply" };
+                return Err((error, usually(self.core.side())));
             }
         };
-        // version-two-01 §4.2.2
-        if let Some(header) = said.filter(|said| *said != taken) {
-            let header = if header == Taken::AsCall { Direction::Call } else { Direction::Reply };
-            return Err((direction_mismatch(header), taken));
-        }
         // RFC 8166 §4.2.1, §4.5.2
-        if seen != xid {
-            return Err((ProtocolError::XidMismatch { header: xid, payload: seen }, taken));
+        if seen != received.xid {
+            return Err((ProtocolError::XidMismatch { header: received.xid, payload: seen }, taken));
         }
         Ok(taken)
+    }
+
+    /// Returns the direction of a message in a chunk.
+    fn direction_of_long(&self, received: &Received) -> Result<Taken, (ProtocolError, Taken)> {
+        let Received { xid, lists, .. } = received;
+        let said = received.direction.map(Taken::from);
+        // RFC 8166 §4.5.2
+        if lists.is_empty() {
+            return Err((ProtocolError::NoChunks, said.unwrap_or(usually(self.core.side()))));
+        }
+        // version-two-01 §4.2.2
+        if let Some(said) = said {
+            return Ok(said);
+        }
+        // The direction word is not here yet. Only a Call has a Position-Zero chunk, and only a reply a filled Reply
+        // chunk. By RFC 5666 §5.1 an awaited reply may have a Position-Zero chunk too, but not in the reverse direction,
+        // where the two would look alike.
+        let awaited = self.requester.awaits(*xid);
+        let filled = || lists.reply.as_ref().is_some_and(|chunk| chunk.total() > 0);
+        let reply = (!lists.has_position_zero() || (self.core.reads_replies() && awaited))
+            && (self.core.side() == Side::Client || (awaited && filled()));
+        Ok(if reply { Taken::AsReply } else { Taken::AsCall })
     }
 }

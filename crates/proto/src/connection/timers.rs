@@ -55,24 +55,30 @@ impl Connection {
     pub fn poll_timeout(&self) -> Option<Instant> {
         let of_state = match self.state {
             State::Open => {
-                let two = self.two.as_ref().and_then(|two| two.poll_timeout());
-                earliest([self.core.outbox.timeout(), self.idle_deadline(), self.first_message_due(), two])
+                earliest([self.core.outbox.timeout(), self.idle_deadline(), self.first_message_due()])
             }
             State::Closing(moving) => Some(moving.deadline),
             State::Aborting | State::Closed => None,
         };
+        let of_door = if self.core.is_plain() { None } else { self.door_timeout() };
         earliest([
             of_state,
             self.core.reads.poll_timeout(),
             self.requester.poll_timeout(),
             self.responder.poll_timeout(&self.core),
-            self.core.retired.as_ref().and_then(|retired| retired.poll_timeout()),
+            of_door,
         ])
+    }
+
+    /// Returns the time when the timer of the open door is due.
+    fn door_timeout(&self) -> Option<Instant> {
+        let two = self.two.as_ref().filter(|_| self.state == State::Open).and_then(|two| two.poll_timeout());
+        earliest([two, self.core.retired.as_ref().and_then(|retired| retired.poll_timeout())])
     }
 
     fn idle_deadline(&self) -> Option<Instant> {
         let idle = self.core.config.timeouts.idle?;
-        let busy = self.in_progress() > 0 || self.core.exposes() || self.kept;
+        let busy = self.in_progress() > 0 || self.core.ledger.exposes() || self.kept;
         (self.state == State::Open && !busy).then(|| after(self.last_activity, idle))
     }
 }

@@ -6,7 +6,7 @@
 
 use std::time::Instant;
 
-use rpcrdma_verbs::{Disconnected, Windows};
+use rpcrdma_verbs::{Disconnected, PoolExhausted, Windows};
 
 use super::{Connection, State};
 use crate::event::{CloseReason, Event, Post};
@@ -96,14 +96,18 @@ impl Connection {
         }
         match self.core.read_on(now, qp) {
             Ok(progress) => progress,
-            Err((Owner::Reply(xid), error)) => {
-                self.requester.handle_unreadable(&mut self.core, now, xid, error);
+            Err((owner, error)) => {
+                self.give_up_read(now, owner, error);
                 true
             }
-            Err((Owner::Call(token), _)) => {
-                self.responder.handle_unreadable(&mut self.core, token);
-                true
-            }
+        }
+    }
+
+    /// Gives up a message whose chunks can never have memory.
+    fn give_up_read(&mut self, now: Instant, owner: Owner, error: PoolExhausted) {
+        match owner {
+            Owner::Reply(xid) => self.requester.handle_unreadable(&mut self.core, now, xid, error),
+            Owner::Call(token) => self.responder.handle_unreadable(&mut self.core, token),
         }
     }
 

@@ -111,14 +111,17 @@ impl Connection {
     /// Whether Calls may leave. If a client accepts no reverse Calls by default, those of a server wait for its
     /// announcement (version-two-07 §4.6.3).
     pub(super) fn may_call(&self) -> bool {
-        let two = self.two.as_ref();
+        let waits = matches!(self.version, Version::Open(Some(_)));
+        self.core.side() == Side::Client
+            || (!waits && self.two.as_ref().is_none_or(|two| self.may_call_back(two)))
+    }
+
+    /// Whether Calls of a server that speaks Version Two may leave.
+    fn may_call_back(&self, two: &Two) -> bool {
         match self.core.peer.reverse {
-            _ if self.core.side() == Side::Client => true,
             // A first message in Version Two that did not decode ends the guess.
-            _ if matches!(self.version, Version::Open(until) if until.is_some() || two.is_some()) => false,
-            Some(reverse) => {
-                reverse > ReverseSupport::None || two.and_then(|two| two.is_exchanged()).is_some()
-            }
+            _ if matches!(self.version, Version::Open(_)) => false,
+            Some(reverse) => reverse > ReverseSupport::None || two.is_exchanged().is_some(),
             // Before the version is in use, no announcement has arrived.
             None => !self.core.codec.rules().two.is_some_and(|two| two.tells_once),
         }

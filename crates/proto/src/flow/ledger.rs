@@ -345,13 +345,18 @@ impl Ledger {
 
     // Received messages.
 
+    /// Counts a message of the peer, in a version without credits per message.
+    pub(crate) const fn count_received(&mut self) {
+        self.received = self.received.wrapping_add(1);
+    }
+
     /// Counts a message of the peer. `credit` is its `rdma_credit`: `None` if the header was not readable, `Some(None)`
     /// in another version than the connection's.
     ///
     /// # Errors
     /// The limit announced to the peer, if the message exceeds it.
     pub(crate) fn count_message(&mut self, is_grant: bool, credit: Option<Option<u32>>) -> Result<(), u32> {
-        self.received = self.received.wrapping_add(1);
+        self.count_received();
         let Some(messages) = &mut self.messages else { return Ok(()) };
         if !messages.accept(is_grant) {
             return Err(messages.told());
@@ -444,6 +449,11 @@ impl Ledger {
     /// Counts a reply that is no longer exposed.
     pub(crate) const fn conceal(&mut self) {
         self.exposed = self.exposed.saturating_sub(1);
+    }
+
+    /// Whether a reply is exposed.
+    pub(crate) const fn exposes(&self) -> bool {
+        self.exposed > 0
     }
 
     // Receives.

@@ -9,7 +9,7 @@ use crate::core::Core;
 use crate::flow::Lease;
 use crate::outbound::Origin;
 use crate::reads::Pulled;
-use crate::responder::{REPLY, check_prefix};
+use crate::received::{REPLY, check_prefix};
 use crate::retired::Reading;
 use crate::wire::ChunkLists;
 
@@ -125,15 +125,15 @@ impl Flight {
         Some(memory.freeze())
     }
 
-    /// Returns the reply for the caller. `roundup`: a returned length may include the pad.
-    pub(super) fn into_reply(mut self, xid: u32, roundup: bool) -> Result<IncomingReply, CallFailure> {
+    /// Returns the reply for the caller.
+    pub(super) fn into_reply(mut self, xid: u32, core: &Core) -> Result<IncomingReply, CallFailure> {
         let lost = || CallFailure::permanent(CallError::ResultLost, true);
         let (inline, padding, written, reply_chunk, pulled, travelled) = match self.take_phase() {
             Phase::Closing(Answered::Reply { inline, padding, written, reply_chunk, pulled, travelled }) => {
                 (inline, padding, written, reply_chunk, pulled, travelled)
             }
             Phase::Closing(Answered::Failed(error)) => return Err(CallFailure::permanent(error, true)),
-            Phase::Sent(_) | Phase::Reading(_) | Phase::Closing(Answered::Again) => return Err(lost()),
+            _ => return Err(lost()),
         };
         let base = match (inline, pulled.zero) {
             (Some(inline), _) => inline,
@@ -151,22 +151,7 @@ impl Flight {
         let message = if written.is_empty() {
             Decoder::of_slices(base)
         } else {
-            let mut chunks = Vec::with_capacity(written.len());
-            for (index, written) in written.into_iter().enumerate() {
-                let offered = self.offered.write.get(index).map_or(0, crate::wire::WriteChunk::total);
-                chunks.push(match written {
-                    Written::Placed(data) => ReturnedChunk::Filled { offered: data.len(), data },
-                    Written::Inline => ReturnedChunk::Empty,
-                    Written::Chunk(_) if offered == 0 => ReturnedChunk::Empty,
-                    Written::Chunk(len) => {
-                        let offered = usize::try_from(offered).unwrap_or(usize::MAX);
-                        let data = self.content(Place::Write(index), len).ok_or_else(lost)?;
-                        ReturnedChunk::Filled { data: data.into(), offered }
-                    }
-                });
-            }
-            let rules = WriteChunkRules { accept_padded: roundup, ..WriteChunkRules::default() };
-            Decoder::with_write_chunks(base, chunks).accept(rules)
+            self.with_results(base, written, core).ok_or_else(lost)?
         };
         let message = message.and_read_chunks(pulled.chunks);
         let message = match padding {
@@ -175,6 +160,26 @@ impl Flight {
         };
         let (call, invalidations) = (self.travelled, self.invalidations);
         Ok(IncomingReply { message, call, reply: travelled, invalidations })
+    }
+
+    /// Returns the message with the results in their Write chunks; `None` if the memory of one did not come back.
+    fn with_results(&mut self, base: Payload, written: Vec<Written>, core: &Core) -> Option<Decoder> {
+        let mut chunks = Vec::with_capacity(written.len());
+        for (index, written) in written.into_iter().enumerate() {
+            let offered = self.offered.write.get(index).map_or(0, crate::wire::WriteChunk::total);
+            chunks.push(match written {
+                Written::Placed(data) => ReturnedChunk::Filled { offered: data.len(), data },
+                Written::Inline => ReturnedChunk::Empty,
+                Written::Chunk(_) if offered == 0 => ReturnedChunk::Empty,
+                Written::Chunk(len) => {
+                    let offered = usize::try_from(offered).unwrap_or(usize::MAX);
+                    ReturnedChunk::Filled { data: self.content(Place::Write(index), len)?.into(), offered }
+                }
+            });
+        }
+        // A returned length may include the pad, if that is accepted.
+        let rules = WriteChunkRules { accept_padded: core.accepts_roundup(), ..WriteChunkRules::default() };
+        Some(Decoder::with_write_chunks(base, chunks).accept(rules))
     }
 
     /// Returns the caller's memory to its sinks, as far as it came back.

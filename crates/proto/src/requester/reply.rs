@@ -5,31 +5,14 @@
 
 use std::time::Instant;
 
-use rpcrdma_xdr::{Padding, Payload};
-
 use super::{Answered, Flight, Phase, Requester, Transaction, Written};
-use crate::call::{CallError, Form, Travelled};
+use crate::call::{CallError, Travelled};
 use crate::core::Core;
 use crate::flow::Settled;
 use crate::reads::Pulled;
+use crate::received::Received;
 use crate::timers::after;
 use crate::wire::{ChunkLists, ErrorBody, List, ProtocolError, WriteChunk};
-
-/// A reply as received.
-#[derive(Debug)]
-pub(crate) struct Received {
-    pub(crate) xid: u32,
-    pub(crate) credit: u32,
-    pub(crate) lists: ChunkLists,
-    /// The bytes after the header; `None` for RDMA_NOMSG.
-    pub(crate) payload: Option<Payload>,
-    /// The alignment of the payload in an RDMA_MSGP.
-    pub(crate) padding: Option<Padding>,
-    /// The reply came in several Sends.
-    pub(crate) continued: bool,
-    /// Bytes of all Sends of the reply.
-    pub(crate) len: usize,
-}
 
 /// The chunks that a reply returns.
 pub(crate) struct Returned {
@@ -120,16 +103,10 @@ impl Requester {
 impl Received {
     /// Returns the complete reply; `exposed` is the number of bytes in its Read list, if there is one.
     pub(crate) fn into_answer(self, core: &mut Core, returned: Returned, exposed: Option<u64>) -> Answered {
-        let Self { lists, payload, padding, continued, len, .. } = self;
         let Returned { written, reply_chunk } = returned;
         let placed: usize = written.iter().sum();
-        let form = match payload {
-            None => Form::Long,
-            Some(_) if continued => Form::Continued,
-            Some(_) if placed > 0 || exposed.is_some() => Form::Reduced,
-            Some(_) if padding.is_some() => Form::Padded,
-            Some(_) => Form::Inline,
-        };
+        let form = self.form(placed > 0 || exposed.is_some());
+        let Self { lists, payload, padding, len, .. } = self;
         let filled = lists.write.iter().chain(&lists.reply).flat_map(|chunk| &chunk.segments);
         let segments = filled.filter(|segment| segment.length > 0).count() + lists.read.len();
         let read = exposed.unwrap_or(0).try_into().unwrap_or(usize::MAX);
@@ -150,7 +127,6 @@ pub(crate) fn returned(
 ) -> Result<Returned, ProtocolError> {
     let unoffered = ChunkLists::default();
     let all = flight.map_or(&unoffered, |flight| &flight.offered);
-    let roundup = core.accepts_roundup();
     // RFC 8166 §4.3.2: every chunk is returned. A missing list counts as returned unused: then all its results must
     // be inline, which the result decoder checks.
     let offered = &all.write;
@@ -159,7 +135,7 @@ pub(crate) fn returned(
     } else if lists.write.len() == offered.len() {
         let pairs = offered.iter().zip(&lists.write);
         pairs
-            .map(|(offered, returned)| filled(List::Write, offered, returned, roundup))
+            .map(|(offered, returned)| filled(core, List::Write, offered, returned))
             .collect::<Result<_, _>>()?
     } else {
         return Err(ProtocolError::ReplyListDiffers { list: List::Write });
@@ -167,20 +143,20 @@ pub(crate) fn returned(
     let reply_chunk = match (&all.reply, &lists.reply) {
         (_, None) => 0,
         (None, Some(_)) => return Err(ProtocolError::ReplyListDiffers { list: List::Reply }),
-        (Some(offered), Some(returned)) => filled(List::Reply, offered, returned, roundup)?,
+        (Some(offered), Some(returned)) => filled(core, List::Reply, offered, returned)?,
     };
     Ok(Returned { written, reply_chunk })
 }
 
 /// Returns the bytes in a returned chunk. RFC 8166 §4.3.2: handles, offsets and the number of segments return
 /// unchanged; the lengths count the bytes written, from the front (§3.4.6). A chunk returned without segments is unused
-/// (RFC 8267 §6.4.1). With `roundup` the last length may count a pad beyond the chunk's end (RFC 5666 §3.7: it is not
-/// transferred).
+/// (RFC 8267 §6.4.1). If that is accepted, the last length may count a pad beyond the chunk's end (RFC 5666 §3.7: it is
+/// not transferred).
 fn filled(
+    core: &Core,
     list: List,
     offered: &WriteChunk,
     returned: &WriteChunk,
-    roundup: bool,
 ) -> Result<usize, ProtocolError> {
     if returned.segments.is_empty() {
         return Ok(0);
@@ -196,8 +172,8 @@ fn filled(
     let total = returned.total();
     let capacity = offered.total();
     let exact = offered.filled(total) == *returned;
-    let padded = || roundup && total == capacity.next_multiple_of(4) && offered.padded_at_end() == *returned;
-    if !(exact || padded()) {
+    let padded = || total == capacity.next_multiple_of(4) && offered.padded_at_end() == *returned;
+    if !(exact || core.accepts_roundup() && padded()) {
         return Err(ProtocolError::ReplyListLengths { list });
     }
     usize::try_from(total.min(capacity)).map_err(|_| ProtocolError::ReplyListLengths { list })

@@ -114,11 +114,17 @@ impl Responder {
             Ok(plan) => send_reply(core, call, plan, offer),
             Err(refusal) => {
                 tracing::debug!(
-                    side = %core.side(), xid = format_args!("{:#010x}", call.xid), error = %refusal, "call refused"
+                    side = %core.side(), xid = format_args!("{:#010x}", call.call.xid), error = %refusal, "call refused"
                 );
                 core.stats.fault(&refusal);
                 let permit = core.ledger.take_answer(offer, call.charge);
-                send_error(core, call.xid, core.codec.rules().version, permit, core.codec.refusal(&refusal));
+                send_error(
+                    core,
+                    call.call.xid,
+                    core.codec.rules().version,
+                    permit,
+                    core.codec.refusal(&refusal),
+                );
             }
         }
     }
@@ -149,15 +155,20 @@ impl Responder {
     fn plan_next(&self, core: &Core) -> Option<(u64, Result<ReplyPlan, ProtocolError>)> {
         let token = self.answers.front()?;
         let call = self.calls.get(token)?;
-        let group = call.group.as_deref();
+        let group = call.call.group.as_deref();
         let extensions = if core.is_plain() { None } else { core.extensions_for_reply(group, call.in_turn) };
         let plan = |send| {
             let Some(Answer::Message { message, flavor_touches_data }) = &call.answer else {
                 return Err(ProtocolError::MisplacedChunk);
             };
             let flavor_touches_data = *flavor_touches_data;
-            let input =
-                ReplyInput { codec: core.codec, message, flavor_touches_data, send, offered: &call.lists };
+            let input = ReplyInput {
+                codec: core.codec,
+                message,
+                flavor_touches_data,
+                send,
+                offered: &call.call.lists,
+            };
             extensions.as_ref().map_or_else(|| plan_reply(&input), |extensions| extensions.plan(&input))
         };
         // All answers before a lost one leave first.
@@ -239,14 +250,14 @@ fn send_reply(core: &mut Core, call: Incoming, mut plan: ReplyPlan, offer: Offer
         write(core, chunk, gather);
     }
     // RFC 8797 §4.1, version-two-03 §6.2.3
-    let invalidate = core.invalidated_by_reply(&call.lists, call.invalidate);
+    let invalidate = core.invalidated_by_reply(&call.call.lists, call.call.invalidate);
     core.stats.invalidations_sent += u64::from(invalidate.is_some());
     let (body, payload) = match &mut plan.route {
         Route::Long => (Body::NoMessage(plan.lists), &nothing),
         Route::Sends(arrangement) => (arrangement.body(plan.lists).0, rest),
         _ => (Body::Message(plan.lists), rest),
     };
-    let header = core.header(Direction::Reply, call.xid, &permit, body);
+    let header = core.header(Direction::Reply, call.call.xid, &permit, body);
     travelled.sent = match &plan.route {
         Route::Sends(arrangement) => core.send_arranged(permit, &header, arrangement, payload, invalidate),
         // A Send that returns written chunks must not pass the RDMA Writes.
@@ -254,7 +265,7 @@ fn send_reply(core: &mut Core, call: Incoming, mut plan: ReplyPlan, offer: Offer
     };
     core.stats.replies_sent.count(&travelled);
     tracing::debug!(
-        side = %core.side(), xid = format_args!("{:#010x}", call.xid), form = ?travelled.form, sent = travelled.sent,
+        side = %core.side(), xid = format_args!("{:#010x}", call.call.xid), form = ?travelled.form, sent = travelled.sent,
         written = travelled.written, reply_chunk = travelled.reply_chunk, invalidates = invalidate.is_some(), grant,
         "reply"
     );

@@ -81,7 +81,7 @@ impl Responder {
             }
             _ => Room::Never,
         })?;
-        let call = (token, call.xid);
+        let call = (token, call.call.xid);
         core.expose(now, call, (&plan.read, charged), qp).map_err(|kind| match kind {
             WindowErrorKind::Disconnected => Room::Ended,
             WindowErrorKind::Exhausted { .. } if held => Room::Later,

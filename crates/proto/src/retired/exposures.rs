@@ -74,11 +74,6 @@ impl Core {
         self.retired.as_mut().map(|retired| &mut retired.exposures)
     }
 
-    /// Whether memory is exposed to the peer's RDMA Reads.
-    pub(crate) fn exposes(&self) -> bool {
-        self.exposures().is_some_and(|exposures| exposures.count() > 0)
-    }
-
     /// Whether the answer to this Call is exposed to the peer's RDMA Reads.
     pub(crate) fn has_exposed(&self, token: u64) -> bool {
         self.exposures().is_some_and(|exposures| exposures.open.contains_key(&token))

@@ -23,15 +23,15 @@ mod replies;
 
 use std::time::Instant;
 
-use rpcrdma_xdr::Padding;
-
 pub(crate) use self::compatibility::{AlignmentBase, Compatibility, PaddedMessages, ReadRead};
 use self::exposures::Exposures;
 pub(crate) use self::replies::Reading;
+use crate::call::Form;
 use crate::config::Side;
 use crate::core::Core;
+use crate::received::Received;
 use crate::timers::earliest;
-use crate::wire::{ChunkLists, Limits, ProtocolError};
+use crate::wire::{Limits, ProtocolError};
 
 /// The public types of the retired forms.
 pub(crate) mod face {
@@ -63,17 +63,16 @@ impl Retired {
         }
     }
 
-    /// Removes the pads from the Read list of a message; returns the padding of an RDMA_MSGP with these words, after a
-    /// header of `header` bytes.
-    pub(crate) fn take_forms(
-        &self,
-        lists: &mut ChunkLists,
-        padded: Option<(u32, u32)>,
-        header: usize,
-        limits: &Limits,
-    ) -> Result<Option<Padding>, ProtocolError> {
-        pads::remove(&mut lists.read, limits)?;
-        padded.map_or(Ok(None), |words| self.padding(words, header))
+    /// Removes the pads from the Read list of a message, and sets the padding of an RDMA_MSGP as the settings say.
+    pub(crate) fn take_forms(&self, received: &mut Received, limits: &Limits) -> Result<(), ProtocolError> {
+        pads::remove(&mut received.lists.read, limits)?;
+        if let Some(padding) = received.padding {
+            received.padding = self.padding(padding)?;
+        }
+        if received.padding.is_none() {
+            received.form = Form::Inline;
+        }
+        Ok(())
     }
 
     /// Returns the time when the next timer is due.

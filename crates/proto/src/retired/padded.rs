@@ -83,24 +83,16 @@ impl Core {
 }
 
 impl Retired {
-    /// Returns the padding of an RDMA_MSGP with these words, after a header of `header` bytes.
-    pub(super) fn padding(
-        &self,
-        (align, threshold): (u32, u32),
-        header: usize,
-    ) -> Result<Option<Padding>, ProtocolError> {
+    /// Returns the padding that is to be skipped in an RDMA_MSGP with this one, which counts from the Send.
+    pub(super) fn padding(&self, padding: Padding) -> Result<Option<Padding>, ProtocolError> {
         match self.settings.padded_messages {
             PaddedMessages::Refuse => Err(ProtocolError::PaddedMessage),
             PaddedMessages::AsMessage => Ok(None),
-            PaddedMessages::Honour if align == 0 => Err(ProtocolError::BadAlignment { align }),
-            PaddedMessages::Honour => {
-                let before = match self.settings.alignment_base {
-                    AlignmentBase::Send => header,
-                    AlignmentBase::Payload => 0,
-                };
-                let wide = |value| usize::try_from(value).unwrap_or(usize::MAX);
-                Ok(Some(Padding { align: wide(align), threshold: wide(threshold), before }))
-            }
+            PaddedMessages::Honour if padding.align == 0 => Err(ProtocolError::BadAlignment { align: 0 }),
+            PaddedMessages::Honour => Ok(Some(match self.settings.alignment_base {
+                AlignmentBase::Send => padding,
+                AlignmentBase::Payload => Padding { before: 0, ..padding },
+            })),
         }
     }
 }

@@ -12,7 +12,8 @@ use crate::core::Core;
 use crate::flow::DoneOwed;
 use crate::reads::{Owner, Pull, Pulled};
 use crate::reassembly::Layout;
-use crate::requester::{Answered, Phase, Received, Requester, Stage, Transaction, returned};
+use crate::received::Received;
+use crate::requester::{Answered, Phase, Requester, Stage, Transaction, returned};
 use crate::timers::{Flow, Moving, after};
 use crate::wire::{Body, ChunkLists, Direction, ProtocolError};
 

@@ -14,7 +14,9 @@ use rpcrdma_xdr::{Payload, ReadChunk};
 
 use super::Two;
 use super::assembly::{Assembled, Broken, Fragment, Lead, MessageId, Place};
-use crate::connection::{Arrived, Halves, Outcome};
+use super::receiving::complete;
+use crate::call::Form;
+use crate::connection::{Halves, Outcome};
 use crate::core::Core;
 use crate::planner::narrow;
 use crate::wire::{
@@ -212,8 +214,13 @@ impl Two {
                 let Fixed { xid, version, credit, .. } = fixed;
                 let (direction, body) = (Some(Direction::Call), Body::Message(lists));
                 let header = Header { xid, version, credit, direction, invalidate: 0, body };
-                let group = Some(Box::new(group));
-                Outcome::Message(Arrived { header, header_len, payload, continued, len, group })
+                let form = match (group.items.is_empty(), continued) {
+                    (false, _) => Form::Placed,
+                    (true, true) => Form::Continued,
+                    (true, false) => Form::Inline,
+                };
+                let form = (form, Some(Box::new(group)));
+                complete(halves, fixed, (header, header_len), (payload, len), form)
             }
             Some(Lead::Response(response)) => {
                 halves.core.stats.copied(copied);

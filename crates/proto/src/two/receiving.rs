@@ -7,12 +7,16 @@
 
 use std::time::Instant;
 
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
+use rpcrdma_xdr::Payload;
 
 use super::Two;
 use super::assembly::{Broken, Fragment, MessageId, Place, parts_of};
+use super::groups::CallGroup;
 use super::operations::report;
-use crate::connection::{Arrived, Halves, Outcome};
+use crate::call::Form;
+use crate::connection::{Halves, Outcome};
+use crate::received::{Received, rpc_prefix};
 use crate::two::characteristics::exchange::Exchanges;
 use crate::wire::{Body, Direction, ErrorBody, FIXED_LEN, Fixed, Header, ProtocolError, Taken, two};
 
@@ -71,7 +75,9 @@ impl Two {
             Body::Error(error) if self.takes_error(halves, fixed, &error) => return Outcome::Done,
             _ => {}
         }
-        Outcome::Message(Arrived::alone(header, header_len, message))
+        let (len, mut payload) = (message.len(), message);
+        payload.advance(header_len.min(len));
+        complete(halves, fixed, (header, header_len), (payload.into(), len), (Form::Inline, None))
     }
 
     /// Ends what a message that did not decode would have gone on with, and refuses it.
@@ -150,14 +156,9 @@ impl Two {
         match self.assembly.take(now, fragment) {
             Ok(Some(assembled)) => {
                 halves.core.stats.copied(assembled.copied);
-                Outcome::Message(Arrived {
-                    header,
-                    header_len,
-                    payload: assembled.payload,
-                    continued: assembled.sends > 1,
-                    len: assembled.len,
-                    group: None,
-                })
+                let form = if assembled.sends > 1 { Form::Continued } else { Form::Inline };
+                let content = (assembled.payload, assembled.len);
+                complete(halves, fixed, (header, header_len), content, (form, None))
             }
             Ok(None) => {
                 halves.core.stats.parts_received += 1;
@@ -222,9 +223,29 @@ pub(crate) const fn limit_exceeded(limit: u32) -> ProtocolError {
     ProtocolError::Two(two::Error::LimitExceeded { limit })
 }
 
-/// Returns the fault of a message whose header says this direction, and whose payload says the other.
-pub(crate) const fn direction_mismatch(header: Direction) -> ProtocolError {
-    ProtocolError::Two(two::Error::DirectionMismatch { header })
+/// Returns a complete message to the connection, in this form and group, if its payload has the direction that its header
+/// says.
+pub(super) fn complete(
+    halves: &mut Halves<'_>,
+    fixed: Fixed,
+    (header, header_len): (Header, usize),
+    (payload, len): (Payload, usize),
+    (form, group): (Form, Option<Box<CallGroup>>),
+) -> Outcome {
+    let names_handle = halves.core.codec.rules().two.is_some_and(|two| two.names_handle);
+    let invalidate = names_handle.then_some(header.invalidate);
+    let received = match Received::new(header, header_len, payload, len) {
+        Ok(received) => Received { invalidate, form, group, ..received },
+        Err(body) => return Outcome::Other(body),
+    };
+    // version-two-01 §4.2.2
+    let seen = received.payload.as_ref().and_then(|payload| Direction::of(rpc_prefix(payload).ok()?.1));
+    match (received.direction, seen) {
+        (Some(header), Some(seen)) if header != seen => {
+            refuse(halves, two::Error::DirectionMismatch { header }.into(), seen.into(), Some(fixed))
+        }
+        _ => Outcome::Message(received),
+    }
 }
 
 /// Refuses a message.
