@@ -15,9 +15,9 @@
 //!   the `fsync` of a descriptor that was open before; a later one may get no report. So the server opens a witness
 //!   before the first byte of an UNSTABLE write, and syncs it at COMMIT. Without a COMMIT the table syncs the file
 //!   itself after [`UNCOMMITTED_IDLE`]. If no witness is available, the server makes the data stable at once. Each
-//!   failure goes to [`Storage`], which changes the write verifier.
+//!   failure goes to [`Storage`](super::storage::Storage), which changes the write verifier.
 //!
-//! **Rights.** A check of rights is valid for [`RECHECK`], and only while owner, group, mode and time of change stay
+//! **Rights.** A check of rights is valid for [`RECHECK`](file::RECHECK), and only while owner, group, mode and time of change stay
 //! equal. After that the kernel checks again, for the caller. So a change of an access control list ends the use of an
 //! open file. A WRITE of this server changes the time of change, but needs no new check.
 //!
@@ -36,21 +36,24 @@
 //! calls too: a program can be executed, and a removed file frees its space. Closing may wait for the storage, as
 //! `fsync` does; both happen outside the lock. The last user of a descriptor closes it.
 
-use std::cmp::Reverse;
-use std::collections::HashMap;
-use std::collections::hash_map::Entry as MapEntry;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicUsize, Ordering};
+mod file;
+mod table;
+mod uncommitted;
+
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{CWD, Statx};
+use rustix::fs::Statx;
 use rustix::io::Errno;
-use rustix::process::{Resource, getrlimit};
 
+use self::file::{OPEN, allowance};
+pub(super) use self::file::{OpenFile, Purpose};
+use self::table::{Entry, Lasting, Slot, Table, Taken};
+use self::uncommitted::Writing;
+pub(super) use self::uncommitted::{Snapshot, Uncommitted, UnstableWrite};
 use super::convert::stat_cached;
-use super::storage::{Losses, Reach, Storage, Syncs};
 use crate::fs::types::{FileId, FsError, Identity};
 
 /// Time without use after which an open file is closed, at the next [`TICK`].
@@ -59,8 +62,6 @@ const IDLE: Duration = Duration::from_millis(750);
 const KEPT_IDLE: Duration = Duration::from_secs(600);
 /// Time without new writes after which uncommitted data is made stable without a COMMIT.
 const UNCOMMITTED_IDLE: Duration = Duration::from_secs(30);
-/// Time for which a check of rights is valid.
-const RECHECK: Duration = Duration::from_secs(1);
 /// Interval of the thread's work while any file is kept.
 const TICK: Duration = Duration::from_millis(250);
 /// Interval of the checks whether long-lived files were removed or made executable.
@@ -72,287 +73,6 @@ const WAIT: Duration = Duration::from_millis(2);
 const ANY_EXECUTE: u16 = 0o111;
 /// Mode bits that let an owner open a file to read and write.
 const OWNER_READ_WRITE: u16 = 0o600;
-
-/// Descriptors kept by all tables of this process.
-static OPEN: AtomicUsize = AtomicUsize::new(0);
-
-/// Returns the most descriptors that all tables may keep.
-fn allowance() -> usize {
-    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-    usize::try_from(limit / 2).unwrap_or(usize::MAX)
-}
-
-/// Use that a call makes of an open file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Purpose {
-    Read,
-    Write,
-}
-
-/// Attributes that determine the rights to a file. A change of an access control list changes the time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Rights {
-    mode: u16,
-    owner: u32,
-    group: u32,
-    changed: (i64, u32),
-}
-
-impl From<&Statx> for Rights {
-    fn from(stat: &Statx) -> Self {
-        Self {
-            mode: stat.stx_mode,
-            owner: stat.stx_uid,
-            group: stat.stx_gid,
-            changed: (stat.stx_ctime.tv_sec, stat.stx_ctime.tv_nsec),
-        }
-    }
-}
-
-/// Times of the last checks of the rights to read and to write.
-#[derive(Clone, Copy, Debug)]
-struct Checked {
-    rights: Rights,
-    at: Instant,
-}
-
-#[derive(Debug, Default)]
-struct Checks {
-    read: Option<Checked>,
-    write: Option<Checked>,
-}
-
-impl Checks {
-    fn of(&mut self, purpose: Purpose) -> &mut Option<Checked> {
-        match purpose {
-            Purpose::Read => &mut self.read,
-            Purpose::Write => &mut self.write,
-        }
-    }
-}
-
-/// An open regular file. It is counted, and closed through the storage.
-#[derive(Debug)]
-pub(super) struct OpenFile {
-    /// `Some` until the drop.
-    fd: Option<OwnedFd>,
-    readable: bool,
-    writable: bool,
-    storage: Storage,
-    syncs: Syncs,
-    checks: Mutex<Checks>,
-}
-
-impl OpenFile {
-    /// Wraps a file that was opened just now, with attributes from before.
-    pub(super) fn new(
-        fd: OwnedFd,
-        (readable, writable): (bool, bool),
-        stat: &Statx,
-        storage: &Storage,
-        now: Instant,
-    ) -> Self {
-        OPEN.fetch_add(1, Ordering::Relaxed);
-        let checked = Some(Checked { rights: stat.into(), at: now });
-        let checks = Checks { read: checked.filter(|_| readable), write: checked.filter(|_| writable) };
-        let (storage, syncs) = (storage.clone(), Syncs::default());
-        Self { fd: Some(fd), readable, writable, storage, syncs, checks: Mutex::new(checks) }
-    }
-
-    /// Returns the failures of the storage reported to this descriptor up to now.
-    pub(super) fn losses(&self) -> Losses {
-        self.syncs.losses()
-    }
-
-    /// Makes all data stable that was written before this call. `since` was read before the caller's first byte.
-    ///
-    /// # Errors A failure of the storage, including one reported to another call since then.
-    pub(super) fn sync(&self, reach: Reach, since: Losses) -> Result<(), FsError> {
-        self.storage.sync_shared(self, reach, &self.syncs, since)
-    }
-
-    fn checks(&self) -> MutexGuard<'_, Checks> {
-        self.checks.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Returns whether the last check of the rights is still valid, and the file has a name.
-    pub(super) fn is_current(&self, purpose: Purpose, stat: &Statx, now: Instant) -> bool {
-        let checked = *self.checks().of(purpose);
-        stat.stx_nlink > 0
-            && checked.is_some_and(|checked| {
-                checked.rights == Rights::from(stat) && now.saturating_duration_since(checked.at) < RECHECK
-            })
-    }
-
-    /// Records a new check of the rights.
-    pub(super) fn confirm(&self, purpose: Purpose, stat: &Statx, now: Instant) {
-        *self.checks().of(purpose) = Some(Checked { rights: stat.into(), at: now });
-    }
-
-    /// Records a change by this server, which needs no new check.
-    fn moved(&self, before: Rights, after: Rights) {
-        let mut checks = self.checks();
-        for purpose in [Purpose::Read, Purpose::Write] {
-            if let Some(checked) = checks.of(purpose)
-                && checked.rights == before
-            {
-                checked.rights = after;
-            }
-        }
-    }
-
-    fn serves(&self, purpose: Purpose) -> bool {
-        match purpose {
-            Purpose::Read => self.readable,
-            Purpose::Write => self.writable,
-        }
-    }
-}
-
-impl AsFd for OpenFile {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        // The other descriptor cannot be used to read, write or sync.
-        self.fd.as_ref().map_or(CWD, AsFd::as_fd)
-    }
-}
-
-impl Drop for OpenFile {
-    fn drop(&mut self) {
-        OPEN.fetch_sub(1, Ordering::Relaxed);
-        match self.fd.take() {
-            Some(fd) if self.writable => self.storage.close(fd),
-            fd => drop(fd),
-        }
-    }
-}
-
-/// Witness of a file with uncommitted data.
-#[derive(Debug)]
-pub(super) struct Uncommitted {
-    file: OpenFile,
-    state: Mutex<Writing>,
-}
-
-#[derive(Debug)]
-struct Writing {
-    /// Number of writes that have begun.
-    epoch: u64,
-    /// Number of writes in progress.
-    now: usize,
-    last: Instant,
-}
-
-impl Uncommitted {
-    fn state(&self) -> MutexGuard<'_, Writing> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// An UNSTABLE write in progress. A COMMIT that arrives meanwhile does not cover it.
-#[derive(Debug)]
-pub(super) struct UnstableWrite(Arc<Uncommitted>);
-
-impl Drop for UnstableWrite {
-    fn drop(&mut self) {
-        let mut state = self.0.state();
-        state.now -= 1;
-        state.last = state.last.max(Instant::now());
-    }
-}
-
-/// State of the uncommitted data before a sync. Data of a write that was in progress then, or began later, stays
-/// uncommitted.
-#[derive(Clone, Debug)]
-pub(super) struct Snapshot {
-    uncommitted: Arc<Uncommitted>,
-    epoch: u64,
-    /// Whether no write was in progress. A sync may end before the bytes of such a write are in the file.
-    quiet: bool,
-}
-
-impl Snapshot {
-    fn of(uncommitted: &Arc<Uncommitted>) -> Self {
-        let state = uncommitted.state();
-        let (epoch, quiet) = (state.epoch, state.now == 0);
-        drop(state);
-        Self { uncommitted: Arc::clone(uncommitted), epoch, quiet }
-    }
-
-    /// Returns the descriptor to sync.
-    pub(super) fn file(&self) -> &OpenFile {
-        &self.uncommitted.file
-    }
-
-    /// Makes the data stable. If another call got the report of a loss, the write verifier reveals it.
-    pub(super) fn sync(&self) -> Result<(), FsError> {
-        self.file().sync(Reach::File, self.file().losses())
-    }
-
-    /// Returns whether all data was in the file before.
-    fn is_all(&self) -> bool {
-        self.quiet && self.uncommitted.state().epoch == self.epoch
-    }
-}
-
-#[derive(Debug)]
-struct Slot {
-    who: Identity,
-    file: Arc<OpenFile>,
-    last_used: Instant,
-    /// Whether a caller has asked to write to the file.
-    written: bool,
-    /// User for whom the file is kept because it could not be opened again.
-    keeper: Option<u32>,
-}
-
-/// Cost of closing an open file. Cheaper ones are closed first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Worth {
-    /// The kernel can open the file again.
-    Reopens,
-    /// The file is kept for its owner, and all its data is on stable storage.
-    Finished,
-    /// The file is kept for its owner, who is about to write.
-    Needed,
-}
-
-impl Slot {
-    fn worth(&self, uncommitted: bool) -> Worth {
-        if self.keeper.is_none() {
-            Worth::Reopens
-        } else if self.written && !uncommitted && Arc::strong_count(&self.file) == 1 {
-            Worth::Finished
-        } else {
-            Worth::Needed
-        }
-    }
-}
-
-#[derive(Debug, Default)]
-struct Entry {
-    slots: Vec<Slot>,
-    uncommitted: Option<Arc<Uncommitted>>,
-}
-
-impl Entry {
-    fn is_empty(&self) -> bool {
-        self.slots.is_empty() && self.uncommitted.is_none()
-    }
-}
-
-#[derive(Debug, Default)]
-struct Table {
-    files: HashMap<FileId, Entry>,
-    slots: usize,
-    uncommitted: usize,
-    /// Whether a thread works on the table.
-    tended: bool,
-    last_look: Option<Instant>,
-    closed: bool,
-}
-
-/// Files removed from the table, to be dropped without the lock.
-type Taken = Vec<Arc<OpenFile>>;
 
 #[derive(Debug)]
 struct Shared {
@@ -757,145 +477,6 @@ impl Shared {
             drop(table);
             drop((taken, witness));
         }
-    }
-}
-
-/// A descriptor that stays open for longer than [`IDLE`].
-enum Lasting {
-    Kept(FileId, Arc<OpenFile>),
-    Witness(FileId, Arc<Uncommitted>),
-}
-
-impl Lasting {
-    fn id(&self) -> &FileId {
-        match self {
-            Self::Kept(id, _) | Self::Witness(id, _) => id,
-        }
-    }
-
-    fn fd(&self) -> BorrowedFd<'_> {
-        match self {
-            Self::Kept(_, file) => file.as_fd(),
-            Self::Witness(_, uncommitted) => uncommitted.file.as_fd(),
-        }
-    }
-}
-
-impl Table {
-    /// Removes the slots of a file that `which` selects.
-    fn take_slots(&mut self, id: &FileId, taken: &mut Taken, mut which: impl FnMut(&Slot) -> bool) {
-        let MapEntry::Occupied(mut entry) = self.files.entry(*id) else { return };
-        let before = taken.len();
-        taken.extend(entry.get_mut().slots.extract_if(.., |slot| which(slot)).map(|slot| slot.file));
-        self.slots -= taken.len() - before;
-        if entry.get().is_empty() {
-            entry.remove();
-        }
-    }
-
-    /// Removes the slots of all files that `which` selects. Its second argument is whether the file has uncommitted
-    /// data.
-    fn take_all_slots(&mut self, taken: &mut Taken, mut which: impl FnMut(&Slot, bool) -> bool) {
-        let before = taken.len();
-        self.files.retain(|_, entry| {
-            let uncommitted = entry.uncommitted.is_some();
-            taken.extend(entry.slots.extract_if(.., |slot| which(slot, uncommitted)).map(|slot| slot.file));
-            !entry.is_empty()
-        });
-        self.slots -= taken.len() - before;
-    }
-
-    /// Removes at least `number` least recently used slots that the kernel can open again. If there are none, removes
-    /// one that is kept for an owner.
-    fn shrink(&mut self, number: usize, taken: &mut Taken) {
-        let all = || {
-            self.files.values().flat_map(|entry| {
-                let uncommitted = entry.uncommitted.is_some();
-                entry.slots.iter().map(move |slot| (slot.worth(uncommitted), slot))
-            })
-        };
-        let Some(worth) = all().map(|(worth, _)| worth).min() else { return };
-        let cheapest = all().filter(|(known, _)| *known == worth).map(|(_, slot)| slot);
-        if worth == Worth::Reopens {
-            let mut ages: Vec<_> = cheapest.map(|slot| slot.last_used).collect();
-            let index = number.clamp(1, ages.len()) - 1;
-            let (_, limit, _) = ages.select_nth_unstable(index);
-            let limit = *limit;
-            self.take_all_slots(taken, |slot, uncommitted| {
-                slot.worth(uncommitted) == worth && slot.last_used <= limit
-            });
-            return;
-        }
-        // Number of each user's files, and the least recently used of them.
-        let mut keepers: HashMap<Option<u32>, (usize, Instant)> = HashMap::new();
-        for slot in cheapest {
-            let (count, oldest) = keepers.entry(slot.keeper).or_insert((0, slot.last_used));
-            *count += 1;
-            *oldest = slot.last_used.min(*oldest);
-        }
-        let most = keepers.into_iter().max_by_key(|(_, (count, oldest))| (*count, Reverse(*oldest)));
-        let Some((keeper, (_, oldest))) = most else { return };
-        let mut found = false;
-        self.take_all_slots(taken, |slot, uncommitted| {
-            let one = !found
-                && slot.keeper == keeper
-                && slot.last_used == oldest
-                && slot.worth(uncommitted) == worth;
-            found |= one;
-            one
-        });
-    }
-
-    /// Begins a write to a file that has a witness.
-    fn write_on(&mut self, id: &FileId, now: Instant) -> Option<UnstableWrite> {
-        let uncommitted = self.files.get(id)?.uncommitted.as_ref()?;
-        let mut state = uncommitted.state();
-        state.epoch += 1;
-        state.now += 1;
-        state.last = now;
-        drop(state);
-        Some(UnstableWrite(Arc::clone(uncommitted)))
-    }
-
-    /// Removes the witness of a synced file, if nothing was written since.
-    fn settle(&mut self, id: &FileId, snapshot: &Snapshot) -> Option<Arc<Uncommitted>> {
-        let MapEntry::Occupied(mut entry) = self.files.entry(*id) else { return None };
-        let same = |uncommitted: &mut Arc<Uncommitted>| Arc::ptr_eq(uncommitted, &snapshot.uncommitted);
-        let witness = entry.get_mut().uncommitted.take_if(|kept| same(kept) && snapshot.is_all())?;
-        self.uncommitted -= 1;
-        if entry.get().is_empty() {
-            entry.remove();
-        }
-        Some(witness)
-    }
-
-    /// Returns up to `number` files with uncommitted data and no write in progress, those first that have waited
-    /// longest.
-    fn oldest_uncommitted(&self, number: usize) -> Vec<(FileId, Snapshot)> {
-        let mut all: Vec<_> = self
-            .files
-            .iter()
-            .filter_map(|(id, entry)| {
-                let uncommitted = entry.uncommitted.as_ref()?;
-                let state = uncommitted.state();
-                let (last, idle) = (state.last, state.now == 0);
-                drop(state);
-                idle.then(|| (last, *id, Snapshot::of(uncommitted)))
-            })
-            .collect();
-        all.sort_by_key(|(last, ..)| *last);
-        all.into_iter().take(number).map(|(_, id, snapshot)| (id, snapshot)).collect()
-    }
-
-    /// Returns the descriptors that stay open for longer than [`IDLE`].
-    fn lasting(&self) -> Vec<Lasting> {
-        let mut all = Vec::new();
-        for (id, entry) in &self.files {
-            let kept = entry.slots.iter().filter(|slot| slot.keeper.is_some());
-            all.extend(kept.map(|slot| Lasting::Kept(*id, Arc::clone(&slot.file))));
-            all.extend(entry.uncommitted.iter().map(|file| Lasting::Witness(*id, Arc::clone(file))));
-        }
-        all
     }
 }
 

@@ -4,6 +4,7 @@ use std::fs::{File, OpenOptions};
 
 use super::super::convert::stat;
 use super::super::storage::tests::Faulty;
+use super::super::storage::{Reach, Storage};
 use super::super::verifier::WriteVerifier;
 use super::*;
 

@@ -1,0 +1,150 @@
+//! Attributes of local objects: those that tell objects apart, and those that a copy keeps.
+
+use std::ffi::OsStr;
+use std::fs::{File, FileTimes, Permissions};
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::fs::PermissionsExt;
+
+use rustix::fs::{AtFlags, FileType, Gid, Statx, StatxFlags, Uid, flistxattr, statx};
+use rustix::io::Errno;
+
+use crate::client::tree::{Kept, Owned};
+use crate::wire::{Attributes, NfsTime};
+
+/// Greatest length of a list of extended attributes, and of a value, in bytes: the limits of Linux.
+pub(super) const XATTR_MAX: usize = 64 << 10;
+/// Permission bits that users may set on their own files.
+pub(super) const PERMISSIONS: u32 = 0o777;
+/// Permission bits of the owner: a directory has all of them during a copy into it.
+pub(in crate::client::tree) const OWNER_ALL: u32 = 0o700;
+/// Mode of a file before it gets the attributes of another file: only its owner may access it.
+pub(in crate::client::tree) const PRIVATE_FILE: u32 = 0o600;
+
+/// Identity of a local file or directory: file system and number.
+pub(super) type FileId = (u64, u64);
+
+pub(super) fn id_of(stat: &Statx) -> FileId {
+    (rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor), stat.stx_ino)
+}
+
+/// Attributes that show whether a local object and an object of a server are the same. They are the same if the server
+/// exports this file system. Every change of the object changes some of these attributes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::client::tree) struct Identity {
+    number: u64,
+    size: u64,
+    mtime: NfsTime,
+    ctime: NfsTime,
+}
+
+impl Identity {
+    pub(in crate::client::tree) const fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Returns whether this is the object of both looks, with a time of change between theirs.
+    pub(in crate::client::tree) fn is_between(&self, before: &Self, after: &Self) -> bool {
+        self.number == before.number
+            && self.number == after.number
+            && (before.ctime..=after.ctime).contains(&self.ctime)
+    }
+}
+
+impl From<&Attributes> for Identity {
+    fn from(attributes: &Attributes) -> Self {
+        let &Attributes { fileid, size, mtime, ctime, .. } = attributes;
+        Self { number: fileid, size, mtime, ctime }
+    }
+}
+
+impl From<&Statx> for Identity {
+    fn from(stat: &Statx) -> Self {
+        let (mtime, ctime) = (stat.stx_mtime, stat.stx_ctime);
+        Self {
+            number: stat.stx_ino,
+            size: stat.stx_size,
+            mtime: nfs_time(mtime.tv_sec, mtime.tv_nsec),
+            ctime: nfs_time(ctime.tv_sec, ctime.tv_nsec),
+        }
+    }
+}
+
+/// Returns the nearest time that the protocol can express.
+fn nfs_time(seconds: i64, nanoseconds: u32) -> NfsTime {
+    match u64::try_from(seconds) {
+        Err(_) => NfsTime::default(),
+        Ok(seconds) => std::time::UNIX_EPOCH
+            .checked_add(std::time::Duration::new(seconds, nanoseconds))
+            .map_or(NfsTime { seconds: u32::MAX, nanoseconds: 999_999_999 }, NfsTime::from),
+    }
+}
+
+/// Returns the attributes of an open file or directory.
+pub(in crate::client::tree) fn stat_of(file: impl AsFd) -> io::Result<Statx> {
+    Ok(statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)?)
+}
+
+/// Returns the attributes of a name; a link at the end is not followed.
+pub(super) fn look(dir: impl AsFd, name: &OsStr) -> io::Result<Statx> {
+    Ok(statx(dir, name, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::BASIC_STATS)?)
+}
+
+pub(in crate::client::tree) fn is_type(stat: &Statx, wanted: FileType) -> bool {
+    FileType::from_raw_mode(stat.stx_mode.into()) == wanted
+}
+
+/// Returns the attributes of a local object that a copy keeps.
+pub(in crate::client::tree) fn kept(stat: &Statx) -> Kept {
+    let mtime = nfs_time(stat.stx_mtime.tv_sec, stat.stx_mtime.tv_nsec);
+    Kept { mode: u32::from(stat.stx_mode) & 0o7777, mtime, uid: stat.stx_uid, gid: stat.stx_gid }
+}
+
+/// Returns the bits of a mode that may be set. Set-id bits are set only by root, and only together with the owner and
+/// group that they stand for.
+pub(super) fn settable(owned: Owned) -> u32 {
+    if owned.all() && rustix::process::geteuid().is_root() { 0o7777 } else { PERMISSIONS }
+}
+
+/// Sets owner and group of an object, as far as this process may: root both, other users a group that they are in. Only
+/// root is expected to keep the owner.
+pub(super) fn give(
+    kept: &Kept,
+    change: impl Fn(Option<Uid>, Option<Gid>) -> rustix::io::Result<()>,
+) -> Owned {
+    let (uid, gid) = (Some(Uid::from_raw(kept.uid)), Some(Gid::from_raw(kept.gid)));
+    let root = rustix::process::geteuid().is_root();
+    if root && change(uid, gid).is_ok() {
+        return Owned::ALL;
+    }
+    Owned { owner: !root, group: change(None, gid).is_ok() }
+}
+
+/// Sets owner and group (if this process may), mode and time.
+pub(super) fn apply(file: &File, kept: Kept) -> io::Result<Owned> {
+    let owned = give(&kept, |uid, gid| rustix::fs::fchown(file, uid, gid));
+    file.set_permissions(Permissions::from_mode(kept.mode & settable(owned)))?;
+    file.set_times(FileTimes::new().set_modified(kept.mtime.into()))?;
+    Ok(owned)
+}
+
+/// Returns the names of a file's extended attributes, including access control lists.
+pub(super) fn xattr_names(file: impl AsFd) -> io::Result<Vec<Vec<u8>>> {
+    let mut list = vec![0; XATTR_MAX];
+    let length = match flistxattr(file, list.as_mut_slice()) {
+        Ok(length) => length,
+        // The file system has no extended attributes.
+        Err(Errno::NOTSUP) => 0,
+        Err(error) => return Err(error.into()),
+    };
+    let names = list.get(..length).unwrap_or_default().split(|&byte| byte == 0);
+    // The system sets SELinux labels, and removes capabilities when a file is written.
+    let own =
+        |name: &&[u8]| !name.is_empty() && !matches!(*name, b"security.selinux" | b"security.capability");
+    Ok(names.filter(own).map(<[u8]>::to_vec).collect())
+}
+
+/// Returns whether there are extended attributes, including access control lists.
+pub(in crate::client::tree) fn has_xattrs(file: impl AsFd) -> bool {
+    xattr_names(file).is_ok_and(|names| !names.is_empty())
+}
