@@ -14,12 +14,13 @@ use crate::exit::Failure;
 /// Options of all commands.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct Common {
-    /// Show on standard error how each call and its reply travelled: inline, or partly or wholly in chunks. The line
-    /// also has the bytes moved by each RDMA operation, and the side that invalidated memory. -vv adds debug messages,
-    /// -vvv all events
+    /// Show on standard error how each call and its reply travelled: inline, or partly or wholly in chunks.
+    /// The line also has the bytes moved by each RDMA operation, and the side that invalidated memory. -vv
+    /// adds debug messages, -vvv all events
     #[arg(short, long, action = clap::ArgAction::Count, global = true)]
     pub(crate) verbose: u8,
-    /// Print one JSON document on standard output instead of text. Existing fields are stable; new ones may appear
+    /// Print one JSON document on standard output instead of text. Existing fields are stable; new ones may
+    /// appear
     #[arg(long, global = true)]
     pub(crate) json: bool,
 }
@@ -30,15 +31,17 @@ pub(crate) struct Connection {
     /// Transport for NFS calls
     #[arg(long, value_enum, default_value_t = Proto::Rdma, help_heading = "Connection")]
     pub(crate) proto: Proto,
-    /// TCP port of the MOUNT service, if the server does not answer MOUNT on its RDMA port and rpcbind does not know it
+    /// TCP port of the MOUNT service, if the server does not answer MOUNT on its RDMA port and rpcbind does
+    /// not know it
     #[arg(long, value_name = "PORT", value_parser = whole::<u16>(1, 65_535), help_heading = "Connection")]
     pub(crate) mountport: Option<u16>,
-    /// Time limit for a connection, and for each reply including reconnection, in seconds. A reply may take longer
-    /// while its data moves at 8 KiB a second or more
+    /// Time limit for a connection, and for each reply including reconnection, in seconds. A reply may take
+    /// longer while its data moves at 8 KiB a second or more
     #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = some_seconds, help_heading = "Connection")]
     pub(crate) timeout: Duration,
-    /// Do not request CRCs; if the server does not request them either, there are none. For links with protection of
-    /// their own, and for siw (the software iWARP of Linux) behind a proxy, where it rejects some correct CRCs
+    /// Do not request CRCs; if the server does not request them either, there are none. For links with
+    /// protection of their own, and for siw (the software iWARP of Linux) behind a proxy, where it rejects
+    /// some correct CRCs
     #[arg(long, help_heading = "Connection")]
     pub(crate) no_crc: bool,
     /// Calls in flight at a time, at most: 1 to 1024. The server may grant fewer
@@ -48,13 +51,13 @@ pub(crate) struct Connection {
     /// Longest inline message, sent or received, in bytes: a multiple of 1024 from 1024 to 262144
     #[arg(long, value_name = "BYTES", default_value = "4096", value_parser = inline_size, help_heading = "Connection")]
     pub(crate) inline: u32,
-    /// Negotiate inline sizes and numbers of RDMA Reads by CONF_RDMA (RFC 5666 §6) on each RDMA connection, for servers without
-    /// RFC 8797. The protection that §11 requires is missing: anyone able to change packets can slow calls or make them
-    /// fail
+    /// Negotiate inline sizes and numbers of RDMA Reads by CONF_RDMA (RFC 5666 §6) on each RDMA connection,
+    /// for servers without RFC 8797. The protection that §11 requires is missing: anyone able to change
+    /// packets can slow calls or make them fail
     #[arg(long, help_heading = "Connection")]
     pub(crate) insecure_conf_rdma: bool,
-    /// Version of RPC-over-RDMA. With auto, the client offers Version Two first; a server that refuses or does not
-    /// answer is treated as speaking Version One
+    /// Version of RPC-over-RDMA. With auto, the client offers Version Two first; a server that refuses or
+    /// does not answer is treated as speaking Version One
     #[arg(long, value_enum, value_name = "VERSION", default_value_t = Version::One, help_heading = "Connection")]
     pub(crate) rpcrdma_version: Version,
     /// Drafts that define Version Two; both sides need the same profile [default: p1]
@@ -67,22 +70,23 @@ pub(crate) struct Connection {
 /// Options for the division of Version Two messages among Sends (rtrext-02, version-two-07 §6.6.2).
 #[derive(Clone, Copy, Debug, Default, Args)]
 pub(crate) struct Sends {
-    /// Most Sends that carry one long message of Version Two without RDMA Reads and Writes, 0 to 64. With 1, no message
-    /// is divided. 0 is like 1. In p1 and p2, 0 also turns off the extension rtrext-02, to which --placement belongs
-    /// [default: 8, but 3 for replies that could use a Reply chunk]
+    /// Most Sends that carry one long message of Version Two without RDMA Reads and Writes, 0 to 64. With 1,
+    /// no message is divided. 0 is like 1. In p1 and p2, 0 also turns off the extension rtrext-02, to
+    /// which --placement belongs [default: 8, but 3 for replies that could use a Reply chunk]
     #[arg(long, value_name = "COUNT", value_parser = whole::<u32>(0, 64), help_heading = SENDS)]
     pub(crate) continuation: Option<u32>,
-    /// Space for a data item in each Receive, in bytes: a multiple of 4096 from 4096 to 249856; p1 and p2 only. The
-    /// other side can place an item there by a Send, without RDMA Read or Write. A Receive then has this length and 1
-    /// KiB [default: no such space]
+    /// Space for a data item in each Receive, in bytes: a multiple of 4096 from 4096 to 249856; p1 and p2
+    /// only. The other side can place an item there by a Send, without RDMA Read or Write. A Receive then has
+    /// this length and 1 KiB [default: no such space]
     #[arg(long, value_name = "BYTES", value_parser = placement_size, help_heading = SENDS)]
     pub(crate) placement: Option<u32>,
-    /// Most messages in one Send, sent or received, 1 to 64; p1 and p2 only. Messages that are ready at the same time
-    /// share a Send if the other side can do this too. An experiment: no document defines it [default: 1]
+    /// Most messages in one Send, sent or received, 1 to 64; p1 and p2 only. Messages that are ready at the
+    /// same time share a Send if the other side can do this too. An experiment: no document defines it
+    /// [default: 1]
     #[arg(long, value_name = "COUNT", value_parser = whole::<u32>(1, 64), help_heading = SENDS)]
     pub(crate) combine: Option<u32>,
-    /// First number of the four operations of rtrext-02, in p2: the draft numbers them in two ways. In p1 the first is
-    /// always 5. Both sides need the same number [default: 5]
+    /// First number of the four operations of rtrext-02, in p2: the draft numbers them in two ways. In p1 the
+    /// first is always 5. Both sides need the same number [default: 5]
     #[arg(long, value_enum, value_name = "NUMBER", help_heading = SENDS)]
     pub(crate) opttype_base: Option<FirstOperation>,
 }
@@ -110,10 +114,11 @@ impl FirstOperation {
 const SENDS: &str = "Version Two: round trips";
 
 impl Sends {
-    /// Checks these options against the versions spoken and the inline size, in bytes. Returns the versions with the
-    /// operation numbers chosen.
+    /// Checks these options against the versions spoken and the inline size, in bytes. Returns the versions
+    /// with the operation numbers chosen.
     ///
-    /// # Errors An option has no effect with these versions or with another option.
+    /// # Errors
+    /// An option has no effect with these versions or with another option.
     pub(crate) fn check(self, versions: Versions, inline: u32) -> Result<Versions, Failure> {
         if let Some(bytes) = self.placement {
             let holds = BufferStructure::with_items(1, bytes).total;
@@ -188,7 +193,8 @@ fn placement_size(text: &str) -> Result<u32, String> {
 impl Connection {
     /// Returns the versions to speak.
     ///
-    /// # Errors An option has no effect with the chosen transport or version.
+    /// # Errors
+    /// An option has no effect with the chosen transport or version.
     pub(crate) fn versions(&self) -> Result<Versions, Failure> {
         let two = self.rpcrdma_version != Version::One;
         let wrong = if self.proto == Proto::Tcp && two {

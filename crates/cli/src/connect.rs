@@ -23,8 +23,8 @@ const MEMORY: usize = 256 << 20;
 /// Program NFS and its version.
 pub(crate) const NFS: (u32, u32) = (NFS_PROGRAM, NFS_VERSION);
 
-/// Opens an RPC connection to the host of a URL. Tries all addresses of the host in turn. The connection offers Version
-/// Two by a NULL Call of `program`.
+/// Opens an RPC connection to the host of a URL. Tries all addresses of the host in turn. The connection
+/// offers Version Two by a NULL Call of `program`.
 pub(crate) async fn rpc(
     url: &NfsUrl,
     connection: &Connection,
@@ -184,8 +184,8 @@ impl Location {
 
 /// Returns whether this process is root and the export gives it fewer rights than root has.
 ///
-/// In the root directory of a writable export, root may do everything. If all users may do so, the answer proves
-/// nothing: the function returns `false`, and no hint is given.
+/// In the root directory of a writable export, root may do everything. If all users may do so, the answer
+/// proves nothing: the function returns `false`, and no hint is given.
 async fn root_is_nobody(client: &Client) -> bool {
     if !rustix::process::geteuid().is_root() {
         return false;

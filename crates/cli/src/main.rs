@@ -1,8 +1,8 @@
 //! The `rpcrdma` command: serves directories by NFS over RDMA, and uses and measures such servers.
 //!
-//! `commands` declares the command line, with one file for each command; `arguments` has the options that they share.
-//! `connect` opens connections to servers. `output` prints text, JSON and progress. `trace` prints the events of the
-//! libraries as lines.
+//! `commands` declares the command line, with one file for each command; `arguments` has the options that
+//! they share. `connect` opens connections to servers. `output` prints text, JSON and progress. `trace`
+//! prints the events of the libraries as lines.
 
 mod arguments;
 mod commands;

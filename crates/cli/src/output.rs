@@ -1,7 +1,8 @@
-//! Output of the commands: text or one JSON document on standard output, progress and warnings on standard error.
+//! Output of the commands: text or one JSON document on standard output, progress and warnings on standard
+//! error.
 //!
-//! When nobody reads standard output any more (`rpcrdma ls … | head`), the command ends quietly. Servers choose names,
-//! so a terminal gets them without control characters.
+//! When nobody reads standard output any more (`rpcrdma ls … | head`), the command ends quietly. Servers
+//! choose names, so a terminal gets them without control characters.
 
 use std::fmt::Display;
 use std::io::{self, BufWriter, IsTerminal, Stdout, Write};

@@ -6,8 +6,8 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::exit::Failure;
 
-/// Waits for a signal that ends the command. While this value exists, these signals no longer end the process by
-/// themselves.
+/// Waits for a signal that ends the command. While this value exists, these signals no longer end the process
+/// by themselves.
 pub(crate) struct StopSignals {
     interrupt: Option<Signal>,
     terminate: Option<Signal>,
@@ -70,7 +70,8 @@ async fn received(signal: &mut Option<Signal>) {
     }
 }
 
-/// Mask of the signals that the process ignores; signal 1 is the lowest bit. Signals with a handler are not in it.
+/// Mask of the signals that the process ignores; signal 1 is the lowest bit. Signals with a handler are not
+/// in it.
 #[derive(Clone, Copy)]
 struct Ignored(u64);
 

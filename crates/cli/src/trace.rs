@@ -1,7 +1,7 @@
 //! Turns the events of the libraries into lines on standard error.
 //!
-//! A call (targets `rpcrdma::call` and `rpcrdma::serve`) becomes one line with the procedure, the time it took, and how
-//! call and reply travelled:
+//! A call (targets `rpcrdma::call` and `rpcrdma::serve`) becomes one line with the procedure, the time it
+//! took, and how call and reply travelled:
 //!
 //! ```text
 //! call READ to 127.0.0.1:20049, 1.2 ms: call inline, 164 B by Send; reply reduced, …; invalidated by the responder
@@ -114,8 +114,8 @@ impl Fields {
         self.0.iter().find(|(field, _)| *field == name).map(|(_, value)| value.as_str())
     }
 
-    /// Returns the line for a call: its name or numbers, the peer, the duration, and how the call travelled or why it
-    /// failed.
+    /// Returns the line for a call: its name or numbers, the peer, the duration, and how the call travelled
+    /// or why it failed.
     fn call(&self, verb: &str, peer_field: &str) -> Option<String> {
         let outcome = self.get("travelled").or_else(|| self.get("error"))?;
         let mut line = verb.to_owned();

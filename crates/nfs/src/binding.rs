@@ -1,9 +1,9 @@
 //! The Upper-Layer Binding of NFS version 3 and MOUNT (RFC 8267 §3, §4 and §5).
 //!
-//! The types themselves mark the items that may travel in chunks (`#[xdr(ddp)]` in [`wire`](crate::wire)). This module
-//! states their number for each procedure, and the largest size of a reply, so that a client offers enough memory for
-//! it. By RFC 8267 §4.1 the reply to every procedure of NFS version 3 is predictable, and a client that offers too
-//! little is wrong.
+//! The types themselves mark the items that may travel in chunks (`#[xdr(ddp)]` in [`wire`](crate::wire)).
+//! This module states their number for each procedure, and the largest size of a reply, so that a client
+//! offers enough memory for it. By RFC 8267 §4.1 the reply to every procedure of NFS version 3 is
+//! predictable, and a client that offers too little is wrong.
 
 use rpcrdma_oncrpc::CacheLimits;
 use rpcrdma_proto::Eligibility;
@@ -16,8 +16,8 @@ use crate::wire::{
     VERIFIER_SIZE, WccData, WriteArgs,
 };
 
-/// Returns the DDP-eligible items of a procedure of NFS version 3. These are the data of WRITE, the path of SYMLINK,
-/// the data of READ and the path of READLINK, and no others (RFC 8267 §4).
+/// Returns the DDP-eligible items of a procedure of NFS version 3. These are the data of WRITE, the path of
+/// SYMLINK, the data of READ and the path of READLINK, and no others (RFC 8267 §4).
 pub fn eligibility(procedure: NfsProcedure) -> Eligibility {
     match procedure {
         NfsProcedure::Write | NfsProcedure::Symlink => Eligibility { arguments: 1, results: 0 },
@@ -58,8 +58,8 @@ const NEW_OBJECT: usize = STATUS + POST_OP_HANDLE + POST_OP_ATTR + WCC_DATA;
 /// Most bytes of an RPC reply in front of the results, with a verifier of 400 bytes (RFC 5531 §8.2, §9).
 const REPLY_HEADER: usize = 24 + 400;
 
-/// Most bytes offered for the lists that DUMP and EXPORT of MOUNT return. The protocol sets no limit; a client requests
-/// a longer list of exports again over TCP.
+/// Most bytes offered for the lists that DUMP and EXPORT of MOUNT return. The protocol sets no limit; a
+/// client requests a longer list of exports again over TCP.
 pub const MAX_MOUNT_LIST: usize = 256 << 10;
 
 /// A call whose arguments determine the size of its largest results (RFC 8267 §3).
@@ -75,7 +75,8 @@ macro_rules! fixed {
                 LargestResults::plain($bytes)
             }
         }
-        // All procedures that are not idempotent are in this list: the reply cache must hold their longest replies.
+        // All procedures that are not idempotent are in this list: the reply cache must hold their longest
+        // replies.
         const _: () = assert!(REPLY_HEADER + $bytes <= CacheLimits::REPLY_LEN);)*
     };
 }
@@ -100,7 +101,8 @@ fixed! {
     CommitArgs => STATUS + WCC_DATA + VERIFIER_SIZE;
 }
 
-/// Converts a count. `usize` has at least 32 bits on every supported platform; on a smaller one the result saturates.
+/// Converts a count. `usize` has at least 32 bits on every supported platform; on a smaller one the result
+/// saturates.
 fn bytes(count: u32) -> usize {
     usize::try_from(count).unwrap_or(usize::MAX)
 }
@@ -117,7 +119,8 @@ impl PredictReply for ReadlinkArgs {
     }
 }
 
-// RFC 1813 §3.3.16, §3.3.17: the count covers the whole ...resok with its XDR overhead; a failure carries attributes.
+// RFC 1813 §3.3.16, §3.3.17: the count covers the whole ...resok with its XDR overhead; a failure carries
+// attributes.
 impl PredictReply for ReaddirArgs {
     fn largest_results(&self) -> LargestResults {
         LargestResults::plain(STATUS.saturating_add(bytes(self.count).max(POST_OP_ATTR)))

@@ -1,8 +1,9 @@
-//! The program EXTENTS, a private RPC program beside NFS version 3. It reports which ranges of a file have data; NFS
-//! version 3 cannot tell holes from zeros.
+//! The program EXTENTS, a private RPC program beside NFS version 3. It reports which ranges of a file have
+//! data; NFS version 3 cannot tell holes from zeros.
 //!
-//! *An extension.* No document defines this program. Its number is from the range that RFC 5531 §8.3 leaves to users.
-//! Another server answers PROG_UNAVAIL, and the client then reads everything. Another client never calls it.
+//! *An extension.* No document defines this program. Its number is from the range that RFC 5531 §8.3 leaves
+//! to users. Another server answers PROG_UNAVAIL, and the client then reads everything. Another client never
+//! calls it.
 //!
 //! ```text
 //! program EXTENTS_PROGRAM {
@@ -13,12 +14,14 @@
 //! } = 0x20524458;
 //! ```
 //!
-//! EXTENTS returns the ranges of a file, from an offset on, that may have other bytes than zeros. The parts between
-//! them read as zeros. The server makes the checks of READ: handle, allowed addresses, squashing, right to read.
+//! EXTENTS returns the ranges of a file, from an offset on, that may have other bytes than zeros. The parts
+//! between them read as zeros. The server makes the checks of READ: handle, allowed addresses, squashing,
+//! right to read.
 //!
-//! *Where it is used.* This module has types and numbers. [`ExtentsProgram`](crate::server::ExtentsProgram) is the
-//! server's side, based on [`FileSystem::extents`](crate::fs::FileSystem::extents). The client calls EXTENTS only in
-//! `client::extents`, when it copies a file whose attributes show less storage than its length.
+//! *Where it is used.* This module has types and numbers. [`ExtentsProgram`](crate::server::ExtentsProgram)
+//! is the server's side, based on [`FileSystem::extents`](crate::fs::FileSystem::extents). The client calls
+//! EXTENTS only in `client::extents`, when it copies a file whose attributes show less storage than its
+//! length.
 
 use rpcrdma_xdr::Xdr;
 
@@ -87,7 +90,8 @@ pub struct Extent {
 /// Results of EXTENTS.
 #[derive(Debug, Clone, PartialEq, Eq, Xdr)]
 pub struct ExtentsOk {
-    /// Ranges in the order of their offsets. They do not overlap, and none begins before the offset asked for.
+    /// Ranges in the order of their offsets. They do not overlap, and none begins before the offset asked
+    /// for.
     #[xdr(max = MAX_EXTENTS)]
     pub extents: Vec<Extent>,
     /// Whether only a hole follows the last range.

@@ -1,7 +1,7 @@
 //! The types and procedures of MOUNT, version 3 (RFC 1813 Appendix I), with their limits.
 //!
-//! MOUNT leads from the path of an export to its first file handle. RFC 8267 §5.1 requires MOUNT over TCP; this crate
-//! serves and uses MOUNT on RPC-over-RDMA too. No item of MOUNT is DDP-eligible.
+//! MOUNT leads from the path of an export to its first file handle. RFC 8267 §5.1 requires MOUNT over TCP;
+//! this crate serves and uses MOUNT on RPC-over-RDMA too. No item of MOUNT is DDP-eligible.
 
 use std::fmt;
 

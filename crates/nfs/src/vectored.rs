@@ -7,9 +7,9 @@ use rustix::io::Errno;
 /// Most slices of one system call: `UIO_MAXIOV` of Linux.
 const SLICES_MAX: usize = 1024;
 
-/// Writes slices, one after the other, by as many calls as necessary. `write` gets the slices that are left and the
-/// number of bytes written before. Returns the number of bytes written, and the error that ended the work before its
-/// end.
+/// Writes slices, one after the other, by as many calls as necessary. `write` gets the slices that are left
+/// and the number of bytes written before. Returns the number of bytes written, and the error that ended the
+/// work before its end.
 pub(crate) fn write_all(
     data: &[IoSlice<'_>],
     mut write: impl FnMut(&[IoSlice<'_>], usize) -> Result<usize, Errno>,

@@ -1,5 +1,5 @@
-//! Client and server together over every transport: software iWARP and TCP on the loopback interface, and the simulated
-//! fabric on tokio's paused clock.
+//! Client and server together over every transport: software iWARP and TCP on the loopback interface, and the
+//! simulated fabric on tokio's paused clock.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -35,8 +35,8 @@ const SIM_HOST: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2));
 const LOOPBACK: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 const MIB: usize = 1 << 20;
 
-/// Returns an NFS server of two exports in memory. Its READ buffers come from the transport's memory, so that the
-/// transport sends what the file system filled.
+/// Returns an NFS server of two exports in memory. Its READ buffers come from the transport's memory, so that
+/// the transport sends what the file system filled.
 fn nfs_server() -> (NfsServer, PeerShares) {
     let export = |name| Export::new(name, Arc::new(MemoryFs::new(MemoryOptions::default())));
     let shares = ServerConfig::default().shares();
@@ -97,8 +97,8 @@ async fn over_sim(completion_mode: CompletionMode) -> (rpcrdma::Client, ServerMo
     (rpcrdma::Client::rdma(connector, SIM_SERVER, ClientConfig::default()).await.unwrap(), monitor)
 }
 
-/// Connects by Version Two. For client and server each, `sides` has the most Sends of a message, and the bytes for an
-/// item in a Receive.
+/// Connects by Version Two. For client and server each, `sides` has the most Sends of a message, and the
+/// bytes for an item in a Receive.
 async fn over_sim_in_groups(
     profile: Profile,
     sides: [(usize, Option<u32>); 2],
@@ -241,8 +241,8 @@ fn files_of(root: &Path) -> Vec<(String, Vec<u8>)> {
     found
 }
 
-/// rtrext-02: messages in several Sends and items placed by Sends, alone and together, and against a side without
-/// either.
+/// rtrext-02: messages in several Sends and items placed by Sends, alone and together, and against a side
+/// without either.
 #[tokio::test(start_paused = true)]
 async fn over_the_simulated_fabric_with_fewer_round_trips() {
     for profile in [Profile::P1, Profile::P2] {
@@ -340,8 +340,8 @@ async fn mount_over_tcp() {
     assert!(error.to_string().contains(&nobody.to_string()), "{error}");
 }
 
-/// A server stops and starts again at the same address. The client reconnects, handles stay valid, and uncommitted data
-/// is written again, because the write verifier has changed.
+/// A server stops and starts again at the same address. The client reconnects, handles stay valid, and
+/// uncommitted data is written again, because the write verifier has changed.
 #[tokio::test]
 async fn a_server_that_restarts() {
     let places = tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! An independent client, `nfs3_client`, against this server over TCP. Agreement shows that the protocol is not our
-//! invention.
+//! An independent client, `nfs3_client`, against this server over TCP. Agreement shows that the protocol is
+//! not our invention.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::cast_possible_truncation, reason = "tests")]
 
 use std::net::{Ipv4Addr, SocketAddr};

@@ -1,4 +1,5 @@
-//! Exports of the server: a directory with a few files, a directory with many, and a file system that can be frozen.
+//! Exports of the server: a directory with a few files, a directory with many, and a file system that can be
+//! frozen.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

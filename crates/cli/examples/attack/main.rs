@@ -5,14 +5,14 @@
 //! cargo run --release -p rpcrdma-cli --example attack
 //! ```
 //!
-//! Each attack meets a fresh server, which is a child of this program. Attackers at one or more client addresses act
-//! for a few seconds. Meanwhile another address calls GETATTR and notes each delay. The table shows the worst of all
-//! runs. The program ends with status 1 if the server held more memory than its options allow, or if it delayed the
-//! other client too much.
+//! Each attack meets a fresh server, which is a child of this program. Attackers at one or more client
+//! addresses act for a few seconds. Meanwhile another address calls GETATTR and notes each delay. The table
+//! shows the worst of all runs. The program ends with status 1 if the server held more memory than its
+//! options allow, or if it delayed the other client too much.
 //!
-//! The server counts all loopback addresses as one client. So this program runs itself once more in its own network
-//! namespace. There the server and the clients have addresses of 192.0.2.0/24. That needs `unshare`, `ip`, and root or
-//! a kernel that allows user namespaces to ordinary users.
+//! The server counts all loopback addresses as one client. So this program runs itself once more in its own
+//! network namespace. There the server and the clients have addresses of 192.0.2.0/24. That needs `unshare`,
+//! `ip`, and root or a kernel that allows user namespaces to ordinary users.
 //!
 //! Attacking threads have a low priority, because real attackers bring processors of their own.
 
@@ -41,7 +41,8 @@ use crate::table::Table;
 /// The error of any step.
 type Failure = Box<dyn Error + Send + Sync>;
 
-/// Attack `rpcrdma serve` in a network namespace of its own, and measure its memory and the delay of another client
+/// Attack `rpcrdma serve` in a network namespace of its own, and measure its memory and the delay of another
+/// client
 #[derive(Debug, Parser)]
 #[command(name = "attack", max_term_width = 100)]
 pub(crate) struct Options {

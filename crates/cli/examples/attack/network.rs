@@ -1,7 +1,7 @@
 //! Private network of this program, where the server and each client have an address.
 //!
-//! All addresses of the loopback device count as one client ([`Origin`](rpcrdma::Origin)). So several clients need
-//! other addresses.
+//! All addresses of the loopback device count as one client ([`Origin`](rpcrdma::Origin)). So several clients
+//! need other addresses.
 
 use std::net::Ipv4Addr;
 use std::os::unix::process::CommandExt;
@@ -39,7 +39,8 @@ fn namespace(script: &str) -> Command {
 
 /// Replaces the first run by the second, with the same arguments. Returns in the second run.
 ///
-/// # Errors This machine does not allow it.
+/// # Errors
+/// This machine does not allow it.
 pub(crate) fn enter() -> Result<(), Failure> {
     if std::env::var_os(INSIDE).is_some() {
         return Ok(());

@@ -1,7 +1,7 @@
 //! Attacks over RDMA: floods of calls, and connections whose link accepts none of the replies.
 //!
-//! The calls are those of the ordinary client, so they keep to its credits. A relay carries the link from an address of
-//! its choice. It can stop reading data of the server.
+//! The calls are those of the ordinary client, so they keep to its credits. A relay carries the link from an
+//! address of its choice. It can stop reading data of the server.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -56,7 +56,8 @@ impl Call {
     }
 }
 
-/// Relays to the server from 192.0.2.`source`. Once `deaf` is true, the relay reads nothing more from the server.
+/// Relays to the server from 192.0.2.`source`. Once `deaf` is true, the relay reads nothing more from the
+/// server.
 async fn relay(to: SocketAddr, source: u8, deaf: watch::Receiver<bool>) -> Result<SocketAddr, Failure> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?;

@@ -67,7 +67,8 @@ pub(crate) struct Conform {
     /// NFSv3 export of the server, for rows with chunks
     #[arg(long, value_name = "PATH", conflicts_with = "client")]
     export: Option<String>,
-    /// TCP port of the MOUNT service, if the server does not answer MOUNT on its RDMA port and rpcbind does not know it
+    /// TCP port of the MOUNT service, if the server does not answer MOUNT on its RDMA port and rpcbind does
+    /// not know it
     #[arg(long, value_name = "PORT", value_parser = whole::<u16>(1, 65_535), requires = "export")]
     mountport: Option<u16>,
     /// Number of the RPC program of the server whose NULL procedure is called
@@ -88,8 +89,8 @@ pub(crate) struct Conform {
     /// Time limit for each answer of the peer, in seconds, more than 0; a row takes at most six times as long
     #[arg(long, value_name = "SECONDS", value_parser = some_seconds, default_value = "10")]
     limit: Duration,
-    /// Time for which the peer must stay silent where nothing is expected of it, in seconds. For clients, longer than
-    /// their pause between calls [default: 0.15 for servers, 0.5 for clients]
+    /// Time for which the peer must stay silent where nothing is expected of it, in seconds. For clients,
+    /// longer than their pause between calls [default: 0.15 for servers, 0.5 for clients]
     #[arg(long, value_name = "SECONDS", value_parser = some_seconds)]
     silence: Option<Duration>,
     /// Do not request CRCs (for siw, the software iWARP of Linux, behind a proxy)

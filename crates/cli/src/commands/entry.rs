@@ -104,8 +104,8 @@ pub(crate) fn time(time: NfsTime) -> String {
     format!("{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z", rest / 3600, rest / 60 % 60, rest % 60)
 }
 
-/// Returns year, month and day of a number of days since 1970-01-01. Years are counted from March, so that the leap day
-/// is the last day of a year.
+/// Returns year, month and day of a number of days since 1970-01-01. Years are counted from March, so that
+/// the leap day is the last day of a year.
 const fn date(days: u64) -> (u64, u64, u64) {
     const DAYS_TO_1970: u64 = 719_468;
     const DAYS_OF_400_YEARS: u64 = 146_097;

@@ -27,8 +27,8 @@ use crate::trace;
 
 /// Time for tasks to end after the command. They remove temporary files meanwhile.
 const LEAVE: Duration = Duration::from_secs(2);
-/// Time for a server to read the arguments of calls that a failed command made: the limit of the session, and a little
-/// more.
+/// Time for a server to read the arguments of calls that a failed command made: the limit of the session, and
+/// a little more.
 const DRAIN: Duration = Duration::from_secs(6);
 
 /// Returns a function that describes why a listener cannot use this address.
@@ -70,8 +70,8 @@ Environment:
   RPCRDMA_LOG  events to show instead of those that -v chooses, e.g. \"warn,rpcrdma_proto=trace\"
   NO_COLOR     no colours in messages";
 
-/// Serve and use NFS over RPC-over-RDMA (RFC 8166, RFC 8267) on software iWARP, without RDMA hardware or a kernel
-/// module
+/// Serve and use NFS over RPC-over-RDMA (RFC 8166, RFC 8267) on software iWARP, without RDMA hardware or a
+/// kernel module
 #[derive(Debug, Parser)]
 #[command(name = "rpcrdma", version, after_help = AFTER_HELP, arg_required_else_help = true, max_term_width = 100)]
 pub(crate) struct Arguments {
@@ -147,8 +147,8 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
     }
 }
 
-/// Returns the permission bits that this process denies to new files. They can be read only by changing them, so no
-/// other thread may exist yet.
+/// Returns the permission bits that this process denies to new files. They can be read only by changing them,
+/// so no other thread may exist yet.
 fn umask() -> u32 {
     let mask = rustix::process::umask(rustix::fs::Mode::empty());
     rustix::process::umask(mask);
@@ -161,8 +161,8 @@ fn client(command: impl Future<Output = Result<(), Failure>>) -> Result<(), Fail
 
 /// Runs a command. If the command fails, waits for its tasks to end or for a signal.
 ///
-/// Some servers react badly if tasks are cut off: a connection whose set-up was given up, and calls whose arguments the
-/// server is reading.
+/// Some servers react badly if tasks are cut off: a connection whose set-up was given up, and calls whose
+/// arguments the server is reading.
 async fn orderly(command: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
     let result = command.await;
     if result.is_err() {

@@ -131,13 +131,13 @@ struct Open {
     dir: FileHandle,
     own_name: Option<DirOpArgs>,
     depth: usize,
-    /// A directory above this one, further away with growing depth. A directory that contains itself meets it (Brent's
-    /// algorithm).
+    /// A directory above this one, further away with growing depth. A directory that contains itself meets it
+    /// (Brent's algorithm).
     anchor: Option<FileHandle>,
 }
 
-/// Removes everything in a directory. The directories still to be emptied are kept in a list, so that depth needs no
-/// stack.
+/// Removes everything in a directory. The directories still to be emptied are kept in a list, so that depth
+/// needs no stack.
 async fn empty(location: &Location, directory: FileHandle) -> Result<(), Failure> {
     let client = &location.client;
     let fail = |error| location.failure(error);
@@ -209,7 +209,8 @@ async fn look_up(client: &Client, what: &DirOpArgs) -> Result<Option<Node>, Erro
     Ok(Some(Node { handle, attributes }))
 }
 
-/// Rename or move on one server. If DEST is a directory, the sources move into it; a file of the same name is replaced
+/// Rename or move on one server. If DEST is a directory, the sources move into it; a file of the same name is
+/// replaced
 #[derive(Debug, Args)]
 pub(crate) struct Mv {
     /// Files and directories to move

@@ -34,8 +34,8 @@ pub(crate) struct Ping {
     /// Calls to make; 0 continues until SIGINT
     #[arg(short, long, value_name = "COUNT", default_value_t = 10, value_parser = whole::<u64>(0, u64::MAX))]
     count: u64,
-    /// Pause between calls, in seconds. With 0, each call follows the reply to the last one, and only the summary is
-    /// printed
+    /// Pause between calls, in seconds. With 0, each call follows the reply to the last one, and only the
+    /// summary is printed
     #[arg(short, long, value_name = "SECONDS", default_value = "0.2", value_parser = seconds)]
     interval: Duration,
     /// Number of the RPC program to call

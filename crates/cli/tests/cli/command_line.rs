@@ -499,7 +499,8 @@ fn a_get_goes_on_after_a_restart_of_the_server() {
     }
     let place = scratch();
     let out = place.path().join("out");
-    // Slow enough to be interrupted: one call at a time, one file at a time, and a server that stands still at first.
+    // Slow enough to be interrupted: one call at a time, one file at a time, and a server that stands still
+    // at first.
     let mut child =
         command(&["get", "-r", "--files", "1", "--credits", "1", &server.url("/"), out.to_str().unwrap()])
             .stderr(Stdio::piped())

@@ -329,8 +329,8 @@ fn what_is_left_out_or_not_kept_is_counted() {
     assert_eq!((a.ino(), a.mode() & 0o777), (b.ino(), 0o640));
 }
 
-/// `put` reports lost owners at a server that makes root nobody, and lost extended attributes, which NFS version 3
-/// lacks.
+/// `put` reports lost owners at a server that makes root nobody, and lost extended attributes, which NFS
+/// version 3 lacks.
 #[test]
 fn put_tells_what_a_server_does_not_keep() {
     if !rustix::process::geteuid().is_root() {

@@ -148,8 +148,8 @@ fn a_tree_survives_version_two_by_the_third_document() {
     there_and_back(&["--rpcrdma-version", "2", "--profile", "p3"], &["--profile", "p3"]);
 }
 
-/// rtrext-02: messages divided among Sends, items placed by Sends, both, and a peer that supports neither; also several
-/// messages in one Send.
+/// rtrext-02: messages divided among Sends, items placed by Sends, both, and a peer that supports neither;
+/// also several messages in one Send.
 #[test]
 fn a_tree_survives_messages_divided_among_sends_and_items_placed_by_them() {
     let two = ["--rpcrdma-version", "2"];

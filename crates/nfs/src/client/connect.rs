@@ -1,7 +1,7 @@
 //! From an RPC connection to a mounted export: finds the MOUNT service and requests the first handle.
 //!
-//! RFC 8267 §5.1 requires MOUNT on TCP. A server of this project also answers MOUNT on the NFS connection, so the
-//! client tries that first. Then it tries TCP, at the port that the caller names or that rpcbind knows.
+//! RFC 8267 §5.1 requires MOUNT on TCP. A server of this project also answers MOUNT on the NFS connection, so
+//! the client tries that first. Then it tries TCP, at the port that the caller names or that rpcbind knows.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -41,8 +41,8 @@ impl Client {
         mount_by(service, Arc::new(rpc.clone()), path.as_ref(), options).await
     }
 
-    /// Mounts the export that contains `path`. Returns the client, and the rest of the path relative to the root of the
-    /// export.
+    /// Mounts the export that contains `path`. Returns the client, and the rest of the path relative to the
+    /// root of the export.
     ///
     /// # Errors
     /// As [`mount`](Self::mount).
@@ -69,8 +69,8 @@ impl Client {
         }
     }
 
-    /// Tells the MOUNT service that this client is done (UMNT). The server needs this only for the list that DUMP
-    /// returns.
+    /// Tells the MOUNT service that this client is done (UMNT). The server needs this only for the list that
+    /// DUMP returns.
     pub async fn unmount(&self) -> Result<(), Error> {
         match &self.inner.mounted {
             Some(mounted) => mounted.service.umnt(&mounted.path).await,
@@ -131,8 +131,8 @@ pub(super) async fn mount_containing_by(
     Err(refused.unwrap_or(Error::Mount { status: MountStatus::NoEnt, path }))
 }
 
-/// Returns the paths to try as exports for `path`: the exports that contain it, longest first. Without any, returns the
-/// path itself and the directories above it.
+/// Returns the paths to try as exports for `path`: the exports that contain it, longest first. Without any,
+/// returns the path itself and the directories above it.
 fn candidates(path: &[u8], exports: &[ExportNode]) -> Vec<Vec<u8>> {
     let contains = |export: &[u8]| {
         let bare = export.strip_suffix(b"/").unwrap_or(export);

@@ -1,9 +1,9 @@
 //! Directory listings by READDIRPLUS, or by READDIR if the server lacks it (RFC 1813 §3.3.16, §3.3.17).
 //!
-//! A listing continues from cookie to cookie under the verifier of the last reply. If a server has forgotten a cookie,
-//! it answers NFS3ERR_BAD_COOKIE. The listing then starts again and omits names already returned. A hostile server
-//! could send a listing that does not end or does not advance, or impossible names. These end the listing with a
-//! [`Violation`]. No name is returned twice.
+//! A listing continues from cookie to cookie under the verifier of the last reply. If a server has forgotten
+//! a cookie, it answers NFS3ERR_BAD_COOKIE. The listing then starts again and omits names already returned. A
+//! hostile server could send a listing that does not end or does not advance, or impossible names. These end
+//! the listing with a [`Violation`]. No name is returned twice.
 
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;

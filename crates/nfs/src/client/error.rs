@@ -11,8 +11,9 @@ use rpcrdma_xdr::DecodeError;
 use crate::mount::MountStatus;
 use crate::wire::{NameError, NfsProcedure, Status};
 
-/// Error of an operation. There are three families. The server refused (`Nfs`, `Mount`), the call did not get through
-/// (`Rpc`, `Transport`), or the server broke the protocol (`Protocol`). All others are refusals of this client.
+/// Error of an operation. There are three families. The server refused (`Nfs`, `Mount`), the call did not get
+/// through (`Rpc`, `Transport`), or the server broke the protocol (`Protocol`). All others are refusals of
+/// this client.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -231,8 +232,8 @@ impl Error {
         }
     }
 
-    /// Returns whether all further calls would fail too, so that a copy of a tree should stop. The server cannot be
-    /// reached, or accepts no calls of this client.
+    /// Returns whether all further calls would fail too, so that a copy of a tree should stop. The server
+    /// cannot be reached, or accepts no calls of this client.
     pub fn ends_everything(&self) -> bool {
         match self {
             Self::Transport { source, .. } => {

@@ -15,7 +15,8 @@ use crate::extents::{
 };
 use crate::wire::FileHandle;
 
-/// Longest wait for the answer. Another server may not answer at all, and the whole file can be read without it.
+/// Longest wait for the answer. Another server may not answer at all, and the whole file can be read without
+/// it.
 const EXTENTS_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Ranges of a file that have data.
@@ -28,9 +29,9 @@ pub(super) struct Found {
 }
 
 impl Client {
-    /// Returns the ranges with data from `offset` to the end of the file at `size`, or `None` if the server does not
-    /// report them. The caller then reads everything. After a refusal or a bad answer the client does not ask this
-    /// server again. Neither is a failure, because READ will report any fault.
+    /// Returns the ranges with data from `offset` to the end of the file at `size`, or `None` if the server
+    /// does not report them. The caller then reads everything. After a refusal or a bad answer the client
+    /// does not ask this server again. Neither is a failure, because READ will report any fault.
     pub(super) async fn extents(&self, file: FileHandle, offset: u64, size: u64) -> Option<Found> {
         if self.inner.no_extents.load(Ordering::Relaxed) {
             return None;

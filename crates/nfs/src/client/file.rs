@@ -1,9 +1,9 @@
 //! An open file: reads and writes at offsets, and stable storage of written data.
 //!
-//! Writes are UNSTABLE: the server may hold the data in memory. The data (shared, not copied) stays with the [`File`]
-//! until a COMMIT answers with the verifier under which it was written. A different verifier shows that the server
-//! restarted and may have lost the data. The client then writes it again (RFC 1813 §3.3.7, §3.3.21, §4.8). All clones
-//! of a `File` share this state.
+//! Writes are UNSTABLE: the server may hold the data in memory. The data (shared, not copied) stays with the
+//! [`File`] until a COMMIT answers with the verifier under which it was written. A different verifier shows
+//! that the server restarted and may have lost the data. The client then writes it again (RFC 1813 §3.3.7,
+//! §3.3.21, §4.8). All clones of a `File` share this state.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -105,9 +105,9 @@ impl File {
         self.client().set_attributes_of(self.handle(), attributes).await.map_err(|error| self.named(error))
     }
 
-    /// Reads up to `count` bytes in one call, at most [`Client::read_size`]. Returns no bytes at the end of the file,
-    /// and possibly fewer than requested before the end. Bytes that arrive in several slices are joined; those of
-    /// [`read_stream`](Self::read_stream) are not.
+    /// Reads up to `count` bytes in one call, at most [`Client::read_size`]. Returns no bytes at the end of
+    /// the file, and possibly fewer than requested before the end. Bytes that arrive in several slices are
+    /// joined; those of [`read_stream`](Self::read_stream) are not.
     pub async fn read_at(&self, offset: u64, count: u32) -> Result<Bytes, Error> {
         let (data, _) = self.read_once(offset, count.min(self.client().read_size())).await?;
         Ok(data.join().0)
@@ -135,8 +135,8 @@ impl File {
         Ok((ok.data, ok.eof))
     }
 
-    /// Reads ahead from `offset` with many calls in flight; see [`ReadStream`]. The stream has `length` bytes, or ends
-    /// at the end of the file.
+    /// Reads ahead from `offset` with many calls in flight; see [`ReadStream`]. The stream has `length`
+    /// bytes, or ends at the end of the file.
     pub async fn read_stream(&self, offset: u64, length: Option<u64>) -> Result<ReadStream, Error> {
         Ok(match length {
             Some(length) => ReadStream::new(self.clone(), offset, offset.saturating_add(length), true),
@@ -179,7 +179,8 @@ impl File {
         usize::try_from(self.client().write_size()).unwrap_or(usize::MAX)
     }
 
-    /// Writes at most [`Client::write_size`] bytes, in several calls if the server writes less than requested.
+    /// Writes at most [`Client::write_size`] bytes, in several calls if the server writes less than
+    /// requested.
     pub(super) async fn write_piece(&self, offset: u64, data: Bytes, stable: StableHow) -> Result<(), Error> {
         let mut offset = offset;
         let mut data = data;
@@ -189,7 +190,8 @@ impl File {
                 WriteArgs { file: self.handle(), offset, count: asked, stable, data: data.clone().into() };
             let ok = self.client().procedures().write(&arguments).await.map_err(|error| self.named(error))?;
             let broken = |violation| Error::Protocol { operation: "WRITE", violation };
-            // RFC 1813 §3.3.7: a server may write fewer bytes, but at least one, with at least the stability requested.
+            // RFC 1813 §3.3.7: a server may write fewer bytes, but at least one, with at least the stability
+            // requested.
             let written = usize::try_from(ok.count).unwrap_or(usize::MAX);
             if written == 0 || written > data.len() {
                 return Err(broken(Violation::WriteCount { asked, count: ok.count }));
@@ -214,8 +216,8 @@ impl File {
         self.client().inner.unstable.fetch_add(length, Ordering::Relaxed);
     }
 
-    /// Returns whether this file must commit before it writes more: the data of all files exceeds the limit, and this
-    /// file has some of it. No file waits for another one.
+    /// Returns whether this file must commit before it writes more: the data of all files exceeds the limit,
+    /// and this file has some of it. No file waits for another one.
     pub(super) fn must_commit(&self) -> bool {
         let inner = &self.client().inner;
         inner.unstable.load(Ordering::Relaxed) > inner.options.unstable_limit && self.unstable_bytes() > 0
@@ -226,8 +228,8 @@ impl File {
         self.shared.unstable.lock().unwrap_or_else(PoisonError::into_inner).bytes
     }
 
-    /// Waits until all data written before is on the server's stable storage. Writes data again that a restart of the
-    /// server may have lost.
+    /// Waits until all data written before is on the server's stable storage. Writes data again that a
+    /// restart of the server may have lost.
     pub async fn sync(&self) -> Result<(), Error> {
         let _only = self.shared.committing.lock().await;
         // With a copy of the list, a dropped future forgets nothing.
@@ -237,8 +239,8 @@ impl File {
         }
         let arguments = CommitArgs { file: self.handle(), offset: 0, count: 0 };
         let ok = self.client().procedures().commit(&arguments).await.map_err(|error| self.named(error))?;
-        // RFC 1813 §3.3.21: another verifier means that the data may be lost. Later writes are repeated too, even safe
-        // ones, because they may overlap earlier writes that are repeated now.
+        // RFC 1813 §3.3.21: another verifier means that the data may be lost. Later writes are repeated too,
+        // even safe ones, because they may overlap earlier writes that are repeated now.
         let lost = writes.iter().position(|write| write.verifier != ok.verifier).unwrap_or(writes.len());
         for write in writes.iter().skip(lost) {
             self.write_piece(write.offset, write.data.clone(), StableHow::FileSync).await?;

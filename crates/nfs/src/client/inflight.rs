@@ -1,7 +1,7 @@
 //! Calls in flight whose results are returned in the order of their start.
 //!
-//! All futures run while a caller waits for the next result. A finished future waits for its turn. Dropping the queue
-//! drops them.
+//! All futures run while a caller waits for the next result. A finished future waits for its turn. Dropping
+//! the queue drops them.
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};

@@ -6,8 +6,8 @@
 //!   └─ procedures(): the 22 procedures of RFC 1813, by handle
 //! ```
 //!
-//! [`Client::mount`] makes a [`Client`] on an RPC connection, over RDMA or TCP. Clones share it. Any number of
-//! operations may run at the same time. Transfers of much data keep several calls in flight, up to
+//! [`Client::mount`] makes a [`Client`] on an RPC connection, over RDMA or TCP. Clones share it. Any number
+//! of operations may run at the same time. Transfers of much data keep several calls in flight, up to
 //! [`ClientOptions::window`] over all files together.
 //!
 //! ```no_run
@@ -27,12 +27,12 @@
 //! # }
 //! ```
 //!
-//! *Buffers.* Data from reads is passed on as [`bytes::Bytes`] in the memory where the transport placed it. Data for
-//! writes is taken as `Bytes` and shared with the transport. Neither is copied. Data that the server holds only in
-//! memory stays with the [`File`] until COMMIT reports that it is stable.
+//! *Buffers.* Data from reads is passed on as [`bytes::Bytes`] in the memory where the transport placed it.
+//! Data for writes is taken as `Bytes` and shared with the transport. Neither is copied. Data that the server
+//! holds only in memory stays with the [`File`] until COMMIT reports that it is stable.
 //!
-//! *Errors.* Every operation ends with its result or an [`Error`]. Dropping a future abandons the answer: the server
-//! may still carry out the call.
+//! *Errors.* Every operation ends with its result or an [`Error`]. Dropping a future abandons the answer: the
+//! server may still carry out the call.
 
 mod connect;
 mod directory;
@@ -88,17 +88,18 @@ pub struct ClientOptions {
     pub credential: Credential,
     /// Largest READ and WRITE in bytes, if the server accepts it. Default: 1 MiB.
     pub chunk: u32,
-    /// READs and WRITEs in flight at a time, over all files. They hold `window` × `chunk` bytes of memory, and one
-    /// `chunk` more for each file. Default: 32.
+    /// READs and WRITEs in flight at a time, over all files. They hold `window` × `chunk` bytes of memory,
+    /// and one `chunk` more for each file. Default: 32.
     pub window: usize,
     /// READs or WRITEs in flight for one file. Default: 16.
     pub file_window: usize,
-    /// Most bytes written that may wait for COMMIT, over all files; the client keeps them until then. Beyond this
-    /// limit, each file being written commits its data. Default: 128 MiB.
+    /// Most bytes written that may wait for COMMIT, over all files; the client keeps them until then. Beyond
+    /// this limit, each file being written commits its data. Default: 128 MiB.
     pub unstable_limit: usize,
     /// Time limit of each call; with `None`, that of the transport.
     pub timeout: Option<Duration>,
-    /// TCP port of the MOUNT service, if the NFS connection has no such service. With `None`, the client asks rpcbind.
+    /// TCP port of the MOUNT service, if the NFS connection has no such service. With `None`, the client asks
+    /// rpcbind.
     pub mount_port: Option<u16>,
     /// Time for which a call that gets NFS3ERR_JUKEBOX is repeated before it fails. Default: one minute.
     pub jukebox_patience: Duration,
@@ -119,8 +120,8 @@ impl Default for ClientOptions {
     }
 }
 
-/// Returns the AUTH_SYS credential of this process: effective user and group, and up to 16 further groups (RFC 5531
-/// Appendix A).
+/// Returns the AUTH_SYS credential of this process: effective user and group, and up to 16 further groups
+/// (RFC 5531 Appendix A).
 pub fn process_credential() -> Credential {
     let gids = rustix::process::getgroups().unwrap_or_default();
     let machine = rustix::system::uname();

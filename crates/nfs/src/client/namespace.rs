@@ -11,7 +11,8 @@ use crate::wire::{
 };
 
 impl Client {
-    /// Opens an existing file; follows symbolic links. NFS has no open, so later operations may still be refused.
+    /// Opens an existing file; follows symbolic links. NFS has no open, so later operations may still be
+    /// refused.
     pub async fn open(&self, path: impl AsRef<[u8]>) -> Result<File, Error> {
         let path = path.as_ref();
         let node = self.lookup(path).await?;
@@ -23,8 +24,8 @@ impl Client {
         File::new(self.clone(), handle, lossy(path.as_ref()))
     }
 
-    /// Makes a file, or truncates an existing one to zero bytes, and opens it. `attributes` apply to a new file; of an
-    /// existing file only the length changes.
+    /// Makes a file, or truncates an existing one to zero bytes, and opens it. `attributes` apply to a new
+    /// file; of an existing file only the length changes.
     pub async fn create(&self, path: impl AsRef<[u8]>, attributes: SetAttributes) -> Result<File, Error> {
         let path = path.as_ref();
         let how = CreateHow::Unchecked(SetAttributes { size: Some(0), ..attributes });
@@ -32,8 +33,8 @@ impl Client {
         Ok(self.file(node.handle, path))
     }
 
-    /// Makes and opens a file that must not exist yet. The file is made exactly once, even if the call is repeated (RFC
-    /// 1813 §3.3.8, EXCLUSIVE).
+    /// Makes and opens a file that must not exist yet. The file is made exactly once, even if the call is
+    /// repeated (RFC 1813 §3.3.8, EXCLUSIVE).
     pub async fn create_new(&self, path: impl AsRef<[u8]>, attributes: SetAttributes) -> Result<File, Error> {
         let path = path.as_ref();
         let verifier: Verifier = rand::random();
@@ -93,7 +94,8 @@ impl Client {
         Ok(())
     }
 
-    /// Makes another hard link to an existing object. A symbolic link at the end of `existing` is not followed.
+    /// Makes another hard link to an existing object. A symbolic link at the end of `existing` is not
+    /// followed.
     pub async fn link(&self, existing: impl AsRef<[u8]>, path: impl AsRef<[u8]>) -> Result<(), Error> {
         let path = path.as_ref();
         let file = self.lookup_link(existing).await?.handle;
@@ -125,7 +127,8 @@ impl Client {
         Ok(())
     }
 
-    /// Renames an object within the export and replaces an existing object of the new name (RFC 1813 §3.3.14).
+    /// Renames an object within the export and replaces an existing object of the new name (RFC 1813
+    /// §3.3.14).
     pub async fn rename(&self, from: impl AsRef<[u8]>, to: impl AsRef<[u8]>) -> Result<(), Error> {
         let from_path = from.as_ref();
         let from = self.place(from_path).await?.args();

@@ -1,13 +1,15 @@
 //! Read-ahead: a file as a sequence of pieces, with several READs in flight.
 //!
-//! READs of [`Client::read_size`](super::Client::read_size) bytes start in order. A single READ may always start. More
-//! start as long as the client's window has permits, up to
-//! [`ClientOptions::file_window`](super::ClientOptions::file_window). The pieces are returned in order, in the slices in
-//! which they arrived. Each piece holds its permit until the next is requested. A short READ is completed by further READs, which ask for no more than the
-//! last one returned. If a reply does not fill the memory that its READ offered, that memory is not kept.
+//! READs of [`Client::read_size`](super::Client::read_size) bytes start in order. A single READ may always
+//! start. More start as long as the client's window has permits, up to
+//! [`ClientOptions::file_window`](super::ClientOptions::file_window). The pieces are returned in order, in
+//! the slices in which they arrived. Each piece holds its permit until the next is requested. A short READ is
+//! completed by further READs, which ask for no more than the last one returned. If a reply does not fill the
+//! memory that its READ offered, that memory is not kept.
 //!
-//! *End.* The stream ends at the caller's length, or where a READ reports the end of the file. If no READ does so at
-//! the length in the attributes, the client requests the attributes once more, and the second answer is final.
+//! *End.* The stream ends at the caller's length, or where a READ reports the end of the file. If no READ
+//! does so at the length in the attributes, the client requests the attributes once more, and the second
+//! answer is final.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -121,8 +123,8 @@ impl ReadStream {
         self.in_flight.clear();
     }
 
-    /// Starts READs up to the window. The first needs no permit, and no READ waits for a permit, so that streams with a
-    /// common window cannot block each other.
+    /// Starts READs up to the window. The first needs no permit, and no READ waits for a permit, so that
+    /// streams with a common window cannot block each other.
     fn fill(&mut self) {
         let inner = &self.file.client().inner;
         let size = u64::from(self.file.client().read_size());
@@ -134,8 +136,8 @@ impl ReadStream {
                 continue;
             }
             if self.next >= self.end {
-                // The file may have grown beyond the known length. The client asks only once. A server that never
-                // reports the end, or moves it each time, would otherwise fill the destination.
+                // The file may have grown beyond the known length. The client asks only once. A server that
+                // never reports the end, or moves it each time, would otherwise fill the destination.
                 if !self.bounded && self.in_flight.is_empty() {
                     let (file, offset) = (self.file.clone(), self.next);
                     self.in_flight.push(async move { ask_end(&file, offset).await });
@@ -160,7 +162,8 @@ async fn ask_end(file: &File, offset: u64) -> Result<Chunk, Error> {
     Ok(Chunk { pieces: Vec::new(), eof: end <= offset, end: Some(end), place: None })
 }
 
-/// Pieces of a chunk. Each holds the memory that its READ offered; a piece shorter than half of that is copied.
+/// Pieces of a chunk. Each holds the memory that its READ offered; a piece shorter than half of that is
+/// copied.
 #[derive(Default)]
 struct Pieces {
     whole: Vec<(u64, Payload)>,
@@ -197,8 +200,8 @@ impl Pieces {
     }
 }
 
-/// Reads `length` bytes, or fewer at the end of the file. After a short READ, the next READs ask for the length that it
-/// returned.
+/// Reads `length` bytes, or fewer at the end of the file. After a short READ, the next READs ask for the
+/// length that it returned.
 async fn read_chunk(
     file: &File,
     offset: u64,

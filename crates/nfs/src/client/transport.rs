@@ -1,5 +1,5 @@
-//! The transport of calls and replies: a small trait over the RPC client, so that all code above it can be tested
-//! without a network.
+//! The transport of calls and replies: a small trait over the RPC client, so that all code above it can be
+//! tested without a network.
 
 use std::future::Future;
 use std::pin::Pin;

@@ -1,39 +1,44 @@
 //! Copies of files and trees between the server and the local file system, with `cp -r` semantics.
 //!
-//! - If the target is a directory, the source goes into it under its own name; otherwise the target is the new name.
-//!   The root of an export has no name: its contents are copied.
-//! - Symbolic links inside a tree are copied as links. Without `recursive`, a link that the caller names is followed.
-//! - Mode (permission bits) and time of last change are copied if [`CopyOptions::preserve`] is set. Then files that are
-//!   hard links of each other inside the tree are so in the copy too.
+//! - If the target is a directory, the source goes into it under its own name; otherwise the target is the
+//!   new name. The root of an export has no name: its contents are copied.
+//! - Symbolic links inside a tree are copied as links. Without `recursive`, a link that the caller names is
+//!   followed.
+//! - Mode (permission bits) and time of last change are copied if [`CopyOptions::preserve`] is set. Then
+//!   files that are hard links of each other inside the tree are so in the copy too.
 //! - Root keeps owners, and with them set-user-ID and set-group-ID bits.
-//! - Devices, sockets and named pipes inside a tree are left out and reported. A pipe or device that the caller names
-//!   is read to its end, or written.
+//! - Devices, sockets and named pipes inside a tree are left out and reported. A pipe or device that the
+//!   caller names is read to its end, or written.
 //! - Objects that cannot be copied are reported, and the copy continues. It ends when the server is lost.
 //!
-//! *Existing files.* A new file with the mode and owner of an existing regular file replaces it. If the caller names a
-//! file with several names, that file is written in place. In a tree it loses the name instead, because its other names
-//! may belong to other files of the tree. A file that the caller may write but cannot replace is written in place too.
-//! Examples are a file of another user, a file in a directory where the caller may make nothing, and a mounted file. No
-//! file is written in place twice. A symbolic link that the caller names is followed. At the server, links are also
-//! followed in trees. In a local tree they are replaced, because the server chose the names. Devices, pipes, sockets
-//! and directories are never replaced.
+//! *Existing files.* A new file with the mode and owner of an existing regular file replaces it. If the
+//! caller names a file with several names, that file is written in place. In a tree it loses the name
+//! instead, because its other names may belong to other files of the tree. A file that the caller may write
+//! but cannot replace is written in place too. Examples are a file of another user, a file in a directory
+//! where the caller may make nothing, and a mounted file. No file is written in place twice. A symbolic link
+//! that the caller names is followed. At the server, links are also followed in trees. In a local tree they
+//! are replaced, because the server chose the names. Devices, pipes, sockets and directories are never
+//! replaced.
 //!
-//! *Source and target.* The server may export local files; file numbers and times reveal that. Then a file is not
-//! copied onto itself, and a directory not into itself. Two sources of one command do not get one name ([`CopyRun`]).
+//! *Source and target.* The server may export local files; file numbers and times reveal that. Then a file is
+//! not copied onto itself, and a directory not into itself. Two sources of one command do not get one name
+//! ([`CopyRun`]).
 //!
 //! *Hostile servers.* Names from a server become local names only after
-//! [`FileName::check_component`](crate::wire::FileName::check_component). No name comes twice from one directory. A
-//! local directory is entered only if it is itself a directory, not a link. In a tree, no local device or pipe is
-//! opened. A directory that contains itself is detected, and the depth is bounded. A file is read up to the length in
-//! its attributes. They are requested once more at the end, because the file may have grown.
+//! [`FileName::check_component`](crate::wire::FileName::check_component). No name comes twice from one
+//! directory. A local directory is entered only if it is itself a directory, not a link. In a tree, no local
+//! device or pipe is opened. A directory that contains itself is detected, and the depth is bounded. A file
+//! is read up to the length in its attributes. They are requested once more at the end, because the file may
+//! have grown.
 //!
-//! *Interruption.* In both directions a file grows under a temporary name beside its final name (`.rpcrdma-….part`). It
-//! is renamed at the end; at the server, after COMMIT. So the final name never belongs to an incomplete file. A dropped
-//! future removes its temporary files. At the server a separate task does so, and the runtime must keep running
-//! meanwhile. With [`CopyOptions::in_place`] there are no temporary names.
+//! *Interruption.* In both directions a file grows under a temporary name beside its final name
+//! (`.rpcrdma-….part`). It is renamed at the end; at the server, after COMMIT. So the final name never
+//! belongs to an incomplete file. A dropped future removes its temporary files. At the server a separate task
+//! does so, and the runtime must keep running meanwhile. With [`CopyOptions::in_place`] there are no
+//! temporary names.
 //!
-//! *Holes.* Holes of local files are not sent. Blocks of zeros are not written to local files. Servers of this project
-//! report where a file has data ([`crate::extents`]), and the rest is not read.
+//! *Holes.* Holes of local files are not sent. Blocks of zeros are not written to local files. Servers of
+//! this project report where a file has data ([`crate::extents`]), and the rest is not read.
 
 mod get;
 mod local;
@@ -52,7 +57,8 @@ use super::Error;
 use super::walk::shortened;
 use crate::wire::{Attributes, NfsTime};
 
-/// Default for the greatest depth of a directory below the source. No real tree is as deep; a server could invent one.
+/// Default for the greatest depth of a directory below the source. No real tree is as deep; a server could
+/// invent one.
 pub const MAX_DEPTH: usize = 1 << 17;
 
 /// Callback for the events of a copy. Several tasks call it, and it must not block.
@@ -64,10 +70,12 @@ pub type Progress = Arc<dyn Fn(CopyEvent<'_>) + Send + Sync>;
 pub struct CopyOptions {
     /// Copies directories with all their content; without this option a directory is an error. Default: no.
     pub recursive: bool,
-    /// Keeps mode, time of last change, group, and hard links inside the tree; as root also the owner. Default: yes.
+    /// Keeps mode, time of last change, group, and hard links inside the tree; as root also the owner.
+    /// Default: yes.
     pub preserve: bool,
-    /// Writes existing files in place and new files under their final names. An interrupted copy then leaves an
-    /// incomplete file. A file already written in place gets a new file in the place of its next name. Default: no.
+    /// Writes existing files in place and new files under their final names. An interrupted copy then leaves
+    /// an incomplete file. A file already written in place gets a new file in the place of its next name.
+    /// Default: no.
     pub in_place: bool,
     /// Files copied at the same time. Default: 16.
     pub parallel: usize,
@@ -75,8 +83,8 @@ pub struct CopyOptions {
     pub max_depth: usize,
     /// Receives all events.
     pub progress: Option<Progress>,
-    /// Permission bits that new files and directories at the server do not get, unless attributes are kept. To local
-    /// files the umask of the process applies. Default: none.
+    /// Permission bits that new files and directories at the server do not get, unless attributes are kept.
+    /// To local files the umask of the process applies. Default: none.
     pub umask: u32,
     /// State shared by the copies of one command. Default: each copy is independent.
     pub run: Option<CopyRun>,
@@ -173,13 +181,13 @@ pub struct CopyReport {
     pub bytes: u64,
     /// Part of `bytes` in holes, which were neither sent nor written.
     pub holes: u64,
-    /// Objects whose owner could not be kept although the caller is root. Their copies belong to the user that made
-    /// them.
+    /// Objects whose owner could not be kept although the caller is root. Their copies belong to the user
+    /// that made them.
     pub owners_not_kept: u64,
     /// Objects whose group could not be kept, because the caller is neither root nor in that group.
     pub groups_not_kept: u64,
-    /// Local objects with extended attributes or access control lists, which NFS version 3 cannot carry. They count
-    /// only if attributes are kept.
+    /// Local objects with extended attributes or access control lists, which NFS version 3 cannot carry. They
+    /// count only if attributes are kept.
     pub xattrs_not_kept: u64,
     /// Paths left out, with the reason: the first [`MAX_REPORTED`]. Long paths are shortened.
     pub skipped: Vec<(String, String)>,
@@ -339,8 +347,8 @@ impl CopyReport {
 /// Attributes of the original that a copy keeps.
 #[derive(Debug, Clone, Copy)]
 struct Kept {
-    /// Permissions with set-user-ID, set-group-ID and sticky bit. A caller that cannot set the owner does not set these
-    /// three.
+    /// Permissions with set-user-ID, set-group-ID and sticky bit. A caller that cannot set the owner does not
+    /// set these three.
     mode: u32,
     mtime: NfsTime,
     uid: u32,

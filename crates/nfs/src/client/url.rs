@@ -1,8 +1,9 @@
 //! URLs `nfs://HOST[:PORT]/PATH`, similar to those of RFC 2224.
 //!
-//! The path begins at the root of the server's exports. The client finds out which part of it is the export and which
-//! part it walks by LOOKUP. There are two differences from RFC 2224. There is no public file handle, so `//` equals
-//! `/`. Without a port, the default depends on the transport (20049 on RDMA, 2049 on TCP).
+//! The path begins at the root of the server's exports. The client finds out which part of it is the export
+//! and which part it walks by LOOKUP. There are two differences from RFC 2224. There is no public file
+//! handle, so `//` equals `/`. Without a port, the default depends on the transport (20049 on RDMA, 2049 on
+//! TCP).
 
 use std::fmt;
 use std::net::Ipv6Addr;
@@ -66,8 +67,8 @@ impl NfsUrl {
         self.port
     }
 
-    /// Returns the decoded components of the path, without `.` and empty components. `..` is kept; the client resolves
-    /// it after symbolic links.
+    /// Returns the decoded components of the path, without `.` and empty components. `..` is kept; the client
+    /// resolves it after symbolic links.
     pub fn components(&self) -> &[Vec<u8>] {
         &self.components
     }

@@ -1,8 +1,9 @@
-//! From a path to a handle: LOOKUP by component, with symbolic links resolved by the client (RFC 1813 §4.3, §4.9).
+//! From a path to a handle: LOOKUP by component, with symbolic links resolved by the client (RFC 1813 §4.3,
+//! §4.9).
 //!
-//! Paths begin at the root of the export, with or without a leading `/`. `..` goes back on the way walked, never above
-//! the root. An absolute link target also begins at the root of the export, because the client has no other root. Each
-//! operation follows the last link of a path or not, as it requires.
+//! Paths begin at the root of the export, with or without a leading `/`. `..` goes back on the way walked,
+//! never above the root. An absolute link target also begins at the root of the export, because the client
+//! has no other root. Each operation follows the last link of a path or not, as it requires.
 
 use std::collections::VecDeque;
 
@@ -146,8 +147,8 @@ impl Client {
 }
 
 impl Client {
-    /// Returns the place as [`place`](Self::place), with the links at the end followed, and the object there, if one
-    /// exists.
+    /// Returns the place as [`place`](Self::place), with the links at the end followed, and the object there,
+    /// if one exists.
     pub(super) async fn place_followed(&self, path: &[u8]) -> Result<(Place, Option<Node>), Error> {
         let mut at = path.to_vec();
         for _ in 0..=MAX_SYMLINKS {

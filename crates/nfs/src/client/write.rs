@@ -1,9 +1,9 @@
 //! Write-behind: data in order, with several WRITEs in flight.
 //!
-//! Data is split into WRITEs of [`Client::write_size`](super::Client::write_size) bytes. A shorter rest waits for more
-//! data, so that small pieces do not become small calls. WRITEs are UNSTABLE. The file is synced whenever
-//! [`ClientOptions::unstable_limit`](super::ClientOptions::unstable_limit) bytes of all files wait for COMMIT, and at
-//! the end.
+//! Data is split into WRITEs of [`Client::write_size`](super::Client::write_size) bytes. A shorter rest waits
+//! for more data, so that small pieces do not become small calls. WRITEs are UNSTABLE. The file is synced
+//! whenever [`ClientOptions::unstable_limit`](super::ClientOptions::unstable_limit) bytes of all files wait
+//! for COMMIT, and at the end.
 
 use bytes::{Bytes, BytesMut};
 
@@ -11,7 +11,8 @@ use super::inflight::InFlight;
 use super::{Error, File};
 use crate::wire::StableHow;
 
-/// Stream that writes a file from an offset on. No data is certain to be stable before [`finish`](Self::finish).
+/// Stream that writes a file from an offset on. No data is certain to be stable before
+/// [`finish`](Self::finish).
 pub struct WriteStream {
     file: File,
     /// Offset of the data that waits.
@@ -25,8 +26,8 @@ impl WriteStream {
         Self { file, offset, waiting: Bytes::new(), in_flight: InFlight::new() }
     }
 
-    /// Accepts data, and returns when the window has a permit for it. Pieces of [`Client::write_size`] bytes are not
-    /// copied; the last may be shorter.
+    /// Accepts data, and returns when the window has a permit for it. Pieces of [`Client::write_size`] bytes
+    /// are not copied; the last may be shorter.
     ///
     /// [`Client::write_size`]: super::Client::write_size
     pub async fn write(&mut self, data: Bytes) -> Result<(), Error> {
@@ -94,8 +95,8 @@ impl WriteStream {
         }
         let inner = &self.file.client().inner;
         let (window, file_window) = (inner.window.clone(), inner.options.file_window.max(1));
-        // A single WRITE may always start, more while the window has permits. So streams with a common window cannot
-        // block each other.
+        // A single WRITE may always start, more while the window has permits. So streams with a common window
+        // cannot block each other.
         let place = loop {
             if self.in_flight.is_empty() {
                 break window.try_acquire_owned().ok();

@@ -1,8 +1,8 @@
 //! The location of a directory inside its file system.
 //!
-//! A path depends on mounts, and bind mounts give one directory many paths. The kernel's list of mounts shows which
-//! part of which file system each mount has. So two directories can be compared, whatever their paths. File systems
-//! that show the files of others, as overlayfs shows its layers, are not detected.
+//! A path depends on mounts, and bind mounts give one directory many paths. The kernel's list of mounts shows
+//! which part of which file system each mount has. So two directories can be compared, whatever their paths.
+//! File systems that show the files of others, as overlayfs shows its layers, are not detected.
 
 use std::ffi::OsStr;
 use std::io;
@@ -25,8 +25,8 @@ impl Location {
     /// Returns the location of an open directory.
     ///
     /// # Errors
-    /// Errors of reading `/proc`; [`io::ErrorKind::NotFound`] if the list of mounts does not have the directory's
-    /// mount.
+    /// Errors of reading `/proc`; [`io::ErrorKind::NotFound`] if the list of mounts does not have the
+    /// directory's mount.
     pub fn of(directory: impl AsFd) -> io::Result<Self> {
         // A thread can have its own mounts.
         let thread = Path::new("/proc/thread-self");

@@ -1,16 +1,18 @@
-//! File systems for the server: the [`FileSystem`] trait, a file system in memory, and one on a directory tree.
+//! File systems for the server: the [`FileSystem`] trait, a file system in memory, and one on a directory
+//! tree.
 //!
-//! **Calls.** The methods are synchronous and take their caller as an argument. An NFS procedure is a few system calls
-//! that must run on one thread under one identity. So the server moves the whole procedure to an I/O thread once,
-//! instead of each system call. A file system that never waits reports so by [`FileSystem::may_block`], and the server
-//! calls it in place. A read that never waits is [`FileSystem::try_read`], for data that is available at once.
+//! **Calls.** The methods are synchronous and take their caller as an argument. An NFS procedure is a few
+//! system calls that must run on one thread under one identity. So the server moves the whole procedure to an
+//! I/O thread once, instead of each system call. A file system that never waits reports so by
+//! [`FileSystem::may_block`], and the server calls it in place. A read that never waits is
+//! [`FileSystem::try_read`], for data that is available at once.
 //!
-//! **Memory.** A read fills a slice of the caller (the server lends its pooled, registered buffer). A write gets
-//! slices of the bytes that the transport received. No file system owns payload buffers, and payload is copied only into
-//! or out of the store.
+//! **Memory.** A read fills a slice of the caller (the server lends its pooled, registered buffer). A write
+//! gets slices of the bytes that the transport received. No file system owns payload buffers, and payload is
+//! copied only into or out of the store.
 //!
-//! **Errors.** [`FsError`] has one variant for each kind of refusal, and each variant has one NFS status. An operation
-//! reports its changes even if it fails ([`Outcome`]).
+//! **Errors.** [`FsError`] has one variant for each kind of refusal, and each variant has one NFS status. An
+//! operation reports its changes even if it fails ([`Outcome`]).
 
 mod directory;
 mod location;
@@ -35,30 +37,32 @@ pub use types::{
     Timestamp, WriteResult,
 };
 
-/// Receiver of the entries of a listing. It breaks when it has enough; the entry on which it breaks does not count. The
-/// file system may call it with the identity of the caller, so it must not call the file system.
+/// Receiver of the entries of a listing. It breaks when it has enough; the entry on which it breaks does not
+/// count. The file system may call it with the identity of the caller, so it must not call the file system.
 pub type EntrySink<'a> = dyn FnMut(&Entry<'_>) -> ControlFlow<()> + 'a;
 
 /// A tree of files that an NFS server can export.
 ///
-/// Ids and names come from the network. An implementation answers an unknown [`FileId`] with [`FsError::BadId`] or
-/// [`FsError::Stale`], and never panics. It does not follow symbolic links, and nothing outside its tree can be reached
-/// through it.
+/// Ids and names come from the network. An implementation answers an unknown [`FileId`] with
+/// [`FsError::BadId`] or [`FsError::Stale`], and never panics. It does not follow symbolic links, and nothing
+/// outside its tree can be reached through it.
 pub trait FileSystem: Send + Sync + 'static {
-    /// Returns whether methods may wait for a device. If so, only I/O threads call them, except [`Self::try_read`].
+    /// Returns whether methods may wait for a device. If so, only I/O threads call them, except
+    /// [`Self::try_read`].
     fn may_block(&self) -> bool;
 
     /// Returns the id of the root directory.
     fn root(&self) -> FileId;
 
-    /// Returns the location of the root, for comparison with other trees. `None` means that nothing in this tree can be
-    /// in another one, or that the location is unknown.
+    /// Returns the location of the root, for comparison with other trees. `None` means that nothing in this
+    /// tree can be in another one, or that the location is unknown.
     fn location(&self) -> Option<&Location> {
         None
     }
 
-    /// Returns whether a directory still lies below the root, with none of `borders` (roots of other exports) in
-    /// between. The result is true for other objects: a file can have several names, and only a name is in a tree.
+    /// Returns whether a directory still lies below the root, with none of `borders` (roots of other exports)
+    /// in between. The result is true for other objects: a file can have several names, and only a name is in
+    /// a tree.
     ///
     /// # Errors
     /// [`FsError::Stale`], [`FsError::BadId`], [`FsError::Io`].
@@ -68,7 +72,8 @@ pub trait FileSystem: Send + Sync + 'static {
 
     /// Returns the capabilities of this file system.
     ///
-    /// # Errors [`FsError::Io`] if they cannot be determined.
+    /// # Errors
+    /// [`FsError::Io`] if they cannot be determined.
     fn properties(&self) -> Result<Properties, FsError>;
 
     /// Returns space and files, as seen from `id`.
@@ -92,14 +97,15 @@ pub trait FileSystem: Send + Sync + 'static {
     /// Finds a name in a directory. At the root, `..` is the root.
     ///
     /// # Errors
-    /// [`FsError::NotFound`], [`FsError::NotDirectory`], [`FsError::AccessDenied`] (also for a mount point: other
-    /// file systems below the root are not entered), [`FsError::Stale`], ...
+    /// [`FsError::NotFound`], [`FsError::NotDirectory`], [`FsError::AccessDenied`] (also for a mount point:
+    /// other file systems below the root are not entered), [`FsError::Stale`], ...
     fn lookup(&self, who: &Identity, directory: &FileId, name: LookupName<'_>) -> Result<Found, FsError>;
 
     /// Copies the text of a symbolic link to the beginning of `target`. Returns its length in bytes.
     ///
     /// # Errors
-    /// [`FsError::InvalidArgument`] if the object is not a link, [`FsError::ServerFault`] if the text does not fit.
+    /// [`FsError::InvalidArgument`] if the object is not a link, [`FsError::ServerFault`] if the text does
+    /// not fit.
     fn read_link(
         &self,
         who: &Identity,
@@ -107,7 +113,8 @@ pub trait FileSystem: Send + Sync + 'static {
         target: &mut [u8],
     ) -> Result<(usize, Attributes), FsError>;
 
-    /// Reads without waiting. Returns `None` if [`Self::read`] must be used instead. Any thread may call this.
+    /// Reads without waiting. Returns `None` if [`Self::read`] must be used instead. Any thread may call
+    /// this.
     fn try_read(
         &self,
         _who: &Identity,
@@ -131,9 +138,9 @@ pub trait FileSystem: Send + Sync + 'static {
         buffer: &mut [u8],
     ) -> Result<ReadResult, FsError>;
 
-    /// Returns the parts of a regular file from `offset` on that may have other bytes than zeros, at most `limit`. Like
-    /// [`Self::read`], this requires the right to read. The default implementation returns everything as data, which
-    /// reveals nothing about the file.
+    /// Returns the parts of a regular file from `offset` on that may have other bytes than zeros, at most
+    /// `limit`. Like [`Self::read`], this requires the right to read. The default implementation returns
+    /// everything as data, which reveals nothing about the file.
     ///
     /// # Errors
     /// As [`Self::read`].
@@ -141,9 +148,9 @@ pub trait FileSystem: Send + Sync + 'static {
         Ok(Extents::everything(offset))
     }
 
-    /// Writes the slices of `data`, one after the other, at `offset` with at least the stability requested. Calls
-    /// `written` when the data is in the file, before waiting for stable storage. The next write to the file begins
-    /// then, or at the latest when this returns.
+    /// Writes the slices of `data`, one after the other, at `offset` with at least the stability requested.
+    /// Calls `written` when the data is in the file, before waiting for stable storage. The next write to the
+    /// file begins then, or at the latest when this returns.
     fn write_telling(
         &self,
         who: &Identity,
@@ -166,8 +173,8 @@ pub trait FileSystem: Send + Sync + 'static {
         self.write_telling(who, id, offset, &[IoSlice::new(data)], stability, &|| {})
     }
 
-    /// Brings written data to stable storage: `count` bytes from `offset`, or up to the end if `count` is 0. Returns
-    /// the write verifier.
+    /// Brings written data to stable storage: `count` bytes from `offset`, or up to the end if `count` is 0.
+    /// Returns the write verifier.
     fn commit(&self, who: &Identity, id: &FileId, offset: u64, count: u32) -> Outcome<u64>;
 
     /// Sets attributes, if `guard` is `None` or equals the time of last change.

@@ -1,7 +1,7 @@
 //! Permission bits: the rights of a caller to an object with an owner, a group and a mode.
 //!
-//! They serve file systems without a kernel underneath that decides. All functions are pure, on attributes and
-//! identity.
+//! They serve file systems without a kernel underneath that decides. All functions are pure, on attributes
+//! and identity.
 
 use super::types::{Access, Attributes, FileKind, FsError, Identity, SetAttributes, SetTime};
 
@@ -26,7 +26,8 @@ fn class_bits(attributes: &Attributes, who: &Identity) -> u32 {
     (attributes.mode >> shift) & 0o7
 }
 
-/// Returns the rights by the permission bits. User 0 has all, except that of executing a file that no user may execute.
+/// Returns the rights by the permission bits. User 0 has all, except that of executing a file that no user
+/// may execute.
 pub(super) fn granted(attributes: &Attributes, who: &Identity) -> Access {
     let directory = attributes.kind == FileKind::Directory;
     let (read, write, execute) = if who.uid == 0 {
@@ -40,8 +41,8 @@ pub(super) fn granted(attributes: &Attributes, who: &Identity) -> Access {
 
 /// Returns whether the data of a file may be read.
 ///
-/// RFC 1813 §4.4: the owner always may, because the file was opened when the bits allowed it. A user who may execute
-/// the file may read it too, because loading a program is a read.
+/// RFC 1813 §4.4: the owner always may, because the file was opened when the bits allowed it. A user who may
+/// execute the file may read it too, because loading a program is a read.
 pub(super) fn may_read(attributes: &Attributes, who: &Identity) -> bool {
     let rights = granted(attributes, who);
     who.uid == attributes.uid || rights.contains(Access::READ) || rights.contains(Access::EXECUTE)
@@ -66,7 +67,8 @@ pub(super) fn may_change_entries(attributes: &Attributes, who: &Identity) -> Res
     }
 }
 
-/// Checks that an entry may be removed from a directory. In a sticky directory only the owner of either may do so.
+/// Checks that an entry may be removed from a directory. In a sticky directory only the owner of either may
+/// do so.
 pub(super) fn may_remove(directory: &Attributes, entry: &Attributes, who: &Identity) -> Result<(), FsError> {
     may_change_entries(directory, who)?;
     let sticky = directory.mode & STICKY != 0;
@@ -92,11 +94,11 @@ impl Privileges {
     }
 }
 
-/// Checks that the caller may set all of these attributes, by the rules of the Linux kernel, before any is changed.
-/// `may_write` is called at most once.
+/// Checks that the caller may set all of these attributes, by the rules of the Linux kernel, before any is
+/// changed. `may_write` is called at most once.
 ///
-/// A size, and a time from the server's clock, need only the right to write, as with knfsd; `open(O_TRUNC)` sets both.
-/// A time chosen by the client requires the owner.
+/// A size, and a time from the server's clock, need only the right to write, as with knfsd; `open(O_TRUNC)`
+/// sets both. A time chosen by the client requires the owner.
 pub(super) fn may_set(
     attributes: &Attributes,
     who: &Identity,

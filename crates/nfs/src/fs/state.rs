@@ -1,8 +1,9 @@
 //! The state directory: data that a server needs after a restart.
 //!
-//! It holds the key that authenticates file handles. Where the kernel's own file handles cannot be used, it also holds
-//! the map from inodes to names ([`super::DirectoryFs`]). Only this user may read the directory, and it never lies
-//! inside an export. The directory is opened once at the start, and an error there prevents the start.
+//! It holds the key that authenticates file handles. Where the kernel's own file handles cannot be used, it
+//! also holds the map from inodes to names ([`super::DirectoryFs`]). Only this user may read the directory,
+//! and it never lies inside an export. The directory is opened once at the start, and an error there prevents
+//! the start.
 
 use std::fmt;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -66,8 +67,8 @@ pub enum StateError {
         /// The export.
         export: PathBuf,
     },
-    /// Another server uses it, or this server has the directory open already. Exports of one directory share one
-    /// [`DirectoryFs`](super::DirectoryFs).
+    /// Another server uses it, or this server has the directory open already. Exports of one directory share
+    /// one [`DirectoryFs`](super::DirectoryFs).
     #[error("{} is in use, by another server or for another export of the same directory", .path.display())]
     InUse {
         /// The file.
@@ -115,9 +116,9 @@ impl StateDirectory {
         Ok(Self { path, key })
     }
 
-    /// Opens the usual directory: `$XDG_STATE_HOME/rpcrdma`, `~/.local/state/rpcrdma`, or else a directory of this user
-    /// below the directory for temporary files. A restart of the machine may empty the latter. Directories inside one
-    /// of `exports` are skipped.
+    /// Opens the usual directory: `$XDG_STATE_HOME/rpcrdma`, `~/.local/state/rpcrdma`, or else a directory of
+    /// this user below the directory for temporary files. A restart of the machine may empty the latter.
+    /// Directories inside one of `exports` are skipped.
     ///
     /// # Errors
     /// [`StateError::NoPlace`] if none is usable.
@@ -212,7 +213,8 @@ fn check_private(path: &Path, metadata: &fs::Metadata, secret: bool) -> Result<(
     Ok(())
 }
 
-/// Reads the key. A new key is first written completely under another name, so that no crash leaves an incomplete key.
+/// Reads the key. A new key is first written completely under another name, so that no crash leaves an
+/// incomplete key.
 fn load_or_make_key(directory: &Path) -> Result<[u8; KEY_SIZE], StateError> {
     let path = directory.join(KEY_FILE);
     match File::open(&path) {
@@ -233,7 +235,8 @@ fn load_or_make_key(directory: &Path) -> Result<[u8; KEY_SIZE], StateError> {
                 .open(&new)
                 .map_err(StateError::io(&new))?;
             file.write_all(&key).and_then(|()| file.sync_all()).map_err(StateError::io(&new))?;
-            // A hard link does not replace a file: if two servers start together, both use the key of the first.
+            // A hard link does not replace a file: if two servers start together, both use the key of the
+            // first.
             let linked = fs::hard_link(&new, &path);
             fs::remove_file(&new).map_err(StateError::io(&new))?;
             match linked {

@@ -9,8 +9,9 @@ use super::{OpenError, StateError};
 /// Environment variable that gives the place of the bind mount to the second run.
 const BOUND: &str = "RPCRDMA_TEST_BIND_MOUNT";
 
-/// Runs the named test again, in a mount namespace of its own where `hidden` is also visible as `shown`. Returns `Some`
-/// in the second run, which does the testing. In the first run, and where mounts are impossible, returns `None`.
+/// Runs the named test again, in a mount namespace of its own where `hidden` is also visible as `shown`.
+/// Returns `Some` in the second run, which does the testing. In the first run, and where mounts are
+/// impossible, returns `None`.
 pub(crate) fn with_bind_mount(test: &str, hidden: &Path, shown: &Path) -> Option<(PathBuf, PathBuf)> {
     if let Ok(bound) = std::env::var(BOUND) {
         let (hidden, shown) = bound.split_once(':').unwrap();

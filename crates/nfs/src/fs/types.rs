@@ -1,7 +1,7 @@
 //! Types of a file system that every NFS version needs, independent of wire formats.
 //!
-//! All types are plain values without resources. Values that could be malformed (a name, a file id) are checked when
-//! they are built, so invalid ones cannot exist.
+//! All types are plain values without resources. Values that could be malformed (a name, a file id) are
+//! checked when they are built, so invalid ones cannot exist.
 
 use std::fmt;
 
@@ -9,8 +9,8 @@ use thiserror::Error;
 
 /// Longest [`FileId`] in bytes.
 ///
-/// A version 3 file handle has 64 bytes (RFC 1813 §2.4, `NFS3_FHSIZE`). The server's own fields leave this many for the
-/// id.
+/// A version 3 file handle has 64 bytes (RFC 1813 §2.4, `NFS3_FHSIZE`). The server's own fields leave this
+/// many for the id.
 pub const FILE_ID_MAX: usize = 39;
 
 /// Longest component of a path that any file system here accepts, in bytes.
@@ -19,8 +19,8 @@ pub const NAME_MAX: usize = 255;
 /// Longest text of a symbolic link, in bytes (`PATH_MAX` less the terminator).
 pub const LINK_TARGET_MAX: usize = 4095;
 
-/// Identifies an object of a file system for as long as the object exists, across renames and restarts. An id is never
-/// reused.
+/// Identifies an object of a file system for as long as the object exists, across renames and restarts. An id
+/// is never reused.
 ///
 /// Opaque to all but the file system that made it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -66,8 +66,8 @@ impl fmt::Debug for FileId {
     }
 }
 
-/// Name of an entry to make, remove or rename. It is not empty, contains no `/` and no NUL, is neither `.` nor `..`,
-/// and has at most [`NAME_MAX`] bytes.
+/// Name of an entry to make, remove or rename. It is not empty, contains no `/` and no NUL, is neither `.`
+/// nor `..`, and has at most [`NAME_MAX`] bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Name<'a>(&'a [u8]);
 
@@ -75,8 +75,8 @@ impl<'a> Name<'a> {
     /// Checks a name from the wire (RFC 1813 §3.2).
     ///
     /// # Errors
-    /// [`FsError::AccessDenied`] for an empty name or a name with `/` or NUL (the status of §3.2), [`FsError::Exists`]
-    /// for `.` and `..` (see [`Name::for_removal`]), [`FsError::NameTooLong`].
+    /// [`FsError::AccessDenied`] for an empty name or a name with `/` or NUL (the status of §3.2),
+    /// [`FsError::Exists`] for `.` and `..` (see [`Name::for_removal`]), [`FsError::NameTooLong`].
     pub fn new(bytes: &'a [u8]) -> Result<Self, FsError> {
         match LookupName::new(bytes)? {
             LookupName::Entry(name) => Ok(name),
@@ -84,10 +84,11 @@ impl<'a> Name<'a> {
         }
     }
 
-    /// Checks the name of an entry to remove. For `.` and `..` the error is [`FsError::InvalidArgument`] (RFC 1813
-    /// §3.3.13, §3.3.14).
+    /// Checks the name of an entry to remove. For `.` and `..` the error is [`FsError::InvalidArgument`] (RFC
+    /// 1813 §3.3.13, §3.3.14).
     ///
-    /// # Errors As [`Name::new`], except for `.` and `..`.
+    /// # Errors
+    /// As [`Name::new`], except for `.` and `..`.
     pub fn for_removal(bytes: &'a [u8]) -> Result<Self, FsError> {
         match LookupName::new(bytes)? {
             LookupName::Entry(name) => Ok(name),
@@ -197,8 +198,8 @@ pub struct DeviceNumber {
     pub minor: u32,
 }
 
-/// Identifies an object among all objects of this machine while it exists, whichever [`FileSystem`](super::FileSystem)
-/// leads to it.
+/// Identifies an object among all objects of this machine while it exists, whichever
+/// [`FileSystem`](super::FileSystem) leads to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Place {
     /// File system of the object.
@@ -238,7 +239,8 @@ pub struct Attributes {
     pub changed: Timestamp,
 }
 
-/// The attributes that show a client whether another client has changed the object (RFC 1813 §2.6, `wcc_attr`).
+/// The attributes that show a client whether another client has changed the object (RFC 1813 §2.6,
+/// `wcc_attr`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Before {
     /// Length in bytes.
@@ -324,8 +326,8 @@ pub struct Found {
 /// Parts of a file that may have other bytes than zeros.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Extents {
-    /// Ranges in the order of their offsets, not empty and without overlaps. The last may extend beyond the end of the
-    /// file.
+    /// Ranges in the order of their offsets, not empty and without overlaps. The last may extend beyond the
+    /// end of the file.
     pub ranges: Vec<std::ops::Range<u64>>,
     /// Whether only a hole follows the last range.
     pub complete: bool,
@@ -370,8 +372,8 @@ pub struct WriteResult {
     pub length: usize,
     /// Stability of the data, never less than requested.
     pub committed: Stability,
-    /// The verifier that was valid **before** the write. If a later commit returns another verifier, the data may be
-    /// lost.
+    /// The verifier that was valid **before** the write. If a later commit returns another verifier, the data
+    /// may be lost.
     pub verifier: u64,
 }
 
@@ -537,8 +539,8 @@ pub struct Entry<'a> {
     pub number: u64,
     /// Position for the continuation after this entry. Never 0.
     pub cookie: u64,
-    /// The object, if the caller asked for it and it is available. It may have been removed meanwhile, or lie on
-    /// another file system.
+    /// The object, if the caller asked for it and it is available. It may have been removed meanwhile, or lie
+    /// on another file system.
     pub node: Option<Node>,
 }
 

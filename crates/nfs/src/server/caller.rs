@@ -4,7 +4,8 @@ use std::net::{IpAddr, SocketAddr};
 
 use rpcrdma_oncrpc::{CallContext, Credential, Origin, TransportKind};
 
-/// Ports below this number are open only to root of the calling machine, by the custom of Unix (`IPPORT_RESERVED`).
+/// Ports below this number are open only to root of the calling machine, by the custom of Unix
+/// (`IPPORT_RESERVED`).
 const RESERVED_PORTS: u16 = 1024;
 
 /// Origin and claimed identity of a call.
@@ -44,8 +45,8 @@ impl Caller {
         self.address
     }
 
-    /// Returns whether the call comes from a port that only root can use. Over RDMA, ports have no meaning, and the
-    /// answer is always true.
+    /// Returns whether the call comes from a port that only root can use. Over RDMA, ports have no meaning,
+    /// and the answer is always true.
     pub(super) fn has_reserved_port(&self) -> bool {
         self.transport != TransportKind::Tcp
             || self.address.is_some_and(|address| address.port() < RESERVED_PORTS)

@@ -38,8 +38,8 @@ impl From<FsError> for Status {
     }
 }
 
-/// Converts a time. RFC 1813 §2.5: seconds are unsigned and have 32 bits; times outside become the nearest possible
-/// one.
+/// Converts a time. RFC 1813 §2.5: seconds are unsigned and have 32 bits; times outside become the nearest
+/// possible one.
 pub(super) fn time(time: fs::Timestamp) -> NfsTime {
     match u32::try_from(time.seconds) {
         Ok(seconds) => NfsTime { seconds, nanoseconds: time.nanoseconds },

@@ -12,7 +12,8 @@ use crate::wire::{
     CommitArgs, CommitOk, FileHandle, MAX_PAYLOAD, ReadArgs, ReadOk, StableHow, Status, WriteArgs, WriteOk,
 };
 
-/// Returns the part of a payload that one call may have. RFC 1813 §3.3.19: sizes over `rtmax` or `wtmax` are shortened.
+/// Returns the part of a payload that one call may have. RFC 1813 §3.3.19: sizes over `rtmax` or `wtmax` are
+/// shortened.
 pub(super) fn limited(count: u32, shared: &Shared) -> usize {
     usize::try_from(count.min(shared.max_payload)).unwrap_or(MAX_PAYLOAD)
 }

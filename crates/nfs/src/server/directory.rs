@@ -1,8 +1,8 @@
 //! READDIR and READDIRPLUS (RFC 1813 §3.3.16, §3.3.17).
 //!
-//! Entries are read from the file system until the next one would exceed the client's limit. The limit bounds the
-//! encoded size of the whole `resok`, and for READDIRPLUS also the size of names and numbers alone. The server's
-//! largest payload bounds the client's limit.
+//! Entries are read from the file system until the next one would exceed the client's limit. The limit bounds
+//! the encoded size of the whole `resok`, and for READDIRPLUS also the size of names and numbers alone. The
+//! server's largest payload bounds the client's limit.
 
 use std::ops::ControlFlow;
 
@@ -20,7 +20,8 @@ fn room(at: &At, limit: u32, overhead: usize) -> usize {
 
 /// Returns the attributes and the verifier of a listing.
 ///
-/// # Errors RFC 1813 §2.6, NFS3ERR_TOOSMALL: no entry fits. An empty list without an end would make a client ask for
+/// # Errors
+/// RFC 1813 §2.6, NFS3ERR_TOOSMALL: no entry fits. An empty list without an end would make a client ask for
 /// ever.
 fn conclude(at: &At, listing: &Listing, empty: bool) -> Result<(crate::wire::Attributes, Verifier), Status> {
     if empty && !listing.end {
@@ -63,12 +64,12 @@ impl Serve for ReaddirplusArgs {
 
     fn serve(self, at: &At) -> Served3<Self> {
         let mut left = room(at, self.maxcount, ReaddirplusOk::OVERHEAD);
-        // RFC 1813 §3.3.17: the client's limit on names and numbers. At least one entry is returned, or a client with a
-        // small limit would never reach the end.
+        // RFC 1813 §3.3.17: the client's limit on names and numbers. At least one entry is returned, or a
+        // client with a small limit would never reach the end.
         let mut names_left = room(at, self.dircount, 0);
         let mut entries: Vec<DirEntryPlus> = Vec::new();
-        // The parent directory, and the index of `..` among the entries. The file system lists as the caller, who may
-        // not open handles. So the check that the parent is in the export comes afterwards.
+        // The parent directory, and the index of `..` among the entries. The file system lists as the caller,
+        // who may not open handles. So the check that the parent is in the export comes afterwards.
         let mut above = None;
         let verifier = u64::from_be_bytes(self.verifier);
         let listed = at.fs().read_directory(&at.who, &at.id, self.cookie, verifier, true, &mut |found| {

@@ -1,14 +1,15 @@
 //! The exports: their rules, the identities of callers, and the export that an object belongs to.
 //!
-//! **Exports inside of one another.** An object belongs to the export whose root is the nearest above the name by which
-//! a client reaches it. So a name that stands for the root of another export is a border ([`Exports::crossing`]). It
-//! leads into that export, under that export's rules, or nowhere if the caller is not admitted there. The client gets a
-//! handle that is sealed for the entered export, and a handle is valid for its own export only.
+//! **Exports inside of one another.** An object belongs to the export whose root is the nearest above the
+//! name by which a client reaches it. So a name that stands for the root of another export is a border
+//! ([`Exports::crossing`]). It leads into that export, under that export's rules, or nowhere if the caller is
+//! not admitted there. The client gets a handle that is sealed for the entered export, and a handle is valid
+//! for its own export only.
 //!
 //! A local user can move directories over a border, so each call checks the place of a directory
-//! ([`FileSystem::is_within`]). The number of an export depends on the exports inside it. So handles from before these
-//! exports existed are stale. A file has no other place than those of its names. A file with names in two exports
-//! belongs to both. Handles of a file stay valid wherever a local user moves that file.
+//! ([`FileSystem::is_within`]). The number of an export depends on the exports inside it. So handles from
+//! before these exports existed are stale. A file has no other place than those of its names. A file with
+//! names in two exports belongs to both. Handles of a file stay valid wherever a local user moves that file.
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -48,12 +49,12 @@ pub struct Export {
     pub file_system: Arc<dyn FileSystem>,
     /// Whether clients may not change anything.
     pub read_only: bool,
-    /// Networks of admitted clients; an empty list admits all. A list refuses callers without an address, those of the
-    /// simulated fabric.
+    /// Networks of admitted clients; an empty list admits all. A list refuses callers without an address,
+    /// those of the simulated fabric.
     pub allow: Vec<IpNet>,
-    /// Whether callers over TCP must use a source port below 1024, which only root of their machine can open; MOUNT
-    /// included. Callers over RDMA are not checked: an adapter has no such port, and software iWARP is a socket of any
-    /// user. Default false.
+    /// Whether callers over TCP must use a source port below 1024, which only root of their machine can open;
+    /// MOUNT included. Callers over RDMA are not checked: an adapter has no such port, and software iWARP is
+    /// a socket of any user. Default false.
     pub secure: bool,
     /// Callers that act as [`Self::anonymous`].
     pub squash: Squash,
@@ -206,8 +207,8 @@ fn is_name(name: &str) -> bool {
     rest.is_empty() || rest.split('/').all(part)
 }
 
-/// Returns the number of an export among all exports, and its borders: the roots of all others, if any of them overlaps
-/// it.
+/// Returns the number of an export among all exports, and its borders: the roots of all others, if any of
+/// them overlaps it.
 fn overlap(key: &HandleKey, one: &Served, all: &[Served]) -> Result<(ExportId, Vec<Place>), ExportError> {
     let mut inner: BTreeSet<&[u8]> = BTreeSet::new();
     let mut overlaps = false;
@@ -274,8 +275,8 @@ impl Exports {
         Ok(Self { key, served, roots })
     }
 
-    /// Returns the destination of a caller for an object that was found in an export. Of several exports of one
-    /// directory, the first that admits the caller is entered; the caller could mount any of them.
+    /// Returns the destination of a caller for an object that was found in an export. Of several exports of
+    /// one directory, the first that admits the caller is entered; the caller could mount any of them.
     pub(crate) fn crossing(&self, from: &Served, found: &Attributes, caller: &Caller) -> Crossing<'_> {
         if found.place == from.place {
             return Crossing::Stays;
@@ -315,8 +316,8 @@ impl Exports {
 
     /// Returns the object of a handle.
     ///
-    /// RFC 1813 §2.6: NFS3ERR_BADHANDLE if this server did not make the handle, NFS3ERR_STALE if access to its object
-    /// has been revoked.
+    /// RFC 1813 §2.6: NFS3ERR_BADHANDLE if this server did not make the handle, NFS3ERR_STALE if access to
+    /// its object has been revoked.
     pub(crate) fn open(&self, handle: &FileHandle) -> Result<(&Arc<Served>, FileId), Status> {
         let (export, id) = self.key.open(handle).ok_or(Status::BadHandle)?;
         let served = self.served.iter().find(|served| served.id == export).ok_or(Status::Stale)?;

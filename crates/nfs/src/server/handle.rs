@@ -4,9 +4,9 @@
 //! | version (1) | export (8) | file id (0 to 39) | SipHash-2-4-128 under the server's key (16) |
 //! ```
 //!
-//! A client can keep a handle and send it back. It can neither make a handle nor change one. So a server need not check
-//! again whether a client was ever shown the object. The key is in the state directory, and the export's number follows
-//! from its name and root, so handles outlive the server.
+//! A client can keep a handle and send it back. It can neither make a handle nor change one. So a server need
+//! not check again whether a client was ever shown the object. The key is in the state directory, and the
+//! export's number follows from its name and root, so handles outlive the server.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -69,9 +69,10 @@ impl HandleKey {
         hasher.finish128().as_bytes()
     }
 
-    /// Returns the number of an export with this name and root that contains exports with the roots `inner`. After a
-    /// restart the number is unchanged; another directory has another number. An older handle may belong to an object
-    /// inside a later inner export. So the number changes with the inner exports, and older handles are stale.
+    /// Returns the number of an export with this name and root that contains exports with the roots `inner`.
+    /// After a restart the number is unchanged; another directory has another number. An older handle may
+    /// belong to an object inside a later inner export. So the number changes with the inner exports, and
+    /// older handles are stale.
     #[must_use]
     pub(super) fn export_id(&self, name: &[u8], root: &FileId, inner: &BTreeSet<&[u8]>) -> ExportId {
         let parts: Vec<&[u8]> = [name, root.as_bytes()].into_iter().chain(inner.iter().copied()).collect();

@@ -1,33 +1,36 @@
 //! The threads that call file systems which may block.
 //!
-//! A job is a procedure from its first system call to its last, and holds one thread. A job can wait for a disk, or for
-//! ever if its file system is frozen or its server is gone. So there is one rule. A job that does not end delays only
-//! calls of its own export, its own kind of work and its own address.
+//! A job is a procedure from its first system call to its last, and holds one thread. A job can wait for a
+//! disk, or for ever if its file system is frozen or its server is gone. So there is one rule. A job that
+//! does not end delays only calls of its own export, its own kind of work and its own address.
 //!
-//! *Lanes.* Each export has a [`Lane`] for each kind of [`Work`]: looking at objects, READ, changes of names and
-//! attributes, and WRITE with COMMIT. A lane has threads and queues of its own, a quarter of the export's threads. So a
-//! frozen export holds its own threads only, and calls that look at objects never wait behind data. Reads work even on
-//! a file system that is frozen for changes (`fsfreeze`).
+//! *Lanes.* Each export has a [`Lane`] for each kind of [`Work`]: looking at objects, READ, changes of names
+//! and attributes, and WRITE with COMMIT. A lane has threads and queues of its own, a quarter of the export's
+//! threads. So a frozen export holds its own threads only, and calls that look at objects never wait behind
+//! data. Reads work even on a file system that is frozen for changes (`fsfreeze`).
 //!
-//! *Addresses.* In a lane, each address or IPv6 network ([`Origin`]) has a queue, and holds at most three quarters of
-//! the threads. The next free thread goes to the address that holds the fewest ([`queues`] has the order). So a job
-//! from an address without a thread waits until one job ends, however many wait. The cost of a job counts by itself: a
-//! slow job holds its thread longer. Looks that are answered from memory need processors only. As long as they are
-//! quick, an address holds threads for half of the processors.
+//! *Addresses.* In a lane, each address or IPv6 network ([`Origin`]) has a queue, and holds at most three
+//! quarters of the threads. The next free thread goes to the address that holds the fewest ([`queues`] has
+//! the order). So a job from an address without a thread waits until one job ends, however many wait. The
+//! cost of a job counts by itself: a slow job holds its thread longer. Looks that are answered from memory
+//! need processors only. As long as they are quick, an address holds threads for half of the processors.
 //!
-//! *Writes.* The kernel runs one WRITE to a file at a time. The others for that file wait in the queue and hold no
-//! thread. A stable WRITE ends its turn at the file when its data is in the file ([`Turn::release`]), while its sync
-//! holds the thread. WRITEs that wait for the end of a sync share the next one. READ and COMMIT of the file never wait
-//! here. A COMMIT must cover the WRITEs that were answered before it arrived, and those have ended.
+//! *Writes.* The kernel runs one WRITE to a file at a time. The others for that file wait in the queue and
+//! hold no thread. A stable WRITE ends its turn at the file when its data is in the file ([`Turn::release`]),
+//! while its sync holds the thread. WRITEs that wait for the end of a sync share the next one. READ and
+//! COMMIT of the file never wait here. A COMMIT must cover the WRITEs that were answered before it arrived,
+//! and those have ended.
 //!
-//! *Bounds.* The threads of an export, times the number of exports, bound the threads; an idle thread ends after
-//! [`IDLE`]. At most one job for each call in progress waits. The credits of the connections and `max_calls` bound
-//! these calls (`rpcrdma::ServerConfig`), and their arguments are in the memory share of their address. A job that
-//! cannot begin, because no job ahead of it makes progress, is refused after [`queues::STALLED`]. Its call gets
-//! NFS3ERR_JUKEBOX. A job that has begun is never refused, because its progress is unknown.
+//! *Bounds.* The threads of an export, times the number of exports, bound the threads; an idle thread ends
+//! after [`IDLE`]. At most one job for each call in progress waits. The credits of the connections and
+//! `max_calls` bound these calls (`rpcrdma::ServerConfig`), and their arguments are in the memory share of
+//! their address. A job that cannot begin, because no job ahead of it makes progress, is refused after
+//! [`queues::STALLED`]. Its call gets NFS3ERR_JUKEBOX. A job that has begun is never refused, because its
+//! progress is unknown.
 //!
-//! *Errors.* A job that panics fails its own call. If no thread can be started, the jobs of the lane are refused. When
-//! the last handle is dropped, the threads finish their queues and end; stuck threads are not waited for.
+//! *Errors.* A job that panics fails its own call. If no thread can be started, the jobs of the lane are
+//! refused. When the last handle is dropped, the threads finish their queues and end; stuck threads are not
+//! waited for.
 
 mod queues;
 
@@ -54,7 +57,8 @@ const IDLE: Duration = Duration::from_secs(10);
 const WATCH: Duration = Duration::from_secs(2);
 /// Time after which an idle thread looks again for jobs that wait for quick ones of their address.
 const LOOKOUT: Duration = Duration::from_millis(2);
-/// Greatest size of a job, with the memory for its result, in bytes. Each call that waits for a thread holds one job.
+/// Greatest size of a job, with the memory for its result, in bytes. Each call that waits for a thread holds
+/// one job.
 pub(super) const JOB_ROOM: usize = 1 << 10;
 /// Part of [`JOB_ROOM`] for the place in the queue and the channel, in bytes.
 const JOB_BESIDE: usize = 256;
@@ -322,8 +326,8 @@ impl Lane {
         }
     }
 
-    /// Refuses jobs that have waited too long, and gives threads to jobs that may begin now. Returns whether any job
-    /// still waits.
+    /// Refuses jobs that have waited too long, and gives threads to jobs that may begin now. Returns whether
+    /// any job still waits.
     fn sweep(self: &Arc<Self>, now: Instant) -> bool {
         let mut state = self.lock();
         let late = state.queues.sweep(now);
@@ -411,8 +415,8 @@ impl IoThreads {
         Self { limits, looks, lanes: RwLock::default(), watch: Arc::default() }
     }
 
-    /// Returns the limits for a kind of work. Data comes from or goes to a disk; objects to look at are mostly in
-    /// memory.
+    /// Returns the limits for a kind of work. Data comes from or goes to a disk; objects to look at are
+    /// mostly in memory.
     const fn limits(&self, work: Work) -> Limits {
         match work {
             Work::Look => Limits { quick: self.looks, ..self.limits },
@@ -434,7 +438,8 @@ impl IoThreads {
         Arc::clone(lane)
     }
 
-    /// Runs a job. With a `file` the job waits for its turn there, and holds the turn until it ends the [`Turn`].
+    /// Runs a job. With a `file` the job waits for its turn there, and holds the turn until it ends the
+    /// [`Turn`].
     pub(super) fn run<T, J>(&self, source: Source, work: Work, file: Option<FileId>, job: J) -> Running<T>
     where
         T: Send + 'static,

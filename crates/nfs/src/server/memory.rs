@@ -1,9 +1,11 @@
-//! Memory for results, from the share of the caller's address. A client that does not read its results holds memory of
-//! its own share (I6).
+//! Memory for results, from the share of the caller's address. A client that does not read its results holds
+//! memory of its own share (I6).
 //!
-//! *Buffers.* Memory from here belongs to the results. It is released when they have left or their connection is gone.
+//! *Buffers.* Memory from here belongs to the results. It is released when they have left or their connection
+//! is gone.
 //!
-//! *Errors.* A caller that finds the share or the domain used up waits for [`BUFFER_WAIT`], and then gets no memory.
+//! *Errors.* A caller that finds the share or the domain used up waits for [`BUFFER_WAIT`], and then gets no
+//! memory.
 
 use std::future::poll_fn;
 use std::net::IpAddr;
@@ -26,8 +28,8 @@ pub(crate) struct Room {
     reserved: Reserved,
 }
 
-/// A value that is mostly available at once. A future that has to wait is boxed, so that the futures of other calls
-/// stay small.
+/// A value that is mostly available at once. A future that has to wait is boxed, so that the futures of other
+/// calls stay small.
 pub(crate) enum Soon<T> {
     /// The value is available. Must not be polled again.
     Now(Option<T>),

@@ -1,19 +1,20 @@
 //! The NFS version 3 server: every procedure of RFC 1813 on exported [`FileSystem`]s.
 //!
-//! The server decodes a call and opens its handle: it checks the handle's authenticity and then the rules of the
-//! export. Then the procedure runs, in place if the file system cannot block, otherwise on an I/O thread. Module `io`
-//! keeps calls that wait for a disk from delaying others. Each further module has one group of procedures, with the
-//! name used in [`crate::wire`].
+//! The server decodes a call and opens its handle: it checks the handle's authenticity and then the rules of
+//! the export. Then the procedure runs, in place if the file system cannot block, otherwise on an I/O thread.
+//! Module `io` keeps calls that wait for a disk from delaying others. Each further module has one group of
+//! procedures, with the name used in [`crate::wire`].
 //!
-//! **Buffers.** READ allocates a buffer from the share of the caller's address ([`PeerShares`]). The file system fills
-//! it, and it becomes the payload of the results. The RDMA Write sends it from there without a copy. WRITE passes the
-//! received payload to the file system unchanged. Listings are as long as READs. So READDIR, READDIRPLUS, READLINK,
-//! DUMP and EXPORT also reserve memory for their results in that share before they begin (`memory`). So the server's
-//! own memory is bounded by the domain's limit, and an address holds at most its share. A call that finds either used
-//! up waits for [`BUFFER_WAIT`] and then gets NFS3ERR_JUKEBOX.
+//! **Buffers.** READ allocates a buffer from the share of the caller's address ([`PeerShares`]). The file
+//! system fills it, and it becomes the payload of the results. The RDMA Write sends it from there without a
+//! copy. WRITE passes the received payload to the file system unchanged. Listings are as long as READs. So
+//! READDIR, READDIRPLUS, READLINK, DUMP and EXPORT also reserve memory for their results in that share before
+//! they begin (`memory`). So the server's own memory is bounded by the domain's limit, and an address holds
+//! at most its share. A call that finds either used up waits for [`BUFFER_WAIT`] and then gets
+//! NFS3ERR_JUKEBOX.
 //!
-//! **Errors.** Arguments that do not decode are GARBAGE_ARGS; any other fault has an NFS status. A call that cannot
-//! begin, because no call ahead of it makes progress, gets NFS3ERR_JUKEBOX.
+//! **Errors.** Arguments that do not decode are GARBAGE_ARGS; any other fault has an NFS status. A call that
+//! cannot begin, because no call ahead of it makes progress, gets NFS3ERR_JUKEBOX.
 #![allow(clippy::result_large_err, reason = "a failure carries attributes, and is as large as a success")]
 
 mod caller;
@@ -74,8 +75,8 @@ use crate::wire::{
 
 /// Greatest size of the future of a call, in bytes.
 const FUTURE_ROOM: usize = 5 << 8;
-/// Greatest memory for the groups of a caller, as claimed and as applied, in bytes. A call with more groups, from this
-/// machine's database, reserves memory for them.
+/// Greatest memory for the groups of a caller, as claimed and as applied, in bytes. A call with more groups,
+/// from this machine's database, reserves memory for them.
 const GROUPS_ROOM: usize = 2 * GIDS_MAX * size_of::<u32>();
 /// Memory of a `tracing` span while it is logged, in bytes; the subscriber of the command line needs less.
 const SPAN_ROOM: usize = 512;
@@ -88,22 +89,22 @@ pub const BUFFER_WAIT: Duration = Duration::from_secs(2);
 /// Settings of an [`NfsServer`].
 #[derive(Clone)]
 pub struct ServerOptions {
-    /// Largest payload of one READ or WRITE in bytes (`rtmax` and `wtmax` of FSINFO), at most [`MAX_PAYLOAD`].
-    /// Default 1 MiB.
+    /// Largest payload of one READ or WRITE in bytes (`rtmax` and `wtmax` of FSINFO), at most
+    /// [`MAX_PAYLOAD`]. Default 1 MiB.
     pub max_payload: u32,
-    /// Most threads of each export whose file system may block; at least [`Self::IO_THREADS_LEAST`]. A quarter serves
-    /// each kind of work: looking at objects, READ, changes of names and attributes, WRITE with COMMIT. Calls from one
-    /// address hold at most three quarters of each quarter. Idle threads end. Default 8 for each processor, from 32 to
-    /// 128.
+    /// Most threads of each export whose file system may block; at least [`Self::IO_THREADS_LEAST`]. A
+    /// quarter serves each kind of work: looking at objects, READ, changes of names and attributes, WRITE
+    /// with COMMIT. Calls from one address hold at most three quarters of each quarter. Idle threads end.
+    /// Default 8 for each processor, from 32 to 128.
     pub io_threads: usize,
     /// Time for which [`NfsServer::flush`] waits for the file systems. Default 60 s.
     pub flush_wait: Duration,
     /// Source of the buffers of READ and of listings, preferably that of the connections
-    /// ([`ServerConfig::shares`](rpcrdma::ServerConfig::shares)). Default: a domain of 64 MiB, with 16 MiB for an
-    /// address.
+    /// ([`ServerConfig::shares`](rpcrdma::ServerConfig::shares)). Default: a domain of 64 MiB, with 16 MiB
+    /// for an address.
     pub shares: PeerShares,
-    /// Whether callers have the groups of [`users`](Self::users) instead of those that they claim. Default: false.
-    /// Callers on this machine always have them if a user other than root owns their socket.
+    /// Whether callers have the groups of [`users`](Self::users) instead of those that they claim. Default:
+    /// false. Callers on this machine always have them if a user other than root owns their socket.
     pub manage_groups: bool,
     /// Database of users and groups. Default: that of this machine.
     pub users: Arc<dyn UserDatabase>,
@@ -238,10 +239,11 @@ impl NfsServer {
         Some(self.shared.exports.seal(served, &served.root))
     }
 
-    /// Brings all written data to stable storage, for a clean stop after the last call. Each file system does so on a
-    /// thread of its own. None waits for a frozen file system, or for calls that are stuck there.
+    /// Brings all written data to stable storage, for a clean stop after the last call. Each file system does
+    /// so on a thread of its own. None waits for a frozen file system, or for calls that are stuck there.
     ///
-    /// # Errors Error of the first export that failed or did not finish within [`ServerOptions::flush_wait`]. The log
+    /// # Errors
+    /// Error of the first export that failed or did not finish within [`ServerOptions::flush_wait`]. The log
     /// has all of them.
     pub async fn flush(&self) -> Result<(), FlushError> {
         let deadline = Instant::now() + self.shared.flush_wait;
@@ -302,11 +304,12 @@ pub(crate) struct At {
 }
 
 impl Shared {
-    /// Returns the identity under which a caller acts in an export. The database of users is asked only if the export
-    /// admits the caller and does not squash the identity.
+    /// Returns the identity under which a caller acts in an export. The database of users is asked only if
+    /// the export admits the caller and does not squash the identity.
     ///
-    /// # Errors [`Status::Acces`] if the export does not admit the caller. [`Status::Jukebox`] if the database of users
-    /// does not answer now, or the share of the caller's address has no memory for the groups.
+    /// # Errors
+    /// [`Status::Acces`] if the export does not admit the caller. [`Status::Jukebox`] if the database of
+    /// users does not answer now, or the share of the caller's address has no memory for the groups.
     pub(crate) fn identity(
         self: &Arc<Self>,
         served: &Arc<Served>,
@@ -336,7 +339,8 @@ impl Shared {
         }
     }
 
-    /// Opens a handle for a caller. The handle is checked first, then the address, and only then the identity.
+    /// Opens a handle for a caller. The handle is checked first, then the address, and only then the
+    /// identity.
     fn enter(self: &Arc<Self>, handle: &FileHandle, context: CallContext) -> Soon<Result<At, Status>> {
         let caller = Caller::new(context);
         let opened = self.exports.open(handle).inspect_err(|status| {
@@ -375,8 +379,8 @@ impl Shared {
         Ok(At { shared: self, served, id, caller, who, _room: room })
     }
 
-    /// Runs `job` in place or on an I/O thread, as the file system requires. The future contains only the result of the
-    /// job.
+    /// Runs `job` in place or on an I/O thread, as the file system requires. The future contains only the
+    /// result of the job.
     pub(crate) fn blocking<T: Send + 'static>(
         &self,
         served: &Served,
@@ -391,7 +395,8 @@ impl Shared {
         self.io.run(source, work, None, move |_| job())
     }
 
-    /// Runs a job that writes to a file in its turn for that file. The job gets a value that can end the turn early.
+    /// Runs a job that writes to a file in its turn for that file. The job gets a value that can end the turn
+    /// early.
     fn writing<T: Send + 'static>(
         &self,
         served: &Served,
@@ -460,8 +465,8 @@ impl At {
         Ok(id)
     }
 
-    /// Returns the object of a name in this directory, as the caller may see it. The object lies in this export, or is
-    /// the root of the export that the name enters.
+    /// Returns the object of a name in this directory, as the caller may see it. The object lies in this
+    /// export, or is the root of the export that the name enters.
     fn found(&self, name: &[u8], node: &Node) -> Result<(FileHandle, wire::Attributes), Status> {
         let seen = self.seen(node)?;
         if name == b".." && seen.stays {
@@ -470,8 +475,8 @@ impl At {
         Ok((seen.handle, seen.attributes))
     }
 
-    /// Returns the object as [`Self::found`] does, except for the directory of `..`. This makes no call to the file
-    /// system.
+    /// Returns the object as [`Self::found`] does, except for the directory of `..`. This makes no call to
+    /// the file system.
     fn seen(&self, node: &Node) -> Result<Seen, Status> {
         match self.shared.exports.crossing(&self.served, &node.attributes, &self.caller) {
             Crossing::Closed => Err(Status::Acces),
@@ -488,8 +493,8 @@ impl At {
         }
     }
 
-    /// Checks that a name does not stand for the root of another export, which must stay, like a mount point in the
-    /// kernel.
+    /// Checks that a name does not stand for the root of another export, which must stay, like a mount point
+    /// in the kernel.
     fn removable(&self, directory: &FileId, name: Name<'_>) -> Result<(), Status> {
         if !self.served.overlaps() {
             return Ok(());
@@ -634,8 +639,8 @@ impl NfsProgram {
         boxed(respond.instrument(span))
     }
 
-    /// Serves a listing. It reserves memory for its results first: a client that does not read them holds memory of its
-    /// own share.
+    /// Serves a listing. It reserves memory for its results first: a client that does not read them holds
+    /// memory of its own share.
     fn list<C>(&self, context: CallContext, arguments: Decoder, count: fn(&C) -> u32) -> ResponseFuture
     where
         C: Serve<Ok: Send, Fail: Default + Send>,
@@ -658,8 +663,8 @@ impl NfsProgram {
             };
             let (served, peer) = (Arc::clone(&at.served), at.caller.ip());
             let (job_shared, span) = (Arc::clone(&shared), tracing::Span::current());
-            // Entries take several times the memory of their encoding. They end with the job, and few jobs run at a
-            // time.
+            // Entries take several times the memory of their encoding. They end with the job, and few jobs
+            // run at a time.
             let job = move || {
                 span.in_scope(|| {
                     finish::<C>(&job_shared, in_place(call, &at)).map(|results| room.keep(&results))

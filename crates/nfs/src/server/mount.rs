@@ -1,8 +1,8 @@
-//! The MOUNT version 3 server (RFC 1813 Appendix I): from the path of an export, or of a directory below one, to its
-//! handle.
+//! The MOUNT version 3 server (RFC 1813 Appendix I): from the path of an export, or of a directory below one,
+//! to its handle.
 //!
-//! Only version 3 is served: versions 1 and 2 return handles of NFS version 2. The list of mounts serves DUMP only. It
-//! is kept in memory with a bound for each host and for all hosts, and no decision depends on it.
+//! Only version 3 is served: versions 1 and 2 return handles of NFS version 2. The list of mounts serves DUMP
+//! only. It is kept in memory with a bound for each host and for all hosts, and no decision depends on it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
@@ -25,7 +25,8 @@ use crate::mount::{
 };
 use crate::wire::Status;
 
-/// Mounts remembered for DUMP. Beyond this number, the host or IPv6 network with the most mounts loses its oldest.
+/// Mounts remembered for DUMP. Beyond this number, the host or IPv6 network with the most mounts loses its
+/// oldest.
 pub const MOUNTS_MAX: usize = 1024;
 /// Mounts remembered for one host or one IPv6 network, which loses its oldest beyond this number.
 pub const MOUNTS_PER_HOST: usize = 64;
@@ -127,8 +128,8 @@ enum Walked {
     Enters(Arc<Served>, usize),
 }
 
-/// Walks from the root of an export to the end of the path, or to another export. The root lies after the given number
-/// of components. Links are not followed, and no component leads upwards.
+/// Walks from the root of an export to the end of the path, or to another export. The root lies after the
+/// given number of components. Links are not followed, and no component leads upwards.
 fn walk(
     exports: &ServedExports,
     served: &Arc<Served>,
@@ -210,8 +211,8 @@ impl MountProgram {
         Exports { exports: self.shared.exports.iter().map(node).collect() }
     }
 
-    /// Answers with a list. Memory for its results comes from the share of the caller's address, as with listings of
-    /// NFS.
+    /// Answers with a list. Memory for its results comes from the share of the caller's address, as with
+    /// listings of NFS.
     fn list<T: Encode + Send + Sync + 'static>(
         &self,
         context: &CallContext,
@@ -270,7 +271,8 @@ async fn mount(shared: &Arc<Shared>, caller: Caller, path: &Arc<DirPath>) -> Res
                 // RFC 1813 §5.2.1 has no status for "try again later".
                 _ => MountStatus::ServerFault,
             })?;
-        // The path is split only during the walk: the components of a waiting call would need many times its memory.
+        // The path is split only during the walk: the components of a waiting call would need many times its
+        // memory.
         let (job_shared, job_served, job_caller) = (Arc::clone(shared), Arc::clone(&served), caller.clone());
         let job_path = Arc::clone(path);
         let job = move || {

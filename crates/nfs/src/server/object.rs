@@ -83,8 +83,8 @@ impl Serve for AccessArgs {
     }
 }
 
-/// Serves a READLINK. The text goes from the stack to the reserved memory. No other memory is allocated that a client
-/// could hold.
+/// Serves a READLINK. The text goes from the stack to the reserved memory. No other memory is allocated that
+/// a client could hold.
 pub(super) fn read_link(at: &At, room: Room) -> Served3<ReadlinkArgs> {
     at.check_place(&at.id).map_err(|status| (status, None))?;
     let mut target = [0; MAX_PATH];

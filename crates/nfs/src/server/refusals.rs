@@ -1,7 +1,7 @@
 //! Log lines about refused callers.
 //!
-//! A refused caller may call again at once, thousands of times a second. So the log has one refusal of each kind in a
-//! second, with the number of those not logged.
+//! A refused caller may call again at once, thousands of times a second. So the log has one refusal of each
+//! kind in a second, with the number of those not logged.
 
 use std::fmt;
 use std::net::SocketAddr;

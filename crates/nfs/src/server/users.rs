@@ -1,13 +1,13 @@
 //! Groups of users from the server's own database, instead of those that a caller claims.
 //!
-//! The database (`getgrouplist(3)`: files, LDAP and others, by `nsswitch.conf`) may wait for a network. So threads ask
-//! it, few at a time, and answers are kept for [`FRESH`]. During a look-up, all calls of that user wait for it. A user
-//! can have more than the 16 groups of AUTH_SYS.
+//! The database (`getgrouplist(3)`: files, LDAP and others, by `nsswitch.conf`) may wait for a network. So
+//! threads ask it, few at a time, and answers are kept for [`FRESH`]. During a look-up, all calls of that
+//! user wait for it. A user can have more than the 16 groups of AUTH_SYS.
 //!
-//! **Fairness** (I6). A caller can claim any number of users. So each address, or IPv6 network ([`Origin`]), has one
-//! look-up at a time, in the order of its calls. An answer is kept for the addresses that used it, and counts for each
-//! of them. Beyond [`KNOWN_MAX`] users, the address with the most loses its oldest. So an address with an equal part or
-//! less loses none.
+//! **Fairness** (I6). A caller can claim any number of users. So each address, or IPv6 network ([`Origin`]),
+//! has one look-up at a time, in the order of its calls. An answer is kept for the addresses that used it,
+//! and counts for each of them. Beyond [`KNOWN_MAX`] users, the address with the most loses its oldest. So an
+//! address with an equal part or less loses none.
 //!
 //! **Errors.** If the database fails or does not answer, the call gets NFS3ERR_JUKEBOX, and nothing is kept.
 
@@ -45,9 +45,11 @@ pub struct Membership {
 
 /// Source of users and their groups.
 pub trait UserDatabase: Send + Sync + 'static {
-    /// Returns the groups of a user, or `None` if there is no such user. The call may wait: it has a thread of its own.
+    /// Returns the groups of a user, or `None` if there is no such user. The call may wait: it has a thread
+    /// of its own.
     ///
-    /// # Errors The database cannot be asked.
+    /// # Errors
+    /// The database cannot be asked.
     fn membership(&self, user: u32) -> io::Result<Option<Membership>>;
 }
 
@@ -209,9 +211,9 @@ impl Users {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the identity of a caller at `origin` with the groups of the database instead of the claimed ones. The
-    /// claimed primary group stays if the user is in it. A user unknown to the database has no groups. Returns `None`
-    /// if the database does not answer.
+    /// Returns the identity of a caller at `origin` with the groups of the database instead of the claimed
+    /// ones. The claimed primary group stays if the user is in it. A user unknown to the database has no
+    /// groups. Returns `None` if the database does not answer.
     pub(super) async fn with_groups(&self, origin: Option<Origin>, claimed: &AuthSys) -> Option<AuthSys> {
         let user = claimed.uid;
         let answer = match timeout(PATIENCE, self.look_up(origin, user)).await {

@@ -44,8 +44,8 @@ pub struct NfsTime {
 }
 
 impl From<SystemTime> for NfsTime {
-    /// Returns the nearest time that the protocol can express: 1970 for earlier times, the last second of `u32` for
-    /// times after 2106.
+    /// Returns the nearest time that the protocol can express: 1970 for earlier times, the last second of
+    /// `u32` for times after 2106.
     fn from(time: SystemTime) -> Self {
         let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
         u32::try_from(since.as_secs()).map_or(
@@ -123,8 +123,8 @@ pub struct WccAttr {
     pub ctime: NfsTime,
 }
 
-/// `wcc_data`: attributes before and after an operation. The server omits the first unless both were taken atomically
-/// with the operation.
+/// `wcc_data`: attributes before and after an operation. The server omits the first unless both were taken
+/// atomically with the operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Xdr)]
 pub struct WccData {
     /// `pre_op_attr`.

@@ -60,8 +60,8 @@ pub struct ReaddirOk {
 }
 
 impl ReaddirOk {
-    /// Encoded length of everything but the entries, in bytes: attributes, verifier, end of the list, `eof`. `count`
-    /// bounds this and the [`DirEntry::size`] of all entries.
+    /// Encoded length of everything but the entries, in bytes: attributes, verifier, end of the list, `eof`.
+    /// `count` bounds this and the [`DirEntry::size`] of all entries.
     pub const OVERHEAD: usize = 4 + Attributes::SIZE + 8 + 4 + 4;
 }
 
@@ -134,8 +134,8 @@ pub struct ReaddirplusOk {
 }
 
 impl ReaddirplusOk {
-    /// Encoded length of everything but the entries, in bytes, as [`ReaddirOk::OVERHEAD`]. `maxcount` bounds this and
-    /// the entries.
+    /// Encoded length of everything but the entries, in bytes, as [`ReaddirOk::OVERHEAD`]. `maxcount` bounds
+    /// this and the entries.
     pub const OVERHEAD: usize = ReaddirOk::OVERHEAD;
 }
 

@@ -1,5 +1,5 @@
-//! The file handle, `nfs_fh3` (RFC 1813 §2.5): up to 64 opaque bytes. They are stored in place, without an allocation
-//! or a reference into the message.
+//! The file handle, `nfs_fh3` (RFC 1813 §2.5): up to 64 opaque bytes. They are stored in place, without an
+//! allocation or a reference into the message.
 
 use std::fmt;
 
@@ -32,7 +32,8 @@ impl FileHandle {
         Ok(handle)
     }
 
-    /// Concatenates parts to a handle. Bytes beyond [`MAX_HANDLE`] are dropped; the caller ensures the length.
+    /// Concatenates parts to a handle. Bytes beyond [`MAX_HANDLE`] are dropped; the caller ensures the
+    /// length.
     pub(crate) fn gather(parts: &[&[u8]]) -> Self {
         let mut handle = Self { length: 0, bytes: [0; MAX_HANDLE] };
         for (target, byte) in handle.bytes.iter_mut().zip(parts.iter().copied().flatten()) {

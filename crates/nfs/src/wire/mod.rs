@@ -1,10 +1,10 @@
 //! The NFS version 3 protocol as types (RFC 1813 §2 and §3).
 //!
-//! Every type encodes and decodes itself as XDR. The types have the names of RFC 1813 in Rust's spelling, and their
-//! docs give the original names. Payloads (READ and WRITE data, link targets) are [`bytes::Bytes`], which are shared
-//! and never copied. Names and handles are small and are copied out of the message, so that keeping one does not keep a
-//! receive buffer. The constants below bound counts and lengths during decoding, before any allocation. A value over a
-//! bound is a [`DecodeError`](rpcrdma_xdr::DecodeError).
+//! Every type encodes and decodes itself as XDR. The types have the names of RFC 1813 in Rust's spelling, and
+//! their docs give the original names. Payloads (READ and WRITE data, link targets) are [`bytes::Bytes`],
+//! which are shared and never copied. Names and handles are small and are copied out of the message, so that
+//! keeping one does not keep a receive buffer. The constants below bound counts and lengths during decoding,
+//! before any allocation. A value over a bound is a [`DecodeError`](rpcrdma_xdr::DecodeError).
 //!
 //! Names are bytes, not text: a file server returns the bytes that it received.
 
@@ -65,18 +65,19 @@ pub const NFS_TCP_PORT: u16 = 2049;
 pub const MAX_HANDLE: usize = 64;
 /// Bytes of the verifiers of READDIR cookies, exclusive CREATE and WRITE (RFC 1813 §2.4).
 pub const VERIFIER_SIZE: usize = 8;
-/// Most bytes of a path component that a file system accepts. The server answers a longer one with NFS3ERR_NAMETOOLONG.
+/// Most bytes of a path component that a file system accepts. The server answers a longer one with
+/// NFS3ERR_NAMETOOLONG.
 pub const MAX_NAME: usize = 255;
-/// Most bytes of a name that are decoded at all. RFC 1813 §2.4 leaves the limit to the server, which must decode a name
-/// before it can refuse it with NFS3ERR_NAMETOOLONG. A longer name is a malformed message.
+/// Most bytes of a name that are decoded at all. RFC 1813 §2.4 leaves the limit to the server, which must
+/// decode a name before it can refuse it with NFS3ERR_NAMETOOLONG. A longer name is a malformed message.
 pub const MAX_NAME_ON_WIRE: usize = 4096;
 /// Most bytes in the target of a symbolic link (Linux `PATH_MAX`; RFC 1813 §2.4 leaves it to the server).
 pub const MAX_PATH: usize = 4096;
-/// Most bytes of a link's target that are decoded in SYMLINK, so that the server can refuse targets over [`MAX_PATH`]
-/// with NFS3ERR_NAMETOOLONG. A longer target is a malformed message.
+/// Most bytes of a link's target that are decoded in SYMLINK, so that the server can refuse targets over
+/// [`MAX_PATH`] with NFS3ERR_NAMETOOLONG. A longer target is a malformed message.
 pub const MAX_PATH_ON_WIRE: usize = 65_536;
-/// Most bytes of data that are decoded in one READ or WRITE. A server announces its own, usually lower, limit as
-/// `rtmax` and `wtmax` of FSINFO.
+/// Most bytes of data that are decoded in one READ or WRITE. A server announces its own, usually lower, limit
+/// as `rtmax` and `wtmax` of FSINFO.
 pub const MAX_PAYLOAD: usize = 4 << 20;
 /// Most entries decoded from one READDIR or READDIRPLUS reply: as many as fit in [`MAX_PAYLOAD`] bytes.
 pub const MAX_DIRECTORY_ENTRIES: usize = MAX_PAYLOAD / DirEntry::MIN_SIZE;

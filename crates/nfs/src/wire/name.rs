@@ -62,9 +62,9 @@ impl FileName {
         matches!(self.as_bytes(), b"." | b"..")
     }
 
-    /// Checks that a directory entry can have this name. It must not be empty, `.` or `..`, must contain neither `/`
-    /// nor NUL, and has at most [`MAX_NAME`] bytes. A client checks every listed name before it makes a local path of
-    /// it. A server checks every name of a new entry.
+    /// Checks that a directory entry can have this name. It must not be empty, `.` or `..`, must contain
+    /// neither `/` nor NUL, and has at most [`MAX_NAME`] bytes. A client checks every listed name before it
+    /// makes a local path of it. A server checks every name of a new entry.
     pub fn check_component(&self) -> Result<(), NameError> {
         if self.0.is_empty() {
             return Err(NameError::Empty);

@@ -96,7 +96,8 @@ pub struct DeviceData {
     pub spec: SpecData,
 }
 
-/// `mknoddata3`. The types that MKNOD does not make are included so that a server can answer `NFS3ERR_BADTYPE`.
+/// `mknoddata3`. The types that MKNOD does not make are included so that a server can answer
+/// `NFS3ERR_BADTYPE`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Xdr)]
 pub enum MknodData {
     /// `NF3REG`: not valid for MKNOD.

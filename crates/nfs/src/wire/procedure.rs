@@ -45,9 +45,9 @@ macro_rules! procedures {
                 }
             }
 
-            /// Returns the kind of change that the procedure makes (RFC 1813 §4.5). The duplicate request cache keeps
-            /// the replies of all procedures that are not idempotent. It keeps those of WRITE too: a late repetition
-            /// would undo a WRITE that came between.
+            /// Returns the kind of change that the procedure makes (RFC 1813 §4.5). The duplicate request
+            /// cache keeps the replies of all procedures that are not idempotent. It keeps those of WRITE
+            /// too: a late repetition would undo a WRITE that came between.
             pub fn effect(self) -> Effect {
                 match self {
                     $(Self::$variant => Effect::$effect,)*
@@ -88,8 +88,8 @@ impl fmt::Display for NfsProcedure {
     }
 }
 
-/// Arguments of a procedure, with the procedure and its results as associated types. NULL, without arguments and
-/// results, has no implementation.
+/// Arguments of a procedure, with the procedure and its results as associated types. NULL, without arguments
+/// and results, has no implementation.
 pub trait NfsCall: Encode + Decode + Send + Sync + 'static {
     /// The procedure.
     const PROCEDURE: NfsProcedure;

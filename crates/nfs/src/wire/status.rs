@@ -1,4 +1,5 @@
-//! `nfsstat3`, and the common shape of all results: a status, then the fields that belong to it (RFC 1813 §2.6).
+//! `nfsstat3`, and the common shape of all results: a status, then the fields that belong to it (RFC 1813
+//! §2.6).
 
 use std::fmt;
 use std::num::NonZeroU32;

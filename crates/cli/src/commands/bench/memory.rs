@@ -1,4 +1,5 @@
-//! Memory of a server with many idle connections: the resident memory of a process of its own, before and after.
+//! Memory of a server with many idle connections: the resident memory of a process of its own, before and
+//! after.
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;

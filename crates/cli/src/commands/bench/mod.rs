@@ -87,7 +87,8 @@ pub(crate) struct Bench {
 enum Other {
     /// Measure the ways in which a call or a reply can travel, on the loopback interface
     Mechanisms(Mechanisms),
-    /// Count the round trips of each way in which an operation can travel, on a simulated link or through a delay line
+    /// Count the round trips of each way in which an operation can travel, on a simulated link or through a
+    /// delay line
     Roundtrips(Roundtrips),
 }
 
@@ -145,7 +146,8 @@ impl Bench {
 
             let server = BenchServer::start(&directory, &state, |_| ())?;
             let processors = Processors::new(server.addresses.thread);
-            // In a task of its own, so that each step does not also poll whatever else this runtime waits for.
+            // In a task of its own, so that each step does not also poll whatever else this runtime waits
+            // for.
             let measuring = tokio::spawn(measure(server.addresses, effort, processors));
             rows = measuring.await.map_err(failed("run the benchmark"))??;
             rows.push(memory);

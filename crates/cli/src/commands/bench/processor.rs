@@ -1,5 +1,6 @@
-//! Choice of processors for the two ends. Throughput is measured where the scheduler puts them. The round trip of a
-//! small call depends strongly on whether it includes a wake-up across processors. So it is measured both ways.
+//! Choice of processors for the two ends. Throughput is measured where the scheduler puts them. The round
+//! trip of a small call depends strongly on whether it includes a wake-up across processors. So it is
+//! measured both ways.
 
 use rustix::thread::{CpuSet, Pid, gettid, sched_getaffinity, sched_setaffinity};
 

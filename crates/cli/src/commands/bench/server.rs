@@ -41,8 +41,8 @@ pub(super) struct BenchServer {
 }
 
 impl BenchServer {
-    /// Starts to serve `directory` as `/` and a file system in memory as [`MEMORY_EXPORT`]. Settings not changed here
-    /// have their defaults.
+    /// Starts to serve `directory` as `/` and a file system in memory as [`MEMORY_EXPORT`]. Settings not
+    /// changed here have their defaults.
     pub(super) fn start(
         directory: &Path,
         state: &Path,

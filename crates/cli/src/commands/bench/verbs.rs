@@ -1,7 +1,7 @@
 //! RDMA Write and RDMA Read streams on the iWARP provider alone.
 //!
-//! The server opens a window of 1 MiB for each stream and announces both. A stream ends with a Send that the server
-//! answers. The server can answer only after all earlier Writes are placed.
+//! The server opens a window of 1 MiB for each stream and announces both. A stream ends with a Send that the
+//! server answers. The server can answer only after all earlier Writes are placed.
 
 use std::future::poll_fn;
 use std::net::SocketAddr;

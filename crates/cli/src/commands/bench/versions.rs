@@ -1,5 +1,5 @@
-//! `rpcrdma bench --versions`: measures metadata calls of NFS by version and inline threshold. It shows which calls
-//! need no chunk, and how many calls are made a second, one after the other.
+//! `rpcrdma bench --versions`: measures metadata calls of NFS by version and inline threshold. It shows which
+//! calls need no chunk, and how many calls are made a second, one after the other.
 
 use std::fmt::Write;
 use std::net::SocketAddr;

@@ -41,8 +41,8 @@ Blocks of zeros are not written: they become holes.
 pub(crate) struct Get {
     #[command(flatten)]
     options: CopyOptions,
-    /// Files and directories to fetch, then the destination, which is a local path or - for standard output [default:
-    /// the current directory]
+    /// Files and directories to fetch, then the destination, which is a local path or - for standard output
+    /// [default: the current directory]
     #[arg(required = true, value_name = "URL... [DEST]",
         value_parser = OsStringValueParser::new().try_map(Place::parse))]
     operands: Vec<Place>,

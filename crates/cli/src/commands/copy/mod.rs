@@ -1,6 +1,7 @@
 //! `rpcrdma cat`, `get` and `put`: copy files from and to a server.
 //!
-//! [`rpcrdma_nfs::client::Client`] does the copying. These modules have the options, the progress and the report.
+//! [`rpcrdma_nfs::client::Client`] does the copying. These modules have the options, the progress and the
+//! report.
 
 mod cat;
 mod get;
@@ -47,11 +48,12 @@ pub(crate) struct CopyOptions {
     /// Copy directories with all their content
     #[arg(short, long)]
     recursive: bool,
-    /// Keep permissions, time of change, hard links, groups and, as root, owners. Without this option new files have
-    /// the current time and the permissions that the umask leaves
+    /// Keep permissions, time of change, hard links, groups and, as root, owners. Without this option new
+    /// files have the current time and the permissions that the umask leaves
     #[arg(short, long)]
     preserve: bool,
-    /// Write files under their final names, existing ones in place; an interrupted copy then leaves an incomplete file
+    /// Write files under their final names, existing ones in place; an interrupted copy then leaves an
+    /// incomplete file
     #[arg(long)]
     in_place: bool,
     /// Show no progress bar; without a terminal on standard error, or with -v, there is none anyway

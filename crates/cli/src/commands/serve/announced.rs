@@ -36,8 +36,8 @@ fn services_of(rdma: SocketAddr, tcp: Option<SocketAddr>, both_families: bool) -
         .collect()
 }
 
-/// Returns the addresses at which clients reach a listener. A listener on all IPv6 addresses may accept IPv4 too, which
-/// is another transport to rpcbind.
+/// Returns the addresses at which clients reach a listener. A listener on all IPv6 addresses may accept IPv4
+/// too, which is another transport to rpcbind.
 fn reached_at(listener: SocketAddr, both_families: bool) -> impl Iterator<Item = SocketAddr> {
     let mapped = (both_families && listener.ip() == IpAddr::V6(Ipv6Addr::UNSPECIFIED))
         .then(|| SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), listener.port()));

@@ -1,8 +1,8 @@
 //! Limits of `rpcrdma serve` on the resources of one client and of all clients together: from options to
 //! [`ServerConfig`].
 //!
-//! The parser of each option checks its range. [`Bounds::config`] checks the combinations, and its errors name the
-//! value given and the values allowed. Only defaults are adjusted silently.
+//! The parser of each option checks its range. [`Bounds::config`] checks the combinations, and its errors
+//! name the value given and the values allowed. Only defaults are adjusted silently.
 
 use std::time::Duration;
 
@@ -38,16 +38,16 @@ const MEMORY: &str = "Limits of memory";
 /// Limits of `rpcrdma serve`.
 #[derive(Debug, Args)]
 pub(super) struct Bounds {
-    /// Connections at a time, RDMA and TCP together, 1 to 32768. The Receives of all must fit in half of --memory
-    /// [default: as many as fit, at most 512]
+    /// Connections at a time, RDMA and TCP together, 1 to 32768. The Receives of all must fit in half
+    /// of --memory [default: as many as fit, at most 512]
     #[arg(long, value_name = "COUNT", value_parser = whole::<u32>(1, 32_768), help_heading = CONNECTIONS)]
     max_connections: Option<u32>,
-    /// Connections at a time from a client address or IPv6 /64 network, up to --max-connections. Their Receives must fit
-    /// in half of --memory-per-peer [default: as many as fit, at most 256]
+    /// Connections at a time from a client address or IPv6 /64 network, up to --max-connections. Their
+    /// Receives must fit in half of --memory-per-peer [default: as many as fit, at most 256]
     #[arg(long, value_name = "COUNT", value_parser = whole::<u32>(1, 32_768), help_heading = CONNECTIONS)]
     max_connections_per_peer: Option<u32>,
-    /// RDMA connections in set-up at a time, at most --max-connections. A client address or IPv6 /64 network can have
-    /// half of them [default: 64]
+    /// RDMA connections in set-up at a time, at most --max-connections. A client address or IPv6 /64 network
+    /// can have half of them [default: 64]
     #[arg(long, value_name = "COUNT", value_parser = whole::<u32>(1, 32_768), help_heading = CONNECTIONS)]
     max_half_open: Option<u32>,
     /// Drop RDMA connections that are not set up within this time, in seconds, at least 1
@@ -59,12 +59,13 @@ pub(super) struct Bounds {
     /// Close TCP connections without a call for this long, in seconds, at least 1
     #[arg(long, value_name = "SECONDS", default_value = "360", value_parser = whole_second, help_heading = CONNECTIONS)]
     tcp_idle: Duration,
-    /// End connections whose client accepts no data for this long, in seconds, at least 1. Over TCP also those whose
-    /// client begins a call and does not go on [default: 60 for RDMA, 30 for TCP]
+    /// End connections whose client accepts no data for this long, in seconds, at least 1. Over TCP also
+    /// those whose client begins a call and does not go on [default: 60 for RDMA, 30 for TCP]
     #[arg(long, value_name = "SECONDS", value_parser = whole_second, help_heading = CONNECTIONS)]
     stall: Option<Duration>,
-    /// End connections whose data moves more slowly than this on average, in bytes a second, 4K to 16M. Slower data
-    /// counts as stalled and has the time of --stall, or 30 seconds if it comes from an RDMA client
+    /// End connections whose data moves more slowly than this on average, in bytes a second, 4K to 16M.
+    /// Slower data counts as stalled and has the time of --stall, or 30 seconds if it comes from an RDMA
+    /// client
     #[arg(long, value_name = "BYTES", default_value = "8K", value_parser = least_rate, help_heading = CONNECTIONS)]
     least_rate: u64,
     /// Calls in flight on each connection, 1 to 1024
@@ -79,8 +80,8 @@ pub(super) struct Bounds {
     /// Largest payload of READ and WRITE, in bytes, from 4K to 1M
     #[arg(long, value_name = "BYTES", default_value = "1M", value_parser = max_payload, help_heading = CALLS)]
     max_payload: u32,
-    /// Most bytes that the server fetches by RDMA Read, or receives over TCP, for one call. From --max-payload + 4K to
-    /// a quarter of --memory [default: --max-payload + 64K]
+    /// Most bytes that the server fetches by RDMA Read, or receives over TCP, for one call.
+    /// From --max-payload + 4K to a quarter of --memory [default: --max-payload + 64K]
     #[arg(long, value_name = "BYTES", value_parser = bytes, help_heading = CALLS)]
     max_arguments: Option<usize>,
     /// Read chunks in one call, 2 to 256 (RFC 8267 §6.4.2 requires 2)
@@ -95,27 +96,27 @@ pub(super) struct Bounds {
     #[arg(long, value_name = "COUNT", default_value_t = 256, value_parser = whole::<u32>(16, 4096),
         help_heading = CALLS)]
     max_segments: u32,
-    /// Threads of each export, 8 to 1024. A quarter each is for looking at objects, READ, changes of names and
-    /// attributes, and WRITE with COMMIT. Of each part, a client address or IPv6 /64 network can hold three quarters.
-    /// While it looks at objects in memory, it holds at most one thread for two processors [default: 8 for each
-    /// processor, from 32 to 128]
+    /// Threads of each export, 8 to 1024. A quarter each is for looking at objects, READ, changes of names
+    /// and attributes, and WRITE with COMMIT. Of each part, a client address or IPv6 /64 network can hold
+    /// three quarters. While it looks at objects in memory, it holds at most one thread for two processors
+    /// [default: 8 for each processor, from 32 to 128]
     #[arg(long, value_name = "COUNT", value_parser = whole::<u32>(IO_THREADS_LEAST, 1024),
         help_heading = CALLS)]
     io_threads: Option<u32>,
-    /// At shutdown, wait at most this long for the file systems to bring all data to stable storage, in seconds, at
-    /// least 1
+    /// At shutdown, wait at most this long for the file systems to bring all data to stable storage, in
+    /// seconds, at least 1
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = whole_second, help_heading = CALLS)]
     flush_wait: Duration,
     /// Memory for messages and payloads of all connections together, in bytes, at least 16M
     #[arg(long, value_name = "BYTES", default_value = "512M", value_parser = memory, help_heading = MEMORY)]
     memory: usize,
-    /// Part of --memory that one client address or IPv6 /64 network can hold, in bytes. One connection can always have
-    /// what it needs [default: a quarter of --memory]
+    /// Part of --memory that one client address or IPv6 /64 network can hold, in bytes. One connection can
+    /// always have what it needs [default: a quarter of --memory]
     #[arg(long, value_name = "BYTES", value_parser = bytes, help_heading = MEMORY)]
     memory_per_peer: Option<usize>,
-    /// Memory for replies that clients may request again after the loss of a connection, in bytes, beside --memory, at
-    /// least 2M. Half of it is for WRITE, and half for all other calls that change something. Each reply takes its
-    /// length and 1024 bytes
+    /// Memory for replies that clients may request again after the loss of a connection, in bytes,
+    /// beside --memory, at least 2M. Half of it is for WRITE, and half for all other calls that change
+    /// something. Each reply takes its length and 1024 bytes
     #[arg(long, value_name = "BYTES", default_value = "128M", value_parser = reply_cache, help_heading = MEMORY)]
     reply_cache: usize,
 }
@@ -162,8 +163,8 @@ fn number(number: u32) -> usize {
     usize::try_from(number).unwrap_or(usize::MAX)
 }
 
-/// Returns the value of an option, or as much of its default as `most` allows. A value beyond `most` is an error;
-/// `because` gives the reason for `most`.
+/// Returns the value of an option, or as much of its default as `most` allows. A value beyond `most` is an
+/// error; `because` gives the reason for `most`.
 fn up_to(
     option: &str,
     asked: Option<u32>,

@@ -1,15 +1,16 @@
 //! Gives up rights before the server serves, so that a fault in it is of little use to an attacker.
 //!
-//! * **No new privileges:** programs that the process runs get no more rights than it has (`PR_SET_NO_NEW_PRIVS`).
-//! * **Capabilities:** those that serve to act as callers and to find files by handles stay. Those of the superuser
-//!   over files stay only if an export has `squash=none`.
-//! * **Landlock,** where file handles come from the map of names: the process can change files only in the exports and
-//!   the state directory. It can read those of the system. Landlock stays off where handles are the kernel's, because
-//!   it refuses files that `open_by_handle_at` finds without their path. Below ABI 2 (Linux 5.19) it would forbid
-//!   renames between directories, and stays off too.
+//! * **No new privileges:** programs that the process runs get no more rights than it has
+//!   (`PR_SET_NO_NEW_PRIVS`).
+//! * **Capabilities:** those that serve to act as callers and to find files by handles stay. Those of the
+//!   superuser over files stay only if an export has `squash=none`.
+//! * **Landlock,** where file handles come from the map of names: the process can change files only in the
+//!   exports and the state directory. It can read those of the system. Landlock stays off where handles are
+//!   the kernel's, because it refuses files that `open_by_handle_at` finds without their path. Below ABI 2
+//!   (Linux 5.19) it would forbid renames between directories, and stays off too.
 //!
-//! These restrictions belong to a thread, and threads that it starts inherit them. So they are set while there is only
-//! one.
+//! These restrictions belong to a thread, and threads that it starts inherit them. So they are set while
+//! there is only one.
 
 use std::io;
 use std::path::Path;
@@ -35,8 +36,8 @@ const SUPERUSER: CapabilitySet = CapabilitySet::CHOWN
 /// Ports below this number need a capability.
 const PRIVILEGED_PORTS: u16 = 1024;
 
-/// Directories that hold users, groups, host names and time zones, and the libraries that the C library loads for them.
-/// They are read only.
+/// Directories that hold users, groups, host names and time zones, and the libraries that the C library loads
+/// for them. They are read only.
 const SYSTEM: [&str; 9] = ["/bin", "/etc", "/lib", "/lib64", "/proc", "/run", "/sys", "/usr", "/var/lib"];
 
 /// Rights that the server needs.
@@ -48,13 +49,15 @@ pub(super) struct Needs<'a> {
     pub(super) ports: &'a [u16],
     /// Directories that the server writes to.
     pub(super) directories: &'a [&'a Path],
-    /// Whether files are found by the kernel's handles, without their paths. Access to other directories then stays.
+    /// Whether files are found by the kernel's handles, without their paths. Access to other directories then
+    /// stays.
     pub(super) kernel_handles: bool,
 }
 
 /// Gives up all rights but these. Call this while the process has one thread.
 ///
-/// # Errors The kernel refuses a change. On a kernel without Landlock the function logs that and succeeds.
+/// # Errors
+/// The kernel refuses a change. On a kernel without Landlock the function logs that and succeeds.
 pub(super) fn confine(needs: &Needs<'_>) -> io::Result<()> {
     set_no_new_privs(true)?;
     let had = capabilities(None)?;

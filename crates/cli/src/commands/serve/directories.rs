@@ -11,8 +11,8 @@ use std::sync::Arc;
 use rpcrdma_nfs::fs::{DirectoryFs, DirectoryOptions, OpenError, StateDirectory};
 use rustix::fs::{StatVfsMountFlags, statvfs};
 
-/// Identity of a directory: device, inode, flags of the mount. The flags matter: exports of a second, read-only mount
-/// must not use the writable first mount.
+/// Identity of a directory: device, inode, flags of the mount. The flags matter: exports of a second,
+/// read-only mount must not use the writable first mount.
 type Root = (u64, u64, StatVfsMountFlags);
 
 /// Directories opened so far.

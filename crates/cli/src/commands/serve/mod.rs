@@ -73,44 +73,45 @@ pub(crate) struct Serve {
     /// Address and port for NFS over RDMA; port 0 selects a free one
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:20049", value_parser = listen_address)]
     listen: SocketAddr,
-    /// Address and port for NFS and MOUNT over TCP [default: the address of --listen; port 20048, or a free one if 20048
-    /// is in use]
+    /// Address and port for NFS and MOUNT over TCP [default: the address of --listen; port 20048, or a free
+    /// one if 20048 is in use]
     #[arg(long, value_name = "ADDR:PORT", value_parser = listen_address)]
     tcp: Option<SocketAddr>,
     /// Serve RDMA only. Linux clients then cannot mount, because they send MOUNT over TCP
     #[arg(long, conflicts_with = "tcp")]
     no_tcp: bool,
-    /// Export DIR under NAME; can be given several times. OPTION is ro, rw (default), allow=CIDR, squash=root|all|none,
-    /// secure or insecure (default). Of these, allow names the clients that may mount; repeat it for several (default: all).
-    /// squash names the users that become nobody (default: root). secure requires a source port below 1024 of TCP
-    /// clients; it has no effect over RDMA. A directory inside another export keeps its own options, even for clients
-    /// that reach it through the other one
+    /// Export DIR under NAME; can be given several times. OPTION is ro, rw (default), allow=CIDR,
+    /// squash=root|all|none, secure or insecure (default). Of these, allow names the clients that may mount;
+    /// repeat it for several (default: all). squash names the users that become nobody (default: root).
+    /// secure requires a source port below 1024 of TCP clients; it has no effect over RDMA. A directory
+    /// inside another export keeps its own options, even for clients that reach it through the other one
     #[arg(long, value_name = "NAME=DIR[,OPTION]...")]
     export: Vec<ExportOption>,
     /// Export everything read-only
     #[arg(long)]
     read_only: bool,
-    /// Register with this machine's rpcbind so that clients find the ports, and answer rpcbind queries on the ports of
-    /// --listen and --tcp too
+    /// Register with this machine's rpcbind so that clients find the ports, and answer rpcbind queries on the
+    /// ports of --listen and --tcp too
     #[arg(long)]
     rpcbind: bool,
-    /// Do not request CRCs; clients that do not request them either then use none, such as siw, the software iWARP of
-    /// Linux. For links with protection of their own, and for siw behind a proxy, where it rejects some correct CRCs
+    /// Do not request CRCs; clients that do not request them either then use none, such as siw, the software
+    /// iWARP of Linux. For links with protection of their own, and for siw behind a proxy, where it rejects
+    /// some correct CRCs
     #[arg(long)]
     no_crc: bool,
-    /// Negotiate inline sizes and numbers of RDMA Reads with RDMA clients that ask by CONF_RDMA (RFC 5666 §6), for clients without
-    /// RFC 8797. The protection that §11 requires is missing: anyone able to change packets can slow calls or make them
-    /// fail
+    /// Negotiate inline sizes and numbers of RDMA Reads with RDMA clients that ask by CONF_RDMA (RFC 5666
+    /// §6), for clients without RFC 8797. The protection that §11 requires is missing: anyone able to change
+    /// packets can slow calls or make them fail
     #[arg(long)]
     insecure_conf_rdma: bool,
-    /// Take the groups of a caller from this machine's database of users, by UID, not from the call. Group IDs that
-    /// clients invent have no effect, and a user can be in more than 16 groups. Answers are kept for 5 minutes. Only
-    /// callers that an export admits are looked up, one at a time for each client address
+    /// Take the groups of a caller from this machine's database of users, by UID, not from the call. Group
+    /// IDs that clients invent have no effect, and a user can be in more than 16 groups. Answers are kept for
+    /// 5 minutes. Only callers that an export admits are looked up, one at a time for each client address
     #[arg(long)]
     manage_gids: bool,
-    /// Believe any UID that a program on this machine claims; squash= still applies. By default the server asks the
-    /// kernel for the owner of the program's socket, over TCP and software iWARP. A user other than root may claim only
-    /// that UID, and has the groups of this machine's database
+    /// Believe any UID that a program on this machine claims; squash= still applies. By default the server
+    /// asks the kernel for the owner of the program's socket, over TCP and software iWARP. A user other than
+    /// root may claim only that UID, and has the groups of this machine's database
     #[arg(long)]
     trust_local_users: bool,
     /// Versions of RPC-over-RDMA to serve
@@ -119,8 +120,8 @@ pub(crate) struct Serve {
     /// Drafts that define Version Two; clients need the same profile [default: p1]
     #[arg(long, value_enum, value_name = "PROFILE")]
     profile: Option<ProfileName>,
-    /// Directory for data that must survive a restart (the key of file handles); never inside an export [default:
-    /// $XDG_STATE_HOME/rpcrdma or ~/.local/state/rpcrdma]
+    /// Directory for data that must survive a restart (the key of file handles); never inside an export
+    /// [default: $XDG_STATE_HOME/rpcrdma or ~/.local/state/rpcrdma]
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
     #[command(flatten)]
@@ -165,12 +166,12 @@ impl Serve {
         Err(Failure::usage(wrong))
     }
 
-    /// Opens the exports and gives up rights that the server no longer needs. Call this while the process has one
-    /// thread.
+    /// Opens the exports and gives up rights that the server no longer needs. Call this while the process has
+    /// one thread.
     pub(crate) fn prepare(self) -> Result<Prepared, Failure> {
         limits::raise_descriptors();
-        // Clients have applied their own umask, so new files get their mode at once. The files of the state directory
-        // have explicit modes.
+        // Clients have applied their own umask, so new files get their mode at once. The files of the state
+        // directory have explicit modes.
         rustix::process::umask(rustix::fs::Mode::empty());
         let options = self.exports();
         let (mut config, shares) = self.bounds.config(self.versions()?)?;
@@ -245,7 +246,8 @@ impl Prepared {
             Some(result) => result,
             None => {
                 drop(stop);
-                // At the same time: an rpcbind that does not answer delays neither the calls in progress nor a signal.
+                // At the same time: an rpcbind that does not answer delays neither the calls in progress nor
+                // a signal.
                 tokio::select! {
                     ((), result) = async { tokio::join!(announced.take_back(), &mut serving) } => result,
                     signal = signals.next() => return Err(Failure::interrupted(signal)),

@@ -78,8 +78,8 @@ impl Ready {
     }
 }
 
-/// Returns the mount command for a Linux client, or the reason why there is none. `own` is an address of this machine,
-/// if it has one.
+/// Returns the mount command for a Linux client, or the reason why there is none. `own` is an address of this
+/// machine, if it has one.
 fn mount_command(
     rdma: SocketAddr,
     tcp: Option<SocketAddr>,

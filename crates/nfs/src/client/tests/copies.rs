@@ -1,4 +1,5 @@
-//! Copies over existing objects, of pipes and devices, of sparse files and deep trees; attributes that are kept.
+//! Copies over existing objects, of pipes and devices, of sparse files and deep trees; attributes that are
+//! kept.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -299,7 +300,8 @@ async fn a_named_pipe_is_stored() {
             pipe.write_all(&vec![5; 200_000]).unwrap();
         });
         let report = client.put(&fifo, target, &options).await.unwrap();
-        // Without a reader the writer would wait for ever, so the pipe is opened once more if the copy did not open it.
+        // Without a reader the writer would wait for ever, so the pipe is opened once more if the copy did
+        // not open it.
         let stored = client.stat(target).await;
         if stored.is_err() {
             drop(fs::File::options().read(true).write(true).open(&fifo).unwrap());
@@ -707,7 +709,8 @@ async fn a_further_name_stands_in_for_one_that_failed() {
     assert_eq!(local_names(&local.path().join("d")).len(), 1);
 }
 
-/// Root keeps owners and set-id bits. A server that treats root as nobody keeps neither, and the report counts that.
+/// Root keeps owners and set-id bits. A server that treats root as nobody keeps neither, and the report
+/// counts that.
 #[tokio::test]
 async fn root_keeps_owners_and_set_id_bits() {
     if !is_root() {
@@ -754,7 +757,8 @@ async fn root_keeps_owners_and_set_id_bits() {
     assert_eq!(root.stat("/second/f").await.unwrap().mode, 0o755);
 }
 
-/// Without the right to give files away, set-id bits are not copied, because they would stand for another user.
+/// Without the right to give files away, set-id bits are not copied, because they would stand for another
+/// user.
 #[tokio::test]
 async fn set_id_bits_do_not_change_their_owner() {
     let client = Loopback::exporting(&["/"]).mount().await;

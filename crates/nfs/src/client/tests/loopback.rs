@@ -1,5 +1,5 @@
-//! A transport without a network: calls go to the programs of an [`NfsServer`] in this process. A hook sees every call
-//! first and may answer the call, damage its reply or lose it.
+//! A transport without a network: calls go to the programs of an [`NfsServer`] in this process. A hook sees
+//! every call first and may answer the call, damage its reply or lose it.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};

@@ -1,5 +1,5 @@
-//! Copies that must not destroy other objects: linked targets, the source itself, devices and pipes. Also lost replies,
-//! and directories inside themselves.
+//! Copies that must not destroy other objects: linked targets, the source itself, devices and pipes. Also
+//! lost replies, and directories inside themselves.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -503,8 +503,8 @@ impl Drop for Counted {
     }
 }
 
-/// A server answers large READs with little data. Replies use about as much memory as their data, and the client
-/// requests no more than the server returns.
+/// A server answers large READs with little data. Replies use about as much memory as their data, and the
+/// client requests no more than the server returns.
 #[tokio::test]
 async fn i6_short_reads_hold_no_more_memory_than_their_data() {
     const MIB: usize = 1 << 20;
@@ -642,7 +642,8 @@ async fn a_group_that_is_refused_does_not_keep_the_rest() {
 
 // Several sources of one command.
 
-/// The second source that would get an existing source's name fails, in both directions; directories are merged.
+/// The second source that would get an existing source's name fails, in both directions; directories are
+/// merged.
 #[tokio::test]
 async fn two_sources_do_not_get_one_name() {
     let client = Loopback::exporting(&["/"]).mount().await;
@@ -743,8 +744,8 @@ fn make_sources(local: &Path) {
     }
 }
 
-/// A target may treat two names as one, by folding case or normalising. A link plays the second name here. The second
-/// source of a put fails, and the first stays.
+/// A target may treat two names as one, by folding case or normalising. A link plays the second name here.
+/// The second source of a put fails, and the first stays.
 #[tokio::test]
 async fn a_put_spares_an_object_of_its_run_under_another_name() {
     let local = tempdir().unwrap();

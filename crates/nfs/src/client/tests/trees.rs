@@ -338,8 +338,8 @@ async fn hostile_names_are_refused() {
     assert_eq!((report.files, report.failures.len()), (1, 0));
 }
 
-/// A link and a directory have one name: the second is not copied. No directory is ever made through a link of an
-/// earlier copy.
+/// A link and a directory have one name: the second is not copied. No directory is ever made through a link
+/// of an earlier copy.
 #[tokio::test]
 async fn links_do_not_lead_out() {
     let server = Loopback::exporting(&["/"]);

@@ -27,8 +27,8 @@ struct Directory {
     kept: Kept,
     local: Arc<LocalDir>,
     depth: usize,
-    /// A directory above this one, further away with growing depth. It reveals a directory that contains itself without
-    /// a list of all (Brent's algorithm).
+    /// A directory above this one, further away with growing depth. It reveals a directory that contains
+    /// itself without a list of all (Brent's algorithm).
     anchor: Option<FileHandle>,
 }
 
@@ -94,7 +94,8 @@ struct Get {
 impl Client {
     /// Copies the file or tree `source` of the export to the local `target`; see [`CopyOptions`].
     ///
-    /// # Errors The copy cannot start, or the server is lost. The report has single files that could not be copied.
+    /// # Errors
+    /// The copy cannot start, or the server is lost. The report has single files that could not be copied.
     pub async fn get(
         &self,
         source: impl AsRef<[u8]>,
@@ -197,7 +198,8 @@ impl Getting {
         Ok(())
     }
 
-    /// Copies the parts of a file that have data, as far as the server reports them. Returns the end of the copy.
+    /// Copies the parts of a file that have data, as far as the server reports them. Returns the end of the
+    /// copy.
     async fn sparse(
         &self,
         file: &File,
@@ -340,8 +342,8 @@ impl Get {
         Ok(new)
     }
 
-    /// Returns whether a directory at the server is the local directory in which the copy began. Its time of change
-    /// advances during the copy, so the function reads it before and after the call.
+    /// Returns whether a directory at the server is the local directory in which the copy began. Its time of
+    /// change advances during the copy, so the function reads it before and after the call.
     async fn is_top(&self, handle: FileHandle, fileid: u64) -> Result<bool, Error> {
         let Some(top) = &self.top else { return Ok(false) };
         let look = || {
@@ -399,13 +401,15 @@ impl Get {
         Ok(None)
     }
 
-    /// Completes the copy after all files: makes their further names, then sets the attributes of directories.
+    /// Completes the copy after all files: makes their further names, then sets the attributes of
+    /// directories.
     async fn finish(self) -> Result<(), Error> {
         let Self { with, further, finished, .. } = self;
         for Further { key, first, spot, node } in further {
             let path = with.path_in(&spot.dir, &spot.name);
             let (place, copying) = (spot.clone(), with.copying.clone());
-            // If the first name failed, or the file system has no hard links, the content is copied for each name.
+            // If the first name failed, or the file system has no hard links, the content is copied for each
+            // name.
             let linked = with.is_complete(key)
                 && blocking(|| spot.path(), move || make_link(&first, &place, &copying)).await.is_ok();
             if linked {
@@ -463,7 +467,8 @@ pub(super) fn article(kind: FileType) -> &'static str {
     }
 }
 
-/// Returns the destination for a source of this name: in `target` if that is a directory, else `target` itself.
+/// Returns the destination for a source of this name: in `target` if that is a directory, else `target`
+/// itself.
 async fn target_of(target: &Path, name: Option<&[u8]>) -> Result<PathBuf, Error> {
     let owned = target.to_owned();
     let directory = blocking(
@@ -481,8 +486,8 @@ async fn target_of(target: &Path, name: Option<&[u8]>) -> Result<PathBuf, Error>
     })
 }
 
-/// Returns the destination directory of a tree, and the number of its names that are not the source's. With `itself`
-/// the caller named the directory, perhaps by a link.
+/// Returns the destination directory of a tree, and the number of its names that are not the source's. With
+/// `itself` the caller named the directory, perhaps by a link.
 async fn root_of(path: PathBuf, itself: bool) -> Result<(Arc<LocalDir>, usize), Error> {
     let local = path.clone();
     blocking(

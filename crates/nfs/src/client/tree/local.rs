@@ -1,11 +1,13 @@
 //! Local files and directories of a copy, accessed on threads where calls may block.
 //!
-//! *Directories* ([`LocalDir`]) know their parent and their name in it. System calls get a descriptor and one name. So
-//! a path may be longer than any system call accepts, and a link placed in the way is not followed. Few descriptors
-//! stay open. A directory whose descriptor was closed is opened again from the nearest open directory above it.
+//! *Directories* ([`LocalDir`]) know their parent and their name in it. System calls get a descriptor and one
+//! name. So a path may be longer than any system call accepts, and a link placed in the way is not followed.
+//! Few descriptors stay open. A directory whose descriptor was closed is opened again from the nearest open
+//! directory above it.
 //!
-//! *Targets.* A [`Sink`] receives the content of a file. A regular file is written under a temporary name, and renamed
-//! after a successful close. A device, a pipe, or a file with several names that the caller named is written in place.
+//! *Targets.* A [`Sink`] receives the content of a file. A regular file is written under a temporary name,
+//! and renamed after a successful close. A device, a pipe, or a file with several names that the caller named
+//! is written in place.
 
 mod attributes;
 mod directory;

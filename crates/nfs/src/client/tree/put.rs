@@ -98,8 +98,8 @@ struct Put {
     top: Option<Made>,
 }
 
-/// Returns the name of a copy in a directory. Paths that are `.` or `..`, or end with `/.`, have none: their entries
-/// are copied.
+/// Returns the name of a copy in a directory. Paths that are `.` or `..`, or end with `/.`, have none: their
+/// entries are copied.
 fn own_name(source: &Path) -> Option<&OsStr> {
     source.file_name().filter(|_| !source.as_os_str().as_bytes().ends_with(b"/."))
 }
@@ -107,7 +107,8 @@ fn own_name(source: &Path) -> Option<&OsStr> {
 impl Client {
     /// Copies the local file or tree `source` to `target` in the export; see [`CopyOptions`].
     ///
-    /// # Errors The copy cannot start, or the server is lost. The report has single files that could not be copied.
+    /// # Errors
+    /// The copy cannot start, or the server is lost. The report has single files that could not be copied.
     pub async fn put(
         &self,
         source: impl AsRef<Path>,
@@ -141,10 +142,11 @@ impl Client {
         Ok(copying.report())
     }
 
-    /// Copies the content of `source`, up to its end, to the file `target` in the export. `mode` is for a new file,
-    /// before [`CopyOptions::umask`]. `name` names the source in messages.
+    /// Copies the content of `source`, up to its end, to the file `target` in the export. `mode` is for a new
+    /// file, before [`CopyOptions::umask`]. `name` names the source in messages.
     ///
-    /// # Errors The copy cannot start, or the server is lost; [`Error::Exists`] if `target` is a directory. The report
+    /// # Errors
+    /// The copy cannot start, or the server is lost; [`Error::Exists`] if `target` is a directory. The report
     /// shows whether the file could be copied.
     pub async fn put_open(
         &self,
@@ -167,8 +169,8 @@ impl Client {
         Ok(put.with.copying.report())
     }
 
-    /// Returns the destination for a source of this name, with its path: in `target` if that is a directory, else
-    /// `target` itself.
+    /// Returns the destination for a source of this name, with its path: in `target` if that is a directory,
+    /// else `target` itself.
     async fn put_target(
         &self,
         name: Option<&OsStr>,
@@ -379,8 +381,8 @@ impl Putting {
         Ok(())
     }
 
-    /// Sends the data between `at` and `limit`, and sets `at` to the end of the last piece. Returns whether the file
-    /// ended before `limit`.
+    /// Sends the data between `at` and `limit`, and sets `at` to the end of the last piece. Returns whether
+    /// the file ended before `limit`.
     async fn part(
         &self,
         path: &str,
@@ -562,8 +564,8 @@ impl Put {
         Ok(made)
     }
 
-    /// Returns whether a local directory is the one at the server in which the copy began. Its time of change advances
-    /// during the copy, so the function reads it before and after.
+    /// Returns whether a local directory is the one at the server in which the copy began. Its time of change
+    /// advances during the copy, so the function reads it before and after.
     async fn is_top(&self, local: &Arc<LocalDir>) -> Result<bool, Error> {
         let Some(top) = self.top else { return Ok(false) };
         let dir = Arc::clone(local);
@@ -612,7 +614,8 @@ impl Put {
         Ok(None)
     }
 
-    /// Completes the copy after all files: makes their further names, then sets the attributes of directories.
+    /// Completes the copy after all files: makes their further names, then sets the attributes of
+    /// directories.
     async fn finish(self) -> Result<(), Error> {
         let Self { with, further, finished, .. } = self;
         for Further { key, spot, goal, kept } in further {

@@ -8,18 +8,19 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::CopyReport;
 use crate::client::walk::Place;
 
-/// Most paths of each kind in a report; the rest is only counted. With paths of at most some KiB a report stays below
-/// 20 MiB, whatever the server lists.
+/// Most paths of each kind in a report; the rest is only counted. With paths of at most some KiB a report
+/// stays below 20 MiB, whatever the server lists.
 pub const MAX_REPORTED: usize = 1000;
 
-/// State that the copies of one command share, by [`CopyOptions::run`](super::CopyOptions::run). The copies run one
-/// after the other.
+/// State that the copies of one command share, by [`CopyOptions::run`](super::CopyOptions::run). The copies
+/// run one after the other.
 ///
 /// - The second source that would get the name of an earlier one fails. Directories are merged.
-/// - A source also fails if it would replace the object of an earlier one under another name. Targets that fold case or
-///   normalise names treat two names as one.
+/// - A source also fails if it would replace the object of an earlier one under another name. Targets that
+///   fold case or normalise names treat two names as one.
 /// - A file that was written in place is not written in place again under another name.
-/// - The report of a copy that was dropped, or ended by an error, is available from [`take_report`](Self::take_report).
+/// - The report of a copy that was dropped, or ended by an error, is available from
+///   [`take_report`](Self::take_report).
 #[derive(Clone, Default)]
 pub struct CopyRun {
     shared: Arc<Shared>,
@@ -44,8 +45,8 @@ type ObjectId = (u64, u64);
 /// Most names at the server that are checked and given at the same time.
 const TURNS: usize = 32;
 
-/// Returns a part that all names have in common which a target might treat as one. It ignores case, dots and spaces.
-/// Names beyond ASCII and short names of DOS all have one value.
+/// Returns a part that all names have in common which a target might treat as one. It ignores case, dots and
+/// spaces. Names beyond ASCII and short names of DOS all have one value.
 fn outline(name: &[u8]) -> Vec<u8> {
     if !name.is_ascii() || name.contains(&b'~') {
         return Vec::new();
@@ -54,8 +55,8 @@ fn outline(name: &[u8]) -> Vec<u8> {
     told.map(u8::to_ascii_lowercase).collect()
 }
 
-/// Names as numbers of 128 bits, because a tree may have millions. Both hashes have random keys, so that nobody can
-/// choose names that collide.
+/// Names as numbers of 128 bits, because a tree may have millions. Both hashes have random keys, so that
+/// nobody can choose names that collide.
 #[derive(Default)]
 struct Names {
     hashers: [RandomState; 2],
@@ -79,7 +80,8 @@ impl CopyRun {
         lock(taken).insert(number)
     }
 
-    /// Claims an object that was made for a source or has no other name. Returns whether no earlier source has it.
+    /// Claims an object that was made for a source or has no other name. Returns whether no earlier source
+    /// has it.
     pub(super) fn take(&self, object: ObjectId) -> bool {
         lock(&self.shared.objects).insert(object)
     }
@@ -103,7 +105,8 @@ impl CopyRun {
         Some(turn.lock().await)
     }
 
-    /// Claims a file, by file system and number, to write it in place. Returns whether this is the first time.
+    /// Claims a file, by file system and number, to write it in place. Returns whether this is the first
+    /// time.
     pub(super) fn first_in_place(&self, file: ObjectId) -> bool {
         lock(&self.shared.in_place).insert(file)
     }

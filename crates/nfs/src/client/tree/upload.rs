@@ -1,7 +1,7 @@
 //! Upload of a file to the server: under a temporary name until the file is complete, or in place.
 //!
-//! *Temporary names.* [`Temporary`] removes them: directly after a failed copy, and in a separate task if the copy is
-//! dropped. Such a task also makes the name. So the name is removed even if no caller waits any more.
+//! *Temporary names.* [`Temporary`] removes them: directly after a failed copy, and in a separate task if the
+//! copy is dropped. Such a task also makes the name. So the name is removed even if no caller waits any more.
 
 use super::local::{Identity, PRIVATE_FILE};
 use super::{CopyRun, Copying, Kept, Owned};
@@ -27,8 +27,8 @@ impl Temporary {
         Self { client: client.clone(), place, made: false, run: copying.run.clone() }
     }
 
-    /// Makes the name by `make`, whether or not the caller waits until the end. If the result is unknown, the name is
-    /// removed.
+    /// Makes the name by `make`, whether or not the caller waits until the end. If the result is unknown, the
+    /// name is removed.
     async fn make<T, F>(
         mut self,
         make: impl FnOnce(Client, DirOpArgs) -> F + Send + 'static,
@@ -63,8 +63,8 @@ impl Temporary {
         self.made = false;
     }
 
-    /// Renames the object to `place` and replaces an object there. `object` is the file system and number of this
-    /// object: a server that restarted may have renamed it and forgotten that. `path` is for messages.
+    /// Renames the object to `place` and replaces an object there. `object` is the file system and number of
+    /// this object: a server that restarted may have renamed it and forgotten that. `path` is for messages.
     async fn rename(mut self, place: &Place, object: ObjectId, path: &str) -> Result<(), Error> {
         let run = self.run.clone();
         let _turn = run.turn(place).await;
@@ -210,8 +210,8 @@ impl Upload {
             Some(node) => node,
             None if !in_place => return Self::part(client, &place, None, wanted).await,
             None => match Self::create(client, &place, wanted).await {
-                // Another client was faster. Or a server made the file, restarted and forgot that; then the file is
-                // empty.
+                // Another client was faster. Or a server made the file, restarted and forgot that; then the
+                // file is empty.
                 Err(error) if error.status() == Some(Status::Exist) => {
                     let node = client.lookup_in(place.dir, place.name.clone()).await?;
                     wanted.differs(&node)?;
@@ -229,7 +229,8 @@ impl Upload {
             return Ok(Self::existing(client, place, node, wanted));
         }
         match Self::part(client, &place, Some(&node), wanted).await {
-            // A user who may not make files here, or not give them away, may still write to the existing file.
+            // A user who may not make files here, or not give them away, may still write to the existing
+            // file.
             Err(error) if is_refusal(&error) => {
                 if wanted.take_in_place(&node)? {
                     Ok(Self::existing(client, place, node, wanted))
@@ -316,8 +317,8 @@ impl Upload {
         Ok(())
     }
 
-    /// Sets the attributes to keep (`None`: those of the replaced file), and last the name. All data is stable already.
-    /// Returns whether owner and group could be kept.
+    /// Sets the attributes to keep (`None`: those of the replaced file), and last the name. All data is
+    /// stable already. Returns whether owner and group could be kept.
     pub(super) async fn finish(mut self, kept: Option<Kept>) -> Result<Owned, Error> {
         match (self.settle(kept).await, self.temporary.take()) {
             (Ok(owned), Some(temporary)) => {
@@ -367,14 +368,14 @@ impl Client {
         matches!(&self.inner.options.credential, rpcrdma_oncrpc::Credential::Sys(sys) if sys.uid == 0)
     }
 
-    /// Returns the bits of a mode that may be set. Set-id bits are set only by root, and only together with the owner
-    /// and group that they stand for.
+    /// Returns the bits of a mode that may be set. Set-id bits are set only by root, and only together with
+    /// the owner and group that they stand for.
     fn settable(&self, owned: Owned) -> u32 {
         if owned.all() && self.calls_as_root() { 0o7777 } else { 0o777 }
     }
 
-    /// Sets owner (as root), group, mode and time of an object; a symbolic link has no mode. Returns whether owner and
-    /// group could be kept; only root is expected to keep the owner.
+    /// Sets owner (as root), group, mode and time of an object; a symbolic link has no mode. Returns whether
+    /// owner and group could be kept; only root is expected to keep the owner.
     pub(super) async fn keep(&self, object: FileHandle, kept: Kept, link: bool) -> Result<Owned, Error> {
         let Kept { mode, mtime, uid, gid } = kept;
         let root = self.calls_as_root();
@@ -413,7 +414,8 @@ impl Client {
         SetAttributes { uid, gid, mode, mtime: SetTime::ClientTime(mtime), ..SetAttributes::default() }
     }
 
-    /// Makes a symbolic link in the place of another one. Returns the handle of the link, if the server sends it.
+    /// Makes a symbolic link in the place of another one. Returns the handle of the link, if the server sends
+    /// it.
     pub(super) async fn put_symlink(
         &self,
         place: &Place,

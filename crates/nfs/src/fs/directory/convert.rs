@@ -15,7 +15,8 @@ impl From<Errno> for FsError {
             Errno::PERM => Self::NotPermitted,
             Errno::NOENT => Self::NotFound,
             Errno::NXIO => Self::NoSuchDevice,
-            // A mount point in use, a running program, a symbolic link where none is allowed: refused to this caller.
+            // A mount point in use, a running program, a symbolic link where none is allowed: refused to this
+            // caller.
             Errno::ACCESS | Errno::BUSY | Errno::TXTBSY | Errno::LOOP => Self::AccessDenied,
             Errno::EXIST => Self::Exists,
             Errno::XDEV => Self::CrossDevice,
@@ -56,7 +57,8 @@ pub(super) fn stat(fd: impl AsFd) -> Result<Statx, Errno> {
     statx(fd, c"", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS | StatxFlags::BTIME)
 }
 
-/// Returns the `statx` of a descriptor's object from the cache of a network or FUSE file system, without waiting.
+/// Returns the `statx` of a descriptor's object from the cache of a network or FUSE file system, without
+/// waiting.
 pub(super) fn stat_cached(fd: impl AsFd) -> Result<Statx, Errno> {
     statx(fd, c"", AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC, StatxFlags::BASIC_STATS)
 }

@@ -51,7 +51,8 @@ impl DirectoryFs {
         Ok(file)
     }
 
-    /// Returns a regular file. No other object is ever opened: a FIFO would wait, a device would have effects.
+    /// Returns a regular file. No other object is ever opened: a FIFO would wait, a device would have
+    /// effects.
     fn regular(&self, id: &FileId) -> Result<Object, FsError> {
         let object = self.object(id)?;
         match object.kind() {
@@ -61,8 +62,8 @@ impl DirectoryFs {
         }
     }
 
-    /// Checks that the caller may read or write the data of a file. The owner always may, and the right to execute
-    /// includes reading (RFC 1813 §4.4). In all other cases the kernel decides.
+    /// Checks that the caller may read or write the data of a file. The owner always may, and the right to
+    /// execute includes reading (RFC 1813 §4.4). In all other cases the kernel decides.
     fn may(
         &self,
         who: &Identity,
@@ -114,8 +115,8 @@ impl DirectoryFs {
         }
     }
 
-    /// Returns whether this process owns a file and could not open it again to read and write. (Root could open any
-    /// file.)
+    /// Returns whether this process owns a file and could not open it again to read and write. (Root could
+    /// open any file.)
     fn is_closed_to_owner(&self, object: &Object, mode: u32) -> bool {
         self.actor.needs_mode(object.stat.stx_uid) && mode & OWNER_READ_WRITE != OWNER_READ_WRITE
     }
@@ -201,8 +202,8 @@ impl DirectoryFs {
         Ok(ReadResult { length, end_of_file, attributes: attributes(&stat) })
     }
 
-    /// Returns the ranges that SEEK_DATA and SEEK_HOLE report. They do not disturb reads and writes, which have
-    /// explicit offsets.
+    /// Returns the ranges that SEEK_DATA and SEEK_HOLE report. They do not disturb reads and writes, which
+    /// have explicit offsets.
     pub(super) fn file_extents(
         &self,
         who: &Identity,
@@ -295,8 +296,8 @@ impl DirectoryFs {
         })
     }
 
-    /// Clears set-id bits, as the kernel does for unprivileged callers. It would leave them where all callers act as a
-    /// root that cannot act as them.
+    /// Clears set-id bits, as the kernel does for unprivileged callers. It would leave them where all callers
+    /// act as a root that cannot act as them.
     fn drop_set_id(&self, file: &impl AsFd, stat: &Statx) {
         let mode = u32::from(stat.stx_mode);
         let group = if mode & GROUP_EXECUTE != 0 { SET_GROUP_ID } else { 0 };
@@ -327,8 +328,8 @@ impl DirectoryFs {
         let stat = stat(&object).ok();
         self.open_files.committed(id, snapshot.as_ref(), stat.as_ref());
         let result = synced.map(|()| self.storage.verifier());
-        // The reply omits earlier attributes. Others write while this waits for the storage, and a client would
-        // attribute their changes to itself (RFC 1813 §2.6, `wcc_data`).
+        // The reply omits earlier attributes. Others write while this waits for the storage, and a client
+        // would attribute their changes to itself (RFC 1813 §2.6, `wcc_data`).
         Outcome { result, change: Change { before: None, after: stat.map(|stat| attributes(&stat)) } }
     }
 
@@ -362,8 +363,8 @@ impl DirectoryFs {
         file: &OpenFile,
         operation: impl FnOnce(&Statx) -> Result<T, FsError>,
     ) -> Outcome<T> {
-        // No other change through this server comes between the two sets of attributes. If the first set equals the
-        // client's own, the client trusts its cached data of the file.
+        // No other change through this server comes between the two sets of attributes. If the first set
+        // equals the client's own, the client trusts its cached data of the file.
         let locked = match self.locks.lock(id) {
             Ok(locked) => locked,
             Err(error) => return self.refused(id, error),
@@ -414,9 +415,9 @@ impl DirectoryFs {
         Outcome { result, change: Change { before, after } }
     }
 
-    /// Sets all attributes or none. All rights are checked first. A change of the size cannot be undone. So it comes
-    /// after those of the owner, which a quota may refuse, and of a time that the caller may not set alone. Both can be
-    /// undone.
+    /// Sets all attributes or none. All rights are checked first. A change of the size cannot be undone. So
+    /// it comes after those of the owner, which a quota may refuse, and of a time that the caller may not set
+    /// alone. Both can be undone.
     fn set_all(
         &self,
         who: &Identity,
@@ -443,7 +444,8 @@ impl DirectoryFs {
             self.keep_for_owner(who, id, object, mode);
         }
         let none = SetAttributes::default();
-        // These times do not depend on owner, group or mode: a caller that may change any of those may set any time.
+        // These times do not depend on owner, group or mode: a caller that may change any of those may set
+        // any time.
         self.set_times_as_owner(object, &times.as_owner(&none))?;
         let acting = self.actor.act_as(who)?;
         self.apply(object, &SetAttributes { uid: new.uid, gid: new.gid, ..none })?;
@@ -458,7 +460,8 @@ impl DirectoryFs {
         self.apply(object, &SetAttributes { mode: new.mode, ..times.as_caller(&none) })
     }
 
-    /// Sets times for a caller that may write but may not set a single time: the thread acts as the owner, who may.
+    /// Sets times for a caller that may write but may not set a single time: the thread acts as the owner,
+    /// who may.
     fn set_times_as_owner(&self, object: &Object, times: &SetAttributes) -> Result<(), FsError> {
         if (times.accessed, times.modified) == (SetTime::Keep, SetTime::Keep) {
             return Ok(());
@@ -467,8 +470,8 @@ impl DirectoryFs {
         self.apply(object, times)
     }
 
-    /// Undoes a change of owner and of times. The caller had the right to the change, and may undo it as a member of
-    /// the object's former group.
+    /// Undoes a change of owner and of times. The caller had the right to the change, and may undo it as a
+    /// member of the object's former group.
     pub(super) fn give_back(&self, who: &Identity, object: &Object, new: &SetAttributes, times: Times) {
         let old = attributes(&object.stat);
         let none = SetAttributes::default();
@@ -533,9 +536,9 @@ pub(super) struct Times {
 }
 
 impl Times {
-    /// Divides the times. A change of the size has already set the time of modification. A caller that may write a file
-    /// but does not own it may set its times to the server's clock. The system call allows that only for both times
-    /// together. So a single time is set as the owner, if the process can act as others.
+    /// Divides the times. A change of the size has already set the time of modification. A caller that may
+    /// write a file but does not own it may set its times to the server's clock. The system call allows that
+    /// only for both times together. So a single time is set as the owner, if the process can act as others.
     pub(super) fn of(new: &SetAttributes, as_owner: bool, switches: bool) -> Result<Self, FsError> {
         let modified = match new.modified {
             SetTime::Now if new.size.is_some() => SetTime::Keep,

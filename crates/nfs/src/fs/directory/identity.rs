@@ -1,15 +1,16 @@
 //! The identity of another user for the duration of an operation.
 //!
-//! If the process is root, the kernel itself decides about a caller's rights. The thread takes on the caller's
-//! effective user, group and groups, and returns to its own when the guard is dropped. Credentials belong to a thread.
-//! So this happens on I/O threads only and never across an `.await`: the guard is not `Send`. If the process is not
-//! root, everything happens as the process's own user.
+//! If the process is root, the kernel itself decides about a caller's rights. The thread takes on the
+//! caller's effective user, group and groups, and returns to its own when the guard is dropped. Credentials
+//! belong to a thread. So this happens on I/O threads only and never across an `.await`: the guard is not
+//! `Send`. If the process is not root, everything happens as the process's own user.
 //!
 //! NFS allows callers some changes that the kernel allows to owners only. The thread makes them as the owner
-//! ([`Actor::act_as_owner`]). That needs no capability to change objects of others, which a server may have given up.
+//! ([`Actor::act_as_owner`]). That needs no capability to change objects of others, which a server may have
+//! given up.
 //!
-//! If a thread cannot return to its identity, the process ends: going on with the rights of another user would be
-//! worse.
+//! If a thread cannot return to its identity, the process ends: going on with the rights of another user
+//! would be worse.
 
 use std::marker::PhantomData;
 
@@ -64,8 +65,8 @@ impl Actor {
     fn sheds_privileges(&self) -> bool {
         let nobody = Identity { uid: 65534, gid: 65534, groups: Vec::new() };
         let Ok(_acting) = self.act_as(&nobody) else { return false };
-        // No capability at all: those to change owners or modes of others' objects are as dangerous as those to read
-        // them.
+        // No capability at all: those to change owners or modes of others' objects are as dangerous as those
+        // to read them.
         capabilities(None).is_ok_and(|sets| sets.effective.is_empty())
     }
 
@@ -89,7 +90,8 @@ impl Actor {
         if self.switches { who } else { &self.own }
     }
 
-    /// Returns the rights beyond that, as they are now. The process may have given up capabilities since its start.
+    /// Returns the rights beyond that, as they are now. The process may have given up capabilities since its
+    /// start.
     pub(super) fn privileges(&self, who: &Identity) -> Privileges {
         // A thread that acts as another user than root has none.
         if self.outranks(who) {
@@ -118,7 +120,8 @@ impl Actor {
     /// Takes on the identity of `who`.
     ///
     /// # Errors
-    /// [`FsError::AccessDenied`] for an id that the kernel cannot represent; [`FsError::TryLater`] if it refuses.
+    /// [`FsError::AccessDenied`] for an id that the kernel cannot represent; [`FsError::TryLater`] if it
+    /// refuses.
     pub(super) fn act_as(&self, who: &Identity) -> Result<Acting<'_>, FsError> {
         if !self.switches || *who == self.own {
             return Ok(Acting { restore: None, not_send: PhantomData });
@@ -128,9 +131,9 @@ impl Actor {
         }
         let groups: Vec<Gid> =
             who.groups.iter().filter(|gid| **gid != NO_ID).map(|gid| Gid::from_raw(*gid)).collect();
-        // A refusal here has changed nothing. Without the right to set groups (root of a user namespace), they could
-        // not be set back either. So the guard, which undoes partial changes, begins afterwards. The user comes last,
-        // because then the thread may change nothing else.
+        // A refusal here has changed nothing. Without the right to set groups (root of a user namespace),
+        // they could not be set back either. So the guard, which undoes partial changes, begins afterwards.
+        // The user comes last, because then the thread may change nothing else.
         set_thread_groups(&groups).map_err(refusal)?;
         let acting = Acting { restore: Some(self), not_send: PhantomData };
         set_thread_res_gid(None, Gid::from_raw(who.gid), None).map_err(refusal)?;
@@ -144,7 +147,8 @@ fn effective() -> CapabilitySet {
     capabilities(None).map_or(CapabilitySet::empty(), |sets| sets.effective)
 }
 
-/// Returns the refusal for an error. An id outside the user namespace stays outside, so a retry would not help.
+/// Returns the refusal for an error. An id outside the user namespace stays outside, so a retry would not
+/// help.
 fn refusal(errno: Errno) -> FsError {
     if errno == Errno::INVAL { FsError::AccessDenied } else { FsError::TryLater }
 }

@@ -1,10 +1,11 @@
 //! From ids to objects and back.
 //!
-//! There are two methods. With the kernel's own file handles, an id *is* such a handle. It stays valid whatever happens
-//! to the name, through this server or locally, and the server need not remember anything. The method needs
-//! `CAP_DAC_READ_SEARCH` and a file system that can be exported. Otherwise an id is inode number and
-//! [`Generation`](super::map::Generation), and [`PathMap`] remembers the last known name of the object. The map follows
-//! renames through this server. An object that a local user moved is stale until the next look-up.
+//! There are two methods. With the kernel's own file handles, an id *is* such a handle. It stays valid
+//! whatever happens to the name, through this server or locally, and the server need not remember anything.
+//! The method needs `CAP_DAC_READ_SEARCH` and a file system that can be exported. Otherwise an id is inode
+//! number and [`Generation`](super::map::Generation), and [`PathMap`] remembers the last known name of the
+//! object. The map follows renames through this server. An object that a local user moved is stale until the
+//! next look-up.
 //!
 //! Both return `O_PATH` descriptors, which identify an object and grant no rights.
 
@@ -95,8 +96,8 @@ fn kernel_open(mount: BorrowedFd<'_>, id: &FileId) -> io::Result<OwnedFd> {
     let mut tries = 1;
     loop {
         match open_by_handle(mount, &handle, flags) {
-            // Linux also reports this while the inode's number is given to a new object. The handle is then stale, as
-            // the next attempt shows.
+            // Linux also reports this while the inode's number is given to a new object. The handle is then
+            // stale, as the next attempt shows.
             Err(error) if Errno::from_io_error(&error) == Some(Errno::NOMEM) && tries < OPEN_TRIES => {
                 tries += 1;
                 std::thread::yield_now();
@@ -132,8 +133,9 @@ impl Ids {
         }
     }
 
-    /// Opens the object of an id; `root` is the root of the tree. Returns `None` if it was not found but may be moving
-    /// from one name to another; [`Self::open_at_rest`] then decides. Call this with the identity of the process.
+    /// Opens the object of an id; `root` is the root of the tree. Returns `None` if it was not found but may
+    /// be moving from one name to another; [`Self::open_at_rest`] then decides. Call this with the identity
+    /// of the process.
     pub(super) fn open(&self, root: BorrowedFd<'_>, id: &FileId) -> Result<Option<Object>, FsError> {
         match self {
             Self::Kernel(mount) => {
@@ -171,8 +173,8 @@ impl Ids {
         }
     }
 
-    /// Opens an object that [`Self::open`] did not find, because a directory above may have been renamed between the
-    /// look-up in the map and the walk. The caller holds [`Self::at_rest`].
+    /// Opens an object that [`Self::open`] did not find, because a directory above may have been renamed
+    /// between the look-up in the map and the walk. The caller holds [`Self::at_rest`].
     pub(super) fn open_at_rest(&self, root: BorrowedFd<'_>, id: &FileId) -> Result<Object, FsError> {
         let Self::Map(map) = self else { return Err(FsError::Stale) };
         let key = Key::from_id(id).ok_or(FsError::BadId)?;
@@ -187,7 +189,8 @@ impl Ids {
 
     /// Returns a guard for a rename and the calls of [`Self::learn`] and [`Self::forget`] for it.
     ///
-    /// # Errors [`FsError::TryLater`] if the rename cannot begin.
+    /// # Errors
+    /// [`FsError::TryLater`] if the rename cannot begin.
     pub(super) fn renaming(&self) -> Result<Option<InPhase<'_>>, FsError> {
         match self {
             Self::Kernel(_) => Ok(None),

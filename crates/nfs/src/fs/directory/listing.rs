@@ -1,7 +1,8 @@
 //! Listings of a directory tree.
 //!
-//! A cookie is the kernel's own position after an entry (`d_off`). File systems promise that such a position stays
-//! valid while the directory changes, because `telldir` returns it. So the verifier is always 0 (RFC 1813 §3.3.16).
+//! A cookie is the kernel's own position after an entry (`d_off`). File systems promise that such a position
+//! stays valid while the directory changes, because `telldir` returns it. So the verifier is always 0 (RFC
+//! 1813 §3.3.16).
 
 use std::ops::ControlFlow;
 
@@ -35,8 +36,8 @@ impl DirectoryFs {
             (true, false) => self.parent(who, &directory).ok(),
             _ => None,
         };
-        // The whole listing runs as the caller. Opening the directory checks the right to list, and each entry checks
-        // the right to look up.
+        // The whole listing runs as the caller. Opening the directory checks the right to list, and each
+        // entry checks the right to look up.
         let acting = self.actor.act_as(who)?;
         let open = self.reopen(&directory, OFlags::RDONLY | OFlags::DIRECTORY)?;
         if cookie != 0 {

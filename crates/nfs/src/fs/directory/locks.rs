@@ -1,9 +1,9 @@
 //! A lock for each object during its changes.
 //!
-//! A call that changes an object reports its attributes before and after. No other change through this server may come
-//! in between. The storage can hold up a change for any time. So each object has a lock of its own, which exists while
-//! calls hold it or wait for it. A stuck object holds up only calls for this object. These wait for at most [`WAIT`],
-//! and then release their threads.
+//! A call that changes an object reports its attributes before and after. No other change through this server
+//! may come in between. The storage can hold up a change for any time. So each object has a lock of its own,
+//! which exists while calls hold it or wait for it. A stuck object holds up only calls for this object. These
+//! wait for at most [`WAIT`], and then release their threads.
 //!
 //! *Order.* No call holds two locks, except RENAME, which locks two directories in the order of their ids.
 

@@ -1,30 +1,31 @@
 //! The map from inodes to names, for servers that cannot use the kernel's file handles.
 //!
-//! In memory, each object has the names under which it was seen, as directory and entry. So renaming a directory
-//! changes one record, however many objects are below. On disk, in the state directory, there is a log of names learnt
-//! and forgotten, with one appended record each. Opening the map rewrites the log without the dead records. So does the
-//! next use of a handle when they outnumber the living ones. A record reaches the kernel before its id reaches a
-//! client. So ids survive any end of the process; after a loss of power the newest may be stale. A torn record at the
-//! end, and anything after it, is dropped when the log is read.
+//! In memory, each object has the names under which it was seen, as directory and entry. So renaming a
+//! directory changes one record, however many objects are below. On disk, in the state directory, there is a
+//! log of names learnt and forgotten, with one appended record each. Opening the map rewrites the log without
+//! the dead records. So does the next use of a handle when they outnumber the living ones. A record reaches
+//! the kernel before its id reaches a client. So ids survive any end of the process; after a loss of power
+//! the newest may be stale. A torn record at the end, and anything after it, is dropped when the log is read.
 //!
-//! *A log that cannot be written* (a full disk) undoes no operation. The id is valid, because the map in memory has the
-//! name. A partial record is truncated again. The log is rewritten from memory as soon as possible. If the process ends
-//! before, the handles whose records are missing become stale. A forgotten name that reappears then does no harm: an
-//! object found under a name counts only if it has the key of the handle.
+//! *A log that cannot be written* (a full disk) undoes no operation. The id is valid, because the map in
+//! memory has the name. A partial record is truncated again. The log is rewritten from memory as soon as
+//! possible. If the process ends before, the handles whose records are missing become stale. A forgotten name
+//! that reappears then does no harm: an object found under a name counts only if it has the key of the
+//! handle.
 //!
-//! *Locks.* Look-ups hold a lock for some microseconds. They never hold it during a system call, or for a whole path,
-//! which clients can make of any length. New names are written to the log first, under a lock of its own. Both locks
-//! are held while the records of a new log are made from memory. While these are written, both are free, and records go
-//! to both logs.
+//! *Locks.* Look-ups hold a lock for some microseconds. They never hold it during a system call, or for a
+//! whole path, which clients can make of any length. New names are written to the log first, under a lock of
+//! its own. Both locks are held while the records of a new log are made from memory. While these are written,
+//! both are free, and records go to both logs.
 //!
-//! Memory grows with the number of objects that clients have seen, by about 150 bytes each. A record is removed with
-//! its name, if that is removed through this server. It is also removed when a handle is used and its object is not
-//! found under the name.
+//! Memory grows with the number of objects that clients have seen, by about 150 bytes each. A record is
+//! removed with its name, if that is removed through this server. It is also removed when a handle is used
+//! and its object is not found under the name.
 //!
-//! On overlayfs, only inode number and kind identify an object. Its first change copies a file of a lower layer up,
-//! which changes its time of birth. Number and kind stay if all layers are on one file system or `xino` is on (the
-//! default where possible). So the handle of a removed object may later mean a new object of that kind, if the upper
-//! layer uses the number again.
+//! On overlayfs, only inode number and kind identify an object. Its first change copies a file of a lower
+//! layer up, which changes its time of birth. Number and kind stay if all layers are on one file system or
+//! `xino` is on (the default where possible). So the handle of a removed object may later mean a new object
+//! of that kind, if the upper layer uses the number again.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{File, OpenOptions};
@@ -66,13 +67,14 @@ const KEY_SIZE: usize = 16;
 /// Method to distinguish the use of an inode number by one object from that by a later object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Generation {
-    /// A hash of the kernel's file handle, in which file systems put the inode's generation. Making a handle needs no
-    /// rights; only opening does. Without a handle, as `Birth`.
+    /// A hash of the kernel's file handle, in which file systems put the inode's generation. Making a handle
+    /// needs no rights; only opening does. Without a handle, as `Birth`.
     Handle,
-    /// The time of birth in nanoseconds, where handles are not lasting (FUSE). If an object is removed and made again
-    /// within one tick of the kernel's clock, a few milliseconds, both count as one.
+    /// The time of birth in nanoseconds, where handles are not lasting (FUSE). If an object is removed and
+    /// made again within one tick of the kernel's clock, a few milliseconds, both count as one.
     Birth,
-    /// A hash of the kernel's file handle. Usually there is none, and the kind of the object is used (overlayfs).
+    /// A hash of the kernel's file handle. Usually there is none, and the kind of the object is used
+    /// (overlayfs).
     Kind,
 }
 
@@ -231,7 +233,8 @@ pub(super) struct PathMap {
     root: Key,
     generation: Generation,
     path: PathBuf,
-    /// Names in memory. Only the holder of [`Self::log`] changes them, so that both have the same order of changes.
+    /// Names in memory. Only the holder of [`Self::log`] changes them, so that both have the same order of
+    /// changes.
     known: RwLock<Known>,
     log: Mutex<Log>,
     /// Number of records in the log; changes with it.
@@ -292,7 +295,8 @@ impl Phases {
 
     /// Waits until no earlier call does the other kind of work.
     ///
-    /// # Errors [`FsError::TryLater`] if that takes too long.
+    /// # Errors
+    /// [`FsError::TryLater`] if that takes too long.
     fn enter(&self, phase: Phase, wait: Duration) -> Result<InPhase<'_>, FsError> {
         let mut state = self.state();
         let number = state.next;
@@ -474,8 +478,8 @@ impl PathMap {
         self.learnt.load(Ordering::Acquire)
     }
 
-    /// Removes an object that was found under none of its names. If any name was recorded since the mark was read, the
-    /// object stays, because that name may be its own. The next use of the handle will decide.
+    /// Removes an object that was found under none of its names. If any name was recorded since the mark was
+    /// read, the object stays, because that name may be its own. The next use of the handle will decide.
     pub(super) fn drop_gone(&self, key: Key, mark: u64) {
         let mut log = self.log();
         let mut known = self.change();
@@ -523,8 +527,8 @@ impl PathMap {
         }
     }
 
-    /// Rewrites the log if most of it is dead or records are missing. Only with the identity of the process, because
-    /// other users may not make files in the state directory. Other calls go on meanwhile.
+    /// Rewrites the log if most of it is dead or records are missing. Only with the identity of the process,
+    /// because other users may not make files in the state directory. Other calls go on meanwhile.
     pub(super) fn tidy(&self) {
         if let Some(anew) = self.begin_anew() {
             let written = write_anew(&self.path, &anew.bytes);
@@ -595,21 +599,23 @@ impl PathMap {
 
     /// Returns a guard for a rename and its records. The file system may take any time for a rename.
     ///
-    /// # Errors [`FsError::TryLater`] if searches for handles delay it too long.
+    /// # Errors
+    /// [`FsError::TryLater`] if searches for handles delay it too long.
     pub(super) fn renaming(&self) -> Result<InPhase<'_>, FsError> {
         self.phases.enter(Phase::Renaming, REST)
     }
 
-    /// Waits for renames that are not recorded yet. While the guard is held there are none, and [`Self::paths`] is this
-    /// server's current knowledge.
+    /// Waits for renames that are not recorded yet. While the guard is held there are none, and
+    /// [`Self::paths`] is this server's current knowledge.
     ///
-    /// # Errors [`FsError::TryLater`] if they do not end in time: the file system may be frozen.
+    /// # Errors
+    /// [`FsError::TryLater`] if they do not end in time: the file system may be frozen.
     pub(super) fn at_rest(&self) -> Result<InPhase<'_>, FsError> {
         self.phases.enter(Phase::Looking, REST)
     }
 
-    /// Returns the paths from the root under which an object may be found, newest name first. Each is built when it is
-    /// requested. A rename may be in progress; see [`Self::at_rest`].
+    /// Returns the paths from the root under which an object may be found, newest name first. Each is built
+    /// when it is requested. A rename may be in progress; see [`Self::at_rest`].
     pub(super) fn paths(&self, key: Key) -> Result<impl Iterator<Item = Path> + '_, FsError> {
         let at_root = key == self.root;
         let names = match self.known().objects.get(&key) {
@@ -626,7 +632,8 @@ impl PathMap {
         let mut path = vec![name];
         let mut at = directory;
         while at != self.root {
-            // A rename between two parts gives a path that never existed; an object found there is not the right one.
+            // A rename between two parts gives a path that never existed; an object found there is not the
+            // right one.
             let known = self.known();
             for _ in 0..CLIMB_STEPS {
                 if at == self.root {
@@ -663,8 +670,8 @@ fn name_anew(path: &std::path::Path) -> PathBuf {
     path.with_extension("new")
 }
 
-/// Writes a log under another name, which then replaces the old log by a rename. The new file is locked before, so that
-/// no second server can use it.
+/// Writes a log under another name, which then replaces the old log by a rename. The new file is locked
+/// before, so that no second server can use it.
 fn write_anew(path: &std::path::Path, records: &[u8]) -> io::Result<File> {
     let mut log =
         OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(name_anew(path))?;

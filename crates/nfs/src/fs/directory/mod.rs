@@ -1,29 +1,32 @@
 //! A file system on a directory tree.
 //!
-//! **Borders.** Every walk goes one component at a time from a descriptor, by `openat2` with `RESOLVE_BENEATH`,
-//! `RESOLVE_NO_SYMLINKS`, `RESOLVE_NO_MAGICLINKS` and `RESOLVE_NO_XDEV`. So no name leads out of the tree, and the
-//! server follows no symbolic link. Other file systems mounted below the root are not entered. They are listed, and
-//! refused with "permission denied", like an export without `crossmnt` elsewhere. `..` of the root is the root; `..` of
-//! another directory works only if the root is still above it. A handle stays valid wherever a local user moves its
-//! object on the file system, as usual for NFS servers without subtree checks.
+//! **Borders.** Every walk goes one component at a time from a descriptor, by `openat2` with
+//! `RESOLVE_BENEATH`, `RESOLVE_NO_SYMLINKS`, `RESOLVE_NO_MAGICLINKS` and `RESOLVE_NO_XDEV`. So no name leads
+//! out of the tree, and the server follows no symbolic link. Other file systems mounted below the root are
+//! not entered. They are listed, and refused with "permission denied", like an export without `crossmnt`
+//! elsewhere. `..` of the root is the root; `..` of another directory works only if the root is still above
+//! it. A handle stays valid wherever a local user moves its object on the file system, as usual for NFS
+//! servers without subtree checks.
 //!
-//! **Rights.** If the process is root, the kernel decides, under the caller's identity (`identity`). Otherwise
-//! everything happens as the user of the process, and nobody gets set-id bits. NFS needs two exceptions (RFC 1813
-//! §4.4). An owner may always read and write the data of a file, and a user who may execute a file may read it. A
-//! process that is not root can make the first exception only for files that it has open. So it keeps files open that
-//! are made read-only through it. It closes them when they have been idle for ten minutes, when there are too many
-//! (`open_files`), or at its end.
+//! **Rights.** If the process is root, the kernel decides, under the caller's identity (`identity`).
+//! Otherwise everything happens as the user of the process, and nobody gets set-id bits. NFS needs two
+//! exceptions (RFC 1813 §4.4). An owner may always read and write the data of a file, and a user who may
+//! execute a file may read it. A process that is not root can make the first exception only for files that it
+//! has open. So it keeps files open that are made read-only through it. It closes them when they have been
+//! idle for ten minutes, when there are too many (`open_files`), or at its end.
 //!
-//! **Stable storage.** An operation that changes a directory or attributes is on stable storage before it returns (RFC
-//! 1813 §4.7), unless [`DirectoryOptions::sync_metadata`] is off. Written data is stable as requested, or after a
-//! commit. If the storage fails to keep the data, the write verifier changes, so that every client repeats its
-//! uncommitted writes (`storage`). All rights to a change of attributes are checked before any attribute is changed.
+//! **Stable storage.** An operation that changes a directory or attributes is on stable storage before it
+//! returns (RFC 1813 §4.7), unless [`DirectoryOptions::sync_metadata`] is off. Written data is stable as
+//! requested, or after a commit. If the storage fails to keep the data, the write verifier changes, so that
+//! every client repeats its uncommitted writes (`storage`). All rights to a change of attributes are checked
+//! before any attribute is changed.
 //!
-//! **Concurrency.** Each object has its own lock (`locks`). A change holds the lock from reading the attributes before
-//! it to reading those after it. A directory is not locked while an object in it is synced or truncated.
+//! **Concurrency.** Each object has its own lock (`locks`). A change holds the lock from reading the
+//! attributes before it to reading those after it. A directory is not locked while an object in it is synced
+//! or truncated.
 //!
-//! **Memory.** Data goes between the file and the caller's slices by one `pread` or `pwrite`. Only descriptors are kept
-//! (`open_files`), at most [`DirectoryOptions::open_files`].
+//! **Memory.** Data goes between the file and the caller's slices by one `pread` or `pwrite`. Only
+//! descriptors are kept (`open_files`), at most [`DirectoryOptions::open_files`].
 
 mod convert;
 mod data;
@@ -69,11 +72,11 @@ use super::{EntrySink, FileSystem, Location};
 
 /// Most look-ups of `..` if a directory above is renamed meanwhile.
 const PARENT_TRIES: usize = 8;
-/// Most directories climbed for one `..` when the kernel reports no path. With those of the reported path, this is more
-/// than twice the depth of any path of the kernel.
+/// Most directories climbed for one `..` when the kernel reports no path. With those of the reported path,
+/// this is more than twice the depth of any path of the kernel.
 const CLIMB_MAX: usize = 4096;
-/// Directories climbed by the first system call; [`CLIMB_STEPS_MAX`] is the limit. The kernel accepts a path of `../`
-/// for each.
+/// Directories climbed by the first system call; [`CLIMB_STEPS_MAX`] is the limit. The kernel accepts a path
+/// of `../` for each.
 const CLIMB_STEPS: usize = 256;
 const CLIMB_STEPS_MAX: usize = 1024;
 
@@ -107,15 +110,16 @@ pub enum HandleSource {
 /// Settings of a [`DirectoryFs`].
 #[derive(Clone, Debug)]
 pub struct DirectoryOptions {
-    /// Most descriptors of files kept open between calls. Default 512. All directories together keep at most half of
-    /// the descriptors that the process may have (`RLIMIT_NOFILE`).
+    /// Most descriptors of files kept open between calls. Default 512. All directories together keep at most
+    /// half of the descriptors that the process may have (`RLIMIT_NOFILE`).
     pub open_files: usize,
     /// Method to identify objects.
     pub handles: HandleSource,
-    /// Whether changes of names and attributes are on stable storage before the reply. Default true, as RFC 1813 §4.7
-    /// requires.
+    /// Whether changes of names and attributes are on stable storage before the reply. Default true, as RFC
+    /// 1813 §4.7 requires.
     pub sync_metadata: bool,
-    /// Write verifier, which reveals lost data to clients. Default: a new one, which clones of these options share.
+    /// Write verifier, which reveals lost data to clients. Default: a new one, which clones of these options
+    /// share.
     pub verifier: WriteVerifier,
 }
 
@@ -177,7 +181,8 @@ pub struct DirectoryFs {
 impl DirectoryFs {
     /// Opens the tree below `path`.
     ///
-    /// # Errors Each variant of [`OpenError`], including a state directory inside the tree.
+    /// # Errors
+    /// Each variant of [`OpenError`], including a state directory inside the tree.
     pub fn open(path: &Path, state: &StateDirectory, options: DirectoryOptions) -> Result<Self, OpenError> {
         let storage = Storage::new(options.verifier.clone());
         Self::open_on(storage, path, state, options)
@@ -253,7 +258,8 @@ impl DirectoryFs {
         matches!(self.ids, Ids::Kernel(_))
     }
 
-    /// Returns whether operations run as the users that callers claim; if not, all run as the user of this process.
+    /// Returns whether operations run as the users that callers claim; if not, all run as the user of this
+    /// process.
     #[must_use]
     pub fn acts_as_callers(&self) -> bool {
         self.actor.switches()
@@ -289,13 +295,14 @@ impl DirectoryFs {
         Ok(Object::new(fd)?)
     }
 
-    /// Returns the name of a descriptor below [`Self::proc_fds`], which turns an `O_PATH` descriptor into a real one.
+    /// Returns the name of a descriptor below [`Self::proc_fds`], which turns an `O_PATH` descriptor into a
+    /// real one.
     fn proc_name(object: &impl AsFd) -> CString {
         CString::new(object.as_fd().as_raw_fd().to_string()).unwrap_or_default()
     }
 
-    /// Opens an object by its descriptor. The kernel checks only the rights to the object. Only for regular files and
-    /// directories, because opening a device or FIFO would have effects.
+    /// Opens an object by its descriptor. The kernel checks only the rights to the object. Only for regular
+    /// files and directories, because opening a device or FIFO would have effects.
     fn reopen(&self, object: &impl AsFd, flags: OFlags) -> Result<OwnedFd, Errno> {
         let flags = flags | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
         let name = Self::proc_name(object);
@@ -325,9 +332,9 @@ impl DirectoryFs {
         Err(FsError::TryLater)
     }
 
-    /// Returns whether a directory is in the tree. A climb to the root would cost a system call for each directory
-    /// above, and a client can make chains of any length. So the kernel reports the path of the directory. The path is
-    /// only a hint: a walk from the root along it must lead to this very object.
+    /// Returns whether a directory is in the tree. A climb to the root would cost a system call for each
+    /// directory above, and a client can make chains of any length. So the kernel reports the path of the
+    /// directory. The path is only a hint: a walk from the root along it must lead to this very object.
     fn sight(&self, directory: &Object) -> Result<Sight, FsError> {
         let place = Place::from(&directory.stat);
         if place == Place::from(&self.root.stat) {
@@ -350,9 +357,9 @@ impl DirectoryFs {
         }
     }
 
-    /// Returns the result of [`Self::sight`], also for a directory whose path is too long. It uses the nearest
-    /// directory above whose path is short enough. A single system call climbs many steps, or fewer where many would
-    /// lead out of the tree.
+    /// Returns the result of [`Self::sight`], also for a directory whose path is too long. It uses the
+    /// nearest directory above whose path is short enough. A single system call climbs many steps, or fewer
+    /// where many would lead out of the tree.
     fn sight_by_ancestors(&self, directory: &Object) -> Result<Sight, FsError> {
         let mut sight = self.sight(directory)?;
         let mut above: Option<Object> = None;
@@ -409,7 +416,8 @@ impl DirectoryFs {
         Ok(true)
     }
 
-    /// Returns the path of an object from the root of the process, as the kernel reports it; `None` if it is too long.
+    /// Returns the path of an object from the root of the process, as the kernel reports it; `None` if it is
+    /// too long.
     fn path_of(&self, object: &Object) -> Result<Option<Vec<u8>>, FsError> {
         match readlinkat(&self.proc_fds, Self::proc_name(object), Vec::new()) {
             Ok(path) => Ok(Some(path.into_bytes())),
@@ -418,8 +426,8 @@ impl DirectoryFs {
         }
     }
 
-    /// Changes a directory and reports its attributes before and after. No other change through this server comes in
-    /// between. `finish` is the part that may take long; other calls change the directory meanwhile.
+    /// Changes a directory and reports its attributes before and after. No other change through this server
+    /// comes in between. `finish` is the part that may take long; other calls change the directory meanwhile.
     fn change_in<T, U>(
         &self,
         directory: &FileId,
@@ -459,9 +467,9 @@ impl DirectoryFs {
         }
     }
 
-    /// Returns the part of a mode that an object may have. Where callers do not act as themselves, everything belongs
-    /// to the user of this process. With a set-id bit, any caller could leave a program here that acts as that user. On
-    /// a directory, set-group-id only determines the group of new entries.
+    /// Returns the part of a mode that an object may have. Where callers do not act as themselves, everything
+    /// belongs to the user of this process. With a set-id bit, any caller could leave a program here that
+    /// acts as that user. On a directory, set-group-id only determines the group of new entries.
     fn lendable(&self, mode: u32, kind: FileKind) -> u32 {
         match kind {
             _ if self.actor.switches() => mode,
@@ -520,9 +528,9 @@ impl FileSystem for DirectoryFs {
             return Ok(true);
         }
         match self.is_below_root(&object, borders) {
-            // The way up ends at another mount, or at a directory that this process may not search. With the map, the
-            // object was found on the way down from the root. Then the names on that way decide, and they lead into no
-            // other export.
+            // The way up ends at another mount, or at a directory that this process may not search. With the
+            // map, the object was found on the way down from the root. Then the names on that way decide, and
+            // they lead into no other export.
             Err(FsError::AccessDenied) => Ok(matches!(self.ids, Ids::Map(_))),
             known => known,
         }

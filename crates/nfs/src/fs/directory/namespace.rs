@@ -1,7 +1,7 @@
 //! Operations on names: CREATE, MKDIR, SYMLINK, MKNOD, REMOVE, RMDIR, RENAME and LINK of a directory tree.
 //!
-//! The system calls run as the caller. Descriptors identify objects before and after, so that the report is about the
-//! changed object.
+//! The system calls run as the caller. Descriptors identify objects before and after, so that the report is
+//! about the changed object.
 
 use std::hash::Hasher;
 use std::sync::Arc;
@@ -33,9 +33,9 @@ const CLOCK_TICK: Duration = Duration::from_millis(100);
 /// Most attempts to create a file when the name comes and goes meanwhile.
 const CREATE_ATTEMPTS: usize = 8;
 
-/// Returns the times that store the verifier of an exclusive CREATE: 31 bits each, which every file system can store.
-/// They come from a hash of all 64 bits, so that different verifiers have different times (except for one pair in
-/// 2^62).
+/// Returns the times that store the verifier of an exclusive CREATE: 31 bits each, which every file system
+/// can store. They come from a hash of all 64 bits, so that different verifiers have different times (except
+/// for one pair in 2^62).
 fn verifier_times(verifier: [u8; 8]) -> (Timestamp, Timestamp) {
     let mut hasher = SipHasher24::new();
     hasher.write(&verifier);
@@ -124,8 +124,8 @@ impl DirectoryFs {
             }
             Created::Taken { mut object, id, size, repeated } => {
                 if let Some(size) = size {
-                    // Otherwise a WRITE with the file's attributes before and after would report this change as its
-                    // own.
+                    // Otherwise a WRITE with the file's attributes before and after would report this change
+                    // as its own.
                     let locked = self.locks.lock(&id)?;
                     self.set_size(who, &id, &object, size)?;
                     object.stat = stat(&object)?;
@@ -189,12 +189,12 @@ impl DirectoryFs {
         Ok(Created::Taken { object, id, size, repeated: false })
     }
 
-    /// Sets the attributes of a new object. The client has applied its own umask. So the umask of this process and the
-    /// effects of a change of owner are undone. Objects under a default access control list are an exception, because
-    /// its mask decides.
+    /// Sets the attributes of a new object. The client has applied its own umask. So the umask of this
+    /// process and the effects of a change of owner are undone. Objects under a default access control list
+    /// are an exception, because its mask decides.
     ///
-    /// An owner equal to the caller is what the client gets anyway. Where callers do not act as themselves, the user of
-    /// this process stands for all of them. So a request for the own user is not refused.
+    /// An owner equal to the caller is what the client gets anyway. Where callers do not act as themselves,
+    /// the user of this process stands for all of them. So a request for the own user is not refused.
     fn apply_new(
         &self,
         who: &Identity,
@@ -227,9 +227,9 @@ impl DirectoryFs {
         Ok(())
     }
 
-    /// Returns whether an object may be the one that the caller has made since then. Only its name indicates that. A
-    /// user who may write to the directory may have moved another object of the caller's there, whose rights must not
-    /// change.
+    /// Returns whether an object may be the one that the caller has made since then. Only its name indicates
+    /// that. A user who may write to the directory may have moved another object of the caller's there, whose
+    /// rights must not change.
     fn is_made(&self, who: &Identity, object: &Object, since: SystemTime) -> bool {
         let born = &object.stat.stx_btime;
         let since = since.duration_since(UNIX_EPOCH).unwrap_or_default().saturating_sub(CLOCK_TICK);
@@ -289,7 +289,8 @@ impl DirectoryFs {
             self.ids.forget(&victim, directory, name.as_bytes());
             Ok(victim)
         };
-        // When its last descriptor closes, the file system frees the space, which takes long for a large file.
+        // When its last descriptor closes, the file system frees the space, which takes long for a large
+        // file.
         let finish = |victim: Object| {
             self.close_if_gone(&victim);
             Ok(())
@@ -297,8 +298,8 @@ impl DirectoryFs {
         self.change_in(directory, remove, finish)
     }
 
-    /// Closes the descriptors of an object that has lost its last name. If another client has added a name, its
-    /// uncommitted data is still needed.
+    /// Closes the descriptors of an object that has lost its last name. If another client has added a name,
+    /// its uncommitted data is still needed.
     fn close_if_gone(&self, object: &Object) {
         if stat(object).is_ok_and(|now| now.stx_nlink == 0)
             && let Ok(id) = self.ids.id_of(object, None)

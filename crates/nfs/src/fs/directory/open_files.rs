@@ -2,39 +2,44 @@
 //!
 //! NFS version 3 has no OPEN and no CLOSE. A table with three kinds of descriptors replaces them:
 //!
-//! * **Open files.** Each is open *for an identity*: the kernel checked the rights of that identity, and only that
-//!   identity uses the file. Where callers do not act as themselves, the user of the process stands for all of them.
-//!   The table closes an open file [`IDLE`] after its last use. While a file is open for writing, nobody can execute it
-//!   (`ETXTBSY`). So a COMMIT closes it too, and a READ does not prolong its life.
-//! * **Files kept for their owner.** An owner may write what the mode forbids (RFC 1813 §4.4): `git` and `tar` make
-//!   files read-only before they write them. An unprivileged process cannot open such a file again. It keeps the
-//!   descriptor that CREATE opened, or that was open when SETATTR removed the right. A temporary change of the mode
-//!   would leave a wrong mode after a crash, and could undo a change by another user. The table closes these files
-//!   after [`KEPT_IDLE`], and executable ones as soon as they have no uncommitted data.
-//! * **Witnesses.** Each file with uncommitted data has one read-only descriptor. Linux reports a failed write-back at
-//!   the `fsync` of a descriptor that was open before; a later one may get no report. So the server opens a witness
-//!   before the first byte of an UNSTABLE write, and syncs it at COMMIT. Without a COMMIT the table syncs the file
-//!   itself after [`UNCOMMITTED_IDLE`]. If no witness is available, the server makes the data stable at once. Each
-//!   failure goes to [`Storage`](super::storage::Storage), which changes the write verifier.
+//! * **Open files.** Each is open *for an identity*: the kernel checked the rights of that identity, and only
+//!   that identity uses the file. Where callers do not act as themselves, the user of the process stands for
+//!   all of them. The table closes an open file [`IDLE`] after its last use. While a file is open for
+//!   writing, nobody can execute it (`ETXTBSY`). So a COMMIT closes it too, and a READ does not prolong its
+//!   life.
+//! * **Files kept for their owner.** An owner may write what the mode forbids (RFC 1813 §4.4): `git` and
+//!   `tar` make files read-only before they write them. An unprivileged process cannot open such a file
+//!   again. It keeps the descriptor that CREATE opened, or that was open when SETATTR removed the right. A
+//!   temporary change of the mode would leave a wrong mode after a crash, and could undo a change by another
+//!   user. The table closes these files after [`KEPT_IDLE`], and executable ones as soon as they have no
+//!   uncommitted data.
+//! * **Witnesses.** Each file with uncommitted data has one read-only descriptor. Linux reports a failed
+//!   write-back at the `fsync` of a descriptor that was open before; a later one may get no report. So the
+//!   server opens a witness before the first byte of an UNSTABLE write, and syncs it at COMMIT. Without a
+//!   COMMIT the table syncs the file itself after [`UNCOMMITTED_IDLE`]. If no witness is available, the
+//!   server makes the data stable at once. Each failure goes to [`Storage`](super::storage::Storage), which
+//!   changes the write verifier.
 //!
-//! **Rights.** A check of rights is valid for [`RECHECK`](file::RECHECK), and only while owner, group, mode and time of change stay
-//! equal. After that the kernel checks again, for the caller. So a change of an access control list ends the use of an
-//! open file. A WRITE of this server changes the time of change, but needs no new check.
+//! **Rights.** A check of rights is valid for [`RECHECK`](file::RECHECK), and only while owner, group, mode
+//! and time of change stay equal. After that the kernel checks again, for the caller. So a change of an
+//! access control list ends the use of an open file. A WRITE of this server changes the time of change, but
+//! needs no new check.
 //!
-//! **Bounds.** The capacity limits the descriptors of a table, and half of it limits the witnesses. All tables of a
-//! process together keep at most half of `RLIMIT_NOFILE`. Connections and calls in progress have the rest. The least
-//! recently used file is closed first. A call that finds no descriptor closes kept files, then waits for other calls
-//! ([`OpenFiles::opening`]). A user who fills the table costs others a little time.
+//! **Bounds.** The capacity limits the descriptors of a table, and half of it limits the witnesses. All
+//! tables of a process together keep at most half of `RLIMIT_NOFILE`. Connections and calls in progress have
+//! the rest. The least recently used file is closed first. A call that finds no descriptor closes kept files,
+//! then waits for other calls ([`OpenFiles::opening`]). A user who fills the table costs others a little
+//! time.
 //!
-//! Files kept for owners are the exception: once closed, they cannot be opened again. They are closed last, first those
-//! whose data is all on stable storage. Among these, and then among the others, the next file is that of the user with
-//! the most. So a user who makes more files read-only than the table holds, and writes to them later, loses those.
-//! AUTH_SYS believes users: a client that claims to be many users can still displace the file of another. The next
-//! WRITE to that file is refused.
+//! Files kept for owners are the exception: once closed, they cannot be opened again. They are closed last,
+//! first those whose data is all on stable storage. Among these, and then among the others, the next file is
+//! that of the user with the most. So a user who makes more files read-only than the table holds, and writes
+//! to them later, loses those. AUTH_SYS believes users: a client that claims to be many users can still
+//! displace the file of another. The next WRITE to that file is refused.
 //!
-//! **The thread.** A thread of the table examines it each [`TICK`] while it keeps anything. So files are closed without
-//! calls too: a program can be executed, and a removed file frees its space. Closing may wait for the storage, as
-//! `fsync` does; both happen outside the lock. The last user of a descriptor closes it.
+//! **The thread.** A thread of the table examines it each [`TICK`] while it keeps anything. So files are
+//! closed without calls too: a program can be executed, and a removed file frees its space. Closing may wait
+//! for the storage, as `fsync` does; both happen outside the lock. The last user of a descriptor closes it.
 
 mod file;
 mod table;
@@ -112,8 +117,8 @@ impl OpenFiles {
         Some(Arc::clone(&slot.file))
     }
 
-    /// Keeps a file for `who`, if there is space. With a `keeper`, the file is kept for that user because it could not
-    /// be opened again.
+    /// Keeps a file for `who`, if there is space. With a `keeper`, the file is kept for that user because it
+    /// could not be opened again.
     pub(super) fn insert(
         &self,
         id: FileId,
@@ -146,8 +151,8 @@ impl OpenFiles {
         drop(taken);
     }
 
-    /// Keeps a file that is open for `who` to write, for the user `keeper`, because it could not be opened again.
-    /// Returns whether there is one.
+    /// Keeps a file that is open for `who` to write, for the user `keeper`, because it could not be opened
+    /// again. Returns whether there is one.
     pub(super) fn keep(&self, id: &FileId, who: &Identity, keeper: u32) -> bool {
         let mut table = self.shared.lock();
         let Some(entry) = table.files.get_mut(id) else { return false };
@@ -188,8 +193,8 @@ impl OpenFiles {
         drop(removed);
     }
 
-    /// Begins an UNSTABLE write. `open` opens a witness if there is none yet. Returns `None` if no witness is possible;
-    /// the data must then be made stable at once.
+    /// Begins an UNSTABLE write. `open` opens a witness if there is none yet. Returns `None` if no witness is
+    /// possible; the data must then be made stable at once.
     pub(super) fn begin_unstable(
         &self,
         id: &FileId,
@@ -232,9 +237,9 @@ impl OpenFiles {
         table.files.get(id)?.uncommitted.as_ref().map(Snapshot::of)
     }
 
-    /// Records the end of a COMMIT, whatever its result, because a failure has changed the verifier. Closes the
-    /// descriptors that can write, and the witness if nothing was written since the snapshot. A file kept for its owner
-    /// stays open as long as nobody could execute it.
+    /// Records the end of a COMMIT, whatever its result, because a failure has changed the verifier. Closes
+    /// the descriptors that can write, and the witness if nothing was written since the snapshot. A file kept
+    /// for its owner stays open as long as nobody could execute it.
     pub(super) fn committed(&self, id: &FileId, snapshot: Option<&Snapshot>, stat: Option<&Statx>) {
         let mut taken = Taken::new();
         let mut table = self.shared.lock();
@@ -248,7 +253,8 @@ impl OpenFiles {
 
     /// Makes all uncommitted data stable.
     ///
-    /// # Errors The first failure; the other files are synced as well.
+    /// # Errors
+    /// The first failure; the other files are synced as well.
     pub(super) fn sync_all(&self) -> Result<(), FsError> {
         let all: Vec<_> = {
             let table = self.shared.lock();
@@ -264,9 +270,9 @@ impl OpenFiles {
         result
     }
 
-    /// Makes a system call that needs a descriptor. `out` recognises the error of a process without descriptors. After
-    /// that error this closes kept files and repeats the call. Without kept files it waits for descriptors of other
-    /// calls.
+    /// Makes a system call that needs a descriptor. `out` recognises the error of a process without
+    /// descriptors. After that error this closes kept files and repeats the call. Without kept files it waits
+    /// for descriptors of other calls.
     pub(super) fn opening<T, E>(
         &self,
         out: impl Fn(&E) -> bool,
@@ -289,8 +295,8 @@ impl OpenFiles {
         }
     }
 
-    /// Starts a thread for the table. Only for a thread with the identity of the process, which the new thread
-    /// inherits.
+    /// Starts a thread for the table. Only for a thread with the identity of the process, which the new
+    /// thread inherits.
     fn tend(&self, table: &mut Table) {
         if table.tended || table.closed {
             return;
@@ -416,7 +422,8 @@ impl Shared {
         }
     }
 
-    /// Closes files that were idle for too long or were removed. Returns the uncommitted data to be made stable now.
+    /// Closes files that were idle for too long or were removed. Returns the uncommitted data to be made
+    /// stable now.
     fn sweep(&self, now: Instant) -> Vec<(FileId, Snapshot)> {
         let mut taken = Taken::new();
         let mut table = self.lock();

@@ -64,8 +64,8 @@ fn widen(value: impl Into<i64>) -> [u8; 8] {
     value.into().to_le_bytes()
 }
 
-/// Returns the largest offset in a file: the kernel refuses to seek beyond it. A file without a name serves as the
-/// probe. Where none can be made (a read-only file system), the limit is that of the system calls.
+/// Returns the largest offset in a file: the kernel refuses to seek beyond it. A file without a name serves
+/// as the probe. Where none can be made (a read-only file system), the limit is that of the system calls.
 fn max_file_size(root: impl AsFd) -> u64 {
     let largest = i64::MAX.unsigned_abs();
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;

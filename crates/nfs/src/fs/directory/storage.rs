@@ -1,12 +1,13 @@
 //! The storage below a directory tree: it makes data stable, and detects losses.
 //!
-//! Linux reports a failed write-back once for each open file, at its next `fsync`; some file systems report it at the
-//! `close`. So every `fsync`, `syncfs` and `close` of a written file goes through [`Storage`]. If one of them fails,
-//! the write verifier changes, and every client repeats its uncommitted writes (RFC 1813 §3.3.7).
+//! Linux reports a failed write-back once for each open file, at its next `fsync`; some file systems report
+//! it at the `close`. So every `fsync`, `syncfs` and `close` of a written file goes through [`Storage`]. If
+//! one of them fails, the write verifier changes, and every client repeats its uncommitted writes (RFC 1813
+//! §3.3.7).
 //!
-//! Calls share open files. A report that one of them gets is missing for the others, whose data may be lost as well. So
-//! each open file has its [`Syncs`], which count its failures. A call whose data was written before the last failure
-//! fails too.
+//! Calls share open files. A report that one of them gets is missing for the others, whose data may be lost
+//! as well. So each open file has its [`Syncs`], which count its failures. A call whose data was written
+//! before the last failure fails too.
 
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -60,8 +61,8 @@ impl Device for Kernel {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Losses(u64);
 
-/// The syncs of an open file, one at a time. Each covers all data written before it began, so that calls that wait for
-/// the end of one share the next.
+/// The syncs of an open file, one at a time. Each covers all data written before it began, so that calls that
+/// wait for the end of one share the next.
 #[derive(Debug, Default)]
 pub(super) struct Syncs {
     /// Number of the last sync that began.
@@ -126,8 +127,8 @@ impl Storage {
         self.verifier.get()
     }
 
-    /// Makes a file stable. `EINVAL` means that the file system cannot sync this file. The file is then as stable as
-    /// possible, and the preceding operation has succeeded.
+    /// Makes a file stable. `EINVAL` means that the file system cannot sync this file. The file is then as
+    /// stable as possible, and the preceding operation has succeeded.
     pub(super) fn sync(&self, fd: impl AsFd, reach: Reach) -> Result<(), FsError> {
         loop {
             match self.device.sync(fd.as_fd(), reach) {
@@ -140,7 +141,8 @@ impl Storage {
 
     /// Makes data stable that a call wrote to a shared open file. `since` was read before the first byte.
     ///
-    /// # Errors The error of its own sync, or of another sync since then: the kernel reports a loss once.
+    /// # Errors
+    /// The error of its own sync, or of another sync since then: the kernel reports a loss once.
     pub(super) fn sync_shared(
         &self,
         fd: impl AsFd,
@@ -149,8 +151,8 @@ impl Storage {
         since: Losses,
     ) -> Result<(), FsError> {
         let begun = syncs.begun.load(Ordering::SeqCst);
-        // Held until a failure is counted and the verifier is changed. So no other call mistakes the next success for
-        // its own.
+        // Held until a failure is counted and the verifier is changed. So no other call mistakes the next
+        // success for its own.
         let mut ended = syncs.ended.lock().unwrap_or_else(PoisonError::into_inner);
         if ended.last(reach) <= begun {
             let number = syncs.begun.fetch_add(1, Ordering::SeqCst) + 1;

@@ -118,7 +118,8 @@ fn i6_a_parent_costs_the_same_however_deep_it_is() {
     for handles in [HandleSource::Automatic, HandleSource::Map] {
         let tree = tempfile::tempdir().unwrap();
         let (_place, fs) = open(tree.path(), handles);
-        // The kernel reports no path of more than 4095 bytes; without its handles a path has at most 2048 names.
+        // The kernel reports no path of more than 4095 bytes; without its handles a path has at most 2048
+        // names.
         let depth = if fs.has_kernel_handles() { 3500 } else { 1500 };
         let ids = chain(&fs, tree.path(), depth);
         let opened = |depth: usize| {
@@ -240,7 +241,8 @@ fn an_inode_number_that_is_used_again_is_another_object() {
     }
 }
 
-/// The server learns of local changes only when a handle is used. Then the map does not grow by removed objects.
+/// The server learns of local changes only when a handle is used. Then the map does not grow by removed
+/// objects.
 #[test]
 fn what_is_found_gone_is_dropped_from_the_map() {
     let tree = tempfile::tempdir().unwrap();
@@ -310,8 +312,8 @@ fn a_handle_is_good_while_a_directory_above_is_renamed() {
     });
 }
 
-/// As on a frozen file system: a call that cannot decide whether a handle is stale reports that, and releases its
-/// thread.
+/// As on a frozen file system: a call that cannot decide whether a handle is stale reports that, and releases
+/// its thread.
 #[test]
 fn i6_a_rename_that_does_not_end_puts_handles_off_that_are_not_found() {
     let tree = tempfile::tempdir().unwrap();

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The write verifier of one or several directory trees. Clones share the value, so that a loss in one tree reaches the
-/// clients of all trees that share it. Trees of one process may lie on one file system, which reports a lost write only
-/// once.
+/// The write verifier of one or several directory trees. Clones share the value, so that a loss in one tree
+/// reaches the clients of all trees that share it. Trees of one process may lie on one file system, which
+/// reports a lost write only once.
 #[derive(Clone, Debug)]
 pub struct WriteVerifier(Arc<AtomicU64>);
 

@@ -1,7 +1,7 @@
 //! The bytes of a file in memory: pages of up to 64 KiB, absent where no data was ever written.
 //!
-//! Growth never moves existing data. A page is as long as the data written to it, and the rest reads as zeros. So a
-//! small file needs only its size.
+//! Growth never moves existing data. A page is as long as the data written to it, and the rest reads as
+//! zeros. So a small file needs only its size.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

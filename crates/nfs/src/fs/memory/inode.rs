@@ -15,8 +15,8 @@ use crate::fs::types::{
 pub(super) const SELF_COOKIE: u64 = 1;
 pub(super) const PARENT_COOKIE: u64 = 2;
 
-/// Entries of a directory, in the order of their creation. A cookie is never reused. So a listing with changes in
-/// between neither misses nor repeats an entry that existed all the time.
+/// Entries of a directory, in the order of their creation. A cookie is never reused. So a listing with
+/// changes in between neither misses nor repeats an entry that existed all the time.
 #[derive(Debug)]
 pub(super) struct Directory {
     pub(super) parent: u64,
@@ -205,8 +205,8 @@ impl Inode {
             return;
         }
         self.mode &= !permission::SET_USER_ID;
-        // Without the group's right to execute, the bit has another meaning, which only a writer outside the group
-        // ends.
+        // Without the group's right to execute, the bit has another meaning, which only a writer outside the
+        // group ends.
         if self.mode & permission::GROUP_EXECUTE != 0 || !who.is_member(self.gid) {
             self.mode &= !permission::SET_GROUP_ID;
         }

@@ -1,8 +1,10 @@
-//! A file system in memory: for tests, for virtual time, and for measurements of the transport without a disk.
+//! A file system in memory: for tests, for virtual time, and for measurements of the transport without a
+//! disk.
 //!
-//! A lock guards the tree. It is held during the copy of a payload and never while waiting, so the server calls this
-//! file system in place. The space is bounded by [`MemoryOptions`]. Permission bits decide as on a disk. Data cannot become
-//! more stable than it is at once. Yet an unstable write is reported as unstable, so that clients use COMMIT.
+//! A lock guards the tree. It is held during the copy of a payload and never while waiting, so the server
+//! calls this file system in place. The space is bounded by [`MemoryOptions`]. Permission bits decide as on a
+//! disk. Data cannot become more stable than it is at once. Yet an unstable write is reported as unstable, so
+//! that clients use COMMIT.
 
 mod contents;
 mod inode;
@@ -542,7 +544,8 @@ impl FileSystem for MemoryFs {
                 }
                 CreateHow::Exclusive(verifier) => {
                     if let Some(existing) = tree.find(who, number, name)? {
-                        // RFC 1813 §3.3.8: an equal verifier means a repetition of the call that made the file.
+                        // RFC 1813 §3.3.8: an equal verifier means a repetition of the call that made the
+                        // file.
                         if tree.get(existing)?.exclusive == Some(*verifier) {
                             return self.node(tree, existing);
                         }

@@ -1,23 +1,25 @@
-//! The order of jobs: the queues of an export for one kind of work. This module has no threads and no clock; times are
-//! arguments.
+//! The order of jobs: the queues of an export for one kind of work. This module has no threads and no clock;
+//! times are arguments.
 //!
-//! *Order.* Each address, or IPv6 network ([`Origin`]), has a queue. A free thread goes to the address that holds the
-//! fewest threads; among equal addresses they take turns. So a job counts for as long as it holds a thread. An address
-//! with slow jobs gets fewer turns, and the next free thread goes to an address that holds none.
+//! *Order.* Each address, or IPv6 network ([`Origin`]), has a queue. A free thread goes to the address that
+//! holds the fewest threads; among equal addresses they take turns. So a job counts for as long as it holds a
+//! thread. An address with slow jobs gets fewer turns, and the next free thread goes to an address that holds
+//! none.
 //!
-//! *Quick jobs.* A job that is answered from memory needs only a processor. On more threads such jobs would not end
-//! earlier, but would compete for processors with those of other addresses. So an address holds few threads
-//! ([`Limits::quick`]) as long as its jobs are quick. It may hold more when a job took [`SLOW`], or has not ended after
-//! that time. Such a job waits for a disk, and others can run meanwhile.
+//! *Quick jobs.* A job that is answered from memory needs only a processor. On more threads such jobs would
+//! not end earlier, but would compete for processors with those of other addresses. So an address holds few
+//! threads ([`Limits::quick`]) as long as its jobs are quick. It may hold more when a job took [`SLOW`], or
+//! has not ended after that time. Such a job waits for a disk, and others can run meanwhile.
 //!
-//! *Writes.* One WRITE to a file runs at a time, because the kernel would make others wait for the inode's lock. Those
-//! wait here without a thread: the WRITEs of one address in their order, and addresses take turns. At the end of a
-//! WRITE, each address that waits for the file puts a mark into its own queue. The first address that gets a thread
-//! writes; the others find the file taken and wait again. This costs a step for each address that waits.
+//! *Writes.* One WRITE to a file runs at a time, because the kernel would make others wait for the inode's
+//! lock. Those wait here without a thread: the WRITEs of one address in their order, and addresses take
+//! turns. At the end of a WRITE, each address that waits for the file puts a mark into its own queue. The
+//! first address that gets a thread writes; the others find the file taken and wait again. This costs a step
+//! for each address that waits.
 //!
-//! *Refusal.* If no job of an address could begin for [`STALLED`], the address waits for a job that may never end. Its
-//! jobs that have waited as long are returned, and new jobs are refused until a thread is free. So a waiting call does
-//! not hold its credit for ever, and a client's calls of other exports get through.
+//! *Refusal.* If no job of an address could begin for [`STALLED`], the address waits for a job that may never
+//! end. Its jobs that have waited as long are returned, and new jobs are refused until a thread is free. So a
+//! waiting call does not hold its credit for ever, and a client's calls of other exports get through.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -179,7 +181,8 @@ impl<J> Queues<J> {
         self.next(now).is_some()
     }
 
-    /// Returns whether a thread is available, and jobs may wait only for others of their address, which are quick so far.
+    /// Returns whether a thread is available, and jobs may wait only for others of their address, which are
+    /// quick so far.
     pub(super) fn is_held_back(&self) -> bool {
         self.held > 0 && self.held < self.limits.threads && !self.ready.is_empty()
     }
@@ -270,7 +273,8 @@ impl<J> Queues<J> {
         lane || flow || taken
     }
 
-    /// Returns the next job, if a thread is available for one. The job holds the thread until [`Self::finish`].
+    /// Returns the next job, if a thread is available for one. The job holds the thread until
+    /// [`Self::finish`].
     pub(super) fn begin(&mut self, now: Instant) -> Option<Begun<J>> {
         while let Some(next) = self.next(now) {
             self.ready.remove(&next);
@@ -375,8 +379,8 @@ impl<J> Queues<J> {
         self.settle(address);
     }
 
-    /// Updates the position of an address after a change of its entries. Before a change of its threads or its turn,
-    /// the address must be removed from [`Self::ready`].
+    /// Updates the position of an address after a change of its entries. Before a change of its threads or
+    /// its turn, the address must be removed from [`Self::ready`].
     fn settle(&mut self, address: Address) {
         let Some(flow) = self.flows.get(&address) else { return };
         if flow.is_idle() {
@@ -644,8 +648,8 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// For any order of starts and ends, the limits hold, and the WRITEs of an address to a file keep their order.
-        /// No job is lost, and none waits that could begin.
+        /// For any order of starts and ends, the limits hold, and the WRITEs of an address to a file keep
+        /// their order. No job is lost, and none waits that could begin.
         #[test]
         fn i6_any_history_keeps_the_limits_and_loses_nothing(quick in 1..4_usize, steps in proptest::collection::vec((0..6_u8, 1..5_u8, 0..4_u8), 0..200)) {
             let mut queues: Queues<(u8, Option<u8>, usize)> = Queues::new(Limits { quick, ..LIMITS });

@@ -169,7 +169,8 @@ fn jobs_that_block_do_not_keep_others_of_their_address_waiting() {
     }
 }
 
-/// Jobs that arrive before the first of them begins get the threads of their address, although no other job comes or ends.
+/// Jobs that arrive before the first of them begins get the threads of their address, although no other job
+/// comes or ends.
 #[test]
 fn i6_jobs_that_come_together_and_block_get_the_threads_of_their_address() {
     let limits = Limits { threads: 4, of_address: 3, quick: 1 };

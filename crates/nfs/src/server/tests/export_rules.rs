@@ -115,7 +115,8 @@ impl Subscriber for Warnings {
 #[tokio::test]
 async fn each_kind_of_refusal_leaves_a_line_with_the_address() {
     let warnings = Warnings::default();
-    // With a single dispatcher, a thread of another test that reaches an event first would disable the event for all.
+    // With a single dispatcher, a thread of another test that reaches an event first would disable the event
+    // for all.
     let _second = Dispatch::new(NoSubscriber::new());
     let _guard = tracing::subscriber::set_default(warnings.clone());
     let allow = vec!["192.0.2.0/24".parse().unwrap()];

@@ -192,8 +192,8 @@ async fn i6_lists_of_mounts_and_link_targets_hold_memory_of_their_clients_share(
     assert!(in_use() >= before + 4000, "{}", in_use());
     drop((dump, export, target));
     assert_eq!(in_use(), 0);
-    // A client that does not read results has no more memory. Lists fail, READLINK gets NFS3ERR_JUKEBOX, and another
-    // address is served.
+    // A client that does not read results has no more memory. Lists fail, READLINK gets NFS3ERR_JUKEBOX, and
+    // another address is served.
     let held: Vec<_> = std::iter::from_fn(|| share.allocate(1, 1).ok()).collect();
     tokio::time::pause();
     bed.rpc(mount(MountProcedure::Dump), &()).await.unwrap_err();

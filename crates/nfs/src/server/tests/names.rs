@@ -112,7 +112,8 @@ async fn special_files() {
             let got = made.attributes.unwrap();
             assert_eq!((got.file_type, got.mode), (file_type, 0o622), "{} {name}", bed.name);
             assert_eq!(got.rdev, if device { spec } else { SpecData::default() }, "{}", bed.name);
-            // The server opens none of them: reading /dev/null would succeed, reading a FIFO would wait for ever.
+            // The server opens none of them: reading /dev/null would succeed, reading a FIFO would wait for
+            // ever.
             let object = made.object.unwrap();
             assert_eq!(bed.read(object, 0, 1).await.unwrap_err(), Status::Inval, "{} {name}", bed.name);
             assert_eq!(bed.write(object, 0, b"x").await.unwrap_err(), Status::Inval);

@@ -1,4 +1,5 @@
-//! GETATTR, SETATTR, LOOKUP, ACCESS, READLINK, READ, WRITE, COMMIT, FSSTAT, FSINFO and PATHCONF on every file system.
+//! GETATTR, SETATTR, LOOKUP, ACCESS, READLINK, READ, WRITE, COMMIT, FSSTAT, FSINFO and PATHCONF on every file
+//! system.
 
 use super::*;
 
@@ -438,7 +439,8 @@ async fn a_refused_setattr_changes_nothing() {
     }
 }
 
-/// RFC 1813 §4.4: `ftruncate` arrives without the open file behind it, so the owner's right to the data applies.
+/// RFC 1813 §4.4: `ftruncate` arrives without the open file behind it, so the owner's right to the data
+/// applies.
 #[tokio::test]
 async fn an_owner_cuts_a_file_that_became_read_only() {
     for (bed, file) in files_of_root(0o644).await {

@@ -1,4 +1,5 @@
-//! A call in progress holds at most the memory reserved for it. Further memory counts against the share of its address.
+//! A call in progress holds at most the memory reserved for it. Further memory counts against the share of
+//! its address.
 
 use super::super::{FUTURE_ROOM, Membership, UserDatabase};
 use super::gated::{GatedFs, Opener};

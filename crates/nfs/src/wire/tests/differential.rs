@@ -1,5 +1,5 @@
-//! Comparison with `nfs3_types`, an independent implementation: each side decodes the other's encoding, and encodes the
-//! value to the same bytes again.
+//! Comparison with `nfs3_types`, an independent implementation: each side decodes the other's encoding, and
+//! encodes the value to the same bytes again.
 
 use std::io::Cursor;
 

@@ -1,5 +1,5 @@
-//! Golden bytes of every procedure's arguments and results, written by hand from RFC 1813 §2.5, §2.6 and §3.3. Each
-//! field has its own value, so that a wrong order shows.
+//! Golden bytes of every procedure's arguments and results, written by hand from RFC 1813 §2.5, §2.6 and
+//! §3.3. Each field has its own value, so that a wrong order shows.
 
 use bytes::Bytes;
 use rpcrdma_xdr::{Decode, Encode, Piece, encode};
@@ -163,8 +163,8 @@ fn read() {
     check_fail::<ReadOk, PostOpAttr>(None, "00000000");
 }
 
-/// The NFS arguments of an RPC-over-RDMA READ of 8192 bytes, and the results of a READ that returned 5000. The data
-/// itself is in the Write chunk.
+/// The NFS arguments of an RPC-over-RDMA READ of 8192 bytes, and the results of a READ that returned 5000.
+/// The data itself is in the Write chunk.
 // requirement: rfc8166-3.4.4.1-1, rfc8166-3.4.4.1-2
 #[test]
 fn read_over_rdma() {
@@ -184,8 +184,8 @@ fn read_over_rdma() {
     assert_eq!(pieces, [Piece::Inline(inline.into()), Piece::Payload { data, ddp_eligible: true }]);
 }
 
-/// The NFS arguments of an RPC-over-RDMA WRITE of 6001 bytes: 56 bytes inline, then the data. The inline bytes follow
-/// 40 bytes of RPC header and end at 96, the Position of the Read chunk.
+/// The NFS arguments of an RPC-over-RDMA WRITE of 6001 bytes: 56 bytes inline, then the data. The inline
+/// bytes follow 40 bytes of RPC header and end at 96, the Position of the Read chunk.
 // requirement: rfc8166-3.4.4.1-1, rfc8166-3.4.4.1-2, experience-3.6.1-1
 #[test]
 fn write_over_rdma() {

@@ -1,5 +1,5 @@
-//! Properties of every procedure: values survive a round trip, and truncated messages are errors at every length. The
-//! eligible items are those of the binding, and the results fit its prediction.
+//! Properties of every procedure: values survive a round trip, and truncated messages are errors at every
+//! length. The eligible items are those of the binding, and the results fit its prediction.
 
 use proptest::prelude::*;
 use rpcrdma_xdr::{Decode, Encode};

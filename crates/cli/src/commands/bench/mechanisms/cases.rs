@@ -51,7 +51,8 @@ pub(super) struct Room {
 pub(super) struct Setting {
     /// Inline size in bytes. A structure for items replaces it.
     pub(super) inline: usize,
-    /// Most Sends of a message. With 1 and no structure for items, no message travels in a transmission group.
+    /// Most Sends of a message. With 1 and no structure for items, no message travels in a transmission
+    /// group.
     pub(super) parts: usize,
     /// Most Sends of a reply that could have a Reply chunk.
     pub(super) replies: usize,
@@ -80,7 +81,8 @@ impl Setting {
         Self { room: Some(Room { head, item }), ..Self::continued(PARTS) }
     }
 
-    /// Returns the setting of sides that get nothing but the version and, if given, the length of items in Receives.
+    /// Returns the setting of sides that get nothing but the version and, if given, the length of items in
+    /// Receives.
     fn defaults(item: Option<u32>) -> Self {
         let Config { send_size, continued_parts, transmissions, .. } = Config::default();
         Self {

@@ -1,5 +1,5 @@
-//! `rpcrdma bench mechanisms`: measures the cost of each way in which a Call or a reply can travel on this machine. The
-//! base is explicit RDMA in the same run.
+//! `rpcrdma bench mechanisms`: measures the cost of each way in which a Call or a reply can travel on this
+//! machine. The base is explicit RDMA in the same run.
 
 mod cases;
 mod measure;
@@ -235,7 +235,8 @@ impl Mechanisms {
         runtime.block_on(until_signal(async {
             let depths = self.depths.clone();
             let place = place.path().to_owned();
-            // In a task of its own, so that each step does not also poll whatever else this runtime waits for.
+            // In a task of its own, so that each step does not also poll whatever else this runtime waits
+            // for.
             let measuring = tokio::spawn(async move { measure(&place, &cases, &depths, rounds, time).await });
             rows = measuring.await.map_err(failed("run the benchmark"))??;
             Ok(())

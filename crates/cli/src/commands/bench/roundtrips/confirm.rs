@@ -1,8 +1,9 @@
-//! Confirmation of the model: the simulated operations again, over software iWARP, in real time, through a delay line.
+//! Confirmation of the model: the simulated operations again, over software iWARP, in real time, through a
+//! delay line.
 //!
-//! Client and server are on the loopback interface. Each operation runs several times on a connection of its own. The
-//! delay is long compared with the time that the machine adds. That time is the difference between the median and the
-//! whole number of round trips.
+//! Client and server are on the loopback interface. Each operation runs several times on a connection of its
+//! own. The delay is long compared with the time that the machine adds. That time is the difference between
+//! the median and the whole number of round trips.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -83,7 +84,8 @@ impl Row {
 
     /// Compares the time with the document.
     ///
-    /// # Errors The time differs from the count of the document by more than [`MARGIN`].
+    /// # Errors
+    /// The time differs from the count of the document by more than [`MARGIN`].
     pub(super) fn check(&self) -> Result<(), Failure> {
         if self.as_expected {
             return Ok(());
@@ -156,8 +158,8 @@ mod tests {
     /// Operations of a mechanism, at most, until other work of the machine delays none.
     const ROUNDS: usize = 20;
 
-    /// Carries an operation out until it takes at most half a round trip more than the document counts. Noise only adds
-    /// time. So a shorter time is a fault at once, and a round trip too many is there every time.
+    /// Carries an operation out until it takes at most half a round trip more than the document counts. Noise
+    /// only adds time. So a shorter time is a fault at once, and a round trip too many is there every time.
     async fn is_confirmed(mechanism: &Mechanism) -> bool {
         let counted = mechanism.expected.round_trips as f64;
         for _ in 0..ROUNDS {
@@ -187,7 +189,8 @@ mod tests {
         assert!(confirmed.iter().all(|(is_confirmed, ..)| *is_confirmed), "{confirmed:?}");
     }
 
-    /// The check detects a round trip too many: a WRITE by Read chunk where the document counts one round trip.
+    /// The check detects a round trip too many: a WRITE by Read chunk where the document counts one round
+    /// trip.
     #[test]
     fn a_round_trip_too_many_is_not_confirmed() {
         let put =

@@ -1,12 +1,13 @@
 //! A delay line: TCP as over a long link, on the loopback interface, in real time.
 //!
-//! Each direction of a connection holds its bytes for the delay, counted from their arrival, and passes them on in
-//! order. The end of a stream is delayed too. There is no bandwidth: bytes that arrive together leave together. A
-//! direction holds a limited number of bytes. While it is full it reads nothing, and TCP holds the sender back.
+//! Each direction of a connection holds its bytes for the delay, counted from their arrival, and passes them
+//! on in order. The end of a stream is delayed too. There is no bandwidth: bytes that arrive together leave
+//! together. A direction holds a limited number of bytes. While it is full it reads nothing, and TCP holds
+//! the sender back.
 //!
-//! Each direction has two blocking threads, a reader and a writer, because the timers of a runtime are too coarse. They
-//! end with their connection, or when the line is dropped, which cuts its connections. A failure of either side ends
-//! both.
+//! Each direction has two blocking threads, a reader and a writer, because the timers of a runtime are too
+//! coarse. They end with their connection, or when the line is dropped, which cuts its connections. A failure
+//! of either side ends both.
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
@@ -38,7 +39,8 @@ type Streams = Arc<Mutex<Vec<TcpStream>>>;
 impl DelayLine {
     /// Starts a line to `to` that holds everything for `delay` each way.
     ///
-    /// # Errors The socket cannot listen.
+    /// # Errors
+    /// The socket cannot listen.
     pub(super) async fn start(to: SocketAddr, delay: Duration) -> io::Result<Self> {
         let listener = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
@@ -180,7 +182,8 @@ impl Held {
         Self { most, state: Mutex::default(), changed: Condvar::new() }
     }
 
-    /// Waits for space, of which there always is enough if nothing is held. Returns whether the block was accepted.
+    /// Waits for space, of which there always is enough if nothing is held. Returns whether the block was
+    /// accepted.
     fn put(&self, block: Block) -> bool {
         let full =
             |state: &mut State| !state.given_up && state.cost > 0 && state.cost + block.cost() > self.most;

@@ -1,5 +1,5 @@
-//! Latency by distance of a small and a large WRITE and of a long Call, in each way in which they can travel. These are
-//! the data of `--svg`.
+//! Latency by distance of a small and a large WRITE and of a long Call, in each way in which they can travel.
+//! These are the data of `--svg`.
 //!
 //! Every point is measured on the simulated fabric, with the time of transmission.
 
@@ -116,8 +116,8 @@ pub(super) mod tests {
         measure(5_000_000_000, 40.0).unwrap()
     }
 
-    /// rtissues-03 §2.2, §3.2 to §3.4: with each kilometre, the time grows by the counted round trips of the document,
-    /// whatever the transmission takes.
+    /// rtissues-03 §2.2, §3.2 to §3.4: with each kilometre, the time grows by the counted round trips of the
+    /// document, whatever the transmission takes.
     #[test]
     fn rtissues_s2_s3_the_slope_of_a_curve_is_the_count_of_the_document() {
         let Curves { panels, .. } = measured();

@@ -1,7 +1,8 @@
 //! Measurement of an operation on the simulated fabric: its virtual time, and its messages on the wire.
 //!
-//! The link has a latency and perhaps a bandwidth. Nothing else takes time, so that the result is that of the protocol.
-//! Counts come from elapsed time and from the deliveries of the fabric, never from the planner's own account.
+//! The link has a latency and perhaps a bandwidth. Nothing else takes time, so that the result is that of the
+//! protocol. Counts come from elapsed time and from the deliveries of the fabric, never from the planner's
+//! own account.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -20,8 +21,8 @@ use crate::exit::Failure;
 
 const SERVER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), 20049);
 const HOST: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2));
-/// Factor by which everything is slower than it claims. Virtual time passes in steps of a millisecond, which thus stand
-/// for a tenth of a microsecond.
+/// Factor by which everything is slower than it claims. Virtual time passes in steps of a millisecond, which
+/// thus stand for a tenth of a microsecond.
 const SLOWNESS: u32 = 10_000;
 
 /// The link between the two sides.
@@ -42,7 +43,8 @@ pub(super) struct Measured {
     pub(super) round_trips: f64,
     /// Sends, RDMA Writes, RDMA Read Requests and Responses, also those after the result.
     pub(super) messages: usize,
-    /// Messages that take a round trip of the fabric: Sends and RDMA Writes with their acknowledgements, RDMA Reads.
+    /// Messages that take a round trip of the fabric: Sends and RDMA Writes with their acknowledgements, RDMA
+    /// Reads.
     pub(super) wire_round_trips: usize,
     /// Bytes of all messages, without headers below RDMA.
     pub(super) bytes: usize,
@@ -55,7 +57,8 @@ pub(super) struct Measured {
 }
 
 impl Measured {
-    /// Returns the quantities that the document counts, or `None` if the time is no whole number of round trips.
+    /// Returns the quantities that the document counts, or `None` if the time is no whole number of round
+    /// trips.
     pub(super) fn counts(&self) -> Option<Counts> {
         let whole = self.round_trips.round();
         // The steps of time are a small part of a round trip.
@@ -188,7 +191,8 @@ mod tests {
     use super::super::mechanisms::{LARGE, MECHANISMS};
     use super::*;
 
-    /// rtissues-03 §2, §3, and the consequences of RFC 5666 §3.8: elapsed time gives the counts of the document.
+    /// rtissues-03 §2, §3, and the consequences of RFC 5666 §3.8: elapsed time gives the counts of the
+    /// document.
     #[test]
     fn rtissues_s2_s3_every_mechanism_has_the_counts_of_the_document() {
         let link = LinkModel { latency: Duration::from_millis(1), bandwidth: None };
@@ -209,8 +213,8 @@ mod tests {
         assert_eq!((measured.wire_round_trips, measured.messages), (3, 4));
     }
 
-    /// No timer expires on the slowest possible link. With distance, an operation takes the round trips that the
-    /// document counts; transmission takes its own time.
+    /// No timer expires on the slowest possible link. With distance, an operation takes the round trips that
+    /// the document counts; transmission takes its own time.
     #[test]
     fn slow_transmission_adds_no_round_trip() {
         let bandwidth = Some(125_000);

@@ -1,5 +1,5 @@
-//! Operations of the round-trip analysis (draft-dnoveck-nfsv4-rpcrdma-rtissues-03 §2, §3) and the ways in which they
-//! can travel. Each way has the counts that the document gives.
+//! Operations of the round-trip analysis (draft-dnoveck-nfsv4-rpcrdma-rtissues-03 §2, §3) and the ways in
+//! which they can travel. Each way has the counts that the document gives.
 
 use rpcrdma::{BufferStructure, ClientConfig, Config, Profile, ReadRead, ServerConfig, Versions};
 use serde::Serialize;

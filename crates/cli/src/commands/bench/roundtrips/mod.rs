@@ -1,5 +1,5 @@
-//! `rpcrdma bench roundtrips`: measures the cost of each way of an operation in round trips, messages, interrupts and
-//! registrations. The link is simulated with any length, or is iWARP through a delay line.
+//! `rpcrdma bench roundtrips`: measures the cost of each way of an operation in round trips, messages,
+//! interrupts and registrations. The link is simulated with any length, or is iWARP through a delay line.
 
 mod confirm;
 mod delay;
@@ -28,7 +28,8 @@ use crate::commands::until_signal;
 use crate::exit::Failure;
 use crate::output::{self, Text};
 
-/// Delay of a kilometre of fibre, one way, in nanoseconds. rtissues-03 §1.2 gives 16 µs for a mile there and back.
+/// Delay of a kilometre of fibre, one way, in nanoseconds. rtissues-03 §1.2 gives 16 µs for a mile there and
+/// back.
 const NANOSECONDS_PER_KILOMETRE: f64 = 16_000.0 / 2.0 / 1.609_344;
 const GIGABIT: f64 = 1e9 / 8.0;
 

@@ -1,9 +1,9 @@
-//! Curves of latency by distance as an SVG picture. The picture needs no other file. Its background follows light and
-//! dark themes.
+//! Curves of latency by distance as an SVG picture. The picture needs no other file. Its background follows
+//! light and dark themes.
 //!
-//! It has two panels. Each has axes, broad bands for one and two round trips of the link, the curves over them, and a
-//! legend below. Curves that coincide stay visible: every second one is dashed, with hollow marks around those of the
-//! other. Equal curves make equal bytes.
+//! It has two panels. Each has axes, broad bands for one and two round trips of the link, the curves over
+//! them, and a legend below. Curves that coincide stay visible: every second one is dashed, with hollow marks
+//! around those of the other. Equal curves make equal bytes.
 
 use super::distances::{Curve, Curves, Panel, Point, size};
 use super::latency;
@@ -245,7 +245,8 @@ fn round_trip(kilometres: f64) -> f64 {
     latency(kilometres).as_secs_f64() * 2e3
 }
 
-/// Returns a step of 1, 2 or 5 times a power of ten for an axis up to `most`, in milliseconds, with few marks.
+/// Returns a step of 1, 2 or 5 times a power of ten for an axis up to `most`, in milliseconds, with few
+/// marks.
 fn step(most: f64) -> f64 {
     let powers = (0..15).map(|power| 10_u64.pow(power));
     let steps = powers.flat_map(|power| [power, 2 * power, 5 * power]);

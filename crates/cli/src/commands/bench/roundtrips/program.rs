@@ -1,4 +1,5 @@
-//! RPC program whose calls and replies have the length, and the eligibility for placement, that a caller asks for.
+//! RPC program whose calls and replies have the length, and the eligibility for placement, that a caller asks
+//! for.
 
 use std::future::{Future as _, poll_fn};
 use std::ops::RangeInclusive;

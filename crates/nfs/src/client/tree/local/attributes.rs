@@ -28,8 +28,8 @@ pub(super) fn id_of(stat: &Statx) -> FileId {
     (rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor), stat.stx_ino)
 }
 
-/// Attributes that show whether a local object and an object of a server are the same. They are the same if the server
-/// exports this file system. Every change of the object changes some of these attributes.
+/// Attributes that show whether a local object and an object of a server are the same. They are the same if
+/// the server exports this file system. Every change of the object changes some of these attributes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::client::tree) struct Identity {
     number: u64,
@@ -100,14 +100,14 @@ pub(in crate::client::tree) fn kept(stat: &Statx) -> Kept {
     Kept { mode: u32::from(stat.stx_mode) & 0o7777, mtime, uid: stat.stx_uid, gid: stat.stx_gid }
 }
 
-/// Returns the bits of a mode that may be set. Set-id bits are set only by root, and only together with the owner and
-/// group that they stand for.
+/// Returns the bits of a mode that may be set. Set-id bits are set only by root, and only together with the
+/// owner and group that they stand for.
 pub(super) fn settable(owned: Owned) -> u32 {
     if owned.all() && rustix::process::geteuid().is_root() { 0o7777 } else { PERMISSIONS }
 }
 
-/// Sets owner and group of an object, as far as this process may: root both, other users a group that they are in. Only
-/// root is expected to keep the owner.
+/// Sets owner and group of an object, as far as this process may: root both, other users a group that they
+/// are in. Only root is expected to keep the owner.
 pub(super) fn give(
     kept: &Kept,
     change: impl Fn(Option<Uid>, Option<Gid>) -> rustix::io::Result<()>,

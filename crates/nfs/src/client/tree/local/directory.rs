@@ -64,7 +64,8 @@ enum DirPlace {
 }
 
 impl Drop for LocalDir {
-    /// Drops the parents in a loop, because a recursion would need stack in proportion to the depth of the tree.
+    /// Drops the parents in a loop, because a recursion would need stack in proportion to the depth of the
+    /// tree.
     fn drop(&mut self) {
         let mut place = std::mem::replace(&mut self.place, DirPlace::Gone);
         while let DirPlace::Entry { parent, .. } = place {
@@ -170,8 +171,8 @@ impl LocalDir {
         Ok(openat(&*self.fd()?, ".", flags(), Mode::empty())?)
     }
 
-    /// Makes the directory so that its owner may write in it, or uses an existing directory that is not a link. The
-    /// umask of this process applies to `mode`. With `private`, only its owner has rights until
+    /// Makes the directory so that its owner may write in it, or uses an existing directory that is not a
+    /// link. The umask of this process applies to `mode`. With `private`, only its owner has rights until
     /// [`finish`](Self::finish). Returns whether the directory is new.
     pub(in crate::client::tree) fn make(&self, mode: u32, private: bool) -> io::Result<bool> {
         let DirPlace::Entry { parent, name } = &self.place else { return Ok(false) };

@@ -33,7 +33,8 @@ pub(in crate::client::tree) fn make_symlink(
     Ok(owned)
 }
 
-/// Returns a descriptor of a link that was just made. The owner of its directory may have replaced it meanwhile.
+/// Returns a descriptor of a link that was just made. The owner of its directory may have replaced it
+/// meanwhile.
 fn open_symlink(target: &[u8], spot: &Spot) -> io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let link = openat(&*spot.dir.fd()?, &spot.name, flags, Mode::empty())?;

@@ -35,7 +35,8 @@ impl Spot {
         if copying.run.claim(&(self.dir.id()?, self.name.as_os_str())) { Ok(()) } else { Err(just_made()) }
     }
 
-    /// Returns the attributes of an object with this name that a new one may replace: a regular file or a link.
+    /// Returns the attributes of an object with this name that a new one may replace: a regular file or a
+    /// link.
     pub(super) fn replaceable(&self) -> io::Result<Option<Statx>> {
         let existing = self.existing()?;
         match existing.as_ref().map(|stat| FileType::from_raw_mode(stat.stx_mode.into())) {
@@ -86,8 +87,9 @@ pub(super) enum End {
     Magic(PathBuf),
 }
 
-/// Returns whether another user may have placed a link in the way. That is so in a directory like `/tmp`, if the link's
-/// owner is neither this user nor the directory's. Linux does not follow such links either (`fs.protected_symlinks`).
+/// Returns whether another user may have placed a link in the way. That is so in a directory like `/tmp`, if
+/// the link's owner is neither this user nor the directory's. Linux does not follow such links either
+/// (`fs.protected_symlinks`).
 fn is_trap(link: &Statx, dir: &Statx) -> bool {
     const STICKY_FOR_ALL: u16 = 0o1002;
     let user = rustix::process::geteuid().as_raw();
@@ -119,7 +121,8 @@ pub(super) fn follow(path: &Path) -> io::Result<End> {
     Err(Errno::LOOP.into())
 }
 
-/// A temporary name beside another one. If an object has it and was not renamed, the drop removes that object.
+/// A temporary name beside another one. If an object has it and was not renamed, the drop removes that
+/// object.
 pub(super) struct Temporary {
     pub(super) spot: Spot,
     pub(super) made: bool,

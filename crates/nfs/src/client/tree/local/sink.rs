@@ -114,8 +114,8 @@ enum Kind {
 }
 
 impl Sink {
-    /// Opens the file at the end of a path that the caller named. Follows links, and opens devices and pipes for
-    /// writing.
+    /// Opens the file at the end of a path that the caller named. Follows links, and opens devices and pipes
+    /// for writing.
     pub(in crate::client::tree) fn named(path: &Path, wanted: &Wanted) -> io::Result<Self> {
         let spot = match follow(path)? {
             End::Place(spot) => spot,
@@ -141,8 +141,8 @@ impl Sink {
         }
     }
 
-    /// Opens a file of a tree. A link in its place is replaced, not followed; any object that is neither a file nor a
-    /// link is left alone.
+    /// Opens a file of a tree. A link in its place is replaced, not followed; any object that is neither a
+    /// file nor a link is left alone.
     pub(in crate::client::tree) fn in_tree(spot: &Spot, wanted: &Wanted) -> io::Result<Self> {
         match spot.replaceable()? {
             None => Self::fresh(spot, wanted),
@@ -183,7 +183,8 @@ impl Sink {
             return Ok(file);
         }
         match Self::part(spot, Some(stat), wanted) {
-            // A user who may not make files here, or not with this owner, may still write to the existing file.
+            // A user who may not make files here, or not with this owner, may still write to the existing
+            // file.
             Err(error) if cannot_replace(&error) => Self::existing(spot, wanted).ok().flatten().ok_or(error),
             part => part,
         }
@@ -240,8 +241,8 @@ impl Sink {
             Kind::InPlace { empty } => cut(&self.file, empty)?,
             Kind::Part { .. } => {}
         }
-        // A run of blocks that are not all zeros is written in one call. Unwritten parts read as zeros. A block that
-        // lies in two slices is tested in two parts.
+        // A run of blocks that are not all zeros is written in one call. Unwritten parts read as zeros. A
+        // block that lies in two slices is tested in two parts.
         let mut run = Run { offset, slices: Vec::new() };
         let mut at = offset;
         for slice in data.iter() {
@@ -269,8 +270,9 @@ impl Sink {
         !matches!(self.kind, Kind::Stream)
     }
 
-    /// Sets the length of the file, then the attributes to keep, and last the name. The close must succeed before. An
-    /// old file is given up only for data on stable storage. Returns whether owner and group could be kept.
+    /// Sets the length of the file, then the attributes to keep, and last the name. The close must succeed
+    /// before. An old file is given up only for data on stable storage. Returns whether owner and group could
+    /// be kept.
     pub(in crate::client::tree) fn finish(self, size: u64, kept: Option<Kept>) -> io::Result<Owned> {
         let Self { file, mut kind, storage } = self;
         let mut owned = Owned::ALL;

@@ -27,8 +27,8 @@ pub(in crate::client::tree) fn read_link(spot: &Spot) -> io::Result<Bytes> {
     Ok(Bytes::from(readlinkat(&*spot.dir.fd()?, &spot.name, Vec::new())?.into_bytes()))
 }
 
-/// Returns the next range from `offset` on that has data, as far as the file system reports it. Returns `None` if only
-/// a hole follows.
+/// Returns the next range from `offset` on that has data, as far as the file system reports it. Returns
+/// `None` if only a hole follows.
 pub(in crate::client::tree) fn next_data(file: &File, offset: u64) -> io::Result<Option<Range<u64>>> {
     use rustix::fs::{SeekFrom, seek};
     let start = match seek(file, SeekFrom::Data(offset)) {
@@ -45,8 +45,8 @@ pub(in crate::client::tree) fn next_data(file: &File, offset: u64) -> io::Result
     Ok(Some(start..end))
 }
 
-/// Fills up to `length` bytes by `read`, whose arguments are the free part and the bytes read so far. Returns fewer
-/// bytes only at the end.
+/// Fills up to `length` bytes by `read`, whose arguments are the free part and the bytes read so far. Returns
+/// fewer bytes only at the end.
 fn fill(length: usize, mut read: impl FnMut(&mut [u8], usize) -> io::Result<usize>) -> io::Result<Bytes> {
     let mut data = vec![0; length];
     let mut filled = 0;

@@ -89,8 +89,8 @@ fn a_torn_record_costs_only_itself() {
     }
 }
 
-/// As on a disk that fills up within a record. In a process of its own, because the limit of file sizes belongs to the
-/// process.
+/// As on a disk that fills up within a record. In a process of its own, because the limit of file sizes
+/// belongs to the process.
 #[test]
 fn i8_half_a_record_costs_none_of_those_behind_it() {
     const INNER: &str = "RPCRDMA_TEST_FILE_LIMIT";

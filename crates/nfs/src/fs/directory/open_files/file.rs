@@ -105,9 +105,11 @@ impl OpenFile {
         self.syncs.losses()
     }
 
-    /// Makes all data stable that was written before this call. `since` was read before the caller's first byte.
+    /// Makes all data stable that was written before this call. `since` was read before the caller's first
+    /// byte.
     ///
-    /// # Errors A failure of the storage, including one reported to another call since then.
+    /// # Errors
+    /// A failure of the storage, including one reported to another call since then.
     pub(in crate::fs::directory) fn sync(&self, reach: Reach, since: Losses) -> Result<(), FsError> {
         self.storage.sync_shared(self, reach, &self.syncs, since)
     }

@@ -109,8 +109,8 @@ impl Table {
         }
     }
 
-    /// Removes the slots of all files that `which` selects. Its second argument is whether the file has uncommitted
-    /// data.
+    /// Removes the slots of all files that `which` selects. Its second argument is whether the file has
+    /// uncommitted data.
     pub(super) fn take_all_slots(&mut self, taken: &mut Taken, mut which: impl FnMut(&Slot, bool) -> bool) {
         let before = taken.len();
         self.files.retain(|_, entry| {
@@ -121,8 +121,8 @@ impl Table {
         self.slots -= taken.len() - before;
     }
 
-    /// Removes at least `number` least recently used slots that the kernel can open again. If there are none, removes
-    /// one that is kept for an owner.
+    /// Removes at least `number` least recently used slots that the kernel can open again. If there are none,
+    /// removes one that is kept for an owner.
     pub(super) fn shrink(&mut self, number: usize, taken: &mut Taken) {
         let all = || {
             self.files.values().flat_map(|entry| {
@@ -185,8 +185,8 @@ impl Table {
         Some(witness)
     }
 
-    /// Returns up to `number` files with uncommitted data and no write in progress, those first that have waited
-    /// longest.
+    /// Returns up to `number` files with uncommitted data and no write in progress, those first that have
+    /// waited longest.
     pub(super) fn oldest_uncommitted(&self, number: usize) -> Vec<(FileId, Snapshot)> {
         let mut all: Vec<_> = self
             .files

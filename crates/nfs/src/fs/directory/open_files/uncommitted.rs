@@ -41,8 +41,8 @@ impl Drop for UnstableWrite {
     }
 }
 
-/// State of the uncommitted data before a sync. Data of a write that was in progress then, or began later, stays
-/// uncommitted.
+/// State of the uncommitted data before a sync. Data of a write that was in progress then, or began later,
+/// stays uncommitted.
 #[derive(Clone, Debug)]
 pub(in crate::fs::directory) struct Snapshot {
     pub(super) uncommitted: Arc<Uncommitted>,

@@ -1,5 +1,5 @@
-//! A server that is root and has given up the capabilities that it does not need, as `rpcrdma serve` does after opening
-//! its exports.
+//! A server that is root and has given up the capabilities that it does not need, as `rpcrdma serve` does
+//! after opening its exports.
 
 use std::fs::{FileTimes, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -24,7 +24,8 @@ fn keep(kept: CapabilitySet) {
     set_capabilities(None, sets).unwrap();
 }
 
-/// Serves a tree with the file that `prepare` makes, from a thread that gives up capabilities after opening the tree.
+/// Serves a tree with the file that `prepare` makes, from a thread that gives up capabilities after opening
+/// the tree.
 fn confined(
     kept: CapabilitySet,
     prepare: impl FnOnce(&Path) -> PathBuf,
@@ -72,8 +73,8 @@ fn is_new(time: SystemTime) -> bool {
     time > UNIX_EPOCH + Duration::from_secs(1)
 }
 
-/// As `touch -a` and `open(O_TRUNC)` do. The kernel lets a caller with only the right to write set both times at once,
-/// but not one.
+/// As `touch -a` and `open(O_TRUNC)` do. The kernel lets a caller with only the right to write set both times
+/// at once, but not one.
 #[test]
 fn who_may_write_sets_one_time_and_the_size_of_a_file_of_somebody_else() {
     let writer = Identity { uid: 1001, gid: 1001, groups: Vec::new() };

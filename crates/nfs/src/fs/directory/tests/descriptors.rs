@@ -68,8 +68,8 @@ fn without_a_call_a_program_can_be_executed_and_a_removed_file_is_gone() {
         assert!(started.elapsed() < Duration::from_secs(20), "still open");
         std::thread::sleep(Duration::from_millis(10));
     }
-    // A file that waits for its COMMIT has a descriptor that hinders nobody. If the file is removed, its space is
-    // freed.
+    // A file that waits for its COMMIT has a descriptor that hinders nobody. If the file is removed, its
+    // space is freed.
     fs.write(&who, &file.id, 0, b"text", Stability::Unstable).result.unwrap();
     while open_modes(&path) != [OFlags::RDONLY] {
         assert!(started.elapsed() < Duration::from_secs(20), "still open for writing");
@@ -210,7 +210,8 @@ fn an_ordinary_user_serves_files_that_are_made_read_only() {
     });
 }
 
-/// The table holds few of the files that one user makes read-only, and another caller keeps a file of its own.
+/// The table holds few of the files that one user makes read-only, and another caller keeps a file of its
+/// own.
 #[test]
 fn i6_who_makes_many_read_only_files_takes_none_from_others() {
     for finished in [true, false] {

@@ -70,8 +70,8 @@ fn what_is_asked_to_be_stable_fails_with_the_storage() {
     }
 }
 
-/// Linux reports a failed write-back once to each descriptor, and two calls share one. The call without the report must
-/// not claim that its data is safe, because a client keeps no copy of stable data.
+/// Linux reports a failed write-back once to each descriptor, and two calls share one. The call without the
+/// report must not claim that its data is safe, because a client keeps no copy of stable data.
 #[test]
 fn a_loss_that_another_call_was_told_of_fails_each_write_that_it_may_concern() {
     for stability in [Stability::DataSync, Stability::FileSync] {
