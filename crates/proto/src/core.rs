@@ -18,6 +18,7 @@ use crate::flow::{Lease, Ledger, Offer, Permit, Settled, Wait};
 use crate::outbound::{Origin, Outbox, gather};
 use crate::peer::Peer;
 use crate::peer::ReverseSupport;
+use crate::planner::Route;
 use crate::private_data::Thresholds;
 use crate::reads::Reads;
 use crate::retired::Retired;
@@ -52,7 +53,7 @@ pub(crate) struct Core {
     /// The queue of work requests for the queue pair.
     pub(crate) outbox: Outbox,
     /// Memory for the next header, of an earlier one.
-    header_space: BytesMut,
+    pub(crate) header_space: BytesMut,
     /// Progress of data, if the driver reports it.
     pub(crate) told: Option<Told>,
 }
@@ -267,6 +268,21 @@ impl Core {
         Header { xid, version, credit: permit.credit(), direction: Some(direction), invalidate: 0, body }
     }
 
+    /// Sends a message by its route; returns the length of the message, bytes.
+    pub(crate) fn send_by(
+        &mut self,
+        route: &mut Route,
+        permit: Permit,
+        header: &Header,
+        payload: &rpcrdma_xdr::Stream,
+        (invalidate, express): (Option<Key>, bool),
+    ) -> usize {
+        match route {
+            Route::Sends(arrangement) => self.send_arranged(permit, header, arrangement, payload, invalidate),
+            _ => self.send(permit, header, payload, invalidate, express),
+        }
+    }
+
     /// Sends a header and the data after it; returns the length of the message, bytes.
     pub(crate) fn send(
         &mut self,
@@ -296,18 +312,12 @@ impl Core {
         encoded.clear();
         self.codec.encode(header, &mut encoded);
         let len = encoded.len() + payload.len();
-        // All parts of a message stay in order, so no Send may pass another.
-        let express = express && !self.divides();
-        let message = if self.sending.is_some() && invalidate.is_none() {
-            self.combine(header, permit.grant(), (encoded, payload), express)
-        } else {
-            Some(encoded)
-        };
-        if let Some(encoded) = message {
-            self.send_combined();
-            self.post_encoded((&encoded, payload), invalidate, express, permit.grant());
-            self.header_space = encoded;
+        if self.sending.is_some() {
+            self.send_in_order(header, (encoded, payload), (invalidate, express), permit.grant());
+            return len;
         }
+        self.post_encoded((&encoded, payload), invalidate, express, permit.grant());
+        self.header_space = encoded;
         len
     }
 

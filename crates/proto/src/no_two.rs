@@ -76,7 +76,7 @@ impl Arrangement {
         match *self {}
     }
 
-    pub(crate) fn body(&self, _: ChunkLists) -> (Body, Option<Box<SentGroup>>) {
+    pub(crate) fn body(&self, _: ChunkLists) -> Body {
         match *self {}
     }
 }
@@ -120,13 +120,6 @@ pub(crate) mod groups {
     }
 }
 use self::groups::CallGroup;
-
-pub(crate) mod requests {
-    /// A call of ours in a transmission group: none in this build.
-    #[derive(Debug)]
-    pub(crate) enum SentGroup {}
-}
-use self::requests::SentGroup;
 
 /// The state of Version Two: none in this build.
 #[derive(Debug)]
@@ -204,32 +197,37 @@ impl Core {
         false
     }
 
-    pub(crate) const fn divides(&self) -> bool {
-        false
-    }
-
-    pub(crate) fn combine(
+    pub(crate) fn send_in_order(
         &mut self,
         _: &Header,
+        _: (BytesMut, &Stream),
+        _: (Option<Key>, bool),
         _: Option<u32>,
-        (encoded, _): (BytesMut, &Stream),
-        _: bool,
-    ) -> Option<BytesMut> {
-        Some(encoded)
+    ) {
     }
 
     pub(crate) fn send_arranged(
         &mut self,
         _: Permit,
         _: &Header,
-        arrangement: &Arrangement,
+        arrangement: &mut Arrangement,
         _: &Stream,
         _: Option<Key>,
     ) -> usize {
         match *arrangement {}
     }
 
-    pub(crate) const fn note_reply(&mut self, _: &SentGroup) {}
+    pub(crate) const fn note_reply(&mut self) {}
+
+    pub(crate) const fn is_directed(&self, _: u32) -> bool {
+        false
+    }
+
+    pub(crate) const fn in_group(&self, _: u32) -> bool {
+        false
+    }
+
+    pub(crate) const fn forget_group(&mut self, _: u32) {}
 
     pub(crate) const fn untold(&self) -> Option<Instant> {
         None
@@ -237,7 +235,7 @@ impl Core {
 
     pub(crate) const fn set_untold(&mut self, _: Option<Instant>) {}
 
-    pub(crate) const fn call_options(&self, _: bool, _: usize) -> Option<CallOptions<'_>> {
+    pub(crate) const fn call_options(&self, _: u32, _: usize) -> Option<CallOptions<'_>> {
         None
     }
 
@@ -261,7 +259,7 @@ impl Requester {
         match *error {}
     }
 
-    pub(crate) const fn queue_again(&mut self, _: u32) -> bool {
+    pub(crate) const fn queue_again(&mut self, _: &mut Core, _: u32) -> bool {
         false
     }
 }

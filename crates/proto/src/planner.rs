@@ -15,7 +15,7 @@ use thiserror::Error;
 use crate::call::Form;
 use crate::outbound::gather;
 pub use crate::two::arrange::Arrangement;
-use crate::wire::{ChunkLists, Codec, Direction, ProtocolError, Shape, WriteChunk};
+use crate::wire::{Body, ChunkLists, Codec, Direction, ProtocolError, Shape, WriteChunk};
 
 /// The facts that decide how a Call travels.
 #[derive(Clone, Copy, Debug)]
@@ -159,6 +159,16 @@ impl Route {
     #[must_use]
     pub fn sends(&self) -> usize {
         if let Self::Sends(arrangement) = self { arrangement.count() } else { 1 }
+    }
+
+    /// Returns the content of the message, with these chunk lists.
+    pub(crate) fn body(&mut self, lists: ChunkLists) -> Body {
+        match self {
+            Self::Inline => Body::Message(lists),
+            Self::Padded { align, threshold } => Body::Padded { align: *align, threshold: *threshold, lists },
+            Self::Sends(arrangement) => arrangement.body(lists),
+            Self::Long => Body::NoMessage(lists),
+        }
     }
 
     /// Returns the form of the message; `reduced` if items of it are in chunks.

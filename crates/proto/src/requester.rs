@@ -23,7 +23,6 @@ use crate::event::{CloseReason, Event};
 use crate::flow::Lease;
 use crate::ids::IdMap;
 use crate::timers::{Flow, Moving, after};
-use crate::two::requests::SentGroup;
 
 #[derive(Debug)]
 pub(crate) struct Requester {
@@ -59,8 +58,6 @@ pub(crate) struct Transaction {
     pub(crate) caller: Moving,
     /// The deadline was reached once: from then on only bytes of the calls then in flight extend it.
     pub(crate) counted: bool,
-    /// The transmission group of the call, if it has left in one.
-    pub(crate) group: Option<Box<SentGroup>>,
 }
 
 /// The stage of a call.
@@ -161,7 +158,6 @@ impl Requester {
             wait,
             caller,
             counted: false,
-            group: None,
         };
         self.calls.insert(xid, transaction);
         Ok(())
@@ -209,6 +205,7 @@ impl Requester {
             if matches!(transaction.stage, Stage::Queued) {
                 self.queue.retain(|queued| *queued != xid);
                 core.ledger.line_mut().forget_call(xid);
+                core.forget_group(xid);
             }
         }
     }
@@ -216,7 +213,7 @@ impl Requester {
     /// Ends an unsent call.
     fn fail_queued(&mut self, core: &mut Core, xid: u32, error: CallError) {
         if let Some(transaction) = self.calls.get(&xid) {
-            let result = Err(CallFailure::permanent(error, transaction.has_left()));
+            let result = Err(CallFailure::permanent(error, transaction.has_left(core)));
             core.events.push_back(Event::Reply { id: transaction.id, result });
             self.forget(core, xid);
         }
@@ -347,8 +344,10 @@ impl Requester {
 
     /// Completes a call whose windows are all invalid (rule I2).
     pub(crate) fn complete_if_closed(&mut self, core: &mut Core, xid: u32) {
-        let Some(closed) = self.calls.get(&xid).filter(|call| call.is_closed()) else { return };
-        if closed.group.is_some() && self.queue_again(xid) {
+        if !self.calls.get(&xid).is_some_and(Transaction::is_closed) {
+            return;
+        }
+        if core.sending.is_some() && self.queue_again(core, xid) {
             return;
         }
         let Some(transaction) = self.calls.remove(&xid) else { return };
@@ -383,7 +382,7 @@ impl Requester {
             } else {
                 transaction.restore_sinks();
                 let error = CallError::ConnectionLost(reason.clone());
-                let sent = transaction.has_left();
+                let sent = transaction.has_left(core);
                 Err(CallFailure { error, call: Some(Box::new(transaction.call)), sent })
             };
             core.events.push_back(Event::Reply { id, result });
@@ -410,8 +409,8 @@ impl Transaction {
     }
 
     /// Whether the call has left, possibly in a group that the peer refused.
-    const fn has_left(&self) -> bool {
-        self.group.is_some() || !matches!(self.stage, Stage::Queued)
+    fn has_left(&self, core: &Core) -> bool {
+        !matches!(self.stage, Stage::Queued) || core.in_group(self.call.xid)
     }
 
     /// Whether the call will leave again in plain messages, once its windows are closed.

@@ -7,7 +7,7 @@
 //!   field that it fills. A file that declares such a field for something else, as a counter or a time, means
 //!   its own.
 //! - The line calls a hook: a method that a stand-in (`no_two.rs`, `no_retired.rs`, `wire/no_two.rs`)
-//!   declares for a type of the engine.
+//!   declares for a type of the engine; or a method that asks whether a door is open ([`QUESTIONS`]).
 //! - The line names a module or an item of a door, by its path or by a name that a `use` takes from a door.
 //!
 //! So one `if let Some(two) = &mut self.two` is one place, whatever its block does with `two`.
@@ -25,6 +25,8 @@ use super::source::{File, Tree};
 
 /// Fields that lead to a foreign feature.
 const FIELDS: [&str; 6] = ["two", "retired", "sending", "group", "groups", "continued"];
+/// Methods of the engine that ask whether a door is open.
+const QUESTIONS: [&str; 1] = ["is_plain"];
 /// Modules that are doors.
 const DOORS: [&str; 2] = ["two", "retired"];
 
@@ -57,7 +59,7 @@ pub(crate) fn places(tree: &Tree, lines: &BTreeMap<String, BTreeSet<usize>>) -> 
 /// Returns the names of the hooks: methods of the stand-ins, without those of types that the stand-ins
 /// declare.
 fn hooks(tree: &Tree) -> BTreeSet<String> {
-    let mut hooks = BTreeSet::new();
+    let mut hooks = BTreeSet::from(QUESTIONS.map(str::to_owned));
     for file in tree.files.iter().filter(|file| is_stand_in(&file.path)) {
         let mut own = BTreeSet::new();
         types(&file.syntax.items, &mut own);

@@ -10,13 +10,15 @@ pub(crate) const CODE: usize = 15_060;
 pub(crate) const CODE_OF_VERSION_ONE: usize = 7_730;
 /// Most files of the engine that an inline Version One call enters; 22 is the aim.
 pub(crate) const FILES: usize = 34;
+/// Most places on that way that ask about something foreign to Version One.
+pub(crate) const CHECKS: usize = 17;
 /// Most lines of a function of the engine.
 pub(crate) const FUNCTION_LINES: usize = 80;
 /// Most fields of a struct of the engine; 14 is the aim. `Core` of `core.rs` has 15.
 pub(crate) const FIELDS: usize = 15;
 /// Instructions of the engine for a NULL call of Version One, both ends. 1 % more is allowed, because
 /// compilers differ. The figure is what the call took when this gate was made.
-pub(crate) const INSTRUCTIONS: usize = 13_171;
+pub(crate) const INSTRUCTIONS: usize = 12_700;
 /// Most places with a `cfg` of a door's feature.
 pub(crate) const CFG_SITES: usize = 12;
 /// Most files of the engine in the section of `ARCHITECTURE.md` about a call of Version One.

@@ -130,6 +130,7 @@ fn checks(proto: &Tree, call: Option<&Call>) -> Measure {
     let now = list.as_ref().map_or(Now::Unmeasured, |list| Now::Free(list.len()));
     Measure::new("checks", "checks of foreign features on that way", "≈ 130", now, "≤ 15".to_owned())
         .with_list(list.unwrap_or_default())
+        .at_most(gates::CHECKS)
 }
 
 fn long_functions(proto: &Tree, packages: &[Package]) -> Measure {

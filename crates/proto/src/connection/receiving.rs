@@ -165,7 +165,7 @@ impl Connection {
         self.last_activity = now;
         let fixed = match Fixed::decode(&message) {
             Ok(fixed) => fixed,
-            Err(error) => return self.handle_unreadable(error),
+            Err(error) => return self.handle_short(error),
         };
         let decoded = self.decode(fixed, &message);
         if self.two.is_some() {
@@ -173,7 +173,9 @@ impl Connection {
         }
         self.core.ledger.count_received();
         match decoded.map(|(header, header_len)| Received::alone(header, header_len, message)) {
-            Ok(Ok(received)) => drop(self.take(now, fixed, received)),
+            Ok(Ok(received)) => {
+                self.take(now, fixed, received);
+            }
             Ok(Err(other)) => self.take_other(now, fixed, other),
             Err(error) => {
                 let mut halves = self.halves();
@@ -184,7 +186,7 @@ impl Connection {
     }
 
     /// Handles a message that is too short for a header.
-    fn handle_unreadable(&mut self, error: ProtocolError) {
+    fn handle_short(&mut self, error: ProtocolError) {
         let counted = self.core.count_received(false, None);
         self.fault_unread(counted.err().unwrap_or(error));
     }
@@ -213,13 +215,7 @@ impl Connection {
         let (Some(two), mut halves) = self.split() else { return };
         match two.receive(&mut halves, now, fixed, decoded, message) {
             Outcome::Done => {}
-            Outcome::Message(received) => {
-                if self.take(now, fixed, received)
-                    && let Some(two) = &mut self.two
-                {
-                    two.rpc_taken();
-                }
-            }
+            Outcome::Message(received) => self.take_in_two(now, fixed, received),
             Outcome::Other(body) => self.take_other(now, fixed, body),
             Outcome::Several(messages) => {
                 messages.into_iter().for_each(|message| self.handle_message(now, message));
@@ -227,8 +223,22 @@ impl Connection {
         }
     }
 
-    /// Handles a complete Call or reply; `false` if it is discarded or refused at once.
-    fn take(&mut self, now: Instant, fixed: Fixed, mut received: Received) -> bool {
+    /// Handles a complete Call or reply of Version Two.
+    fn take_in_two(&mut self, now: Instant, fixed: Fixed, received: Received) {
+        let directed = self.core.is_directed(received.xid);
+        let taken = self.take(now, fixed, received);
+        if directed && taken == Some(Taken::AsReply) {
+            self.core.note_reply();
+        }
+        if taken.is_some()
+            && let Some(two) = &mut self.two
+        {
+            two.rpc_taken();
+        }
+    }
+
+    /// Handles a complete Call or reply; returns which of the two it is, or `None` if it is discarded or refused at once.
+    fn take(&mut self, now: Instant, fixed: Fixed, mut received: Received) -> Option<Taken> {
         // The direction comes first: a fault of a reply is never answered, a fault of a Call always (RFC 8166 §4.5).
         let checked = self.direction(&received).and_then(|taken| match self.check_forms(&mut received) {
             Ok(()) => Ok(taken),
@@ -237,18 +247,19 @@ impl Connection {
         match checked {
             Ok(Taken::AsReply) => {
                 let handled = self.requester.handle_reply(&mut self.core, now, received);
-                handled.map_err(|error| self.halves().fault(error, Taken::AsReply, None)).is_ok()
+                handled.map_err(|error| self.halves().fault(error, Taken::AsReply, None)).ok()?;
+                Some(Taken::AsReply)
             }
             Ok(Taken::AsCall) => {
-                let Some(charge) = self.halves().admit(Some(fixed.credit)) else { return false };
+                let charge = self.halves().admit(Some(fixed.credit))?;
                 if let Err((error, charge)) = self.responder.handle_call(&mut self.core, received, charge) {
                     self.halves().refuse_call(error, fixed, charge);
                 }
-                true
+                Some(Taken::AsCall)
             }
             Err((error, taken)) => {
                 self.halves().fault(error, taken, Some(fixed));
-                false
+                None
             }
         }
     }

@@ -40,9 +40,6 @@ impl Requester {
         if received.payload.is_some() == (returned.reply_chunk > 0) {
             return Err(ProtocolError::ReplyChunkUse);
         }
-        if let Some(group) = &transaction.group {
-            core.note_reply(group);
-        }
         let (xid, credit) = (received.xid, received.credit);
         let reply = received.into_answer(core, returned, None);
         self.answer(core, now, xid, Settled::Answered { grant: credit }, reply);

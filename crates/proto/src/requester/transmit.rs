@@ -18,8 +18,8 @@ use crate::event::{CloseReason, Event};
 use crate::flow::{Offer, Wait};
 use crate::outbound::Origin;
 use crate::peer::ReverseSupport;
-use crate::planner::{CallInput, CallPlan, ChunkRules, Refusal, Route, narrow, plan_call, wide};
-use crate::wire::{Body, ChunkLists, Direction, ReadSegment, Segment, WriteChunk};
+use crate::planner::{CallInput, CallPlan, ChunkRules, Refusal, narrow, plan_call, wide};
+use crate::wire::{ChunkLists, Direction, ReadSegment, Segment, WriteChunk};
 
 /// Reasons why a call cannot have memory and windows.
 enum Obstacle {
@@ -220,26 +220,12 @@ impl Requester {
         core.stats.read_segments += wide(shape.read_segments);
         core.stats.write_segments += wide(shape.write_segments.iter().sum());
         core.stats.reply_segments += wide(shape.reply_segments.unwrap_or(0));
-        let body = match &mut plan.route {
-            Route::Inline => Body::Message(lists),
-            Route::Padded { align, threshold } => {
-                Body::Padded { align: *align, threshold: *threshold, lists }
-            }
-            Route::Sends(arrangement) => {
-                let (body, group) = arrangement.body(lists);
-                transaction.group = group;
-                body
-            }
-            Route::Long => Body::NoMessage(lists),
-        };
+        let body = plan.route.body(lists);
         let mut header = core.header(Direction::Call, xid, &permit, body);
         header.invalidate = core.invalidates(&offered);
         let payload = plan.inline.of(&transaction.call.message);
         // Windows are bound before any later request leaves, so the Send depends on no earlier request.
-        let sent = match &plan.route {
-            Route::Sends(arrangement) => core.send_arranged(permit, &header, arrangement, payload, None),
-            _ => core.send(permit, &header, payload, None, true),
-        };
+        let sent = core.send_by(&mut plan.route, permit, &header, payload, (None, true));
         let read = plan.read.iter().flat_map(|chunk| &chunk.segments).map(bytes::Bytes::len).sum();
         let form = plan.form();
         let travelled = Travelled { form, sent, read, segments: shape.read_segments, ..Travelled::default() };
@@ -273,7 +259,8 @@ impl Requester {
         for xid in in_line.into_iter().chain(std::mem::take(&mut self.queue)) {
             if let Some(transaction) = self.calls.remove(&xid) {
                 self.deadlines.remove(&(transaction.deadline, xid));
-                let sent = transaction.has_left();
+                let sent = transaction.has_left(core);
+                core.forget_group(xid);
                 let call = Some(Box::new(transaction.call));
                 let result = Err(CallFailure { error: CallError::Closed, call, sent });
                 core.events.push_back(Event::Reply { id: transaction.id, result });
@@ -296,8 +283,6 @@ fn plan(core: &Core, transaction: &Transaction, queued: usize) -> Result<CallPla
     // A peer that accepts no byte in a segment accepts no segment.
     let most = if longest == 0 { 0 } else { most };
     let allowed = core.uses_chunks();
-    let alone = transaction.group.is_some();
-    let extensions = if core.is_plain() { None } else { core.extensions_for_call(alone, queued) };
     let attempt = |max_segments| {
         let input = CallInput {
             codec: core.codec,
@@ -316,7 +301,7 @@ fn plan(core: &Core, transaction: &Transaction, queued: usize) -> Result<CallPla
                 max_read_chunks: config.max_read_chunks,
             },
         };
-        extensions.as_ref().map_or_else(|| plan_call(&input), |extensions| extensions.plan(&input))
+        if core.is_plain() { plan_call(&input) } else { core.plan_call(&input, call.xid, queued) }
     };
     let mut plan = attempt(config.max_segments.min(most))?;
     // version-two-07 §5.2.4: the limit is for all chunks together.

@@ -155,8 +155,6 @@ impl Responder {
     fn plan_next(&self, core: &Core) -> Option<(u64, Result<ReplyPlan, ProtocolError>)> {
         let token = self.answers.front()?;
         let call = self.calls.get(token)?;
-        let group = call.call.group.as_deref();
-        let extensions = if core.is_plain() { None } else { core.extensions_for_reply(group, call.in_turn) };
         let plan = |send| {
             let Some(Answer::Message { message, flavor_touches_data }) = &call.answer else {
                 return Err(ProtocolError::MisplacedChunk);
@@ -169,7 +167,11 @@ impl Responder {
                 send,
                 offered: &call.call.lists,
             };
-            extensions.as_ref().map_or_else(|| plan_reply(&input), |extensions| extensions.plan(&input))
+            if core.is_plain() {
+                plan_reply(&input)
+            } else {
+                core.plan_reply(&input, &call.call, call.in_turn)
+            }
         };
         // All answers before a lost one leave first.
         if matches!(call.answer, Some(Answer::Lost)) {
@@ -252,17 +254,12 @@ fn send_reply(core: &mut Core, call: Incoming, mut plan: ReplyPlan, offer: Offer
     // RFC 8797 §4.1, version-two-03 §6.2.3
     let invalidate = core.invalidated_by_reply(&call.call.lists, call.call.invalidate);
     core.stats.invalidations_sent += u64::from(invalidate.is_some());
-    let (body, payload) = match &mut plan.route {
-        Route::Long => (Body::NoMessage(plan.lists), &nothing),
-        Route::Sends(arrangement) => (arrangement.body(plan.lists).0, rest),
-        _ => (Body::Message(plan.lists), rest),
-    };
+    let payload = if long { &nothing } else { rest };
+    let body = plan.route.body(plan.lists);
     let header = core.header(Direction::Reply, call.call.xid, &permit, body);
-    travelled.sent = match &plan.route {
-        Route::Sends(arrangement) => core.send_arranged(permit, &header, arrangement, payload, invalidate),
-        // A Send that returns written chunks must not pass the RDMA Writes.
-        _ => core.send(permit, &header, payload, invalidate, travelled.written == 0 && !long),
-    };
+    // A Send that returns written chunks must not pass the RDMA Writes.
+    let express = travelled.written == 0 && !long;
+    travelled.sent = core.send_by(&mut plan.route, permit, &header, payload, (invalidate, express));
     core.stats.replies_sent.count(&travelled);
     tracing::debug!(
         side = %core.side(), xid = format_args!("{:#010x}", call.call.xid), form = ?travelled.form, sent = travelled.sent,

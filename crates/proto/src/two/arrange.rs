@@ -21,7 +21,7 @@ use crate::call::Form;
 use crate::planner::narrow;
 use crate::wire::Codec;
 use crate::wire::two::transmission::{
-    BufferStructure, Location, Operation, TransmitRequest, TransmitResponse,
+    BufferStructure, Location, Operation, ResponseDirection, TransmitRequest, TransmitResponse,
 };
 
 /// The Payload stream is cut at multiples of this, bytes: XDR items can end there.
@@ -93,6 +93,8 @@ pub struct Arrangement {
     headed: Headed,
     /// The operation in that header, if the Sends are transmissions of a group.
     pub(super) lead: Option<Box<Operation>>,
+    /// The directions of that operation for a reply, with their memory, once the operation is taken.
+    pub(super) directions: Option<Vec<ResponseDirection>>,
     /// The items that are placed.
     pub(crate) items: Vec<Bytes>,
 }
@@ -283,7 +285,8 @@ fn fill(bounds: &Bounds<'_>, payload: usize, items: &[usize], header: usize) -> 
         Headed::Last => lengths.push(headed),
     }
     let sends = lengths.into_iter().map(|payload| ArrangedSend { payload, placed: vec![] }).collect();
-    let mut arrangement = Arrangement { sends, headed: bounds.headed, lead: None, items: vec![] };
+    let mut arrangement =
+        Arrangement { sends, headed: bounds.headed, lead: None, directions: None, items: vec![] };
     place(&mut arrangement.sends, bounds, items, header)?;
     Some(arrangement)
 }

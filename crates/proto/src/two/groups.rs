@@ -182,7 +182,7 @@ impl Two {
             _ if lead.direction() != id.1 => {
                 return Err(two::Error::DirectionMismatch { header: id.1 }.into());
             }
-            Lead::Response(response) => halves.requester.expects(id.0, response)?,
+            Lead::Response(response) => halves.requester.expects(halves.core, id.0, response)?,
             Lead::Request(_) => {}
         }
         self.assembly.begins_anew(id);

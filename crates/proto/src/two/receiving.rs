@@ -209,7 +209,7 @@ impl Two {
         }
         let of_combined = *error == ErrorBody::Two(two::ErrorBody::InvalidOption)
             && halves.core.has_combined()
-            && !halves.requester.in_group(fixed.xid);
+            && !halves.core.in_group(fixed.xid);
         if of_combined {
             // The other messages of that Send are not known any more.
             halves.fault(two::Error::CombinedRefused.into(), Taken::AsReply, None);

@@ -9,7 +9,7 @@ use crate::core::Core;
 use crate::flow::{Lease, Settled};
 use crate::planner::narrow;
 use crate::reads::Pulled;
-use crate::requester::{Answered, Requester, Stage, Transaction, Written};
+use crate::requester::{Answered, Requester, Stage, Written};
 use crate::two::arrange::Arrangement;
 use crate::two::assembly::Lead;
 use crate::wire::{Body, ChunkLists, Direction, ErrorBody, WriteChunk, two};
@@ -36,24 +36,43 @@ pub(crate) struct SentGroup {
     reported: bool,
 }
 
-impl Transaction {
-    /// Returns the directions for the items of the reply, if the call is in a group.
-    fn directions(&self) -> Option<&[ResponseDirection]> {
-        self.group.as_ref().and_then(|group| group.directions.as_deref())
-    }
-
-    /// Returns whether the reply was reported before, and records that it is.
-    fn is_reported(&mut self) -> bool {
-        std::mem::replace(&mut self.group.get_or_insert_default().reported, true)
+impl SentGroup {
+    /// Returns the state of a call that leaves in a group with these directions.
+    pub(crate) fn new(directions: Vec<ResponseDirection>) -> Self {
+        Self { directions: Some(directions), ..Self::default() }
     }
 }
 
 impl Core {
+    fn sent_group(&self, xid: u32) -> Option<&SentGroup> {
+        self.sending.as_ref()?.groups.get(&xid)
+    }
+
+    /// Returns the directions for the items of the reply to a Call of ours, if the Call is in a group.
+    fn directions(&self, xid: u32) -> Option<&[ResponseDirection]> {
+        self.sent_group(xid)?.directions.as_deref()
+    }
+
+    /// Whether a Call of ours is in a group, with directions for its reply.
+    pub(crate) fn is_directed(&self, xid: u32) -> bool {
+        self.directions(xid).is_some()
+    }
+
+    /// Whether a Call of ours leaves or left in a group.
+    pub(crate) fn in_group(&self, xid: u32) -> bool {
+        self.sent_group(xid).is_some_and(|group| group.refused || group.directions.is_some())
+    }
+
+    /// Forgets the group of a Call that has ended.
+    pub(crate) fn forget_group(&mut self, xid: u32) {
+        if let Some(sending) = &mut self.sending {
+            sending.groups.remove(&xid);
+        }
+    }
+
     /// Records a valid reply to a Call in a group: the peer accepts such Calls, unless this one left again without one.
-    pub(crate) fn note_reply(&mut self, group: &SentGroup) {
-        if let Some(sending) = &mut self.sending
-            && group.directions.is_some()
-        {
+    pub(crate) fn note_reply(&mut self) {
+        if let Some(sending) = &mut self.sending {
             sending.reported = 0;
         }
     }
@@ -62,10 +81,15 @@ impl Core {
 impl Requester {
     /// Checks the first transmission of a reply in a group: its Call left in a group, and there are Receives for all
     /// Sends.
-    pub(crate) fn expects(&self, xid: u32, response: &TransmitResponse) -> Result<(), ProtocolError> {
+    pub(crate) fn expects(
+        &self,
+        core: &Core,
+        xid: u32,
+        response: &TransmitResponse,
+    ) -> Result<(), ProtocolError> {
         let transaction = self.sent(xid)?;
         let most = transaction.lease().map_or(1, Lease::replies);
-        let error = match transaction.directions() {
+        let error = match core.directions(xid) {
             None => Lead::unexpected(),
             Some(_) if response.count > most => {
                 ReportedError::Sequence { expected: most, seen: response.count }
@@ -84,8 +108,8 @@ impl Requester {
         (payload, items, placed): (Payload, Vec<ReadChunk>, Vec<PlacedItem>),
         (continued, len): (bool, usize),
     ) -> Result<(), ProtocolError> {
-        let transaction = self.sent(xid)?;
-        let directions = transaction.directions().unwrap_or_default();
+        self.sent(xid)?;
+        let directions = core.directions(xid).unwrap_or_default();
         let results = results(directions, &placed, items)
             .map_err(|error| ProtocolError::Two(two::Error::Group(report(xid, error))))?;
         let in_chunks = |result: &Written| if let Written::Chunk(len) = result { *len } else { 0 };
@@ -98,8 +122,8 @@ impl Requester {
             (false, false, _) => Form::Reduced,
         };
         let travelled = Travelled { form, sent: len, written: total, ..Travelled::default() };
-        if let Some(group) = &transaction.group {
-            core.note_reply(group);
+        if core.is_directed(xid) {
+            core.note_reply();
         }
         core.stats.replies_received.count(&travelled);
         let reply = Answered::Reply {
@@ -117,10 +141,9 @@ impl Requester {
     /// Queues a report that a reply violates the protocol; at most one, since the report leaves on the credit of its
     /// Call.
     pub(crate) fn report(&mut self, core: &mut Core, xid: u32, report: ErrorReport) {
-        if let Some(transaction) = self.calls.get_mut(&xid)
-            && transaction.lease().is_some()
+        if self.awaits(xid)
             && let Some(sending) = &mut core.sending
-            && !transaction.is_reported()
+            && !std::mem::replace(&mut sending.groups.entry(xid).or_default().reported, true)
         {
             sending.reports.push_back((xid, report));
         }
@@ -141,12 +164,6 @@ impl Requester {
         true
     }
 
-    /// Whether a Call of this XID leaves or left in a group.
-    pub(crate) fn in_group(&self, xid: u32) -> bool {
-        let group = self.calls.get(&xid).and_then(|call| call.group.as_ref());
-        group.is_some_and(|group| group.refused || group.directions.is_some())
-    }
-
     /// Handles an error that may be the refusal of a Call's group; returns whether the Call leaves again in plain messages,
     /// once its windows are closed (rule I2).
     ///
@@ -163,9 +180,8 @@ impl Requester {
             return Ok(false);
         }
         let unknown = ProtocolError::UnknownXid { xid };
-        let sent = |call: &&mut Transaction| call.lease().is_some();
-        let Some(transaction) = self.calls.get_mut(&xid).filter(sent) else { return Err(unknown) };
-        let Some(group) = &mut transaction.group else { return Ok(false) };
+        let abandoned = self.sent(xid)?.abandoned;
+        let Some(group) = core.sent_group(xid) else { return Ok(false) };
         // A second error about the earlier group concerns no message in flight.
         if group.refused {
             return Err(unknown);
@@ -174,22 +190,25 @@ impl Requester {
             return Ok(false);
         }
         group_refused(core, error);
-        if transaction.abandoned {
+        if abandoned {
             return Ok(false);
         }
-        group.directions = None;
-        group.refused = true;
+        if let Some(group) = core.sending.as_mut().and_then(|sending| sending.groups.get_mut(&xid)) {
+            group.directions = None;
+            group.refused = true;
+        }
         core.stats.replies_received.errors += 1;
         core.stats.sent_plainly += 1;
         self.answer(core, now, xid, Settled::Refused { grant: credit }, Answered::Again);
         Ok(true)
     }
 
-    /// Queues a Call that shall leave again, once its windows are closed; `false` if it shall not.
-    pub(crate) fn queue_again(&mut self, xid: u32) -> bool {
+    /// Queues a Call that shall leave again, once its windows are closed; otherwise forgets its group, and returns `false`.
+    pub(crate) fn queue_again(&mut self, core: &mut Core, xid: u32) -> bool {
         let Some(transaction) =
             self.calls.get_mut(&xid).filter(|call| call.leaves_again() && !call.abandoned)
         else {
+            core.forget_group(xid);
             return false;
         };
         transaction.restore_sinks();
@@ -215,13 +234,11 @@ fn group_refused(core: &mut Core, error: &two::ErrorBody) {
 }
 
 impl Arrangement {
-    /// Returns the body of the message: these chunk lists, or the operation of a group, which names their memory. For a
-    /// Call in a group, returns that group too.
-    pub(crate) fn body(&mut self, lists: ChunkLists) -> (Body, Option<Box<SentGroup>>) {
-        let Some(mut lead) = self.lead.take() else { return (Body::Message(lists), None) };
-        let group = name_memory(&mut lead, &lists)
-            .map(|directions| Box::new(SentGroup { directions: Some(directions), ..SentGroup::default() }));
-        (Body::Two(two::Body::Transmission(*lead)), group)
+    /// Returns the body of the message: these chunk lists, or the operation of a group, which names their memory.
+    pub(crate) fn body(&mut self, lists: ChunkLists) -> Body {
+        let Some(mut lead) = self.lead.take() else { return Body::Message(lists) };
+        self.directions = name_memory(&mut lead, &lists);
+        Body::Two(two::Body::Transmission(*lead))
     }
 }
 

@@ -13,10 +13,12 @@ use rpcrdma_xdr::{Piece, Stream};
 use super::arrange::{Arrangement, Targets};
 use super::combine::{BETWEEN, Combine, Room, Waiting};
 use super::plan::{CallGroups, CallOptions, ReplyGroups, ReplyOptions};
+use super::requests::SentGroup;
 use super::settings::{ReplyPlacement, TransmissionSettings};
 use crate::config::{Config, Side};
 use crate::core::Core;
 use crate::flow::Permit;
+use crate::ids::IdMap;
 use crate::peer::ReverseSupport;
 use crate::planner::narrow;
 use crate::two::groups::CallGroup;
@@ -73,6 +75,8 @@ pub(crate) struct Sending {
     pub(crate) reported: u32,
     /// Reports to the peer about its replies.
     pub(crate) reports: VecDeque<(u32, ErrorReport)>,
+    /// Calls of ours that have left in transmission groups, until they end; and those whose reply was reported.
+    pub(crate) groups: IdMap<u32, SentGroup>,
     /// XIDs of the last replies that left in transmission groups. A report about any other reply is invalid.
     in_groups: VecDeque<u32>,
 }
@@ -87,6 +91,7 @@ impl Sending {
             untold: None,
             reported: 0,
             reports: VecDeque::new(),
+            groups: IdMap::default(),
             in_groups: VecDeque::new(),
         }
     }
@@ -136,9 +141,9 @@ impl Core {
         place.is_some_and(|place| sending.in_groups.remove(place).is_some())
     }
 
-    /// Returns the options for a Call that leaves now, one of `queued`, in Version Two. `alone`: the peer has refused the
-    /// Call in a group. A Call that can use chunks does not wait for credits or Receives for several Sends.
-    pub(crate) fn call_options(&self, alone: bool, queued: usize) -> Option<CallOptions<'_>> {
+    /// Returns the options for the Call of this XID, one of `queued`, in Version Two. A Call that can use chunks does not
+    /// wait for credits or Receives for several Sends.
+    pub(crate) fn call_options(&self, xid: u32, queued: usize) -> Option<CallOptions<'_>> {
         self.sending.as_ref()?;
         let waiting = queued.saturating_add(self.ledger.line().calls());
         let room = self.room_for_call(self.uses_chunks(), waiting);
@@ -147,7 +152,8 @@ impl Core {
             continued: if continues { self.continued_parts(room.sends) } else { 1 },
             continued_reply: if continues { self.continued_reply_parts() } else { 1 },
             continued_reply_len: self.config.limits.continued_len,
-            groups: if alone { None } else { self.call_groups(room) },
+            // Not if the peer has refused the Call in a group.
+            groups: if self.in_group(xid) { None } else { self.call_groups(room) },
         })
     }
 
@@ -177,7 +183,7 @@ impl Core {
     }
 
     /// Whether a message of ours may be divided among several Sends.
-    pub(crate) fn divides(&self) -> bool {
+    fn divides(&self) -> bool {
         self.continues() || self.makes_groups()
     }
 
@@ -262,10 +268,13 @@ impl Core {
         &mut self,
         mut permit: Permit,
         header: &Header,
-        arrangement: &Arrangement,
+        arrangement: &mut Arrangement,
         payload: &Stream,
         invalidate: Option<Key>,
     ) -> usize {
+        if let (Some(directions), Some(sending)) = (arrangement.directions.take(), &mut self.sending) {
+            sending.groups.insert(header.xid, SentGroup::new(directions));
+        }
         if let (Some(Direction::Reply), Body::Two(two::Body::Transmission(_))) =
             (header.direction, &header.body)
         {
@@ -296,9 +305,30 @@ impl Core {
         sent
     }
 
+    /// Sends a message after those that wait, or keeps it to combine with others. `encoded` is its header.
+    pub(crate) fn send_in_order(
+        &mut self,
+        header: &Header,
+        (encoded, payload): (BytesMut, &Stream),
+        (invalidate, express): (Option<Key>, bool),
+        grant: Option<u32>,
+    ) {
+        // All parts of a message stay in order, so no Send may pass another.
+        let express = express && !self.divides();
+        let message = match invalidate {
+            Some(_) => Some(encoded),
+            None => self.combine(header, grant, (encoded, payload), express),
+        };
+        if let Some(encoded) = message {
+            self.send_combined();
+            self.post_encoded((&encoded, payload), invalidate, express, grant);
+            self.header_space = encoded;
+        }
+    }
+
     /// Keeps a message to combine with others, or posts it after those that wait. Returns the header of a message that
     /// has a Send of its own.
-    pub(crate) fn combine(
+    fn combine(
         &mut self,
         header: &Header,
         grant: Option<u32>,
