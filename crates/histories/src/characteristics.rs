@@ -32,7 +32,7 @@ const MOST_CALLS: usize = 400;
 /// Length of the largest Receive that a side changes to, in bytes.
 const MOST_RECEIVE: u32 = 65_536;
 /// Both sides have announced their characteristics before any other step.
-const EXCHANGED: Spoken = Spoken { exchanged: true, enabled: true };
+const EXCHANGED: Spoken = Spoken { exchanged: true, enabled: true, once: false };
 
 #[derive(Debug)]
 struct End {
@@ -202,7 +202,7 @@ impl Changes {
                 qp.capabilities(),
                 now,
             ),
-            link: Link::new(qp, Ledger::new(Some(profile), Some(profile))),
+            link: Link::new(qp, Ledger::new(side, Some(profile), Some(profile))),
             domain,
             small: side == Side::Server && !general,
             pending: BTreeMap::new(),

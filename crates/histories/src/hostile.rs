@@ -17,10 +17,11 @@ use rpcrdma_xdr::Decoder;
 use crate::draw::Draw;
 use crate::ledger::{Kind, credit, decode, kind, messages};
 use crate::link::{Link, Watch};
+use crate::messages::Messages;
 use crate::operations::{self, Spoken};
 use crate::peer::Peer;
 use crate::program::{call, execute};
-use crate::settings::{self, MEMORY, MOST_RECEIVE, MOST_STEPS, Queues, SLACK};
+use crate::settings::{self, MEMORY, MOST_RECEIVE, MOST_STEPS, Queues, RECEIVE_QUEUE, SLACK};
 use crate::world::World;
 
 /// Known facts about a connection with an arbitrary peer.
@@ -41,6 +42,8 @@ struct Account {
     most: usize,
     /// All messages of the peer.
     arrived: Vec<Bytes>,
+    /// Credits per message, if our side may count them.
+    messages: Option<Messages>,
 }
 
 impl Account {
@@ -62,8 +65,18 @@ fn words(mut message: Decoder) -> Vec<u8> {
 
 impl Account {
     fn message_sent(&mut self, message: &Bytes, in_progress: usize) {
-        let (header, kind) = kind(self.profile, message);
+        let (header, kind, payload) = kind(self.profile, message);
+        let counted = self.messages.is_some() && (header.version == two::VERSION || kind == Kind::Error);
+        let kind = match &mut self.messages {
+            Some(messages) => messages.message_sent(&header, payload, kind, self.receives),
+            None => kind,
+        };
         match kind {
+            // Credits per message bound these messages.
+            Kind::Call { .. } if counted => {
+                assert!(self.used.insert(header.xid), "{:#x} is sent twice (I8)", header.xid);
+            }
+            Kind::Reply { .. } | Kind::Error if counted => {}
             Kind::Call { .. } => {
                 assert!(self.used.insert(header.xid), "{:#x} is sent twice (I8)", header.xid);
                 self.out.insert(header.xid);
@@ -74,7 +87,7 @@ impl Account {
                 let (credit, backed) = (credit(&header), self.receives + in_progress);
                 assert!((1..=self.most.min(backed)).contains(&credit), "{credit}, backed {backed} (I3)");
             }
-            Kind::CallPart | Kind::ReplyPart | Kind::Report | Kind::Operation { .. } => {}
+            Kind::CallPart | Kind::ReplyPart | Kind::Report | Kind::Operation { .. } | Kind::Grant => {}
         }
         let answers = matches!(
             kind,
@@ -88,7 +101,14 @@ impl Account {
 
     fn message_received(&mut self, message: &Bytes) {
         self.arrived.push(message.clone());
-        let Ok(fixed) = Fixed::decode(message) else { return };
+        let fixed = Fixed::decode(message);
+        if let Some(messages) = &mut self.messages {
+            let limit = fixed.as_ref().ok().filter(|fixed| fixed.version == two::VERSION);
+            // A message that is too short says nothing of Receives.
+            let is_error = fixed.as_ref().map_or(true, |fixed| fixed.procedure == RDMA_ERROR);
+            messages.message_received(limit.map(|fixed| fixed.credit), is_error);
+        }
+        let Ok(fixed) = fixed else { return };
         // In another version only RDMA_ERROR has a known meaning (RFC 8166 §7).
         let done = self.profile.is_none() && (fixed.version, fixed.procedure) == (1, RDMA_DONE);
         if fixed.procedure != RDMA_ERROR && !done {
@@ -197,7 +217,8 @@ fn connect(
     let theirs = match profile {
         None => None,
         Some(own) => {
-            draw.pick(&[Some(own), Some(own), Some(own), None, Some(Profile::P1), Some(Profile::P2)])
+            let other = if own == Profile::P3 { Profile::P3 } else { Profile::P2 };
+            draw.pick(&[Some(own), Some(own), Some(own), None, Some(Profile::P1), Some(other)])
         }
     };
     let now = fabric.instant();
@@ -206,7 +227,8 @@ fn connect(
     let most = usize::try_from(config.grant).unwrap();
     let mut peer = Peer::new(peer, theirs, profile);
     peer.post_receives(draw.pick(&[60, 60, 60, 2]));
-    (connection, Link::new(qp, Account { profile, most, ..Account::default() }), peer)
+    let messages = (profile == Some(Profile::P3)).then(|| Messages::new(side));
+    (connection, Link::new(qp, Account { profile, most, messages, ..Account::default() }), peer)
 }
 
 impl Hostile {
@@ -300,6 +322,7 @@ impl Hostile {
             exchanged: connection.characteristics().is_some(),
             enabled: self.config.characteristics.enabled
                 && connection.exchanges_characteristics() != Some(false),
+            once: operations::tells_once(connection),
         };
         if draw.flag() {
             match connection.ask(operations::request(draw)) {
@@ -329,7 +352,7 @@ impl Hostile {
                 let deadline = self.pending.remove(&id).expect("a call ends once");
                 assert!(now <= deadline + SLACK, "a call ended {:?} late", now - deadline);
                 if let Ok(reply) = result
-                    && reply.reply.form != Form::Long
+                    && !matches!(reply.reply.form, Form::Long | Form::Continued)
                 {
                     let xid = reply.message.peek_u32().unwrap();
                     self.link.watch.check_inline(xid, reply.message);
@@ -357,7 +380,8 @@ impl Hostile {
                     all.len()
                 );
             }
-            Travelled { form: Form::Long, .. } => {}
+            // The parts of a message are in several Sends.
+            Travelled { form: Form::Long | Form::Continued, .. } => {}
             _ => self.link.watch.check_inline(call.xid, message),
         }
     }
@@ -400,7 +424,11 @@ impl World for Hostile {
     }
 
     fn check(&self) {
-        let most = usize::try_from(self.config.grant.max(self.config.early_calls)).unwrap();
+        let most = match self.config.versions.profile() {
+            // Calls may use the credits that replies would use: every Receive of the queue.
+            Some(Profile::P3) => RECEIVE_QUEUE,
+            _ => usize::try_from(self.config.grant.max(self.config.early_calls)).unwrap(),
+        };
         assert!(self.held.len() <= most, "{} calls at a time, {most} allowed", self.held.len());
     }
 

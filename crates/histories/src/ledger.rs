@@ -6,13 +6,14 @@ use bytes::Bytes;
 use rpcrdma_proto::wire::two::transmission::Operation;
 use rpcrdma_proto::wire::two::{self, Exchange, combined};
 use rpcrdma_proto::wire::v1::V1;
-use rpcrdma_proto::wire::{self, Body, Codec, ErrorBody, Fixed, Header};
-use rpcrdma_proto::{Limits, OPERATION_RECEIVES, Profile, ProtocolError};
+use rpcrdma_proto::wire::{self, Body, Codec, ErrorBody, Fixed, Header, RDMA_ERROR};
+use rpcrdma_proto::{Limits, OPERATION_RECEIVES, Profile, ProtocolError, Side};
 
 use crate::link::Watch;
+use crate::messages::{Messages, Parts};
 
 /// The account of one end, whose peer follows the rules as well.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Ledger {
     /// The profiles in which this end and its peer speak Version Two, if they do.
     profiles: [Option<Profile>; 2],
@@ -32,6 +33,8 @@ pub(crate) struct Ledger {
     unanswered: usize,
     /// Operations of the peer so far.
     operations: usize,
+    /// Credits per message, and the peer's parts of a message, if both sides may count them.
+    messages: Option<(Messages, Parts)>,
 }
 
 /// A call of the peer without an answer.
@@ -77,12 +80,16 @@ pub(crate) enum Kind {
         /// Whether the operation answers another one.
         answer: bool,
     },
+    /// A GRANT (version-two-07 §4.2.1.1).
+    Grant,
 }
 
 /// Decodes the header of a message in this profile of Version Two, or in Version One. Returns its length as well.
 pub(crate) fn decode(profile: Option<Profile>, message: &[u8]) -> Result<(Header, usize), ProtocolError> {
     let limits = Limits { segments_per_chunk: usize::MAX, combined_messages: 64, ..Limits::default() };
-    match profile.filter(|_| Fixed::decode(message).is_ok_and(|fixed| fixed.version == 2)) {
+    // An RDMA_ERROR has the version of the refused message, and the codes of its sender (version-two-07 §7.1.2).
+    let in_two = |fixed: Fixed| fixed.version == two::VERSION || fixed.procedure == RDMA_ERROR;
+    match profile.filter(|_| Fixed::decode(message).is_ok_and(in_two)) {
         Some(profile) => profile.codec().decode(message, &limits),
         None => V1.decode(message, &limits),
     }
@@ -107,11 +114,20 @@ fn size(count: u32) -> usize {
     usize::try_from(count).unwrap()
 }
 
-/// Returns the kind of a message of an endpoint, which sends only messages that decode and are unambiguous.
-pub(crate) fn kind(profile: Option<Profile>, message: &Bytes) -> (Header, Kind) {
+/// Returns the kind of a message of an endpoint, which sends only messages that decode and are unambiguous; also the
+/// number of bytes behind its header.
+pub(crate) fn kind(profile: Option<Profile>, message: &Bytes) -> (Header, Kind, usize) {
     let (header, length) = decode(profile, message).expect("an endpoint sends only acceptable messages");
     let said = header.direction;
+    let directed = if said == Some(wire::Direction::Call) { CALL } else { REPLY };
     let kind = match &header.body {
+        // The type says the direction, also where the message began in earlier Sends.
+        Body::Message(_) | Body::Two(two::Body::Middle { .. })
+            if profile == Some(Profile::P3) && header.version == two::VERSION =>
+        {
+            directed
+        }
+        Body::Two(two::Body::Grant) => Kind::Grant,
         Body::Message(_) => {
             let call = message[length + 4..length + 8] == [0; 4];
             let direction = if call { wire::Direction::Call } else { wire::Direction::Reply };
@@ -141,7 +157,7 @@ pub(crate) fn kind(profile: Option<Profile>, message: &Bytes) -> (Header, Kind) 
         }
         other => panic!("never sent: {other:?}"),
     };
-    (header, kind)
+    (header, kind, message.len() - length)
 }
 
 pub(crate) fn credit(header: &Header) -> usize {
@@ -150,8 +166,20 @@ pub(crate) fn credit(header: &Header) -> usize {
 
 impl Ledger {
     /// Returns an empty account of an end with the first profile of Version Two, if any, and a peer with the second.
-    pub(crate) fn new(own: Option<Profile>, peer: Option<Profile>) -> Self {
-        Self { profiles: [own, peer], ..Self::default() }
+    pub(crate) fn new(side: Side, own: Option<Profile>, peer: Option<Profile>) -> Self {
+        let counted = [own, peer] == [Some(Profile::P3); 2];
+        Self {
+            profiles: [own, peer],
+            spare: 0,
+            receives: 0,
+            out: BTreeMap::new(),
+            used: BTreeSet::new(),
+            granted: None,
+            received: BTreeMap::new(),
+            unanswered: 0,
+            operations: 0,
+            messages: counted.then(|| (Messages::new(side), Parts::default())),
+        }
     }
 
     fn check_in_flight(&self) {
@@ -161,7 +189,17 @@ impl Ledger {
     }
 
     fn message_sent(&mut self, message: &Bytes) {
-        let (header, kind) = kind(self.profiles[0], message);
+        let (header, kind, payload) = self::kind(self.profiles[0], message);
+        let kind = match &mut self.messages {
+            Some((messages, _)) => messages.message_sent(&header, payload, kind, self.receives),
+            None => kind,
+        };
+        // Credits per message bound these messages; a peer of another profile will refuse them.
+        if self.profiles[0] == Some(Profile::P3) && Messages::counts(&header) {
+            let again = matches!(kind, Kind::Call { .. }) && !self.used.insert(header.xid);
+            assert!(!again, "{:#x} is sent twice on one connection (I8)", header.xid);
+            return;
+        }
         let credit = credit(&header);
         assert!(credit >= 1, "a request or grant is never 0: {header:?}");
         match kind {
@@ -194,13 +232,21 @@ impl Ledger {
                 assert!(credit <= backed + in_progress, "{credit} > {backed} + {in_progress} (I3)");
             }
             Kind::ReplyPart => {}
-            Kind::Report => panic!("both keep to the rules: {header:?}"),
+            Kind::Report | Kind::Grant => panic!("both keep to the rules: {header:?}"),
             Kind::Operation { .. } => self.spare = OPERATION_RECEIVES,
         }
     }
 
     fn message_received(&mut self, message: &Bytes) {
-        let (header, kind) = kind(self.profiles[1], message);
+        let (header, kind, payload) = self::kind(self.profiles[1], message);
+        if let Some((messages, parts)) = &mut self.messages {
+            let counted = header.version == two::VERSION;
+            messages.message_received(counted.then_some(header.credit), kind == Kind::Error);
+            if counted {
+                parts.follow(&header, payload, kind);
+                return;
+            }
+        }
         match kind {
             Kind::Call { .. } => {
                 self.received.insert(header.xid, Received { sends: 1, operations: self.operations });
@@ -226,7 +272,7 @@ impl Ledger {
                     self.out.remove(&header.xid);
                 }
             }
-            Kind::Report => panic!("both keep to the rules: {header:?}"),
+            Kind::Report | Kind::Grant => panic!("both keep to the rules: {header:?}"),
             Kind::Error => {
                 self.out.remove(&header.xid);
                 // RFC 8166 §3.3.3: the first grant comes with a valid reply.

@@ -3,7 +3,7 @@
 //!
 //! | entry | participants | drawn actions |
 //! | --- | --- | --- |
-//! | [`two_endpoints`] | a client `Session`, its server's `Connection`s, each of Version One, Two (P1, P2) or both | calls of all forms in both directions, late or missing answers, abandoned calls, changes of characteristics, closes, memory shortage, cuts, partitions, faults at a step, failed attempts |
+//! | [`two_endpoints`] | a client `Session`, its server's `Connection`s, each of Version One, Two (P1, P2, P3) or both | calls of all forms in both directions, late or missing answers, abandoned calls, changes of characteristics, closes, memory shortage, cuts, partitions, faults at a step, failed attempts |
 //! | [`hostile_peer`] | a `Connection` of either side and of any version, a peer that sends any bytes | every header type of every version, nearly right and quite wrong, operations on characteristics, chunks of closed and foreign memory, replies beyond the offer, RDMA Writes and Reads of any key, too few Receives |
 //! | [`characteristics`] | a client's and a server's `Connection` of Version Two, which follow every rule | calls of all forms in both directions, late answers, changes of characteristics by either side while calls are in flight |
 //!
@@ -13,6 +13,8 @@
 //! * every call ends once, with a reply or an error, by its deadline and [`SLACK`] (I6, I8);
 //! * on one connection no XID is sent twice (I8), and never more calls are in flight than granted (I4);
 //! * a grant is at least 1 and backed by Receives (I3);
+//! * with credits per message, no message leaves beyond the peer's limit, and a limit is backed by Receives and never
+//!   withdrawn; the parts of a message follow one another, and their bytes add up;
 //! * received data equals the data sent, also from a peer that violates every rule;
 //! * calls and connections between two endpoints end only for possible reasons, and every refusal of the interface has
 //!   a reason too;
@@ -30,6 +32,7 @@ mod draw;
 mod hostile;
 mod ledger;
 mod link;
+mod messages;
 mod operations;
 mod outcomes;
 mod peer;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use rpcrdma_proto::characteristics::EXPERIMENTAL;
-use rpcrdma_proto::{Characteristic, NotExchanged, Notice};
+use rpcrdma_proto::{Characteristic, Connection, NotExchanged, Notice};
 
 use crate::draw::Draw;
 
@@ -43,6 +43,14 @@ pub(crate) struct Spoken {
     pub(crate) exchanged: bool,
     /// Both sides take part.
     pub(crate) enabled: bool,
+    /// Characteristics are announced once (version-two-07 §5.1).
+    pub(crate) once: bool,
+}
+
+/// Returns whether the connection speaks a version in which characteristics are announced once.
+pub(crate) fn tells_once(connection: &Connection) -> bool {
+    let two = connection.version().and_then(|rules| rules.two);
+    two.is_some_and(|two| two.tells_once)
 }
 
 /// Checks the reason of a refused change or request.
@@ -50,6 +58,7 @@ pub(crate) fn check_refusal(spoken: Spoken, asked: bool, error: &NotExchanged) {
     let legal = match error {
         NotExchanged::NotSpoken => !spoken.exchanged,
         NotExchanged::Unsupported => !spoken.enabled,
+        NotExchanged::ToldOnce => spoken.once,
         NotExchanged::Unknown(_) | NotExchanged::Impossible(_) => true,
         NotExchanged::Reduction { size, now } => !asked && size < now,
         NotExchanged::Twice(_) | NotExchanged::Busy { .. } => asked,

@@ -60,6 +60,8 @@ impl Rules {
             CallError::Version { .. } => self.versions[0].profile().is_some(),
             // An offer may exceed the limits of the other side, or be too small for the reply.
             CallError::Chunk | CallError::Refused(ErrorBody::ReplyResource { .. }) => large,
+            // version-two-07 §7.3: the limits of the other side were not known yet.
+            CallError::Refused(ErrorBody::Segments { .. }) => large,
             CallError::Unsendable(_) => large,
             CallError::Windows(_) => large && self.few_windows,
             // A session tries again until it is closed, or no peer understands it.

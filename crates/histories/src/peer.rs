@@ -260,6 +260,10 @@ impl Peer {
                 }),
                 _ => ErrorBody::Two(two::ErrorBody::System),
             }),
+            (14, Some(Profile::P3)) => {
+                Body::Two(two::Body::Middle { remaining: draw.pick(&[44, 84, 0, 4096]) })
+            }
+            (15, Some(Profile::P3)) if draw.flag() => Body::Two(two::Body::Grant),
             (_, Some(_)) => Body::Two(two::Body::Exchange(exchange(draw))),
         }
     }

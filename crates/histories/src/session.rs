@@ -119,6 +119,7 @@ impl Endpoints {
         let spoken = draw.byte();
         let versions = settings::versions(spoken);
         let fabric = Fabric::new(settings::fabric(draw));
+        // Bytes with P3 are below these.
         let enabled = [spoken < 225, !(200..225).contains(&spoken)];
         let configs = [0, 1].map(|side| Arc::new(settings::endpoint(draw, versions[side], enabled[side])));
         let rules = Rules {
@@ -237,7 +238,7 @@ impl Endpoints {
         };
         let exchanged = connection.is_some_and(|connection| connection.characteristics().is_some());
         let takes = link.is_some_and(|link| link.qp.capabilities().remote_invalidation);
-        let spoken = Spoken { exchanged, enabled };
+        let spoken = Spoken { exchanged, enabled, once: connection.is_some_and(operations::tells_once) };
         let server = self.servers.last_mut();
         if asks {
             let want = operations::request(draw);
@@ -362,13 +363,13 @@ impl Endpoints {
             assert!(self.session.connected(now, attempt, a.peer_private_data(), a.capabilities()));
             assert!(self.link.is_none(), "a session has one connection at a time");
             let [client, server] = self.rules.versions.map(|versions| versions.profile());
-            self.link = Some(Link::new(a, Ledger::new(client, server)));
+            self.link = Some(Link::new(a, Ledger::new(Side::Client, client, server)));
             let config = Arc::clone(&self.configs[1]);
             let connection =
                 Connection::new(Side::Server, config, b.peer_private_data(), b.capabilities(), now);
             self.servers.push(Served {
                 connection,
-                link: Link::new(b, Ledger::new(server, client)),
+                link: Link::new(b, Ledger::new(Side::Server, server, client)),
                 held: vec![],
                 reverse: BTreeMap::new(),
                 asked: BTreeSet::new(),

@@ -20,6 +20,9 @@ pub(crate) const MEMORY: usize = 8 << 20;
 /// Length of the largest Receive that a side changes to, by itself or by request, in bytes.
 pub(crate) const MOST_RECEIVE: u32 = 16_384;
 
+/// Length of the receive queue of an endpoint.
+pub(crate) const RECEIVE_QUEUE: usize = 80;
+
 /// Maximum number of decisions in one history.
 pub(crate) const MOST_STEPS: usize = 400;
 /// Maximum number of rounds without time passing, and of events in one wait, before an engine counts as running for
@@ -46,7 +49,11 @@ pub(crate) fn fabric(draw: &mut Draw<'_>) -> FabricConfig {
 pub(crate) fn versions(byte: u8) -> [Versions; 2] {
     let two = |profile| [Versions::both(profile), Versions::two(profile)];
     let [[first, second], [third, fourth]] = [Profile::P1, Profile::P2].map(two);
-    let all = [Versions::ONE, first, second, third, fourth];
+    let [fifth, sixth] = two(Profile::P3);
+    let all = match byte {
+        150..200 => [Versions::ONE, fifth, sixth, first, fourth],
+        _ => [Versions::ONE, first, second, third, fourth],
+    };
     let byte = usize::from(byte);
     [all[byte % 5], all[byte / 5 % 5]]
 }
@@ -106,6 +113,10 @@ pub(crate) fn endpoint(draw: &mut Draw<'_>, versions: Versions, exchanges: bool)
     config.characteristics.enabled = exchanges;
     config.characteristics.most_receive_size = usize::try_from(MOST_RECEIVE).unwrap();
     config.timeouts.idle = draw.pick(&[None, Some(Duration::from_secs(20))]);
+    // Servers with many credits call before the first message of a client arrives.
+    if config.grant == 32 {
+        config.timeouts.first_message = Duration::from_micros(1);
+    }
     config
 }
 
@@ -127,7 +138,7 @@ impl Queues {
             ird: self.reads,
             ord: self.reads,
             max_send_wr: self.max_send_wr,
-            max_recv_wr: 80,
+            max_recv_wr: RECEIVE_QUEUE,
             domain: domain.clone(),
         }
     }

@@ -15,6 +15,16 @@ proptest! {
         rpcrdma_histories::two_endpoints(&bytes);
     }
 
+    /// The first byte chooses Version Two of version-two-07 for both sides.
+    #[test]
+    fn v2_07_s4_2_1_two_endpoints_that_count_messages(
+        first in prop::sample::select(vec![156_u8, 157, 161, 162]),
+        bytes in proptest::collection::vec(any::<u8>(), 0..1500),
+    ) {
+        let bytes: Vec<u8> = std::iter::once(first).chain(bytes).collect();
+        rpcrdma_histories::two_endpoints(&bytes);
+    }
+
     #[test]
     fn i6_a_peer_that_keeps_to_nothing(bytes in proptest::collection::vec(any::<u8>(), 0..1500)) {
         rpcrdma_histories::hostile_peer(&bytes);

@@ -19,8 +19,9 @@ use crate::wire::{self, Body, Codec, Fixed, Header, ProtocolError, Rules, v1::V1
 pub(super) enum Version {
     /// A server that speaks Version Two, before the first message. The client's message decides the version, and the
     /// document of Version Two, even if the server speaks only one (version-two-01 §5). The server's own Calls wait for
-    /// that message. If the server speaks Version One, they wait at most until this time. Without a time, it has passed:
-    /// Calls leave in Version One by guess, and the first message still decides.
+    /// that message. If the server speaks Version One, they wait at most until this time. Without a time, it has passed,
+    /// or the client has sent a message that did not decode. If the version is One then, Calls leave in it by guess, and
+    /// the first message still decides.
     Open(Option<Instant>),
     /// A client whose peer has not confirmed the version yet.
     Offered,
@@ -86,6 +87,7 @@ impl Connection {
             // An error of this message is reported in its own version (RFC 8166 §4.5).
             let unknown = ProtocolError::UnsupportedVersion { version: fixed.version };
             self.begin(codec.ok_or(unknown)?);
+            self.version = Version::Open(None);
         }
         let codec = self.core.codec;
         let decoded = codec.decode(message, &self.core.config.limits);
@@ -119,7 +121,7 @@ impl Connection {
     /// Whether Calls of a server that speaks Version Two may leave.
     fn may_call_back(&self, two: &Two) -> bool {
         match self.core.peer.reverse {
-            // A first message in Version Two that did not decode ends the guess.
+            // After a message in Version Two that did not decode, there is nothing to guess.
             _ if matches!(self.version, Version::Open(_)) => false,
             Some(reverse) => reverse > ReverseSupport::None || two.is_exchanged().is_some(),
             // Before the version is in use, no announcement has arrived.

@@ -101,6 +101,25 @@ fn rfc8166_s4_5_a_malformed_first_message_after_the_guess_is_refused_in_its_vers
     }
 }
 
+/// A message in Version Two that does not decode tells enough: the server does not call in Version One.
+#[test]
+fn v2_01_s5_a_client_that_has_tried_version_two_gets_no_call_in_version_one() {
+    for profile in PROFILES {
+        let mut raw = Raw::new(Side::Server, serving(profile));
+        let now = raw.fabric.instant();
+        raw.end.connection.call(now, store(50, 100)).unwrap();
+        let mut malformed = plain(profile, 7).to_vec();
+        malformed[27] = 9;
+        raw.send(malformed);
+        raw.received.clear();
+        raw.fabric.advance(Duration::from_secs(1));
+        let now = raw.fabric.instant();
+        raw.end.connection.handle_timeout(now);
+        raw.settle();
+        assert!(raw.received.is_empty() && version_of(&raw.end).is_none());
+    }
+}
+
 /// The client sends its first message before, at the time of, or after the server's Call of Version One. Either way it
 /// refuses that Call at once, and both directions work in Version Two.
 #[test]

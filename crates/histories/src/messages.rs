@@ -1,0 +1,142 @@
+//! The account of credits per message (version-two-07 §4.2.1), and of messages in several Sends (§6.3.6, §6.3.9). It is
+//! kept from the traffic of one queue pair, independently of the engine.
+
+use rpcrdma_proto::wire::two::{self, VERSION};
+use rpcrdma_proto::wire::{Body, Direction, ErrorBody, Header};
+use rpcrdma_proto::{Config, Side};
+
+use crate::ledger::Kind;
+
+/// Receives beyond the announced ones: one takes a GRANT (§4.2.1.1).
+const SPARE: usize = 1;
+
+/// The account of one end.
+#[derive(Debug)]
+pub(crate) struct Messages {
+    side: Side,
+    /// Messages sent and received so far, in any version.
+    sent: u32,
+    received: u32,
+    /// The last limit of the peer.
+    limit: Option<u32>,
+    /// Messages of the peer in another version before its first limit: each has a Receive for its refusal.
+    refusable: u32,
+    /// Calls of ours in another version, before any limit was told: each has a Receive for its refusal.
+    guessed: u32,
+    /// The last limit told to the peer.
+    told: Option<u32>,
+    parts: Parts,
+}
+
+impl Messages {
+    pub(crate) const fn new(side: Side) -> Self {
+        let parts = Parts { due: None };
+        Self { side, sent: 0, received: 0, limit: None, refusable: 0, guessed: 0, told: None, parts }
+    }
+
+    /// Whether credits per message bound a message of ours. Credits per Call bound the others, which leave before the
+    /// version is known.
+    pub(crate) const fn counts(header: &Header) -> bool {
+        let refuses_version = matches!(
+            header.body,
+            Body::Error(ErrorBody::Version { .. } | ErrorBody::Two(two::ErrorBody::VersionMismatch))
+        );
+        header.version == VERSION || refuses_version
+    }
+
+    /// Returns the messages that may leave now, by the peer's last limit.
+    fn room(&self) -> u32 {
+        let limit = self.limit.unwrap_or(1 + self.refusable);
+        let room = limit.wrapping_sub(self.sent);
+        if room < 1 << 31 { room } else { 0 }
+    }
+
+    /// Checks a message of ours with `payload` bytes behind the header, while so many Receives are posted; returns its
+    /// kind.
+    pub(crate) fn message_sent(
+        &mut self,
+        header: &Header,
+        payload: usize,
+        kind: Kind,
+        receives: usize,
+    ) -> Kind {
+        if !Self::counts(header) {
+            self.guessed += u32::from(matches!(kind, Kind::Call { .. }));
+            self.sent = self.sent.wrapping_add(1);
+            return kind;
+        }
+        let grant = kind == Kind::Grant;
+        if grant {
+            // §4.2.1.1: the spare Receive of the peer is free as long as its limit is kept.
+            let limit = self.limit.expect("a GRANT leaves after the first limit (§4.3)");
+            assert!(self.room() > 0 || self.sent == limit, "a GRANT beyond the limit: {self:?}");
+            assert_eq!(header.xid, 0, "the XID of a GRANT (§6.3.1)");
+        } else {
+            assert!(self.room() > 0, "{header:?} beyond the limit (I4): {self:?}");
+        }
+        self.sent = self.sent.wrapping_add(1);
+        if header.version == VERSION {
+            let before = self.told.unwrap_or(1 + self.guessed);
+            let raised = header.credit.wrapping_sub(before);
+            assert!(raised < 1 << 31, "{} after {before}: a limit is never withdrawn", header.credit);
+            assert!(raised > 0 || !grant, "a GRANT that grants nothing: {self:?}");
+            // Below the received count, the limit says that no Receive is left for a GRANT.
+            let ahead = header.credit.wrapping_sub(self.received).cast_signed();
+            let backed = i64::try_from(receives).unwrap() - i64::try_from(SPARE).unwrap();
+            assert!(
+                raised == 0 || i64::from(ahead) <= backed,
+                "{ahead} told, {backed} Receives (I3): {self:?}"
+            );
+            self.told = Some(header.credit);
+        }
+        self.parts.follow(header, payload, kind)
+    }
+
+    /// Records a message of the peer; `limit` is its `rdma_credit` if it is in this version.
+    pub(crate) fn message_received(&mut self, limit: Option<u32>, is_error: bool) {
+        self.received = self.received.wrapping_add(1);
+        match limit {
+            Some(limit) => self.limit = Some(limit),
+            // An error has no answer.
+            None if is_error => {}
+            None if self.limit.is_none() => self.refusable += 1,
+            None if self.side == Side::Server && self.room() == 0 => {
+                self.limit = Some(self.sent.wrapping_add(1));
+            }
+            None => {}
+        }
+    }
+}
+
+/// A message in several Sends that one side has begun.
+#[derive(Debug, Default)]
+pub(crate) struct Parts {
+    /// XID, direction, Sends so far, and bytes to come.
+    due: Option<(u32, Option<Direction>, usize, usize)>,
+}
+
+impl Parts {
+    /// Checks that a message goes on with the one in progress, if there is one; returns its kind.
+    pub(crate) fn follow(&mut self, header: &Header, payload: usize, kind: Kind) -> Kind {
+        // A GRANT or an error interrupts nothing (§6.3).
+        if matches!(kind, Kind::Grant | Kind::Error) {
+            return kind;
+        }
+        let left = match header.body {
+            Body::Two(two::Body::Middle { remaining }) => Some(usize::try_from(remaining).unwrap()),
+            _ => None,
+        };
+        let begun = self.due.take();
+        let sends = begun.map_or(0, |(_, _, sends, _)| sends) + 1;
+        assert!(sends <= Config::default().continued_parts, "{sends} Sends of one message");
+        self.due = left.map(|left| (header.xid, header.direction, sends, left));
+        let Some((xid, direction, _, due)) = begun else { return kind };
+        assert_eq!((header.xid, header.direction), (xid, direction), "messages are interleaved (§4.1)");
+        assert_eq!(payload + left.unwrap_or(0), due, "bytes of {header:?} (§6.3.6, §6.3.9)");
+        match kind {
+            Kind::Call { .. } => Kind::CallPart,
+            Kind::Reply { .. } => Kind::ReplyPart,
+            other => panic!("{other:?} within a message (§6.3.6, §6.3.9)"),
+        }
+    }
+}
