@@ -3,7 +3,13 @@
 //! `hunt ENTRY COUNT SEED [FIRST..]`: the entry is `endpoints`, `hostile` or `characteristics`. The first byte of each
 //! history is one of `FIRST`, if there are any; it chooses the versions of both sides.
 
-#![allow(clippy::expect_used, clippy::print_stdout, clippy::print_stderr)]
+#![allow(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::print_stdout,
+    clippy::print_stderr
+)]
 
 use std::panic::catch_unwind;
 

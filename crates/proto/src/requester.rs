@@ -109,9 +109,9 @@ impl Requester {
         (windows.len(), windows.iter().filter(|window| window.open).count())
     }
 
-    /// Whether a call waits to be sent.
-    pub(crate) fn has_queued(&self, core: &Core) -> bool {
-        !self.queue.is_empty() || core.ledger.line().has_calls()
+    /// Whether a call waits to be sent, except those in the ledger's line.
+    pub(crate) fn has_queued(&self) -> bool {
+        !self.queue.is_empty()
     }
 
     /// Returns the lowest number of a Call without a reply.

@@ -133,7 +133,7 @@ impl Connection {
     pub(super) fn first_message_due(&self) -> Option<Instant> {
         match self.version {
             Version::Open(Some(until))
-                if self.requester.has_queued(&self.core) && self.core.config.versions.has_one() =>
+                if self.requester.has_queued() && self.core.config.versions.has_one() =>
             {
                 Some(until)
             }

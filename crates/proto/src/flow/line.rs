@@ -38,16 +38,6 @@ impl Line {
         !self.answers.is_empty()
     }
 
-    /// Whether a Call waits.
-    pub(crate) fn has_calls(&self) -> bool {
-        !self.calls.is_empty()
-    }
-
-    /// Returns the number of Calls that wait.
-    pub(crate) fn calls(&self) -> usize {
-        self.calls.len()
-    }
-
     /// Returns the Sends of the first answer.
     pub(super) fn first_answer(&self) -> Option<u32> {
         self.answers.front().map(|first| first.sends)

@@ -143,7 +143,7 @@ impl RequesterCredits {
     /// proves their arrival.
     pub(crate) fn available(&self) -> bool {
         let (taken, granted) = (self.taken(), self.granted());
-        let last = self.read_read && taken > 0 && taken + 1 == granted;
+        let last = self.read_read && taken + 1 == granted;
         let proves = self.in_use() == 0;
         (taken < granted || proves) && (!last || proves || !self.dones.is_empty())
     }

@@ -145,8 +145,7 @@ impl Core {
     /// wait for credits or Receives for several Sends.
     pub(crate) fn call_options(&self, xid: u32, queued: usize) -> Option<CallOptions<'_>> {
         self.sending.as_ref()?;
-        let waiting = queued.saturating_add(self.ledger.line().calls());
-        let room = self.room_for_call(self.uses_chunks(), waiting);
+        let room = self.room_for_call(self.uses_chunks(), queued);
         let continues = self.side() == Side::Client || self.peer.reverse >= Some(ReverseSupport::Continued);
         Some(CallOptions {
             continued: if continues { self.continued_parts(room.sends) } else { 1 },

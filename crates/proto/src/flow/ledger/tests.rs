@@ -211,6 +211,93 @@ fn i6_a_call_in_line_is_passed_a_bounded_number_of_times() {
     assert_eq!(ledger.next_in_line(), Ok(None), "the line is empty");
 }
 
+/// A Call in line that will not leave is not passed, nor waited for.
+#[test]
+fn i6_a_call_leaves_the_line_when_it_is_forgotten() {
+    let mut ledger = counting(1, &domain(64));
+    for xid in [8, 9] {
+        ledger.line_mut().join_call(xid, 3);
+    }
+    ledger.line_mut().forget_call(8);
+    assert_eq!(ledger.line_mut().take_calls().collect::<Vec<_>>(), [9]);
+}
+
+/// rtrext-02 §4.3: a Call that has another form takes its share of the credits; any other may take them all.
+#[test]
+fn i4_calls_that_fall_back_share_the_credits() {
+    let (mut ledger, domain) = (ledger(Side::Client, 8, 1), domain(16));
+    let (_, lease) = call(&mut ledger, &domain).unwrap();
+    ledger.settle(lease, Settled::Answered { grant: 8 });
+    let _in_flight = call(&mut ledger, &domain).unwrap();
+    assert_eq!((ledger.sends_for_call(true, 3), ledger.sends_for_call(false, 3)), (2, 8));
+    assert_eq!((ledger.sends_for_call(true, 0), ledger.sends_for_call(true, 100)), (7, 1));
+}
+
+/// The receive queue holds one reply in several Sends at a time; a reply in one Send needs no more than its Receive.
+#[test]
+fn i3_one_reply_in_several_sends_is_awaited_at_a_time() {
+    let (mut ledger, domain) = (ledger(Side::Client, 8, 1), domain(16));
+    let (_, lease) = call(&mut ledger, &domain).unwrap();
+    ledger.settle(lease, Settled::Answered { grant: 8 });
+    let offer = ledger.ask_call((1, 3), true, &domain).unwrap();
+    let (_permit, lease) = ledger.take_call(offer);
+    assert_eq!(ledger.ask_call((1, 2), true, &domain).unwrap_err(), Wait::Credits);
+    assert!(ledger.ask_call((1, 1), true, &domain).is_ok());
+    ledger.settle(lease, Settled::Answered { grant: 8 });
+    assert!(ledger.ask_call((1, 2), true, &domain).is_ok());
+}
+
+/// version-two-07 §6.6.4: an answer that has all its credits does not wait.
+#[test]
+fn v2_07_s6_6_4_an_answer_leaves_with_the_last_credits() {
+    let domain = domain(64);
+    let mut ledger = counting(3, &domain);
+    let _charge = ledger.admit(None).unwrap();
+    assert!(ledger.ask_answer(3, (false, false), &domain).is_ok());
+    assert_eq!(ledger.ask_answer(4, (false, false), &domain).unwrap_err(), Wait::Line);
+}
+
+/// RFC 8166 §4.5.1: a client that sends a Call in another version has a Receive for its refusal. A server that sends
+/// something after the first limit is none that calls in another version.
+#[test]
+fn i4_the_refusal_of_a_version_has_a_credit_at_a_server_alone() {
+    for (side, refuses) in [(Side::Server, true), (Side::Client, false)] {
+        let mut ledger = ledger(side, 8, 8);
+        ledger.count_messages(true);
+        ledger.count_message(false, Some(Some(1))).unwrap();
+        assert!(ledger.operation(Direction::Reply).is_some() && !ledger.may_send(1));
+        ledger.messages.as_mut().unwrap().advertise(9);
+        ledger.count_message(false, Some(None)).unwrap();
+        assert_eq!((ledger.may_send(1), ledger.may_send(2)), (refuses, false), "{side}");
+        // With a credit of its own, the refusal needs no other.
+        ledger.count_message(false, Some(Some(2))).unwrap();
+        ledger.count_message(false, Some(None)).unwrap();
+        assert_eq!((ledger.may_send(1), ledger.may_send(2)), (true, false));
+    }
+}
+
+/// Rule I3: a connection posts the Receives that its owner has reserved, even in a full domain.
+#[test]
+fn i3_the_provided_receives_are_there_in_a_full_domain() {
+    let (mut ledger, domain) = (ledger(Side::Server, 8, 8), domain(1));
+    let share = domain.share(usize::MAX);
+    let provided = vec![share.reserve(LEN).unwrap()];
+    ledger.provide(share, provided);
+    assert_eq!(ledger.reserve_receives(&domain), 0);
+    assert_eq!(post(&mut ledger).len(), 1);
+}
+
+/// xcharext-02 §3.1: only Receives that are still posted hold a size back.
+#[test]
+fn xcharext_s3_1_a_size_without_receives_is_no_earlier_one() {
+    let (mut ledger, domain) = (ledger(Side::Server, 8, 8), domain(4));
+    ledger.resize_receives(2 * LEN);
+    assert_eq!(ledger.least_earlier_receive(), None);
+    ledger.reserve_receives(&domain);
+    ledger.resize_receives(LEN);
+    assert_eq!(ledger.least_earlier_receive(), Some(2 * LEN));
+}
+
 /// A message has arrived once the peer answers a later Call, or makes a Call that only a later grant allows.
 #[test]
 fn a_message_has_arrived_when_the_peer_shows_a_later_one() {

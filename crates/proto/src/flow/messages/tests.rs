@@ -95,6 +95,18 @@ fn i4_a_lower_limit_is_followed() {
     assert!(credits.take_one() && !credits.take_one());
 }
 
+/// §4.2.1.1: with all its Receives posted, a side sends no GRANT for one message, lest two idle sides go on for ever.
+#[test]
+fn v2_07_s4_2_1_1_no_grant_adds_one_message_to_a_window_of_one() {
+    let mut credits = MessageCredits::new(8);
+    credits.limit(100);
+    credits.set_window(1);
+    assert!(credits.accept(false));
+    assert!(!credits.grant_due(2));
+    credits.set_window(2);
+    assert!(credits.grant_due(2), "memory allows no more Receives");
+}
+
 // requirement: v2-07-4.2.1.1-1
 #[test]
 fn i4_a_peer_beyond_its_limit_is_noticed() {
