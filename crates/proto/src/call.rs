@@ -9,6 +9,9 @@ use rpcrdma_verbs::Buffer;
 use rpcrdma_xdr::{Decoder, Stream};
 use thiserror::Error;
 
+use crate::error::CallError;
+use crate::message::Travelled;
+
 /// An RPC Call for the requester.
 #[derive(Debug)]
 pub struct Call {
@@ -99,43 +102,6 @@ impl CallId {
     }
 }
 
-/// The form of a message on the wire.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Form {
-    /// RDMA_MSG, everything inline.
-    #[default]
-    Inline,
-    /// RDMA_MSGP, everything inline and long opaque data aligned (RFC 5666 §3.9; an opt-in).
-    Padded,
-    /// RDMA_MSG with items in Read chunks (a Call) or Write chunks (a reply).
-    Reduced,
-    /// Several Sends, perhaps with items in chunks (version-two-07 §6.6.2).
-    Continued,
-    /// A Send or several, with items placed in the receiver's segments (rtrext-02 §7).
-    Placed,
-    /// RDMA_NOMSG: a Position-Zero Read chunk (a Call) or the Reply chunk (a reply), perhaps with items in other chunks.
-    Long,
-}
-
-/// The bytes of a message by the way that they travelled.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Travelled {
-    /// The form of the message.
-    pub form: Form,
-    /// Bytes of the Sends, headers included.
-    pub sent: usize,
-    /// Bytes moved by RDMA Read.
-    pub read: usize,
-    /// Bytes placed in Write chunks.
-    pub written: usize,
-    /// Bytes placed in the Reply chunk.
-    pub reply_chunk: usize,
-    /// Segments that carried these bytes.
-    pub segments: usize,
-}
-
 /// The ends that closed the windows of a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Invalidations {
@@ -175,65 +141,6 @@ impl CallFailure {
     /// Returns a failure that allows no other try.
     pub(crate) const fn permanent(error: CallError, sent: bool) -> Self {
         Self { error, call: None, sent }
-    }
-}
-
-/// Reasons why a call ended without a reply.
-#[derive(Clone, Debug, Error, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum CallError {
-    /// No reply came in time. The peer may have executed the call.
-    #[error("no reply in time")]
-    TimedOut,
-    /// The peer answered ERR_VERS (RFC 8166 §4.5.1).
-    #[error("the peer speaks versions {low} to {high} of RPC-over-RDMA only")]
-    Version {
-        /// Lowest version.
-        low: u32,
-        /// Highest version.
-        high: u32,
-    },
-    /// The peer answered ERR_CHUNK: it could not use the chunks, or the reply did not fit them (RFC 8166 §4.5.2, §4.5.3).
-    #[error("the peer reports a transport header or chunk error (ERR_CHUNK)")]
-    Chunk,
-    /// The peer answered with an RDMA_ERROR of Version Two (version-two-03 §6.2.4).
-    #[error("the peer refuses the call: {0}")]
-    Refused(crate::wire::two::ErrorBody),
-    /// No form of the protocol can carry the call.
-    #[error("the call cannot be sent: {0}")]
-    Unsendable(#[from] crate::planner::Refusal),
-    /// The domain can never give the memory for the results.
-    #[error("no memory for the results: {0}")]
-    Memory(#[from] rpcrdma_verbs::PoolExhausted),
-    /// The provider has no free window, and none will return.
-    #[error("no window for the call's chunks: {0}")]
-    Windows(#[from] rpcrdma_verbs::WindowErrorKind),
-    /// The data in the Reply chunk, or read from the peer, is not the reply to this call (RFC 8166 §4.2.1).
-    #[error("what came as the reply is none: {0}")]
-    BadReply(crate::wire::ProtocolError),
-    /// The memory of a result did not come back from its window.
-    #[error("the memory of a result was lost with its window")]
-    ResultLost,
-    /// The connection ended before the reply. The peer may have executed the call.
-    #[error("the connection ended: {0}")]
-    ConnectionLost(crate::event::CloseReason),
-    /// The session could not connect within the allowed attempts.
-    #[error("no connection after {attempts} attempts: {reason}")]
-    Unreachable {
-        /// Attempts made.
-        attempts: u32,
-        /// The last failure.
-        reason: String,
-    },
-    /// The session or connection was closed by its owner.
-    #[error("closed")]
-    Closed,
-}
-
-impl CallError {
-    /// Whether the error is an answer of the peer.
-    pub(crate) const fn is_answer(&self) -> bool {
-        matches!(self, Self::Chunk | Self::Version { .. } | Self::Refused(_))
     }
 }
 

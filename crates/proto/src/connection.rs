@@ -29,14 +29,15 @@ use crate::agreement::{Agreement, BelowBasic};
 use crate::call::{Call, CallId, Refused, RefusedKind};
 use crate::config::{Config, Side};
 use crate::core::Core;
-use crate::event::{Answer, CloseReason, Event, ReplyToken};
+use crate::error::CloseReason;
+use crate::event::{Answer, Event, ReplyToken};
 use crate::flow::{Ledger, ReceiveSize, RequesterCredits, ResponderCredits};
 use crate::peer::Peer;
 use crate::private_data::{PrivateData, Thresholds, announced};
 use crate::requester::Requester;
 use crate::responder::Responder;
 use crate::stats::Stats;
-use crate::timers::{Moving, Told, after};
+use crate::timers::{Moving, after};
 use crate::two::Two;
 use crate::two::characteristics::OPERATION_RECEIVES;
 use crate::wire::Codec;
@@ -442,10 +443,7 @@ impl Connection {
     /// each poll, if the provider reports more than completions
     /// ([`QueuePair::progress`](rpcrdma_verbs::QueuePair::progress)).
     pub fn handle_progress(&mut self, now: Instant, progress: Progress) {
-        match &mut self.core.told {
-            Some(told) => told.update(now, progress),
-            none => *none = Some(Told::new(now, progress)),
-        }
+        self.core.outbox.handle_progress(now, progress);
     }
 
     /// Returns the next event, if there is one.

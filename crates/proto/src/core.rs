@@ -7,26 +7,23 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
-use rpcrdma_verbs::{
-    Buffer, Capabilities, Key, PoolExhausted, ProtectionDomain, RemoteSegment, SendRequest, WorkRequest, WrId,
-};
+use rpcrdma_verbs::{Capabilities, Key, ProtectionDomain, SendRequest, WorkRequest, WrId};
 
 use crate::agreement::Agreement;
 use crate::config::{ChunkSupport, Config, Side};
-use crate::event::{CloseReason, Event, Post};
+use crate::error::CloseReason;
+use crate::event::Event;
 use crate::flow::{Lease, Ledger, Offer, Permit, Settled, Wait};
-use crate::outbound::{Origin, Outbox, gather};
-use crate::peer::Peer;
-use crate::peer::ReverseSupport;
+use crate::outbound::{Origin, Outbox, Post, gather};
+use crate::peer::{Peer, ReverseSupport};
 use crate::planner::Route;
 use crate::private_data::Thresholds;
 use crate::reads::Reads;
 use crate::retired::Retired;
 use crate::stats::Stats;
-use crate::timers::Told;
 use crate::two::receiving::limit_exceeded;
 use crate::two::sending::Sending;
-use crate::wire::{Body, ChunkLists, Codec, Direction, Fixed, Header, ProtocolError, RDMA_ERROR, Segment};
+use crate::wire::{Body, ChunkLists, Codec, Direction, Fixed, Header, ProtocolError, RDMA_ERROR};
 
 #[derive(Debug)]
 pub(crate) struct Core {
@@ -54,8 +51,6 @@ pub(crate) struct Core {
     pub(crate) outbox: Outbox,
     /// Memory for the next header, of an earlier one.
     pub(crate) header_space: BytesMut,
-    /// Progress of data, if the driver reports it.
-    pub(crate) told: Option<Told>,
 }
 
 impl Core {
@@ -71,17 +66,16 @@ impl Core {
             may_invalidate: config.remote_invalidation && capabilities.remote_invalidation,
             sending: None,
             retired: Retired::open(&config.compatibility),
+            reads: Reads::new(Arc::clone(&config), capabilities),
             config,
             codec,
             peer,
             events: VecDeque::new(),
             stats: Stats::default(),
             failure: None,
-            reads: Reads::new(capabilities),
             windows: 0,
             outbox: Outbox::new(capabilities),
             header_space: BytesMut::new(),
-            told: None,
         }
     }
 
@@ -343,13 +337,13 @@ impl Core {
 
     /// Returns the next work request to post, if the send queue has space for it.
     pub(crate) fn take_post(&mut self, now: Instant) -> Option<Post> {
-        self.outbox.next(now, self.config.timeouts.send, self.told.as_ref())
+        self.outbox.next(now, self.config.timeouts.send)
     }
 
     /// Checks the progress of Sends when their timer is due.
     pub(crate) fn handle_sending_timeout(&mut self, now: Instant) {
         let timeouts = &self.config.timeouts;
-        if !self.outbox.handle_timeout(now, timeouts.pace(timeouts.send), self.told.as_ref()) {
+        if !self.outbox.handle_timeout(now, timeouts.pace(timeouts.send)) {
             self.fail(CloseReason::Timeout("the peer to take what is sent"));
         }
     }
@@ -358,7 +352,7 @@ impl Core {
     /// ones.
     pub(crate) fn complete(&mut self, id: WrId, left: Option<Instant>) -> Option<Origin> {
         let stall = self.config.timeouts.send;
-        let origin = self.outbox.complete(id, left.map(|now| (now, stall, self.told.is_some())))?;
+        let origin = self.outbox.complete(id, left.map(|now| (now, stall)))?;
         if origin == Origin::Receive {
             self.ledger.receive_completed();
         }
@@ -385,38 +379,3 @@ impl Core {
         }
     }
 }
-
-/// Allocates buffers of these lengths, all or none; the entry of a zero length is `None`.
-///
-/// # Errors
-/// [`PoolExhausted`], where `requested` is the memory for all buffers together, the amount to wait for.
-pub(crate) fn allocate_together(
-    domain: &ProtectionDomain,
-    lengths: &[usize],
-) -> Result<Vec<Option<Buffer>>, PoolExhausted> {
-    let rooms = lengths.iter().filter(|len| **len > 0).map(|len| ProtectionDomain::room_for(*len));
-    let requested = rooms.fold(0, usize::saturating_add);
-    let limit = domain.usage().limit;
-    if requested > limit {
-        return Err(PoolExhausted::OverLimit { requested, limit });
-    }
-    let allocate = |len: &usize| if *len == 0 { Ok(None) } else { domain.allocate(*len, 1).map(Some) };
-    lengths.iter().map(allocate).collect::<Result<_, _>>().map_err(|error| match error {
-        PoolExhausted::InUse { in_use, limit, .. } => PoolExhausted::InUse { requested, in_use, limit },
-        PoolExhausted::Unfair { held, left, .. } => PoolExhausted::Unfair { requested, held, left },
-        other => other,
-    })
-}
-
-/// Converts a segment of the peer to the provider's form.
-pub(crate) const fn remote(segment: &Segment) -> RemoteSegment {
-    RemoteSegment { key: Key(segment.handle), address: segment.offset, length: segment.length }
-}
-
-/// Converts a window of ours to a segment on the wire.
-pub(crate) const fn segment(window: &RemoteSegment) -> Segment {
-    Segment { handle: window.key.0, length: window.length, offset: window.address }
-}
-
-#[cfg(test)]
-mod tests;

@@ -1,25 +1,11 @@
-//! The output of a connection: requests for the queue pair, and events for its owner.
+//! Events for the owner of a connection, and its answers.
 
-use rpcrdma_verbs::{Disconnected, ReceiveMemory, WorkRequest, WrId};
 use rpcrdma_xdr::{Decoder, Stream};
-use thiserror::Error;
 
-use crate::call::{CallFailure, CallId, IncomingReply, Travelled};
+use crate::call::{CallFailure, CallId, IncomingReply};
+use crate::error::CloseReason;
+use crate::message::Travelled;
 use crate::two::characteristics::Notice;
-use crate::wire::ProtocolError;
-
-/// A request for the queue pair; the order matters.
-#[derive(Debug)]
-pub enum Post {
-    /// A work request for the send queue.
-    Work(WrId, WorkRequest),
-    /// A Receive for the receive queue.
-    Receive(WrId, ReceiveMemory),
-    /// End the connection in order ([`QueuePair::disconnect`](rpcrdma_verbs::QueuePair::disconnect)).
-    Disconnect,
-    /// End the connection at once ([`QueuePair::abort`](rpcrdma_verbs::QueuePair::abort)).
-    Abort,
-}
 
 /// An event for the owner of the connection.
 #[derive(Debug)]
@@ -92,41 +78,4 @@ impl Answer {
             Self::ChunkError | Self::Drop | Self::Lost => 0,
         }
     }
-}
-
-/// Reasons for the end of a connection.
-#[derive(Clone, Debug, Error, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum CloseReason {
-    /// The owner closed the connection.
-    #[error("closed here")]
-    Local,
-    /// No call was in progress for the idle time.
-    #[error("idle")]
-    Idle,
-    /// The queue pair ended.
-    #[error(transparent)]
-    Link(#[from] Disconnected),
-    /// The peer violated the protocol in a way that allows no answer.
-    #[error("protocol error of the peer: {0}")]
-    Protocol(#[from] ProtocolError),
-    /// A window could not be closed: its memory must not return while the peer may access it (rule I2).
-    #[error("a window could not be invalidated")]
-    InvalidationFailed,
-    /// A work request failed.
-    #[error("a work request failed: {0:?}")]
-    WorkFailed(rpcrdma_verbs::Status),
-    /// The peer's messages at the beginning make the connection useless.
-    #[error("{0}")]
-    Refused(String),
-    /// A Call of the peer got [`Answer::Lost`].
-    #[error("no reply could be made to a Call")]
-    ReplyLost,
-    /// RDMA_DONEs hold all credits, and no reply is due that could confirm them (RFC 5666 §3.8: the Responder should
-    /// have granted more).
-    #[error("no credit is left but those of RDMA_DONEs")]
-    CreditsInDones,
-    /// A timer expired.
-    #[error("timeout: {0}")]
-    Timeout(&'static str),
 }

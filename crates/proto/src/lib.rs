@@ -37,9 +37,11 @@ pub mod config;
 pub mod connection;
 mod core;
 mod doors;
+pub mod error;
 pub mod event;
 mod flow;
 pub mod ids;
+pub mod message;
 mod outbound;
 mod peer;
 pub mod planner;
@@ -70,13 +72,15 @@ pub mod wire;
 pub use agreement::{Agreement, BASIC_INLINE, BelowBasic};
 pub use binding::{Binding, BindingTable, Bindings, Eligibility};
 pub use call::{
-    Call, CallError, CallFailure, CallId, Form, IncomingReply, Invalidations, Refused, RefusedKind,
-    ReplyShape, Sink, Travelled,
+    Call, CallFailure, CallId, IncomingReply, Invalidations, Refused, RefusedKind, ReplyShape, Sink,
 };
 pub use config::{ChunkSupport, Config, Side};
 pub use connection::Connection;
-pub use event::{Answer, CloseReason, Event, IncomingCall, Post, ReplyToken};
+pub use error::{CallError, CloseReason};
+pub use event::{Answer, Event, IncomingCall, ReplyToken};
 pub use ids::IdMap;
+pub use message::{Form, Travelled};
+pub use outbound::Post;
 pub use private_data::{PrivateData, Thresholds};
 pub use retired::face::*;
 pub use rpcrdma_verbs::Pace;

@@ -8,12 +8,13 @@ use rpcrdma_xdr::Stream;
 
 use self::plan::{CallOptions, ReplyOptions};
 use self::sending::Sending;
-use crate::call::Form;
 use crate::config::Config;
 use crate::connection::{Halves, Outcome};
 use crate::core::Core;
-use crate::event::{CloseReason, Event};
+use crate::error::CloseReason;
+use crate::event::Event;
 use crate::flow::{Permit, Settled};
+use crate::message::Form;
 use crate::requester::Requester;
 use crate::session::Session;
 use crate::wire::two::Rules;

@@ -4,4 +4,5 @@ mod gather;
 mod outbox;
 
 pub(crate) use gather::{entries, gather};
-pub(crate) use outbox::{Origin, Outbox};
+pub use outbox::Post;
+pub(crate) use outbox::{Origin, Outbox, Owner};

@@ -12,7 +12,7 @@ use rpcrdma_xdr::{CopyCount, Piece, Stream, padded_len};
 use smallvec::SmallVec;
 use thiserror::Error;
 
-use crate::call::Form;
+use crate::message::Form;
 use crate::outbound::gather;
 pub use crate::two::arrange::Arrangement;
 use crate::wire::{Body, ChunkLists, Codec, Direction, ProtocolError, Shape, WriteChunk};

@@ -18,30 +18,24 @@
 //! *Buffers.* This module owns the memory of a message until the Read is posted; then the provider owns it until the
 //! completion. The memory comes from the domain; results of a call may use the caller's.
 //!
-//! *Errors.* A failed Read ends the connection; memory not yet returned then goes with the queue pair.
+//! *Errors.* A failed Read is returned, to end the connection; memory not yet returned then goes with the queue pair.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use rpcrdma_verbs::{Buffer, Capabilities, PoolExhausted, RemoteSegment, Status, Windows, WorkRequest};
+use rpcrdma_verbs::{
+    Buffer, Capabilities, PoolExhausted, ProtectionDomain, RemoteSegment, Status, WorkRequest,
+};
 use rpcrdma_xdr::ReadChunk as PulledChunk;
 
 use crate::call::Sink;
-use crate::core::{Core, allocate_together, remote};
-use crate::event::CloseReason;
-use crate::outbound::Origin;
+use crate::config::Config;
+use crate::outbound::{Origin, Outbox, Owner};
 use crate::reassembly::{Layout, ReadChunk};
+use crate::stats::Stats;
 use crate::timers::{Flow, Moving, after, earliest};
-
-/// The message of a chunk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Owner {
-    /// The reply to our call under this XID.
-    Reply(u32),
-    /// A Call of the peer, by its token.
-    Call(u64),
-}
 
 /// The chunks of one message.
 #[derive(Debug, Default)]
@@ -146,7 +140,7 @@ impl Chunk {
         }
         self.posted += taken.len();
         self.parts.push((taken.len(), None));
-        Some((self.parts.len() - 1, sink, taken.iter().map(remote).collect()))
+        Some((self.parts.len() - 1, sink, taken.iter().map(RemoteSegment::from).collect()))
     }
 
     /// Records a part as read; returns its number of Reads. The last part completes the data.
@@ -170,6 +164,7 @@ impl Chunk {
 /// The messages of a connection with chunks to read.
 #[derive(Debug)]
 pub(crate) struct Reads {
+    config: Arc<Config>,
     /// The most messages that are read at a time.
     most_messages: usize,
     /// The most RDMA Reads in flight at the peer; `usize::MAX` leaves the limit to the provider. 0 forbids them.
@@ -207,8 +202,9 @@ struct Message {
 }
 
 impl Reads {
-    pub(crate) fn new(capabilities: &Capabilities) -> Self {
+    pub(crate) fn new(config: Arc<Config>, capabilities: &Capabilities) -> Self {
         Self {
+            config,
             most_messages: usize::from(capabilities.ord).saturating_add(1),
             // A peer whose IRD is 0 accepts no RDMA Read (RFC 6581 §9.1).
             allowed: if capabilities.ord == 0 { 0 } else { usize::MAX },
@@ -315,182 +311,175 @@ impl Reads {
     }
 }
 
-impl Core {
-    /// Posts the next RDMA Reads, or allocates memory for the next message; `false` if nothing can be done now.
+impl Reads {
+    /// Returns the next RDMA Reads to post.
+    pub(crate) fn next(
+        &mut self,
+        now: Instant,
+        outbox: &Outbox,
+        stats: &mut Stats,
+    ) -> Option<(Origin, WorkRequest)> {
+        self.wants_memory = None;
+        loop {
+            let room = self.allowed.saturating_sub(self.under_way);
+            let &owner = self.issuing.front().filter(|_| room > 0)?;
+            let chunks =
+                self.messages.get_mut(&owner).into_iter().flat_map(|message| &mut message.pull.chunks);
+            let next = chunks.enumerate().find_map(|(index, chunk)| Some((index, chunk.next_part(room)?)));
+            let Some((chunk, (part, sink, sources))) = next else {
+                self.issuing.pop_front();
+                continue;
+            };
+            self.under_way += sources.len();
+            stats.reads_at_once = stats.reads_at_once.max(self.under_way.try_into().unwrap_or(u64::MAX));
+            let bytes = u64::try_from(sink.len()).unwrap_or(u64::MAX);
+            self.bytes_under_way = self.bytes_under_way.saturating_add(bytes);
+            self.time(now, bytes, outbox);
+            return Some((Origin::Read { owner, chunk, part }, WorkRequest::Read { sink, sources }));
+        }
+    }
+
+    /// Allocates memory for the next message; `false` if no message can have memory now.
     ///
     /// # Errors
     /// The message that exceeds the domain's memory for ever, which is removed.
-    pub(crate) fn read_on(&mut self, now: Instant, qp: &dyn Windows) -> Result<bool, (Owner, PoolExhausted)> {
-        self.reads.wants_memory = None;
-        Ok(self.post_reads(now) || self.take_memory(now, qp)?)
-    }
-
-    fn post_reads(&mut self, now: Instant) -> bool {
-        let reads = &mut self.reads;
-        let room = reads.allowed.saturating_sub(reads.under_way);
-        let Some(&owner) = reads.issuing.front().filter(|_| room > 0) else { return false };
-        let chunks = reads.messages.get_mut(&owner).into_iter().flat_map(|message| &mut message.pull.chunks);
-        let next = chunks.enumerate().find_map(|(index, chunk)| Some((index, chunk.next_part(room)?)));
-        let Some((chunk, (part, sink, sources))) = next else {
-            reads.issuing.pop_front();
-            return true;
-        };
-        reads.under_way += sources.len();
-        let under_way = reads.under_way.try_into().unwrap_or(u64::MAX);
-        self.stats.reads_at_once = self.stats.reads_at_once.max(under_way);
-        let bytes = u64::try_from(sink.len()).unwrap_or(u64::MAX);
-        reads.bytes_under_way = reads.bytes_under_way.saturating_add(bytes);
-        self.time_reads(now, bytes);
-        self.post(Origin::Read { owner, chunk, part }, WorkRequest::Read { sink, sources });
-        true
-    }
-
-    fn take_memory(&mut self, now: Instant, qp: &dyn Windows) -> Result<bool, (Owner, PoolExhausted)> {
-        let reads = &mut self.reads;
-        let Some(&owner) = reads.replies.front().or(reads.calls.front()).filter(|_| reads.has_room()) else {
+    pub(crate) fn take_memory(
+        &mut self,
+        now: Instant,
+        domain: &ProtectionDomain,
+        stats: &mut Stats,
+    ) -> Result<bool, (Owner, PoolExhausted)> {
+        let Some(&owner) = self.replies.front().or(self.calls.front()).filter(|_| self.has_room()) else {
             return Ok(false);
         };
-        let Some(message) = reads.messages.get_mut(&owner) else { return Ok(false) };
+        let Some(message) = self.messages.get_mut(&owner) else { return Ok(false) };
         let chunks = &mut message.pull.chunks;
         let lengths: Vec<usize> =
             chunks.iter().map(|chunk| if chunk.rest.is_some() { 0 } else { chunk.len() }).collect();
-        match allocate_together(qp.domain(), &lengths) {
+        match domain.allocate_together(&lengths) {
             Ok(sinks) => {
                 for (chunk, sink) in chunks.iter_mut().zip(sinks) {
                     chunk.rest = chunk.rest.take().or(sink);
                 }
-                reads.line(owner).pop_front();
-                reads.issuing.push_back(owner);
-                reads.wait = None;
+                self.line(owner).pop_front();
+                self.issuing.push_back(owner);
+                self.wait = None;
                 Ok(true)
             }
             Err(PoolExhausted::InUse { requested, .. } | PoolExhausted::Unfair { requested, .. }) => {
                 if !std::mem::replace(&mut message.waited, true) {
-                    self.stats.memory_waits += 1;
+                    stats.memory_waits += 1;
                 }
-                reads.wants_memory = Some(requested);
-                if reads.wait.is_none_or(|(waiting, _)| waiting != owner) {
-                    reads.wait = Some((owner, after(now, self.config.timeouts.memory)));
+                self.wants_memory = Some(requested);
+                if self.wait.is_none_or(|(waiting, _)| waiting != owner) {
+                    self.wait = Some((owner, after(now, self.config.timeouts.memory)));
                 }
                 Ok(false)
             }
             Err(error) => {
-                reads.line(owner).pop_front();
-                reads.remove(owner);
-                reads.wait = None;
+                self.line(owner).pop_front();
+                self.remove(owner);
+                self.wait = None;
                 Err((owner, error))
             }
         }
     }
 
     /// Handles the completed RDMA Reads of a part of a chunk; returns the data of the message after the last one.
-    pub(crate) fn handle_read(
+    ///
+    /// # Errors
+    /// The status of RDMA Reads that did not succeed.
+    pub(crate) fn complete(
         &mut self,
         now: Instant,
         owner: Owner,
         (chunk, part): (usize, usize),
-        status: Status,
-        sink: Buffer,
-    ) -> Option<Pulled> {
-        match status {
-            Status::Success => {}
-            Status::Flushed => return None,
-            _ => {
-                self.fail(CloseReason::WorkFailed(status));
-                return None;
-            }
+        (status, sink): (Status, Buffer),
+        outbox: &Outbox,
+    ) -> Result<Option<Pulled>, Status> {
+        if !status.is_success() {
+            return Err(status);
         }
         let bytes = u64::try_from(sink.len()).unwrap_or(u64::MAX);
-        let Pull { chunks, left } = &mut self.reads.messages.get_mut(&owner)?.pull;
-        let chunk = chunks.get_mut(chunk)?;
-        let Some(reads) = chunk.part_read(part, sink) else {
-            self.fail(CloseReason::WorkFailed(Status::Fatal));
-            return None;
-        };
+        let Some(message) = self.messages.get_mut(&owner) else { return Ok(None) };
+        let Pull { chunks, left } = &mut message.pull;
+        let Some(chunk) = chunks.get_mut(chunk) else { return Ok(None) };
+        let reads = chunk.part_read(part, sink).ok_or(Status::Fatal)?;
         *left -= usize::from(chunk.data.is_some());
         let complete = *left == 0;
-        self.reads.under_way = self.reads.under_way.saturating_sub(reads);
-        self.reads.bytes_under_way = self.reads.bytes_under_way.saturating_sub(bytes);
-        self.read_has_ended(now);
+        self.under_way = self.under_way.saturating_sub(reads);
+        self.bytes_under_way = self.bytes_under_way.saturating_sub(bytes);
+        self.moving = None;
+        if self.under_way > 0 {
+            self.time(now, self.bytes_under_way, outbox);
+        }
+        // Without RDMA Reads in flight, the deadline of a wait for memory restarts.
+        if let (None, Some((_, deadline))) = (&self.moving, &mut self.wait) {
+            *deadline = after(now, self.config.timeouts.memory);
+        }
         if !complete {
-            return None;
+            return Ok(None);
         }
         // The last Read of a message is also the last one posted for it.
-        self.reads.issuing.retain(|issuing| *issuing != owner);
-        self.reads.remove(owner).map(Pull::into_pulled)
+        self.issuing.retain(|issuing| *issuing != owner);
+        Ok(self.remove(owner).map(Pull::into_pulled))
     }
 
     /// Starts or extends the deadline of RDMA Reads of so many bytes; bytes that leave before the last Request extend
     /// it too.
-    fn time_reads(&mut self, now: Instant, bytes: u64) {
-        let (to_leave, posted) = (self.outbox.bytes_to_leave(), self.outbox.bytes_made());
-        let stall = self.config.timeouts.rdma_read;
-        let (reads, told) = (&mut self.reads, self.told.as_ref());
-        let before = std::mem::replace(&mut reads.before, posted);
-        match &mut reads.moving {
+    fn time(&mut self, now: Instant, bytes: u64, outbox: &Outbox) {
+        let (to_leave, posted) = (outbox.bytes_to_leave(), outbox.bytes_made());
+        let before = std::mem::replace(&mut self.before, posted);
+        match &mut self.moving {
             Some(moving) => moving.add(bytes.saturating_add(posted.saturating_sub(before))),
             none => {
                 let left = bytes.saturating_add(to_leave);
-                *none = Some(Moving::new(now, stall, Flow::SentAndRead, told, left));
+                let stall = self.config.timeouts.rdma_read;
+                *none = Some(Moving::new(now, stall, Flow::SentAndRead, outbox.told(), left));
             }
         }
     }
 
-    /// Restarts the deadline of the next RDMA Reads; without any, that of a wait for memory.
-    fn read_has_ended(&mut self, now: Instant) {
-        self.reads.moving = None;
-        if self.reads.under_way > 0 {
-            self.time_reads(now, self.reads.bytes_under_way);
-        }
-        if let (None, Some((_, deadline))) = (&self.reads.moving, &mut self.reads.wait) {
-            *deadline = after(now, self.config.timeouts.memory);
-        }
-    }
-
-    /// Ends the connection if a Read or a wait has made no progress until its deadline.
-    pub(crate) fn handle_read_timeout(&mut self, now: Instant) {
+    /// Returns the name of a Read or wait that has made no progress until its deadline.
+    pub(crate) fn late(&mut self, now: Instant, outbox: &Outbox) -> Option<&'static str> {
         let timeouts = &self.config.timeouts;
-        let sending = self.outbox.is_sending();
-        let (reads, told) = (&mut self.reads, self.told.as_ref());
         let mut late = None;
-        match &mut reads.moving {
+        match &mut self.moving {
             Some(moving) if moving.deadline <= now => {
-                if !moving.goes_on(now, timeouts.pace(timeouts.rdma_read), told) {
-                    reads.moving = None;
-                    reads.wait = None;
+                if !moving.goes_on(now, timeouts.pace(timeouts.rdma_read), outbox.told()) {
+                    self.moving = None;
+                    self.wait = None;
                     late = Some(AN_RDMA_READ);
                 }
             }
             Some(_) => {}
-            None => match &mut reads.wait {
-                Some((_, deadline)) if *deadline <= now && sending => {
+            None => match &mut self.wait {
+                Some((_, deadline)) if *deadline <= now && outbox.is_sending() => {
                     *deadline = after(now, timeouts.memory);
                 }
                 Some((owner, deadline)) if *deadline <= now => {
                     late = Some(memory_for(*owner));
-                    reads.wait = None;
+                    self.wait = None;
                 }
                 _ => {}
             },
         }
         while let Some((deadline, owner)) =
-            reads.deadlines.first().copied().filter(|(deadline, _)| *deadline <= now)
+            self.deadlines.first().copied().filter(|(deadline, _)| *deadline <= now)
         {
-            reads.deadlines.remove(&(deadline, owner));
-            let for_memory = reads.is_waiting(owner) && reads.has_room();
+            self.deadlines.remove(&(deadline, owner));
+            let for_memory = self.is_waiting(owner) && self.has_room();
             let pace = timeouts.pace(timeouts.read_by());
-            let by = reads.messages.get_mut(&owner).and_then(|message| message.by.as_mut());
+            let by = self.messages.get_mut(&owner).and_then(|message| message.by.as_mut());
             if let Some(by) = by
-                && by.goes_on(now, pace, told)
+                && by.goes_on(now, pace, outbox.told())
             {
-                reads.deadlines.insert((by.deadline, owner));
+                self.deadlines.insert((by.deadline, owner));
             } else {
                 late = late.or(Some(if for_memory { memory_for(owner) } else { AN_RDMA_READ }));
             }
         }
-        if let Some(what) = late {
-            self.fail(CloseReason::Timeout(what));
-        }
+        late
     }
 }
 

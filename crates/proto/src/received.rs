@@ -4,7 +4,7 @@
 use bytes::{Buf, Bytes};
 use rpcrdma_xdr::{Padding, Payload};
 
-use crate::call::Form;
+use crate::message::Form;
 use crate::two::groups::CallGroup;
 use crate::wire::{Body, ChunkLists, Direction, Header, ProtocolError};
 

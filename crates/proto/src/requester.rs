@@ -17,9 +17,10 @@ use std::time::{Duration, Instant};
 
 use rpcrdma_verbs::{Key, WindowMemory};
 
-use crate::call::{Call, CallError, CallFailure, CallId, IncomingReply, Refused, RefusedKind};
+use crate::call::{Call, CallFailure, CallId, IncomingReply, Refused, RefusedKind};
 use crate::core::Core;
-use crate::event::{CloseReason, Event};
+use crate::error::{CallError, CloseReason};
+use crate::event::Event;
 use crate::flow::Lease;
 use crate::ids::IdMap;
 use crate::timers::{Flow, Moving, after};
@@ -142,7 +143,7 @@ impl Requester {
             return Err(Refused { kind: RefusedKind::XidMismatch(xid), call: Box::new(call) });
         }
         let wait = call.timeout.unwrap_or(core.config.timeouts.call);
-        let caller = Moving::new(now, wait, Flow::Link, core.told.as_ref(), 0);
+        let caller = Moving::new(now, wait, Flow::Link, core.outbox.told(), 0);
         let deadline = caller.deadline;
         self.deadlines.insert((deadline, xid));
         if !self.queue.is_empty() || !core.ledger.has_credit() {
@@ -405,7 +406,7 @@ impl Transaction {
             }
             Some(Phase::Closing(_)) => return false,
         }
-        self.caller.goes_on(now, timeouts.pace(stall), core.told.as_ref())
+        self.caller.goes_on(now, timeouts.pace(stall), core.outbox.told())
     }
 
     /// Whether the call has left, possibly in a group that the peer refused.

@@ -16,13 +16,15 @@ use rpcrdma_xdr::{Decoder, Payload, padded_len};
 
 pub(crate) use self::answer::Waiting;
 use crate::binding::Bindings;
-use crate::call::Travelled;
 use crate::config::Side;
 use crate::core::Core;
-use crate::event::{Answer, CloseReason, Event, IncomingCall, ReplyToken};
+use crate::error::CloseReason;
+use crate::event::{Answer, Event, IncomingCall, ReplyToken};
 use crate::flow::Charge;
 use crate::ids::IdMap;
-use crate::reads::{Owner, Pull, Pulled};
+use crate::message::Travelled;
+use crate::outbound::Owner;
+use crate::reads::{Pull, Pulled};
 use crate::reassembly::Layout;
 use crate::received::{CALL, Received, check_prefix};
 use crate::timers::{Moving, earliest};

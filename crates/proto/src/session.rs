@@ -19,11 +19,13 @@ use rpcrdma_verbs::{Completion, Disconnected, PostErrorKind, Progress, Windows, 
 use self::connect::Backoff;
 pub use self::offer::NoProgram;
 use self::offer::Offer;
-use crate::call::{Call, CallError, CallFailure, CallId, IncomingReply, Refused, RefusedKind};
+use crate::call::{Call, CallFailure, CallId, IncomingReply, Refused, RefusedKind};
 use crate::config::Config;
 use crate::connection::Connection;
-use crate::event::{Answer, CloseReason, Event, IncomingCall, Post, ReplyToken};
+use crate::error::{CallError, CloseReason};
+use crate::event::{Answer, Event, IncomingCall, ReplyToken};
 use crate::ids::IdMap;
+use crate::outbound::Post;
 use crate::stats::Stats;
 use crate::timers::{after, earliest};
 use crate::two::characteristics::Notice;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use crate::call::{Form, Travelled};
+use crate::message::{Form, Travelled};
 use crate::wire::ProtocolError;
 
 /// Messages of one direction, by form.

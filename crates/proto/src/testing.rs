@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use rpcrdma_sim::{Fabric, FabricConfig, SimQueuePair};
 use rpcrdma_verbs::{
-    Completion, ConnectParameters, Disconnected, ProtectionDomain, QueuePair, ReceiveMemory, SendRequest,
-    WindowMemory, Windows, Work, WorkRequest, WrId,
+    Completion, ConnectParameters, Disconnected, ProtectionDomain, QueuePair, ReceiveMemory, RemoteSegment,
+    SendRequest, WindowMemory, Windows, Work, WorkRequest, WrId,
 };
 use rpcrdma_xdr::{Decoder, Encoder, Stream};
 
 use crate::binding::{Bindings, Eligibility};
-use crate::wire::{Body, Codec, Fixed, Header, v1::V1};
+use crate::wire::{Body, Codec, Fixed, Header, Segment, v1::V1};
 use crate::{
     Answer, Call, CallFailure, CallId, CloseReason, Config, Connection, Event, IncomingReply, Limits, Notice,
     Post, ReplyShape, ReplyToken, Side, Sink, Travelled,
@@ -663,32 +663,32 @@ impl Raw {
     }
 
     /// Writes into a window of the connection by RDMA Write.
-    pub(crate) fn write(&mut self, data: Bytes, target: crate::wire::Segment) {
+    pub(crate) fn write(&mut self, data: Bytes, target: Segment) {
         let id = self.id();
-        let targets = vec![crate::core::remote(&target)];
+        let targets = vec![RemoteSegment::from(&target)];
         self.peer.post(id, WorkRequest::Write { gather: vec![data], targets }).unwrap();
         self.settle();
     }
 
     /// Opens memory of the peer as a window.
-    pub(crate) fn window(&mut self, memory: WindowMemory) -> crate::wire::Segment {
+    pub(crate) fn window(&mut self, memory: WindowMemory) -> Segment {
         let window = self.peer.reserve_window(memory).unwrap();
         let id = self.id();
         self.peer.post(id, WorkRequest::BindWindow { key: window.key }).unwrap();
-        crate::core::segment(&window)
+        Segment::from(&window)
     }
 
-    pub(crate) fn readable(&mut self, data: &[u8]) -> crate::wire::Segment {
+    pub(crate) fn readable(&mut self, data: &[u8]) -> Segment {
         self.window(WindowMemory::Read(Bytes::copy_from_slice(data)))
     }
 
-    pub(crate) fn writable(&mut self, len: usize) -> crate::wire::Segment {
+    pub(crate) fn writable(&mut self, len: usize) -> Segment {
         let buffer = self.domain.allocate(len, 1).unwrap();
         self.window(WindowMemory::Write(buffer))
     }
 
     /// Takes the memory of a window back.
-    pub(crate) fn take_back(&mut self, segment: crate::wire::Segment) -> Bytes {
+    pub(crate) fn take_back(&mut self, segment: Segment) -> Bytes {
         let id = self.id();
         self.peer.post(id, WorkRequest::LocalInvalidate { key: rpcrdma_verbs::Key(segment.handle) }).unwrap();
         let mut cx = Context::from_waker(Waker::noop());

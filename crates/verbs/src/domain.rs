@@ -85,6 +85,25 @@ impl ProtectionDomain {
         Ok(Buffer::pooled(Reservation::charge(&self.pool, len)?, len, align))
     }
 
+    /// Allocates Buffers of these lengths, all or none; the entry of a zero length is `None`.
+    ///
+    /// # Errors
+    /// [`PoolExhausted`], where `requested` is the memory for all Buffers together, the amount to wait for.
+    pub fn allocate_together(&self, lengths: &[usize]) -> Result<Vec<Option<Buffer>>, PoolExhausted> {
+        let rooms = lengths.iter().filter(|len| **len > 0).map(|len| room_for(*len));
+        let requested = rooms.fold(0, usize::saturating_add);
+        let limit = self.usage().limit;
+        if requested > limit {
+            return Err(PoolExhausted::OverLimit { requested, limit });
+        }
+        let allocate = |len: &usize| if *len == 0 { Ok(None) } else { self.allocate(*len, 1).map(Some) };
+        lengths.iter().map(allocate).collect::<Result<_, _>>().map_err(|error| match error {
+            PoolExhausted::InUse { in_use, limit, .. } => PoolExhausted::InUse { requested, in_use, limit },
+            PoolExhausted::Unfair { held, left, .. } => PoolExhausted::Unfair { requested, held, left },
+            other => other,
+        })
+    }
+
     /// Reserves memory for a Buffer of `len` bytes, which can then be had later without fail. Such a reservation backs
     /// a Receive whose memory is attached only when data arrives.
     ///

@@ -14,8 +14,8 @@ pub(crate) const FILES: usize = 34;
 pub(crate) const CHECKS: usize = 17;
 /// Most lines of a function of the engine.
 pub(crate) const FUNCTION_LINES: usize = 80;
-/// Most fields of a struct of the engine; 14 is the aim. `Core` of `core.rs` has 15.
-pub(crate) const FIELDS: usize = 15;
+/// Most fields of a struct of the engine, as aimed at.
+pub(crate) const FIELDS: usize = 14;
 /// Instructions of the engine for a NULL call of Version One, both ends. 1 % more is allowed, because
 /// compilers differ. The figure is what the call took when this gate was made.
 pub(crate) const INSTRUCTIONS: usize = 12_700;
@@ -25,5 +25,4 @@ pub(crate) const CFG_SITES: usize = 12;
 pub(crate) const FILES_OF_SECTION: usize = 22;
 
 /// The import circles that are known, until they are gone.
-pub(crate) const CIRCLES: &[Exception] =
-    &[("proto", "", &["call", "core", "event", "outbound", "planner", "reads", "stats"])];
+pub(crate) const CIRCLES: &[Exception] = &[];

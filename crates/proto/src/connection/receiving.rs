@@ -13,9 +13,8 @@ use rpcrdma_xdr::CopyCount;
 use super::halves::usually;
 use super::{Connection, Outcome, State};
 use crate::config::Side;
-use crate::event::CloseReason;
-use crate::outbound::Origin;
-use crate::reads::Owner;
+use crate::error::CloseReason;
+use crate::outbound::{Origin, Owner};
 use crate::received::{CALL, REPLY, Received, rpc_prefix};
 use crate::wire::{Body, Fixed, Header, ProtocolError, Taken};
 
@@ -87,10 +86,12 @@ impl Connection {
         if let Owner::Call(token) = owner {
             self.responder.note_read(token, status);
         }
-        let Some(pulled) = self.core.handle_read(now, owner, place, status, sink) else { return };
-        match owner {
-            Owner::Reply(xid) => self.requester.handle_pulled(&mut self.core, now, xid, pulled),
-            Owner::Call(token) => self.responder.handle_pulled(&mut self.core, token, pulled),
+        let core = &mut self.core;
+        match (owner, core.reads.complete(now, owner, place, (status, sink), &core.outbox)) {
+            (Owner::Reply(xid), Ok(Some(pulled))) => self.requester.handle_pulled(core, now, xid, pulled),
+            (Owner::Call(token), Ok(Some(pulled))) => self.responder.handle_pulled(core, token, pulled),
+            (_, Ok(None)) => {}
+            (_, Err(status)) => self.work_failed(status),
         }
     }
 

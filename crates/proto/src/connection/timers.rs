@@ -15,7 +15,7 @@
 use std::time::Instant;
 
 use super::{Connection, State};
-use crate::event::CloseReason;
+use crate::error::CloseReason;
 use crate::timers::{after, earliest};
 
 impl Connection {
@@ -25,7 +25,10 @@ impl Connection {
         if self.state == State::Closed {
             return;
         }
-        self.core.handle_read_timeout(now);
+        let core = &mut self.core;
+        if let Some(what) = core.reads.late(now, &core.outbox) {
+            core.fail(CloseReason::Timeout(what));
+        }
         self.requester.handle_timeout(&mut self.core, now);
         if self.core.retired.is_some() {
             self.core.handle_exposure_timeout(now);
@@ -38,7 +41,7 @@ impl Connection {
         let timeouts = &self.core.config.timeouts;
         if let State::Closing(moving) = &mut self.state
             && moving.deadline <= now
-            && !moving.goes_on(now, timeouts.pace(timeouts.close), self.core.told.as_ref())
+            && !moving.goes_on(now, timeouts.pace(timeouts.close), self.core.outbox.told())
         {
             self.abort();
         }

@@ -9,8 +9,9 @@ use std::time::Instant;
 use rpcrdma_verbs::{Disconnected, PoolExhausted, Windows};
 
 use super::{Connection, State};
-use crate::event::{CloseReason, Event, Post};
-use crate::reads::Owner;
+use crate::error::CloseReason;
+use crate::event::Event;
+use crate::outbound::{Owner, Post};
 use crate::timers::{Flow, Moving};
 
 impl Connection {
@@ -94,7 +95,12 @@ impl Connection {
         if self.responder.wants_memory.is_some() {
             return false;
         }
-        match self.core.read_on(now, qp) {
+        let core = &mut self.core;
+        if let Some((origin, request)) = core.reads.next(now, &core.outbox, &mut core.stats) {
+            core.post(origin, request);
+            return true;
+        }
+        match core.reads.take_memory(now, qp.domain(), &mut core.stats) {
             Ok(progress) => progress,
             Err((owner, error)) => {
                 self.give_up_read(now, owner, error);
@@ -119,7 +125,7 @@ impl Connection {
                 self.requester.fail_all_queued(&mut self.core);
             }
             self.core.failure = Some(reason);
-            let (stall, told) = (self.core.config.timeouts.close, self.core.told.as_ref());
+            let (stall, told) = (self.core.config.timeouts.close, self.core.outbox.told());
             let left = self.core.outbox.bytes_to_leave();
             self.state = State::Closing(Moving::new(now, stall, Flow::Sent, told, left));
             self.core.post_command(Post::Disconnect);

@@ -6,12 +6,32 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use rpcrdma_verbs::{Capabilities, Key, Pace, ReceiveMemory, SendRequest, WorkRequest, WrId};
+use rpcrdma_verbs::{Capabilities, Key, Pace, Progress, ReceiveMemory, SendRequest, WorkRequest, WrId};
 
-use crate::event::Post;
 use crate::ids::IdMap;
-use crate::reads::Owner;
 use crate::timers::{Flow, Moving, Told};
+
+/// A request for the queue pair; the order matters.
+#[derive(Debug)]
+pub enum Post {
+    /// A work request for the send queue.
+    Work(WrId, WorkRequest),
+    /// A Receive for the receive queue.
+    Receive(WrId, ReceiveMemory),
+    /// End the connection in order ([`QueuePair::disconnect`](rpcrdma_verbs::QueuePair::disconnect)).
+    Disconnect,
+    /// End the connection at once ([`QueuePair::abort`](rpcrdma_verbs::QueuePair::abort)).
+    Abort,
+}
+
+/// The message of a chunk that is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Owner {
+    /// The reply to our call under this XID.
+    Reply(u32),
+    /// A Call of the peer, by its token.
+    Call(u64),
+}
 
 /// The origin of a completed request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,6 +99,8 @@ pub(crate) struct Outbox {
     to_leave: u64,
     /// Bytes of all requests so far.
     made: u64,
+    /// Progress of data, if the driver reports it.
+    told: Option<Told>,
 }
 
 impl Outbox {
@@ -95,6 +117,7 @@ impl Outbox {
             data: (0, 0),
             to_leave: 0,
             made: 0,
+            told: None,
         }
     }
 
@@ -147,7 +170,7 @@ impl Outbox {
 
     /// Returns the next request to post, if the send queue has space for it. `stall` is the longest time without
     /// progress of data.
-    pub(crate) fn next(&mut self, now: Instant, stall: Duration, told: Option<&Told>) -> Option<Post> {
+    pub(crate) fn next(&mut self, now: Instant, stall: Duration) -> Option<Post> {
         if let Some(Post::Work(id, request)) = self.waiting.front() {
             // The cost never exceeds the whole queue, since the limits on chunks are fitted to it.
             let cost = cost(request);
@@ -159,6 +182,7 @@ impl Outbox {
             if bytes > 0 {
                 let (count, total) = self.data;
                 self.data = (count + 1, total.saturating_add(bytes));
+                let told = self.told.as_ref();
                 self.sending.get_or_insert_with(|| Moving::new(now, stall, Flow::Sent, told, 0)).add(bytes);
             }
         }
@@ -167,7 +191,7 @@ impl Outbox {
 
     /// Returns the origin of a completed request. If the request has `left` at this time, the timer of the next Sends
     /// and RDMA Writes restarts then, unless the provider reports progress.
-    pub(crate) fn complete(&mut self, id: WrId, left: Option<(Instant, Duration, bool)>) -> Option<Origin> {
+    pub(crate) fn complete(&mut self, id: WrId, left: Option<(Instant, Duration)>) -> Option<Origin> {
         let Posted { origin, cost, bytes } = self.works.remove(&id)?;
         self.to_leave = self.to_leave.saturating_sub(bytes);
         self.outstanding = self.outstanding.saturating_sub(cost);
@@ -175,14 +199,14 @@ impl Outbox {
             self.in_order.retain(|(sent, _)| *sent != id);
         }
         if bytes > 0
-            && let Some((now, stall, told)) = left
+            && let Some((now, stall)) = left
         {
             let (count, total) = self.data;
             let (count, total) = (count.saturating_sub(1), total.saturating_sub(bytes));
             self.data = (count, total);
             if count == 0 {
                 self.sending = None;
-            } else if !told {
+            } else if self.told.is_none() {
                 self.sending = Some(Moving::new(now, stall, Flow::Sent, None, total));
             }
         }
@@ -214,17 +238,30 @@ impl Outbox {
         self.made
     }
 
+    /// Returns the progress of data, if the driver reports it.
+    pub(crate) const fn told(&self) -> Option<&Told> {
+        self.told.as_ref()
+    }
+
+    /// Takes the progress of data that the driver reports.
+    pub(crate) fn handle_progress(&mut self, now: Instant, progress: Progress) {
+        match &mut self.told {
+            Some(told) => told.update(now, progress),
+            none => *none = Some(Told::new(now, progress)),
+        }
+    }
+
     /// Returns the deadline of the Sends and RDMA Writes at the provider.
     pub(crate) fn timeout(&self) -> Option<Instant> {
         self.sending.map(|sending| sending.deadline)
     }
 
     /// Checks the progress of the Sends and RDMA Writes at their deadline; `false` if they have stalled.
-    pub(crate) fn handle_timeout(&mut self, now: Instant, pace: Pace, told: Option<&Told>) -> bool {
+    pub(crate) fn handle_timeout(&mut self, now: Instant, pace: Pace) -> bool {
         let Some(sending) = self.sending.as_mut().filter(|sending| sending.deadline <= now) else {
             return true;
         };
-        let goes_on = sending.goes_on(now, pace, told);
+        let goes_on = sending.goes_on(now, pace, self.told.as_ref());
         if !goes_on {
             self.sending = None;
         }

@@ -4,9 +4,11 @@ use bytes::Bytes;
 use rpcrdma_verbs::{Buffer, Key, WindowMemory};
 use rpcrdma_xdr::{Decoder, Padding, Payload, ReturnedChunk, WriteChunkRules};
 
-use crate::call::{CallError, CallFailure, IncomingReply, Invalidations, Sink, Travelled};
+use crate::call::{CallFailure, IncomingReply, Invalidations, Sink};
 use crate::core::Core;
+use crate::error::CallError;
 use crate::flow::Lease;
+use crate::message::Travelled;
 use crate::outbound::Origin;
 use crate::reads::Pulled;
 use crate::received::{REPLY, check_prefix};

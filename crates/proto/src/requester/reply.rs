@@ -6,9 +6,10 @@
 use std::time::Instant;
 
 use super::{Answered, Flight, Phase, Requester, Transaction, Written};
-use crate::call::{CallError, Travelled};
 use crate::core::Core;
+use crate::error::CallError;
 use crate::flow::Settled;
+use crate::message::Travelled;
 use crate::reads::Pulled;
 use crate::received::Received;
 use crate::timers::after;

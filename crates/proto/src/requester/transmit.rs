@@ -11,11 +11,13 @@ use rpcrdma_verbs::{
 
 use super::flight::Window;
 use super::{Flight, Phase, Place, Requester, Stage, Transaction};
-use crate::call::{CallError, CallFailure, Invalidations, Sink, Travelled};
+use crate::call::{CallFailure, Invalidations, Sink};
 use crate::config::Side;
-use crate::core::{Core, allocate_together, segment};
-use crate::event::{CloseReason, Event};
+use crate::core::Core;
+use crate::error::{CallError, CloseReason};
+use crate::event::Event;
 use crate::flow::{Offer, Wait};
+use crate::message::Travelled;
 use crate::outbound::Origin;
 use crate::peer::ReverseSupport;
 use crate::planner::{CallInput, CallPlan, ChunkRules, Refusal, narrow, plan_call, wide};
@@ -172,7 +174,7 @@ impl Requester {
         for (place, position, memory) in exposures.by_ref() {
             match qp.reserve_window(memory) {
                 Ok(window) => {
-                    lists.add(place, position, segment(&window));
+                    lists.add(place, position, Segment::from(&window));
                     reserved.push(Window { key: window.key, place, open: true, memory: None });
                 }
                 Err(WindowError { kind, memory }) => {
@@ -236,7 +238,7 @@ impl Requester {
         if !flight.offered.is_empty() || self.bulk > 0 {
             self.bulk = self.bulk.saturating_add(bulk);
             transaction.counted = false;
-            transaction.caller.see(core.told.as_ref());
+            transaction.caller.see(core.outbox.told());
         }
         transaction.stage = Stage::InFlight(flight);
         let waited = transaction.deadline != transaction.caller.deadline;
@@ -342,7 +344,7 @@ fn allocate(
         .map(|(lengths, sink)| if matches!(sink, Sink::Pool(_)) { lengths.iter().sum() } else { 0 })
         .collect();
     needed.extend(plan.reply.iter().map(|lengths| lengths.iter().sum::<usize>()));
-    let mut pooled = allocate_together(domain, &needed)?;
+    let mut pooled = domain.allocate_together(&needed)?;
     let reply = plan.reply.as_ref().and_then(|lengths| Some((pooled.pop()??, lengths)));
     // Nothing fails from here on, so the caller's memory may be used.
     let mut lent = Vec::new();

@@ -5,14 +5,15 @@
 
 use std::time::Instant;
 
-use rpcrdma_verbs::{Windows, WorkRequest};
+use rpcrdma_verbs::{RemoteSegment, Windows, WorkRequest};
 use rpcrdma_xdr::Stream;
 
 use super::{Fault, Incoming, Responder, Stall};
-use crate::call::Travelled;
-use crate::core::{Core, remote};
-use crate::event::{Answer, CloseReason};
+use crate::core::Core;
+use crate::error::CloseReason;
+use crate::event::Answer;
 use crate::flow::{Offer, Permit, Wait};
+use crate::message::Travelled;
 use crate::outbound::Origin;
 use crate::planner::{ReplyInput, ReplyPlan, Route, narrow, plan_reply};
 use crate::timers::after;
@@ -270,6 +271,7 @@ fn send_reply(core: &mut Core, call: Incoming, mut plan: ReplyPlan, offer: Offer
 
 /// Writes into a chunk, whose segment lengths are those of the written data.
 fn write(core: &mut Core, chunk: &WriteChunk, gather: Vec<bytes::Bytes>) {
-    let targets = chunk.segments.iter().filter(|segment| segment.length > 0).map(remote).collect();
+    let targets =
+        chunk.segments.iter().filter(|segment| segment.length > 0).map(RemoteSegment::from).collect();
     core.post(Origin::Write, WorkRequest::Write { gather, targets });
 }

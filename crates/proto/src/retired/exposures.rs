@@ -11,12 +11,12 @@ use std::time::Instant;
 
 use rpcrdma_verbs::{Key, Reserved, WindowErrorKind, WindowMemory, Windows, WorkRequest};
 
-use crate::core::{Core, segment};
-use crate::event::CloseReason;
+use crate::core::Core;
+use crate::error::CloseReason;
 use crate::outbound::Origin;
 use crate::planner::PlannedRead;
 use crate::timers::{Flow, Moving, after};
-use crate::wire::{ProtocolError, ReadSegment};
+use crate::wire::{ProtocolError, ReadSegment, Segment};
 
 /// The exposed replies of a connection, and the answers that wait until they are done.
 #[derive(Debug, Default)]
@@ -99,7 +99,7 @@ impl Core {
                     bytes += data.len();
                     self.windows += 1;
                     windows.push(window.key);
-                    list.push(ReadSegment::new(position, segment(&window)));
+                    list.push(ReadSegment::new(position, Segment::from(&window)));
                 }
                 Err(error) => {
                     for key in windows {
@@ -114,7 +114,7 @@ impl Core {
             self.post(Origin::Expose, WorkRequest::BindWindow { key: *key });
         }
         self.ledger.expose();
-        let (stall, told) = (self.config.timeouts.done, self.told);
+        let (stall, told) = (self.config.timeouts.done, self.outbox.told().copied());
         if let Some(exposures) = self.exposures_mut() {
             exposures.bytes += bytes;
             // The Requester reads data exposed earlier first.
@@ -178,7 +178,7 @@ impl Core {
     /// Closes the windows of replies without an RDMA_DONE in time, and ends waits for windows.
     pub(crate) fn handle_exposure_timeout(&mut self, now: Instant) {
         let timeouts = &self.config.timeouts;
-        let (pace, told) = (timeouts.pace(timeouts.done), self.told);
+        let (pace, told) = (timeouts.pace(timeouts.done), self.outbox.told().copied());
         let mut due = Vec::new();
         let mut waited = false;
         if let Some(exposures) = self.exposures_mut() {

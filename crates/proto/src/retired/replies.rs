@@ -10,7 +10,8 @@ use rpcrdma_xdr::{Payload, Stream, padded_len};
 
 use crate::core::Core;
 use crate::flow::DoneOwed;
-use crate::reads::{Owner, Pull, Pulled};
+use crate::outbound::Owner;
+use crate::reads::{Pull, Pulled};
 use crate::reassembly::Layout;
 use crate::received::Received;
 use crate::requester::{Answered, Phase, Requester, Stage, Transaction, returned};
@@ -90,8 +91,8 @@ impl Requester {
             flight.bulk = flight.bulk.saturating_add(pull.len());
             self.bulk = self.bulk.saturating_add(pull.len());
             transaction.counted = false;
-            transaction.caller.see(core.told.as_ref());
-            let (stall, told) = (core.config.timeouts.read_by(), core.told.as_ref());
+            transaction.caller.see(core.outbox.told());
+            let (stall, told) = (core.config.timeouts.read_by(), core.outbox.told());
             let by = |bytes| Moving::new(now, stall, Flow::Read, told, bytes);
             core.reads.add(Owner::Reply(xid), pull, Some(by));
             self.set_deadline(xid, caller);

@@ -10,10 +10,9 @@ use rand::{RngExt, SeedableRng};
 use rpcrdma_verbs::Capabilities;
 
 use super::{NoProgram, Session, SessionEvent, State};
-use crate::call::CallError;
 use crate::config::Side;
 use crate::connection::Connection;
-use crate::event::CloseReason;
+use crate::error::{CallError, CloseReason};
 use crate::timers::{Timeouts, after};
 
 /// The record of failures and losses that lengthen the pause.

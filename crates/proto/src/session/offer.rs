@@ -10,8 +10,8 @@ use rpcrdma_xdr::Stream;
 use thiserror::Error;
 
 use super::{Session, State};
-use crate::call::{Call, CallError, CallFailure, CallId, IncomingReply, ReplyShape};
-use crate::event::CloseReason;
+use crate::call::{Call, CallFailure, CallId, IncomingReply, ReplyShape};
+use crate::error::{CallError, CloseReason};
 use crate::timers::after;
 use crate::wire::{Codec, v1::V1};
 

@@ -6,7 +6,7 @@ use std::time::Instant;
 use super::{Session, State};
 use crate::agreement::{Agreement, BelowBasic};
 use crate::call::{Call, CallId, Refused, RefusedKind};
-use crate::event::CloseReason;
+use crate::error::CloseReason;
 
 impl Session {
     /// Whether the prelude of the connection is in progress.

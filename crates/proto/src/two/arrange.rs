@@ -17,7 +17,7 @@ use std::ops::Range;
 use bytes::Bytes;
 use rpcrdma_xdr::{Piece, Stream};
 
-use crate::call::Form;
+use crate::message::Form;
 use crate::planner::narrow;
 use crate::wire::Codec;
 use crate::wire::two::transmission::{

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::event::CloseReason;
+use crate::error::CloseReason;
 use crate::two::characteristics::{Characteristic, Characteristics, NotExchanged};
 use crate::wire::ProtocolError;
 use crate::{Connection, Session};

@@ -15,9 +15,9 @@ use rpcrdma_xdr::{Payload, ReadChunk};
 use super::Two;
 use super::assembly::{Assembled, Broken, Fragment, Lead, MessageId, Place};
 use super::receiving::complete;
-use crate::call::Form;
 use crate::connection::{Halves, Outcome};
 use crate::core::Core;
+use crate::message::Form;
 use crate::planner::narrow;
 use crate::wire::{
     Body, ChunkLists, Direction, ErrorBody, Fixed, Header, ProtocolError, ReadSegment, Taken, WriteChunk, two,

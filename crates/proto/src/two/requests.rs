@@ -4,9 +4,9 @@ use std::time::Instant;
 
 use rpcrdma_xdr::{Payload, ReadChunk, Stream};
 
-use crate::call::{Form, Travelled};
 use crate::core::Core;
 use crate::flow::{Lease, Settled};
+use crate::message::{Form, Travelled};
 use crate::planner::narrow;
 use crate::reads::Pulled;
 use crate::requester::{Answered, Requester, Stage, Written};

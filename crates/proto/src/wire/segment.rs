@@ -2,6 +2,8 @@
 //!
 //! These are plain values: who may touch the memory they name is decided by the windows behind them.
 
+use rpcrdma_verbs::{Key, RemoteSegment};
+
 /// Memory at the Requester: a plain segment, `HLOO` on the wire (RFC 8166 §3.4.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
@@ -11,6 +13,20 @@ pub struct Segment {
     pub length: u32,
     /// Address or offset within the memory named by the handle.
     pub offset: u64,
+}
+
+/// The segment of a window of ours.
+impl From<&RemoteSegment> for Segment {
+    fn from(window: &RemoteSegment) -> Self {
+        Self { handle: window.key.0, length: window.length, offset: window.address }
+    }
+}
+
+/// The provider's form of a segment of the peer.
+impl From<&Segment> for RemoteSegment {
+    fn from(segment: &Segment) -> Self {
+        Self { key: Key(segment.handle), address: segment.offset, length: segment.length }
+    }
 }
 
 /// An entry of the Read list.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use rpcrdma_sim::{CompletionMode, Fabric, FabricConfig, MessageKind, Side as SimSide};
-use rpcrdma_verbs::ProtectionDomain;
+use rpcrdma_verbs::{ProtectionDomain, RemoteSegment};
 use rpcrdma_xdr::Stream;
 
 use super::super::requester::{accepted, discarded, plain, result, send};
@@ -252,7 +252,7 @@ fn rfc5666_3_8_every_rdma_done() {
     // An RDMA Read of closed memory ends the connection.
     let id = rpcrdma_verbs::WrId(1 << 40);
     let sink = rpcrdma_verbs::Buffer::adopt(vec![0; 5001]);
-    let sources = vec![crate::core::remote(&read[0].segment)];
+    let sources = vec![RemoteSegment::from(&read[0].segment)];
     let request = rpcrdma_verbs::WorkRequest::Read { sink, sources };
     rpcrdma_verbs::QueuePair::post(&mut raw.peer, id, request).unwrap();
     raw.settle();
