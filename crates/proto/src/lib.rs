@@ -1,25 +1,35 @@
 //! RPC-over-RDMA sans I/O: no socket, no clock, no thread; time is an argument.
 //!
+//! A driver moves work requests from a [`Connection`] (or [`Session`]) to a queue pair, and completions back. The
+//! documentation of these types gives the order.
+//!
 //! | module | mechanism |
 //! | --- | --- |
 //! | [`wire`] | headers: a codec and a table of rules for each version; the bounds on them, and the peer's faults |
-//! | [`versions`] | the versions of a side, and the choice among them |
 //! | [`characteristics`] | announcements, requests and changes of transport characteristics in Version Two |
 //! | [`private_data`] | CM private data at connection set-up (RFC 8797) |
-//! | [`agreement`] | the agreement of both sides after set-up (RFC 5666 §6) |
-//! | [`planner`] | the choice of how each message travels |
 //! | [`reassembly`] | the layout of a Read list in the Payload stream |
+//! | [`connection`] | one connection: a requester and a responder on one queue pair |
+//!
+//! The other modules are private, and their public types stand at the root:
+//!
+//! | module | mechanism |
+//! | --- | --- |
+//! | `session` | the client's side across connections: reconnect and retransmit |
+//! | `planner` | the choice of how each message travels |
+//! | `flow` | flow control: credits, and the Receives that back them |
+//! | `requester`, `responder` | the halves of a connection |
+//! | `core`, `peer` | the state that both halves share |
+//! | `received` | a complete message of the peer |
+//! | `outbound`, `reads` | the requests for the queue pair, and the RDMA Reads among them |
+//! | `doors` | the choice between the ways of Version One and those of the next two |
 //! | `two` | Version Two, except its header formats |
 //! | `retired` | the forms that RFC 8166 retired, each with its own setting |
-//! | `flow` | flow control: credits, and the Receives that back them |
-//! | [`connection`] | one connection: a requester and a responder on one queue pair |
-//! | [`session`] | the client's side across connections: reconnect and retransmit |
-//! | [`binding`] | the DDP-eligible items of a program |
-//! | [`ids`] | maps by numbers of this side |
-//! | [`timers`], [`stats`] | timers and counters, each in one table |
-//!
-//! A driver moves work requests from a [`connection::Connection`] (or [`session::Session`]) to a queue pair, and
-//! completions back. The documentation of these types gives the order.
+//! | `config`, `versions`, `binding`, `agreement` | settings: of a side, and agreed between both |
+//! | `call`, `event`, `message` | the calls, answers and events of the owner |
+//! | `error` | the reasons why a call or a connection ends |
+//! | `timers`, `stats` | timers and counters, each in one table |
+//! | `ids` | maps by numbers of this side |
 //!
 //! *Buffers.* Messages are shared, read-only memory. Memory that is open to the peer belongs to its window, and returns
 //! when the peer can no longer access it. Only then does a call complete (RFC 8166 §4.1).
@@ -30,21 +40,21 @@
 #![cfg_attr(not(all(feature = "two", feature = "retired")), allow(dead_code, unused_imports))]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic))]
 
-pub mod agreement;
-pub mod binding;
-pub mod call;
-pub mod config;
+mod agreement;
+mod binding;
+mod call;
+mod config;
 pub mod connection;
 mod core;
 mod doors;
-pub mod error;
-pub mod event;
+mod error;
+mod event;
 mod flow;
-pub mod ids;
-pub mod message;
+mod ids;
+mod message;
 mod outbound;
 mod peer;
-pub mod planner;
+mod planner;
 pub mod private_data;
 mod reads;
 pub mod reassembly;
@@ -56,17 +66,17 @@ mod retired;
 #[cfg(not(feature = "retired"))]
 #[path = "no_retired.rs"]
 mod retired;
-pub mod session;
-pub mod stats;
+mod session;
+mod stats;
 #[cfg(test)]
 mod testing;
-pub mod timers;
+mod timers;
 #[cfg(feature = "two")]
 mod two;
 #[cfg(not(feature = "two"))]
 #[path = "no_two.rs"]
 mod two;
-pub mod versions;
+mod versions;
 pub mod wire;
 
 pub use agreement::{Agreement, BASIC_INLINE, BelowBasic};
@@ -81,6 +91,7 @@ pub use event::{Answer, Event, IncomingCall, ReplyToken};
 pub use ids::IdMap;
 pub use message::{Form, Travelled};
 pub use outbound::Post;
+pub use planner::Refusal;
 pub use private_data::{PrivateData, Thresholds};
 pub use retired::face::*;
 pub use rpcrdma_verbs::Pace;

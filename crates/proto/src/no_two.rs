@@ -62,14 +62,13 @@ pub(crate) mod receiving {
 pub(crate) mod arrange {
     /// A message divided among Sends: none in this build.
     #[derive(Clone, Debug, PartialEq, Eq)]
-    pub enum Arrangement {}
+    pub(crate) enum Arrangement {}
 }
 use self::arrange::Arrangement;
 
 impl Arrangement {
     /// Returns the number of Sends.
-    #[must_use]
-    pub const fn count(&self) -> usize {
+    pub(crate) const fn count(&self) -> usize {
         match *self {}
     }
 

@@ -14,12 +14,12 @@ use thiserror::Error;
 
 use crate::message::Form;
 use crate::outbound::gather;
-pub use crate::two::arrange::Arrangement;
+pub(crate) use crate::two::arrange::Arrangement;
 use crate::wire::{Body, ChunkLists, Codec, Direction, ProtocolError, Shape, WriteChunk};
 
 /// The facts that decide how a Call travels.
 #[derive(Clone, Copy, Debug)]
-pub struct CallInput<'a> {
+pub(crate) struct CallInput<'a> {
     /// The version on the wire.
     pub codec: &'a dyn Codec,
     /// The RPC message.
@@ -40,7 +40,7 @@ pub struct CallInput<'a> {
 
 /// Limits of chunks.
 #[derive(Clone, Copy, Debug)]
-pub struct ChunkRules {
+pub(crate) struct ChunkRules {
     /// Whether chunks are allowed (RFC 8167 §5.3).
     pub allowed: bool,
     /// Whether Read chunks are allowed (RFC 5666 §6.2, `maxrdmaread`).
@@ -138,7 +138,7 @@ pub enum Refusal {
 
 /// The way of a message's Payload stream, without the items in chunks of their own.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Route {
+pub(crate) enum Route {
     /// RDMA_MSG: after the header.
     Inline,
     /// RDMA_MSGP: after the header, with long opaque data aligned.
@@ -156,8 +156,7 @@ pub enum Route {
 
 impl Route {
     /// Returns the number of Sends.
-    #[must_use]
-    pub fn sends(&self) -> usize {
+    pub(crate) fn sends(&self) -> usize {
         if let Self::Sends(arrangement) = self { arrangement.count() } else { 1 }
     }
 
@@ -185,7 +184,7 @@ impl Route {
 
 /// The Payload stream of a plan.
 #[derive(Debug)]
-pub enum PlannedStream {
+pub(crate) enum PlannedStream {
     /// The message itself.
     Whole,
     /// The message without the items in chunks of their own, or with pads.
@@ -194,8 +193,7 @@ pub enum PlannedStream {
 
 impl PlannedStream {
     /// Returns the stream, for this message.
-    #[must_use]
-    pub const fn of<'a>(&'a self, message: &'a Stream) -> &'a Stream {
+    pub(crate) const fn of<'a>(&'a self, message: &'a Stream) -> &'a Stream {
         match self {
             Self::Whole => message,
             Self::Changed(stream) => stream,
@@ -211,7 +209,7 @@ impl From<Stream> for PlannedStream {
 
 /// The form of a Call, its chunks, and the memory offered for the reply.
 #[derive(Debug)]
-pub struct CallPlan {
+pub(crate) struct CallPlan {
     /// The way of the Payload stream.
     pub route: Route,
     /// The bytes after the header of the Send; of all Sends together, if the message is divided.
@@ -230,21 +228,19 @@ pub struct CallPlan {
 
 impl CallPlan {
     /// Returns the form of the message.
-    #[must_use]
-    pub fn form(&self) -> Form {
+    pub(crate) fn form(&self) -> Form {
         self.route.form(!self.read.is_empty())
     }
 
     /// Returns the number of segments in all chunks.
-    #[must_use]
-    pub fn segments(&self) -> usize {
+    pub(crate) fn segments(&self) -> usize {
         segments(&self.read) + self.write.iter().chain(&self.reply).map(Vec::len).sum::<usize>()
     }
 }
 
 /// A Read chunk of a [`CallPlan`].
 #[derive(Debug)]
-pub struct PlannedRead {
+pub(crate) struct PlannedRead {
     /// The chunk's Position in the unreduced stream.
     pub position: u32,
     /// The data, with one segment for each element.
@@ -258,7 +254,7 @@ pub struct PlannedRead {
 ///
 /// # Errors
 /// [`Refusal`]: no form carries the Call.
-pub fn plan_call(input: &CallInput<'_>) -> Result<CallPlan, Refusal> {
+pub(crate) fn plan_call(input: &CallInput<'_>) -> Result<CallPlan, Refusal> {
     plan_with(input, offer(input)?)
 }
 
@@ -523,7 +519,7 @@ impl Refusal {
 
 /// The facts that decide how a reply travels.
 #[derive(Clone, Copy, Debug)]
-pub struct ReplyInput<'a> {
+pub(crate) struct ReplyInput<'a> {
     /// The version on the wire.
     pub codec: &'a dyn Codec,
     /// The RPC message.
@@ -538,7 +534,7 @@ pub struct ReplyInput<'a> {
 
 /// The form of a reply and its chunks.
 #[derive(Debug)]
-pub struct ReplyPlan {
+pub(crate) struct ReplyPlan {
     /// The way of the Payload stream.
     pub route: Route,
     /// The returned chunk lists, with the lengths that are written; the Read list comes from `read`.
@@ -556,14 +552,12 @@ pub struct ReplyPlan {
 
 impl ReplyPlan {
     /// Returns the form of the message.
-    #[must_use]
-    pub fn form(&self) -> Form {
+    pub(crate) fn form(&self) -> Form {
         self.route.form(!self.placed.is_empty() || !self.read.is_empty())
     }
 
     /// Returns the number of bytes exposed to the Requester's RDMA Reads.
-    #[must_use]
-    pub fn exposed(&self) -> usize {
+    pub(crate) fn exposed(&self) -> usize {
         self.read.iter().flat_map(|chunk| &chunk.segments).map(Bytes::len).sum()
     }
 }
@@ -573,7 +567,7 @@ impl ReplyPlan {
 ///
 /// # Errors
 /// [`ProtocolError::WriteChunkTooSmall`] and [`ProtocolError::ReplyTooLong`], answered with ERR_CHUNK.
-pub fn plan_reply(input: &ReplyInput<'_>) -> Result<ReplyPlan, ProtocolError> {
+pub(crate) fn plan_reply(input: &ReplyInput<'_>) -> Result<ReplyPlan, ProtocolError> {
     match place(input, input.offered.reply.as_ref())? {
         Ok(plan) => Ok(plan),
         Err(left) => Err(left.refusal(input)),

@@ -233,13 +233,11 @@ impl Moving {
 const FAR: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
 /// Returns the deadline after this wait.
-#[must_use]
 pub(crate) fn after(now: Instant, wait: Duration) -> Instant {
     now + wait.min(FAR)
 }
 
 /// Returns the earliest of these deadlines.
-#[must_use]
 pub(crate) fn earliest<const N: usize>(deadlines: [Option<Instant>; N]) -> Option<Instant> {
     let earlier = |a: Option<Instant>, b| match (a, b) {
         (Some(a), Some(b)) => Some(a.min(b)),

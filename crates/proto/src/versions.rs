@@ -13,7 +13,7 @@ use crate::wire::two::transmission::OperationBase;
 use crate::wire::{Codec, v1::V1};
 
 /// The most bytes of the first message in a version that the peer may not speak (version-two-01 §5).
-pub const FIRST_MESSAGE: usize = 1024;
+pub(crate) const FIRST_MESSAGE: usize = 1024;
 
 /// The versions of one side; at least one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -86,7 +86,7 @@ pub(crate) fn longest_send(targets: Option<&Targets>, threshold: usize) -> usize
 
 /// A message divided among Sends.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Arrangement {
+pub(crate) struct Arrangement {
     /// The Sends in order.
     pub(crate) sends: Vec<ArrangedSend>,
     /// The Send that has the header of the message.
@@ -168,8 +168,7 @@ impl Bounds<'_> {
 
 impl Arrangement {
     /// Returns the number of Sends.
-    #[must_use]
-    pub fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         self.sends.len()
     }
 

@@ -108,7 +108,6 @@ pub enum Malformed {
 }
 
 /// Bytes that so many messages have before them in one Send.
-#[must_use]
 pub(crate) const fn header_len(messages: usize) -> usize {
     OPTIONAL_LEN + WORD + messages * WORD
 }
