@@ -30,7 +30,7 @@ pub struct Call {
     /// Whether the security flavour protects or hides the data (RPCSEC_GSS integrity or privacy). Then no item is
     /// reduced (RFC 8166 §8.2.2.3).
     pub flavor_touches_data: bool,
-    /// The time to wait for the reply; `None` for [`Timeouts::call`](crate::timers::Timeouts::call).
+    /// The time to wait for the reply; `None` for [`Timeouts::call`](crate::settings::timers::Timeouts::call).
     pub timeout: Option<Duration>,
 }
 

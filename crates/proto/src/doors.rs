@@ -2,8 +2,8 @@
 //! the [planner](crate::planner) alone.
 
 use crate::core::Core;
+use crate::inbound::received::Received;
 use crate::planner::{CallInput, CallPlan, Refusal, ReplyInput, ReplyPlan, plan_call, plan_reply};
-use crate::received::Received;
 use crate::wire::ProtocolError;
 
 impl Core {

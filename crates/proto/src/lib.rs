@@ -20,15 +20,15 @@
 //! | `flow` | flow control: credits, and the Receives that back them |
 //! | `requester`, `responder` | the halves of a connection |
 //! | `core`, `peer` | the state that both halves share |
-//! | `received` | a complete message of the peer |
-//! | `outbound`, `reads` | the requests for the queue pair, and the RDMA Reads among them |
+//! | `inbound` | messages of the peer: their layout, the RDMA Reads of their chunks, and the complete message |
+//! | `outbound` | the requests for the queue pair, and the gather lists of Sends |
 //! | `doors` | the choice between the ways of Version One and those of the next two |
 //! | `two` | Version Two, except its header formats |
 //! | `retired` | the forms that RFC 8166 retired, each with its own setting |
-//! | `config`, `versions`, `binding`, `agreement` | settings: of a side, and agreed between both |
+//! | `settings` | the settings of a side, its timeouts and versions, and what both sides agree on |
 //! | `call`, `event`, `message` | the calls, answers and events of the owner |
 //! | `error` | the reasons why a call or a connection ends |
-//! | `timers`, `stats` | timers and counters, each in one table |
+//! | `stats` | counters, in one table |
 //! | `ids` | maps by numbers of this side |
 //!
 //! *Buffers.* Messages are shared, read-only memory. Memory that is open to the peer belongs to its window, and returns
@@ -40,10 +40,7 @@
 #![cfg_attr(not(all(feature = "two", feature = "retired")), allow(dead_code, unused_imports))]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic))]
 
-mod agreement;
-mod binding;
 mod call;
-mod config;
 pub mod connection;
 mod core;
 mod doors;
@@ -51,14 +48,11 @@ mod error;
 mod event;
 mod flow;
 mod ids;
+mod inbound;
 mod message;
 mod outbound;
 mod peer;
 mod planner;
-pub mod private_data;
-mod reads;
-pub mod reassembly;
-mod received;
 mod requester;
 mod responder;
 #[cfg(feature = "retired")]
@@ -67,40 +61,41 @@ mod retired;
 #[path = "no_retired.rs"]
 mod retired;
 mod session;
+mod settings;
 mod stats;
 #[cfg(test)]
 mod testing;
-mod timers;
 #[cfg(feature = "two")]
 mod two;
 #[cfg(not(feature = "two"))]
 #[path = "no_two.rs"]
 mod two;
-mod versions;
 pub mod wire;
 
-pub use agreement::{Agreement, BASIC_INLINE, BelowBasic};
-pub use binding::{Binding, BindingTable, Bindings, Eligibility};
 pub use call::{
     Call, CallFailure, CallId, IncomingReply, Invalidations, Refused, RefusedKind, ReplyShape, Sink,
 };
-pub use config::{ChunkSupport, Config, Side};
 pub use connection::Connection;
 pub use error::{CallError, CloseReason};
 pub use event::{Answer, Event, IncomingCall, ReplyToken};
 pub use ids::IdMap;
+pub use inbound::reassembly;
 pub use message::{Form, Travelled};
 pub use outbound::Post;
 pub use planner::Refusal;
-pub use private_data::{PrivateData, Thresholds};
 pub use retired::face::*;
 pub use rpcrdma_verbs::Pace;
 pub use session::{Action, NoProgram, Session, SessionEvent, SessionStats};
+pub use settings::agreement::{Agreement, BASIC_INLINE, BelowBasic};
+pub use settings::binding::{Binding, BindingTable, Bindings, Eligibility};
+pub use settings::config::{ChunkSupport, Config, Side};
+pub use settings::private_data;
+pub use settings::private_data::{PrivateData, Thresholds};
+pub use settings::timers::Timeouts;
+pub use settings::versions::Versions;
 pub use stats::{Messages, Stats};
-pub use timers::Timeouts;
 pub use two::characteristics;
 pub use two::face::*;
-pub use versions::Versions;
 pub use wire::two::Profile;
 pub use wire::two::transmission::OperationBase;
 pub use wire::{Limits, ProtocolError};

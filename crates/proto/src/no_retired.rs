@@ -5,14 +5,14 @@ use std::time::Instant;
 use rpcrdma_verbs::{Key, PoolExhausted, Windows};
 
 use self::plan::{CallForms, ReplyForms};
-use crate::config::Config;
 use crate::core::Core;
 use crate::flow::Offer;
+use crate::inbound::reads::Pulled;
+use crate::inbound::received::Received;
 use crate::planner::ReplyPlan;
-use crate::reads::Pulled;
-use crate::received::Received;
 use crate::requester::Requester;
 use crate::responder::Responder;
+use crate::settings::config::Config;
 use crate::wire::{Limits, ProtocolError};
 
 /// Retired and proposed forms that a connection uses: none in this build.

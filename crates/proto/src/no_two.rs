@@ -8,7 +8,6 @@ use rpcrdma_xdr::Stream;
 
 use self::plan::{CallOptions, ReplyOptions};
 use self::sending::Sending;
-use crate::config::Config;
 use crate::connection::{Halves, Outcome};
 use crate::core::Core;
 use crate::error::CloseReason;
@@ -17,6 +16,7 @@ use crate::flow::{Permit, Settled};
 use crate::message::Form;
 use crate::requester::Requester;
 use crate::session::Session;
+use crate::settings::config::Config;
 use crate::wire::two::Rules;
 use crate::wire::{Body, ChunkLists, Fixed, Header};
 use crate::wire::{ProtocolError, two::ErrorBody};

@@ -5,8 +5,8 @@
 
 use rpcrdma_verbs::Capabilities;
 
-use crate::agreement::Agreement;
-use crate::private_data::{Thresholds, announced};
+use crate::settings::agreement::Agreement;
+use crate::settings::private_data::{Thresholds, announced};
 
 /// `bkreqsup`: the reverse Calls that a side accepts (xcharext-02 §3.3).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]

@@ -23,7 +23,7 @@ use crate::error::{CallError, CloseReason};
 use crate::event::Event;
 use crate::flow::Lease;
 use crate::ids::IdMap;
-use crate::timers::{Flow, Moving, after};
+use crate::settings::timers::{Flow, Moving, after};
 
 #[derive(Debug)]
 pub(crate) struct Requester {

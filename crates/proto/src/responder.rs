@@ -15,19 +15,19 @@ use rpcrdma_verbs::{Disconnected, Status, TerminateCause};
 use rpcrdma_xdr::{Decoder, Payload, padded_len};
 
 pub(crate) use self::answer::Waiting;
-use crate::binding::Bindings;
-use crate::config::Side;
 use crate::core::Core;
 use crate::error::CloseReason;
 use crate::event::{Answer, Event, IncomingCall, ReplyToken};
 use crate::flow::Charge;
 use crate::ids::IdMap;
+use crate::inbound::reads::{Pull, Pulled};
+use crate::inbound::reassembly::Layout;
+use crate::inbound::received::{CALL, Received, check_prefix};
 use crate::message::Travelled;
 use crate::outbound::Owner;
-use crate::reads::{Pull, Pulled};
-use crate::reassembly::Layout;
-use crate::received::{CALL, Received, check_prefix};
-use crate::timers::{Moving, earliest};
+use crate::settings::binding::Bindings;
+use crate::settings::config::Side;
+use crate::settings::timers::{Moving, earliest};
 use crate::wire::{ChunkLists, Direction, ErrorBody, ProtocolError};
 
 /// Bytes of the first words of a Call (RFC 5531 §9): xid, mtype, rpcvers, prog, vers, proc.

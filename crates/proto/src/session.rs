@@ -20,14 +20,14 @@ use self::connect::Backoff;
 pub use self::offer::NoProgram;
 use self::offer::Offer;
 use crate::call::{Call, CallFailure, CallId, IncomingReply, Refused, RefusedKind};
-use crate::config::Config;
 use crate::connection::Connection;
 use crate::error::{CallError, CloseReason};
 use crate::event::{Answer, Event, IncomingCall, ReplyToken};
 use crate::ids::IdMap;
 use crate::outbound::Post;
+use crate::settings::config::Config;
+use crate::settings::timers::{after, earliest};
 use crate::stats::Stats;
-use crate::timers::{after, earliest};
 use crate::two::characteristics::Notice;
 
 /// The calls of a client, over successive connections.

@@ -14,7 +14,7 @@ use rpcrdma_verbs::{
 };
 use rpcrdma_xdr::{Decoder, Encoder, Stream};
 
-use crate::binding::{Bindings, Eligibility};
+use crate::settings::binding::{Bindings, Eligibility};
 use crate::wire::{Body, Codec, Fixed, Header, Segment, v1::V1};
 use crate::{
     Answer, Call, CallFailure, CallId, CloseReason, Config, Connection, Event, IncomingReply, Limits, Notice,

@@ -6,12 +6,12 @@
 use bytes::Bytes;
 
 use super::Connection;
-use crate::config::Side;
 use crate::core::Core;
 use crate::flow::Charge;
-use crate::received::Received;
+use crate::inbound::received::Received;
 use crate::requester::Requester;
 use crate::responder::Responder;
+use crate::settings::config::Side;
 use crate::two::Two;
 use crate::wire::{Action, Body, ErrorBody, Fixed, ProtocolError, Taken};
 

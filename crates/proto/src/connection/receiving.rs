@@ -12,10 +12,10 @@ use rpcrdma_xdr::CopyCount;
 
 use super::halves::usually;
 use super::{Connection, Outcome, State};
-use crate::config::Side;
 use crate::error::CloseReason;
+use crate::inbound::received::{CALL, REPLY, Received, rpc_prefix};
 use crate::outbound::{Origin, Owner};
-use crate::received::{CALL, REPLY, Received, rpc_prefix};
+use crate::settings::config::Side;
 use crate::wire::{Body, Fixed, Header, ProtocolError, Taken};
 
 impl Connection {

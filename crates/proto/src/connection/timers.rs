@@ -16,7 +16,7 @@ use std::time::Instant;
 
 use super::{Connection, State};
 use crate::error::CloseReason;
-use crate::timers::{after, earliest};
+use crate::settings::timers::{after, earliest};
 
 impl Connection {
     /// Handles all timers that are due; harmless if none is.

@@ -12,7 +12,7 @@ use super::{Connection, State};
 use crate::error::CloseReason;
 use crate::event::Event;
 use crate::outbound::{Owner, Post};
-use crate::timers::{Flow, Moving};
+use crate::settings::timers::{Flow, Moving};
 
 impl Connection {
     /// Returns the next work request for the queue pair, in order; `None` when there is none to post now. Messages are

@@ -7,11 +7,11 @@
 use std::time::Instant;
 
 use super::Connection;
-use crate::config::Side;
 use crate::peer::ReverseSupport;
-use crate::private_data::Thresholds;
+use crate::settings::config::Side;
+use crate::settings::private_data::Thresholds;
+use crate::settings::versions::FIRST_MESSAGE;
 use crate::two::Two;
-use crate::versions::FIRST_MESSAGE;
 use crate::wire::{self, Body, Codec, Fixed, Header, ProtocolError, Rules, v1::V1};
 
 /// The state of the version negotiation.

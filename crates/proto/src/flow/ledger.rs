@@ -11,7 +11,7 @@ use super::messages::MessageCredits;
 use super::permit::{Charge, DoneOwed, Lease, Offer, Permit, Settled, Wait};
 use super::receives::Receives;
 use super::transactions::{RequesterCredits, ResponderCredits};
-use crate::config::Side;
+use crate::settings::config::Side;
 use crate::wire::Direction;
 
 /// The size of each Receive.

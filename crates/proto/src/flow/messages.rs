@@ -25,7 +25,7 @@
 
 use std::cmp::Ordering;
 
-use crate::config::SPARE_RECEIVES;
+use crate::settings::config::SPARE_RECEIVES;
 
 /// The fewest messages that a GRANT adds.
 const LEAST_GAIN: u32 = 2;

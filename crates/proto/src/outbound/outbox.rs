@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rpcrdma_verbs::{Capabilities, Key, Pace, Progress, ReceiveMemory, SendRequest, WorkRequest, WrId};
 
 use crate::ids::IdMap;
-use crate::timers::{Flow, Moving, Told};
+use crate::settings::timers::{Flow, Moving, Told};
 
 /// A request for the queue pair; the order matters.
 #[derive(Debug)]

@@ -8,10 +8,10 @@ use crate::call::{CallFailure, IncomingReply, Invalidations, Sink};
 use crate::core::Core;
 use crate::error::CallError;
 use crate::flow::Lease;
+use crate::inbound::reads::Pulled;
+use crate::inbound::received::{REPLY, check_prefix};
 use crate::message::Travelled;
 use crate::outbound::Origin;
-use crate::reads::Pulled;
-use crate::received::{REPLY, check_prefix};
 use crate::retired::Reading;
 use crate::wire::ChunkLists;
 

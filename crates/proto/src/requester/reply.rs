@@ -9,10 +9,10 @@ use super::{Answered, Flight, Phase, Requester, Transaction, Written};
 use crate::core::Core;
 use crate::error::CallError;
 use crate::flow::Settled;
+use crate::inbound::reads::Pulled;
+use crate::inbound::received::Received;
 use crate::message::Travelled;
-use crate::reads::Pulled;
-use crate::received::Received;
-use crate::timers::after;
+use crate::settings::timers::after;
 use crate::wire::{ChunkLists, ErrorBody, List, ProtocolError, WriteChunk};
 
 /// The chunks that a reply returns.

@@ -12,7 +12,6 @@ use rpcrdma_verbs::{
 use super::flight::Window;
 use super::{Flight, Phase, Place, Requester, Stage, Transaction};
 use crate::call::{CallFailure, Invalidations, Sink};
-use crate::config::Side;
 use crate::core::Core;
 use crate::error::{CallError, CloseReason};
 use crate::event::Event;
@@ -21,6 +20,7 @@ use crate::message::Travelled;
 use crate::outbound::Origin;
 use crate::peer::ReverseSupport;
 use crate::planner::{CallInput, CallPlan, ChunkRules, Refusal, narrow, plan_call, wide};
+use crate::settings::config::Side;
 use crate::wire::{ChunkLists, Direction, ReadSegment, Segment, WriteChunk};
 
 /// Reasons why a call cannot have memory and windows.

@@ -16,7 +16,7 @@ use crate::flow::{Offer, Permit, Wait};
 use crate::message::Travelled;
 use crate::outbound::Origin;
 use crate::planner::{ReplyInput, ReplyPlan, Route, narrow, plan_reply};
-use crate::timers::after;
+use crate::settings::timers::after;
 use crate::wire::{Body, Direction, ErrorBody, Header, ProtocolError, WriteChunk};
 
 impl Responder {

@@ -8,7 +8,7 @@ use crate::core::Core;
 use crate::flow::{Offer, Wait};
 use crate::planner::ReplyPlan;
 use crate::responder::{Responder, Waiting};
-use crate::timers::after;
+use crate::settings::timers::after;
 use crate::wire::{ProtocolError, ReadSegment};
 
 impl Responder {

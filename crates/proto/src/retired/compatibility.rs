@@ -4,7 +4,7 @@
 //! these forms, so an owner enables a form only for a peer that has it too. The codec ([`wire::v1`](crate::wire::v1))
 //! always decodes every form.
 
-use crate::config::Config;
+use crate::settings::config::Config;
 
 /// Retired and proposed forms that a connection uses; none by default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

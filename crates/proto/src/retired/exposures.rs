@@ -15,7 +15,7 @@ use crate::core::Core;
 use crate::error::CloseReason;
 use crate::outbound::Origin;
 use crate::planner::PlannedRead;
-use crate::timers::{Flow, Moving, after};
+use crate::settings::timers::{Flow, Moving, after};
 use crate::wire::{ProtocolError, ReadSegment, Segment};
 
 /// The exposed replies of a connection, and the answers that wait until they are done.

@@ -26,11 +26,11 @@ use std::time::Instant;
 pub(crate) use self::compatibility::{AlignmentBase, Compatibility, PaddedMessages, ReadRead};
 use self::exposures::Exposures;
 pub(crate) use self::replies::Reading;
-use crate::config::Side;
 use crate::core::Core;
+use crate::inbound::received::Received;
 use crate::message::Form;
-use crate::received::Received;
-use crate::timers::earliest;
+use crate::settings::config::Side;
+use crate::settings::timers::earliest;
 use crate::wire::{Limits, ProtocolError};
 
 /// The public types of the retired forms.

@@ -4,9 +4,9 @@ use bytes::Bytes;
 use rpcrdma_xdr::{Padding, Piece, Stream};
 
 use super::{AlignmentBase, PaddedMessages, Retired};
-use crate::config::Side;
 use crate::core::Core;
 use crate::planner::CallInput;
+use crate::settings::config::Side;
 use crate::wire::ProtocolError;
 
 /// Alignment of opaque data (RFC 5666 §3.9).

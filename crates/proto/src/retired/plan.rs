@@ -4,12 +4,12 @@ use rpcrdma_xdr::{CopyCount, Stream};
 
 pub(crate) use super::padded::AlignmentRules;
 use super::padded::align;
-use crate::config::Side;
 use crate::core::Core;
 use crate::planner::{
     CallInput, CallPlan, ChunkRules, Offer, PlannedRead, Refusal, ReplyInput, ReplyPlan, Route, Unplaced,
     choose_reduced, offer, place, plan_with, position_zero, segments, take_out,
 };
+use crate::settings::config::Side;
 use crate::wire::{Direction, ProtocolError, Shape};
 
 /// The retired forms that a Call may use.

@@ -10,12 +10,12 @@ use rpcrdma_xdr::{Payload, Stream, padded_len};
 
 use crate::core::Core;
 use crate::flow::DoneOwed;
+use crate::inbound::reads::{Pull, Pulled};
+use crate::inbound::reassembly::Layout;
+use crate::inbound::received::Received;
 use crate::outbound::Owner;
-use crate::reads::{Pull, Pulled};
-use crate::reassembly::Layout;
-use crate::received::Received;
 use crate::requester::{Answered, Phase, Requester, Stage, Transaction, returned};
-use crate::timers::{Flow, Moving, after};
+use crate::settings::timers::{Flow, Moving, after};
 use crate::wire::{Body, ChunkLists, Direction, ProtocolError};
 
 /// A reply whose data is being read.

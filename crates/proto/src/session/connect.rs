@@ -10,10 +10,10 @@ use rand::{RngExt, SeedableRng};
 use rpcrdma_verbs::Capabilities;
 
 use super::{NoProgram, Session, SessionEvent, State};
-use crate::config::Side;
 use crate::connection::Connection;
 use crate::error::{CallError, CloseReason};
-use crate::timers::{Timeouts, after};
+use crate::settings::config::Side;
+use crate::settings::timers::{Timeouts, after};
 
 /// The record of failures and losses that lengthen the pause.
 #[derive(Debug)]

@@ -12,7 +12,7 @@ use thiserror::Error;
 use super::{Session, State};
 use crate::call::{Call, CallFailure, CallId, IncomingReply, ReplyShape};
 use crate::error::{CallError, CloseReason};
-use crate::timers::after;
+use crate::settings::timers::after;
 use crate::wire::{Codec, v1::V1};
 
 /// Bytes of the longest reply to a NULL Call with AUTH_NONE: the verifier has up to 400 bytes (RFC 5531 §8.2).

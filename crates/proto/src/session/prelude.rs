@@ -4,9 +4,9 @@
 use std::time::Instant;
 
 use super::{Session, State};
-use crate::agreement::{Agreement, BelowBasic};
 use crate::call::{Call, CallId, Refused, RefusedKind};
 use crate::error::CloseReason;
+use crate::settings::agreement::{Agreement, BelowBasic};
 
 impl Session {
     /// Whether the prelude of the connection is in progress.

@@ -32,8 +32,8 @@ use rpcrdma_xdr::{CopyCount, Payload, ReadChunk};
 
 pub(crate) use self::groups::Lead;
 pub(crate) use self::parts::parts_of;
-use crate::config::Config;
-use crate::timers::after;
+use crate::settings::config::Config;
+use crate::settings::timers::after;
 use crate::two::arrange::Targets;
 use crate::wire::two::Error;
 use crate::wire::two::transmission::TransmitContinuation;

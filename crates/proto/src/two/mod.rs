@@ -35,11 +35,11 @@ use rpcrdma_verbs::ProtectionDomain;
 
 use self::assembly::Assembly;
 use self::sending::Sending;
-use crate::config::{Config, Side};
 use crate::connection::Halves;
 use crate::core::Core;
 use crate::event::Event;
-use crate::timers::after;
+use crate::settings::config::{Config, Side};
+use crate::settings::timers::after;
 use crate::two::characteristics::exchange::Exchanges;
 use crate::two::characteristics::{Characteristics, Notice, OPERATION_RECEIVES_32, ReverseSupport};
 use crate::wire::ErrorBody;

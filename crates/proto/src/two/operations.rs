@@ -13,11 +13,11 @@ use super::sending::PeerGroups;
 use crate::connection::Halves;
 use crate::core::Core;
 use crate::event::Event;
-use crate::private_data::Thresholds;
 use crate::requester::Requester;
+use crate::settings::private_data::Thresholds;
+use crate::settings::versions::FIRST_MESSAGE;
 use crate::two::characteristics::exchange::{Exchanges, Operation, Progress};
 use crate::two::characteristics::{Characteristic, NotExchanged, Notice, Transmissions};
-use crate::versions::FIRST_MESSAGE;
 use crate::wire::two::transmission::{
     BufferStructure, SUPPORT_CONTINUATION, SUPPORT_REQUEST, SUPPORT_RESPONSE,
 };

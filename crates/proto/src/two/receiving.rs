@@ -15,8 +15,8 @@ use super::assembly::{Broken, Fragment, MessageId, Place, parts_of};
 use super::groups::CallGroup;
 use super::operations::report;
 use crate::connection::{Halves, Outcome};
+use crate::inbound::received::{Received, rpc_prefix};
 use crate::message::Form;
-use crate::received::{Received, rpc_prefix};
 use crate::two::characteristics::exchange::Exchanges;
 use crate::wire::{Body, Direction, ErrorBody, FIXED_LEN, Fixed, Header, ProtocolError, Taken, two};
 

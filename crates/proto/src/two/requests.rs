@@ -6,9 +6,9 @@ use rpcrdma_xdr::{Payload, ReadChunk, Stream};
 
 use crate::core::Core;
 use crate::flow::{Lease, Settled};
+use crate::inbound::reads::Pulled;
 use crate::message::{Form, Travelled};
 use crate::planner::narrow;
-use crate::reads::Pulled;
 use crate::requester::{Answered, Requester, Stage, Written};
 use crate::two::arrange::Arrangement;
 use crate::two::assembly::Lead;

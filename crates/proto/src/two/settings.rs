@@ -1,7 +1,7 @@
 //! Settings for transmission groups, and the announcement derived from them.
 
-use crate::config::Config;
-use crate::private_data::announced;
+use crate::settings::config::Config;
+use crate::settings::private_data::announced;
 use rpcrdma_verbs::MAX_ALIGN;
 
 use crate::two::characteristics::Transmissions;

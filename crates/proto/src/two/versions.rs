@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use crate::versions::Versions;
+use crate::settings::versions::Versions;
 use crate::wire::two::Profile;
 use crate::wire::two::transmission::{OperationBase, OperationType};
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 use rpcrdma_sim::{CompletionMode, FabricConfig};
 use rpcrdma_verbs::ProtectionDomain;
 
-use crate::agreement::{Agreement, BelowBasic};
 use crate::planner::Refusal;
+use crate::settings::agreement::{Agreement, BelowBasic};
 use crate::testing::*;
 use crate::{CallError, Config, Form, Invalidations, Thresholds};
 

@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::reassembly::Layout;
+use crate::inbound::reassembly::Layout;
 use crate::wire::Segment;
 
 fn entry(position: u32, length: u32) -> ReadSegment {

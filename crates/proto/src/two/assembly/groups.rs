@@ -11,7 +11,7 @@ use std::ops::{Range, RangeInclusive};
 use bytes::Bytes;
 
 use super::{Assembly, MessageId, Notation, Open, Refused, Rest, Runs, Transmission};
-use crate::reassembly::Walk;
+use crate::inbound::reassembly::Walk;
 use crate::two::arrange::Targets;
 use crate::wire::two::Error;
 use crate::wire::two::transmission::{

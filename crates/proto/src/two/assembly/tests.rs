@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::timers::Timeouts;
+use crate::settings::timers::Timeouts;
 use crate::wire::Limits;
 
 const ID: MessageId = (7, Direction::Call);

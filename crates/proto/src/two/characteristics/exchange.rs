@@ -29,8 +29,8 @@ use std::collections::VecDeque;
 use self::own::{Announcement, Change, Own, Resize};
 use self::requests::{Request, Requests};
 use super::{Characteristic, Characteristics, Disposition, NotExchanged, Notice};
-use crate::config::Config;
 use crate::flow::arrival::{Mark, Shown};
+use crate::settings::config::Config;
 use crate::wire::two::{self, Exchange, Profile, Rest, Subset, Value};
 use crate::wire::{Body, Direction, ErrorBody, Limits, ProtocolError};
 

@@ -7,7 +7,7 @@ use rpcrdma_sim::{CompletionMode, Fabric, FabricConfig};
 use super::super::agreement::{AGREED, agree};
 use super::super::pace::linked_with;
 use super::super::rules::hold_all;
-use crate::agreement::Agreement;
+use crate::settings::agreement::Agreement;
 use crate::testing::*;
 use crate::{Compatibility, Config, ReadRead};
 

@@ -2,7 +2,7 @@
 //!
 //! Another layer negotiates them; [`Connection::agree`](crate::Connection::agree) applies the outcome:
 //!
-//! * No message leaves inline that is longer than agreed. [`private_data`](crate::private_data) sets a limit that an
+//! * No message leaves inline that is longer than agreed. [`private_data`](crate::settings::private_data) sets a limit that an
 //!   agreement can lower, but not raise, since it holds for the life of the connection (RFC 8797 §4). Without private
 //!   data the connection begins at [`BASIC_INLINE`], and an agreement can reach the configured sizes.
 //! * Receives have the configured size from the start, which RFC 5666 §6.1 allows ("the server MAY exceed this basic

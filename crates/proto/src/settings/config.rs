@@ -3,13 +3,13 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::binding::Bindings;
-use crate::private_data::{PrivateData, announced};
 use crate::retired::Compatibility;
-use crate::timers::Timeouts;
+use crate::settings::binding::Bindings;
+use crate::settings::private_data::{PrivateData, announced};
+use crate::settings::timers::Timeouts;
+use crate::settings::versions::Versions;
 use crate::two::characteristics::{Exchanged, OPERATION_RECEIVES};
 use crate::two::settings::TransmissionSettings;
-use crate::versions::Versions;
 use crate::wire::Limits;
 use bytes::Bytes;
 

@@ -31,11 +31,11 @@ use rpcrdma_verbs::{
 use rpcrdma_xdr::ReadChunk as PulledChunk;
 
 use crate::call::Sink;
-use crate::config::Config;
+use crate::inbound::reassembly::{Layout, ReadChunk};
 use crate::outbound::{Origin, Outbox, Owner};
-use crate::reassembly::{Layout, ReadChunk};
+use crate::settings::config::Config;
+use crate::settings::timers::{Flow, Moving, after, earliest};
 use crate::stats::Stats;
-use crate::timers::{Flow, Moving, after, earliest};
 
 /// The chunks of one message.
 #[derive(Debug, Default)]
