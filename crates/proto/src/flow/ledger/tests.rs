@@ -211,6 +211,21 @@ fn i6_a_call_in_line_is_passed_a_bounded_number_of_times() {
     assert_eq!(ledger.next_in_line(), Ok(None), "the line is empty");
 }
 
+/// version-two-07 §6.6.2: with no Call in flight, only another Call brings credits, however many have passed.
+#[test]
+fn i6_a_call_in_line_waits_alone_only_while_calls_are_in_flight() {
+    let domain = domain(64);
+    let mut ledger = counting(4, &domain);
+    // Two operations will return their credits, so that the Call in line is not hopeless.
+    assert!((0..2).all(|_| ledger.operation(Direction::Reply).is_some()));
+    let (_, lease) = call(&mut ledger, &domain).unwrap();
+    ledger.line_mut().join_call(9, 3);
+    (0..16).for_each(|_| ledger.line_mut().pass());
+    assert_eq!(ledger.next_in_line(), Err(Wait::Line));
+    ledger.settle(lease, Settled::Answered { grant: 1 });
+    assert_eq!(ledger.next_in_line(), Ok(None));
+}
+
 /// A Call in line that will not leave is not passed, nor waited for.
 #[test]
 fn i6_a_call_leaves_the_line_when_it_is_forgotten() {
@@ -231,6 +246,16 @@ fn i4_calls_that_fall_back_share_the_credits() {
     let _in_flight = call(&mut ledger, &domain).unwrap();
     assert_eq!((ledger.sends_for_call(true, 3), ledger.sends_for_call(false, 3)), (2, 8));
     assert_eq!((ledger.sends_for_call(true, 0), ledger.sends_for_call(true, 100)), (7, 1));
+}
+
+/// version-two-07 §6.6.2: a Call that has another form uses the credits that are there; any other may wait for those that
+/// return with replies.
+#[test]
+fn v2_07_s6_6_2_calls_that_fall_back_wait_for_no_credits() {
+    let domain = domain(64);
+    let mut ledger = counting(3, &domain);
+    let _in_flight = call(&mut ledger, &domain).unwrap();
+    assert_eq!((ledger.sends_for_call(true, 3), ledger.sends_for_call(false, 3)), (2, 3));
 }
 
 /// The receive queue holds one reply in several Sends at a time; a reply in one Send needs no more than its Receive.
@@ -283,8 +308,37 @@ fn i3_the_provided_receives_are_there_in_a_full_domain() {
     let share = domain.share(usize::MAX);
     let provided = vec![share.reserve(LEN).unwrap()];
     ledger.provide(share, provided);
+    assert!(domain.reserve(LEN).is_err(), "full");
     assert_eq!(ledger.reserve_receives(&domain), 0);
     assert_eq!(post(&mut ledger).len(), 1);
+}
+
+/// An operation is answered without the Receives for Calls of the peer, but not without those for other messages.
+#[test]
+fn i3_an_operation_needs_the_receives_of_all_but_calls() {
+    for (memory, backed) in [(1, false), (2, true)] {
+        let (mut ledger, domain) = (ledger(Side::Server, 8, 1), domain(memory));
+        ledger.keep_for_operations(2);
+        assert!(ledger.reserve_receives(&domain) > 0);
+        assert_eq!(ledger.backs_others(), backed, "{memory} of 3");
+    }
+}
+
+/// A connection that is gone keeps no memory of the domain, even while one of its messages is in use.
+#[test]
+fn a_ledger_that_is_gone_keeps_no_memory() {
+    let (mut ledger, domain) = (ledger(Side::Server, 1, 2), domain(2));
+    assert_eq!(ledger.reserve_receives(&domain), 0);
+    drop(post(&mut ledger));
+    let charge = ledger.admit(Some(2)).unwrap();
+    ledger.receive_completed();
+    assert_eq!(answer(&mut ledger, charge, &domain), 2);
+    assert_eq!(ledger.reserve_receives(&domain), 0);
+    let mut posted = post(&mut ledger);
+    assert_eq!(posted.len(), 2);
+    drop(ledger);
+    posted.pop();
+    assert!(domain.reserve(LEN).is_ok());
 }
 
 /// xcharext-02 §3.1: only Receives that are still posted hold a size back.
@@ -315,6 +369,25 @@ fn a_message_has_arrived_when_the_peer_shows_a_later_one() {
     assert!(mark.is_proved(ledger.shown()), "it was granted later");
     answer(&mut ledger, charge, &domain);
     assert_eq!(ledger.calls_that_prove(), 2 + 2);
+}
+
+/// version-two-07 §4.2.1: a peer without our answers may use its credits. One Call more needs a limit that left with them.
+#[test]
+fn v2_07_s4_2_1_the_first_call_beyond_the_limit_proves_all_answers() {
+    let domain = domain(64);
+    let mut ledger = counting(1, &domain);
+    let proof = ledger.calls_that_prove();
+    let mut charges = vec![];
+    while ledger.peer_may_send() {
+        let_send(&mut ledger, 1);
+        charges.push(ledger.admit(None).unwrap());
+    }
+    assert!(charges.len() > 1 && ledger.calls_received() + 1 == proof);
+    answer(&mut ledger, charges.pop().unwrap(), &domain);
+    let_send(&mut ledger, 1);
+    charges.push(ledger.admit(None).unwrap());
+    assert_eq!(ledger.calls_received(), proof);
+    charges.into_iter().for_each(|charge| ledger.finish(charge));
 }
 
 /// An event at a ledger.
