@@ -41,6 +41,7 @@ use crate::stats::Stats;
 use crate::two::Two;
 use crate::two::characteristics::OPERATION_RECEIVES;
 use crate::wire::Codec;
+use crate::wire::{narrow, sized};
 
 /// An RPC-over-RDMA connection, sans I/O: a requester and a responder on one queue pair.
 ///
@@ -145,7 +146,7 @@ impl Connection {
         let shared = capabilities.max_recv_wr.saturating_sub(config.receives_for_dones());
         let operations = if config.versions.profile().is_some() { OPERATION_RECEIVES } else { 0 };
         let shared = shared.saturating_sub(operations).saturating_sub(config.receives_for_messages());
-        let most = u32::try_from(shared / 2).unwrap_or(u32::MAX).max(1);
+        let most = narrow(shared / 2).max(1);
         let early =
             if side == Side::Server { config.early_calls.max(initial).min(config.grant) } else { initial };
         let calls = config.calls.min(most);
@@ -230,7 +231,7 @@ impl Connection {
     /// Returns the number of calls in progress in both directions; abandoned calls count until their memory is back.
     #[must_use]
     pub fn in_progress(&self) -> usize {
-        let theirs = usize::try_from(self.core.ledger.served_in_progress()).unwrap_or(usize::MAX);
+        let theirs = sized(self.core.ledger.served.in_progress());
         self.requester.in_progress().saturating_add(theirs)
     }
 
@@ -344,7 +345,7 @@ impl Connection {
     /// Returns the number of the peer's Calls received.
     #[must_use]
     pub const fn calls_received(&self) -> u64 {
-        self.core.ledger.calls_received()
+        self.core.ledger.served.accepted()
     }
 
     /// Returns a mark after everything posted so far, for [`is_in_order`](Self::is_in_order).
@@ -436,7 +437,7 @@ impl Connection {
     /// The owner calls this before anything else.
     pub fn provide(&mut self, share: ProtectionDomain, receives: Vec<Reserved>) {
         self.at_rest = false;
-        self.core.ledger.provide(share, receives);
+        self.core.ledger.receives.provide(share, receives);
     }
 
     /// Records the progress of data on the queue pair, which gives slow data more time. The driver calls this after

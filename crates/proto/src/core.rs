@@ -23,7 +23,7 @@ use crate::settings::private_data::Thresholds;
 use crate::stats::Stats;
 use crate::two::receiving::limit_exceeded;
 use crate::two::sending::Sending;
-use crate::wire::{Body, ChunkLists, Codec, Direction, Fixed, Header, ProtocolError, RDMA_ERROR};
+use crate::wire::{Body, ChunkLists, Codec, Direction, Fixed, Header, ProtocolError, RDMA_ERROR, sized};
 
 #[derive(Debug)]
 pub(crate) struct Core {
@@ -163,8 +163,8 @@ impl Core {
         };
         self.peer.thresholds = Thresholds { send: sent, receive: promised };
         // RFC 8167 §4.2: messages of the reverse direction have the same limits.
-        self.ledger.set_receive_len(received);
-        self.reads.allow(usize::try_from(reads).unwrap_or(usize::MAX));
+        self.ledger.receives.set_len(received);
+        self.reads.allow(sized(reads));
         self.peer.agreement = Some(agreement);
     }
 
@@ -175,7 +175,7 @@ impl Core {
 
     /// Polls for the memory of a missing Receive.
     pub(crate) fn poll_receives(&self, cx: &mut Context<'_>) -> Poll<()> {
-        self.ledger.poll_receives(cx)
+        self.ledger.receives.poll_room(cx)
     }
 
     /// Calls [`Ledger::ask_call`], and posts the Receives that the Call relies on first (rule I3).
@@ -354,7 +354,7 @@ impl Core {
         let stall = self.config.timeouts.send;
         let origin = self.outbox.complete(id, left.map(|now| (now, stall)))?;
         if origin == Origin::Receive {
-            self.ledger.receive_completed();
+            self.ledger.receives.complete();
         }
         Some(origin)
     }

@@ -12,7 +12,7 @@ use crate::connection::{Halves, Outcome};
 use crate::core::Core;
 use crate::error::CloseReason;
 use crate::event::Event;
-use crate::flow::{Permit, Settled};
+use crate::flow::Permit;
 use crate::message::Form;
 use crate::requester::Requester;
 use crate::session::Session;

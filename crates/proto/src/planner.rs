@@ -15,7 +15,7 @@ use thiserror::Error;
 use crate::message::Form;
 use crate::outbound::gather;
 pub(crate) use crate::two::arrange::Arrangement;
-use crate::wire::{Body, ChunkLists, Codec, Direction, ProtocolError, Shape, WriteChunk};
+use crate::wire::{Body, ChunkLists, Codec, Direction, ProtocolError, Shape, WriteChunk, narrow, wide};
 
 /// The facts that decide how a Call travels.
 #[derive(Clone, Copy, Debug)]
@@ -461,7 +461,7 @@ pub(crate) fn take_out(
     for (index, Located { position, piece, .. }) in pieces.iter().enumerate() {
         if reduced.contains(&index) {
             let segments = cut(rules, vec![piece.data().clone()])?;
-            read.push(PlannedRead { position: u32::try_from(*position).unwrap_or(u32::MAX), segments });
+            read.push(PlannedRead { position: narrow(*position), segments });
         } else {
             rest.push(Piece::clone(piece));
         }
@@ -667,14 +667,6 @@ pub(crate) fn place<'a>(
         return Ok(Ok(ReplyPlan { route: Route::Long, lists, placed, read, rest, copied }));
     }
     Ok(Err(Unplaced { left, rest, header, lists: unused, placed }))
-}
-
-pub(crate) fn wide(len: usize) -> u64 {
-    u64::try_from(len).unwrap_or(u64::MAX)
-}
-
-pub(crate) fn narrow(len: usize) -> u32 {
-    u32::try_from(len).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]

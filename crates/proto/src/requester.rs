@@ -146,7 +146,7 @@ impl Requester {
         let caller = Moving::new(now, wait, Flow::Link, core.outbox.told(), 0);
         let deadline = caller.deadline;
         self.deadlines.insert((deadline, xid));
-        if !self.queue.is_empty() || !core.ledger.has_credit() {
+        if !self.queue.is_empty() || !core.ledger.calls.available() {
             core.stats.calls_queued += 1;
         }
         self.queue.push_back(xid);
@@ -205,7 +205,7 @@ impl Requester {
             self.bulk = self.bulk.saturating_sub(transaction.bulk());
             if matches!(transaction.stage, Stage::Queued) {
                 self.queue.retain(|queued| *queued != xid);
-                core.ledger.line_mut().forget_call(xid);
+                core.ledger.line.forget_call(xid);
                 core.forget_group(xid);
             }
         }
@@ -245,37 +245,22 @@ impl Requester {
                     let caller = transaction.caller.deadline;
                     self.set_deadline(xid, caller);
                 }
-                None => {
-                    core.stats.timeouts += 1;
-                    self.fail_queued(core, xid, CallError::TimedOut);
-                }
-                // Rule I10: the call fails, but its memory is held.
-                Some(Phase::Sent(_)) if !transaction.abandoned => {
-                    transaction.abandoned = true;
-                    core.stats.timeouts += 1;
-                    let result = Err(CallFailure::permanent(CallError::TimedOut, true));
-                    core.events.push_back(Event::Reply { id: transaction.id, result });
-                    transaction.counted = false;
-                    transaction.caller.deadline = after(now, core.config.timeouts.abandoned);
-                    let deadline = transaction.caller.deadline;
-                    self.set_deadline(xid, deadline);
-                }
-                Some(Phase::Sent(_)) => {
+                Some(Phase::Sent(_)) if transaction.abandoned => {
                     core.fail(CloseReason::Timeout("the reply to an abandoned call"));
                     return self.stop_timer(xid);
-                }
-                // The caller's deadline has passed (rule I10). Chunks without allocated memory are never read.
-                Some(Phase::Reading(_)) => {
-                    transaction.abandoned = true;
-                    core.stats.timeouts += 1;
-                    let result = Err(CallFailure::permanent(CallError::TimedOut, true));
-                    core.events.push_back(Event::Reply { id: transaction.id, result });
-                    self.stop_timer(xid);
-                    self.withdraw_reading(core, now, xid);
                 }
                 Some(Phase::Closing(_)) => {
                     core.fail(CloseReason::Timeout("the invalidation of a window"));
                     return self.stop_timer(xid);
+                }
+                // Rule I10: the call fails, but its memory is held. Chunks without allocated memory are never read.
+                _ => {
+                    core.stats.timeouts += 1;
+                    let (id, sent) = (transaction.id, transaction.has_left(core));
+                    let result = Err(CallFailure::permanent(CallError::TimedOut, sent));
+                    core.events.push_back(Event::Reply { id, result });
+                    self.abandon(core, now, id);
+                    self.withdraw_reading(core, now, xid);
                 }
             }
         }

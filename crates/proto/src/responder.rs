@@ -14,7 +14,6 @@ use std::time::Instant;
 use rpcrdma_verbs::{Disconnected, Status, TerminateCause};
 use rpcrdma_xdr::{Decoder, Payload, padded_len};
 
-pub(crate) use self::answer::Waiting;
 use crate::core::Core;
 use crate::error::CloseReason;
 use crate::event::{Answer, Event, IncomingCall, ReplyToken};
@@ -28,7 +27,7 @@ use crate::outbound::Owner;
 use crate::settings::binding::Bindings;
 use crate::settings::config::Side;
 use crate::settings::timers::{Moving, earliest};
-use crate::wire::{ChunkLists, Direction, ErrorBody, ProtocolError};
+use crate::wire::{ChunkLists, Direction, ErrorBody, ProtocolError, sized, wide};
 
 /// Bytes of the first words of a Call (RFC 5531 §9): xid, mtype, rpcvers, prog, vers, proc.
 const CALL_NUMBERS: usize = 24;
@@ -132,7 +131,7 @@ impl Responder {
             Err(error) => return Err((error, charge)),
         };
         let form = call.form(!layout.chunks.is_empty());
-        let read = usize::try_from(layout.total()).unwrap_or(usize::MAX);
+        let read = sized(layout.total());
         let segments = call.lists.read.len();
         let travelled = Travelled { form, sent: call.len, read, segments, ..Travelled::default() };
         count_lists(core, &call.lists, &travelled);
@@ -210,7 +209,7 @@ impl Responder {
     /// Refuses a Call whose chunks can never have memory.
     pub(crate) fn handle_unreadable(&mut self, core: &mut Core, token: u64) {
         let Some(call) = self.calls.remove(&token) else { return };
-        let len = call.travelled.read.try_into().unwrap_or(u64::MAX);
+        let len = wide(call.travelled.read);
         let error = ProtocolError::ExceedsMemory { len };
         core.stats.fault(&error);
         self.answer_error(call.call.xid, core.codec.rules().version, core.codec.refusal(&error), call.charge);
@@ -257,7 +256,7 @@ impl Responder {
 
     pub(crate) fn poll_timeout(&self, core: &Core) -> Option<Instant> {
         let deadline = |stall: Option<Stall>| stall.map(|(deadline, _)| deadline);
-        let line = core.ledger.line_deadline();
+        let line = core.ledger.line.deadline();
         earliest([deadline(self.stalled), deadline(self.stalled_error), line])
     }
 
@@ -345,7 +344,6 @@ fn check_eligible(
 
 fn count_lists(core: &mut Core, lists: &ChunkLists, travelled: &Travelled) {
     let shape = lists.shape(Direction::Call);
-    let wide = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
     core.stats.read_segments += wide(shape.read_segments);
     core.stats.write_segments += wide(shape.write_segments.iter().sum());
     core.stats.reply_segments += wide(shape.reply_segments.unwrap_or(0));

@@ -5,6 +5,7 @@ use std::fmt;
 
 use crate::message::{Form, Travelled};
 use crate::wire::ProtocolError;
+use crate::wire::wide;
 
 /// Messages of one direction, by form.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -189,10 +190,6 @@ impl Stats {
         self.payload_bytes_copied += wide(count.payload);
         self.inline_bytes_copied += wide(count.inline);
     }
-}
-
-fn wide(count: usize) -> u64 {
-    u64::try_from(count).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

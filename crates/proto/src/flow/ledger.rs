@@ -1,9 +1,6 @@
 //! [`Ledger`]: the credits of both sides, and the Receives that back them.
 
-use std::task::{Context, Poll};
-use std::time::Instant;
-
-use rpcrdma_verbs::{ProtectionDomain, ReceiveMemory, Reserved};
+use rpcrdma_verbs::{ProtectionDomain, ReceiveMemory};
 
 use super::arrival::{Mark, Shown};
 use super::line::Line;
@@ -13,6 +10,7 @@ use super::receives::Receives;
 use super::transactions::{RequesterCredits, ResponderCredits};
 use crate::settings::config::Side;
 use crate::wire::Direction;
+use crate::wire::narrow;
 
 /// The size of each Receive.
 #[derive(Clone, Copy, Debug)]
@@ -34,14 +32,14 @@ pub(crate) struct ReceiveSize {
 pub(crate) struct Ledger {
     side: Side,
     /// Credits of our Calls, within the peer's grant.
-    calls: RequesterCredits,
+    pub(crate) calls: RequesterCredits,
     /// Credits of the peer's Calls, within our grant.
-    served: ResponderCredits,
+    pub(crate) served: ResponderCredits,
     /// Credits per message, in versions that count them (version-two-07 §4.2.1).
     messages: Option<MessageCredits>,
     /// Messages that wait for several of these credits at once.
-    line: Line,
-    receives: Receives,
+    pub(crate) line: Line,
+    pub(crate) receives: Receives,
     /// Receives for further parts of awaited replies.
     further_replies: u32,
     /// Further Sends of Calls without a reply, with credits per message.
@@ -120,7 +118,7 @@ impl Ledger {
     pub(crate) fn sends_for_call(&self, falls_back: bool, waiting: usize) -> u32 {
         match &self.messages {
             None if falls_back => {
-                let waiting = u32::try_from(waiting).unwrap_or(u32::MAX);
+                let waiting = narrow(waiting);
                 let wanting = self.calls.in_flight().saturating_add(waiting).max(1);
                 self.calls.room().min((self.calls.granted() / wanting).max(1))
             }
@@ -164,7 +162,7 @@ impl Ledger {
         }
         // Rule I3: a Receive for each Send of the reply, before the Call leaves.
         if self.reserve(self.receives_owed().saturating_add(replies), domain) > 0 {
-            return Err(Wait::Receives(self.receive_room()));
+            return Err(Wait::Receives(self.receives.room_for_one()));
         }
         Ok(Offer { sends, replies, credit: self.calls.requested() })
     }
@@ -196,21 +194,6 @@ impl Ledger {
             (false, true) => Ok(None),
             (false, false) => Err(Wait::Line),
         }
-    }
-
-    /// Returns the deadline of the first answer in line.
-    pub(crate) fn line_deadline(&self) -> Option<Instant> {
-        self.line.deadline()
-    }
-
-    /// Returns the queue of messages that wait for several credits at once.
-    pub(crate) const fn line(&self) -> &Line {
-        &self.line
-    }
-
-    /// Returns the queue of waiting messages for changes.
-    pub(crate) const fn line_mut(&mut self) -> &mut Line {
-        &mut self.line
     }
 
     // Requests: answers to Calls of the peer.
@@ -249,7 +232,7 @@ impl Ledger {
             None => {
                 let backed = self.receives.posted().checked_sub(others);
                 let credit = backed.and_then(|backed| self.served.grant(backed));
-                credit.ok_or(Wait::Receives(self.receive_room()))?
+                credit.ok_or(Wait::Receives(self.receives.room_for_one()))?
             }
         };
         Ok(Offer { sends, replies: 0, credit })
@@ -401,7 +384,7 @@ impl Ledger {
 
     /// Frees the credits of transmissions whose Call is complete, and has one credit, or was abandoned.
     pub(crate) fn give_back(&mut self, parts: usize) {
-        self.served.give_back(u32::try_from(parts).unwrap_or(u32::MAX));
+        self.served.give_back(narrow(parts));
     }
 
     fn request(&mut self, requested: u32) {
@@ -458,11 +441,6 @@ impl Ledger {
 
     // Receives.
 
-    /// Sets the connection's own share of the domain, with memory in it for Receives.
-    pub(crate) fn provide(&mut self, share: ProtectionDomain, receives: Vec<Reserved>) {
-        self.receives.provide(share, receives);
-    }
-
     /// Reserves the Receives that are needed now, as far as the domain has memory; returns how many are missing (rule
     /// I3). Between messages the connection keeps the memory of the Receives that the peer was granted.
     pub(crate) fn reserve_receives(&mut self, domain: &ProtectionDomain) -> u32 {
@@ -502,47 +480,6 @@ impl Ledger {
         awaited.saturating_add(self.operations).saturating_sub(self.served.overdrawn())
     }
 
-    /// Returns the number of Receives that the connection keeps memory for, if the domain has none for a needed one.
-    pub(crate) fn lacking_beyond(&self) -> Option<usize> {
-        let kept = usize::try_from(self.served.highest()).unwrap_or(usize::MAX);
-        self.receives.lacks_memory().then_some(kept)
-    }
-
-    /// Returns the memory that one more Receive uses in the domain, bytes.
-    pub(crate) fn receive_room(&self) -> usize {
-        self.receives.room_for_one()
-    }
-
-    /// Returns ready when the domain has memory for a missing Receive.
-    pub(crate) fn poll_receives(&self, cx: &mut Context<'_>) -> Poll<()> {
-        self.receives.poll_room(cx)
-    }
-
-    /// Returns the size of Receives that are reserved from now on, bytes.
-    pub(crate) const fn receive_len(&self) -> usize {
-        self.receives.len()
-    }
-
-    /// Sets the size of Receives that are reserved from now on, bytes, as the most that the peer sends.
-    pub(crate) const fn set_receive_len(&mut self, len: usize) {
-        self.receives.set_len(len);
-    }
-
-    /// Changes the size of Receives that are reserved from now on; smaller ones are still posted.
-    pub(crate) fn resize_receives(&mut self, len: usize) {
-        self.receives.resize(len);
-    }
-
-    /// Returns the size of the smallest Receive posted before the last resize, bytes, if one is left.
-    pub(crate) fn least_earlier_receive(&self) -> Option<usize> {
-        self.receives.least_earlier()
-    }
-
-    /// Counts the completion of the oldest Receive.
-    pub(crate) fn receive_completed(&mut self) {
-        self.receives.complete();
-    }
-
     /// Releases everything at the end of the connection.
     pub(crate) fn end(&mut self) {
         self.receives.end();
@@ -573,31 +510,6 @@ impl Ledger {
         self.line.first_answer().filter(|sends| *sends <= messages.lasting(self.sends_out()))
     }
 
-    /// Returns the number of the peer's Calls in progress.
-    pub(crate) const fn served_in_progress(&self) -> u32 {
-        self.served.in_progress()
-    }
-
-    /// Whether a Call could use a credit now.
-    pub(crate) fn has_credit(&self) -> bool {
-        self.calls.available()
-    }
-
-    /// Returns the intended grant to the peer.
-    pub(crate) const fn wanted(&self) -> u32 {
-        self.served.wanted()
-    }
-
-    /// Returns the number of the peer's Calls received.
-    pub(crate) const fn calls_received(&self) -> u64 {
-        self.served.accepted()
-    }
-
-    /// Whether an answer to the peer has left.
-    pub(crate) fn has_answered(&self) -> bool {
-        self.served.finished() > 0
-    }
-
     /// Returns the Calls that the peer accepts, including those in flight. With credits per message: the messages that
     /// may leave now, and those that return with replies.
     pub(crate) fn granted_to_us(&self) -> u32 {
@@ -615,11 +527,6 @@ impl Ledger {
     /// Whether the peer may send any message.
     pub(crate) fn peer_may_send(&self) -> bool {
         self.messages.as_ref().is_none_or(|credits| credits.outstanding() > 0)
-    }
-
-    /// Returns the number of our Calls in flight, and the most allowed.
-    pub(crate) fn in_flight(&self) -> (u32, u32) {
-        (self.calls.in_flight(), self.calls.granted())
     }
 
     // Proof of arrival.

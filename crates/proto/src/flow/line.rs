@@ -85,7 +85,7 @@ impl Line {
     }
 
     /// Returns the deadline of the first answer.
-    pub(super) fn deadline(&self) -> Option<Instant> {
+    pub(crate) fn deadline(&self) -> Option<Instant> {
         self.answers.front().map(|first| first.deadline)
     }
 

@@ -15,6 +15,7 @@ use std::task::{Context, Poll};
 use rpcrdma_verbs::{ProtectionDomain, ReceiveMemory, Reserved};
 
 use super::ledger::ReceiveSize;
+use crate::wire::sized;
 
 /// Counts of Receives that are posted, or reserved to be posted at once.
 #[derive(Debug)]
@@ -37,7 +38,7 @@ pub(crate) struct Receives {
 }
 
 impl Receives {
-    pub(crate) const fn new(size: ReceiveSize) -> Self {
+    pub(super) const fn new(size: ReceiveSize) -> Self {
         Self {
             size,
             posted: 0,
@@ -57,7 +58,7 @@ impl Receives {
     }
 
     /// Reserves memory until `owed` Receives are there, or the domain is exhausted; returns how many are missing.
-    pub(crate) fn reserve(&mut self, owed: u32, whole: &ProtectionDomain) -> u32 {
+    pub(super) fn reserve(&mut self, owed: u32, whole: &ProtectionDomain) -> u32 {
         while self.posted < owed {
             let len = self.size.len;
             let provided = self.provided.pop().filter(|reserved| reserved.len() == len);
@@ -72,13 +73,13 @@ impl Receives {
     }
 
     /// Returns the memory of the next Receive to post.
-    pub(crate) fn next(&mut self) -> Option<ReceiveMemory> {
+    pub(super) fn next(&mut self) -> Option<ReceiveMemory> {
         let reserved = self.ready.pop_front()?;
         Some(ReceiveMemory::Pooled(reserved.aligned(self.size.align)))
     }
 
     /// Clears the mark of missing memory, before the needed Receives are determined again.
-    pub(crate) const fn decide_anew(&mut self) {
+    pub(super) const fn decide_anew(&mut self) {
         self.lacking = false;
     }
 
@@ -101,8 +102,8 @@ impl Receives {
     }
 
     /// Keeps memory for so many Receives from one message to the next.
-    pub(crate) fn keep(&mut self, receives: u32, whole: &ProtectionDomain) {
-        let receives = usize::try_from(receives).unwrap_or(usize::MAX);
+    pub(super) fn keep(&mut self, receives: u32, whole: &ProtectionDomain) {
+        let receives = sized(receives);
         let room = receives.saturating_mul(self.room_for_one());
         if self.kept != room {
             self.kept = room;
@@ -116,7 +117,7 @@ impl Receives {
     }
 
     /// Releases the kept memory at the end of the connection.
-    pub(crate) fn end(&mut self) {
+    pub(super) fn end(&mut self) {
         self.provided.clear();
         self.ready.clear();
         if let Some(domain) = self.domain.take() {
@@ -125,7 +126,7 @@ impl Receives {
     }
 
     /// Returns the number of Receives posted and not completed.
-    pub(crate) const fn posted(&self) -> u32 {
+    pub(super) const fn posted(&self) -> u32 {
         self.posted
     }
 

@@ -11,6 +11,7 @@
 use std::collections::VecDeque;
 
 use super::arrival::{Mark, Shown};
+use crate::wire::narrow;
 
 /// Credits of our Calls, within the peer's grant.
 #[derive(Debug)]
@@ -61,7 +62,7 @@ impl RequesterCredits {
     }
 
     /// Returns the value for `rdma_credit` of a Call.
-    pub(crate) const fn requested(&self) -> u32 {
+    pub(super) const fn requested(&self) -> u32 {
         self.requested
     }
 
@@ -76,7 +77,7 @@ impl RequesterCredits {
     }
 
     /// Uses a credit for a Call, if one is free.
-    pub(crate) fn take(&mut self) -> bool {
+    pub(super) fn take(&mut self) -> bool {
         let free = self.available();
         if free {
             self.in_flight += 1;
@@ -86,53 +87,53 @@ impl RequesterCredits {
     }
 
     /// Returns the number of Calls sent, which is the number of the last Call.
-    pub(crate) const fn sent(&self) -> u64 {
+    pub(super) const fn sent(&self) -> u64 {
         self.sent
     }
 
     /// Returns the number of the last Call, in send order, that has its reply.
-    pub(crate) const fn answered(&self) -> u64 {
+    pub(super) const fn answered(&self) -> u64 {
         self.answered
     }
 
     /// Returns the credits of Calls without a reply, and of RDMA_DONEs not sent or not known to have arrived.
     fn in_use(&self) -> u32 {
-        let dones = u32::try_from(self.dones.len()).unwrap_or(u32::MAX);
+        let dones = narrow(self.dones.len());
         self.in_flight.saturating_add(self.further).saturating_add(self.owed).saturating_add(dones)
     }
 
     /// Returns all credits in use, including other Sends not known to have arrived.
     fn taken(&self) -> u32 {
-        self.in_use().saturating_add(u32::try_from(self.unproved.len()).unwrap_or(u32::MAX))
+        self.in_use().saturating_add(narrow(self.unproved.len()))
     }
 
     /// Returns the Sends that a Call may use now, each of which uses a Receive of the peer (rtrext-02 §4.3).
-    pub(crate) fn room(&self) -> u32 {
+    pub(super) fn room(&self) -> u32 {
         if self.available() { self.granted().saturating_sub(self.taken()).max(1) } else { 0 }
     }
 
     /// Returns the Sends for a Call that must be divided. If only unconfirmed Sends hold credits, the Call gets the
     /// whole grant, since waiting would prove nothing.
-    pub(crate) fn room_in_turn(&self) -> u32 {
+    pub(super) fn room_in_turn(&self) -> u32 {
         if self.in_use() == 0 { self.granted() } else { self.room() }
     }
 
     /// Uses credits for the Sends of a Call beyond the first, for which [`take`](Self::take) used one.
     /// [`room`](Self::room) has to allow them.
-    pub(crate) const fn take_further(&mut self, sends: u32) {
+    pub(super) const fn take_further(&mut self, sends: u32) {
         self.further = self.further.saturating_add(sends);
     }
 
     /// Keeps the credits of further Sends of an answered Call that may not have arrived. They are free when a later
     /// Call is answered, like those of RDMA_DONEs.
-    pub(crate) fn leave_unproved(&mut self, sends: u32) {
+    pub(super) fn leave_unproved(&mut self, sends: u32) {
         self.release_further(sends);
         let mark = Mark::after_calls(self.sent);
         (0..sends).for_each(|_| self.unproved.push_back(mark));
     }
 
     /// Frees the credits of further Sends of an answered Call.
-    pub(crate) const fn release_further(&mut self, sends: u32) {
+    pub(super) const fn release_further(&mut self, sends: u32) {
         self.further = self.further.saturating_sub(sends);
     }
 
@@ -149,24 +150,24 @@ impl RequesterCredits {
     }
 
     /// Whether RDMA_DONEs in flight hold every credit, so that no credit can ever become free.
-    pub(crate) fn is_stuck(&self) -> bool {
+    pub(super) fn is_stuck(&self) -> bool {
         self.in_flight == 0 && self.owed == 0 && !self.dones.is_empty() && !self.available()
     }
 
     /// Keeps the credit of an answered Call for its RDMA_DONE.
-    pub(crate) const fn owe_done(&mut self) {
+    pub(super) const fn owe_done(&mut self) {
         self.release();
         self.owed += 1;
     }
 
     /// Counts an RDMA_DONE that is sent.
-    pub(crate) fn send_done(&mut self) {
+    pub(super) fn send_done(&mut self) {
         self.owed = self.owed.saturating_sub(1);
         self.dones.push_back(Mark::after_calls(self.sent));
     }
 
     /// Records the reply to the `number`th Call: RDMA_DONEs sent before that Call have arrived.
-    pub(crate) fn cover(&mut self, number: u64) {
+    pub(super) fn cover(&mut self, number: u64) {
         self.answered = self.answered.max(number);
         let shown = Shown { answered: number, received: 0 };
         for sent in [&mut self.dones, &mut self.unproved] {
@@ -177,19 +178,19 @@ impl RequesterCredits {
     }
 
     /// Frees the credit of an answered Call.
-    pub(crate) const fn release(&mut self) {
+    pub(super) const fn release(&mut self) {
         self.in_flight = self.in_flight.saturating_sub(1);
     }
 
     /// Sets the peer's grant. A grant of 0 would stop the connection for ever, and counts as 1.
-    pub(crate) fn grant(&mut self, value: u32) {
+    pub(super) fn grant(&mut self, value: u32) {
         self.granted = value.max(1);
         self.told = true;
     }
 
     /// Sets the grant of an error. Before the first other reply the value is ignored, since some peers return the
     /// header of the Call (RFC 8166 §3.3.3: "a valid reply"; version-two-01 §5: "a non-error message").
-    pub(crate) fn grant_by_error(&mut self, value: u32) {
+    pub(super) fn grant_by_error(&mut self, value: u32) {
         if self.told {
             self.granted = value.max(1);
         }
@@ -217,7 +218,7 @@ impl ResponderCredits {
     }
 
     /// Records the credit request of a Call.
-    pub(crate) fn request(&mut self, requested: u32) {
+    pub(super) fn request(&mut self, requested: u32) {
         self.wanted = requested.clamp(1, self.most);
     }
 
@@ -238,7 +239,7 @@ impl ResponderCredits {
 
     /// Counts a transmission of an incomplete or abandoned Call, but not as a Call; `false` as in
     /// [`accept`](Self::accept).
-    pub(crate) const fn accept_part(&mut self) -> bool {
+    pub(super) const fn accept_part(&mut self) -> bool {
         if self.in_progress >= self.highest {
             return false;
         }
@@ -248,20 +249,20 @@ impl ResponderCredits {
     }
 
     /// Frees the credits of transmissions whose Call is now complete, and has one credit, or was abandoned.
-    pub(crate) fn give_back(&mut self, parts: u32) {
+    pub(super) fn give_back(&mut self, parts: u32) {
         let parts = parts.min(self.parts);
         self.parts -= parts;
         self.in_progress = self.in_progress.saturating_sub(parts);
     }
 
     /// Counts a Call that other credits bound ([`messages`]).
-    pub(crate) const fn count(&mut self) {
+    pub(super) const fn count(&mut self) {
         self.in_progress += 1;
         self.accepted += 1;
     }
 
     /// Returns the Calls in progress beyond the grant. With credits per message, they use credits intended for replies.
-    pub(crate) fn overdrawn(&self) -> u32 {
+    pub(super) fn overdrawn(&self) -> u32 {
         self.in_progress.saturating_sub(self.wanted.max(self.highest))
     }
 
@@ -287,12 +288,12 @@ impl ResponderCredits {
 
     /// Returns the number of Receives to have posted: one for each credit that the peer has or shall get. Those that
     /// its Calls in progress have used do not count. A lower grant does not undo a higher one that the peer may still use.
-    pub(crate) fn receives_owed(&self) -> u32 {
+    pub(super) fn receives_owed(&self) -> u32 {
         self.wanted.max(self.highest).saturating_sub(self.in_progress)
     }
 
     /// Ends a Call in progress: its Receive is due again.
-    pub(crate) const fn finish(&mut self) {
+    pub(super) const fn finish(&mut self) {
         self.in_progress = self.in_progress.saturating_sub(1);
     }
 
@@ -300,7 +301,7 @@ impl ResponderCredits {
     /// number of posted Receives that no Call of ours waits for. `None` if the grant would be 0: then the answer has to
     /// wait (rule I3). Other Calls in progress need no Receive until they are answered, so only the last answer waits
     /// for one.
-    pub(crate) fn grant(&self, backed: u32) -> Option<u32> {
+    pub(super) fn grant(&self, backed: u32) -> Option<u32> {
         let value = self.wanted.min(backed.saturating_add(self.in_progress.saturating_sub(1)));
         (value > 0).then_some(value)
     }

@@ -36,6 +36,7 @@ use crate::outbound::{Origin, Outbox, Owner};
 use crate::settings::config::Config;
 use crate::settings::timers::{Flow, Moving, after, earliest};
 use crate::stats::Stats;
+use crate::wire::{sized, wide};
 
 /// The chunks of one message.
 #[derive(Debug, Default)]
@@ -126,7 +127,7 @@ impl Chunk {
     }
 
     fn len(&self) -> usize {
-        usize::try_from(self.layout.len).unwrap_or(usize::MAX)
+        sized(self.layout.len)
     }
 
     /// Cuts off the memory for at most `most` Reads; returns the number of the part, and its work.
@@ -136,7 +137,7 @@ impl Chunk {
         let taken = left.get(..most).unwrap_or(left);
         if taken.len() < left.len() {
             let len = taken.iter().map(|segment| u64::from(segment.length)).sum::<u64>();
-            self.rest = Some(sink.split_off(usize::try_from(len).unwrap_or(usize::MAX)));
+            self.rest = Some(sink.split_off(sized(len)));
         }
         self.posted += taken.len();
         self.parts.push((taken.len(), None));
@@ -331,8 +332,8 @@ impl Reads {
                 continue;
             };
             self.under_way += sources.len();
-            stats.reads_at_once = stats.reads_at_once.max(self.under_way.try_into().unwrap_or(u64::MAX));
-            let bytes = u64::try_from(sink.len()).unwrap_or(u64::MAX);
+            stats.reads_at_once = stats.reads_at_once.max(wide(self.under_way));
+            let bytes = wide(sink.len());
             self.bytes_under_way = self.bytes_under_way.saturating_add(bytes);
             self.time(now, bytes, outbox);
             return Some((Origin::Read { owner, chunk, part }, WorkRequest::Read { sink, sources }));
@@ -400,7 +401,7 @@ impl Reads {
         if !status.is_success() {
             return Err(status);
         }
-        let bytes = u64::try_from(sink.len()).unwrap_or(u64::MAX);
+        let bytes = wide(sink.len());
         let Some(message) = self.messages.get_mut(&owner) else { return Ok(None) };
         let Pull { chunks, left } = &mut message.pull;
         let Some(chunk) = chunks.get_mut(chunk) else { return Ok(None) };

@@ -6,7 +6,7 @@
 
 use std::ops::RangeInclusive;
 
-use crate::wire::{Limits, List, ProtocolError, ReadSegment, Segment};
+use crate::wire::{Limits, List, ProtocolError, ReadSegment, Segment, wide};
 
 /// A Read chunk: all segments of one Position in list order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -70,7 +70,7 @@ impl Layout {
         let mut chunks = all.into_iter().map(|(chunk, _)| chunk).peekable();
         let zero = chunks.next_if(|chunk| chunk.position == 0);
         let layout = Self { zero, chunks: chunks.collect() };
-        let base = layout.zero.as_ref().map_or(u64::try_from(inline).unwrap_or(u64::MAX), |zero| zero.len);
+        let base = layout.zero.as_ref().map_or(wide(inline), |zero| zero.len);
         layout.check(base.saturating_add(written))?;
         Ok(layout)
     }

@@ -6,7 +6,7 @@ use rpcrdma_xdr::{Padding, Payload};
 
 use crate::message::Form;
 use crate::two::groups::CallGroup;
-use crate::wire::{Body, ChunkLists, Direction, Header, ProtocolError};
+use crate::wire::{Body, ChunkLists, Direction, Header, ProtocolError, sized};
 
 /// Bytes of the first two words of an RPC message: XID and direction.
 const RPC_PREFIX: usize = 8;
@@ -58,8 +58,8 @@ impl Received {
             Body::Message(lists) => (lists, Some(payload), None),
             Body::NoMessage(lists) => (lists, None, None),
             Body::Padded { align, threshold, lists } => {
-                let wide = |value| usize::try_from(value).unwrap_or(usize::MAX);
-                let padding = Padding { align: wide(align), threshold: wide(threshold), before: header_len };
+                let padding =
+                    Padding { align: sized(align), threshold: sized(threshold), before: header_len };
                 (lists, Some(payload), Some(padding))
             }
             other => return Err(other),

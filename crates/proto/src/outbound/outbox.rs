@@ -10,6 +10,7 @@ use rpcrdma_verbs::{Capabilities, Key, Pace, Progress, ReceiveMemory, SendReques
 
 use crate::ids::IdMap;
 use crate::settings::timers::{Flow, Moving, Told};
+use crate::wire::wide;
 
 /// A request for the queue pair; the order matters.
 #[derive(Debug)]
@@ -307,7 +308,7 @@ fn leaving(request: &WorkRequest) -> u64 {
         WorkRequest::Write { gather, .. } => gather,
         _ => return 0,
     };
-    gather.iter().map(|part| u64::try_from(part.len()).unwrap_or(u64::MAX)).fold(1, u64::saturating_add)
+    gather.iter().map(|part| wide(part.len())).fold(1, u64::saturating_add)
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ use crate::message::Travelled;
 use crate::outbound::Origin;
 use crate::retired::Reading;
 use crate::wire::ChunkLists;
+use crate::wire::sized;
 
 /// A call in flight, until all its windows are closed.
 #[derive(Debug)]
@@ -174,7 +175,7 @@ impl Flight {
                 Written::Inline => ReturnedChunk::Empty,
                 Written::Chunk(_) if offered == 0 => ReturnedChunk::Empty,
                 Written::Chunk(len) => {
-                    let offered = usize::try_from(offered).unwrap_or(usize::MAX);
+                    let offered = sized(offered);
                     ReturnedChunk::Filled { data: self.content(Place::Write(index), len)?.into(), offered }
                 }
             });

@@ -13,7 +13,7 @@ use crate::inbound::reads::Pulled;
 use crate::inbound::received::Received;
 use crate::message::Travelled;
 use crate::settings::timers::after;
-use crate::wire::{ChunkLists, ErrorBody, List, ProtocolError, WriteChunk};
+use crate::wire::{ChunkLists, ErrorBody, List, ProtocolError, WriteChunk, wide};
 
 /// The chunks that a reply returns.
 pub(crate) struct Returned {
@@ -110,7 +110,7 @@ impl Received {
         let read = exposed.unwrap_or(0).try_into().unwrap_or(usize::MAX);
         let travelled = Travelled { form, sent: len, read, written: placed, reply_chunk, segments };
         core.stats.replies_received.count(&travelled);
-        core.stats.read_segments += u64::try_from(lists.read.len()).unwrap_or(u64::MAX);
+        core.stats.read_segments += wide(lists.read.len());
         let written = written.into_iter().map(Written::Chunk).collect();
         let pulled = Pulled::default();
         Answered::Reply { inline: payload, padding, written, reply_chunk, pulled, travelled }

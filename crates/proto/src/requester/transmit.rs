@@ -19,9 +19,9 @@ use crate::flow::{Offer, Wait};
 use crate::message::Travelled;
 use crate::outbound::Origin;
 use crate::peer::ReverseSupport;
-use crate::planner::{CallInput, CallPlan, ChunkRules, Refusal, narrow, plan_call, wide};
+use crate::planner::{CallInput, CallPlan, ChunkRules, Refusal, plan_call};
 use crate::settings::config::Side;
-use crate::wire::{ChunkLists, Direction, ReadSegment, Segment, WriteChunk};
+use crate::wire::{ChunkLists, Direction, ReadSegment, Segment, WriteChunk, narrow, sized, wide};
 
 /// Reasons why a call cannot have memory and windows.
 enum Obstacle {
@@ -64,7 +64,7 @@ impl Requester {
             Ok(offer) => offer,
             Err(Wait::Line) => {
                 self.queue.pop_front();
-                core.ledger.line_mut().join_call(xid, takes.0);
+                core.ledger.line.join_call(xid, takes.0);
                 return true;
             }
             Err(Wait::Receives(room)) => {
@@ -242,7 +242,7 @@ impl Requester {
         }
         transaction.stage = Stage::InFlight(flight);
         let waited = transaction.deadline != transaction.caller.deadline;
-        let (in_flight, granted) = core.ledger.in_flight();
+        let (in_flight, granted) = (core.ledger.calls.in_flight(), core.ledger.calls.granted());
         let call = &transaction.call;
         tracing::debug!(
             side = %core.side(), xid = format_args!("{xid:#010x}"), program = call.program, version = call.version,
@@ -257,7 +257,7 @@ impl Requester {
 
     /// Fails every unsent call, since the owner closed the connection.
     pub(crate) fn fail_all_queued(&mut self, core: &mut Core) {
-        let in_line: Vec<u32> = core.ledger.line_mut().take_calls().collect();
+        let in_line: Vec<u32> = core.ledger.line.take_calls().collect();
         for xid in in_line.into_iter().chain(std::mem::take(&mut self.queue)) {
             if let Some(transaction) = self.calls.remove(&xid) {
                 self.deadlines.remove(&(transaction.deadline, xid));
@@ -279,9 +279,8 @@ fn plan(core: &Core, transaction: &Transaction, queued: usize) -> Result<CallPla
         return Err(Refusal::ReverseNotTaken);
     }
     let sinks: Vec<usize> = call.reply.sinks.iter().map(Sink::len).collect();
-    let narrow =
-        |value: Option<u32>| value.map_or(usize::MAX, |value| usize::try_from(value).unwrap_or(usize::MAX));
-    let (longest, most) = (narrow(core.peer.segments.0), narrow(core.peer.segments.1));
+    let most = |value: Option<u32>| value.map_or(usize::MAX, sized);
+    let (longest, most) = (most(core.peer.segments.0), most(core.peer.segments.1));
     // A peer that accepts no byte in a segment accepts no segment.
     let most = if longest == 0 { 0 } else { most };
     let allowed = core.uses_chunks();

@@ -15,9 +15,9 @@ use crate::event::Answer;
 use crate::flow::{Offer, Permit, Wait};
 use crate::message::Travelled;
 use crate::outbound::Origin;
-use crate::planner::{ReplyInput, ReplyPlan, Route, narrow, plan_reply};
+use crate::planner::{ReplyInput, ReplyPlan, Route, plan_reply};
 use crate::settings::timers::after;
-use crate::wire::{Body, Direction, ErrorBody, Header, ProtocolError, WriteChunk};
+use crate::wire::{Body, Direction, ErrorBody, Header, ProtocolError, WriteChunk, narrow, wide};
 
 impl Responder {
     /// Sends one error or answer.
@@ -43,12 +43,12 @@ impl Responder {
             Err(Wait::Line) => {
                 self.answers.pop_front();
                 let deadline = after(now, core.config.timeouts.credits);
-                core.ledger.line_mut().join_answer(token, sends, deadline);
+                core.ledger.line.join_answer(token, sends, deadline);
                 self.stalled = None;
                 return true;
             }
             Err(wait) => {
-                self.wait_for(core, now, Waiting::Answer, wait);
+                self.wait_for_answer(core, now, wait);
                 return false;
             }
         };
@@ -66,7 +66,7 @@ impl Responder {
         let Some(token) = self.answers.front() else { return false };
         let lost = match self.calls.get(token).map(|call| &call.answer) {
             // All earlier answers leave first.
-            Some(Some(Answer::Lost)) if !core.ledger.line().has_answers() => true,
+            Some(Some(Answer::Lost)) if !core.ledger.line.has_answers() => true,
             Some(Some(Answer::Drop)) => false,
             None => false,
             Some(_) => return false,
@@ -90,7 +90,8 @@ impl Responder {
                 true
             }
             Err(wait) => {
-                self.wait_for(core, now, Waiting::Error, wait);
+                let stall = self.stall(core, now, wait);
+                self.stalled_error.get_or_insert(stall);
                 false
             }
         }
@@ -140,13 +141,13 @@ impl Responder {
 
     /// Ends waits in line that are too long; such answers leave with the credits that there are (rule I6).
     pub(super) fn end_waits(&mut self, core: &mut Core, now: Instant) {
-        while core.ledger.line_deadline().is_some_and(|deadline| deadline <= now) {
+        while core.ledger.line.deadline().is_some_and(|deadline| deadline <= now) {
             if !core.ledger.may_send(1) {
                 core.fail(CloseReason::Timeout(NO_CREDITS));
-                core.ledger.line_mut().clear_answers();
+                core.ledger.line.clear_answers();
                 return;
             }
-            if let Some(token) = core.ledger.line_mut().pop_answer() {
+            if let Some(token) = core.ledger.line.pop_answer() {
                 self.end_wait(token);
             }
         }
@@ -188,37 +189,28 @@ impl Responder {
         Some((*token, planned))
     }
 
-    /// Starts the timer of the next answer or RDMA_ERROR, so that its wait ends (rule I6).
-    pub(crate) fn wait_for(&mut self, core: &Core, now: Instant, waiting: Waiting, wait: Wait) {
+    /// Starts the timer of the next answer, so that its wait ends (rule I6).
+    pub(crate) fn wait_for_answer(&mut self, core: &Core, now: Instant, wait: Wait) {
+        let stall = self.stall(core, now, wait);
+        self.stalled.get_or_insert(stall);
+    }
+
+    /// Returns the end of a wait that begins now. Answers and RDMA_ERRORs have a timer each: progress of the other kind does
+    /// not extend it.
+    fn stall(&mut self, core: &Core, now: Instant, wait: Wait) -> Stall {
         let timeouts = &core.config.timeouts;
-        let stall = match wait {
+        match wait {
             Wait::Receives(room) => {
                 self.wants_memory = Some(room);
                 (after(now, timeouts.memory), "memory for an answer")
             }
             Wait::Credits | Wait::Line | Wait::Never => (after(now, timeouts.credits), NO_CREDITS),
-        };
-        self.stall(waiting).get_or_insert(stall);
-    }
-
-    /// Returns the timer of this kind: progress of the other kind does not extend it.
-    const fn stall(&mut self, waiting: Waiting) -> &mut Option<Stall> {
-        match waiting {
-            Waiting::Answer => &mut self.stalled,
-            Waiting::Error => &mut self.stalled_error,
         }
     }
 }
 
 /// The reason for a wait that the peer causes.
 const NO_CREDITS: &str = "credits for an answer";
-
-/// A message that waits to leave.
-#[derive(Clone, Copy)]
-pub(crate) enum Waiting {
-    Answer,
-    Error,
-}
 
 fn send_error(core: &mut Core, xid: u32, version: u32, permit: Permit, body: ErrorBody) {
     // RFC 8166 §4.5.1: an ERR_VERS has the version of the request.
@@ -236,7 +228,7 @@ fn send_reply(core: &mut Core, call: Incoming, mut plan: ReplyPlan, offer: Offer
     let rest = plan.rest.of(message);
     let mut travelled = Travelled { form: plan.form(), read: plan.exposed(), ..Travelled::default() };
     travelled.segments = plan.lists.read.len();
-    core.stats.read_segments += u64::try_from(travelled.segments).unwrap_or(u64::MAX);
+    core.stats.read_segments += wide(travelled.segments);
     core.stats.copied(plan.copied);
     for (index, data) in plan.placed {
         let Some(chunk) = plan.lists.write.get(index) else { continue };

@@ -7,9 +7,9 @@ use rpcrdma_verbs::{PoolExhausted, WindowErrorKind, Windows};
 use crate::core::Core;
 use crate::flow::{Offer, Wait};
 use crate::planner::ReplyPlan;
-use crate::responder::{Responder, Waiting};
+use crate::responder::Responder;
 use crate::settings::timers::after;
-use crate::wire::{ProtocolError, ReadSegment};
+use crate::wire::{ProtocolError, ReadSegment, sized, wide};
 
 impl Responder {
     /// Sends the next answer once its exposed data is open; `false` if nothing can be done now.
@@ -31,11 +31,11 @@ impl Responder {
                 return true;
             }
             Err(Room::Memory(room)) => {
-                self.wait_for(core, now, Waiting::Answer, Wait::Receives(room));
+                self.wait_for_answer(core, now, Wait::Receives(room));
                 return false;
             }
             Err(Room::Never) => {
-                let (len, grant) = (u64::try_from(plan.exposed()).unwrap_or(u64::MAX), offer.credit());
+                let (len, grant) = (wide(plan.exposed()), offer.credit());
                 self.send_next(core, Err(ProtocolError::ReplyNotExposed { len, grant }), offer);
             }
             Err(Room::Ended) => return false,
@@ -62,17 +62,17 @@ impl Responder {
         let room = |room| if others { Room::Later } else { Room::Memory(room) };
         let bytes = plan.exposed();
         let Some(limits) = core.exposes_replies() else { return Err(Room::Never) };
-        if bytes > limits.exposed_bytes || limits.exposed_replies == 0 || core.ledger.wanted() < 2 {
+        if bytes > limits.exposed_bytes || limits.exposed_replies == 0 || core.ledger.served.wanted() < 2 {
             return Err(Room::Never);
         }
         let full = replies >= limits.exposed_replies || exposed.saturating_add(bytes) > limits.exposed_bytes;
         // RFC 5666 §11: RDMA_DONEs that are due must not use the last credit.
-        let starving = usize::try_from(grant).unwrap_or(usize::MAX) < replies + 2;
+        let starving = sized(grant) < replies + 2;
         if full {
             return Err(Room::Later);
         }
         if starving {
-            return Err(room(core.ledger.receive_room()));
+            return Err(room(core.ledger.receives.room_for_one()));
         }
         let Some(call) = self.calls.get(&token) else { return Err(Room::Never) };
         let charged = qp.domain().reserve(bytes).map_err(|error| match error {

@@ -16,7 +16,7 @@ use crate::error::CloseReason;
 use crate::outbound::Origin;
 use crate::planner::PlannedRead;
 use crate::settings::timers::{Flow, Moving, after};
-use crate::wire::{ProtocolError, ReadSegment, Segment};
+use crate::wire::{ProtocolError, ReadSegment, Segment, wide};
 
 /// The exposed replies of a connection, and the answers that wait until they are done.
 #[derive(Debug, Default)]
@@ -118,7 +118,7 @@ impl Core {
         if let Some(exposures) = self.exposures_mut() {
             exposures.bytes += bytes;
             // The Requester reads data exposed earlier first.
-            let exposed = u64::try_from(exposures.bytes).unwrap_or(u64::MAX);
+            let exposed = wide(exposures.bytes);
             let open = Moving::new(now, stall, Flow::Link, told.as_ref(), exposed);
             let exposure = Exposure { xid, bytes, windows, closing: false, open, _charged: charged };
             exposures.open.insert(token, exposure);

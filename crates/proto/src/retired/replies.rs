@@ -16,7 +16,7 @@ use crate::inbound::received::Received;
 use crate::outbound::Owner;
 use crate::requester::{Answered, Phase, Requester, Stage, Transaction, returned};
 use crate::settings::timers::{Flow, Moving, after};
-use crate::wire::{Body, ChunkLists, Direction, ProtocolError};
+use crate::wire::{Body, ChunkLists, Direction, ProtocolError, wide};
 
 /// A reply whose data is being read.
 #[derive(Debug)]
@@ -165,7 +165,6 @@ impl Transaction {
         base: usize,
         placed: usize,
     ) -> Result<Layout, ProtocolError> {
-        let wide = |len: usize| u64::try_from(len).unwrap_or(u64::MAX);
         let layout = Layout::of_reply(&lists.read, base, wide(placed), &core.config.limits)?;
         if !core.reads.are_allowed() {
             return Err(ProtocolError::ReadsNotAgreed);

@@ -11,6 +11,7 @@ use crate::settings::versions::Versions;
 use crate::two::characteristics::{Exchanged, OPERATION_RECEIVES};
 use crate::two::settings::TransmissionSettings;
 use crate::wire::Limits;
+use crate::wire::sized;
 use bytes::Bytes;
 
 /// The Receive for a GRANT that leaves without a credit (version-two-07 §4.2.1.1).
@@ -168,7 +169,7 @@ impl Config {
     pub fn max_recv_wr(&self) -> usize {
         // Each direction gets half of the queue.
         let calls = self.calls.max(self.grant).max(if self.has_read_read() { 2 } else { 1 });
-        let calls = usize::try_from(calls).unwrap_or(usize::MAX);
+        let calls = sized(calls);
         calls.saturating_mul(2).saturating_add(self.receives_beyond_calls())
     }
 
@@ -187,7 +188,7 @@ impl Config {
         let counted =
             self.versions.codecs().any(|codec| codec.rules().two.is_some_and(|two| two.counts_messages));
         let spare = if counted { SPARE_RECEIVES } else { 0 };
-        self.receives_for_parts().saturating_add(usize::try_from(spare).unwrap_or(usize::MAX))
+        self.receives_for_parts().saturating_add(sized(spare))
     }
 
     /// Whether a client accepts chunks in the reverse direction, or a server may use them there.

@@ -18,8 +18,8 @@ use bytes::Bytes;
 use rpcrdma_xdr::{Piece, Stream};
 
 use crate::message::Form;
-use crate::planner::narrow;
 use crate::wire::Codec;
+use crate::wire::narrow;
 use crate::wire::two::transmission::{
     BufferStructure, Location, Operation, ResponseDirection, TransmitRequest, TransmitResponse,
 };

@@ -37,7 +37,7 @@ use crate::settings::timers::after;
 use crate::two::arrange::Targets;
 use crate::wire::two::Error;
 use crate::wire::two::transmission::TransmitContinuation;
-use crate::wire::{Direction, ProtocolError};
+use crate::wire::{Direction, ProtocolError, sized};
 
 /// The most messages given up whose end has not arrived; older ones are forgotten.
 const GIVEN_UP: usize = 16;
@@ -401,7 +401,7 @@ impl Open {
     fn takes_last(&mut self, place: Place) -> bool {
         match place {
             Place::Middle { remaining } => {
-                self.notation = Notation::Parts { remaining: wide(remaining) };
+                self.notation = Notation::Parts { remaining: sized(remaining) };
                 false
             }
             Place::Last => true,
@@ -414,12 +414,8 @@ impl Open {
     }
 
     fn is_complete(&self) -> bool {
-        matches!(&self.notation, Notation::Group { lead } if wide(lead.count()) == self.sends.len())
+        matches!(&self.notation, Notation::Group { lead } if sized(lead.count()) == self.sends.len())
     }
-}
-
-fn wide(count: u32) -> usize {
-    usize::try_from(count).unwrap_or(usize::MAX)
 }
 
 #[cfg(test)]

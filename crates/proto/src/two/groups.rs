@@ -18,9 +18,9 @@ use super::receiving::complete;
 use crate::connection::{Halves, Outcome};
 use crate::core::Core;
 use crate::message::Form;
-use crate::planner::narrow;
 use crate::wire::{
-    Body, ChunkLists, Direction, ErrorBody, Fixed, Header, ProtocolError, ReadSegment, Taken, WriteChunk, two,
+    Body, ChunkLists, Direction, ErrorBody, Fixed, Header, ProtocolError, ReadSegment, Taken, WriteChunk,
+    narrow, two,
 };
 use crate::wire::{
     Limits,

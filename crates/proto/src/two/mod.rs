@@ -43,6 +43,7 @@ use crate::settings::timers::after;
 use crate::two::characteristics::exchange::Exchanges;
 use crate::two::characteristics::{Characteristics, Notice, OPERATION_RECEIVES_32, ReverseSupport};
 use crate::wire::ErrorBody;
+use crate::wire::sized;
 use crate::wire::two::{self, Rules};
 
 /// The public types of Version Two, except its header formats.
@@ -130,7 +131,7 @@ impl Two {
             let until = after(now, config.timeouts.offer);
             core.set_untold(Some(until));
         }
-        let (size, invalidate) = (core.ledger.receive_len(), core.may_invalidate);
+        let (size, invalidate) = (core.ledger.receives.len(), core.may_invalidate);
         let mut exchanges = Exchanges::new(rules.profile, &config, size, reverse, invalidate);
         // A server announces in answer to the client.
         if core.side() == Side::Client {
@@ -177,9 +178,14 @@ impl Two {
         if !self.assembly.has_begun() {
             return false;
         }
-        let goes_on = halves.core.ledger.peer_may_send();
-        let lacking = halves.core.ledger.lacking_beyond().filter(|_| !goes_on);
-        if let Some((xid, len)) = lacking.and_then(|kept| self.assembly.give_up_holder(kept)) {
+        let ledger = &halves.core.ledger;
+        let goes_on = ledger.peer_may_send();
+        // The connection keeps memory for as many Receives as the peer was granted.
+        let kept = sized(ledger.served.highest());
+        if !goes_on
+            && ledger.receives.lacks_memory()
+            && let Some((xid, len)) = self.assembly.give_up_holder(kept)
+        {
             let error = two::Error::ContinuationMemory { len };
             tracing::debug!(side = %halves.core.side(), xid = format_args!("{xid:#010x}"), %error, "call refused");
             halves.core.stats.fault(&error.into());

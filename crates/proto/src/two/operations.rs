@@ -21,7 +21,7 @@ use crate::two::characteristics::{Characteristic, NotExchanged, Notice, Transmis
 use crate::wire::two::transmission::{
     BufferStructure, SUPPORT_CONTINUATION, SUPPORT_REQUEST, SUPPORT_RESPONSE,
 };
-use crate::wire::{Action, ProtocolError, Taken, two::Exchange};
+use crate::wire::{Action, ProtocolError, Taken, sized, two::Exchange};
 use crate::wire::{Body, Fixed, two};
 
 impl Two {
@@ -43,10 +43,10 @@ impl Two {
         if exchanges.is_exchanged().is_some() {
             core.set_untold(None);
         }
-        let longest = wide(peer.receive_size).min(rules.largest_inline);
+        let longest = sized(peer.receive_size).min(rules.largest_inline);
         let groups = peer_groups(&peer.transmissions, longest).filter(|_| takes_groups(core));
         let takes = core.config.limits.combined_messages > 1 && !self.first_answer_due;
-        let both = if takes { wide(peer.combined) } else { 1 };
+        let both = if takes { sized(peer.combined) } else { 1 };
         let most = core.config.combined_messages.min(both);
         if let Some(sending) = &mut core.sending {
             sending.peer_groups = groups;
@@ -89,7 +89,7 @@ impl Two {
 
     /// Whether an operation is due. This check runs with every message, so it is cheap.
     pub(super) fn has_operation(&mut self, halves: &mut Halves<'_>) -> bool {
-        if self.first_answer_due && halves.core.ledger.has_answered() {
+        if self.first_answer_due && halves.core.ledger.served.finished() > 0 {
             self.first_answer_due = false;
             if halves.core.codec.rules().two.is_some_and(|two| two.tells_once)
                 && let Some(exchanges) = &mut self.exchanges
@@ -110,7 +110,7 @@ impl Two {
         let progress = self.progress(halves);
         let Some(exchanges) = &mut self.exchanges else { return false };
         let core = &mut *halves.core;
-        let size = exchanges.advance(progress, core.ledger.least_earlier_receive());
+        let size = exchanges.advance(progress, core.ledger.receives.least_earlier());
         report(core, exchanges);
         let next = match missing {
             _ if !core.ledger.may_send(1) => None,
@@ -195,7 +195,7 @@ impl Two {
 /// Posts Receives of another size from now on, if a change of characteristics says so.
 fn resize(core: &mut Core, size: Option<u32>) {
     if let Some(size) = size {
-        core.ledger.resize_receives(wide(size));
+        core.ledger.receives.resize(sized(size));
     }
 }
 
@@ -216,24 +216,20 @@ pub(super) fn report(core: &mut Core, exchanges: &mut Exchanges) {
     }
 }
 
-fn wide(size: u32) -> usize {
-    usize::try_from(size).unwrap_or(usize::MAX)
-}
-
 /// Returns what a peer can do with transmission groups; `None` if that is nothing. `longest` are the bytes of the longest
 /// Send to it.
 fn peer_groups(said: &Transmissions, longest: usize) -> Option<PeerGroups> {
-    let wide = |count: u32| usize::try_from(count).unwrap_or(usize::MAX).max(1);
+    let some = |count: u32| sized(count).max(1);
     let takes = |bits| said.support & bits == bits;
-    let continues = |sends: u32| if takes(SUPPORT_CONTINUATION) { wide(sends) } else { 1 };
+    let continues = |sends: u32| if takes(SUPPORT_CONTINUATION) { some(sends) } else { 1 };
     // A structure is believed as far as its Receives are (rtrext-02 §8.3: it agrees with their size).
-    let fits = |structure: &&BufferStructure| wide(structure.total) <= longest;
+    let fits = |structure: &&BufferStructure| sized(structure.total) <= longest;
     let targets = said.structure.as_ref().filter(fits).and_then(Targets::of);
     (said.support != 0).then(|| PeerGroups {
         takes_calls: takes(SUPPORT_REQUEST),
         places: takes(SUPPORT_RESPONSE),
         requests: continues(said.request_limit),
-        responses: wide(said.response_limit),
+        responses: some(said.response_limit),
         targets,
     })
 }

@@ -10,7 +10,7 @@ use rpcrdma_xdr::{CopyCount, Piece, Stream, padded_len};
 
 use crate::planner::{
     CallInput, CallPlan, ChunkRules, Located, Offer, PlannedRead, Refusal, ReplyInput, ReplyPlan, Route,
-    choose_reduced, cut_lengths, locate, narrow, offer, place, plan_long, plan_short, take_out, wide,
+    choose_reduced, cut_lengths, locate, offer, place, plan_long, plan_short, take_out,
 };
 use crate::two::arrange::{Arrangement, Bounds, Headed, Targets, arrange, longest_send};
 use crate::two::settings::ReplyPlacement;
@@ -18,7 +18,9 @@ use crate::wire::two::transmission::{
     Location, Operation, PlacedItem, ResponseDirection, ResponseLocation, ResponseSet, TransmitContinuation,
     TransmitRequest, TransmitResponse,
 };
-use crate::wire::{ChunkLists, Codec, Direction, ProtocolError, Segment, Shape, WriteChunk};
+use crate::wire::{
+    ChunkLists, Codec, Direction, ProtocolError, Segment, Shape, WriteChunk, narrow, sized, wide,
+};
 use crate::wire::{Limits, two::operation_len};
 
 /// Options of Version Two for a Call.
@@ -279,7 +281,7 @@ fn into_receives(input: &CallInput<'_>, groups: &CallGroups<'_>, reply_max: usiz
         ReplyPlacement::Choice => (memory(input)?, u32::MAX),
         ReplyPlacement::BySize(threshold) => (memory(input)?, threshold.saturating_sub(1)),
     };
-    let longest = usize::try_from(longest).unwrap_or(usize::MAX);
+    let longest = sized(longest);
     // An item too short for placement stays in the Payload stream.
     let place_from = groups.place_from.max(1);
     let short: usize = input.sinks.iter().map(|len| padded_len((*len).min(place_from))).sum();
@@ -382,7 +384,7 @@ fn compose(
         let lengths: Vec<usize> = segments.iter().map(Bytes::len).collect();
         PlacedItem {
             displacement: *position,
-            length: narrow(lengths.iter().sum()),
+            length: narrow(lengths.iter().sum::<usize>()),
             location: if into_receives { IN_RECEIVES } else { Location::Explicit(unnamed(&lengths)) },
         }
     });

@@ -8,11 +8,10 @@ use crate::core::Core;
 use crate::flow::{Lease, Settled};
 use crate::inbound::reads::Pulled;
 use crate::message::{Form, Travelled};
-use crate::planner::narrow;
 use crate::requester::{Answered, Requester, Stage, Written};
 use crate::two::arrange::Arrangement;
 use crate::two::assembly::Lead;
-use crate::wire::{Body, ChunkLists, Direction, ErrorBody, WriteChunk, two};
+use crate::wire::{Body, ChunkLists, Direction, ErrorBody, WriteChunk, narrow, sized, two};
 use crate::wire::{
     ProtocolError,
     two::transmission::{
@@ -292,10 +291,10 @@ fn results(
                 let offered = WriteChunk { segments: direction.location.segments().to_vec() };
                 let filled = offered.filled(u64::from(*length));
                 if *segments != filled.segments {
-                    let most = u32::try_from(offered.total()).unwrap_or(u32::MAX);
+                    let most = narrow(offered.total());
                     return Err(ReportedError::Offset { value: *length, least: 0, most });
                 }
-                Written::Chunk(usize::try_from(*length).unwrap_or(usize::MAX))
+                Written::Chunk(sized(*length))
             }
             Location::Targets { .. } => {
                 Written::Placed(items.next().map(|item| item.data).unwrap_or_default())

@@ -14,34 +14,20 @@ use super::arrange::{Arrangement, Targets};
 use super::combine::{BETWEEN, Combine, Room, Waiting};
 use super::plan::{CallGroups, CallOptions, ReplyGroups, ReplyOptions};
 use super::requests::SentGroup;
-use super::settings::{ReplyPlacement, TransmissionSettings};
+use super::settings::ReplyPlacement;
 use crate::core::Core;
 use crate::flow::Permit;
 use crate::ids::IdMap;
 use crate::peer::ReverseSupport;
-use crate::planner::narrow;
 use crate::settings::config::{Config, Side};
-use crate::two::groups::CallGroup;
+use crate::two::groups::{CallGroup, takes_groups};
 use crate::wire::two::combined::aligned;
 use crate::wire::two::transmission::ErrorReport;
 use crate::wire::two::{Fragment, operation_len};
-use crate::wire::{Body, Direction, Header, two};
+use crate::wire::{Body, Direction, Header, narrow, sized, two, wide};
 
 /// The most replies in transmission groups that a report can still name.
 const IN_GROUPS: usize = 1024;
-
-/// Limits of a Call and its reply in several Sends.
-#[derive(Clone, Copy, Debug)]
-struct CallRoom {
-    /// The most Sends for the Call.
-    sends: u32,
-    /// The most Sends for a reply without memory in chunks.
-    replies: usize,
-    /// The most bytes of an item that lies in several Receives.
-    spread: usize,
-    /// Whether the Receives for a reply in several Sends are there.
-    long_reply: bool,
-}
 
 /// The peer's properties of transmission groups (rtrext-02 §8).
 #[derive(Debug)]
@@ -145,14 +131,15 @@ impl Core {
     /// wait for credits or Receives for several Sends.
     pub(crate) fn call_options(&self, xid: u32, queued: usize) -> Option<CallOptions<'_>> {
         self.sending.as_ref()?;
-        let room = self.room_for_call(self.uses_chunks(), queued);
+        let falls_back = self.uses_chunks();
+        let sends = self.ledger.sends_for_call(falls_back, queued);
         let continues = self.side() == Side::Client || self.peer.reverse >= Some(ReverseSupport::Continued);
         Some(CallOptions {
-            continued: if continues { self.continued_parts(room.sends) } else { 1 },
+            continued: if continues { self.continued_parts(sends) } else { 1 },
             continued_reply: if continues { self.continued_reply_parts() } else { 1 },
             continued_reply_len: self.config.limits.continued_len,
             // Not if the peer has refused the Call in a group.
-            groups: if self.in_group(xid) { None } else { self.call_groups(room) },
+            groups: if self.in_group(xid) { None } else { self.call_groups(sends, falls_back) },
         })
     }
 
@@ -170,20 +157,10 @@ impl Core {
         })
     }
 
-    /// Returns the limits of the next Call, while `waiting` Calls want credits.
-    fn room_for_call(&self, falls_back: bool, waiting: usize) -> CallRoom {
-        let sends = self.ledger.sends_for_call(falls_back, waiting);
-        if !falls_back {
-            return CallRoom { sends, replies: usize::MAX, spread: usize::MAX, long_reply: true };
-        }
-        let TransmissionSettings { reply_sends, spread_up_to, .. } = self.config.transmissions;
-        let long_reply = self.ledger.has_room_for_long_reply();
-        CallRoom { sends, replies: reply_sends, spread: spread_up_to, long_reply }
-    }
-
-    /// Whether a message of ours may be divided among several Sends.
+    /// Whether a message of ours may be divided among several Sends. A reply may leave in a group if its Call came in one,
+    /// even if the peer has announced nothing.
     fn divides(&self) -> bool {
-        self.continues() || self.makes_groups()
+        (self.continues() || takes_groups(self)) && self.config.continued_parts > 1
     }
 
     /// Returns the Sends that a message of ours may use, if messages can be continued, within `credits`.
@@ -191,7 +168,7 @@ impl Core {
         if !self.continues() {
             return 1;
         }
-        self.config.continued_parts.min(usize::try_from(credits).unwrap_or(usize::MAX)).max(1)
+        self.config.continued_parts.min(sized(credits)).max(1)
     }
 
     /// Returns the most Sends of a reply to a Call of ours. As many Receives are posted before the Call leaves, so the
@@ -205,14 +182,6 @@ impl Core {
         self.codec.rules().two.is_some_and(|two| two.part_header.is_some()) && self.config.continued_parts > 1
     }
 
-    /// Whether messages of ours may leave in groups of several Sends. A reply may if its Call came in a group, even if
-    /// the peer has announced nothing.
-    fn makes_groups(&self) -> bool {
-        let enabled = self.codec.rules().two.is_some_and(|two| two.operations.is_some())
-            && self.config.transmissions.enabled;
-        enabled && self.config.continued_parts > 1
-    }
-
     /// Sends a GRANT, if one is due.
     pub(crate) fn grant(&mut self) -> bool {
         let Some(permit) = self.ledger.grant() else { return false };
@@ -223,19 +192,21 @@ impl Core {
     }
 
     /// Returns the options of transmission groups for a Call that leaves now. The receive queue can hold one reply in
-    /// several Sends.
-    fn call_groups(&self, room: CallRoom) -> Option<CallGroups<'_>> {
-        let wide = |count: u32| usize::try_from(count).unwrap_or(usize::MAX);
+    /// several Sends. A Call that `falls_back` to chunks is not spread over many Sends.
+    fn call_groups(&self, sends: u32, falls_back: bool) -> Option<CallGroups<'_>> {
         let sending = self.sending.as_ref()?;
         let peer = sending.peer_groups.as_ref().filter(|peer| peer.takes_calls && !sending.refuses_groups)?;
         let settings = &self.config.transmissions;
         let most = self.config.continued_parts.max(1);
         let own = if settings.calls.continuation { most } else { 1 };
-        let awaited = if settings.continued_replies && room.long_reply { most.min(room.replies) } else { 1 };
+        let (replies, spread_up_to) =
+            if falls_back { (settings.reply_sends, settings.spread_up_to) } else { (usize::MAX, usize::MAX) };
+        let long_reply = !falls_back || self.ledger.has_room_for_long_reply();
+        let awaited = if settings.continued_replies && long_reply { most.min(replies) } else { 1 };
         let awaited = awaited.min(self.config.limits.continued_parts).min(peer.responses).max(1);
         let asks = peer.places && settings.asked != ReplyPlacement::Explicit;
         Some(CallGroups {
-            sends: own.min(peer.requests).min(wide(room.sends)).max(1),
+            sends: own.min(peer.requests).min(sized(sends)).max(1),
             reply_sends: awaited,
             theirs: peer.targets.as_ref().filter(|_| settings.calls.placement),
             ours: sending.targets.as_ref().filter(|_| asks),
@@ -243,7 +214,7 @@ impl Core {
             directs: peer.places || peer.responses > 1,
             asked: settings.asked,
             place_from: settings.place_from,
-            spread_up_to: room.spread,
+            spread_up_to,
             reply_len: self.config.limits.continued_len,
         })
     }
@@ -251,7 +222,7 @@ impl Core {
     /// Returns the options of transmission groups for the reply to a Call in a group.
     fn reply_groups<'a>(&'a self, asked: &'a CallGroup) -> ReplyGroups<'a> {
         let peer = self.sending.as_ref().and_then(|sending| sending.peer_groups.as_ref());
-        let buffers = usize::try_from(asked.buffers).unwrap_or(usize::MAX);
+        let buffers = sized(asked.buffers);
         let settings = self.config.transmissions.replies;
         ReplyGroups {
             sends: if settings.continuation { self.config.continued_parts.min(buffers).max(1) } else { 1 },
@@ -391,7 +362,7 @@ impl Core {
             body,
         };
         self.stats.sends_combined += 1;
-        self.stats.messages_combined += u64::try_from(messages.len()).unwrap_or(u64::MAX);
+        self.stats.messages_combined += wide(messages.len());
         tracing::debug!(side = %self.side(), messages = messages.len(), "messages in one Send");
         let mut encoded = BytesMut::new();
         self.codec.encode(&header, &mut encoded);

@@ -8,6 +8,7 @@ use crate::two::characteristics::Transmissions;
 use crate::wire::two::transmission::{
     BufferStructure, SUPPORT_CONTINUATION, SUPPORT_REQUEST, SUPPORT_RESPONSE,
 };
+use crate::wire::{narrow, sized};
 
 /// The two features of the extension (rtissues-03 §3.5) that a sender chooses to use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,7 +99,7 @@ impl TransmissionSettings {
         if !self.enabled {
             return Transmissions::default();
         }
-        let narrow = |sends: usize| u32::try_from(sends.max(1)).unwrap_or(u32::MAX);
+        let some = |sends: usize| narrow(sends.max(1));
         // A peer that keeps to this number never exceeds our limit on the length.
         let of_length = config.limits.continued_len / config.largest_receive().max(1);
         let bit = |bit, set: bool| if set { bit } else { 0 };
@@ -109,13 +110,13 @@ impl TransmissionSettings {
                 | bit(SUPPORT_CONTINUATION, continued),
             structure: config.structure().cloned(),
             request_limit: if self.takes_calls {
-                narrow(config.limits.continued_parts.min(of_length))
+                some(config.limits.continued_parts.min(of_length))
             } else {
                 1
             },
             // The reply to a Call in plain messages is never in a group.
             response_limit: if self.takes_calls && self.replies.continuation {
-                narrow(config.continued_parts)
+                some(config.continued_parts)
             } else {
                 1
             },
@@ -136,7 +137,7 @@ impl Config {
     /// Structures the Receives for placement by the peer's Sends (rtrext-02 §8.3), and makes this side's Sends at least
     /// as long. A structure that is not consistent, or whose length cannot be announced, changes nothing.
     pub fn place_items(&mut self, structure: BufferStructure) {
-        let size = usize::try_from(structure.total).unwrap_or(usize::MAX);
+        let size = sized(structure.total);
         if structure.check().is_ok() && announced(size) == size {
             self.receive_size = size;
             self.send_size = self.send_size.max(size);

@@ -5,7 +5,7 @@
 use bytes::{BufMut, BytesMut};
 
 use super::reader::Reader;
-use super::{ChunkLists, Limits, List, ProtocolError, ReadSegment, Segment, Shape, WriteChunk};
+use super::{ChunkLists, Limits, List, ProtocolError, ReadSegment, Segment, Shape, WriteChunk, narrow};
 
 /// The discriminator that marks a Read segment as XDR padding (last-call slides of 2006, option A).
 const PADDING: u32 = 2;
@@ -147,7 +147,7 @@ fn put_segment(segment: &Segment, out: &mut BytesMut) {
 fn put_chunk(chunk: &WriteChunk, out: &mut BytesMut) {
     out.put_u32(1);
     // A chunk is decoded or planned within limits far below 2^32 segments.
-    out.put_u32(u32::try_from(chunk.segments.len()).unwrap_or(u32::MAX));
+    out.put_u32(narrow(chunk.segments.len()));
     for segment in &chunk.segments {
         put_segment(segment, out);
     }

@@ -108,6 +108,21 @@ fn open(message: &[u8], version: u32, least: fn(u32) -> usize) -> Result<(Fixed,
     Ok((fixed, Reader::new(message.get(FIXED_LEN..).unwrap_or_default())))
 }
 
+/// Returns a length in 64 bits.
+pub(crate) fn wide(len: usize) -> u64 {
+    u64::try_from(len).unwrap_or(u64::MAX)
+}
+
+/// Returns a number in 32 bits, at most [`u32::MAX`].
+pub(crate) fn narrow(number: impl TryInto<u32>) -> u32 {
+    number.try_into().unwrap_or(u32::MAX)
+}
+
+/// Returns a number of the wire as a length in memory, at most [`usize::MAX`].
+pub(crate) fn sized(number: impl TryInto<usize>) -> usize {
+    number.try_into().unwrap_or(usize::MAX)
+}
+
 /// Appends the first three words.
 fn put_start(header: &Header, out: &mut BytesMut) {
     for word in [header.xid, header.version, header.credit] {

@@ -2,6 +2,7 @@
 //!
 //! These are plain values: who may touch the memory they name is decided by the windows behind them.
 
+use crate::wire::narrow;
 use rpcrdma_verbs::{Key, RemoteSegment};
 
 /// Memory at the Requester: a plain segment, `HLOO` on the wire (RFC 8166 §3.4.3).
@@ -79,7 +80,7 @@ impl WriteChunk {
             .segments
             .iter()
             .map(|segment| {
-                let length = u32::try_from(left).unwrap_or(u32::MAX).min(segment.length);
+                let length = narrow(left).min(segment.length);
                 left -= u64::from(length);
                 Segment { length, ..*segment }
             })

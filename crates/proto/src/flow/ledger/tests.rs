@@ -1,4 +1,4 @@
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 
@@ -50,8 +50,8 @@ fn i3_a_call_leaves_after_the_receive_for_its_reply() {
     assert_eq!((posted.len(), permit.credit(), permit.grant()), (2, 8, None));
     ledger.settle(lease, Settled::Answered { grant: 8 });
     // The message that used the Receive is still in progress.
-    ledger.receive_completed();
-    assert_eq!(call(&mut ledger, &domain).unwrap_err(), Wait::Receives(ledger.receive_room()));
+    ledger.receives.complete();
+    assert_eq!(call(&mut ledger, &domain).unwrap_err(), Wait::Receives(ledger.receives.room_for_one()));
     drop(posted.remove(0));
     assert!(call(&mut ledger, &domain).is_ok());
 }
@@ -65,17 +65,17 @@ fn i3_an_answer_leaves_after_the_receives_for_operations() {
     assert_eq!(ledger.reserve_receives(&domain), 0);
     let mut posted = post(&mut ledger);
     let first = ledger.admit(Some(2)).unwrap();
-    ledger.receive_completed();
+    ledger.receives.complete();
     posted.remove(0);
     assert_eq!(answer(&mut ledger, first, &domain), 2);
     posted.extend(post(&mut ledger));
     assert_eq!(posted.len(), 4, "two credits, two for operations");
     // Two Calls and an operation come. The room of its message goes to others.
     let charges = [ledger.admit(Some(2)).unwrap(), ledger.admit(Some(2)).unwrap()];
-    (0..3).for_each(|_| ledger.receive_completed());
+    (0..3).for_each(|_| ledger.receives.complete());
     posted.remove(0);
     let other = domain.reserve(LEN).unwrap();
-    let wait = Wait::Receives(ledger.receive_room());
+    let wait = Wait::Receives(ledger.receives.room_for_one());
     assert_eq!(ledger.ask_answer(1, (false, false), &domain).unwrap_err(), wait);
     drop(other);
     for charge in charges {
@@ -92,14 +92,14 @@ fn i3_an_exposed_reply_leaves_after_the_receive_for_its_done() {
     assert_eq!(ledger.reserve_receives(&domain), 0);
     let mut posted = post(&mut ledger);
     let first = ledger.admit(Some(2)).unwrap();
-    ledger.receive_completed();
+    ledger.receives.complete();
     posted.clear();
     assert_eq!(answer(&mut ledger, first, &domain), 2);
     posted.extend(post(&mut ledger));
     // The messages of two Calls hold all memory.
     let charges = [ledger.admit(Some(2)).unwrap(), ledger.admit(Some(2)).unwrap()];
-    (0..2).for_each(|_| ledger.receive_completed());
-    let wait = Wait::Receives(ledger.receive_room());
+    (0..2).for_each(|_| ledger.receives.complete());
+    let wait = Wait::Receives(ledger.receives.room_for_one());
     assert_eq!(ledger.ask_answer(1, (true, false), &domain).unwrap_err(), wait);
     posted.pop();
     let offer = ledger.ask_answer(1, (true, false), &domain).unwrap();
@@ -112,7 +112,7 @@ fn i3_an_exposed_reply_leaves_after_the_receive_for_its_done() {
 fn i4_nothing_is_counted_for_an_offer_that_is_let_go() {
     let (mut ledger, domain) = (ledger(Side::Client, 8, 8), domain(8));
     drop(ledger.ask_call((1, 1), true, &domain).unwrap());
-    assert_eq!(ledger.in_flight(), (0, 1));
+    assert_eq!((ledger.calls.in_flight(), ledger.calls.granted()), (0, 1));
     let charge = ledger.admit(Some(8)).unwrap();
     assert_eq!(ledger.ask_answer(1, (false, false), &domain).unwrap().credit(), 8);
     assert!(ledger.admit(None).is_err(), "nothing was granted");
@@ -171,7 +171,7 @@ fn v2_07_s6_6_4_answers_in_line_come_before_calls() {
     let mut ledger = counting(5, &domain);
     let charges: Vec<Charge> = (0..2).map(|_| ledger.admit(None).unwrap()).collect();
     assert_eq!(ledger.ask_answer(6, (false, false), &domain).unwrap_err(), Wait::Line);
-    ledger.line_mut().join_answer(7, 6, deadline());
+    ledger.line.join_answer(7, 6, deadline());
     assert_eq!(ledger.next_answer_in_line(), None);
     let second = ledger.ask_answer(2, (false, false), &domain).unwrap_err();
     assert_eq!(second, Wait::Line, "first come, first served");
@@ -196,7 +196,7 @@ fn i6_a_call_in_line_is_passed_a_bounded_number_of_times() {
     ledger.settle(first, Settled::Answered { grant: 1 });
     let_send(&mut ledger, 2);
     let mut leases: Vec<Lease> = (0..2).map(|_| call(&mut ledger, &domain).unwrap().1).collect();
-    ledger.line_mut().join_call(9, 3);
+    ledger.line.join_call(9, 3);
     let_send(&mut ledger, 1);
     let mut passed = 0;
     while ledger.next_in_line() == Ok(None) {
@@ -219,8 +219,8 @@ fn i6_a_call_in_line_waits_alone_only_while_calls_are_in_flight() {
     // Two operations will return their credits, so that the Call in line is not hopeless.
     assert!((0..2).all(|_| ledger.operation(Direction::Reply).is_some()));
     let (_, lease) = call(&mut ledger, &domain).unwrap();
-    ledger.line_mut().join_call(9, 3);
-    (0..16).for_each(|_| ledger.line_mut().pass());
+    ledger.line.join_call(9, 3);
+    (0..16).for_each(|_| ledger.line.pass());
     assert_eq!(ledger.next_in_line(), Err(Wait::Line));
     ledger.settle(lease, Settled::Answered { grant: 1 });
     assert_eq!(ledger.next_in_line(), Ok(None));
@@ -231,10 +231,10 @@ fn i6_a_call_in_line_waits_alone_only_while_calls_are_in_flight() {
 fn i6_a_call_leaves_the_line_when_it_is_forgotten() {
     let mut ledger = counting(1, &domain(64));
     for xid in [8, 9] {
-        ledger.line_mut().join_call(xid, 3);
+        ledger.line.join_call(xid, 3);
     }
-    ledger.line_mut().forget_call(8);
-    assert_eq!(ledger.line_mut().take_calls().collect::<Vec<_>>(), [9]);
+    ledger.line.forget_call(8);
+    assert_eq!(ledger.line.take_calls().collect::<Vec<_>>(), [9]);
 }
 
 /// rtrext-02 §4.3: a Call that has another form takes its share of the credits; any other may take them all.
@@ -307,7 +307,7 @@ fn i3_the_provided_receives_are_there_in_a_full_domain() {
     let (mut ledger, domain) = (ledger(Side::Server, 8, 8), domain(1));
     let share = domain.share(usize::MAX);
     let provided = vec![share.reserve(LEN).unwrap()];
-    ledger.provide(share, provided);
+    ledger.receives.provide(share, provided);
     assert!(domain.reserve(LEN).is_err(), "full");
     assert_eq!(ledger.reserve_receives(&domain), 0);
     assert_eq!(post(&mut ledger).len(), 1);
@@ -331,7 +331,7 @@ fn a_ledger_that_is_gone_keeps_no_memory() {
     assert_eq!(ledger.reserve_receives(&domain), 0);
     drop(post(&mut ledger));
     let charge = ledger.admit(Some(2)).unwrap();
-    ledger.receive_completed();
+    ledger.receives.complete();
     assert_eq!(answer(&mut ledger, charge, &domain), 2);
     assert_eq!(ledger.reserve_receives(&domain), 0);
     let mut posted = post(&mut ledger);
@@ -345,11 +345,11 @@ fn a_ledger_that_is_gone_keeps_no_memory() {
 #[test]
 fn xcharext_s3_1_a_size_without_receives_is_no_earlier_one() {
     let (mut ledger, domain) = (ledger(Side::Server, 8, 8), domain(4));
-    ledger.resize_receives(2 * LEN);
-    assert_eq!(ledger.least_earlier_receive(), None);
+    ledger.receives.resize(2 * LEN);
+    assert_eq!(ledger.receives.least_earlier(), None);
     ledger.reserve_receives(&domain);
-    ledger.resize_receives(LEN);
-    assert_eq!(ledger.least_earlier_receive(), Some(2 * LEN));
+    ledger.receives.resize(LEN);
+    assert_eq!(ledger.receives.least_earlier(), Some(2 * LEN));
 }
 
 /// A message has arrived once the peer answers a later Call, or makes a Call that only a later grant allows.
@@ -382,11 +382,11 @@ fn v2_07_s4_2_1_the_first_call_beyond_the_limit_proves_all_answers() {
         let_send(&mut ledger, 1);
         charges.push(ledger.admit(None).unwrap());
     }
-    assert!(charges.len() > 1 && ledger.calls_received() + 1 == proof);
+    assert!(charges.len() > 1 && ledger.served.accepted() + 1 == proof);
     answer(&mut ledger, charges.pop().unwrap(), &domain);
     let_send(&mut ledger, 1);
     charges.push(ledger.admit(None).unwrap());
-    assert_eq!(ledger.calls_received(), proof);
+    assert_eq!(ledger.served.accepted(), proof);
     charges.into_iter().for_each(|charge| ledger.finish(charge));
 }
 
@@ -444,7 +444,7 @@ proptest! {
                 }
                 Step::Reply(which, credit, ok) if !leases.is_empty() => {
                     let (lease, _) = leases.remove(which % leases.len());
-                    ledger.receive_completed();
+                    ledger.receives.complete();
                     if ok {
                         ours = credit.clamp(1, calls);
                     }
@@ -452,7 +452,7 @@ proptest! {
                 }
                 Step::Admit(requested) if used < granted && ledger.receives_posted() > 0 => {
                     used += 1;
-                    ledger.receive_completed();
+                    ledger.receives.complete();
                     charges.push(ledger.admit(Some(requested)).unwrap());
                 }
                 Step::Answer(which) if !charges.is_empty() => {
@@ -476,14 +476,14 @@ proptest! {
         }
         drop(pinned);
         for (lease, _) in leases {
-            ledger.receive_completed();
+            ledger.receives.complete();
             ledger.settle(lease, Settled::Answered { grant: 8 });
         }
         for charge in charges {
             ledger.reserve_receives(&domain);
             answer(&mut ledger, charge, &domain);
         }
-        prop_assert_eq!((ledger.in_flight().0, ledger.served_in_progress()), (0, 0));
+        prop_assert_eq!((ledger.calls.in_flight(), ledger.served.in_progress()), (0, 0));
         prop_assert!(ledger.may_call().is_ok());
     }
 }

@@ -18,7 +18,7 @@ use crate::wire::two::transmission::{
     ErrorReport, Location, OperationBase, OperationType, PlacedItem, ReportedError, TransmissionId,
     TransmitContinuation, TransmitRequest, TransmitResponse,
 };
-use crate::wire::{Direction, Limits};
+use crate::wire::{Direction, Limits, narrow, sized, wide};
 
 /// The first transmission of a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -162,7 +162,7 @@ fn rest(from: u32, count: u32, limits: &Limits) -> Rest {
 
 /// Checks the words of a first transmission. No error code is for a wrong count: it is reported as a number that is not due.
 fn check_content(lead: &Lead, limits: &Limits) -> Result<(), ReportedError> {
-    let most = u32::try_from(limits.continued_parts.max(1)).unwrap_or(u32::MAX);
+    let most = narrow(limits.continued_parts.max(1));
     let seen = lead.count();
     if seen == 0 || seen > most {
         return Err(ReportedError::Sequence { expected: seen.clamp(1, most), seen });
@@ -183,7 +183,6 @@ fn check_len(
     (bad, first): (TransmissionId, Option<TransmissionId>),
 ) -> Result<(), Error> {
     let most = limits.continued_len;
-    let wide = |len: usize| u64::try_from(len).unwrap_or(u64::MAX);
     let in_receives = |item: &PlacedItem| match item.location {
         Location::Targets { .. } => u64::from(item.length),
         _ => 0,
@@ -192,7 +191,6 @@ fn check_len(
     if lead.count() == 1 || len <= wide(most) {
         return Ok(());
     }
-    let narrow = |len: u64| u32::try_from(len).unwrap_or(u32::MAX);
     let error = ReportedError::PayloadLength { value: narrow(len), least: 0, most: narrow(wide(most)) };
     let report = ErrorReport { bad, lead: first, error };
     Err(Error::GroupTooLong { report, len, allowed: most })
@@ -228,7 +226,7 @@ fn items_of(
     payload: usize,
 ) -> Result<Vec<(u32, Runs)>, ReportedError> {
     let mut runs = Vec::new();
-    let mut walk = Walk::new(u64::try_from(payload).unwrap_or(u64::MAX));
+    let mut walk = Walk::new(wide(payload));
     let mut used: Vec<(usize, Range<usize>, u32)> = Vec::new();
     for PlacedItem { displacement, length, location } in lead.placed() {
         let pieces = match location {
@@ -237,7 +235,7 @@ fn items_of(
             Location::Explicit(segments) => {
                 let room: u64 = segments.iter().map(|segment| u64::from(segment.length)).sum();
                 if room != u64::from(*length) {
-                    let most = u32::try_from(room).unwrap_or(u32::MAX);
+                    let most = narrow(room);
                     return Err(ReportedError::Offset { value: *length, least: most, most });
                 }
                 None
@@ -247,8 +245,7 @@ fn items_of(
             }
         };
         let misplaced = |starts: RangeInclusive<u64>| {
-            let narrow = |at: &u64| u32::try_from(*at).unwrap_or(u32::MAX);
-            let (least, most) = (narrow(starts.start()), narrow(starts.end()));
+            let (least, most) = (narrow(*starts.start()), narrow(*starts.end()));
             ReportedError::Offset { value: *displacement, least, most }
         };
         if !displacement.is_multiple_of(4) {
@@ -263,7 +260,7 @@ fn items_of(
             && before == after
             && later.start < earlier.end
         {
-            let least = u32::try_from(earlier.end - later.start).unwrap_or(u32::MAX).saturating_add(*offset);
+            let least = narrow(earlier.end - later.start).saturating_add(*offset);
             return Err(ReportedError::Offset { value: *offset, least, most: u32::MAX });
         }
     }
@@ -280,8 +277,8 @@ fn find_item(
     used: &mut Vec<(usize, Range<usize>, u32)>,
 ) -> Result<Runs, ReportedError> {
     let mut pieces = Vec::with_capacity(segments.len());
-    let mut left = usize::try_from(length).unwrap_or(usize::MAX);
-    let mut skip = usize::try_from(offset).unwrap_or(usize::MAX);
+    let mut left = sized(length);
+    let mut skip = sized(offset);
     let mut found = 0;
     for number in segments {
         let all = narrow(targets.map_or(0, |targets| targets.in_group(transmissions.len())));
@@ -312,8 +309,4 @@ fn find_item(
         return Err(ReportedError::Offset { value: length, least: 0, most: narrow(found) });
     }
     Ok(pieces)
-}
-
-fn narrow(len: usize) -> u32 {
-    u32::try_from(len).unwrap_or(u32::MAX)
 }

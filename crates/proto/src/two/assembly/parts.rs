@@ -4,16 +4,16 @@
 //! *Errors*: the connection answers once. The rest of that message is ignored up to its last part (§7.1.4), and the
 //! draft requires no more.
 
-use super::{Assembly, MessageId, Notation, Open, Refused, Rest, wide};
+use super::{Assembly, MessageId, Notation, Open, Refused, Rest};
 use crate::wire::two::Error;
-use crate::wire::{Direction, Limits};
+use crate::wire::{Direction, Limits, sized};
 
 /// Checks a part of `len` bytes that is not the last; it announces `remaining` bytes after it.
 ///
 /// # Errors
 /// [`Error::ContinuationLength`], [`Error::ContinuationTooLong`] and [`Error::TooManyParts`].
 pub(super) fn check(open: Option<&Open>, len: usize, remaining: u32, limits: &Limits) -> Result<(), Refused> {
-    let remaining = wide(remaining);
+    let remaining = sized(remaining);
     let (sends, before) = open.map_or((0, 0), |open| (open.sends.len(), open.payload));
     let due = open.map_or(len.saturating_add(remaining), Open::remaining);
     let whole = before.saturating_add(due);

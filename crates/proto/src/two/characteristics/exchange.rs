@@ -32,7 +32,7 @@ use super::{Characteristic, Characteristics, Disposition, NotExchanged, Notice};
 use crate::flow::arrival::{Mark, Shown};
 use crate::settings::config::Config;
 use crate::wire::two::{self, Exchange, Profile, Rest, Subset, Value};
-use crate::wire::{Body, Direction, ErrorBody, Limits, ProtocolError};
+use crate::wire::{Body, Direction, ErrorBody, Limits, ProtocolError, narrow, sized};
 
 /// The most answers that wait to leave; a peer with more open operations violates the flow control.
 const ANSWERS: usize = 4;
@@ -135,7 +135,6 @@ impl Exchanges {
         reverse: super::ReverseSupport,
         may_invalidate: bool,
     ) -> Self {
-        let narrow = |size: usize| u32::try_from(size).unwrap_or(u32::MAX);
         let exchanged = &config.characteristics;
         let initial = Characteristics::initial(profile);
         let rules = profile.codec().rules();
@@ -143,9 +142,7 @@ impl Exchanges {
         let ours = Characteristics {
             receive_size: narrow(receive_size),
             send_size: initial.send_size.map(|least| narrow(config.send_size).max(least)),
-            segment_size: initial
-                .segment_size
-                .map(|_| u32::try_from(limits.read_segment_len).unwrap_or(u32::MAX)),
+            segment_size: initial.segment_size.map(|_| narrow(limits.read_segment_len)),
             segment_count: initial.segment_count.map(|_| narrow(limits.segments_per_chunk)),
             remote_invalidation: may_invalidate,
             reverse,
@@ -219,7 +216,7 @@ impl Exchanges {
         let told = told.min(self.own.values.receive_size).min(self.peer.values.send_size.unwrap_or(u32::MAX));
         let lower =
             self.own.resize.as_ref().filter(|resize| resize.until.is_some()).map(|resize| resize.size);
-        wide(told.min(lower.unwrap_or(told)))
+        sized(told.min(lower.unwrap_or(told)))
     }
 
     /// Returns the longest message to send, and the longest reply if nothing but one Send can carry it, bytes. The
@@ -232,7 +229,7 @@ impl Exchanges {
         });
         let size = self.peer.values.receive_size;
         let now = requested.min().map_or(size, |requested| requested.min(size));
-        (own.min(wide(now)), most.min(wide(size)))
+        (own.min(sized(now)), most.min(sized(size)))
     }
 
     /// Allows the first operation to be sent.
@@ -711,8 +708,4 @@ impl Exchanges {
     pub(crate) fn is_lowering(&self) -> bool {
         self.own.resize.as_ref().is_some_and(|resize| resize.until.is_some())
     }
-}
-
-fn wide(size: u32) -> usize {
-    usize::try_from(size).unwrap_or(usize::MAX)
 }

@@ -20,7 +20,7 @@ use super::{Error, Profile, VERSION, optional};
 use crate::wire::reader::Reader;
 use crate::wire::{
     Body, Codec, Direction, ErrorBody, FIXED_LEN, Fixed, Header, Limits, List, ProtocolError, Rules, Shape,
-    open, put_error, put_start, two,
+    narrow, open, put_error, put_start, two,
 };
 
 /// Of P1 and P2.
@@ -264,8 +264,6 @@ impl V2 {
     /// Returns what the documents have for this error (version-two-03 §6.2.4, version-two-07 §7.1 to §7.4);
     /// `None` is RDMA2_ERR_BAD_XDR.
     fn refused(&self, error: &ProtocolError) -> Option<ErrorBody> {
-        let word = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
-        let narrow = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
         let is_p3 = self.rules.two?.profile == Profile::P3;
         Some(ErrorBody::Two(match error {
             ProtocolError::Two(Error::UnknownOperation { .. }) if !is_p3 => two::ErrorBody::InvalidOption,
@@ -293,22 +291,22 @@ impl V2 {
                 two::ErrorBody::Report(*report)
             }
             ProtocolError::TooManyReadChunks { allowed, .. } => {
-                two::ErrorBody::ReadChunks { most: word(*allowed) }
+                two::ErrorBody::ReadChunks { most: narrow(*allowed) }
             }
             // version-two-07 §7.3.1: more arguments than the procedure has.
             ProtocolError::NotEligible { eligible, .. } => {
-                two::ErrorBody::ReadChunks { most: word(*eligible) }
+                two::ErrorBody::ReadChunks { most: narrow(*eligible) }
             }
             // version-two-07 §4.6.4: an error of §7.3.
             ProtocolError::ReverseChunks | ProtocolError::ForwardChunks | ProtocolError::ReadsNotAgreed => {
                 two::ErrorBody::ReadChunks { most: 0 }
             }
             ProtocolError::TooManyWriteChunks { allowed } => {
-                two::ErrorBody::WriteChunks { most: word(*allowed) }
+                two::ErrorBody::WriteChunks { most: narrow(*allowed) }
             }
             ProtocolError::TooManySegments { allowed, .. }
             | ProtocolError::TooManyReadSegments { allowed } => {
-                two::ErrorBody::Segments { most: word(*allowed) }
+                two::ErrorBody::Segments { most: narrow(*allowed) }
             }
             // In P2, the planner looks at whole chunks: which segment is too short would only be a guess.
             ProtocolError::WriteChunkTooSmall { .. } | ProtocolError::ReplyTooLong { .. } if !is_p3 => {
@@ -316,7 +314,7 @@ impl V2 {
             }
             // version-two-07 §7.3.4: the first one is 1.
             ProtocolError::WriteChunkTooSmall { chunk, len, .. } => {
-                two::ErrorBody::WriteResource { chunk: word(chunk.saturating_add(1)), needed: narrow(*len) }
+                two::ErrorBody::WriteResource { chunk: narrow(chunk.saturating_add(1)), needed: narrow(*len) }
             }
             ProtocolError::ReplyTooLong { len, .. } | ProtocolError::ReplyNotExposed { len, .. } if is_p3 => {
                 two::ErrorBody::ReplyResource { segment: 0, needed: narrow(*len) }

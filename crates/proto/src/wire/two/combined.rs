@@ -29,7 +29,7 @@ use thiserror::Error;
 
 use super::optional::OPTIONAL_LEN;
 use crate::wire::reader::Reader;
-use crate::wire::{FIXED_LEN, Fixed};
+use crate::wire::{FIXED_LEN, Fixed, narrow, sized};
 
 /// Its `rdma_opttype`. The documents keep no numbers for experiments with operations; this is out of the
 /// range that they keep for characteristics (xcharext-02 §6.2).
@@ -119,7 +119,6 @@ pub(crate) const fn aligned(len: usize) -> usize {
 
 /// Appends what `rdma_optinfo` holds.
 pub(super) fn put(lengths: &[u32], out: &mut BytesMut) {
-    let narrow = |len: usize| u32::try_from(len).unwrap_or(u32::MAX);
     out.put_u32(narrow(WORD + lengths.len() * WORD));
     out.put_u32(narrow(lengths.len()));
     lengths.iter().for_each(|len| out.put_u32(*len));
@@ -129,7 +128,7 @@ pub(super) fn put(lengths: &[u32], out: &mut BytesMut) {
 pub(super) fn lengths(info: &[u8], allowed: usize) -> Result<Vec<u32>, Malformed> {
     let mut reader = Reader::new(info);
     let count = reader.u32().ok_or(Malformed::Lengths)?;
-    let count = usize::try_from(count).unwrap_or(usize::MAX);
+    let count = sized(count);
     if count < 2 || count > allowed {
         return Err(Malformed::Count { count, allowed });
     }
@@ -158,7 +157,7 @@ pub fn split(lengths: &[u32], behind: &Bytes, header: Fixed) -> Result<Vec<Bytes
     let mut messages = Vec::with_capacity(lengths.len());
     for (index, len) in lengths.iter().enumerate() {
         // All of them are there, by their sum.
-        let len = usize::try_from(*len).unwrap_or(usize::MAX).min(rest.len());
+        let len = sized(*len).min(rest.len());
         let message = rest.split_to(len);
         let between = rest.split_to((aligned(len) - len).min(rest.len()));
         let fixed = Fixed::decode(&message).map_err(|_| Malformed::Short { index, len })?;

@@ -8,6 +8,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 
 use super::Error;
 use super::words::{WORD, Words};
+use crate::wire::narrow;
 
 /// Elements of a subset that one word holds.
 const BITS: usize = 32;
@@ -249,7 +250,7 @@ impl Words<'_, '_> {
 
 pub(super) fn put_opaque(data: &[u8], out: &mut BytesMut) {
     // Within limits far below 2^32.
-    out.put_u32(u32::try_from(data.len()).unwrap_or(u32::MAX));
+    out.put_u32(narrow(data.len()));
     out.put_slice(data);
     out.put_bytes(0, data.len().next_multiple_of(WORD) - data.len());
 }
@@ -260,12 +261,12 @@ fn put_value(value: &Value, out: &mut BytesMut) {
 }
 
 fn put_values(values: &[Value], out: &mut BytesMut) {
-    out.put_u32(u32::try_from(values.len()).unwrap_or(u32::MAX));
+    out.put_u32(narrow(values.len()));
     values.iter().for_each(|value| put_value(value, out));
 }
 
 fn put_subset(subset: &Subset, out: &mut BytesMut) {
-    out.put_u32(u32::try_from(subset.words.len()).unwrap_or(u32::MAX));
+    out.put_u32(narrow(subset.words.len()));
     subset.words.iter().for_each(|word| out.put_u32(*word));
 }
 

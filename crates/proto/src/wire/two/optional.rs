@@ -11,7 +11,7 @@ use super::exchange::{Exchange, Step, put_opaque};
 use super::transmission::{Malformed, Operation, OperationType};
 use super::words::Words;
 use super::{Error, combined};
-use crate::wire::{Body, Direction, ErrorBody, FIXED_LEN, ProtocolError, two};
+use crate::wire::{Body, Direction, ErrorBody, FIXED_LEN, ProtocolError, narrow, two};
 
 /// `rdma_proc` of all operations that are optional.
 pub(super) const RDMA2_OPTIONAL: u32 = 5;
@@ -70,7 +70,7 @@ pub(super) fn put(codec: &V2, body: &Body, out: &mut BytesMut) -> Option<()> {
     let base = codec.base()?;
     let put_transmission = |operation: &Operation, out: &mut BytesMut| {
         out.put_u32(operation.kind().number(base));
-        out.put_u32(u32::try_from(operation.encoded_len()).unwrap_or(u32::MAX));
+        out.put_u32(narrow(operation.encoded_len()));
         operation.encode(out);
     };
     match body {

@@ -1,7 +1,8 @@
 //! The values of this side: their announcement, their changes, and the size of the Receives.
 
 use super::super::{Characteristic, Characteristics, NotExchanged};
-use super::{Progress, Response, wide};
+use super::{Progress, Response};
+use crate::wire::sized;
 
 /// The values of this side, and the peer's knowledge of them.
 #[derive(Debug)]
@@ -146,7 +147,7 @@ impl Own {
     pub(super) fn resized(&mut self, progress: Progress, least: Option<usize>) -> Option<Resize> {
         self.resize.take_if(|resize| match resize.until {
             Some(last) => progress.oldest.is_none_or(|oldest| oldest > last),
-            None => least.is_none_or(|least| least >= wide(resize.size)),
+            None => least.is_none_or(|least| least >= sized(resize.size)),
         })
     }
 }

@@ -7,6 +7,7 @@ use thiserror::Error;
 use super::Malformed;
 use super::xdr::{Structure, structure};
 use crate::wire::Limits;
+use crate::wire::narrow;
 use crate::wire::two::words::Words;
 
 /// XMRSFLAG_PLT: a segment in which items can be placed (rtrext-02 §7.2).
@@ -171,7 +172,7 @@ impl BufferStructure {
             }
         }
         let mut structure = Self { total: 0, groups: merged };
-        structure.total = u32::try_from(structure.sum()).unwrap_or(u32::MAX);
+        structure.total = narrow(structure.sum());
         structure.check()?;
         Ok(structure)
     }

@@ -7,7 +7,7 @@ use bytes::{BufMut, BytesMut};
 
 use super::Malformed;
 use crate::wire::two::words::{WORD, Words};
-use crate::wire::{Direction, Segment};
+use crate::wire::{Direction, Segment, narrow};
 
 /// A structure of words in an operation or property on transmissions.
 pub(super) trait Structure {
@@ -103,7 +103,7 @@ macro_rules! arrays {
 
                 fn put(&self, put: &mut dyn FnMut(u32)) {
                     // Within limits far below 2^32.
-                    put(u32::try_from(self.len()).unwrap_or(u32::MAX));
+                    put($crate::wire::narrow(self.len()));
                     self.iter().for_each(|element| element.put(put));
                 }
             }
@@ -129,7 +129,7 @@ impl Structure for u64 {
 
     fn put(&self, put: &mut dyn FnMut(u32)) {
         for half in [self >> 32, self & Self::from(u32::MAX)] {
-            put(u32::try_from(half).unwrap_or(u32::MAX));
+            put(narrow(half));
         }
     }
 }
