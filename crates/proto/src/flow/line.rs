@@ -89,11 +89,6 @@ impl Line {
         self.answers.front().map(|first| first.deadline)
     }
 
-    /// Removes all answers.
-    pub(crate) fn clear_answers(&mut self) {
-        self.answers.clear();
-    }
-
     /// Removes all messages.
     pub(super) fn clear(&mut self) {
         *self = Self::default();

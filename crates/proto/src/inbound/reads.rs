@@ -492,3 +492,6 @@ const fn memory_for(owner: Owner) -> &'static str {
         Owner::Call(_) => "memory for a Call's chunks",
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -144,7 +144,6 @@ impl Responder {
         while core.ledger.line.deadline().is_some_and(|deadline| deadline <= now) {
             if !core.ledger.may_send(1) {
                 core.fail(CloseReason::Timeout(NO_CREDITS));
-                core.ledger.line.clear_answers();
                 return;
             }
             if let Some(token) = core.ledger.line.pop_answer() {

@@ -341,6 +341,28 @@ fn a_ledger_that_is_gone_keeps_no_memory() {
     assert!(domain.reserve(LEN).is_ok());
 }
 
+/// xcharext-02 §3.1: a provided Receive of another size than the announced one is not posted.
+#[test]
+fn i3_a_provided_receive_has_the_size_of_the_others() {
+    let (mut ledger, domain) = (ledger(Side::Server, 8, 8), domain(2));
+    let share = domain.share(usize::MAX);
+    let provided = vec![share.reserve(LEN / 2).unwrap()];
+    ledger.provide(share, provided);
+    assert_eq!(ledger.reserve_receives(&domain), 0);
+    let posted = post(&mut ledger);
+    assert!(matches!(&posted[..], [ReceiveMemory::Pooled(memory)] if memory.len() == LEN), "{posted:?}");
+}
+
+/// An ended connection waits for nothing: an answer in line has no deadline.
+#[test]
+fn an_ended_ledger_has_no_deadline() {
+    let mut ledger = ledger(Side::Server, 8, 8);
+    ledger.line.join_answer(7, 6, deadline());
+    assert!(ledger.line.deadline().is_some());
+    ledger.end();
+    assert_eq!(ledger.line.deadline(), None);
+}
+
 /// xcharext-02 §3.1: only Receives that are still posted hold a size back.
 #[test]
 fn xcharext_s3_1_a_size_without_receives_is_no_earlier_one() {

@@ -65,6 +65,41 @@ fn without_targets_nothing_is_placed() {
     assert_eq!(arrange(&bounds(32), 100, &[], header), None);
 }
 
+/// rtrext-02 §7.2: an item may begin where the Payload ends.
+#[test]
+fn rtrext_s7_2_no_gap_is_needed_behind_the_payload() {
+    let used = |start| {
+        let targets = targets(&[Range { start, end: 1000 }]);
+        arrange(&bounds(&targets, 1000, 1), 200, &[100], header).as_ref().map(segments)
+    };
+    // A header of 84 bytes and a Payload of 200.
+    assert_eq!((used(284), used(283)), (Some(vec![0]), None));
+}
+
+/// A Send whose Payload leaves no segment free is followed by one whose segments are.
+#[test]
+fn rtrext_s7_2_an_item_takes_the_first_send_with_a_free_segment() {
+    let early = targets(&[Range { start: 50, end: 600 }]);
+    let arranged = arrange(&bounds(&early, 600, 2), 0, &[100], header).unwrap();
+    assert_eq!((segments(&arranged), payloads(&arranged)), (vec![1], vec![0, 0]));
+    let late = targets(&[Range { start: 300, end: 600 }]);
+    let arranged = arrange(&bounds(&late, 600, 3), 516 + 400, &[200], header).unwrap();
+    assert_eq!((segments(&arranged), payloads(&arranged)), (vec![2], vec![516, 400, 0]));
+}
+
+/// The header of a further Send matters only if there is one.
+#[test]
+fn a_further_send_needs_room_behind_its_header() {
+    let sends = |payload, further_header| {
+        let bounds = Bounds { targets: None, headed: Headed::First, send: 40, further_header, most: 8 };
+        arrange(&bounds, payload, &[], |_| 20).as_ref().map(payloads)
+    };
+    for further_header in [40, 41] {
+        assert_eq!((sends(20, further_header), sends(24, further_header)), (Some(vec![20]), None));
+    }
+    assert_eq!(sends(24, 36), Some(vec![20, 4]));
+}
+
 fn bytes(len: usize) -> Bytes {
     (0..len).map(|at| at.to_le_bytes()[0]).collect()
 }

@@ -182,6 +182,47 @@ fn i6_parts_need_no_memory_and_hold_no_scarcely_filled_receives() {
     assert_eq!(domain.usage().in_use, 0);
 }
 
+/// Receives that are half full, all of them together, are not copied; one byte less, and those below half are. A Receive
+/// without a byte of the message is not held, and does not count.
+#[test]
+fn i6_receives_that_are_half_full_are_not_copied() {
+    for (parts, moved) in
+        [(&[8, 8][..], 0), (&[12, 4], 0), (&[8, 4], 4), (&[4, 4], 8), (&[8, 0, 8], 0), (&[12, 0, 4], 0)]
+    {
+        let config = Config { receive_size: 16, ..Config::default() };
+        let mut assembly = Assembly::new(&Arc::new(config));
+        let domain = ProtectionDomain::new(1 << 20);
+        assembly.use_domain(&domain);
+        let runs: Vec<_> = parts.iter().map(|len| bytes(*len)).enumerate().collect();
+        let scarce = assembly.scarcely_filled(runs.len(), runs.iter());
+        let copied: usize = scarce.iter().map(|send| parts[*send]).sum();
+        assert_eq!(copied, moved, "{parts:?}");
+    }
+}
+
+/// version-two-07 §7.1.4: a message that is refused again is passed over once.
+#[test]
+fn v2_07_s7_1_4_a_message_is_given_up_once_at_a_time() {
+    let mut assembly = with_memory();
+    assembly.give_up_parts(ID);
+    assembly.give_up_parts(ID);
+    assert!(passes(&mut assembly, ID, true) && !passes(&mut assembly, ID, true));
+    assembly.give_up_parts(ID);
+    assembly.begins_anew(ID);
+    assert!(!passes(&mut assembly, ID, false));
+}
+
+/// Rule I3: a Call in parts ends if it holds all Receives that its connection keeps memory for, and not before.
+#[test]
+fn i3_a_call_in_parts_that_holds_all_kept_receives_is_given_up() {
+    for (id, kept, given_up) in [(ID, 2, true), (ID, 3, false), ((7, Direction::Reply), 2, false)] {
+        let mut assembly = with_memory();
+        middle(&mut assembly, id, bytes(8), 40, Instant::now()).unwrap();
+        middle(&mut assembly, id, bytes(8), 32, Instant::now()).unwrap();
+        assert_eq!(assembly.give_up_holder(kept), given_up.then_some((7, 16)), "{id:?}, {kept}");
+    }
+}
+
 /// What fills its Receives is handed on as it lies, a short last part too.
 #[test]
 fn parts_that_fill_their_receives_are_not_copied() {

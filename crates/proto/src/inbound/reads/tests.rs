@@ -1,0 +1,158 @@
+use std::time::Duration;
+
+use super::*;
+use crate::wire::Segment;
+
+const LEN: usize = 4096;
+
+/// A chunk of segments of [`LEN`] bytes each.
+fn chunk(position: u32, segments: usize) -> ReadChunk {
+    let segment = Segment { handle: 1, length: LEN.try_into().unwrap(), offset: 0 };
+    ReadChunk { position, segments: vec![segment; segments], len: (segments * LEN).try_into().unwrap() }
+}
+
+fn pull(segments: usize) -> Pull {
+    Pull::new(Layout { zero: Some(chunk(0, segments)), chunks: vec![] })
+}
+
+/// RDMA Reads in a domain of this many bytes, and their surroundings.
+struct World {
+    reads: Reads,
+    now: Instant,
+    domain: ProtectionDomain,
+    outbox: Outbox,
+    stats: Stats,
+}
+
+fn world(memory: usize) -> World {
+    let mut capabilities = Capabilities::default();
+    capabilities.ord = 4;
+    World {
+        reads: Reads::new(Arc::default(), &capabilities),
+        now: Instant::now(),
+        domain: ProtectionDomain::new(memory),
+        outbox: Outbox::new(&capabilities),
+        stats: Stats::default(),
+    }
+}
+
+impl World {
+    fn add(&mut self, owner: Owner, segments: usize) {
+        self.reads.add(owner, pull(segments), None::<fn(u64) -> Moving>);
+    }
+
+    /// Gets memory for the next message, if there is some.
+    fn take_memory(&mut self) -> bool {
+        self.reads.take_memory(self.now, &self.domain, &mut self.stats).unwrap()
+    }
+
+    fn next(&mut self) -> Option<(Origin, WorkRequest)> {
+        self.reads.next(self.now, &self.outbox, &mut self.stats)
+    }
+
+    /// Completes an RDMA Read.
+    fn complete(&mut self, (origin, request): (Origin, WorkRequest)) -> Option<Pulled> {
+        let (Origin::Read { owner, chunk, part }, WorkRequest::Read { sink, .. }) = (origin, request) else {
+            panic!("no RDMA Read");
+        };
+        self.reads.complete(self.now, owner, (chunk, part), (Status::Success, sink), &self.outbox).unwrap()
+    }
+}
+
+/// Rule I6: the time of a wait for memory begins with the wait, and ends with it.
+#[test]
+fn i6_a_wait_for_memory_has_one_deadline() {
+    let mut world = world(LEN);
+    let _held = world.domain.allocate(LEN, 1).unwrap();
+    let [first, second] = [Owner::Reply(1), Owner::Reply(2)];
+    world.add(first, 1);
+    world.add(second, 1);
+    assert!(!world.take_memory() && world.reads.reply_waits());
+    let deadline = world.reads.poll_timeout();
+    assert!(deadline.is_some());
+    world.now += Duration::from_secs(1);
+    assert!(!world.take_memory());
+    assert_eq!(world.reads.poll_timeout(), deadline, "another try gives no more time");
+    assert!(world.reads.withdraw(second));
+    assert_eq!(world.reads.poll_timeout(), deadline, "another message has left");
+    assert!(world.reads.withdraw(first) && !world.reads.withdraw(first));
+    assert_eq!(world.reads.poll_timeout(), None);
+}
+
+/// Data that a reply exposes precedes new Calls, but arguments of the peer's Calls do not.
+#[test]
+fn i6_only_replies_that_wait_for_memory_hold_calls_back() {
+    for (owner, waits) in [(Owner::Reply(1), true), (Owner::Call(1), false)] {
+        let mut world = world(LEN);
+        let held = world.domain.allocate(LEN, 1).unwrap();
+        assert!(!world.reads.reply_waits());
+        world.add(owner, 1);
+        assert!(!world.take_memory());
+        assert_eq!(world.reads.reply_waits(), waits, "{owner:?}");
+        drop(held);
+        assert!(world.take_memory() && world.next().is_some());
+        assert!(!world.reads.reply_waits());
+    }
+}
+
+/// RFC 8166 §4.5.3: an RDMA Read that fails is blamed on its message, if only one has Reads in flight.
+#[test]
+fn s4_5_3_a_message_that_waits_for_memory_is_not_read() {
+    for waiting in [Owner::Reply(2), Owner::Call(2)] {
+        let mut world = world(LEN);
+        world.add(Owner::Reply(1), 1);
+        assert!(world.take_memory());
+        world.add(waiting, 1);
+        assert!(!world.take_memory());
+        assert_eq!(world.reads.sole(), Some(Owner::Reply(1)), "{waiting:?}");
+    }
+    let mut world = world(2 * LEN);
+    for owner in [Owner::Reply(1), Owner::Call(2)] {
+        world.add(owner, 1);
+        assert!(world.take_memory());
+    }
+    assert_eq!(world.reads.sole(), None, "either of the two");
+}
+
+/// Rule I6: RDMA Reads in flight have a deadline, also after others have completed.
+#[test]
+fn i6_the_remaining_rdma_reads_have_a_deadline() {
+    let mut world = world(2 * LEN);
+    for owner in [Owner::Reply(1), Owner::Call(2)] {
+        world.add(owner, 1);
+        assert!(world.take_memory());
+    }
+    let [first, second] = [world.next().unwrap(), world.next().unwrap()];
+    let before = world.reads.poll_timeout();
+    world.now += Duration::from_secs(1);
+    assert!(world.complete(first).is_some());
+    assert_eq!(world.reads.poll_timeout(), before.map(|before| before + Duration::from_secs(1)));
+    assert!(world.complete(second).is_some());
+    assert_eq!(world.reads.poll_timeout(), None);
+}
+
+/// RFC 5666 §3.8: a result is read into the caller's memory, and a Position-Zero chunk is no result.
+#[test]
+fn rfc5666_s3_8_results_beside_a_long_reply_are_read_in_place() {
+    let layout = Layout { zero: Some(chunk(0, 1)), chunks: vec![chunk(40, 1)] };
+    let mut sinks = [Sink::Buffer(Buffer::adopt(vec![0; LEN]))];
+    Pull::new(layout).read_into(&mut sinks);
+    assert!(matches!(sinks, [Sink::Pool(LEN)]));
+}
+
+/// Rule I6: the end of the connection names the lack. A message waits for memory if it could be read with it.
+#[test]
+fn i6_a_message_behind_others_does_not_wait_for_memory() {
+    for (may_be_read, late) in [(true, "memory for a reply's chunks"), (false, "an RDMA Read")] {
+        let mut world = world(LEN);
+        if !may_be_read {
+            world.reads.allow(0);
+        }
+        world.add(Owner::Call(1), 1);
+        assert!(world.take_memory());
+        let by = Moving::new(world.now, Duration::from_secs(1), Flow::Read, None, 0);
+        world.reads.add(Owner::Reply(2), pull(1), Some(|_| by));
+        world.now += Duration::from_secs(2);
+        assert_eq!(world.reads.late(world.now, &world.outbox), Some(late));
+    }
+}
