@@ -347,7 +347,7 @@ fn i3_a_provided_receive_has_the_size_of_the_others() {
     let (mut ledger, domain) = (ledger(Side::Server, 8, 8), domain(2));
     let share = domain.share(usize::MAX);
     let provided = vec![share.reserve(LEN / 2).unwrap()];
-    ledger.provide(share, provided);
+    ledger.receives.provide(share, provided);
     assert_eq!(ledger.reserve_receives(&domain), 0);
     let posted = post(&mut ledger);
     assert!(matches!(&posted[..], [ReceiveMemory::Pooled(memory)] if memory.len() == LEN), "{posted:?}");
