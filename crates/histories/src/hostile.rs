@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use rpcrdma_proto::wire::{Body, ErrorBody, Fixed, Header, RDMA_DONE, RDMA_ERROR, two};
+use rpcrdma_proto::wire::v1::V1;
+use rpcrdma_proto::wire::{Body, Codec, ErrorBody, Fixed, Header, RDMA_DONE, RDMA_ERROR, two};
 use rpcrdma_proto::{
-    Answer, CallId, Config, Connection, Event, Form, IncomingCall, Profile, RefusedKind, ReplyToken, Side,
-    Travelled,
+    Answer, CallId, Config, Connection, Event, Form, IncomingCall, Limits, Profile, RefusedKind, ReplyToken,
+    Side, Travelled,
 };
 use rpcrdma_sim::{Fabric, Outstanding};
 use rpcrdma_verbs::{Buffer, ProtectionDomain, QueuePair, Windows};
@@ -104,9 +105,8 @@ impl Account {
         let fixed = Fixed::decode(message);
         if let Some(messages) = &mut self.messages {
             let limit = fixed.as_ref().ok().filter(|fixed| fixed.version == two::VERSION);
-            // A message that is too short says nothing of Receives.
-            let is_error = fixed.as_ref().map_or(true, |fixed| fixed.procedure == RDMA_ERROR);
-            messages.message_received(limit.map(|fixed| fixed.credit), is_error);
+            let is_call = fixed.as_ref().is_ok_and(|fixed| may_be_call(messages.side(), *fixed, message));
+            messages.message_received(limit.map(|fixed| fixed.credit), is_call);
         }
         let Ok(fixed) = fixed else { return };
         // In another version only RDMA_ERROR has a known meaning (RFC 8166 §7).
@@ -134,6 +134,20 @@ impl Account {
             self.out.remove(&fixed.xid);
             self.granted = self.granted.max(usize::try_from(fixed.credit).unwrap());
         }
+    }
+}
+
+/// Whether a message in another version can be a Call, so that its sender has a Receive for an answer. A message that
+/// says nothing of its direction comes from the client.
+fn may_be_call(side: Side, fixed: Fixed, message: &Bytes) -> bool {
+    let usual = side == Side::Server && fixed.procedure != RDMA_ERROR;
+    let Ok((header, len)) = V1.decode(message, &Limits::default()) else { return usual };
+    match header.body {
+        Body::Message(_) | Body::Padded { .. } => {
+            message.get(len + 4..len + 8).map_or(usual, |direction| direction == [0; 4])
+        }
+        Body::NoMessage(lists) => lists.has_position_zero(),
+        _ => false,
     }
 }
 

@@ -241,7 +241,7 @@ impl Ledger {
         let (header, kind, payload) = self::kind(self.profiles[1], message);
         if let Some((messages, parts)) = &mut self.messages {
             let counted = header.version == two::VERSION;
-            messages.message_received(counted.then_some(header.credit), kind == Kind::Error);
+            messages.message_received(counted.then_some(header.credit), matches!(kind, Kind::Call { .. }));
             if counted {
                 parts.follow(&header, payload, kind);
                 return;

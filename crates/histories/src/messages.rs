@@ -34,6 +34,10 @@ impl Messages {
         Self { side, sent: 0, received: 0, limit: None, refusable: 0, guessed: 0, told: None, parts }
     }
 
+    pub(crate) const fn side(&self) -> Side {
+        self.side
+    }
+
     /// Whether credits per message bound a message of ours. Credits per Call bound the others, which leave before the
     /// version is known.
     pub(crate) const fn counts(header: &Header) -> bool {
@@ -93,12 +97,12 @@ impl Messages {
     }
 
     /// Records a message of the peer; `limit` is its `rdma_credit` if it is in this version.
-    pub(crate) fn message_received(&mut self, limit: Option<u32>, is_error: bool) {
+    pub(crate) fn message_received(&mut self, limit: Option<u32>, is_call: bool) {
         self.received = self.received.wrapping_add(1);
         match limit {
             Some(limit) => self.limit = Some(limit),
-            // An error has no answer.
-            None if is_error => {}
+            // Nothing else has an answer.
+            None if !is_call => {}
             None if self.limit.is_none() => self.refusable += 1,
             None if self.side == Side::Server && self.room() == 0 => {
                 self.limit = Some(self.sent.wrapping_add(1));

@@ -185,7 +185,7 @@ impl Connection {
         connection.speak(codec);
         if awaits_version {
             let wait = connection.core.config.timeouts.first_message;
-            connection.version = Version::Open(Some(after(now, wait)));
+            connection.version = Version::Awaited(after(now, wait));
             // The first message decides how credits count.
             connection.core.ledger.count_messages(false);
         }

@@ -23,7 +23,7 @@ use crate::settings::private_data::Thresholds;
 use crate::stats::Stats;
 use crate::two::receiving::limit_exceeded;
 use crate::two::sending::Sending;
-use crate::wire::{Body, ChunkLists, Codec, Direction, Fixed, Header, ProtocolError, RDMA_ERROR, sized};
+use crate::wire::{Body, ChunkLists, Codec, Direction, Fixed, Header, ProtocolError, sized};
 
 #[derive(Debug)]
 pub(crate) struct Core {
@@ -106,9 +106,7 @@ impl Core {
         fixed: Option<Fixed>,
     ) -> Result<(), ProtocolError> {
         let version = self.codec.rules().version;
-        // An error has no answer, so in another version it tells nothing of the peer's Receives.
-        let told = fixed.filter(|fixed| fixed.version == version || fixed.procedure != RDMA_ERROR);
-        let credit = told.map(|fixed| (fixed.version == version).then_some(fixed.credit));
+        let credit = fixed.filter(|fixed| fixed.version == version).map(|fixed| fixed.credit);
         self.ledger.count_message(is_grant, credit).map_err(limit_exceeded)
     }
 

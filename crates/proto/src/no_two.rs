@@ -139,7 +139,11 @@ impl Two {
         match *self {}
     }
 
-    pub(crate) const fn settle(&mut self, _: &mut Core, _: Instant, _: &Rules) {
+    pub(crate) const fn holds_calls(&self) -> bool {
+        match *self {}
+    }
+
+    pub(crate) const fn settle(&mut self, _: &mut Core, _: Instant, _: &Rules, _: Option<u32>) {
         match *self {}
     }
 

@@ -64,8 +64,8 @@ impl Halves<'_> {
     }
 
     /// Returns whether a message that did not decode counts as a Call or a reply. If its lists exceed our limits, or if
-    /// it is of another version or profile, its payload was not decoded. If no reply is awaited under its XID, the
-    /// message can only be a Call, whose Requester needs the refusal (RFC 8166 §4.5.1, RFC 8167 §5.3).
+    /// it is of another profile, its payload was not decoded. If no reply is awaited under its XID, the message can only
+    /// be a Call, whose Requester needs the refusal (RFC 8167 §5.3).
     pub(crate) fn taken_unread(&self, error: &ProtocolError, xid: u32) -> Taken {
         let unread = matches!(
             error,
@@ -74,8 +74,6 @@ impl Halves<'_> {
                 | ProtocolError::TooManyWriteChunks { .. }
                 | ProtocolError::ReadSegmentTooLong { .. }
                 | ProtocolError::ReadListTooLong { .. }
-                | ProtocolError::UnsupportedVersion { .. }
-                | ProtocolError::VersionChanged { .. }
         ) || matches!(error, ProtocolError::Two(error) if error.is_of_other_profile());
         if unread && !self.requester.awaits(xid) { Taken::AsCall } else { self.usually() }
     }
@@ -101,6 +99,9 @@ impl Halves<'_> {
     pub(crate) fn fault(&mut self, error: ProtocolError, taken: Taken, fixed: Option<Fixed>) {
         match (error.action(taken), fixed) {
             (Action::AnswerVersion | Action::Answer, Some(fixed)) => {
+                if fixed.version != self.core.codec.rules().version {
+                    self.core.ledger.allow_refusal();
+                }
                 if let Some(charge) = self.admit(None) {
                     self.refuse_call(error, fixed, charge);
                 }
@@ -123,8 +124,13 @@ impl Halves<'_> {
             // RFC 8166 §4.5.1: with the version of the request.
             Action::AnswerVersion => {
                 let (low, high) = self.core.config.versions.range();
+                let used = self.core.codec.rules().version;
                 match error {
                     ProtocolError::VersionChanged { .. } => self.core.codec.refusal(&error),
+                    // The range never contains the refused version, or the peer would try that again.
+                    _ if (low..=high).contains(&fixed.version) => {
+                        ErrorBody::Version { low: used, high: used }
+                    }
                     _ => ErrorBody::Version { low, high },
                 }
             }

@@ -19,10 +19,11 @@ use crate::wire::{self, Body, Codec, Fixed, Header, ProtocolError, Rules, v1::V1
 pub(super) enum Version {
     /// A server that speaks Version Two, before the first message. The client's message decides the version, and the
     /// document of Version Two, even if the server speaks only one (version-two-01 §5). The server's own Calls wait for
-    /// that message. If the server speaks Version One, they wait at most until this time. Without a time, it has passed,
-    /// or the client has sent a message that did not decode. If the version is One then, Calls leave in it by guess, and
-    /// the first message still decides.
-    Open(Option<Instant>),
+    /// that message. If the server speaks Version One, they wait at most until this time.
+    Awaited(Instant),
+    /// That time has passed, or the client has sent a message that did not decode. In Version One, Calls leave by guess.
+    /// The first message that decodes still decides.
+    Guessed,
     /// A client whose peer has not confirmed the version yet.
     Offered,
     Settled,
@@ -39,7 +40,7 @@ impl Connection {
     /// Lets a server's Calls leave in Version One, since the client has sent nothing in time.
     pub(super) fn guess(&mut self) {
         self.begin(&V1);
-        self.version = Version::Open(None);
+        self.version = Version::Guessed;
     }
 
     /// Begins with the limits of a version.
@@ -56,11 +57,16 @@ impl Connection {
         }
     }
 
-    /// Settles the version: from now on its thresholds hold, and characteristics can be exchanged.
+    /// Settles the version: from now on its thresholds hold, and characteristics can be exchanged. A Call that left in
+    /// Version One by guess has failed: a client of Version Two refuses it, or leaves it without an answer.
     fn settle(&mut self) {
         self.version = Version::Settled;
         if let (Some(two), Some(rules)) = (&mut self.two, self.core.codec.rules().two) {
-            two.settle(&mut self.core, self.last_activity, &rules);
+            let guessed = match self.core.side() {
+                Side::Client => None,
+                Side::Server => self.requester.fail_guessed(&mut self.core, self.last_activity),
+            };
+            two.settle(&mut self.core, self.last_activity, &rules, guessed);
         }
     }
 
@@ -79,7 +85,8 @@ impl Connection {
 
     /// Decodes a header in the connection's version, or in that of the first message.
     pub(super) fn decode(&mut self, fixed: Fixed, message: &[u8]) -> Result<(Header, usize), ProtocolError> {
-        let opens = matches!(self.version, Version::Open(_)) && fixed.procedure != wire::RDMA_ERROR;
+        let opens = matches!(self.version, Version::Awaited(_) | Version::Guessed)
+            && fixed.procedure != wire::RDMA_ERROR;
         // An RDMA_ERROR is read in any version, and never answered. Any other first message decides the version
         // (version-two-01 §5.3).
         if opens {
@@ -87,7 +94,7 @@ impl Connection {
             // An error of this message is reported in its own version (RFC 8166 §4.5).
             let unknown = ProtocolError::UnsupportedVersion { version: fixed.version };
             self.begin(codec.ok_or(unknown)?);
-            self.version = Version::Open(None);
+            self.version = Version::Guessed;
         }
         let codec = self.core.codec;
         let decoded = codec.decode(message, &self.core.config.limits);
@@ -113,7 +120,7 @@ impl Connection {
     /// Whether Calls may leave. If a client accepts no reverse Calls by default, those of a server wait for its
     /// announcement (version-two-07 §4.6.3).
     pub(super) fn may_call(&self) -> bool {
-        let waits = matches!(self.version, Version::Open(Some(_)));
+        let waits = matches!(self.version, Version::Awaited(_));
         self.core.side() == Side::Client
             || (!waits && self.two.as_ref().is_none_or(|two| self.may_call_back(two)))
     }
@@ -122,7 +129,7 @@ impl Connection {
     fn may_call_back(&self, two: &Two) -> bool {
         match self.core.peer.reverse {
             // After a message in Version Two that did not decode, there is nothing to guess.
-            _ if matches!(self.version, Version::Open(_)) => false,
+            _ if self.version == Version::Guessed || two.holds_calls() => false,
             Some(reverse) => reverse > ReverseSupport::None || two.is_exchanged().is_some(),
             // Before the version is in use, no announcement has arrived.
             None => !self.core.codec.rules().two.is_some_and(|two| two.tells_once),
@@ -132,9 +139,7 @@ impl Connection {
     /// Returns the deadline of the wait of a server's Call for the client's first message.
     pub(super) fn first_message_due(&self) -> Option<Instant> {
         match self.version {
-            Version::Open(Some(until))
-                if self.requester.has_queued() && self.core.config.versions.has_one() =>
-            {
+            Version::Awaited(until) if self.requester.has_queued() && self.core.config.versions.has_one() => {
                 Some(until)
             }
             _ => None,

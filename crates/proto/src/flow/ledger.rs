@@ -333,24 +333,28 @@ impl Ledger {
         self.received = self.received.wrapping_add(1);
     }
 
-    /// Counts a message of the peer. `credit` is its `rdma_credit`: `None` if the header was not readable, `Some(None)`
-    /// in another version than the connection's.
+    /// Counts a message of the peer. `credit` is its `rdma_credit`; `None` if the header was not readable, or if the
+    /// field has another meaning in the version of the message.
     ///
     /// # Errors
     /// The limit announced to the peer, if the message exceeds it.
-    pub(crate) fn count_message(&mut self, is_grant: bool, credit: Option<Option<u32>>) -> Result<(), u32> {
+    pub(crate) fn count_message(&mut self, is_grant: bool, credit: Option<u32>) -> Result<(), u32> {
         self.count_received();
         let Some(messages) = &mut self.messages else { return Ok(()) };
         if !messages.accept(is_grant) {
             return Err(messages.told());
         }
-        match credit {
-            Some(Some(credit)) => messages.limit(credit),
-            // In another version the field has another meaning. But the sender of a Call has a Receive for the answer.
-            Some(None) => messages.allow_refusal(self.side == Side::Server),
-            None => {}
+        if let Some(credit) = credit {
+            messages.limit(credit);
         }
         Ok(())
+    }
+
+    /// Allows the refusal of a Call in another version, whose sender has a Receive for the answer.
+    pub(crate) fn allow_refusal(&mut self) {
+        if let Some(messages) = &mut self.messages {
+            messages.allow_refusal(self.side == Side::Server);
+        }
     }
 
     /// Counts a Call of the peer. `requested` is its credit request; `None` if its direction is only assumed (RFC 8167

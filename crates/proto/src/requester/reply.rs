@@ -72,6 +72,16 @@ impl Requester {
         Ok(())
     }
 
+    /// Fails the Call that left in Version One by guess, since the peer speaks another; returns its XID.
+    pub(crate) fn fail_guessed(&mut self, core: &mut Core, now: Instant) -> Option<u32> {
+        let xid = self.calls.iter().find(|(_, call)| call.lease().is_some()).map(|(xid, _)| *xid)?;
+        let grant = core.ledger.calls.granted();
+        let version = core.codec.rules().version;
+        let error = CallError::Version { low: version, high: version };
+        self.answer(core, now, xid, Settled::Refused { grant }, Answered::Failed(error));
+        Some(xid)
+    }
+
     pub(crate) fn sent(&self, xid: u32) -> Result<&Transaction, ProtocolError> {
         let transaction = self.calls.get(&xid).filter(|call| call.lease().is_some());
         transaction.ok_or(ProtocolError::UnknownXid { xid })

@@ -67,7 +67,8 @@ pub struct Timeouts {
     pub version_memory: Duration,
     /// Time for the first message of a client, which decides the version, while a Call of the server waits for it. Then
     /// the Call leaves in Version One by guess, since a client that prefers another version offers it at once. A client
-    /// that offers another version later refuses the Call, and the connection continues in that version.
+    /// that offers another version later does not take the Call, which then fails; the connection continues in that
+    /// version.
     pub first_message: Duration,
     /// The first pause before a reconnection; doubled with each failure.
     pub reconnect_least: Duration,

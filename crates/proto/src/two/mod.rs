@@ -71,6 +71,10 @@ pub(crate) struct Two {
     unknown_operation: Option<u32>,
     /// No answer has left yet; thresholds announced by the peer hold after the first.
     first_answer_due: bool,
+    /// The XID of a Call that left in Version One by guess. The peer may refuse it at any time.
+    guessed: Option<u32>,
+    /// A message that the peer sent after our first answer proves that the guessed Call has arrived.
+    proves_guess: bool,
     /// The XID of the next operation.
     next_operation: u32,
 }
@@ -89,6 +93,8 @@ impl Two {
             assembly: Assembly::new(config),
             unknown_operation: None,
             first_answer_due: false,
+            guessed: None,
+            proves_guess: false,
             next_operation: FIRST_OPERATION,
         }
     }
@@ -115,8 +121,10 @@ impl Two {
         halves.core.send_combined()
     }
 
-    /// Begins the exchange: both sides speak the version, by these rules.
-    pub(crate) fn settle(&mut self, core: &mut Core, now: Instant, rules: &Rules) {
+    /// Begins the exchange: both sides speak the version, by these rules. `guessed` is the XID of a Call that left in
+    /// Version One by guess.
+    pub(crate) fn settle(&mut self, core: &mut Core, now: Instant, rules: &Rules, guessed: Option<u32>) {
+        self.guessed = guessed;
         let config = Arc::clone(&core.config);
         let continues = rules.part_header.is_some() && config.limits.continued_parts > 1;
         let reverse = match (config.takes_reverse_chunks(), continues) {
@@ -139,10 +147,15 @@ impl Two {
         }
         self.exchanges = Some(exchanges);
         // Even for a peer without the exchange, which learns that only from a refusal.
-        core.ledger.keep_for_operations(OPERATION_RECEIVES_32);
+        core.ledger.keep_for_operations(OPERATION_RECEIVES_32 + u32::from(self.guessed.is_some()));
         self.first_answer_due = core.side() == Side::Server;
         tracing::debug!(side = %core.side(), version = core.codec.rules().name, "version settled");
         self.follow(core);
+    }
+
+    /// Whether Calls wait: the credit of the guessed Call is free when the Call has arrived.
+    pub(crate) const fn holds_calls(&self) -> bool {
+        self.guessed.is_some() && !self.proves_guess
     }
 
     /// Returns the characteristics of the peer.

@@ -15,10 +15,13 @@ use super::assembly::{Broken, Fragment, MessageId, Place, parts_of};
 use super::groups::CallGroup;
 use super::operations::report;
 use crate::connection::{Halves, Outcome};
-use crate::inbound::received::{Received, rpc_prefix};
+use crate::inbound::received::{CALL, Received, rpc_prefix};
 use crate::message::Form;
 use crate::two::characteristics::exchange::Exchanges;
-use crate::wire::{Body, Direction, ErrorBody, FIXED_LEN, Fixed, Header, ProtocolError, Taken, two};
+use crate::wire::v1::V1;
+use crate::wire::{
+    Body, Codec, Direction, ErrorBody, FIXED_LEN, Fixed, Header, Limits, ProtocolError, Taken, two,
+};
 
 impl Two {
     /// Handles a message, decoded or not.
@@ -30,6 +33,7 @@ impl Two {
         decoded: Result<(Header, usize), ProtocolError>,
         message: Bytes,
     ) -> Outcome {
+        self.proves_guess |= self.guessed.is_some() && !self.first_answer_due;
         let unknown_before = self.unknown_operation.take() == Some(fixed.xid);
         let (header, header_len) = match decoded {
             Ok(decoded) => decoded,
@@ -93,7 +97,7 @@ impl Two {
             return halves.fault(error, Taken::AsReply, None);
         }
         if matches!(error, ProtocolError::VersionChanged { .. }) {
-            let taken = halves.taken_unread(&error, fixed.xid);
+            let taken = taken_undecoded(halves, &error, fixed, message);
             return halves.fault(error, taken, Some(fixed));
         }
         let error = match error {
@@ -200,6 +204,10 @@ impl Two {
             self.reply_reported(halves, report);
             return true;
         }
+        // The Call has failed already.
+        if self.guessed == Some(fixed.xid) && matches!(error, ErrorBody::Version { .. }) {
+            return true;
+        }
         if let Some(exchanges) = self.exchanges.as_mut().filter(|exchanges| exchanges.knows(fixed.xid)) {
             exchanges.handle_refusal(fixed.xid);
             report(halves.core, exchanges);
@@ -263,10 +271,29 @@ fn taken_undecoded(halves: &Halves<'_>, error: &ProtocolError, fixed: Fixed, mes
     {
         return direction.into();
     }
+    if fixed.version == V1.rules().version {
+        let taken = taken_in_version_one(message, &halves.core.config.limits);
+        return taken.unwrap_or(halves.usually());
+    }
     let rules = halves.core.codec.rules();
     let said = Some(fixed.procedure).filter(|_| fixed.version == rules.version);
     match said.and_then(|procedure| rules.two?.profile.direction_of(procedure)) {
         Some(direction) => direction.into(),
         None => halves.taken_unread(error, fixed.xid),
     }
+}
+
+/// Returns whether a message in Version One is a Call or a reply; `None` if that cannot be read. Only a Call has an
+/// answer (RFC 8166 §4.5).
+fn taken_in_version_one(message: &[u8], limits: &Limits) -> Option<Taken> {
+    let (header, header_len) = V1.decode(message, limits).ok()?;
+    let is_call = match header.body {
+        Body::Message(_) | Body::Padded { .. } => {
+            let direction = message.get(header_len..)?.get(4..)?.first_chunk()?;
+            u32::from_be_bytes(*direction) == CALL
+        }
+        Body::NoMessage(lists) => lists.has_position_zero(),
+        _ => false,
+    };
+    Some(if is_call { Taken::AsCall } else { Taken::AsReply })
 }

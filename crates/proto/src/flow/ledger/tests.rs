@@ -132,7 +132,7 @@ fn i4_a_permit_is_good_for_its_sends_and_no_more() {
 fn i4_there_is_no_permit_for_a_message_beyond_the_limit() {
     let (mut ledger, domain) = (ledger(Side::Server, 8, 8), domain(64));
     ledger.count_messages(true);
-    ledger.count_message(false, Some(Some(2))).unwrap();
+    ledger.count_message(false, Some(2)).unwrap();
     let (first, second) = (ledger.admit(None).unwrap(), ledger.admit(None).unwrap());
     answer(&mut ledger, first, &domain);
     assert_eq!(
@@ -143,7 +143,7 @@ fn i4_there_is_no_permit_for_a_message_beyond_the_limit() {
     assert!(ledger.operation(Direction::Reply).is_some());
     assert_eq!(ledger.ask_answer(1, (false, false), &domain).unwrap_err(), Wait::Credits);
     assert_eq!((ledger.operation(Direction::Call).is_none(), ledger.may_call()), (true, Err(Wait::Credits)));
-    ledger.count_message(true, Some(Some(3))).unwrap();
+    ledger.count_message(true, Some(3)).unwrap();
     answer(&mut ledger, second, &domain);
     assert!(!ledger.may_send(1));
 }
@@ -152,7 +152,7 @@ fn i4_there_is_no_permit_for_a_message_beyond_the_limit() {
 fn counting(room: u32, domain: &ProtectionDomain) -> Ledger {
     let mut ledger = ledger(Side::Server, 8, 8);
     ledger.count_messages(true);
-    ledger.count_message(false, Some(Some(1))).unwrap();
+    ledger.count_message(false, Some(1)).unwrap();
     let charge = ledger.admit(Some(0)).unwrap();
     answer(&mut ledger, charge, domain);
     let_send(&mut ledger, room);
@@ -161,7 +161,7 @@ fn counting(room: u32, domain: &ProtectionDomain) -> Ledger {
 
 /// Raises the peer's limit by this many messages.
 fn let_send(ledger: &mut Ledger, room: u32) {
-    ledger.count_message(false, Some(Some(ledger.sent + room))).unwrap();
+    ledger.count_message(false, Some(ledger.sent + room)).unwrap();
 }
 
 /// An answer that needs several credits stands in line; an answer that needs one passes as long as enough are left for it.
@@ -289,14 +289,16 @@ fn i4_the_refusal_of_a_version_has_a_credit_at_a_server_alone() {
     for (side, refuses) in [(Side::Server, true), (Side::Client, false)] {
         let mut ledger = ledger(side, 8, 8);
         ledger.count_messages(true);
-        ledger.count_message(false, Some(Some(1))).unwrap();
+        ledger.count_message(false, Some(1)).unwrap();
         assert!(ledger.operation(Direction::Reply).is_some() && !ledger.may_send(1));
         ledger.messages.as_mut().unwrap().advertise(9);
-        ledger.count_message(false, Some(None)).unwrap();
+        ledger.count_message(false, None).unwrap();
+        ledger.allow_refusal();
         assert_eq!((ledger.may_send(1), ledger.may_send(2)), (refuses, false), "{side}");
         // With a credit of its own, the refusal needs no other.
-        ledger.count_message(false, Some(Some(2))).unwrap();
-        ledger.count_message(false, Some(None)).unwrap();
+        ledger.count_message(false, Some(2)).unwrap();
+        ledger.count_message(false, None).unwrap();
+        ledger.allow_refusal();
         assert_eq!((ledger.may_send(1), ledger.may_send(2)), (true, false));
     }
 }

@@ -137,8 +137,8 @@ fn rfc8166_s4_5_1_a_client_of_version_two_refuses_a_call_in_version_one() {
                 }
                 check_reply(0, 0, pair.round_trip(null(1)));
                 let (id, result) = pair.server.replies.pop().unwrap();
-                let (low, high) = versions.range();
-                assert_eq!((id, result.unwrap_err().error), (guessed, CallError::Version { low, high }));
+                let error = CallError::Version { low: 2, high: 2 };
+                assert_eq!((id, result.unwrap_err().error), (guessed, error));
                 assert_eq!((version_of(&pair.client), version_of(&pair.server)), (Some(2), Some(2)));
                 for xid in 2..20 {
                     check_reply(1, 9000, pair.round_trip(echo(xid, 9000)));
@@ -187,4 +187,98 @@ fn v2_07_s4_2_1_an_error_in_version_one_raises_no_limit() {
     raw.send(message(&header(50, Body::Error(ErrorBody::Version { low: 2, high: 2 })), &Stream::new()));
     raw.send(call(8));
     assert_eq!(raw.received.len(), 1, "the answer waits for a credit");
+}
+
+/// The client's reply to the Call by guess, in Version One.
+fn late_reply() -> bytes::Bytes {
+    message(
+        &header(50, Body::Message(ChunkLists::default())),
+        &super::super::requester::accepted(50, &[0, 0, 0, 100]),
+    )
+}
+
+/// A fault of a reply is discarded, also if the reply is in another version. Its sender has no Receive for an answer.
+#[test]
+fn rfc8166_s4_5_a_late_reply_to_the_guess_has_no_answer() {
+    for profile in PROFILES {
+        let mut raw = guessing(profile);
+        raw.send(plain(profile, 7));
+        let (_, result) = raw.end.replies.pop().unwrap();
+        assert_eq!(result.unwrap_err().error, CallError::Version { low: 2, high: 2 });
+        raw.received.clear();
+        for _ in 0..3 {
+            raw.send(late_reply());
+        }
+        assert!(raw.received.is_empty() && raw.end.closed.is_none());
+        assert_eq!(faults(&raw, "version_changed"), 3);
+        raw.send(plain(profile, 8));
+        assert_eq!(last(&raw, profile).0.xid, 8);
+    }
+}
+
+/// The credit of the guessed Call is free when the client has surely taken the Call: with its first message after the
+/// server's first answer. If it never answers the Call, no timer ends the connection.
+#[test]
+fn i4_a_call_after_the_guess_waits_for_proof_that_the_guess_has_arrived() {
+    for profile in [Profile::P1, Profile::P2] {
+        let mut raw = guessing(profile);
+        raw.send(plain(profile, 7));
+        raw.received.clear();
+        let now = raw.fabric.instant();
+        raw.end.connection.call(now, store(51, 100)).unwrap();
+        raw.settle();
+        assert!(raw.received.is_empty(), "{profile:?}");
+        raw.send(plain(profile, 8));
+        let xids: Vec<_> = raw
+            .received
+            .iter()
+            .map(|message| profile.codec().decode(message, &Limits::default()).unwrap().0.xid)
+            .collect();
+        assert!(xids.contains(&8) && xids.contains(&51), "{profile:?} {xids:?}");
+        let timeouts = Config::default().timeouts;
+        raw.send(message_of(
+            profile.codec(),
+            &header_of(51, Direction::Reply, Body::Message(ChunkLists::default())),
+            &super::super::requester::accepted(51, &[0, 0, 0, 100]),
+        ));
+        raw.fabric.advance(timeouts.call + timeouts.abandoned);
+        let now = raw.fabric.instant();
+        raw.end.connection.handle_timeout(now);
+        raw.settle();
+        assert!(raw.end.closed.is_none(), "{profile:?}");
+    }
+}
+
+/// Both directions count their XIDs alone, so the Call by guess can have the XID of the client's own Call.
+#[test]
+fn rfc8167_s5_3_a_guessed_call_with_the_xid_of_a_call_is_refused_too() {
+    for profile in PROFILES {
+        let client = Config { versions: Versions::both(profile), ..Config::default() };
+        let mut raw = Raw::new(Side::Client, client);
+        let now = raw.fabric.instant();
+        raw.end.connection.call(now, null(50)).unwrap();
+        raw.settle();
+        raw.received.clear();
+        raw.send(message(&header(50, Body::Message(ChunkLists::default())), &null(50).message));
+        let refusal = V1.decode(raw.received.last().unwrap(), &Limits::default()).unwrap().0;
+        let body = Body::Error(ErrorBody::Version { low: 2, high: 2 });
+        assert_eq!((refusal.xid, refusal.version, refusal.body), (50, 1, body));
+        assert!(raw.end.replies.is_empty());
+    }
+}
+
+/// A client of Version One discards messages of other versions: none of them is a Call to it.
+#[test]
+fn rfc8166_s4_5_a_client_answers_no_reply_of_an_unknown_version() {
+    let mut raw = Raw::new(Side::Client, Config::default());
+    let now = raw.fabric.instant();
+    raw.end.connection.call(now, null(1)).unwrap();
+    raw.settle();
+    raw.received.clear();
+    for xid in [1, 9] {
+        let unknown = Header { version: 9, ..header(xid, Body::Message(ChunkLists::default())) };
+        raw.send(message(&unknown, &super::super::requester::accepted(xid, &[])));
+    }
+    assert!(raw.received.is_empty());
+    assert_eq!(faults(&raw, "unsupported_version"), 2);
 }
