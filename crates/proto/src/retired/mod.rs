@@ -68,9 +68,10 @@ impl Retired {
         pads::remove(&mut received.lists.read, limits)?;
         if let Some(padding) = received.padding {
             received.padding = self.padding(padding)?;
-        }
-        if received.padding.is_none() {
-            received.form = Form::Inline;
+            // Without its padding, the message is like any other.
+            if received.padding.is_none() {
+                received.form = Form::Inline;
+            }
         }
         Ok(())
     }

@@ -8,6 +8,8 @@ mod exchange;
 mod first_message;
 mod group_bounds;
 mod reports;
+#[cfg(feature = "retired")]
+mod settings;
 mod subsets;
 mod transmissions;
 mod version_two;
