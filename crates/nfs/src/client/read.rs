@@ -72,7 +72,7 @@ impl ReadStream {
         Self { later: ranges.into(), ..Self::new(file, 0, 0, true) }
     }
 
-    /// Returns the next slice of a piece, or `None` at the end and after an error.
+    /// Returns the next slice of a piece, or `None` at the end and after an error. Dropping this future loses no data.
     pub async fn next(&mut self) -> Result<Option<Bytes>, Error> {
         if self.rest.is_empty()
             && let Some((_, piece)) = self.next_at().await?
@@ -87,10 +87,11 @@ impl ReadStream {
     /// Returns the next piece, all of its slices, with its offset.
     pub(super) async fn next_at(&mut self) -> Result<Option<(u64, Payload)>, Error> {
         loop {
-            if let Some(piece) = self.ready.pop() {
-                // Later READs make progress while the caller uses this piece.
+            if !self.ready.is_empty() {
+                // Later READs make progress while the caller uses this piece. The piece leaves the queue afterwards, so
+                // that dropping this future loses nothing.
                 self.in_flight.progress().await;
-                return Ok(Some(piece));
+                return Ok(self.ready.pop());
             }
             self.place = None;
             if self.ended {

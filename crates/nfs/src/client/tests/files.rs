@@ -1,6 +1,9 @@
 //! Reads and writes.
 
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::sync::{Arc, Mutex};
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -120,6 +123,28 @@ async fn streams_in_one_task() {
     to.finish().await.unwrap();
     assert_eq!(others, 10_000);
     assert_eq!(read_all(&target).await.unwrap(), pattern(20_000));
+}
+
+/// A caller may drop the future of `next` at any time, and call `next` again.
+#[tokio::test]
+async fn a_dropped_next_loses_no_data() {
+    let server = Loopback::exporting(&["/"]);
+    let client = server.mount_with("/", small_chunks()).await;
+    let data = pattern(20_001);
+    let file = new_file(&client, data.clone()).await;
+    let mut stream = file.read_stream(0, None).await.unwrap();
+    let (mut read, mut dropped) = (Vec::new(), 0);
+    loop {
+        let mut next = pin!(stream.next());
+        match poll_fn(|context| Poll::Ready(next.as_mut().poll(context))).await {
+            Poll::Ready(Ok(Some(slice))) => read.extend_from_slice(&slice),
+            Poll::Ready(end) => break assert!(end.unwrap().is_none()),
+            Poll::Pending => dropped += 1,
+        }
+        tokio::task::yield_now().await;
+    }
+    assert!(dropped > 0);
+    assert_eq!(read, data);
 }
 
 #[tokio::test]
