@@ -13,8 +13,9 @@
 //! * every call ends once, with a reply or an error, by its deadline and [`SLACK`] (I6, I8);
 //! * on one connection no XID is sent twice (I8), and never more calls are in flight than granted (I4);
 //! * a grant is at least 1 and backed by Receives (I3);
-//! * with credits per message, no message leaves beyond the peer's limit, and a limit is backed by Receives and never
-//!   withdrawn; the parts of a message follow one another, and their bytes add up;
+//! * with credits per message, no message leaves beyond the peer's limit;
+//! * such a limit is backed by Receives, and never withdrawn;
+//! * the parts of a message follow one another, and their bytes add up;
 //! * received data equals the data sent, also from a peer that violates every rule;
 //! * calls and connections between two endpoints end only for possible reasons, and every refusal of the interface has
 //!   a reason too;

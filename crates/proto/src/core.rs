@@ -33,7 +33,7 @@ pub(crate) struct Core {
     pub(crate) peer: Peer,
     /// Whether a reply may invalidate a handle of ours.
     pub(crate) may_invalidate: bool,
-    /// What messages of ours leave by in Version Two, if the connection speaks it.
+    /// State of the Sends of Version Two, if the connection speaks it.
     pub(crate) sending: Option<Box<Sending>>,
     /// The retired forms, if any is enabled.
     pub(crate) retired: Option<Box<Retired>>,

@@ -2,12 +2,19 @@
 //!
 //! | module | mechanism |
 //! | --- | --- |
+//! | `plan` | chooses how a message of ours travels: in a group, continued in several Sends, or as in Version One |
 //! | `arrange` | divides a message of ours among Sends |
+//! | `combine` | joins short messages of ours in one Send |
+//! | `sending` | the state of messages of ours that leave in several Sends, or share one |
+//! | `receiving` | every message of the peer: which of these it is for, and which messages may not come now |
 //! | `assembly` | joins a message of the peer that comes in several Sends |
 //! | `groups` | transmission groups: credits of their Sends, reports, and the way from locations to chunk lists |
+//! | `requests` | Calls of ours in transmission groups: their replies, and the recovery from a refusal |
+//! | [`characteristics`] | the values of both sides, and their exchange |
 //! | `operations` | operations on characteristics, and their effect on the connection |
-//! | `receiving` | every message of the peer: which of these it is for, and which messages may not come now |
+//! | `commands` | characteristics as the owner of a connection sees them |
 //! | `settings` | settings for transmission groups |
+//! | `versions` | the numbers of the operations on transmissions |
 //!
 //! [`Two`] is the state of a connection that speaks Version Two. [`Two::receive`] handles every message of the peer,
 //! and returns complete messages. The parts of an incomplete message lie in their Receives, or in memory of the

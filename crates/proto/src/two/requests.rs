@@ -163,7 +163,7 @@ impl Requester {
         true
     }
 
-    /// Handles an error that may be the refusal of a Call's group; returns whether the Call leaves again in plain messages,
+    /// Handles an error that may be the refusal of a Call's group. Returns whether the Call leaves again in plain messages,
     /// once its windows are closed (rule I2).
     ///
     /// # Errors

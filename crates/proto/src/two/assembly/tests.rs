@@ -223,7 +223,7 @@ fn i3_a_call_in_parts_that_holds_all_kept_receives_is_given_up() {
     }
 }
 
-/// What fills its Receives is handed on as it lies, a short last part too.
+/// Parts that fill their Receives are handed on without a copy, also a short last one.
 #[test]
 fn parts_that_fill_their_receives_are_not_copied() {
     let config = Config { receive_size: 16, ..Config::default() };

@@ -78,7 +78,7 @@ fn v2_01_s5_3_a_reply_or_call_in_version_one_confirms_the_guess() {
     }
 }
 
-/// A message of Version Two that cannot be read is refused in Version Two, and ends the guess: the server's further
+/// A message of Version Two that cannot be read is refused in Version Two, and ends the guess. The server's further
 /// Calls wait for a message that can be read.
 #[test]
 fn rfc8166_s4_5_a_malformed_first_message_after_the_guess_is_refused_in_its_version() {
