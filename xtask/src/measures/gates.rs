@@ -3,22 +3,23 @@
 
 use super::circles::Exception;
 
-/// Most code lines of the engine; 11,600 is the aim.
-pub(crate) const CODE: usize = 15_060;
+/// Most code lines of the engine; 11,600 is the aim. Was 15,060: the doors plan, send and end calls by functions of
+/// their own, which takes 52 checks from the way of a Version One call, and a server's guess of the version has states.
+pub(crate) const CODE: usize = 15_210;
 /// Most code lines of the engine outside of the doors' folders and their stand-ins; 6,500 is the aim. Was 7,700: the
 /// ways of a message in one Send save 1,900 instructions and nine allocations of a NULL call at the client, for 30 lines.
-pub(crate) const CODE_OF_VERSION_ONE: usize = 7_730;
+pub(crate) const CODE_OF_VERSION_ONE: usize = 7_715;
 /// Most files of the engine that an inline Version One call enters; 22 is the aim.
-pub(crate) const FILES: usize = 34;
+pub(crate) const FILES: usize = 33;
 /// Most places on that way that ask about something foreign to Version One.
-pub(crate) const CHECKS: usize = 17;
+pub(crate) const CHECKS: usize = 16;
 /// Most lines of a function of the engine.
 pub(crate) const FUNCTION_LINES: usize = 80;
 /// Most fields of a struct of the engine, as aimed at.
 pub(crate) const FIELDS: usize = 14;
 /// Instructions of the engine for a NULL call of Version One, both ends. 1 % more is allowed, because
 /// compilers differ. The figure is what the call took when this gate was made.
-pub(crate) const INSTRUCTIONS: usize = 12_700;
+pub(crate) const INSTRUCTIONS: usize = 12_510;
 /// Most places with a `cfg` of a door's feature.
 pub(crate) const CFG_SITES: usize = 12;
 /// Most files of the engine in the section of `ARCHITECTURE.md` about a call of Version One.
