@@ -45,6 +45,15 @@ struct Account {
     arrived: Vec<Bytes>,
     /// Credits per message, if our side may count them.
     messages: Option<Messages>,
+    config: Arc<Config>,
+    /// The limits of our side, which its queue pair narrows.
+    limits: Limits,
+    /// A server whose version the peer has not decided yet.
+    undecided: bool,
+    /// The version of the peer's last message that did not decide it.
+    unread: Option<u32>,
+    /// The peer has changed its version before it decided one. No peer that counts messages does that.
+    changed: bool,
 }
 
 impl Account {
@@ -67,7 +76,8 @@ fn words(mut message: Decoder) -> Vec<u8> {
 impl Account {
     fn message_sent(&mut self, message: &Bytes, in_progress: usize) {
         let (header, kind, payload) = kind(self.profile, message);
-        let counted = self.messages.is_some() && (header.version == two::VERSION || kind == Kind::Error);
+        let counts = self.messages.is_some() || self.changed;
+        let counted = counts && (header.version == two::VERSION || kind == Kind::Error);
         let kind = match &mut self.messages {
             Some(messages) => messages.message_sent(&header, payload, kind, self.receives),
             None => kind,
@@ -105,10 +115,12 @@ impl Account {
         let fixed = Fixed::decode(message);
         if let Some(messages) = &mut self.messages {
             let limit = fixed.as_ref().ok().filter(|fixed| fixed.version == two::VERSION);
-            let is_call = fixed.as_ref().is_ok_and(|fixed| may_be_call(messages.side(), *fixed, message));
+            let is_call =
+                fixed.as_ref().is_ok_and(|fixed| may_be_call(messages.side(), *fixed, message, &self.limits));
             messages.message_received(limit.map(|fixed| fixed.credit), is_call);
         }
         let Ok(fixed) = fixed else { return };
+        self.decide(fixed, message);
         // In another version only RDMA_ERROR has a known meaning (RFC 8166 §7).
         let done = self.profile.is_none() && (fixed.version, fixed.procedure) == (1, RDMA_DONE);
         if fixed.procedure != RDMA_ERROR && !done {
@@ -137,11 +149,30 @@ impl Account {
     }
 }
 
+impl Account {
+    /// Settles the version of a server by the first message that it can read (version-two-01 §5.3). Version One has no
+    /// credits per message.
+    fn decide(&mut self, fixed: Fixed, message: &Bytes) {
+        let version_one = fixed.version == V1.rules().version && self.config.versions.has_one();
+        let codec = match self.config.versions.profile() {
+            _ if !self.undecided || fixed.procedure == RDMA_ERROR => return,
+            _ if version_one => &V1,
+            Some(profile) if fixed.version == two::VERSION => profile.codec(),
+            _ => return,
+        };
+        self.undecided = codec.decode(message, &self.limits).is_err();
+        self.changed |= self.unread.replace(fixed.version).is_some_and(|unread| unread != fixed.version);
+        if self.changed || (version_one && !self.undecided) {
+            self.messages = None;
+        }
+    }
+}
+
 /// Whether a message in another version can be a Call, so that its sender has a Receive for an answer. A message that
 /// says nothing of its direction comes from the client.
-fn may_be_call(side: Side, fixed: Fixed, message: &Bytes) -> bool {
+fn may_be_call(side: Side, fixed: Fixed, message: &Bytes, limits: &Limits) -> bool {
     let usual = side == Side::Server && fixed.procedure != RDMA_ERROR;
-    let Ok((header, len)) = V1.decode(message, &Limits::default()) else { return usual };
+    let Ok((header, len)) = V1.decode(message, limits) else { return usual };
     match header.body {
         Body::Message(_) | Body::Padded { .. } => {
             message.get(len + 4..len + 8).map_or(usual, |direction| direction == [0; 4])
@@ -242,7 +273,18 @@ fn connect(
     let mut peer = Peer::new(peer, theirs, profile);
     peer.post_receives(draw.pick(&[60, 60, 60, 2]));
     let messages = (profile == Some(Profile::P3)).then(|| Messages::new(side));
-    (connection, Link::new(qp, Account { profile, most, messages, ..Account::default() }), peer)
+    let most_segments = config.limits.segments_per_chunk.min(qp.capabilities().max_send_wr);
+    let limits = Limits { segments_per_chunk: most_segments, ..config.limits.clone() };
+    let account = Account {
+        profile,
+        most,
+        messages,
+        config: Arc::clone(config),
+        limits,
+        undecided: side == Side::Server,
+        ..Account::default()
+    };
+    (connection, Link::new(qp, account), peer)
 }
 
 impl Hostile {

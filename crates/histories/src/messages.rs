@@ -19,19 +19,36 @@ pub(crate) struct Messages {
     received: u32,
     /// The last limit of the peer.
     limit: Option<u32>,
-    /// Messages of the peer in another version before its first limit: each has a Receive for its refusal.
+    /// Messages of the peer in another version, whose refusals have Receives: that many of ours may still leave beyond
+    /// the limit.
     refusable: u32,
+    /// Those that left before the first limit.
+    refused: u32,
     /// Calls of ours in another version, before any limit was told: each has a Receive for its refusal.
     guessed: u32,
     /// The last limit told to the peer.
     told: Option<u32>,
+    /// The peer has lowered its limit since the end of our last message. A message may have begun before, and wait for
+    /// the queue pair: only that one leaves.
+    lowered: bool,
     parts: Parts,
 }
 
 impl Messages {
     pub(crate) const fn new(side: Side) -> Self {
         let parts = Parts { due: None };
-        Self { side, sent: 0, received: 0, limit: None, refusable: 0, guessed: 0, told: None, parts }
+        Self {
+            side,
+            sent: 0,
+            received: 0,
+            limit: None,
+            refusable: 0,
+            refused: 0,
+            guessed: 0,
+            told: None,
+            lowered: false,
+            parts,
+        }
     }
 
     pub(crate) const fn side(&self) -> Side {
@@ -50,7 +67,8 @@ impl Messages {
 
     /// Returns the messages that may leave now, by the peer's last limit.
     fn room(&self) -> u32 {
-        let limit = self.limit.unwrap_or(1 + self.refusable);
+        // Credits per Call bound the Calls by guess: a further one leaves when the one before has its answer.
+        let limit = self.limit.unwrap_or(self.guessed.max(1) + self.refused);
         let room = limit.wrapping_sub(self.sent);
         if room < 1 << 31 { room } else { 0 }
     }
@@ -65,18 +83,30 @@ impl Messages {
         receives: usize,
     ) -> Kind {
         if !Self::counts(header) {
-            self.guessed += u32::from(matches!(kind, Kind::Call { .. }));
+            match kind {
+                Kind::Call { .. } => self.guessed += 1,
+                Kind::Error => self.refuse(),
+                _ => {}
+            }
             self.sent = self.sent.wrapping_add(1);
+            self.lowered = false;
             return kind;
         }
         let grant = kind == Kind::Grant;
         if grant {
             // §4.2.1.1: the spare Receive of the peer is free as long as its limit is kept.
             let limit = self.limit.expect("a GRANT leaves after the first limit (§4.3)");
-            assert!(self.room() > 0 || self.sent == limit, "a GRANT beyond the limit: {self:?}");
+            if self.room() == 0 && self.sent != limit && !self.lowered {
+                self.refuse();
+                assert!(self.room() > 0, "a GRANT beyond the limit: {self:?}");
+            }
             assert_eq!(header.xid, 0, "the XID of a GRANT (§6.3.1)");
         } else {
-            assert!(self.room() > 0, "{header:?} beyond the limit (I4): {self:?}");
+            // §4.3: the first credit is for a message other than a refusal.
+            if (self.room() == 0 && !self.lowered) || (self.limit.is_none() && kind == Kind::Error) {
+                self.refuse();
+            }
+            assert!(self.room() > 0 || self.lowered, "{header:?} beyond the limit (I4): {self:?}");
         }
         self.sent = self.sent.wrapping_add(1);
         if header.version == VERSION {
@@ -93,20 +123,32 @@ impl Messages {
             );
             self.told = Some(header.credit);
         }
-        self.parts.follow(header, payload, kind)
+        let kind = self.parts.follow(header, payload, kind);
+        self.lowered &= self.parts.due.is_some();
+        kind
+    }
+
+    /// Uses the Receive of a refusal.
+    fn refuse(&mut self) {
+        if self.refusable > 0 {
+            self.refusable -= 1;
+            match &mut self.limit {
+                Some(limit) => *limit = self.sent.wrapping_add(1),
+                None => self.refused += 1,
+            }
+        }
     }
 
     /// Records a message of the peer; `limit` is its `rdma_credit` if it is in this version.
     pub(crate) fn message_received(&mut self, limit: Option<u32>, is_call: bool) {
         self.received = self.received.wrapping_add(1);
         match limit {
-            Some(limit) => self.limit = Some(limit),
-            // Nothing else has an answer.
-            None if !is_call => {}
-            None if self.limit.is_none() => self.refusable += 1,
-            None if self.side == Side::Server && self.room() == 0 => {
-                self.limit = Some(self.sent.wrapping_add(1));
+            Some(limit) => {
+                let before = self.limit.replace(limit).unwrap_or(1);
+                self.lowered |= limit.wrapping_sub(before) >= 1 << 31;
             }
+            // Nothing else has an answer. A client that knows a limit gets no such messages.
+            None if is_call && (self.limit.is_none() || self.side == Side::Server) => self.refusable += 1,
             None => {}
         }
     }

@@ -51,20 +51,24 @@ impl Connection {
                     self.window_freed();
                 }
             }
-            (Origin::Invalidate { xid, window, key }, Work::LocalInvalidate { memory }) => {
-                if status.is_success() || memory.is_some() {
-                    self.requester.handle_invalidated(&mut self.core, xid, (window, key), memory);
-                    self.window_freed();
-                } else if status != Status::Flushed {
-                    // Rule I2: the connection ends before the call does.
+            (Origin::Invalidate { .. } | Origin::Conceal { .. }, Work::LocalInvalidate { memory: None })
+                if !status.is_success() =>
+            {
+                // Rule I2: the connection ends before the call does.
+                if status != Status::Flushed {
                     self.core.fail(CloseReason::InvalidationFailed);
                 }
+            }
+            (Origin::Invalidate { xid, window, key }, Work::LocalInvalidate { memory }) => {
+                self.requester.handle_invalidated(&mut self.core, xid, (window, key), memory);
+                self.window_freed();
             }
             (Origin::Read { owner, chunk, part }, Work::Read { sink }) => {
                 self.handle_read(now, owner, (chunk, part), status, sink);
             }
-            (Origin::Conceal { token, key }, Work::LocalInvalidate { memory }) => {
-                self.handle_concealed((token, key), status.is_success() || memory.is_some(), status);
+            (Origin::Conceal { token, key }, Work::LocalInvalidate { .. }) => {
+                self.core.concealed(token, key);
+                self.window_freed();
             }
             (Origin::Release, Work::LocalInvalidate { .. }) => {
                 self.core.windows = self.core.windows.saturating_sub(1);
@@ -92,16 +96,6 @@ impl Connection {
             (Owner::Call(token), Ok(Some(pulled))) => self.responder.handle_pulled(core, token, pulled),
             (_, Ok(None)) => {}
             (_, Err(status)) => self.work_failed(status),
-        }
-    }
-
-    /// Handles the invalidation of a window of an exposed reply.
-    fn handle_concealed(&mut self, (token, key): (u64, Key), closed: bool, status: Status) {
-        if closed {
-            self.core.concealed(token, key);
-            self.window_freed();
-        } else if status != Status::Flushed {
-            self.core.fail(CloseReason::InvalidationFailed);
         }
     }
 

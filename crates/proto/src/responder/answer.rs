@@ -142,11 +142,10 @@ impl Responder {
     /// Ends waits in line that are too long; such answers leave with the credits that there are (rule I6).
     pub(super) fn end_waits(&mut self, core: &mut Core, now: Instant) {
         while core.ledger.line.deadline().is_some_and(|deadline| deadline <= now) {
+            let token = core.ledger.line.pop_answer();
             if !core.ledger.may_send(1) {
                 core.fail(CloseReason::Timeout(NO_CREDITS));
-                return;
-            }
-            if let Some(token) = core.ledger.line.pop_answer() {
+            } else if let Some(token) = token {
                 self.end_wait(token);
             }
         }

@@ -78,10 +78,8 @@ pub(crate) struct Two {
     unknown_operation: Option<u32>,
     /// No answer has left yet; thresholds announced by the peer hold after the first.
     first_answer_due: bool,
-    /// The XID of a Call that left in Version One by guess. The peer may refuse it at any time.
+    /// The XID of a Call that left in Version One by guess, until the peer answers it. The Call itself has failed.
     guessed: Option<u32>,
-    /// A message that the peer sent after our first answer proves that the guessed Call has arrived.
-    proves_guess: bool,
     /// The XID of the next operation.
     next_operation: u32,
 }
@@ -101,7 +99,6 @@ impl Two {
             unknown_operation: None,
             first_answer_due: false,
             guessed: None,
-            proves_guess: false,
             next_operation: FIRST_OPERATION,
         }
     }
@@ -153,16 +150,27 @@ impl Two {
             exchanges.begin();
         }
         self.exchanges = Some(exchanges);
-        // Even for a peer without the exchange, which learns that only from a refusal.
-        core.ledger.keep_for_operations(OPERATION_RECEIVES_32 + u32::from(self.guessed.is_some()));
+        // Even for a peer without the exchange, which learns that only from a refusal. The answer to the guessed Call needs
+        // a Receive too.
+        core.ledger.keep_for_operations(OPERATION_RECEIVES_32 + u32::from(guessed.is_some()));
         self.first_answer_due = core.side() == Side::Server;
         tracing::debug!(side = %core.side(), version = core.codec.rules().name, "version settled");
         self.follow(core);
     }
 
-    /// Whether Calls wait: the credit of the guessed Call is free when the Call has arrived.
+    /// Whether Calls wait, since the guessed Call holds the only credit until it is answered (rule I4). A peer has to
+    /// refuse it (RFC 8166 §4.5.1). If the peer does not, each later Call ends by its own timer.
     pub(crate) const fn holds_calls(&self) -> bool {
-        self.guessed.is_some() && !self.proves_guess
+        self.guessed.is_some()
+    }
+
+    /// Takes the answer with this XID to the guessed Call; `false` if it answers another message.
+    fn end_guess(&mut self, core: &mut Core, xid: u32) -> bool {
+        let ended = self.guessed.take_if(|guessed| *guessed == xid).is_some();
+        if ended {
+            core.ledger.keep_for_operations(OPERATION_RECEIVES_32);
+        }
+        ended
     }
 
     /// Returns the characteristics of the peer.

@@ -1,5 +1,5 @@
-//! The choice of how a message of Version Two travels: in a transmission group (rtrext-02), continued in several Sends
-//! (version-two-07 §6.6), or as the [planner](crate::planner) decides.
+//! The choice of how a message of Version Two travels. The ways are a transmission group (rtrext-02), several Sends
+//! (version-two-07 §6.6), and those of the [planner](crate::planner).
 //!
 //! A Call travels in a group if items can be placed in the Responder's Receives, or if it needs several Sends. So does
 //! a Call whose reply shall use either. Otherwise a group gains nothing. A reply travels in a group if its Call gave
@@ -61,7 +61,7 @@ impl CallOptions<'_> {
         }
     }
 
-    /// Returns the offer of Receives for a reply of `len` bytes, header included, without chunks. One Receive holds
+    /// Returns the offer of Receives for a reply of `len` bytes, header included, without chunks. A single Receive holds
     /// `allowed` bytes.
     fn receives(&self, input: &CallInput<'_>, len: usize, allowed: usize) -> Result<Offer, Refusal> {
         let direction = Direction::Reply;

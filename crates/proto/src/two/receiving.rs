@@ -33,7 +33,6 @@ impl Two {
         decoded: Result<(Header, usize), ProtocolError>,
         message: Bytes,
     ) -> Outcome {
-        self.proves_guess |= self.guessed.is_some() && !self.first_answer_due;
         let unknown_before = self.unknown_operation.take() == Some(fixed.xid);
         let (header, header_len) = match decoded {
             Ok(decoded) => decoded,
@@ -90,14 +89,17 @@ impl Two {
         halves: &mut Halves<'_>,
         (fixed, unknown_before): (Fixed, bool),
         error: ProtocolError,
-        message: &[u8],
+        message: &Bytes,
     ) {
         // A Call or reply in progress is answered in its own form.
         if self.break_group(halves, fixed) {
             return halves.fault(error, Taken::AsReply, None);
         }
         if matches!(error, ProtocolError::VersionChanged { .. }) {
-            let taken = taken_undecoded(halves, &error, fixed, message);
+            let taken = self.taken_undecoded(halves, &error, fixed, message);
+            if taken == Taken::AsReply {
+                self.end_guess(halves.core, fixed.xid);
+            }
             return halves.fault(error, taken, Some(fixed));
         }
         let error = match error {
@@ -119,8 +121,36 @@ impl Two {
         if matches!(error, ProtocolError::Two(two::Error::Transmission(_))) {
             self.assembly.undecoded_group(fixed.xid);
         }
-        let taken = taken_undecoded(halves, &error, fixed, message);
+        let taken = self.taken_undecoded(halves, &error, fixed, message);
         halves.fault(error, taken, Some(fixed));
+    }
+
+    /// Returns whether a message that did not decode counts as a Call or a reply.
+    fn taken_undecoded(
+        &self,
+        halves: &Halves<'_>,
+        error: &ProtocolError,
+        fixed: Fixed,
+        message: &Bytes,
+    ) -> Taken {
+        // The word behind the fixed part says it of every RDMA2_OPTIONAL (version-two-01 §4.2.2).
+        if matches!(error, ProtocolError::Two(two::Error::Transmission(_)))
+            && let Some(word) = message.get(FIXED_LEN..).and_then(|rest| rest.first_chunk())
+            && let Some(direction) = Direction::of(u32::from_be_bytes(*word))
+        {
+            return direction.into();
+        }
+        if fixed.version == V1.rules().version {
+            let guessed = self.guessed == Some(fixed.xid);
+            let unread = if guessed { Taken::AsReply } else { halves.usually() };
+            return taken_in_version_one(message, &halves.core.config.limits).unwrap_or(unread);
+        }
+        let rules = halves.core.codec.rules();
+        let said = Some(fixed.procedure).filter(|_| fixed.version == rules.version);
+        match said.and_then(|procedure| rules.two?.profile.direction_of(procedure)) {
+            Some(direction) => direction.into(),
+            None => halves.taken_unread(error, fixed.xid),
+        }
     }
 
     /// Returns the name of the parts that are due, if a message with this body may not come now. A part of another
@@ -204,8 +234,7 @@ impl Two {
             self.reply_reported(halves, report);
             return true;
         }
-        // The Call has failed already.
-        if self.guessed == Some(fixed.xid) && matches!(error, ErrorBody::Version { .. }) {
+        if matches!(error, ErrorBody::Version { .. }) && self.end_guess(halves.core, fixed.xid) {
             return true;
         }
         if let Some(exchanges) = self.exchanges.as_mut().filter(|exchanges| exchanges.knows(fixed.xid)) {
@@ -262,38 +291,14 @@ fn refuse(halves: &mut Halves<'_>, error: ProtocolError, taken: Taken, fixed: Op
     Outcome::Done
 }
 
-/// Returns whether a message that did not decode counts as a Call or a reply.
-fn taken_undecoded(halves: &Halves<'_>, error: &ProtocolError, fixed: Fixed, message: &[u8]) -> Taken {
-    // The word behind the fixed part says it of every RDMA2_OPTIONAL (version-two-01 §4.2.2).
-    if matches!(error, ProtocolError::Two(two::Error::Transmission(_)))
-        && let Some(word) = message.get(FIXED_LEN..).and_then(|rest| rest.first_chunk())
-        && let Some(direction) = Direction::of(u32::from_be_bytes(*word))
-    {
-        return direction.into();
-    }
-    if fixed.version == V1.rules().version {
-        let taken = taken_in_version_one(message, &halves.core.config.limits);
-        return taken.unwrap_or(halves.usually());
-    }
-    let rules = halves.core.codec.rules();
-    let said = Some(fixed.procedure).filter(|_| fixed.version == rules.version);
-    match said.and_then(|procedure| rules.two?.profile.direction_of(procedure)) {
-        Some(direction) => direction.into(),
-        None => halves.taken_unread(error, fixed.xid),
-    }
-}
-
 /// Returns whether a message in Version One is a Call or a reply; `None` if that cannot be read. Only a Call has an
 /// answer (RFC 8166 §4.5).
-fn taken_in_version_one(message: &[u8], limits: &Limits) -> Option<Taken> {
+fn taken_in_version_one(message: &Bytes, limits: &Limits) -> Option<Taken> {
     let (header, header_len) = V1.decode(message, limits).ok()?;
-    let is_call = match header.body {
-        Body::Message(_) | Body::Padded { .. } => {
-            let direction = message.get(header_len..)?.get(4..)?.first_chunk()?;
-            u32::from_be_bytes(*direction) == CALL
-        }
-        Body::NoMessage(lists) => lists.has_position_zero(),
-        _ => false,
+    let is_call = match Received::alone(header, header_len, message.clone()) {
+        Ok(Received { payload: Some(payload), .. }) => rpc_prefix(&payload).ok()?.1 == CALL,
+        Ok(Received { lists, .. }) => lists.has_position_zero(),
+        Err(_) => false,
     };
     Some(if is_call { Taken::AsCall } else { Taken::AsReply })
 }

@@ -125,6 +125,20 @@ fn i6_each_answer_that_stands_aside_has_a_deadline_of_its_own() {
     assert!(raw.end.closed.is_none());
 }
 
+/// Answers that wait in line have no timer left when the connection fails for one of them.
+#[test]
+fn i6_a_timer_that_has_ended_the_connection_is_not_due_again() {
+    let (mut raw, _) = waiting();
+    answer(&mut raw, 6);
+    grant(&mut raw, 0);
+    let now = raw.fabric.instant() + Config::default().timeouts.credits;
+    raw.end.connection.handle_timeout(now);
+    let next = raw.end.connection.poll_timeout();
+    assert!(next.is_none_or(|next| next > now), "due again at once");
+    raw.settle();
+    assert_eq!(raw.end.closed, Some(CloseReason::Timeout("credits for an answer")));
+}
+
 #[test]
 fn i6_an_answer_does_not_wait_for_what_the_peer_once_let_us_send() {
     let mut raw = begun(server());

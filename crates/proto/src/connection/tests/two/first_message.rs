@@ -16,7 +16,11 @@ fn serving(profile: Profile) -> Config {
 
 /// A server that has waited for its client in vain, and has called in Version One.
 fn guessing(profile: Profile) -> Raw {
-    let mut raw = Raw::new(Side::Server, serving(profile));
+    guessing_with(serving(profile))
+}
+
+fn guessing_with(config: Config) -> Raw {
+    let mut raw = Raw::new(Side::Server, config);
     let now = raw.fabric.instant();
     raw.end.connection.call(now, store(50, 100)).unwrap();
     raw.settle();
@@ -201,51 +205,91 @@ fn late_reply() -> bytes::Bytes {
 #[test]
 fn rfc8166_s4_5_a_late_reply_to_the_guess_has_no_answer() {
     for profile in PROFILES {
-        let mut raw = guessing(profile);
-        raw.send(plain(profile, 7));
-        let (_, result) = raw.end.replies.pop().unwrap();
-        assert_eq!(result.unwrap_err().error, CallError::Version { low: 2, high: 2 });
-        raw.received.clear();
-        for _ in 0..3 {
-            raw.send(late_reply());
+        let mut malformed = late_reply().to_vec();
+        // The header of this reply cannot be read.
+        malformed[19] = 9;
+        for first in [late_reply(), malformed.into()] {
+            let mut raw = guessing(profile);
+            raw.send(plain(profile, 7));
+            let (_, result) = raw.end.replies.pop().unwrap();
+            assert_eq!(result.unwrap_err().error, CallError::Version { low: 2, high: 2 });
+            raw.received.clear();
+            for reply in [first, late_reply(), late_reply()] {
+                raw.send(reply);
+            }
+            assert!(raw.received.is_empty() && raw.end.closed.is_none(), "{profile:?} {:?}", raw.received);
+            assert_eq!(faults(&raw, "version_changed"), 3);
+            raw.send(plain(profile, 8));
+            assert_eq!(last(&raw, profile).0.xid, 8);
         }
-        assert!(raw.received.is_empty() && raw.end.closed.is_none());
-        assert_eq!(faults(&raw, "version_changed"), 3);
-        raw.send(plain(profile, 8));
-        assert_eq!(last(&raw, profile).0.xid, 8);
     }
 }
 
-/// The credit of the guessed Call is free when the client has surely taken the Call: with its first message after the
-/// server's first answer. If it never answers the Call, no timer ends the connection.
+/// The guessed Call holds the only credit until the client answers it. A client that never does gets no other Call, and
+/// no timer ends the connection.
 #[test]
-fn i4_a_call_after_the_guess_waits_for_proof_that_the_guess_has_arrived() {
-    for profile in [Profile::P1, Profile::P2] {
+fn i4_a_call_after_the_guess_waits_for_the_answer_to_the_guess() {
+    for (profile, refuses) in
+        [(Profile::P1, true), (Profile::P1, false), (Profile::P2, true), (Profile::P2, false)]
+    {
         let mut raw = guessing(profile);
         raw.send(plain(profile, 7));
-        raw.received.clear();
+        assert!(raw.end.replies.pop().unwrap().1.is_err());
+        let now = raw.fabric.instant();
+        raw.end.connection.call(now, store(51, 100)).unwrap();
+        raw.send(plain(profile, 8));
+        let calls = |raw: &Raw| {
+            let header = |message| profile.codec().decode(message, &Limits::default()).unwrap().0;
+            raw.received.iter().filter(|message| header(message).xid == 51).count()
+        };
+        assert_eq!(calls(&raw), 0, "{profile:?}");
+        if refuses {
+            raw.send(message(
+                &header(50, Body::Error(ErrorBody::Version { low: 2, high: 2 })),
+                &Stream::new(),
+            ));
+            assert_eq!(calls(&raw), 1, "{profile:?}");
+            continue;
+        }
+        let timeouts = Config::default().timeouts;
+        for wait in [timeouts.call, timeouts.abandoned] {
+            raw.fabric.advance(wait);
+            let now = raw.fabric.instant();
+            raw.end.connection.handle_timeout(now);
+            raw.settle();
+        }
+        assert_eq!(raw.end.replies.pop().unwrap().1.unwrap_err().error, CallError::TimedOut);
+        raw.send(plain(profile, 9));
+        assert_eq!(last(&raw, profile).0.xid, 9);
+        assert!(raw.end.closed.is_none(), "{profile:?}");
+    }
+}
+
+/// Rule I3: the answer to the guessed Call has a Receive, and the receive queue has an entry for it.
+#[test]
+fn i3_the_receive_queue_holds_the_answer_to_the_guess_and_everything_else() {
+    for profile in [Profile::P1, Profile::P2] {
+        let config = Config { grant: 4, calls: 4, continued_parts: 1, ..serving(profile) };
+        let mut raw = guessing_with(config);
+        raw.send(plain(profile, 7));
+        raw.send(plain(profile, 8));
+        let refusal = Header { credit: 4, ..header(50, Body::Error(ErrorBody::Version { low: 2, high: 2 })) };
+        raw.send(message(&refusal, &Stream::new()));
         let now = raw.fabric.instant();
         raw.end.connection.call(now, store(51, 100)).unwrap();
         raw.settle();
-        assert!(raw.received.is_empty(), "{profile:?}");
-        raw.send(plain(profile, 8));
-        let xids: Vec<_> = raw
-            .received
-            .iter()
-            .map(|message| profile.codec().decode(message, &Limits::default()).unwrap().0.xid)
-            .collect();
-        assert!(xids.contains(&8) && xids.contains(&51), "{profile:?} {xids:?}");
-        let timeouts = Config::default().timeouts;
-        raw.send(message_of(
-            profile.codec(),
-            &header_of(51, Direction::Reply, Body::Message(ChunkLists::default())),
-            &super::super::requester::accepted(51, &[0, 0, 0, 100]),
-        ));
-        raw.fabric.advance(timeouts.call + timeouts.abandoned);
-        let now = raw.fabric.instant();
-        raw.end.connection.handle_timeout(now);
+        let reply = header_of(51, Direction::Reply, Body::Message(ChunkLists::default()));
+        let results = super::super::requester::accepted(51, &[0, 0, 0, 100]);
+        raw.send(message_of(profile.codec(), &Header { credit: 4, ..reply }, &results));
+        for xid in 52..56 {
+            let now = raw.fabric.instant();
+            raw.end.connection.call(now, store(xid, 100)).unwrap();
+        }
         raw.settle();
-        assert!(raw.end.closed.is_none(), "{profile:?}");
+        raw.send(plain(profile, 9));
+        assert_eq!((last(&raw, profile).0.xid, last(&raw, profile).0.credit), (9, 4), "{profile:?}");
+        assert!(raw.end.closed.is_none(), "{profile:?} {:?}", raw.end.closed);
+        assert_eq!(raw.end.connection.core.ledger.calls.in_flight(), 4, "{profile:?}");
     }
 }
 
