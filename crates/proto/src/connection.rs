@@ -232,7 +232,7 @@ impl Connection {
     #[must_use]
     pub fn in_progress(&self) -> usize {
         let theirs = sized(self.core.ledger.served.in_progress());
-        self.requester.in_progress().saturating_add(theirs)
+        self.requester.calls.len().saturating_add(theirs)
     }
 
     /// Whether the peer may be reading the arguments of a call of ours.
@@ -260,14 +260,14 @@ impl Connection {
     /// task. The driver polls this beside the domain while [`wants_memory`](Self::wants_memory) is set. The domain does
     /// not know of that memory, which no other user gets.
     pub fn poll_receives(&self, cx: &mut Context<'_>) -> Poll<()> {
-        if self.wants_memory().is_some() { self.core.poll_receives(cx) } else { Poll::Pending }
+        if self.wants_memory().is_some() { self.core.ledger.receives.poll_room(cx) } else { Poll::Pending }
     }
 
     /// Returns the XIDs of Calls whose chunks the provider could not read, because of the peer. The owner passes them
     /// to [`refuse`](Self::refuse) of the peer's next connection (RFC 8166 §4.5.3).
     #[must_use]
     pub fn failed_reads(&self) -> &[u32] {
-        self.responder.failed_reads()
+        &self.responder.failed_reads
     }
 
     /// Answers these XIDs with ERR_CHUNK, once each, when they arrive with chunks.

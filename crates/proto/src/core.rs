@@ -3,15 +3,14 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
-use rpcrdma_verbs::{Capabilities, Key, ProtectionDomain, SendRequest, WorkRequest, WrId};
+use rpcrdma_verbs::{Capabilities, Key, SendRequest, WorkRequest, WrId};
 
 use crate::error::CloseReason;
 use crate::event::Event;
-use crate::flow::{Lease, Ledger, Offer, Permit, Settled, Wait};
+use crate::flow::{Ledger, Permit};
 use crate::inbound::reads::Reads;
 use crate::outbound::{Origin, Outbox, Post, gather};
 use crate::peer::{Peer, ReverseSupport};
@@ -89,13 +88,6 @@ impl Core {
         self.sending.is_none() && self.retired.is_none()
     }
 
-    /// Changes the version of the connection.
-    pub(crate) fn set_codec(&mut self, codec: &'static dyn Codec) {
-        self.codec = codec;
-        let two = codec.rules().two.as_ref();
-        self.ledger.count_messages(two.is_some_and(|two| two.counts_messages));
-    }
-
     /// Counts a message of the peer.
     ///
     /// # Errors
@@ -108,12 +100,6 @@ impl Core {
         let version = self.codec.rules().version;
         let credit = fixed.filter(|fixed| fixed.version == version).map(|fixed| fixed.credit);
         self.ledger.count_message(is_grant, credit).map_err(limit_exceeded)
-    }
-
-    /// Ends a Call of ours.
-    pub(crate) fn settle(&mut self, lease: Lease, settled: Settled) {
-        self.ledger.settle(lease, settled);
-        self.note_grant();
     }
 
     /// Records a grant of the peer.
@@ -169,42 +155,6 @@ impl Core {
     /// Whether a Call may make the peer read. A peer whose ORD is 0 cannot (RFC 6581 §9.1).
     pub(crate) fn read_chunks(&self) -> bool {
         self.peer.reads && self.peer.agreement.is_none_or(|agreement| agreement.read_chunks())
-    }
-
-    /// Polls for the memory of a missing Receive.
-    pub(crate) fn poll_receives(&self, cx: &mut Context<'_>) -> Poll<()> {
-        self.ledger.receives.poll_room(cx)
-    }
-
-    /// Calls [`Ledger::ask_call`], and posts the Receives that the Call relies on first (rule I3).
-    pub(crate) fn ask_call(
-        &mut self,
-        takes: (u32, u32),
-        falls_back: bool,
-        domain: &ProtectionDomain,
-    ) -> Result<Offer, Wait> {
-        let offer = self.ledger.ask_call(takes, falls_back, domain);
-        self.post_receives();
-        offer
-    }
-
-    /// Calls [`Ledger::ask_answer`], and posts the Receives that the answer relies on first (rule I3).
-    pub(crate) fn ask_answer(
-        &mut self,
-        sends: u32,
-        how: (bool, bool),
-        domain: &ProtectionDomain,
-    ) -> Result<Offer, Wait> {
-        let offer = self.ledger.ask_answer(sends, how, domain);
-        self.post_receives();
-        offer
-    }
-
-    /// Posts the Receives that were reserved.
-    pub(crate) fn post_receives(&mut self) {
-        while let Some(memory) = self.ledger.next_receive() {
-            self.outbox.push_receive(memory);
-        }
     }
 
     /// Whether a server's Calls may have chunks (RFC 8167 §5.3), by the client's announcement if there is one
@@ -333,8 +283,12 @@ impl Core {
         parts
     }
 
-    /// Returns the next work request to post, if the send queue has space for it.
+    /// Returns the next work request to post, if the send queue has space for it. Receives come before the messages that
+    /// rely on them (rule I3).
     pub(crate) fn take_post(&mut self, now: Instant) -> Option<Post> {
+        if let Some(memory) = self.ledger.next_receive() {
+            return Some(self.outbox.receive(memory));
+        }
         self.outbox.next(now, self.config.timeouts.send)
     }
 
@@ -363,15 +317,13 @@ impl Core {
             sending.discard();
         }
         self.outbox.withdraw();
+        self.ledger.end();
     }
 
     /// Withdraws everything: the connection is over.
     pub(crate) fn withdraw(&mut self) {
-        if let Some(sending) = &mut self.sending {
-            sending.discard();
-        }
+        self.withdraw_commands();
         self.outbox.clear();
-        self.ledger.end();
         if let Some(retired) = &mut self.retired {
             retired.clear();
         }

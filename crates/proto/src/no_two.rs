@@ -110,14 +110,9 @@ pub(crate) mod plan {
 }
 
 pub(crate) mod groups {
-    use rpcrdma_xdr::ReadChunk;
-
     /// A received Call in a transmission group: none in this build.
     #[derive(Debug)]
-    pub(crate) struct CallGroup {
-        pub(crate) items: Vec<ReadChunk>,
-        never: std::convert::Infallible,
-    }
+    pub(crate) enum CallGroup {}
 }
 use self::groups::CallGroup;
 

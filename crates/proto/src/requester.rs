@@ -36,7 +36,7 @@ pub(crate) struct Requester {
     next_id: u32,
     max_windows: usize,
     /// No window was free; the next one that returns allows another try.
-    no_window: bool,
+    pub(crate) no_window: bool,
     /// Bytes of the chunks of calls in flight.
     pub(crate) bulk: u64,
     /// Bytes of memory that the next call waits for.
@@ -91,11 +91,6 @@ impl Requester {
         self.calls.contains_key(&xid)
     }
 
-    /// Returns the number of unfinished calls, including abandoned ones.
-    pub(crate) fn in_progress(&self) -> usize {
-        self.calls.len()
-    }
-
     /// Whether the peer may be reading the arguments of a call.
     pub(crate) fn is_read(&self) -> bool {
         let open = |window: &flight::Window| window.open && window.place == Place::Read;
@@ -108,11 +103,6 @@ impl Requester {
         let flight = self.calls.get(&xid).and_then(Transaction::flight);
         let windows = flight.map_or(&[][..], |flight| &flight.windows);
         (windows.len(), windows.iter().filter(|window| window.open).count())
-    }
-
-    /// Whether a call waits to be sent, except those in the ledger's line.
-    pub(crate) fn has_queued(&self) -> bool {
-        !self.queue.is_empty()
     }
 
     /// Returns the lowest number of a Call without a reply.
@@ -271,11 +261,6 @@ impl Requester {
         if let Some(transaction) = self.calls.get(&xid) {
             self.deadlines.remove(&(transaction.deadline, xid));
         }
-    }
-
-    /// Records that a window is free.
-    pub(crate) const fn window_freed(&mut self) {
-        self.no_window = false;
     }
 
     /// Records a closed window, which returns its memory; returns the XID of its call.

@@ -27,7 +27,7 @@ use crate::outbound::Owner;
 use crate::settings::binding::Bindings;
 use crate::settings::config::Side;
 use crate::settings::timers::{Moving, earliest};
-use crate::wire::{ChunkLists, Direction, ErrorBody, ProtocolError, sized, wide};
+use crate::wire::{ErrorBody, ProtocolError, sized, wide};
 
 /// Bytes of the first words of a Call (RFC 5531 §9): xid, mtype, rpcvers, prog, vers, proc.
 const CALL_NUMBERS: usize = 24;
@@ -47,9 +47,9 @@ pub(crate) struct Responder {
     /// The next token; the tokens of one client's connections differ.
     pub(crate) next_token: u64,
     /// Whether the upper layer has lost an answer.
-    reply_lost: bool,
+    pub(crate) reply_lost: bool,
     /// XIDs whose chunks could not be read.
-    failed_reads: Vec<u32>,
+    pub(crate) failed_reads: Vec<u32>,
     /// XIDs whose chunks could not be read on earlier connections.
     refused: HashSet<u32>,
     pub(crate) wants_memory: Option<usize>,
@@ -101,15 +101,6 @@ impl Responder {
         core.take_withheld().for_each(|token| self.answers.push_front(token));
     }
 
-    /// Whether the upper layer has lost an answer, and all earlier answers were posted.
-    pub(crate) const fn has_lost_a_reply(&self) -> bool {
-        self.reply_lost
-    }
-
-    pub(crate) fn failed_reads(&self) -> &[u32] {
-        &self.failed_reads
-    }
-
     pub(crate) fn refuse(&mut self, xids: impl IntoIterator<Item = u32>) {
         self.refused.extend(xids);
     }
@@ -134,7 +125,8 @@ impl Responder {
         let read = sized(layout.total());
         let segments = call.lists.read.len();
         let travelled = Travelled { form, sent: call.len, read, segments, ..Travelled::default() };
-        count_lists(core, &call.lists, &travelled);
+        core.stats.count_segments(&call.lists);
+        core.stats.calls_received.count(&travelled);
 
         let token = self.next_token;
         self.next_token += 1;
@@ -150,8 +142,7 @@ impl Responder {
 
     /// Finds the chunks of a Call, and checks them; returns whether they have to be read.
     fn lay_out(&mut self, core: &Core, call: &Received) -> Result<(Layout, bool), ProtocolError> {
-        let Received { xid, lists, payload, .. } = call;
-        let items = call.group.as_ref().map_or(&[][..], |group| &group.items);
+        let Received { xid, lists, payload, items, .. } = call;
         let here: usize = items.iter().map(|item| padded_len(item.data.len())).sum();
         // RFC 8167 §5.3
         if !core.takes_chunks() && !lists.is_empty() {
@@ -305,8 +296,8 @@ impl Incoming {
                 base
             }
         };
-        if let Some(group) = &mut self.call.group {
-            chunks.append(&mut group.items);
+        if !self.call.items.is_empty() {
+            chunks.append(&mut self.call.items);
             chunks.sort_by_key(|chunk| chunk.position);
         }
         let message = Decoder::with_read_chunks(base, chunks);
@@ -340,12 +331,4 @@ fn check_eligible(
         }
         Some(_) => Ok(true),
     }
-}
-
-fn count_lists(core: &mut Core, lists: &ChunkLists, travelled: &Travelled) {
-    let shape = lists.shape(Direction::Call);
-    core.stats.read_segments += wide(shape.read_segments);
-    core.stats.write_segments += wide(shape.write_segments.iter().sum());
-    core.stats.reply_segments += wide(shape.reply_segments.unwrap_or(0));
-    core.stats.calls_received.count(travelled);
 }

@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::message::{Form, Travelled};
-use crate::wire::ProtocolError;
-use crate::wire::wide;
+use crate::wire::{ChunkLists, ProtocolError, WriteChunk, wide};
 
 /// Messages of one direction, by form.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -184,6 +183,13 @@ pub struct Stats {
 impl Stats {
     pub(crate) fn fault(&mut self, error: &ProtocolError) {
         *self.errors.entry(error.name()).or_default() += 1;
+    }
+
+    pub(crate) fn count_segments(&mut self, lists: &ChunkLists) {
+        let segments = |chunk: &WriteChunk| wide(chunk.segments.len());
+        self.read_segments += wide(lists.read.len());
+        self.write_segments += lists.write.iter().map(segments).sum::<u64>();
+        self.reply_segments += lists.reply.as_ref().map_or(0, segments);
     }
 
     pub(crate) fn copied(&mut self, count: rpcrdma_xdr::CopyCount) {

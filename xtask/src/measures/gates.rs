@@ -5,22 +5,21 @@ use super::circles::Exception;
 
 /// Most code lines of the engine; 11,600 is the aim. Was 15,060. The doors plan, send and end calls by functions of
 /// their own, which takes 51 checks from the way of a Version One call. A server's guess of the version has states.
-pub(crate) const CODE: usize = 15_215;
+pub(crate) const CODE: usize = 15_130;
 /// Most code lines of the engine outside of the doors' folders and their stand-ins; 6,500 is the aim. Was 7,700. The
 /// ways of a message in one Send take 30 lines. They save a NULL call 1,900 instructions and nine allocations.
-pub(crate) const CODE_OF_VERSION_ONE: usize = 7_715;
+pub(crate) const CODE_OF_VERSION_ONE: usize = 7_670;
 /// Most files of the engine that an inline Version One call enters; 22 is the aim.
 pub(crate) const FILES: usize = 33;
-/// Most places on that way that ask about something foreign to Version One; 15 is the aim. Was 16. The end of an exposed
-/// reply's window stood in a function of its own, which repeated the failure of an invalidation.
-pub(crate) const CHECKS: usize = 17;
+/// Most places on that way that ask about something foreign to Version One, as aimed at.
+pub(crate) const CHECKS: usize = 15;
 /// Most lines of a function of the engine.
 pub(crate) const FUNCTION_LINES: usize = 80;
 /// Most fields of a struct of the engine, as aimed at.
 pub(crate) const FIELDS: usize = 14;
 /// Instructions of the engine for a NULL call of Version One, both ends. 1 % more is allowed, because
 /// compilers differ. The figure is what the call took when this gate was made.
-pub(crate) const INSTRUCTIONS: usize = 12_510;
+pub(crate) const INSTRUCTIONS: usize = 11_980;
 /// Most places with a `cfg` of a door's feature.
 pub(crate) const CFG_SITES: usize = 12;
 /// Most files of the engine in the section of `ARCHITECTURE.md` about a call of Version One.

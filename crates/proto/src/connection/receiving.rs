@@ -101,7 +101,7 @@ impl Connection {
 
     /// Retries the calls and answers that wait for a window, since one is free.
     fn window_freed(&mut self) {
-        self.requester.window_freed();
+        self.requester.no_window = false;
         self.responder.window_freed(&mut self.core);
     }
 
@@ -235,7 +235,7 @@ impl Connection {
     /// Handles a complete Call or reply; returns which of the two it is, or `None` if it is discarded or refused at once.
     fn take(&mut self, now: Instant, fixed: Fixed, mut received: Received) -> Option<Taken> {
         // The direction comes first: a fault of a reply is never answered, a fault of a Call always (RFC 8166 §4.5).
-        let checked = self.direction(&received).and_then(|taken| match self.check_forms(&mut received) {
+        let checked = self.direction(&received).and_then(|taken| match self.take_forms(&mut received) {
             Ok(()) => Ok(taken),
             Err(error) => Err((error, taken)),
         });
@@ -274,16 +274,16 @@ impl Connection {
         }
     }
 
-    /// Checks the retired forms of a message: they show in its Read list, or as padding.
-    fn check_forms(&self, received: &mut Received) -> Result<(), ProtocolError> {
+    /// Refuses retired forms that are not enabled, and takes the others out of the message.
+    fn take_forms(&self, received: &mut Received) -> Result<(), ProtocolError> {
         if received.lists.read.is_empty() && received.padding.is_none() {
             return Ok(());
         }
-        self.take_forms(received)
+        self.take_retired(received)
     }
 
-    /// Refuses retired forms that are not enabled, and takes the others out of the message.
-    fn take_forms(&self, received: &mut Received) -> Result<(), ProtocolError> {
+    /// Refuses or takes retired forms. They show in the Read list of a message, or as padding.
+    fn take_retired(&self, received: &mut Received) -> Result<(), ProtocolError> {
         let Received { lists, padding, .. } = &*received;
         let retired = self.core.retired.as_deref();
         // RFC 8166 §3.4.5, §4.6.1

@@ -50,7 +50,6 @@ impl Connection {
             }
             let domain = qp.domain();
             let missing = self.core.ledger.reserve_receives(domain);
-            self.core.post_receives();
             if let (Some(two), mut halves) = self.split()
                 && two.transmit(&mut halves, domain, missing)
             {
@@ -61,11 +60,11 @@ impl Connection {
             let progress = self.responder.transmit(&mut self.core, now, qp)
                 || self.read_on(now, qp)
                 || (speaks && self.requester.transmit(&mut self.core, now, qp));
-            if self.responder.has_lost_a_reply() {
+            if self.responder.reply_lost {
                 self.close_for(now, CloseReason::ReplyLost);
             }
             let more = progress || self.finish_pass(now);
-            if !more && self.core.outbox.is_empty() {
+            if !more && !self.core.ledger.receives.is_ready() && self.core.outbox.is_empty() {
                 self.wants_memory = self.least_wanted(missing);
                 self.at_rest = self.wants_memory.is_none() && self.core.failure.is_none();
                 return None;

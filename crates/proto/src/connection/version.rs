@@ -45,7 +45,8 @@ impl Connection {
 
     /// Begins with the limits of a version.
     fn begin(&mut self, codec: &'static dyn Codec) {
-        self.core.set_codec(codec);
+        self.core.codec = codec;
+        self.core.ledger.count_messages(codec.rules().two.as_ref().is_some_and(|two| two.counts_messages));
         self.core.ledger.keep_for_operations(0);
         if codec.rules().two.is_none() {
             let (thresholds, invalidate) = self.announced;
@@ -139,7 +140,9 @@ impl Connection {
     /// Returns the deadline of the wait of a server's Call for the client's first message.
     pub(super) fn first_message_due(&self) -> Option<Instant> {
         match self.version {
-            Version::Awaited(until) if self.requester.has_queued() && self.core.config.versions.has_one() => {
+            Version::Awaited(until)
+                if !self.requester.queue.is_empty() && self.core.config.versions.has_one() =>
+            {
                 Some(until)
             }
             _ => None,

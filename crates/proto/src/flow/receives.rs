@@ -34,7 +34,7 @@ pub(crate) struct Receives {
     /// Memory that the share keeps, bytes.
     kept: usize,
     /// The domain had no memory for a needed Receive.
-    lacking: bool,
+    pub(crate) lacking: bool,
 }
 
 impl Receives {
@@ -78,14 +78,14 @@ impl Receives {
         Some(ReceiveMemory::Pooled(reserved.aligned(self.size.align)))
     }
 
+    /// Whether a Receive is reserved and not posted.
+    pub(crate) fn is_ready(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
     /// Clears the mark of missing memory, before the needed Receives are determined again.
     pub(super) const fn decide_anew(&mut self) {
         self.lacking = false;
-    }
-
-    /// Whether the domain had no memory for a needed Receive.
-    pub(crate) const fn lacks_memory(&self) -> bool {
-        self.lacking
     }
 
     /// Returns ready when memory for a missing Receive is free again, after a message was processed; otherwise

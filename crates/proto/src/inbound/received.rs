@@ -2,7 +2,7 @@
 //! an RPC message.
 
 use bytes::{Buf, Bytes};
-use rpcrdma_xdr::{Padding, Payload};
+use rpcrdma_xdr::{Padding, Payload, ReadChunk};
 
 use crate::message::Form;
 use crate::two::groups::CallGroup;
@@ -32,6 +32,8 @@ pub(crate) struct Received {
     pub(crate) form: Form,
     /// Bytes of all Sends.
     pub(crate) len: usize,
+    /// Items of the message that lie in Receives, with their positions.
+    pub(crate) items: Vec<ReadChunk>,
     /// The transmission group of a Call that came in one.
     pub(crate) group: Option<Box<CallGroup>>,
 }
@@ -66,7 +68,20 @@ impl Received {
         };
         let form = if padding.is_some() { Form::Padded } else { Form::Inline };
         let Header { xid, credit, direction, .. } = header;
-        Ok(Self { xid, credit, direction, invalidate: None, lists, payload, padding, form, len, group: None })
+        let (items, group) = (vec![], None);
+        Ok(Self {
+            xid,
+            credit,
+            direction,
+            invalidate: None,
+            lists,
+            payload,
+            padding,
+            form,
+            len,
+            items,
+            group,
+        })
     }
 
     /// Returns the form of the message; `reduced` if items of it are in chunks.

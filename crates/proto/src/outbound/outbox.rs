@@ -153,10 +153,9 @@ impl Outbox {
         self.in_order.extend(grant.filter(|_| !express).map(|grant| (id, grant)));
     }
 
-    /// Adds a Receive.
-    pub(crate) fn push_receive(&mut self, memory: ReceiveMemory) {
-        let id = self.id(Origin::Receive, 0, 0);
-        self.waiting.push_back(Post::Receive(id, memory));
+    /// Returns a Receive to post now.
+    pub(crate) fn receive(&mut self, memory: ReceiveMemory) -> Post {
+        Post::Receive(self.id(Origin::Receive, 0, 0), memory)
     }
 
     /// Adds a command.
@@ -272,7 +271,7 @@ impl Outbox {
     /// Withdraws the waiting requests.
     pub(crate) fn withdraw(&mut self) {
         for post in std::mem::take(&mut self.waiting) {
-            if let Post::Work(id, _) | Post::Receive(id, _) = post
+            if let Post::Work(id, _) = post
                 && let Some(withdrawn) = self.works.remove(&id)
             {
                 self.to_leave = self.to_leave.saturating_sub(withdrawn.bytes);

@@ -99,7 +99,8 @@ impl Requester {
         let invalidate = core.config.timeouts.invalidate;
         if let Some(flight) = self.calls.get_mut(&xid).and_then(Transaction::flight_mut) {
             if let Phase::Sent(lease) = std::mem::replace(&mut flight.phase, Phase::Closing(answered)) {
-                core.settle(lease, settled);
+                core.ledger.settle(lease, settled);
+                core.note_grant();
             }
             core.close_windows(xid, &flight.windows);
         }

@@ -21,7 +21,7 @@ use crate::outbound::Origin;
 use crate::peer::ReverseSupport;
 use crate::planner::{CallInput, CallPlan, ChunkRules, Refusal, plan_call};
 use crate::settings::config::Side;
-use crate::wire::{ChunkLists, Direction, ReadSegment, Segment, WriteChunk, narrow, sized, wide};
+use crate::wire::{ChunkLists, Direction, ReadSegment, Segment, WriteChunk, narrow, sized};
 
 /// Reasons why a call cannot have memory and windows.
 enum Obstacle {
@@ -60,7 +60,7 @@ impl Requester {
         };
         let takes = (narrow(plan.route.sends()), narrow(plan.reply_sends));
         // A call that can use chunks does not wait for credits or Receives for several Sends; any other does.
-        let offer = match core.ask_call(takes, core.uses_chunks(), qp.domain()) {
+        let offer = match core.ledger.ask_call(takes, core.uses_chunks(), qp.domain()) {
             Ok(offer) => offer,
             Err(Wait::Line) => {
                 self.queue.pop_front();
@@ -216,13 +216,9 @@ impl Requester {
         let Opened { windows, offered, lent } = opened;
         let Some(transaction) = self.calls.get_mut(&xid) else { return };
         let (permit, lease) = core.ledger.take_call(offer);
-        let lists = offered.clone();
-        let shape = lists.shape(Direction::Call);
         core.stats.copied(plan.copied);
-        core.stats.read_segments += wide(shape.read_segments);
-        core.stats.write_segments += wide(shape.write_segments.iter().sum());
-        core.stats.reply_segments += wide(shape.reply_segments.unwrap_or(0));
-        let body = plan.route.body(lists);
+        core.stats.count_segments(&offered);
+        let body = plan.route.body(offered.clone());
         let mut header = core.header(Direction::Call, xid, &permit, body);
         header.invalidate = core.invalidates(&offered);
         let payload = plan.inline.of(&transaction.call.message);
@@ -230,7 +226,7 @@ impl Requester {
         let sent = core.send_by(&mut plan.route, permit, &header, payload, (None, true));
         let read = plan.read.iter().flat_map(|chunk| &chunk.segments).map(bytes::Bytes::len).sum();
         let form = plan.form();
-        let travelled = Travelled { form, sent, read, segments: shape.read_segments, ..Travelled::default() };
+        let travelled = Travelled { form, sent, read, segments: offered.read.len(), ..Travelled::default() };
         core.stats.calls_sent.count(&travelled);
         let bulk = offered.total();
         let (phase, invalidations) = (Phase::Sent(lease), Invalidations::default());

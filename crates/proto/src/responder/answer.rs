@@ -36,7 +36,7 @@ impl Responder {
         let exposing = plan.as_ref().is_ok_and(|plan| !plan.read.is_empty());
         let sends = narrow(plan.as_ref().map_or(1, |plan| plan.route.sends()));
         let in_turn = self.calls.get(&token).is_some_and(|call| call.in_turn);
-        let offer = match core.ask_answer(sends, (exposing, in_turn), qp.domain()) {
+        let offer = match core.ledger.ask_answer(sends, (exposing, in_turn), qp.domain()) {
             Ok(offer) => offer,
             // An answer of one Send would use a credit that the first in line waits for.
             Err(Wait::Line) if sends == 1 => return false,
@@ -80,7 +80,7 @@ impl Responder {
     }
 
     fn transmit_error(&mut self, core: &mut Core, now: Instant, qp: &dyn Windows) -> bool {
-        match core.ask_answer(1, (false, true), qp.domain()) {
+        match core.ledger.ask_answer(1, (false, true), qp.domain()) {
             Ok(offer) => {
                 self.stalled_error = None;
                 if let Some(Fault { xid, version, body, charge }) = self.errors.pop_front() {

@@ -36,7 +36,7 @@ use crate::settings::config::Config;
 use crate::settings::timers::after;
 use crate::two::arrange::Targets;
 use crate::wire::two::Error;
-use crate::wire::two::transmission::TransmitContinuation;
+use crate::wire::two::transmission::{TransmissionId, TransmitContinuation};
 use crate::wire::{Direction, ProtocolError, sized};
 
 /// The most messages given up whose end has not arrived; older ones are forgotten.
@@ -247,8 +247,9 @@ impl Assembly {
         let (lead, items) = match notation {
             Notation::Parts { .. } => (None, vec![]),
             Notation::Group { lead } => {
-                let items = groups::find_items(id, &lead, &sends, self.targets.as_ref(), payload)?;
-                (Some(lead), items)
+                let first = TransmissionId { xid: id.0, direction: id.1, number: 0 };
+                let items = groups::find_items(&lead, &sends, self.targets.as_ref(), payload);
+                (Some(lead), items.map_err(|error| groups::report(first, None, error))?)
             }
         };
         let slice = |send: &Transmission| send.message.slice(send.payload.clone());

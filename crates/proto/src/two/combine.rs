@@ -48,25 +48,20 @@ pub(crate) struct Room {
 #[derive(Debug, Default)]
 pub(crate) struct Combine {
     /// The most messages in one Send; below two no message waits.
-    most: usize,
+    pub(super) most: usize,
     waiting: Vec<Waiting>,
     /// Bytes of all waiting messages, with the zeroes between them.
     len: usize,
     /// Entries of a gather list that the messages need.
     entries: usize,
     /// A combined Send has left.
-    used: bool,
+    pub(super) used: bool,
 }
 
 /// Zeroes between two messages.
 pub(crate) const BETWEEN: Bytes = Bytes::from_static(&[0; 3]);
 
 impl Combine {
-    /// Sets the most messages in one Send that both sides allow.
-    pub(crate) const fn set_most(&mut self, most: usize) {
-        self.most = most;
-    }
-
     /// Whether no message waits.
     pub(crate) const fn is_empty(&self) -> bool {
         self.waiting.is_empty()
@@ -104,10 +99,5 @@ impl Combine {
         let waiting = std::mem::take(&mut self.waiting);
         self.used |= waiting.len() > 1;
         waiting
-    }
-
-    /// Whether a combined Send has left.
-    pub(crate) const fn is_used(&self) -> bool {
-        self.used
     }
 }

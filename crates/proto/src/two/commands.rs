@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use crate::error::CloseReason;
+use crate::two::characteristics::exchange::Exchanges;
 use crate::two::characteristics::{Characteristic, Characteristics, NotExchanged};
 use crate::wire::ProtocolError;
 use crate::{Connection, Session};
@@ -13,13 +14,13 @@ impl Connection {
     /// characteristics.
     #[must_use]
     pub fn peer_characteristics(&self) -> Option<&Characteristics> {
-        self.two.as_ref()?.peer()
+        self.two.as_ref()?.exchanges.as_ref().map(Exchanges::peer)
     }
 
     /// Returns the characteristics of this side.
     #[must_use]
     pub fn characteristics(&self) -> Option<&Characteristics> {
-        self.two.as_ref()?.ours()
+        self.two.as_ref()?.exchanges.as_ref().map(Exchanges::ours)
     }
 
     /// Whether the peer exchanges characteristics; `None` until the peer has shown either.

@@ -35,11 +35,9 @@ const RDMA2_OPTIONAL: u32 = 5;
 /// `rdma_proc` of an RDMA2_MSG.
 const RDMA2_MSG: u32 = 0;
 
-/// The parts of a received Call in a transmission group, beyond its Payload stream and chunk lists.
+/// The parts of a received Call in a transmission group, beyond its content and chunk lists.
 #[derive(Debug)]
 pub(crate) struct CallGroup {
-    /// Items that lie in our Receives.
-    pub(crate) items: Vec<ReadChunk>,
     /// Directions for the items of the reply (rtrext-02 §7.4, §9.2). This layer does not know the parts of the Call that
     /// they refer to, and uses them in order.
     pub(crate) directions: Vec<ResponseDirection>,
@@ -204,7 +202,7 @@ impl Two {
             Some(Lead::Request(request)) => {
                 halves.core.ledger.give_back(sends.saturating_sub(1));
                 halves.core.stats.copied(copied);
-                let (lists, group) = match chunk_lists(request, items, &halves.core.config.limits) {
+                let (lists, group) = match chunk_lists(request, &halves.core.config.limits) {
                     Ok(lists) => lists,
                     Err(error) => {
                         halves.fault(error, Taken::AsCall, Some(fixed));
@@ -214,12 +212,12 @@ impl Two {
                 let Fixed { xid, version, credit, .. } = fixed;
                 let (direction, body) = (Some(Direction::Call), Body::Message(lists));
                 let header = Header { xid, version, credit, direction, invalidate: 0, body };
-                let form = match (group.items.is_empty(), continued) {
+                let form = match (items.is_empty(), continued) {
                     (false, _) => Form::Placed,
                     (true, true) => Form::Continued,
                     (true, false) => Form::Inline,
                 };
-                let form = (form, Some(Box::new(group)));
+                let form = (form, items, Some(Box::new(group)));
                 complete(halves, fixed, (header, header_len), (payload, len), form)
             }
             Some(Lead::Response(response)) => {
@@ -301,11 +299,7 @@ const fn other_type(fixed: Fixed) -> ReportedError {
 ///
 /// # Errors
 /// Those of the bounds on chunks, which hold for explicit RDMA in a group too (RFC 8166 §8.1.4).
-fn chunk_lists(
-    request: TransmitRequest,
-    items: Vec<ReadChunk>,
-    limits: &Limits,
-) -> Result<(ChunkLists, CallGroup), ProtocolError> {
+fn chunk_lists(request: TransmitRequest, limits: &Limits) -> Result<(ChunkLists, CallGroup), ProtocolError> {
     let TransmitRequest { placed, response, response_buffers, .. } = request;
     let (mut lists, mut total) = (ChunkLists::default(), 0);
     for PlacedItem { displacement: position, location, .. } in placed {
@@ -322,7 +316,7 @@ fn chunk_lists(
             lists.write.push(WriteChunk { segments: segments.to_vec() });
         }
     }
-    Ok((lists, CallGroup { items, directions, buffers: response_buffers }))
+    Ok((lists, CallGroup { directions, buffers: response_buffers }))
 }
 
 impl Lead {

@@ -48,7 +48,7 @@ use crate::event::Event;
 use crate::settings::config::{Config, Side};
 use crate::settings::timers::after;
 use crate::two::characteristics::exchange::Exchanges;
-use crate::two::characteristics::{Characteristics, Notice, OPERATION_RECEIVES_32, ReverseSupport};
+use crate::two::characteristics::{Notice, OPERATION_RECEIVES_32, ReverseSupport};
 use crate::wire::ErrorBody;
 use crate::wire::sized;
 use crate::wire::two::{self, Rules};
@@ -173,16 +173,6 @@ impl Two {
         ended
     }
 
-    /// Returns the characteristics of the peer.
-    pub(crate) fn peer(&self) -> Option<&Characteristics> {
-        self.exchanges.as_ref().map(Exchanges::peer)
-    }
-
-    /// Returns the characteristics of this side.
-    pub(crate) fn ours(&self) -> Option<&Characteristics> {
-        self.exchanges.as_ref().map(Exchanges::ours)
-    }
-
     /// Whether the peer exchanges characteristics; `None` until the peer has shown either.
     pub(crate) fn is_exchanged(&self) -> Option<bool> {
         self.exchanges.as_ref().and_then(Exchanges::is_exchanged)
@@ -211,7 +201,7 @@ impl Two {
         // The connection keeps memory for as many Receives as the peer was granted.
         let kept = sized(ledger.served.highest());
         if !goes_on
-            && ledger.receives.lacks_memory()
+            && ledger.receives.lacking
             && let Some((xid, len)) = self.assembly.give_up_holder(kept)
         {
             let error = two::Error::ContinuationMemory { len };

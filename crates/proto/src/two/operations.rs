@@ -50,7 +50,7 @@ impl Two {
         let most = core.config.combined_messages.min(both);
         if let Some(sending) = &mut core.sending {
             sending.peer_groups = groups;
-            sending.combine.set_most(most);
+            sending.combine.most = most;
         }
         core.peer.invalidates = core.may_invalidate
             && (rules.two.is_some_and(|two| two.names_handle) || peer.remote_invalidation);

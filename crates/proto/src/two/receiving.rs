@@ -8,7 +8,7 @@
 use std::time::Instant;
 
 use bytes::{Buf, Bytes};
-use rpcrdma_xdr::Payload;
+use rpcrdma_xdr::{Payload, ReadChunk};
 
 use super::Two;
 use super::assembly::{Broken, Fragment, MessageId, Place, parts_of};
@@ -80,7 +80,7 @@ impl Two {
         }
         let (len, mut payload) = (message.len(), message);
         payload.advance(header_len.min(len));
-        complete(halves, fixed, (header, header_len), (payload.into(), len), (Form::Inline, None))
+        complete(halves, fixed, (header, header_len), (payload.into(), len), (Form::Inline, vec![], None))
     }
 
     /// Ends what a message that did not decode would have gone on with, and refuses it.
@@ -192,7 +192,7 @@ impl Two {
                 halves.core.stats.copied(assembled.copied);
                 let form = if assembled.sends > 1 { Form::Continued } else { Form::Inline };
                 let content = (assembled.payload, assembled.len);
-                complete(halves, fixed, (header, header_len), content, (form, None))
+                complete(halves, fixed, (header, header_len), content, (form, vec![], None))
             }
             Ok(None) => {
                 halves.core.stats.parts_received += 1;
@@ -260,19 +260,19 @@ pub(crate) const fn limit_exceeded(limit: u32) -> ProtocolError {
     ProtocolError::Two(two::Error::LimitExceeded { limit })
 }
 
-/// Returns a complete message to the connection, in this form and group, if its payload has the direction that its header
+/// Returns a complete message to the connection, in this form and group, with these items, if its payload has the direction that its header
 /// says.
 pub(super) fn complete(
     halves: &mut Halves<'_>,
     fixed: Fixed,
     (header, header_len): (Header, usize),
     (payload, len): (Payload, usize),
-    (form, group): (Form, Option<Box<CallGroup>>),
+    (form, items, group): (Form, Vec<ReadChunk>, Option<Box<CallGroup>>),
 ) -> Outcome {
     let names_handle = halves.core.codec.rules().two.is_some_and(|two| two.names_handle);
     let invalidate = names_handle.then_some(header.invalidate);
     let received = match Received::new(header, header_len, payload, len) {
-        Ok(received) => Received { invalidate, form, group, ..received },
+        Ok(received) => Received { invalidate, form, items, group, ..received },
         Err(body) => return Outcome::Other(body),
     };
     // version-two-01 §4.2.2

@@ -96,7 +96,7 @@ impl Core {
 
     /// Whether a combined Send has left.
     pub(crate) fn has_combined(&self) -> bool {
-        self.sending.as_ref().is_some_and(|sending| sending.combine.is_used())
+        self.sending.as_ref().is_some_and(|sending| sending.combine.used)
     }
 
     /// Returns the end of the wait for the peer's announcement.

@@ -150,7 +150,7 @@ impl Assembly {
     }
 }
 
-fn report(bad: TransmissionId, lead: Option<TransmissionId>, error: ReportedError) -> Error {
+pub(super) fn report(bad: TransmissionId, lead: Option<TransmissionId>, error: ReportedError) -> Error {
     Error::Group(ErrorReport { bad, lead, error })
 }
 
@@ -209,17 +209,6 @@ fn payload(message: &Bytes, header: usize, len: u32) -> Result<Range<usize>, Rep
 /// Returns the slices of each item that is placed in our Receives, with its displacement; checks their places. `payload`
 /// bytes are the whole Payload stream.
 pub(super) fn find_items(
-    id: MessageId,
-    lead: &Lead,
-    transmissions: &[Transmission],
-    targets: Option<&Targets>,
-    payload: usize,
-) -> Result<Vec<(u32, Runs)>, Error> {
-    let first = TransmissionId { xid: id.0, direction: id.1, number: 0 };
-    items_of(lead, transmissions, targets, payload).map_err(|error| report(first, None, error))
-}
-
-fn items_of(
     lead: &Lead,
     transmissions: &[Transmission],
     targets: Option<&Targets>,

@@ -594,7 +594,7 @@ impl Exchanges {
         }
         let mut rejected = Vec::from_iter(request);
         if refused {
-            self.own.forget_updates();
+            self.own.updates.clear();
             rejected.extend(self.requests.close_all());
         }
         for Request { number: request, want } in rejected {
@@ -622,7 +622,7 @@ impl Exchanges {
     /// Whether an operation has to be sent, now or after the last one has arrived, or a change of Receives is in
     /// progress.
     pub(crate) fn has_something_to_do(&self) -> bool {
-        self.own.has_something_to_do() || self.requests.has_waiting() || !self.answers.is_empty()
+        self.own.has_something_to_do() || !self.requests.waiting.is_empty() || !self.answers.is_empty()
     }
 
     /// Completes a change of our Receives when it can. `least` is the size of the smallest posted Receive, bytes.

@@ -264,16 +264,17 @@ impl V2 {
     /// Returns what the documents have for this error (version-two-03 §6.2.4, version-two-07 §7.1 to §7.4);
     /// `None` is RDMA2_ERR_BAD_XDR.
     fn refused(&self, error: &ProtocolError) -> Option<ErrorBody> {
+        use two::ErrorBody as Code;
         let is_p3 = self.rules.two?.profile == Profile::P3;
         Some(ErrorBody::Two(match error {
-            ProtocolError::Two(Error::UnknownOperation { .. }) if !is_p3 => two::ErrorBody::InvalidOption,
+            ProtocolError::Two(Error::UnknownOperation { .. }) if !is_p3 => Code::InvalidOption,
             // P2 and P3 have the same code for it; P1 has none, and would pass over this one.
             ProtocolError::UnknownProcedure { .. }
             | ProtocolError::Two(
                 Error::UnknownOperation { .. }
                 | Error::OtherProfile { theirs: Profile::P2 | Profile::P3, .. },
-            ) => two::ErrorBody::InvalidProcedure,
-            ProtocolError::VersionChanged { .. } if is_p3 => two::ErrorBody::VersionMismatch,
+            ) => Code::InvalidProcedure,
+            ProtocolError::VersionChanged { .. } if is_p3 => Code::VersionMismatch,
             ProtocolError::VersionChanged { used, .. } => {
                 return Some(ErrorBody::Version { low: *used, high: *used });
             }
@@ -283,41 +284,33 @@ impl V2 {
                 | Error::ContinuationLength { .. }
                 | Error::ContinuationTooLong { .. }
                 | Error::TooManyParts { .. },
-            ) => two::ErrorBody::InvalidContinuation,
+            ) => Code::InvalidContinuation,
             ProtocolError::Two(Error::BadCharacteristic { .. } | Error::ValueTruncated { .. }) => {
-                two::ErrorBody::BadValue
+                Code::BadValue
             }
             ProtocolError::Two(Error::Group(report) | Error::GroupTooLong { report, .. }) => {
-                two::ErrorBody::Report(*report)
+                Code::Report(*report)
             }
-            ProtocolError::TooManyReadChunks { allowed, .. } => {
-                two::ErrorBody::ReadChunks { most: narrow(*allowed) }
-            }
+            ProtocolError::TooManyReadChunks { allowed, .. } => Code::ReadChunks { most: narrow(*allowed) },
             // version-two-07 §7.3.1: more arguments than the procedure has.
-            ProtocolError::NotEligible { eligible, .. } => {
-                two::ErrorBody::ReadChunks { most: narrow(*eligible) }
-            }
+            ProtocolError::NotEligible { eligible, .. } => Code::ReadChunks { most: narrow(*eligible) },
             // version-two-07 §4.6.4: an error of §7.3.
             ProtocolError::ReverseChunks | ProtocolError::ForwardChunks | ProtocolError::ReadsNotAgreed => {
-                two::ErrorBody::ReadChunks { most: 0 }
+                Code::ReadChunks { most: 0 }
             }
-            ProtocolError::TooManyWriteChunks { allowed } => {
-                two::ErrorBody::WriteChunks { most: narrow(*allowed) }
-            }
+            ProtocolError::TooManyWriteChunks { allowed } => Code::WriteChunks { most: narrow(*allowed) },
             ProtocolError::TooManySegments { allowed, .. }
-            | ProtocolError::TooManyReadSegments { allowed } => {
-                two::ErrorBody::Segments { most: narrow(*allowed) }
-            }
+            | ProtocolError::TooManyReadSegments { allowed } => Code::Segments { most: narrow(*allowed) },
             // In P2, the planner looks at whole chunks: which segment is too short would only be a guess.
             ProtocolError::WriteChunkTooSmall { .. } | ProtocolError::ReplyTooLong { .. } if !is_p3 => {
-                two::ErrorBody::ReplyResource { segment: 0, needed: 0 }
+                Code::ReplyResource { segment: 0, needed: 0 }
             }
             // version-two-07 §7.3.4: the first one is 1.
             ProtocolError::WriteChunkTooSmall { chunk, len, .. } => {
-                two::ErrorBody::WriteResource { chunk: narrow(chunk.saturating_add(1)), needed: narrow(*len) }
+                Code::WriteResource { chunk: narrow(chunk.saturating_add(1)), needed: narrow(*len) }
             }
             ProtocolError::ReplyTooLong { len, .. } | ProtocolError::ReplyNotExposed { len, .. } if is_p3 => {
-                two::ErrorBody::ReplyResource { segment: 0, needed: narrow(*len) }
+                Code::ReplyResource { segment: 0, needed: narrow(*len) }
             }
             // They parse, and nothing better can be said of them.
             ProtocolError::ReadSegmentTooLong { .. }
@@ -327,7 +320,7 @@ impl V2 {
             | ProtocolError::EarlierReadFailed { .. }
                 if is_p3 =>
             {
-                two::ErrorBody::System
+                Code::System
             }
             _ => return None,
         }))

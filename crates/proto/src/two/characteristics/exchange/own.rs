@@ -13,7 +13,7 @@ pub(super) struct Own {
     /// The receive size in the last announcement to the peer, bytes.
     pub(super) told_size: u32,
     /// Changes to announce.
-    updates: Vec<Change>,
+    pub(super) updates: Vec<Change>,
     pub(super) resize: Option<Resize>,
 }
 
@@ -96,11 +96,6 @@ impl Own {
             self.told_size = size;
         }
         Some(change)
-    }
-
-    /// Forgets the changes to announce: the peer has refused to exchange characteristics.
-    pub(super) fn forget_updates(&mut self) {
-        self.updates.clear();
     }
 
     /// Whether an operation of this side is due, or a change of Receives is in progress.

@@ -10,7 +10,7 @@ const WAITING: usize = 16;
 /// The requests without an answer. Only one is open, since the meaning of an answer depends on earlier answers.
 #[derive(Debug, Default)]
 pub(super) struct Requests {
-    waiting: VecDeque<Request>,
+    pub(super) waiting: VecDeque<Request>,
     /// The open request, with its XID.
     open: Option<(u32, Request)>,
     next_number: u64,
@@ -33,10 +33,6 @@ impl Requests {
         self.next_number += 1;
         self.waiting.push_back(Request { number, want });
         Ok(number)
-    }
-
-    pub(super) fn has_waiting(&self) -> bool {
-        !self.waiting.is_empty()
     }
 
     /// Opens the next request, if none is open. The caller tells its XID with [`sent_under`](Self::sent_under).

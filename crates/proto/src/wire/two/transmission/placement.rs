@@ -217,12 +217,6 @@ impl ResponseLocation {
             Self::Targets => &[],
         }
     }
-
-    /// Whether the Responder may choose between explicit RDMA and Sends.
-    #[must_use]
-    pub const fn may_choose(&self) -> bool {
-        matches!(self, Self::Choice(_) | Self::BySize { .. })
-    }
 }
 
 union! {
