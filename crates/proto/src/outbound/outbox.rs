@@ -78,7 +78,7 @@ struct Posted {
     bytes: u64,
 }
 
-/// Work requests, Receives and commands, in the order in which the queue pair gets them.
+/// Work requests and commands, in the order in which the queue pair gets them; and the Receives that are posted.
 #[derive(Debug)]
 pub(crate) struct Outbox {
     /// The most entries of a gather list.
