@@ -117,7 +117,9 @@ impl Account {
             let limit = fixed.as_ref().ok().filter(|fixed| fixed.version == two::VERSION);
             let is_call =
                 fixed.as_ref().is_ok_and(|fixed| may_be_call(messages.side(), *fixed, message, &self.limits));
-            messages.message_received(limit.map(|fixed| fixed.credit), is_call);
+            let is_grant = decode(self.profile, message)
+                .is_ok_and(|(header, _)| matches!(header.body, Body::Two(two::Body::Grant)));
+            messages.message_received(limit.map(|fixed| fixed.credit), is_call, is_grant);
         }
         let Ok(fixed) = fixed else { return };
         self.decide(fixed, message);
@@ -415,8 +417,11 @@ impl Hostile {
                 }
             }
             Event::Characteristics(notice) => operations::answered(&mut self.asked, &notice),
-            Event::Closed(_) => {
+            Event::Closed(reason) => {
                 self.closed = true;
+                if let Some(messages) = &self.link.watch.messages {
+                    messages.check_end(&reason);
+                }
                 assert!(self.pending.is_empty(), "a connection ends after its calls: {:?}", self.pending);
                 assert!(self.asked.is_empty(), "a connection ends after its requests: {:?}", self.asked);
             }
@@ -480,6 +485,13 @@ impl World for Hostile {
     }
 
     fn check(&self) {
+        let account = &self.link.watch;
+        if let Some(messages) = &account.messages
+            && !self.link.is_leaving()
+            && self.fabric.outstanding().work_requests == 0
+        {
+            messages.check_rest(&self.connection, &self.config, account.receives);
+        }
         let most = match self.config.versions.profile() {
             // Calls may use the credits that replies would use: every Receive of the queue.
             Some(Profile::P3) => RECEIVE_QUEUE,

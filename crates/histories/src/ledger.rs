@@ -7,7 +7,9 @@ use rpcrdma_proto::wire::two::transmission::Operation;
 use rpcrdma_proto::wire::two::{self, Exchange, combined};
 use rpcrdma_proto::wire::v1::V1;
 use rpcrdma_proto::wire::{self, Body, Codec, ErrorBody, Fixed, Header, RDMA_ERROR};
-use rpcrdma_proto::{Limits, OPERATION_RECEIVES, Profile, ProtocolError, Side};
+use rpcrdma_proto::{
+    CloseReason, Config, Connection, Limits, OPERATION_RECEIVES, Profile, ProtocolError, Side,
+};
 
 use crate::link::Watch;
 use crate::messages::{Messages, Parts};
@@ -241,7 +243,8 @@ impl Ledger {
         let (header, kind, payload) = self::kind(self.profiles[1], message);
         if let Some((messages, parts)) = &mut self.messages {
             let counted = header.version == two::VERSION;
-            messages.message_received(counted.then_some(header.credit), matches!(kind, Kind::Call { .. }));
+            let is_call = matches!(kind, Kind::Call { .. });
+            messages.message_received(counted.then_some(header.credit), is_call, kind == Kind::Grant);
             if counted {
                 parts.follow(&header, payload, kind);
                 return;
@@ -286,6 +289,20 @@ impl Ledger {
     /// message.
     pub(crate) fn has_grant(&self) -> bool {
         self.granted.is_some() && self.profiles.contains(&None)
+    }
+
+    /// Checks a connection at rest, with this configuration.
+    pub(crate) fn check_rest(&self, connection: &Connection, config: &Config) {
+        if let Some((messages, _)) = &self.messages {
+            messages.check_rest(connection, config, self.receives);
+        }
+    }
+
+    /// Checks the reason of the end of the connection.
+    pub(crate) fn check_end(&self, reason: &CloseReason) {
+        if let Some((messages, _)) = &self.messages {
+            messages.check_end(reason);
+        }
     }
 
     /// Records that a call of the peer stays without an answer: its credit never returns.

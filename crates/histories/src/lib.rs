@@ -15,6 +15,7 @@
 //! * a grant is at least 1 and backed by Receives (I3);
 //! * with credits per message, no message leaves beyond the peer's limit;
 //! * such a limit is backed by Receives, and never withdrawn;
+//! * a GRANT leaves when it is due, and only then; a peer without credits is not late;
 //! * the parts of a message follow one another, and their bytes add up;
 //! * received data equals the data sent, also from a peer that violates every rule;
 //! * calls and connections between two endpoints end only for possible reasons, and every refusal of the interface has

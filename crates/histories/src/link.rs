@@ -63,11 +63,18 @@ pub(crate) struct Link<W> {
     pub(crate) qp: SimQueuePair,
     pub(crate) watch: W,
     ended: bool,
+    /// The engine has asked for the end.
+    leaving: bool,
 }
 
 impl<W: Watch> Link<W> {
     pub(crate) fn new(qp: SimQueuePair, watch: W) -> Self {
-        Self { qp, watch, ended: false }
+        Self { qp, watch, ended: false, leaving: false }
+    }
+
+    /// Whether the connection ends, or has ended.
+    pub(crate) const fn is_leaving(&self) -> bool {
+        self.leaving || self.ended
     }
 
     /// Does everything that is possible now. Returns whether any action was.
@@ -103,8 +110,14 @@ impl<W: Watch> Link<W> {
                         engine.handle_post_error(id, &error.kind);
                     }
                 },
-                Post::Disconnect => self.qp.disconnect(),
-                Post::Abort => self.qp.abort(),
+                Post::Disconnect => {
+                    self.leaving = true;
+                    self.qp.disconnect();
+                }
+                Post::Abort => {
+                    self.leaving = true;
+                    self.qp.abort();
+                }
             }
         }
         let mut completions = Vec::new();

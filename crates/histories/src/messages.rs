@@ -3,12 +3,14 @@
 
 use rpcrdma_proto::wire::two::{self, VERSION};
 use rpcrdma_proto::wire::{Body, Direction, ErrorBody, Header};
-use rpcrdma_proto::{Config, Side};
+use rpcrdma_proto::{CloseReason, Config, Connection, Side};
 
 use crate::ledger::Kind;
 
 /// Receives beyond the announced ones: one takes a GRANT (§4.2.1.1).
 const SPARE: usize = 1;
+/// The fewest messages that a GRANT adds if it answers a GRANT; with fewer, two idle sides could answer for ever.
+const LEAST_GAIN: u32 = 2;
 
 /// The account of one end.
 #[derive(Debug)]
@@ -31,6 +33,10 @@ pub(crate) struct Messages {
     /// The peer has lowered its limit since the end of our last message. A message may have begun before, and wait for
     /// the queue pair: only that one leaves.
     lowered: bool,
+    /// The last message received was a GRANT.
+    after_grant: bool,
+    /// Our last message refuses another version, in which a limit has no meaning.
+    unread: bool,
     parts: Parts,
 }
 
@@ -47,6 +53,8 @@ impl Messages {
             guessed: 0,
             told: None,
             lowered: false,
+            after_grant: false,
+            unread: false,
             parts,
         }
     }
@@ -109,23 +117,62 @@ impl Messages {
             assert!(self.room() > 0 || self.lowered, "{header:?} beyond the limit (I4): {self:?}");
         }
         self.sent = self.sent.wrapping_add(1);
-        if header.version == VERSION {
-            let before = self.told.unwrap_or(1 + self.guessed);
-            let raised = header.credit.wrapping_sub(before);
-            assert!(raised < 1 << 31, "{} after {before}: a limit is never withdrawn", header.credit);
-            assert!(raised > 0 || !grant, "a GRANT that grants nothing: {self:?}");
-            // Below the received count, the limit says that no Receive is left for a GRANT.
-            let ahead = header.credit.wrapping_sub(self.received).cast_signed();
-            let backed = i64::try_from(receives).unwrap() - i64::try_from(SPARE).unwrap();
-            assert!(
-                raised == 0 || i64::from(ahead) <= backed,
-                "{ahead} told, {backed} Receives (I3): {self:?}"
-            );
-            self.told = Some(header.credit);
+        self.unread = header.version != VERSION;
+        if !self.unread {
+            self.tell(header.credit, receives, grant);
         }
         let kind = self.parts.follow(header, payload, kind);
         self.lowered &= self.parts.due.is_some();
         kind
+    }
+
+    /// Checks the limit in a message of ours, while so many Receives are posted.
+    fn tell(&mut self, credit: u32, receives: usize, grant: bool) {
+        let before = self.told.unwrap_or(1 + self.guessed);
+        let raised = credit.wrapping_sub(before);
+        assert!(raised < 1 << 31, "{credit} after {before}: a limit is never withdrawn");
+        // Below the received count, the limit says that no Receive is left for a GRANT.
+        let ahead = credit.wrapping_sub(self.received).cast_signed();
+        let backed = i64::try_from(receives).unwrap() - i64::try_from(SPARE).unwrap();
+        assert!(raised == 0 || i64::from(ahead) <= backed, "{ahead} told, {backed} Receives (I3): {self:?}");
+        if grant {
+            // A GRANT leaves when half of the window has been used, and adds that half, or when all has been used.
+            let least = before.wrapping_sub(self.received).cast_signed().max(1).cast_unsigned();
+            let least = if self.after_grant { least.max(LEAST_GAIN) } else { least };
+            assert!(raised >= least, "a GRANT of {raised}, at least {least} (§4.2.1.1): {self:?}");
+        }
+        self.told = Some(credit);
+    }
+
+    /// Checks a connection at rest, with this configuration, while so many Receives are posted.
+    pub(crate) fn check_rest(&self, connection: &Connection, config: &Config, receives: usize) {
+        let (Some(limit), Some(told)) = (self.limit, self.told) else { return };
+        let beyond = i64::from(self.received.wrapping_sub(told).cast_signed());
+        let kept = limit.wrapping_sub(self.sent).cast_signed() >= 0;
+        let backed = i64::try_from(receives).unwrap() - i64::try_from(SPARE).unwrap();
+        // The least window: the Calls before the first grant, without those in progress.
+        let early = if self.side == Side::Server { config.early_calls.min(config.grant) } else { 1 };
+        let window = i64::from(early) - i64::try_from(connection.in_progress()).unwrap();
+        let gain = beyond + backed.min(window.max(0));
+        assert!(
+            beyond < 0 || !kept || self.unread || gain < LEAST_GAIN.into(),
+            "no GRANT of {gain} (§4.2.1.1): {self:?}"
+        );
+    }
+
+    /// Checks the reason of an end: a peer without credits is not late.
+    pub(crate) fn check_end(&self, reason: &CloseReason) {
+        let Some(told) = self.told.filter(|_| !self.unread) else { return };
+        let credits = told.wrapping_sub(self.received).cast_signed();
+        match reason {
+            CloseReason::Timeout("the rest of a continued message") => {
+                assert!(credits > 0, "a peer without credits is not late: {self:?}");
+            }
+            CloseReason::Timeout("memory for the rest of a continued message") => {
+                assert!(credits <= 0, "a peer with credits needs no more memory: {self:?}");
+            }
+            _ => {}
+        }
     }
 
     /// Uses the Receive of a refusal.
@@ -140,8 +187,9 @@ impl Messages {
     }
 
     /// Records a message of the peer; `limit` is its `rdma_credit` if it is in this version.
-    pub(crate) fn message_received(&mut self, limit: Option<u32>, is_call: bool) {
+    pub(crate) fn message_received(&mut self, limit: Option<u32>, is_call: bool, is_grant: bool) {
         self.received = self.received.wrapping_add(1);
+        self.after_grant = is_grant;
         match limit {
             Some(limit) => {
                 let before = self.limit.replace(limit).unwrap_or(1);

@@ -398,8 +398,11 @@ impl Endpoints {
             SessionEvent::Disconnected(reason) => {
                 self.rules.check_end(Side::Client, self.closing || self.ended, &reason);
                 let terminated = matches!(reason, CloseReason::Link(Disconnected::Terminated(_)));
-                let granted = self.link.as_ref().is_some_and(|link| link.watch.has_grant());
-                assert!(!(terminated && granted), "{reason:?}, however short memory is (I3)");
+                if let Some(link) = &self.link {
+                    link.watch.check_end(&reason);
+                    let granted = link.watch.has_grant();
+                    assert!(!(terminated && granted), "{reason:?}, however short memory is (I3)");
+                }
                 assert!(self.asked.is_empty(), "a connection ends after its requests: {:?}", self.asked);
                 self.ended = false;
                 self.link = None;
@@ -469,7 +472,18 @@ impl World for Endpoints {
         progress
     }
 
-    fn check(&self) {}
+    fn check(&self) {
+        if self.fabric.outstanding().work_requests > 0 {
+            return;
+        }
+        let link = self.link.as_ref().filter(|link| !link.is_leaving());
+        if let (Some(link), Some(connection)) = (link, self.session.connection()) {
+            link.watch.check_rest(connection, &self.configs[0]);
+        }
+        for server in self.servers.iter().filter(|server| !server.link.is_leaving()) {
+            server.link.watch.check_rest(&server.connection, &self.configs[1]);
+        }
+    }
 
     fn next_timeout(&self) -> Option<Instant> {
         let servers = self.servers.iter().filter_map(|server| server.connection.poll_timeout());
@@ -501,6 +515,7 @@ impl Served {
                 Event::Closed(reason) => {
                     self.closed = true;
                     rules.check_end(Side::Server, self.close, &reason);
+                    self.link.watch.check_end(&reason);
                     assert!(self.asked.is_empty(), "a connection ends after its requests: {:?}", self.asked);
                     assert!(self.reverse.is_empty(), "a connection ends after its calls: {:?}", self.reverse);
                 }
