@@ -517,3 +517,6 @@ fn way(direction: &ResponseDirection, len: u64, places: bool, capacity: u64) -> 
         Location::Explicit(vec![])
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,6 +1,9 @@
 use std::time::Duration;
 
+use rpcrdma_verbs::{Progress, SendRequest};
+
 use super::*;
+use crate::settings::timers::Timeouts;
 use crate::wire::Segment;
 
 const LEN: usize = 4096;
@@ -129,6 +132,43 @@ fn i6_the_remaining_rdma_reads_have_a_deadline() {
     assert_eq!(world.reads.poll_timeout(), before.map(|before| before + Duration::from_secs(1)));
     assert!(world.complete(second).is_some());
     assert_eq!(world.reads.poll_timeout(), None);
+}
+
+/// Rule I6: data that moves extends a deadline that is reached, not one that is to come.
+#[test]
+fn i6_a_deadline_of_rdma_reads_stands_until_it_is_reached() {
+    let mut world = world(LEN);
+    world.outbox.handle_progress(world.now, Progress::new(0, 0, 0));
+    world.add(Owner::Call(1), 1);
+    assert!(world.take_memory() && world.next().is_some());
+    let deadline = world.reads.poll_timeout();
+    world.now += Duration::from_secs(1);
+    world.outbox.handle_progress(world.now, Progress::new(1024, 0, 0));
+    assert_eq!(world.reads.late(world.now, &world.outbox), None);
+    assert_eq!(world.reads.poll_timeout(), deadline);
+    world.now = deadline.unwrap();
+    assert_eq!(world.reads.late(world.now, &world.outbox), None);
+    assert!(world.reads.poll_timeout() > deadline, "data has moved");
+}
+
+/// Rule I6: memory can return with each Send that leaves, so the wait for it goes on while Sends leave.
+#[test]
+fn i6_a_wait_for_memory_goes_on_while_sends_leave() {
+    let mut world = world(LEN);
+    let wait = Timeouts::default().memory;
+    let _held = world.domain.allocate(LEN, 1).unwrap();
+    world.add(Owner::Reply(1), 1);
+    assert!(!world.take_memory());
+    let request = SendRequest { gather: vec![Bytes::from_static(&[0; 4])], ..SendRequest::default() };
+    let id = world.outbox.push(Origin::Send, WorkRequest::Send(request));
+    assert!(world.outbox.next(world.now, wait).is_some());
+    let deadline = world.reads.poll_timeout().unwrap();
+    assert_eq!(world.reads.late(world.now + Duration::from_secs(1), &world.outbox), None);
+    assert_eq!(world.reads.poll_timeout(), Some(deadline), "it is not reached");
+    assert_eq!(world.reads.late(deadline, &world.outbox), None);
+    assert_eq!(world.reads.poll_timeout(), Some(deadline + wait));
+    world.outbox.complete(id, Some((deadline, wait)));
+    assert_eq!(world.reads.late(deadline + wait, &world.outbox), Some("memory for a reply's chunks"));
 }
 
 /// RFC 5666 §3.8: a result is read into the caller's memory, and a Position-Zero chunk is no result.

@@ -26,6 +26,17 @@ fn header(counts: &[usize]) -> usize {
     60 + counts.iter().map(|count| 20 + 4 * count).sum::<usize>()
 }
 
+/// Rule I5: a peer's structure is used if it is consistent, and has no more segments than are ever used.
+#[test]
+fn i5_segments_of_a_peer_are_bounded_and_consistent() {
+    let of = |count| Targets::of(&BufferStructure::with_items(count, 1024));
+    assert_eq!(of(64).map(|targets| targets.in_group(1)), Some(64));
+    assert_eq!((of(65), of(1 << 20)), (None, None));
+    let mut structure = BufferStructure::with_items(2, 1024);
+    structure.total -= 4;
+    assert_eq!(Targets::of(&structure), None, "its sum is another");
+}
+
 /// rtissues-03 §3.3: nothing lies between the Payload and the beginning of the segment.
 #[test]
 fn rtrext_s7_2_an_item_lies_where_a_segment_begins() {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use rpcrdma_sim::{CompletionMode, Fabric, FabricConfig, MessageKind, Side as SimSide};
-use rpcrdma_verbs::{ProtectionDomain, RemoteSegment};
+use rpcrdma_verbs::{Buffer, Completion, ProtectionDomain, RemoteSegment, Status, Work, WorkRequest, WrId};
 use rpcrdma_xdr::Stream;
 
 use super::super::requester::{accepted, discarded, plain, result, send};
@@ -289,6 +289,39 @@ fn i6_rfc5666_11_exposure_is_limited_in_time() {
     raw.send(done(1));
     assert_eq!(raw.end.connection.stats().errors.get("unknown_done"), Some(&1));
     expect_alive(&mut raw);
+}
+
+/// Rules I1, I2: if the window of exposed memory does not close, the connection ends.
+#[test]
+fn i2_a_failed_invalidation_of_exposed_memory_ends_the_connection() {
+    for (status, reason) in [(Status::Fatal, Some(CloseReason::InvalidationFailed)), (Status::Success, None)]
+    {
+        let (mut raw, _) = exposed(ReadRead::default(), Timeouts::default(), 5001);
+        let now = raw.fabric.instant();
+        // The RDMA_DONE bypasses the provider, because the provider's windows always close.
+        let message = Buffer::adopt(done(1).to_vec());
+        let (len, buffers) = (message.len(), vec![message]);
+        let work = Work::Receive { len, buffers, invalidated: None, solicited: false };
+        let connection = &mut raw.end.connection;
+        connection.handle_completion(now, Completion { id: WrId(1), status: Status::Success, work });
+        assert_eq!(connection.stats().dones_received, 1);
+        let mut invalidation = None;
+        while let Some(post) = connection.poll_transmit(now, &mut raw.end.qp) {
+            if let crate::Post::Work(id, WorkRequest::LocalInvalidate { .. }) = post {
+                invalidation = Some(id);
+            }
+        }
+        let id = invalidation.expect("the window is being closed");
+        let work = Work::LocalInvalidate { memory: None };
+        connection.handle_completion(now, Completion { id, status, work });
+        let aborts = matches!(connection.poll_transmit(now, &mut raw.end.qp), Some(crate::Post::Abort));
+        assert_eq!(aborts, reason.is_some());
+        if aborts {
+            rpcrdma_verbs::QueuePair::abort(&mut raw.end.qp);
+        }
+        raw.settle();
+        assert_eq!(raw.end.closed, reason);
+    }
 }
 
 /// RFC 5666 §11: the number and bytes of exposed replies per connection are bounded. Further replies wait for earlier

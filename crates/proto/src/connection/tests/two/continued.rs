@@ -438,6 +438,18 @@ fn the_parts_of_a_reply_that_nobody_awaits_are_not_kept() {
     assert_eq!(raw.end.connection.poll_timeout(), None);
 }
 
+/// A connection that has ended keeps no memory of a message that had begun.
+#[test]
+fn i6_parts_of_a_message_are_released_with_the_end_of_the_connection() {
+    let mut raw = raw(server());
+    raw.send(middle(10, &[0; 400], 100));
+    assert_eq!(raw.end.connection.stats().parts_received, 1);
+    rpcrdma_verbs::QueuePair::abort(&mut raw.peer);
+    raw.settle();
+    assert!(raw.end.closed.is_some());
+    assert_eq!(raw.end.domain.usage().in_use, 0);
+}
+
 /// The Positions of a message count in all its parts together.
 #[test]
 fn v2_07_s6_6_2_1_positions_count_in_the_whole_message() {

@@ -310,6 +310,11 @@ fn rtrext_s9_5_badoff_an_offset_that_cannot_be() {
             let what = format!("{items:?}");
             assert_eq!(placed(profile, 1000, items), ReportedError::Offset { value, least, most }, "{what}");
         }
+        // The item goes on behind several segments, each of which counts.
+        for (segments, most) in [(vec![0], 1024), (vec![0, 1], 1500)] {
+            let error = placed(profile, 1500, vec![item(44, 1600, targets(0, segments))]);
+            assert_eq!(error, ReportedError::Offset { value: 1600, least: 0, most });
+        }
     }
 }
 
