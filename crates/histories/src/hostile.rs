@@ -264,8 +264,7 @@ fn connect(
     let theirs = match profile {
         None => None,
         Some(own) => {
-            let other = if own == Profile::P3 { Profile::P3 } else { Profile::P2 };
-            draw.pick(&[Some(own), Some(own), Some(own), None, Some(Profile::P1), Some(other)])
+            draw.pick(&[Some(own), Some(own), Some(own), None, Some(Profile::P1), Some(Profile::P2)])
         }
     };
     let now = fabric.instant();
