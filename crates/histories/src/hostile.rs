@@ -8,8 +8,8 @@ use bytes::Bytes;
 use rpcrdma_proto::wire::v1::V1;
 use rpcrdma_proto::wire::{Body, Codec, ErrorBody, Fixed, Header, RDMA_DONE, RDMA_ERROR, two};
 use rpcrdma_proto::{
-    Answer, CallId, Config, Connection, Event, Form, IncomingCall, Limits, Profile, RefusedKind, ReplyToken,
-    Side, Travelled,
+    Answer, CallId, Config, Connection, Event, Form, IncomingCall, Limits, OPERATION_RECEIVES, Profile,
+    RefusedKind, ReplyToken, Side, Travelled,
 };
 use rpcrdma_sim::{Fabric, Outstanding};
 use rpcrdma_verbs::{Buffer, ProtectionDomain, QueuePair, Windows};
@@ -22,8 +22,11 @@ use crate::messages::Messages;
 use crate::operations::{self, Spoken};
 use crate::peer::Peer;
 use crate::program::{call, execute};
-use crate::settings::{self, MEMORY, MOST_RECEIVE, MOST_STEPS, Queues, RECEIVE_QUEUE, SLACK};
+use crate::settings::{self, MEMORY, MOST_RECEIVE, MOST_STEPS, Queues, SLACK};
 use crate::world::World;
+
+/// XIDs of our calls follow this one.
+const FIRST_XID: u32 = 1000;
 
 /// Known facts about a connection with an arbitrary peer.
 #[derive(Debug, Default)]
@@ -307,7 +310,7 @@ impl Hostile {
             domain,
             pinned: vec![],
             pending: BTreeMap::new(),
-            next_xid: 1000,
+            next_xid: FIRST_XID,
             held: vec![],
             hold: false,
             asked: BTreeSet::new(),
@@ -491,10 +494,15 @@ impl World for Hostile {
         {
             messages.check_rest(&self.connection, &self.config, account.receives);
         }
+        let size = |count: u32| usize::try_from(count).unwrap();
         let most = match self.config.versions.profile() {
-            // Calls may use the credits that replies would use: every Receive of the queue.
-            Some(Profile::P3) => RECEIVE_QUEUE,
-            _ => usize::try_from(self.config.grant.max(self.config.early_calls)).unwrap(),
+            // Calls may use the credits for replies and operations (version-two-07 §4.2.1).
+            Some(Profile::P3) => {
+                let made = size(self.next_xid - FIRST_XID).min(size(self.config.calls));
+                let parts = if made > 0 { self.config.continued_parts - 1 } else { 0 };
+                size(self.config.grant) + OPERATION_RECEIVES + made + parts
+            }
+            _ => size(self.config.grant),
         };
         assert!(self.held.len() <= most, "{} calls at a time, {most} allowed", self.held.len());
     }
