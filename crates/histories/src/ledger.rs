@@ -35,7 +35,7 @@ pub(crate) struct Ledger {
     unanswered: usize,
     /// Operations of the peer so far.
     operations: usize,
-    /// Credits per message, and the peer's parts of a message, if this end may count them.
+    /// Credits per message, and the peer's parts of a message, if both sides may count them.
     messages: Option<(Messages, Parts)>,
 }
 
@@ -169,6 +169,7 @@ pub(crate) fn credit(header: &Header) -> usize {
 impl Ledger {
     /// Returns an empty account of an end with the first profile of Version Two, if any, and a peer with the second.
     pub(crate) fn new(side: Side, own: Option<Profile>, peer: Option<Profile>) -> Self {
+        let counted = [own, peer] == [Some(Profile::P3); 2];
         Self {
             profiles: [own, peer],
             spare: 0,
@@ -179,7 +180,7 @@ impl Ledger {
             received: BTreeMap::new(),
             unanswered: 0,
             operations: 0,
-            messages: (own == Some(Profile::P3)).then(|| (Messages::new(side), Parts::default())),
+            messages: counted.then(|| (Messages::new(side), Parts::default())),
         }
     }
 
@@ -195,8 +196,8 @@ impl Ledger {
             Some((messages, _)) => messages.message_sent(&header, payload, kind, self.receives),
             None => kind,
         };
-        // Credits per message bound these messages, also those that a peer of another profile refuses.
-        if self.messages.is_some() && Messages::counts(&header) {
+        // Credits per message bound these messages; a peer of another profile will refuse them.
+        if self.profiles[0] == Some(Profile::P3) && Messages::counts(&header) {
             let again = matches!(kind, Kind::Call { .. }) && !self.used.insert(header.xid);
             assert!(!again, "{:#x} is sent twice on one connection (I8)", header.xid);
             return;
@@ -244,7 +245,7 @@ impl Ledger {
             let counted = header.version == two::VERSION;
             let is_call = matches!(kind, Kind::Call { .. });
             messages.message_received(counted.then_some(header.credit), is_call, kind == Kind::Grant);
-            if counted && self.profiles[1] == Some(Profile::P3) {
+            if counted {
                 parts.follow(&header, payload, kind);
                 return;
             }

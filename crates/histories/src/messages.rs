@@ -35,7 +35,7 @@ pub(crate) struct Messages {
     lowered: bool,
     /// The last message received was a GRANT.
     after_grant: bool,
-    /// Our last message is in another version, in which a limit has no meaning.
+    /// Our last message refuses another version, in which a limit has no meaning.
     unread: bool,
     parts: Parts,
 }
@@ -98,7 +98,6 @@ impl Messages {
             }
             self.sent = self.sent.wrapping_add(1);
             self.lowered = false;
-            self.unread = true;
             return kind;
         }
         let grant = kind == Kind::Grant;
