@@ -18,7 +18,7 @@ use rpcrdma_xdr::Decoder;
 use crate::draw::Draw;
 use crate::ledger::{Kind, credit, decode, kind, messages};
 use crate::link::{Link, Watch};
-use crate::messages::Messages;
+use crate::messages::{Messages, Parts};
 use crate::operations::{self, Spoken};
 use crate::peer::Peer;
 use crate::program::{call, execute};
@@ -57,6 +57,7 @@ struct Account {
     unread: Option<u32>,
     /// The peer has changed its version before it decided one. No peer that counts messages does that.
     changed: bool,
+    parts: Parts,
 }
 
 impl Account {
@@ -83,6 +84,10 @@ impl Account {
         let counted = counts && (header.version == two::VERSION || kind == Kind::Error);
         let kind = match &mut self.messages {
             Some(messages) => messages.message_sent(&header, payload, kind, self.receives),
+            // The Sends of one message are one answer.
+            None if self.changed && header.version == two::VERSION => {
+                self.parts.follow(&header, payload, kind)
+            }
             None => kind,
         };
         match kind {
@@ -199,7 +204,12 @@ impl Watch for Account {
     fn receive_completed(&mut self, message: Option<&Bytes>) {
         self.receives -= 1;
         let Some(message) = message else { return };
-        messages(self.profile, message).iter().for_each(|message| self.message_received(message));
+        let mut received = messages(self.profile, message);
+        if received.len() > self.limits.combined_messages {
+            // Our side refuses the Send as a whole.
+            received = vec![message.clone()];
+        }
+        received.iter().for_each(|message| self.message_received(message));
     }
 }
 
