@@ -377,7 +377,7 @@ impl<'t> Bench<'t> {
         let export = self.target.export.as_ref();
         export
             .map(|export| Bytes::from(export.root.clone()))
-            .ok_or_else(|| not_applicable("there is no NFSv3 export to test with"))
+            .ok_or_else(|| not_applicable("no NFSv3 export was named; --export PATH names one"))
     }
 
     /// Returns the files of the rows, made when first needed.

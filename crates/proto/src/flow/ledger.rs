@@ -23,10 +23,11 @@ pub(crate) struct ReceiveSize {
 
 /// The account of one connection: credits of both sides, and the Receives that back them.
 ///
-/// A sender asks for a [`Permit`] before a message leaves: [`call`](Self::call), [`answer`](Self::answer),
-/// [`done`](Self::done), [`operation`](Self::operation), [`report`](Self::report), [`grant`](Self::grant). The Receives
-/// that a permit relies on are reserved first. [`next_receive`](Self::next_receive) returns them, to be posted before
-/// the message. [`count_message`](Self::count_message), [`admit`](Self::admit) and [`settle`](Self::settle) count
+/// A sender asks for an [`Offer`] before a message leaves ([`ask_call`](Self::ask_call),
+/// [`ask_answer`](Self::ask_answer)), and takes its [`Permit`] when the message is ready ([`take_call`](Self::take_call),
+/// [`take_answer`](Self::take_answer)). The Receives that a permit relies on are reserved first;
+/// [`next_receive`](Self::next_receive) returns them, to be posted before the message.
+/// [`count_message`](Self::count_message), [`admit`](Self::admit) and [`settle`](Self::settle) count
 /// received messages.
 #[derive(Debug)]
 pub(crate) struct Ledger {
