@@ -317,13 +317,14 @@ impl Core {
             sending.discard();
         }
         self.outbox.withdraw();
-        self.ledger.end();
+        self.ledger.receives.end();
     }
 
     /// Withdraws everything: the connection is over.
     pub(crate) fn withdraw(&mut self) {
         self.withdraw_commands();
         self.outbox.clear();
+        self.ledger.end();
         if let Some(retired) = &mut self.retired {
             retired.clear();
         }

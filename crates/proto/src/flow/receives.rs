@@ -117,7 +117,7 @@ impl Receives {
     }
 
     /// Releases the kept memory at the end of the connection.
-    pub(super) fn end(&mut self) {
+    pub(crate) fn end(&mut self) {
         self.provided.clear();
         self.ready.clear();
         if let Some(domain) = self.domain.take() {

@@ -139,7 +139,7 @@ impl Two {
         let xid = loop {
             let xid = self.next_operation;
             self.next_operation = xid.wrapping_add(1);
-            if !requester.knows(xid) {
+            if !requester.knows(xid) && self.guessed != Some(xid) {
                 break xid;
             }
         };

@@ -234,7 +234,8 @@ impl Two {
             self.reply_reported(halves, report);
             return true;
         }
-        if matches!(error, ErrorBody::Version { .. }) && self.end_guess(halves.core, fixed.xid) {
+        // Whatever its code is (RFC 8166 §4.5): the Call has failed already.
+        if self.end_guess(halves.core, fixed.xid) {
             return true;
         }
         if let Some(exchanges) = self.exchanges.as_mut().filter(|exchanges| exchanges.knows(fixed.xid)) {
@@ -260,8 +261,8 @@ pub(crate) const fn limit_exceeded(limit: u32) -> ProtocolError {
     ProtocolError::Two(two::Error::LimitExceeded { limit })
 }
 
-/// Returns a complete message to the connection, in this form and group, with these items, if its payload has the direction that its header
-/// says.
+/// Returns a complete message to the connection, in this form and group, with these items. Its payload has to have the
+/// direction that its header says.
 pub(super) fn complete(
     halves: &mut Halves<'_>,
     fixed: Fixed,

@@ -27,7 +27,7 @@ pub enum Body {
     /// ROPT_REPTERR is an [`ErrorBody::Report`].
     Transmission(Operation),
     /// Several messages in one Send, with these lengths; they follow the header
-    /// ([`combined`](super::combined)).
+    /// ([`combined`]).
     Combined(Vec<u32>),
     /// RDMA2_GRANT: nothing but `rdma_credit` (version-two-07 §6.3.2).
     Grant,

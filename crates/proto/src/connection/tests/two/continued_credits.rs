@@ -424,3 +424,23 @@ fn i6_a_message_that_waits_for_memory_ends_in_time_and_gives_way_to_another() {
     answer(&mut second, 10);
     assert_eq!((errors(&second), &second.end.closed), (vec![], &None));
 }
+
+/// Calls that have not left fail at once when the owner asks for that, even in line, and on an aborted connection.
+#[test]
+fn calls_in_line_fail_at_once_on_an_aborted_connection() {
+    let mut raw = begun(server());
+    grant(&mut raw, 3);
+    make(&mut raw, null(50));
+    make(&mut raw, store(51, THREE));
+    assert!(raw.end.connection.poll_event().is_none());
+    raw.end.connection.give_up();
+    let now = raw.fabric.instant();
+    let post = raw.end.connection.poll_transmit(now, &mut raw.end.qp);
+    assert!(matches!(post, Some(crate::Post::Abort)), "{post:?}");
+    raw.end.connection.fail_queued();
+    let event = raw.end.connection.poll_event();
+    assert!(
+        matches!(&event, Some(crate::Event::Reply { id, result: Err(_) }) if id.xid() == 51),
+        "{event:?}"
+    );
+}

@@ -326,3 +326,50 @@ fn rfc8166_s4_5_a_client_answers_no_reply_of_an_unknown_version() {
     assert!(raw.received.is_empty());
     assert_eq!(faults(&raw, "unsupported_version"), 2);
 }
+
+/// RFC 8166 §4.5.3, version-two-07 §7.1.2: any RDMA_ERROR answers the guessed Call, and returns its credit.
+#[test]
+fn rfc8166_s4_5_every_error_answers_the_guess() {
+    let mismatch = ErrorBody::Two(crate::wire::two::ErrorBody::VersionMismatch);
+    for (profile, version, error) in [
+        (Profile::P1, 1, ErrorBody::Chunk),
+        (Profile::P2, 1, ErrorBody::Chunk),
+        (Profile::P3, 1, mismatch),
+        (Profile::P3, 2, mismatch),
+    ] {
+        let mut raw = guessing(profile);
+        raw.send(plain(profile, 7));
+        let holds = |raw: &Raw| raw.end.connection.two.as_ref().unwrap().holds_calls();
+        assert!(holds(&raw), "{profile:?}");
+        let refusal = Header { version, ..header_of(50, Direction::Reply, Body::Error(error)) };
+        raw.send(message_of(profile.codec(), &refusal, &Stream::new()));
+        assert!(!holds(&raw), "{profile:?} {error:?}");
+        assert!(raw.end.connection.stats().errors.is_empty(), "{profile:?} {error:?}");
+    }
+}
+
+/// version-two-01 §4.2.2: an operation has another XID than a Call without an answer, even one that has failed.
+#[test]
+fn v2_01_s4_2_2_an_operation_does_not_take_the_xid_of_the_guess() {
+    for profile in PROFILES {
+        let mut raw = Raw::new(Side::Server, serving(profile));
+        let now = raw.fabric.instant();
+        raw.end.connection.call(now, store(0x8000_0000, 100)).unwrap();
+        raw.settle();
+        raw.fabric.advance(Duration::from_secs(1));
+        let now = raw.fabric.instant();
+        raw.end.connection.handle_timeout(now);
+        raw.settle();
+        assert_eq!(raw.received.len(), 1);
+        raw.received.clear();
+        for xid in [7, 8, 9] {
+            let call = header_of(xid, Direction::Call, Body::Message(ChunkLists::default()));
+            raw.send(message_of(profile.codec(), &Header { credit: 60, ..call }, &null(xid).message));
+        }
+        assert!(raw.end.connection.two.as_ref().unwrap().holds_calls());
+        assert!(
+            raw.received.iter().all(|message| message[..4] != 0x8000_0000_u32.to_be_bytes()),
+            "{profile:?}"
+        );
+    }
+}
