@@ -24,7 +24,7 @@ impl Counter {
     }
 
     /// Does this work and counts its allocations.
-    fn count<T>(&self, work: impl FnOnce() -> T) -> T {
+    pub(crate) fn count<T>(&self, work: impl FnOnce() -> T) -> T {
         let mut result = None;
         let info = allocation_counter::measure(|| result = Some(work()));
         self.0.fetch_add(info.count_total, Ordering::Relaxed);
