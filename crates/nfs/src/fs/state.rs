@@ -116,6 +116,20 @@ impl StateDirectory {
         Ok(Self { path, key })
     }
 
+    /// Opens a directory as [`open`](Self::open) does, if it lies in none of `exports`; makes nothing otherwise.
+    ///
+    /// # Errors
+    /// Each variant of [`StateError`] but `NoPlace`.
+    pub fn open_outside(path: &Path, exports: &[&Path]) -> Result<Self, StateError> {
+        // Checked before anything is made: a parent of the directory may lie in an export.
+        match exports.iter().find(|export| lies_inside(path, export)) {
+            Some(export) => {
+                Err(StateError::InsideExport { path: path.to_owned(), export: export.to_path_buf() })
+            }
+            None => Self::open(path),
+        }
+    }
+
     /// Opens the usual directory: `$XDG_STATE_HOME/rpcrdma`, `~/.local/state/rpcrdma`, or else a directory of
     /// this user below the directory for temporary files. A restart of the machine may empty the latter.
     /// Directories inside one of `exports` are skipped.
@@ -134,12 +148,9 @@ impl StateDirectory {
             Some(std::env::temp_dir().join(format!("rpcrdma-{uid}"))),
         ];
         for candidate in candidates.into_iter().flatten() {
-            // Checked before anything is made: a parent of the candidate may lie in an export.
-            if exports.iter().any(|export| lies_inside(&candidate, export)) {
-                continue;
-            }
-            match Self::open(&candidate) {
+            match Self::open_outside(&candidate, exports) {
                 Ok(state) => return Ok(state),
+                Err(StateError::InsideExport { .. }) => {}
                 Err(error) => tracing::warn!(%error, "state directory passed over"),
             }
         }
@@ -304,6 +315,15 @@ mod tests {
             let refused = state.check_outside(export);
             assert!(matches!(refused, Err(StateError::InsideExport { .. })), "{refused:?}");
         }
+    }
+
+    #[test]
+    fn a_refused_state_directory_leaves_nothing_in_the_export() {
+        let export = tempfile::tempdir().unwrap();
+        let state = export.path().join("state");
+        let refused = StateDirectory::open_outside(&state, &[export.path()]).unwrap_err();
+        assert!(matches!(refused, StateError::InsideExport { .. }), "{refused}");
+        assert!(!state.exists());
     }
 
     #[test]

@@ -282,7 +282,7 @@ impl Serve {
         let failed = |error: &dyn std::error::Error| Failure::failed(format!("cannot serve: {error}"));
         let directories: Vec<&Path> = options.iter().map(|option| option.directory.as_path()).collect();
         let state = match &self.state {
-            Some(path) => StateDirectory::open(path),
+            Some(path) => StateDirectory::open_outside(path, &directories),
             None => StateDirectory::open_default(&directories),
         }
         .map_err(|error| Failure::failed(format!("cannot serve: {error} (--state)")))?;
