@@ -63,7 +63,7 @@ pub(crate) struct Link<W> {
     pub(crate) qp: SimQueuePair,
     pub(crate) watch: W,
     ended: bool,
-    /// The engine has asked for the end.
+    /// The engine has asked for the end, or the queue pair refuses requests, since it has ended.
     leaving: bool,
 }
 
@@ -99,6 +99,7 @@ impl<W: Watch> Link<W> {
                         }
                         Err(error) => {
                             assert_eq!(error.kind, PostErrorKind::Disconnected, "nothing else is refused");
+                            self.leaving = true;
                             engine.handle_post_error(id, &error.kind);
                         }
                     }
@@ -107,6 +108,7 @@ impl<W: Watch> Link<W> {
                     Ok(()) => self.watch.receive_posted(),
                     Err(error) => {
                         assert_eq!(error.kind, PostErrorKind::Disconnected, "nothing else is refused");
+                        self.leaving = true;
                         engine.handle_post_error(id, &error.kind);
                     }
                 },
