@@ -53,8 +53,8 @@ Examples:
   rpcrdma put report.pdf nfs://127.0.0.1/reports/  store a file
   rpcrdma -v cat nfs://127.0.0.1/notes.txt         see how each call travels
 
-URLs: nfs://HOST[:PORT]/PATH. The default PORT is 20049 (rdma) or 2049 (tcp); rpcrdma serve takes 20048 for tcp. In a PATH, write %25 for a percent sign, %3F \
-for ? and %23 for #. Write an IPv6 address in brackets: nfs://[::1]/.
+URLs: nfs://HOST[:PORT]/PATH. The default PORT is 20049 (rdma) or 2049 (tcp); rpcrdma serve takes 20048 \
+for tcp. In a PATH, write %25 for a percent sign, %3F for ? and %23 for #. Write an IPv6 address in brackets: nfs://[::1]/.
 
 Sizes in bytes can end in K, M or G, for 2^10, 2^20 or 2^30 bytes.
 
