@@ -16,13 +16,13 @@ fn serving(profile: Profile) -> Config {
 
 /// A server that has waited for its client in vain, and has called in Version One.
 fn guessing(profile: Profile) -> Raw {
-    guessing_with(serving(profile))
+    guessing_with(serving(profile), 50)
 }
 
-fn guessing_with(config: Config) -> Raw {
+fn guessing_with(config: Config, xid: u32) -> Raw {
     let mut raw = Raw::new(Side::Server, config);
     let now = raw.fabric.instant();
-    raw.end.connection.call(now, store(50, 100)).unwrap();
+    raw.end.connection.call(now, store(xid, 100)).unwrap();
     raw.settle();
     assert!(raw.received.is_empty());
     raw.fabric.advance(Duration::from_secs(1));
@@ -30,7 +30,7 @@ fn guessing_with(config: Config) -> Raw {
     raw.end.connection.handle_timeout(now);
     raw.settle();
     let (call, _) = V1.decode(&raw.received[0], &Limits::default()).unwrap();
-    assert_eq!((call.xid, call.version, raw.end.connection.version().is_none()), (50, 1, true));
+    assert_eq!((call.xid, call.version, raw.end.connection.version().is_none()), (xid, 1, true));
     raw.received.clear();
     raw
 }
@@ -270,7 +270,7 @@ fn i4_a_call_after_the_guess_waits_for_the_answer_to_the_guess() {
 fn i3_the_receive_queue_holds_the_answer_to_the_guess_and_everything_else() {
     for profile in [Profile::P1, Profile::P2] {
         let config = Config { grant: 4, calls: 4, continued_parts: 1, ..serving(profile) };
-        let mut raw = guessing_with(config);
+        let mut raw = guessing_with(config, 50);
         raw.send(plain(profile, 7));
         raw.send(plain(profile, 8));
         let refusal = Header { credit: 4, ..header(50, Body::Error(ErrorBody::Version { low: 2, high: 2 })) };
@@ -352,16 +352,7 @@ fn rfc8166_s4_5_every_error_answers_the_guess() {
 #[test]
 fn v2_01_s4_2_2_an_operation_does_not_take_the_xid_of_the_guess() {
     for profile in PROFILES {
-        let mut raw = Raw::new(Side::Server, serving(profile));
-        let now = raw.fabric.instant();
-        raw.end.connection.call(now, store(0x8000_0000, 100)).unwrap();
-        raw.settle();
-        raw.fabric.advance(Duration::from_secs(1));
-        let now = raw.fabric.instant();
-        raw.end.connection.handle_timeout(now);
-        raw.settle();
-        assert_eq!(raw.received.len(), 1);
-        raw.received.clear();
+        let mut raw = guessing_with(serving(profile), 0x8000_0000);
         for xid in [7, 8, 9] {
             let call = header_of(xid, Direction::Call, Body::Message(ChunkLists::default()));
             raw.send(message_of(profile.codec(), &Header { credit: 60, ..call }, &null(xid).message));
