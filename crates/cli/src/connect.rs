@@ -186,7 +186,7 @@ impl Location {
 ///
 /// In the root directory of a writable export, root may do everything. If all users may do so, the answer
 /// proves nothing: the function returns `false`, and no hint is given.
-async fn root_is_nobody(client: &Client) -> bool {
+pub(crate) async fn root_is_nobody(client: &Client) -> bool {
     if !rustix::process::geteuid().is_root() {
         return false;
     }
@@ -201,10 +201,6 @@ pub(crate) fn failure(url: &NfsUrl, error: Error) -> Failure {
 }
 
 fn explained(url: &NfsUrl, error: &Error, root_is_nobody: bool) -> Failure {
-    let exit = match error {
-        Error::Transport { .. } | Error::NoMountService { .. } => Exit::Unreachable,
-        _ => Exit::Failed,
-    };
     let path = url.path();
     let text = describe(error, &path, root_is_nobody);
     let message = match error {
@@ -214,7 +210,15 @@ fn explained(url: &NfsUrl, error: &Error, root_is_nobody: bool) -> Failure {
         Error::IsDirectory { .. } => format!("{url} {IS_DIRECTORY}"),
         _ => format!("{url}: {text}"),
     };
-    Failure::new(exit, message)
+    Failure::new(exit(error, Exit::Failed), message)
+}
+
+/// Returns the reason for the exit code after this error, or `otherwise` if the server answered.
+pub(crate) const fn exit(error: &Error, otherwise: Exit) -> Exit {
+    match error {
+        Error::Transport { .. } | Error::NoMountService { .. } => Exit::Unreachable,
+        _ => otherwise,
+    }
 }
 
 /// Complaint about a directory to copy, after its name.

@@ -9,7 +9,8 @@ use rpcrdma_conform::report::{self, RowInfo};
 use rpcrdma_conform::server::{Export, Target, Tester};
 use rpcrdma_conform::{Report, RowReport, Verdict, client, server};
 use rpcrdma_iwarp::{IwarpConnector, IwarpListener};
-use rpcrdma_nfs::client::{Client, NfsUrl};
+use rpcrdma_nfs::client::{Client, ClientOptions, Error, NfsUrl};
+use rpcrdma_nfs::wire::SetAttributes;
 use serde::Serialize;
 
 use crate::arguments::{
@@ -30,7 +31,8 @@ Verdicts:
   FAIL     contrary to the text, or harmful to the peer
   n/a      not tested, for the reason given
 
-Exit code 0 if no row failed, 1 if some did, 3 if there was no connection to the server.
+Exit code 0 if no row failed, 1 if some did, 2 if --export names no export that can be mounted and written to, 3 if there \
+was no connection to the server or to its MOUNT service.
 
 --server: rows with chunks need an NFSv3 export (--export) whose root directory is writable. The files made there are removed \
 at the end. Never test a server that others depend on: the tester sends messages that no client sends.
@@ -168,24 +170,10 @@ impl Conform {
         // A connection first: an unreachable server is reported before any row.
         let rpc = connect::rpc(url, &connection, (self.program, self.version)).await?;
         let address = rpc.peer_address();
-        let mut export = None;
-        if let Some(path) = &self.export {
-            match Client::mount(&rpc, path, Servers::new(&connection).options()).await {
-                Ok(mounted) => {
-                    let root = mounted.root().as_bytes().to_vec();
-                    let (uid, gid) =
-                        (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-                    export = Some(Export { root, uid, gid });
-                }
-                // Rows that need the export report that too.
-                Err(error) => {
-                    output::warn(format_args!(
-                        "--export {path}: {}",
-                        describe(&error, path.as_bytes(), false)
-                    ));
-                }
-            }
-        }
+        let export = match &self.export {
+            Some(path) => Some(usable(&rpc, path, Servers::new(&connection).options()).await?),
+            None => None,
+        };
         rpc.close().await;
         let connector = Arc::new(IwarpConnector::new(self.iwarp()));
         let target = Target {
@@ -213,6 +201,25 @@ impl Conform {
         let report = client::run(host, |row| self.wants(row), show(common)).await;
         print("client", address, &report, common)
     }
+}
+
+/// Mounts the export, and makes and removes a file there: rows need both, and must not be skipped without notice.
+async fn usable(rpc: &rpcrdma::Client, path: &str, options: ClientOptions) -> Result<Export, Failure> {
+    let unusable = |error: &Error, root_is_nobody| {
+        let why = describe(error, path.as_bytes(), root_is_nobody);
+        Failure::new(connect::exit(error, Exit::Usage), format!("--export {path}: {why}"))
+    };
+    let mounted = Client::mount(rpc, path, options).await.map_err(|error| unusable(&error, false))?;
+    let name = format!(".rpcrdma-conform-{}", std::process::id());
+    let made = async {
+        mounted.create_new(&name, SetAttributes::default()).await?;
+        mounted.remove(&name).await
+    };
+    if let Err(error) = made.await {
+        return Err(unusable(&error, connect::root_is_nobody(&mounted).await));
+    }
+    let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    Ok(Export { root: mounted.root().as_bytes().to_vec(), uid, gid })
 }
 
 /// Returns a function that shows rows as they end, if standard error is a terminal.

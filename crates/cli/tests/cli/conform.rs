@@ -6,7 +6,7 @@ use std::process::Stdio;
 
 use serde_json::Value;
 
-use crate::support::{Server, command, fail, json, succeed, text};
+use crate::support::{Server, command, fail, json, scratch, succeed, text};
 
 fn rows(document: &Value) -> &Vec<Value> {
     document["rows"].as_array().unwrap()
@@ -38,9 +38,20 @@ fn our_server_conforms() {
         &["conform", "--server", server.rdma(), "--program", "1073741822", "--filter", "null-inline"],
     );
     assert_eq!(complaint, "");
-    let complaint =
-        fail(0, &["conform", "--server", server.rdma(), "--export", "/none", "--filter", "first-flight"]);
-    assert!(complaint.contains("cannot mount /none"), "{complaint}");
+}
+
+/// Rows that need an export must not be skipped without notice.
+#[test]
+fn an_export_that_cannot_be_used_is_an_error() {
+    let fixed = scratch();
+    let server = Server::start_with(&["--export", &format!("/fixed={},ro", fixed.path().display())]);
+    let with = |exit, export: &str| {
+        fail(exit, &["conform", "--server", server.rdma(), "--export", export, "--row", "first-flight"])
+    };
+    let complaint = with(2, "/none");
+    assert!(complaint.contains("--export /none: cannot mount /none"), "{complaint}");
+    let complaint = with(2, "/fixed");
+    assert!(complaint.contains("--export /fixed: ") && complaint.contains("read-only"), "{complaint}");
 }
 
 #[test]
