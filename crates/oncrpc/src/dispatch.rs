@@ -133,6 +133,12 @@ pub enum RegisterError {
         /// Program number.
         program: u32,
     },
+    /// RFC 5531 §8.1: version numbers begin at 1.
+    #[error("program {program} offers version 0, but versions begin at 1")]
+    VersionZero {
+        /// Program number.
+        program: u32,
+    },
     /// A version of this program is served already.
     #[error("version {version} of program {program} is registered already")]
     Duplicate {
@@ -162,6 +168,9 @@ impl Dispatcher {
         let versions = program.versions();
         if versions.is_empty() {
             return Err(RegisterError::NoVersion { program: number });
+        }
+        if *versions.start() == 0 {
+            return Err(RegisterError::VersionZero { program: number });
         }
         let served = self.programs.entry(number).or_default();
         for other in served.iter().map(|other| other.versions()) {

@@ -272,3 +272,50 @@ impl fmt::Display for Way<'_> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use rpcrdma_oncrpc::{AcceptStat, AuthSys, ReplyBody, auth::flavor};
+    use rpcrdma_xdr::encode;
+
+    use super::*;
+
+    /// RFC 5531 Appendix A: the verifier beside AUTH_SYS is AUTH_NONE; §10.1: that has no body.
+    // requirement: rfc5531-9-5, rfc5531-A-3
+    #[test]
+    fn rfc5531_a_the_verifier_of_a_call_is_auth_none() {
+        let sys = Credential::Sys(AuthSys { uid: 1000, gid: 100, ..AuthSys::default() });
+        for (credential, flavor) in [(sys, 1), (Credential::None, 0)] {
+            let call =
+                Call::new(100_003, 3, 1).credential(credential.clone()).arguments(encode(&7u32).unwrap());
+            let (message, _) = call.into_message(9).unwrap();
+            let mut message = Decoder::new(message.flatten().0);
+            let header = CallHeader::read(&mut message).unwrap();
+            assert_eq!((header.xid, header.program, header.version, header.procedure), (9, 100_003, 3, 1));
+            assert_eq!(header.credential, OpaqueAuth::try_from(&credential).unwrap());
+            assert_eq!((header.credential.flavor, header.verifier), (flavor, OpaqueAuth::none()));
+            assert_eq!(message.decode_all(), Ok(7u32));
+        }
+    }
+
+    /// RFC 5531 Appendix A: a server may return a short form of the credential, which a client need not use.
+    // requirement: rfc5531-A-4
+    #[test]
+    fn rfc5531_a_a_reply_with_a_verifier_of_auth_short_is_taken() {
+        for flavor in [flavor::AUTH_NONE, flavor::AUTH_SHORT] {
+            let verifier = OpaqueAuth { flavor, body: Bytes::from_static(b"short form") };
+            let body = ReplyBody::Accepted { verifier, status: AcceptStat::Success };
+            let message = ReplyHeader { xid: 9, body }.with_results(encode(&7u32).unwrap()).unwrap();
+            let way = Travelled::default();
+            let travelled = Transfer {
+                transport: Transport::Tcp,
+                call: way,
+                reply: way,
+                invalidations: Invalidations::default(),
+            };
+            let reply = Reply::open(Decoder::new(message.flatten().0), travelled).unwrap();
+            assert_eq!((reply.xid, reply.results.decode_all()), (9, Ok(7u32)));
+        }
+    }
+}

@@ -184,6 +184,7 @@ mod tests {
         assert_eq!((refused.execution(), lost.execution()), (Execution::Unknown, Execution::Unknown));
     }
 
+    // requirement: rfc5531-5-3
     #[test]
     fn i8_a_call_that_had_not_left_was_not_carried_out() {
         let ended = || proto::CallError::ConnectionLost(proto::CloseReason::Timeout("a reply"));

@@ -19,9 +19,14 @@ pub(crate) struct Document {
     pub(crate) prefix: String,
     /// Definition of the counts in [`sections`](Self::sections), and other notes for the reader.
     pub(crate) note: String,
-    /// Number of requirements that each section states, counted in its text; sections without any are left out. Each of
-    /// them belongs to a requirement below.
+    /// Number of requirements that each section states in capitals, counted in its text; sections without any are left
+    /// out. Each of them belongs to a requirement below.
+    #[serde(default)]
     pub(crate) sections: BTreeMap<String, usize>,
+    /// Number of further requirements that each section states without keywords in capitals, counted by a reader. They
+    /// belong to requirements below too.
+    #[serde(default)]
+    pub(crate) by_hand: BTreeMap<String, usize>,
     #[serde(rename = "requirement")]
     pub(crate) requirements: Vec<Requirement>,
 }
@@ -30,6 +35,11 @@ impl Document {
     /// Parses the text of a file.
     pub(crate) fn parse(text: &str) -> Result<Self, Failure> {
         toml::from_str(text).context("not a document's requirements")
+    }
+
+    /// Returns the number of requirements that a section states, with and without capitals.
+    pub(crate) fn stated(&self, section: &str) -> usize {
+        [&self.sections, &self.by_hand].into_iter().filter_map(|counts| counts.get(section)).sum()
     }
 }
 

@@ -164,10 +164,10 @@ fn check(document: &Document, known: &mut BTreeSet<String>, faults: &mut Vec<Fau
             faults.push(Fault::DoubleId { id });
         }
     }
-    let sections: BTreeSet<&str> =
-        document.sections.keys().map(String::as_str).chain(listed.keys().copied()).collect();
+    let counted = document.sections.keys().chain(document.by_hand.keys()).map(String::as_str);
+    let sections: BTreeSet<&str> = counted.chain(listed.keys().copied()).collect();
     for section in sections {
-        let stated = document.sections.get(section).copied().unwrap_or(0);
+        let stated = document.stated(section);
         let listed = listed.get(section).copied().unwrap_or(0);
         if stated != listed {
             let (document, section) = (document.name.clone(), section.to_owned());

@@ -12,9 +12,10 @@ const INTRODUCTION: &str = "\
 <!-- Written by: cargo xtask requirements --write-docs -->
 
 This page lists every requirement of the documents of RPC-over-RDMA Versions One and Two, and of their bindings for NFS. It also
-lists those of RFC 5042, to which providers must conform. Each requirement has the tests that fail if it is not met. The source
-of the list is [`docs/requirements`](requirements), with a file for each document. Tests name the requirements that they cover in
-comments (`// requirement: ID`).
+lists those of RFC 5042, to which providers must conform, and those of the protocols above: RPC and its binding protocols, XDR, NFS
+version 3 and MOUNT. Each requirement has the tests that fail if it is not met. The source of the list is
+[`docs/requirements`](requirements), with a file for each document. Tests name the requirements that they cover in comments
+(`// requirement: ID`).
 
 `cargo xtask requirements` joins both. It fails if a *tested* requirement has no test, or if a comment names an unknown id. It
 also fails if a section of a document states more requirements than are listed for it, or if this page is stale.

@@ -73,6 +73,7 @@ async fn calls_of_all_sizes_and_shapes() {
     assert!(matches!(count(&client).await, Err(CallError::Closed { sent: false })));
 }
 
+// requirement: rfc5531-9-3
 #[tokio::test]
 async fn many_calls_in_flight_are_matched_by_xid() {
     let server = serve(program(), ServerConfig { max_calls: 8, ..ServerConfig::default() }).await;
@@ -124,6 +125,7 @@ async fn pass(mut from: impl AsyncReadExt + Unpin, mut to: impl AsyncWriteExt + 
     }
 }
 
+// requirement: rfc5531-5-4
 #[tokio::test]
 async fn i8_a_call_survives_loss_at_every_step_and_runs_once() {
     // A COUNT call is 4 + 40 bytes, its reply 4 + 28.
@@ -157,6 +159,7 @@ async fn i8_a_call_in_progress_when_the_connection_is_lost_runs_once() {
     assert!(client.stats().retransmissions >= 1);
 }
 
+// requirement: rfc5531-5-3
 #[tokio::test]
 async fn i8_a_call_that_must_not_be_repeated_says_so() {
     let program = program();
@@ -171,6 +174,7 @@ async fn i8_a_call_that_must_not_be_repeated_says_so() {
     assert_eq!(count(&client).await.unwrap(), executed + 1);
 }
 
+// requirement: rfc5531-5-4
 #[tokio::test]
 async fn i10_a_dropped_or_late_call_harms_no_other() {
     let program = program();
@@ -310,6 +314,7 @@ async fn i6_a_client_that_takes_no_replies_is_given_up() {
     echo(&good, b"unharmed").await.unwrap();
 }
 
+// requirement: rfc5531-11-2
 #[tokio::test]
 async fn several_fragments_make_one_record() {
     let server = serve(program(), ServerConfig::default()).await;

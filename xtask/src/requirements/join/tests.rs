@@ -132,6 +132,11 @@ fn every_section_lists_what_it_states() {
     let wide = GOOD.replace("\"meet again\"", "\"meet again\"\ncovers = 2");
     assert_eq!(faults(&wide, &[TEST]), [count("3", 1, 2)]);
     assert_eq!(faults(&wide.replace("\"3\" = 1", "\"3\" = 2"), &[TEST]), []);
+    let by_hand = |section: &str| {
+        wide.replace("\"3\" = 1 }", &format!("\"3\" = 1 }}\nby_hand = {{ \"{section}\" = 1 }}"))
+    };
+    assert_eq!(faults(&by_hand("3"), &[TEST]), []);
+    assert_eq!(faults(&by_hand("4"), &[TEST]), [count("3", 1, 2), count("4", 1, 0)]);
 }
 
 #[test]

@@ -203,3 +203,21 @@ async fn i6_lists_of_mounts_and_link_targets_hold_memory_of_their_clients_share(
     assert_eq!(other.status(&ReadlinkArgs { symlink }).await, None);
     drop(held);
 }
+
+/// RFC 5531 §8.3, §13.3.4: 0, and the numbers from 0x60000000, are reserved.
+// requirement: rfc5531-8.3-1, rfc5531-13.3.4-1
+#[test]
+fn rfc5531_8_3_no_program_has_a_reserved_number() {
+    let numbers = [
+        NFS_PROGRAM,
+        MOUNT_PROGRAM,
+        crate::extents::EXTENTS_PROGRAM,
+        rpcrdma::ccp::PROGRAM,
+        rpcrdma_oncrpc::rpcbind::PROGRAM,
+    ];
+    for number in numbers {
+        assert!((1..0x6000_0000).contains(&number), "{number:#x}");
+    }
+    // Programs of this project alone come from the range that local administrators define.
+    assert!((0x2000_0000..0x4000_0000).contains(&crate::extents::EXTENTS_PROGRAM));
+}
