@@ -59,6 +59,7 @@ fn example() -> File {
     }
 }
 
+// requirement: rfc4506-4.10-1, rfc4506-4.11-1, rfc4506-4.14-1, rfc4506-4.15-1, rfc4506-7-1
 #[test]
 fn rfc4506_7_file_example() {
     assert_eq!(EXAMPLE.len(), 48);
@@ -123,6 +124,7 @@ fn read<T: Decode>(bytes: &'static [u8]) -> Result<T, DecodeError> {
     Decoder::new(Bytes::from_static(bytes)).decode_all()
 }
 
+// requirement: rfc4506-4.3-1, rfc4506-4.3-2
 #[test]
 fn enumerations_know_their_values_only() {
     assert_eq!(flat(&FileKind::Exec), [0, 0, 0, 2][..]);
@@ -133,6 +135,7 @@ fn enumerations_know_their_values_only() {
     assert_eq!(read::<FileKind>(&[0xff; 4]), Err(refused));
 }
 
+// requirement: rfc4506-4.15-1, rfc4506-4.15-2
 #[test]
 fn unions_take_the_arm_of_the_discriminant() {
     let refused = DecodeError::UnknownArm { name: "FileType", position: 0, value: 3 };
@@ -145,7 +148,79 @@ fn unions_take_the_arm_of_the_discriminant() {
     assert_eq!(encode(&Outcome::<u32, u32>::Failed(1, 5)), Err(refused));
 }
 
+/// RFC 4506 §4.1, §4.2, §4.5: the ends of each range.
+// requirement: rfc4506-4.1-1, rfc4506-4.2-1, rfc4506-4.5-1
+#[test]
+fn rfc4506_4_ranges_of_integers() {
+    assert_eq!(flat(&(i32::MIN)), [0x80, 0, 0, 0][..]);
+    assert_eq!(flat(&(i32::MAX)), [0x7f, 0xff, 0xff, 0xff][..]);
+    assert_eq!(flat(&(u32::MAX)), [0xff; 4][..]);
+    assert_eq!(flat(&(i64::MIN)), [0x80, 0, 0, 0, 0, 0, 0, 0][..]);
+    assert_eq!(flat(&(i64::MAX)), [0x7f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff][..]);
+    assert_eq!(flat(&(u64::MAX)), [0xff; 8][..]);
+    assert_eq!((read(&[0x80, 0, 0, 0]), read(&[0xff; 4])), (Ok(i32::MIN), Ok(u32::MAX)));
+    assert_eq!((read(&[0x80, 0, 0, 0, 0, 0, 0, 0]), read(&[0xff; 8])), (Ok(i64::MIN), Ok(u64::MAX)));
+}
+
+/// RFC 4506 §4.12, §4.13: the elements in their order, and the count in front of a counted array alone. Elements may
+/// have different sizes.
+// requirement: rfc4506-4.12-1, rfc4506-4.13-1
+#[test]
+fn rfc4506_4_12_4_13_arrays() {
+    #[derive(Debug, PartialEq, Xdr)]
+    struct Fixed([Name; 2]);
+    #[derive(Debug, PartialEq, Xdr)]
+    struct Words(#[xdr(max = 2)] Vec<Name>);
+    let names = || [Name("a".into()), Name("bcdef".into())];
+    let elements = b"\0\0\0\x01a\0\0\0\0\0\0\x05bcdef\0\0\0";
+    assert_eq!(flat(&Fixed(names())), elements[..]);
+    assert_eq!(read(elements), Ok(Fixed(names())));
+    let counted = b"\0\0\0\x02\0\0\0\x01a\0\0\0\0\0\0\x05bcdef\0\0\0";
+    assert_eq!(flat(&Words(names().into())), counted[..]);
+    assert_eq!(read(counted), Ok(Words(names().into())));
+    assert_eq!(flat(&Words(vec![])), [0; 4][..]);
+}
+
+/// RFC 4506 §4.19: optional data is a union on a boolean, and a counted array of at most one element.
+// requirement: rfc4506-4.16-1, rfc4506-4.19-1, rfc4506-4.19-2
+#[test]
+fn rfc4506_4_19_optional_data() {
+    #[derive(Debug, PartialEq, Xdr)]
+    struct AtMostOne(#[xdr(max = 1)] Vec<u32>);
+    for (value, golden) in [(Some(7u32), &[0, 0, 0, 1, 0, 0, 0, 7][..]), (None, &[0; 4])] {
+        assert_eq!(flat(&value), golden);
+        assert_eq!(flat(&AtMostOne(value.into_iter().collect())), golden);
+        assert_eq!(Decoder::new(Bytes::copy_from_slice(golden)).decode_all(), Ok(value));
+    }
+    assert_eq!((flat(&()), read(&[])), (Bytes::new(), Ok(())), "void has no bytes (§4.16)");
+}
+
+/// RFC 4506 §8: a list as long as a peer likes takes memory, but no stack.
+// requirement: rfc4506-8-5
+#[test]
+fn i6_rfc4506_8_a_list_is_no_recursion() {
+    #[derive(PartialEq, Xdr)]
+    struct List(#[xdr(list)] Vec<u32>);
+    let list = List((0..200_000).collect());
+    let bytes = flat(&list);
+    assert_eq!(bytes.len(), 8 * 200_000 + 4);
+    assert!(Decoder::new(bytes).decode_all() == Ok(list));
+}
+
+/// RFC 4506 §8: a nul byte does not end a string.
+// requirement: rfc4506-4.11-1, rfc4506-8-3
+#[test]
+fn rfc4506_8_a_string_is_not_ended_by_nul() {
+    #[derive(Debug, PartialEq, Xdr)]
+    struct Strings(#[xdr(max = 5)] String, #[xdr(max = 5)] Text);
+    let strings = Strings("a\0b".into(), Text::from_static("\0"));
+    let golden = b"\0\0\0\x03a\0b\0\0\0\0\x01\0\0\0\0";
+    assert_eq!(flat(&strings), golden[..]);
+    assert_eq!(read(golden), Ok(strings));
+}
+
 /// RFC 4506 §4.19: TRUE before each element, FALSE at the end.
+// requirement: rfc4506-4.19-1
 #[test]
 fn lists_are_chains_of_optional_data() {
     #[derive(Debug, PartialEq, Xdr)]
@@ -157,6 +232,7 @@ fn lists_are_chains_of_optional_data() {
     assert_eq!(read::<List>(&[0, 0, 0, 1, 0, 0, 0, 7, 0, 0, 0, 2]), Err(refused));
 }
 
+// requirement: rfc4506-4.13-2, rfc4506-8-1
 #[test]
 fn i5_lists_and_arrays_stop_at_their_maximum() {
     #[derive(Debug, PartialEq, Xdr)]
@@ -175,6 +251,7 @@ fn i5_lists_and_arrays_stop_at_their_maximum() {
 }
 
 /// The count is compared with the rest of the message before any element is read or memory for it allocated.
+// requirement: rfc4506-8-2
 #[test]
 fn i5_an_array_can_not_announce_more_than_the_message_holds() {
     #[derive(Debug, PartialEq, Xdr)]
@@ -185,6 +262,7 @@ fn i5_an_array_can_not_announce_more_than_the_message_holds() {
     assert_eq!(Decoder::new(Bytes::from_static(count)).decode_all::<Array>(), Err(refused));
 }
 
+// requirement: rfc4506-3-1
 #[test]
 fn min_len_is_the_shortest_form() {
     assert_eq!((Empty::MIN_LEN, Cookie::MIN_LEN, Entry::MIN_LEN), (0, 8, 12));

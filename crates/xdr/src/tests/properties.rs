@@ -95,6 +95,7 @@ fn slices(data: &Bytes, cuts: &[prop::sample::Index]) -> Payload {
 }
 
 proptest! {
+    // requirement: rfc4506-3-3
     #[test]
     fn values_survive_the_flat_form(value in everything()) {
         let stream = encode(&value).unwrap();

@@ -218,6 +218,7 @@ async fn a_guard_protects_attributes() {
     }
 }
 
+// requirement: rfc4506-8-3, rfc4506-8-4
 #[tokio::test]
 async fn names_are_looked_up_and_bad_ones_refused() {
     for bed in Bed::all() {
