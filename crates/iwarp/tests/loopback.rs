@@ -231,6 +231,108 @@ async fn ipv6_works_too() {
     assert!(client.unwrap().peer_address().unwrap().is_ipv6() && server.peer_address().unwrap().is_ipv6());
 }
 
+/// Reads until TCP is closed, and returns whether no byte came.
+async fn closed_without_a_byte(stream: &mut TcpStream) -> bool {
+    // A reset is an end too: bytes that nobody reads may cause it.
+    matches!(stream.read(&mut [0; 16]).await, Ok(0) | Err(_))
+}
+
+/// RFC 5044 §7.1.2 (3): the Initiator closes TCP, and sends nothing else.
+#[tokio::test]
+async fn rfc5044_7_1_2_a_bad_reply_closes_tcp() {
+    for bad in [*b"MPA ID Rep Frame\x50\x03\0\0", *b"MPA ID Req Frame\x50\x02\0\0"] {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let serve = async {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut request = [0; 24];
+            stream.read_exact(&mut request).await.unwrap();
+            stream.write_all(&bad).await.unwrap();
+            assert!(closed_without_a_byte(&mut stream).await);
+        };
+        let connector = IwarpConnector::default();
+        let (client, ()) = tokio::join!(connector.connect(address, parameters(b"")), serve);
+        assert!(matches!(client.err(), Some(ConnectError::Protocol(_))));
+    }
+}
+
+/// Connects by hand to a listener, and returns the connection of either side with the bytes of the Reply.
+async fn by_hand(request: &[u8]) -> (TcpStream, Pair, Vec<u8>) {
+    let (mut listener, address) = listener(Config::default()).await;
+    let accept = async { self::request(&mut listener).await.accept(parameters(b"server")).await.unwrap() };
+    let connect = async {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        stream.write_all(request).await.unwrap();
+        stream
+    };
+    let (mut stream, server) = tokio::join!(connect, accept);
+    let mut reply = vec![0; 20];
+    stream.read_exact(&mut reply).await.unwrap();
+    let mut data = vec![0; usize::from(u16::from_be_bytes([reply[18], reply[19]]))];
+    stream.read_exact(&mut data).await.unwrap();
+    reply.extend(data);
+    (stream, server, reply)
+}
+
+/// RFC 6581 §10: the octets of an unenhanced and of an enhanced Reply.
+#[tokio::test]
+async fn rfc6581_10_a_reply_is_of_the_kind_of_its_request() {
+    for (request, due) in [
+        (&b"MPA ID Req Frame\0\x01\0\0"[..], &b"MPA ID Rep Frame\x40\x01\0\x06server"[..]),
+        (b"MPA ID Req Frame\0\x02\0\0", b"MPA ID Rep Frame\x40\x02\0\x06server"),
+        (b"MPA ID Req Frame\x10\x02\0\x04\0\x04\0\x20", b"MPA ID Rep Frame\x50\x02\0\x0a\0\x08\0\x04server"),
+    ] {
+        let (_stream, _server, reply) = by_hand(request).await;
+        assert_eq!(reply, due);
+    }
+}
+
+/// RFC 5040 §6.2.1: behind the Terminate TCP ends gracefully, though the peer still sends.
+#[tokio::test]
+async fn rfc5040_6_2_1_a_terminate_arrives_and_the_end_behind_it() {
+    let (mut stream, mut server, _) = by_hand(b"MPA ID Req Frame\x40\x01\0\0").await;
+    // A Send that finds no Receive, and more bytes.
+    let hello = [
+        0x00, 0x17, 0x41, 0x43, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0x68, 0x65, 0x6C, 0x6C, 0x6F,
+        0, 0, 0, 0xB9, 0x90, 0xB1, 0x0C,
+    ];
+    stream.write_all(&hello).await.unwrap();
+    stream.write_all(&[0xA5; 5000]).await.unwrap();
+    let read = async {
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).await.unwrap();
+        drop(stream);
+        answer
+    };
+    let (answer, (_, end)) = tokio::join!(read, drain(&mut server));
+    assert!(matches!(end, Disconnected::ProtocolError(_)));
+    assert_eq!(answer[2..4], [0x41, 0x47]);
+    assert_eq!(answer[20..26], [0x12, 0x02, 0xC0, 0, 0, 0x17]);
+    assert_eq!(answer[26..44], hello[2..20]);
+}
+
+/// RFC 5044 §7.1.2 (4): no byte leaves a Responder before an FPDU has come, not even a marker.
+#[tokio::test]
+async fn rfc5044_7_1_2_a_responder_waits_on_the_wire() {
+    let (mut stream, mut server, _) = by_hand(b"MPA ID Req Frame\xC0\x01\0\0").await;
+    server.post(WrId(1), send(&b"early"[..])).unwrap();
+    receive(&mut server, 2, 10);
+    let silent = async { tokio::time::timeout(Duration::from_millis(50), stream.read_u8()).await.is_err() };
+    let silent = tokio::select! {
+        silent = silent => silent,
+        _ = drain(&mut server) => false,
+    };
+    assert!(silent);
+    // An RDMA Write without bytes.
+    let fpdu =
+        rpcrdma_iwarp::wire::fpdu::seal(&[0xC1, 0x40, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0], true).unwrap();
+    stream.write_all(&fpdu).await.unwrap();
+    complete(&mut server, 1).await;
+    let mut bytes = [0; 8];
+    stream.read_exact(&mut bytes).await.unwrap();
+    assert_eq!(bytes, [0, 0, 0, 0, 0, 23, 0x41, 0x43], "a marker, and the FPDU");
+}
+
 fn impatient() -> Config {
     let mut config = Config::default();
     let timeouts = Timeouts { startup: Duration::from_millis(30), ..Timeouts::default() };
@@ -257,6 +359,7 @@ async fn i6_a_bad_request_hurts_only_its_own_connection() {
     stranger.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
     let error = listener.accept().await.unwrap().request().await.err();
     assert!(matches!(error, Some(ConnectError::Protocol(_))));
+    assert!(closed_without_a_byte(&mut stranger).await);
     // Closed before any byte was sent: a port probe.
     drop(TcpStream::connect(address).await.unwrap());
     let error = listener.accept().await.unwrap().request().await.err();

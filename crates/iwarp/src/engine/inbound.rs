@@ -11,9 +11,9 @@ use super::timers::{Timer, after};
 use super::violation::Violation;
 use super::windows::{Closed, WindowTable};
 use super::{Engine, Phase};
-use crate::wire::ddp::{Header, TAGGED_LEN, Tagged, UNTAGGED_LEN, Untagged, queue};
+use crate::wire::ddp::{FIRST_MSN, Header, TAGGED_LEN, Tagged, UNTAGGED_LEN, Untagged, queue};
 use crate::wire::rdmap::{self, Opcode, ReadRequest};
-use crate::wire::terminate::{Terminate, TerminateView, TerminatedHeader, cause};
+use crate::wire::terminate::{self, Terminate, TerminateView, TerminatedHeader, cause};
 
 /// Target of the payload of an admitted segment. Names the place and never holds the memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,20 +131,18 @@ impl Engine {
                     return Err(Violation::Queue { opcode, queue: header.queue });
                 }
                 match opcode {
+                    // Segments that fit these two queues are short: all of their payload is in the read-ahead.
                     Opcode::ReadRequest => {
-                        if payload.len() != length {
-                            return Err(Violation::ReadRequestLength(length));
-                        }
-                        let mut body = [0; rdmap::READ_REQUEST_LEN + 1];
-                        let bytes = self.buffered_range(payload);
-                        // A single byte more than allowed suffices for the refusal.
-                        let kept = bytes.len().min(body.len());
-                        let (front, _) = body.split_at_mut(kept);
-                        front.copy_from_slice(bytes.get(..kept).unwrap_or_default());
-                        self.accept_read_request(&header, body.get(..kept).unwrap_or_default())?;
+                        fits(length, rdmap::READ_REQUEST_LEN)?;
+                        let request = ReadRequest::decode(self.buffered_range(payload))
+                            .filter(|_| header.last)
+                            .ok_or(Violation::ReadRequestLength(length));
+                        self.accept_read_request(&header, request)?;
                         Ok(Target::Nothing)
                     }
                     Opcode::Terminate => {
+                        check_place(&header, FIRST_MSN)?;
+                        fits(length, terminate::MAX_LEN)?;
                         let view = TerminateView::new(self.buffered_range(payload));
                         let cause = view.likely_cause().unwrap_or(cause::UNSPECIFIED);
                         self.handle_terminate(cause);
@@ -172,11 +170,14 @@ impl Engine {
         }
     }
 
-    fn accept_read_request(&mut self, header: &Untagged, body: &[u8]) -> Result<(), Violation> {
-        self.responses.accept(header, body, &mut self.windows).map_err(|(violation, request)| {
-            self.refused_read = request;
-            violation
-        })
+    fn accept_read_request(
+        &mut self,
+        header: &Untagged,
+        request: Result<ReadRequest, Violation>,
+    ) -> Result<(), Violation> {
+        self.responses.check(header)?;
+        let request = request?;
+        self.responses.accept(&request, &mut self.windows).inspect_err(|_| self.refused_read = Some(request))
     }
 
     /// Takes the Read Request that was refused last.
@@ -196,6 +197,7 @@ impl Engine {
         // RFC 5044 §7.1.2 (4): a valid FPDU opens our direction.
         if !std::mem::replace(&mut self.may_send, true) {
             self.timers.stop(Timer::FirstFpdu);
+            self.receives.first_fpdu_came();
         }
         self.finished_fpdu();
         if self.phase == Phase::Ended {
@@ -276,6 +278,22 @@ impl Engine {
         };
         self.fail(violation, &terminate, now);
     }
+}
+
+/// Checks that a message of one segment is the one that is due on its queue (RFC 5041 §7.1).
+pub(super) fn check_place(header: &Untagged, due: u32) -> Result<(), Violation> {
+    if header.msn != due {
+        return Err(Violation::Msn { queue: header.queue, seen: header.msn, due });
+    }
+    if header.offset != 0 {
+        return Err(Violation::Offset { seen: header.offset, due: 0 });
+    }
+    Ok(())
+}
+
+/// Checks that a payload fits the buffers of its queue (RFC 5041 §7.1).
+const fn fits(length: usize, capacity: usize) -> Result<(), Violation> {
+    if length > capacity { Err(Violation::TooLong { seen: length, capacity }) } else { Ok(()) }
 }
 
 const _: () = assert!(TAGGED_LEN < UNTAGGED_LEN, "the shorter header is the one that is read first");

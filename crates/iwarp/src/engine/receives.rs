@@ -60,6 +60,11 @@ impl Receives {
         Self { posted: VecDeque::new(), next_msn: FIRST_MSN, message: None, rtr_expected }
     }
 
+    /// Records that the first FPDU was another message: an empty Send behind it is a message too.
+    pub(super) const fn first_fpdu_came(&mut self) {
+        self.rtr_expected = false;
+    }
+
     pub(super) fn post(&mut self, id: WrId, memory: ReceiveMemory) {
         self.posted.push_back((id, memory));
     }
@@ -167,5 +172,11 @@ impl Receives {
             }
         };
         Some((id, Work::Receive { buffers, len: 0, invalidated: None, solicited: false }))
+    }
+
+    /// Sets the MSN that is due.
+    #[cfg(test)]
+    pub(super) const fn expect_msn(&mut self, msn: u32) {
+        self.next_msn = msn;
     }
 }

@@ -8,10 +8,11 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 
 use super::gather::Gather;
+use super::inbound::check_place;
 use super::violation::Violation;
 use super::windows::WindowTable;
-use crate::wire::ddp::{FIRST_MSN, Untagged, queue};
-use crate::wire::rdmap::{READ_REQUEST_LEN, ReadRequest};
+use crate::wire::ddp::{FIRST_MSN, Untagged};
+use crate::wire::rdmap::ReadRequest;
 
 /// A response that has not completely left.
 #[derive(Debug)]
@@ -39,35 +40,25 @@ impl Responses {
         Self { limit: ird, next_msn: FIRST_MSN, queue: VecDeque::new(), outstanding: 0 }
     }
 
-    /// Checks a Read Request and queues its response (RFC 5040 §7.2). An error comes with the request, for the
-    /// Terminate.
+    /// Checks the place of a Read Request on its queue (RFC 5041 §7.1).
+    pub(super) fn check(&self, header: &Untagged) -> Result<(), Violation> {
+        check_place(header, self.next_msn)
+    }
+
+    /// Checks the source of a Read Request and queues its response (RFC 5040 §7.2).
     pub(super) fn accept(
         &mut self,
-        header: &Untagged,
-        body: &[u8],
+        request: &ReadRequest,
         windows: &mut WindowTable,
-    ) -> Result<(), (Violation, Option<ReadRequest>)> {
-        if header.msn != self.next_msn {
-            let violation =
-                Violation::Msn { queue: queue::READ_REQUEST, seen: header.msn, due: self.next_msn };
-            return Err((violation, None));
-        }
-        if header.offset != 0 {
-            return Err((Violation::Offset { seen: header.offset, due: 0 }, None));
-        }
-        let request = ReadRequest::decode(body)
-            .filter(|_| body.len() == READ_REQUEST_LEN && header.last)
-            .ok_or((Violation::ReadRequestLength(body.len()), None))?;
+    ) -> Result<(), Violation> {
         if self.outstanding >= self.limit {
-            return Err((Violation::TooManyReads(self.limit), Some(request)));
+            return Err(Violation::TooManyReads(self.limit));
         }
         // RFC 5040 §4.4: the source of a zero-length Read is not checked.
         let (data, source) = if request.size == 0 {
             (Bytes::new(), None)
         } else {
-            let data = windows
-                .begin_reading(request.source_stag, request.source_offset, request.size)
-                .map_err(|violation| (violation, Some(request)))?;
+            let data = windows.begin_reading(request.source_stag, request.source_offset, request.size)?;
             (data, Some(request.source_stag))
         };
         self.next_msn = self.next_msn.wrapping_add(1);
@@ -105,5 +96,11 @@ impl Responses {
 
     pub(super) fn clear(&mut self) {
         self.queue.clear();
+    }
+
+    /// Sets the MSN that is due.
+    #[cfg(test)]
+    pub(super) const fn expect_msn(&mut self, msn: u32) {
+        self.next_msn = msn;
     }
 }

@@ -501,6 +501,49 @@ impl Engine {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::pair::{Pair, Setup, pattern};
+    use crate::wire::ddp::HeaderView;
+    use crate::wire::fpdu::FpduView;
+
+    /// Returns the queue and MSN of each untagged segment of a stream of short FPDUs.
+    fn places(mut stream: &[u8]) -> Vec<(u32, u32)> {
+        let mut places = Vec::new();
+        while let Some(ulpdu) = FpduView::new(stream).ulpdu() {
+            let header = HeaderView::new(ulpdu);
+            if header.is_tagged() == Some(false) {
+                places.extend(header.untagged().map(|header| (header.queue, header.msn)));
+            }
+            stream = &stream[FpduView::new(stream).fpdu_len().unwrap()..];
+        }
+        places
+    }
+
+    /// Both ends count over 2^32.
+    #[test]
+    fn rfc5041_4_3_msns_begin_with_one_and_wrap_to_zero() {
+        let mut pair = Pair::new(&Setup::default());
+        let source = pair.server.open_read(pattern(10));
+        let exchange = |pair: &mut Pair| {
+            let receive = pair.server.receive(10);
+            pair.client.send(b"hello");
+            let read = pair.client.read(source);
+            let stream = pair.client.transmit(pair.now);
+            pair.server.take_whole(&stream, pair.now);
+            assert_eq!(pair.server.message(receive), b"hello");
+            pair.run();
+            assert_eq!(pair.client.sink(read), pattern(10));
+            places(&stream)
+        };
+        assert_eq!(exchange(&mut pair), [(queue::SEND, 1), (queue::READ_REQUEST, 1)]);
+        assert_eq!(exchange(&mut pair), [(queue::SEND, 2), (queue::READ_REQUEST, 2)]);
+        pair.client.engine.sends.next_send_msn = u32::MAX;
+        pair.client.engine.sends.next_read_msn = u32::MAX;
+        pair.server.engine.receives.expect_msn(u32::MAX);
+        pair.server.engine.responses.expect_msn(u32::MAX);
+        for msn in [u32::MAX, 0, 1] {
+            assert_eq!(exchange(&mut pair), [(queue::SEND, msn), (queue::READ_REQUEST, msn)]);
+        }
+    }
 
     #[test]
     fn large_segments_are_even_and_small_ones_are_full() {

@@ -54,12 +54,12 @@ pub enum Violation {
     /// A Send arrived without a posted Receive.
     #[error("a Send of {0} bytes or more came, but no Receive is posted")]
     NoReceive(usize),
-    /// A Send is longer than its Receive.
-    #[error("a Send of {seen} bytes or more came for a Receive of {capacity}")]
+    /// A message is longer than its buffer: a Send than its Receive, an RDMA Read Request or a Terminate than any.
+    #[error("a message of {seen} bytes or more came for a buffer of {capacity}")]
     TooLong {
         /// Bytes so far.
         seen: usize,
-        /// Capacity of the Receive, in bytes.
+        /// Capacity of the buffer, in bytes.
         capacity: usize,
     },
     /// The Invalidate STag differs between segments of one message.
@@ -112,8 +112,8 @@ pub enum Violation {
         /// Bytes still due.
         missing: u32,
     },
-    /// An RDMA Read Request is not exactly one segment with 28 bytes.
-    #[error("an RDMA Read Request with {0} bytes; 28 in one segment are allowed")]
+    /// An RDMA Read Request is not one segment with 28 bytes.
+    #[error("an RDMA Read Request with {0} bytes; 28 in one segment are due")]
     ReadRequestLength(usize),
     /// The peer has more RDMA Read Requests outstanding than negotiated.
     #[error("more than {0} RDMA Read Requests outstanding")]
@@ -152,7 +152,7 @@ impl Violation {
             Self::Header(HeaderError::Version { tagged: true, .. }) => cause::TAGGED_VERSION,
             Self::Header(HeaderError::Version { tagged: false, .. }) => cause::UNTAGGED_VERSION,
             // The tables have no code for a segment that is too short: the stream as such is broken.
-            Self::Header(HeaderError::Truncated(_)) | Self::ReadRequestLength(_) | Self::TooManyReads(_) => {
+            Self::Header(HeaderError::Truncated(_)) | Self::ReadRequestLength(_) => {
                 cause::STREAM_CATASTROPHIC
             }
             Self::Control(ControlError::Version(_)) => cause::RDMAP_VERSION,
@@ -160,7 +160,8 @@ impl Violation {
             Self::Queue { .. } => cause::INVALID_QUEUE,
             Self::Msn { .. } => cause::INVALID_MSN,
             Self::Offset { .. } => cause::INVALID_MO,
-            Self::NoReceive(_) => cause::NO_BUFFER,
+            // RFC 5040 §5.2.2: the queue of RDMA Read Requests has as many buffers as were negotiated.
+            Self::NoReceive(_) | Self::TooManyReads(_) => cause::NO_BUFFER,
             Self::TooLong { .. } => cause::MESSAGE_TOO_LONG,
             Self::InvalidateChanged | Self::ResponseLast { .. } => cause::UNSPECIFIED,
             Self::CannotInvalidate(_) => cause::CANNOT_INVALIDATE,

@@ -213,6 +213,80 @@ fn rfc6581_9_2_no_read_announces_readiness_where_none_may_be_outstanding() {
     }
 }
 
+/// RFC 6581 §9.2: bits that no document defines are 0, and each option that we support is offered.
+#[test]
+fn rfc6581_9_2_the_octets_of_our_requests() {
+    let ask = |peer_to_peer, revision| {
+        let settings = Settings { peer_to_peer, revision, ird: 5, ord: 6, ..Settings::default() };
+        Initiator::new(settings).unwrap().1
+    };
+    let all = Some(RtrSet { send: true, write: true, read: true });
+    let key = "4d504120494420526571204672616d65";
+    assert_eq!(ask(None, Revision::Two), hex(&format!("{key} 5002 0004 00050006")));
+    assert_eq!(ask(all, Revision::Two), hex(&format!("{key} 5002 0004 c005c006")));
+    // Revision 1 has no enhanced data.
+    assert_eq!(ask(all, Revision::One), hex(&format!("{key} 4001 0000")));
+}
+
+/// RFC 6581 §9.2: the Responder names a message that it takes, whatever the Request offers.
+#[test]
+fn rfc6581_9_2_a_responder_names_a_ready_to_receive_message() {
+    for (request, reply) in [
+        ("80010001", [0xC0, 1, 0xC0, 1]),
+        ("c0010001", [0xC0, 1, 0, 1]),
+        ("80018001", [0x80, 1, 0x80, 1]),
+        ("80014001", [0x80, 1, 0x40, 1]),
+        // Without A the others mean nothing.
+        ("4001c001", [0, 1, 0, 1]),
+    ] {
+        let bytes = hex(&format!("4d504120494420526571204672616d65 5002 0004 {request}"));
+        let (request, _) = Responder::new().handle(&bytes).unwrap().unwrap();
+        let (bytes, negotiated) = request.accept(&Settings::default()).unwrap();
+        assert_eq!(FrameView::new(&bytes).enhanced().unwrap().encode(), reply);
+        assert_eq!(negotiated.rtr_send_expected, reply[0] == 0xC0);
+    }
+}
+
+/// RFC 6581 §9.2: a Reply for the client-server model, or without enhanced data, offers nothing.
+#[test]
+fn rfc6581_9_2_a_reply_without_a_common_message_is_answered() {
+    let offered = Some(RtrSet { send: true, write: true, read: true });
+    for reply in ["5002 0004 40018001", "5002 0004 80010001", "4002 0000"] {
+        let settings = Settings { peer_to_peer: offered, ..Settings::default() };
+        let bytes = hex(&format!("4d504120494420526570204672616d65 {reply}"));
+        let error = Initiator::new(settings).unwrap().0.handle(&bytes).unwrap_err();
+        assert_eq!(error, StartupError::NoMatchingRtr);
+        assert_eq!(error.last_words(), Some(cause::MPA_NO_MATCHING_RTR));
+    }
+}
+
+/// RFC 5044 §7.1.1: each frame stands for the input of its sender.
+#[test]
+fn rfc5044_7_1_1_a_reply_asks_for_markers_too() {
+    for (flags, markers) in [("d0", true), ("50", false)] {
+        let bytes = hex(&format!("4d504120494420526570204672616d65 {flags}02 0004 00080008"));
+        let (negotiated, _) = Initiator::new(Settings::default()).unwrap().0.handle(&bytes).unwrap().unwrap();
+        assert_eq!(negotiated.markers, markers);
+    }
+}
+
+/// RFC 5044 §7.1.2: an error is reported, and no message answers a frame that is not one.
+#[test]
+fn rfc5044_7_1_2_a_bad_reply_ends_the_set_up_without_last_words() {
+    for bytes in [
+        "4d504120494420526570204672616d65 5003 0004 00080008",
+        "4d504120494420526570204672616d65 5000 0004 00080008",
+        "4d504120494420526570204672616d65 5002 0201",
+        "4d504120494420526570204672616d65 5002 0003",
+        "4d504120494420526570204672616d66",
+        "4d504120494420526571204672616d65",
+    ] {
+        let error = Initiator::new(Settings::default()).unwrap().0.handle(&hex(bytes)).unwrap_err();
+        assert!(matches!(error, StartupError::Frame(_)), "{bytes}");
+        assert_eq!(error.last_words(), None);
+    }
+}
+
 #[test]
 fn a_request_tells_what_it_carries() {
     let (_, request) = Initiator::new(settings(b"hello", 3, 5)).unwrap();

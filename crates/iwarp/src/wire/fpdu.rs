@@ -22,6 +22,8 @@ pub const MAX_PAD: usize = 3;
 pub const MAX_FPDU: usize = LENGTH_LEN + MAX_ULPDU + MAX_PAD + CRC_LEN;
 /// Minimum that an MPA sender offers to DDP, in bytes (RFC 5044 §4.5).
 pub const MIN_MULPDU: usize = 128;
+/// Maximum that an MPA sender offers to DDP, in bytes (RFC 5044 §3). Received ULPDUs may be longer.
+pub const MAX_MULPDU: usize = 64_768;
 
 /// Returns the number of zero bytes after a ULPDU of `ulpdu_len` bytes (RFC 5044 §4.1: length field, ULPDU and pad are
 /// a multiple of four).
@@ -34,10 +36,10 @@ pub const fn fpdu_len(ulpdu_len: usize) -> usize {
     OVERHEAD + ulpdu_len + pad_len(ulpdu_len)
 }
 
-/// Returns the largest ULPDU whose FPDU fits a TCP segment of `emss` bytes (RFC 5044 §4.5), within 128 and 65535.
+/// Returns the largest ULPDU whose FPDU fits a TCP segment of `emss` bytes (RFC 5044 §4.5), within 128 and 64768.
 pub fn mulpdu(emss: usize, markers: bool) -> usize {
     let marker_bytes = if markers { 4 * emss.div_ceil(super::marker::INTERVAL) } else { 0 };
-    emss.saturating_sub(OVERHEAD + marker_bytes + emss % 4).clamp(MIN_MULPDU, MAX_ULPDU)
+    emss.saturating_sub(OVERHEAD + marker_bytes + emss % 4).clamp(MIN_MULPDU, MAX_MULPDU)
 }
 
 /// A running CRC32c over the bytes of one FPDU.

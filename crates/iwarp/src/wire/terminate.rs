@@ -38,7 +38,7 @@ pub mod cause {
     pub const RDMAP_VERSION: TerminateCause = of(0, 2, 0x05);
     /// Remote operation: an opcode that is unknown, or is not expected on this queue or in this kind of segment.
     pub const UNEXPECTED_OPCODE: TerminateCause = of(0, 2, 0x06);
-    /// Remote operation: the stream is beyond repair; also reports too many RDMA Read Requests.
+    /// Remote operation: the stream is beyond repair.
     pub const STREAM_CATASTROPHIC: TerminateCause = of(0, 2, 0x07);
     /// Remote operation: unspecified.
     pub const UNSPECIFIED: TerminateCause = of(0, 2, 0xFF);

@@ -69,6 +69,28 @@ fn rfc5044_4_4_a_marker_after_the_pad_is_covered() {
     assert_eq!(stream[516..], crc.wire());
 }
 
+/// RFC 5044 §4.1: the pad, and without CRCs their field too.
+#[test]
+fn rfc5044_4_1_pads_are_zero() {
+    for crc in [false, true] {
+        let mut output = Output::new(crc, false);
+        let payloads = [0, 1, 2, 3, 100].map(|length| vec![0xA5; length]);
+        let mut expected = Vec::new();
+        for (msn, payload) in (1..).zip(&payloads) {
+            lay_out(&mut output, msn, vec![payload.clone()]);
+            let ulpdu = [&send_header(msn)[..], payload].concat();
+            expected.extend_from_slice(&u16::try_from(ulpdu.len()).unwrap().to_be_bytes());
+            expected.extend_from_slice(&ulpdu);
+            expected.resize(expected.len().next_multiple_of(4), 0);
+            let start = expected.len() - 2 - ulpdu.len() - pad_len(ulpdu.len());
+            let mut sum = Crc::new();
+            sum.update(&expected[start..]);
+            expected.extend_from_slice(&if crc { sum.wire() } else { [0; 4] });
+        }
+        assert_eq!(flatten(&output), expected);
+    }
+}
+
 #[test]
 fn small_messages_share_slices() {
     let mut output = Output::new(true, false);

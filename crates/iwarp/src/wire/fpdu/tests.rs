@@ -67,10 +67,10 @@ fn rfc5044_4_5_mulpdu() {
     assert_eq!(mulpdu(1448, false), 1448 - 6);
     assert_eq!(mulpdu(1459, false), 1459 - 6 - 3);
     assert_eq!(mulpdu(1460, true), 1460 - 6 - 12);
-    assert_eq!(mulpdu(65483, false), 65483 - 6 - 3);
-    // Never below 128, never beyond the length field.
-    assert_eq!(mulpdu(0, true), MIN_MULPDU);
-    assert_eq!(mulpdu(1 << 20, false), MAX_ULPDU);
+    assert_eq!(mulpdu(64776, false), 64776 - 6 - 2);
+    // Never below 128, never beyond the limit of §3.
+    assert_eq!([mulpdu(0, true), mulpdu(134, false), mulpdu(140, false)], [128, 128, 134]);
+    assert_eq!([mulpdu(64772, false), mulpdu(65483, false), mulpdu(1 << 20, false)], [64766, 64768, 64768]);
 }
 
 proptest! {

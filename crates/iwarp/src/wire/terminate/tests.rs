@@ -91,3 +91,13 @@ fn siw_terminates_are_understood() {
     }
     assert_eq!(TerminateView::new(&[0x11]).likely_cause(), None);
 }
+
+/// RFC 5040 §4.8: reserved bits mean nothing. The three lowest of the third octet are an exception: `siw` uses them.
+#[test]
+fn rfc5040_4_8_reserved_bits_of_a_terminate() {
+    for dump in ["12 03 c0 00", "12 03 d8 ff", "12 03 c7 ff"] {
+        assert_eq!(TerminateView::new(&hex(dump)).likely_cause(), Some(cause::INVALID_MSN), "{dump}");
+    }
+    assert_eq!(TerminateView::new(&hex("20 02 18 ff")).likely_cause(), Some(cause::MPA_CRC));
+    assert_eq!(TerminateView::new(&hex("20 07 03 00")).likely_cause(), Some(cause::STREAM_CATASTROPHIC));
+}
