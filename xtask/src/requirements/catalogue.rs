@@ -17,8 +17,11 @@ pub(crate) struct Document {
     pub(crate) url: String,
     /// Prefix of its ids, which are `PREFIX-SECTION-NUMBER`.
     pub(crate) prefix: String,
-    /// Definition of the counts in [`sections`](Self::sections), and other notes for the reader.
+    /// Notes for the reader, for instance about the rules that were counted by hand.
+    #[serde(default)]
     pub(crate) note: String,
+    /// The text that was counted; `None` if no exact copy could be had.
+    pub(crate) text: Option<Text>,
     /// Number of requirements that each section states in capitals, counted in its text; sections without any are left
     /// out. Each of them belongs to a requirement below.
     #[serde(default)]
@@ -41,6 +44,16 @@ impl Document {
     pub(crate) fn stated(&self, section: &str) -> usize {
         [&self.sections, &self.by_hand].into_iter().filter_map(|counts| counts.get(section)).sum()
     }
+}
+
+/// The text of a document.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Text {
+    /// Name of its file where it is published.
+    pub(crate) file: String,
+    /// SHA-256 of its words ([`texts::Text`](super::texts::Text)).
+    pub(crate) sha256: String,
 }
 
 /// A requirement, or several of them in one sentence.

@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::catalogue::{Document, Requirement, Status};
+use super::catalogue::{Document, Requirement, Status, Text};
 use super::scan::File;
 
 /// Maximum number of words of a quote: it names a requirement, and the text stays in its document.
@@ -24,6 +24,10 @@ pub(crate) struct Joined {
     pub(crate) title: String,
     pub(crate) url: String,
     pub(crate) note: String,
+    /// Number of requirements with keywords in capitals, and of those without.
+    pub(crate) keywords: usize,
+    pub(crate) by_hand: usize,
+    pub(crate) text: Option<Text>,
     pub(crate) requirements: Vec<Covered>,
 }
 
@@ -68,6 +72,12 @@ pub(crate) enum Fault {
     TestOf { id: String, status: Status, test: Test },
     /// The list and the stated count of a section differ.
     Count { document: String, section: String, stated: usize, listed: usize },
+    /// A section states another number of requirements than its text has.
+    Recount { document: String, section: String, stated: usize, counted: usize },
+    /// The text is not the one that was counted.
+    OtherText { document: String, file: String, stated: String, seen: String },
+    /// The text cannot be read.
+    NoText { document: String, file: String, error: String },
     /// An annotation names an unknown requirement.
     UnknownId { id: String, path: String, line: usize },
     /// The page differs from the generated text.
@@ -90,6 +100,16 @@ impl fmt::Display for Fault {
             Self::Count { document, section, stated, listed } => {
                 write!(f, "{document}, section {section}: {stated} requirements stated, {listed} listed")
             }
+            Self::Recount { document, section, stated, counted } => {
+                write!(
+                    f,
+                    "{document}, section {section}: {stated} requirements stated, {counted} in its text"
+                )
+            }
+            Self::OtherText { document, file, stated, seen } => {
+                write!(f, "{document}: {file} has the hash {seen}; the text that was counted has {stated}")
+            }
+            Self::NoText { document, file, error } => write!(f, "{document}: {file}: {error}"),
             Self::UnknownId { id, path, line } => write!(f, "{path}:{line}: there is no requirement {id}"),
             Self::StalePage => {
                 write!(f, "docs/requirements.md is stale; cargo xtask requirements --write-docs writes it")
@@ -134,6 +154,9 @@ pub(crate) fn join(documents: Vec<Document>, files: Vec<File>) -> (Table, Vec<Fa
                 title: document.title,
                 url: document.url,
                 note: document.note,
+                keywords: document.sections.values().sum(),
+                by_hand: document.by_hand.values().sum(),
+                text: document.text,
             }
         })
         .collect();

@@ -3,6 +3,9 @@
 //! The requirements are TOML files in `docs/requirements` ([`catalogue`]); tests name the requirements that they cover
 //! in comments ([`scan`]). The check fails on every contradiction ([`join`]). It also fails if `docs/requirements.md`,
 //! which is generated from both ([`page`]), is stale.
+//!
+//! The documents themselves are no part of the project. `--texts` recounts their requirements from a folder of them
+//! ([`texts`]).
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,10 +16,13 @@ use self::join::{Fault, Table};
 use crate::failure::{Context, Failure};
 use crate::project::project;
 
+mod builds;
 mod catalogue;
+mod items;
 mod join;
 mod page;
 mod scan;
+mod texts;
 
 /// Folder of the requirements.
 const CATALOGUE: &str = "docs/requirements";
@@ -32,6 +38,9 @@ pub(crate) struct Options {
     /// Write the table to FILE as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    /// Recount the requirements from the texts in FOLDER: .txt files as the RFC Editor and the IETF Datatracker name them
+    #[arg(long, value_name = "FOLDER")]
+    texts: Option<PathBuf>,
 }
 
 /// Runs the check.
@@ -50,7 +59,9 @@ fn check(options: &Options) -> Result<bool, Failure> {
     let project = project()?;
     let documents = documents(&project.join(CATALOGUE))?;
     let files = scan::workspace(&project)?;
+    let recounted = options.texts.as_ref().map(|folder| texts::compare(&documents, folder));
     let (table, mut faults) = join::join(documents, files);
+    faults.extend(recounted.into_iter().flatten());
     print!("{}", page::counts(&table));
     if let Some(file) = &options.json {
         write_json(&table, file)?;

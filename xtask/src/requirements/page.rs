@@ -18,7 +18,14 @@ version 3 and MOUNT. Each requirement has the tests that fail if it is not met. 
 (`// requirement: ID`).
 
 `cargo xtask requirements` joins both. It fails if a *tested* requirement has no test, or if a comment names an unknown id. It
-also fails if a section of a document states more requirements than are listed for it, or if this page is stale.
+also fails if a section of a document states more requirements than are listed for it, or if this page is stale. A test counts
+only if `.ci/run` runs it: not if it is ignored, configured out, or in a file that no module reaches.
+
+The documents are no part of this project. The command therefore takes from `docs/requirements` how many requirements each
+section states, and proves only that as many are listed. `cargo xtask requirements --texts FOLDER` reads the documents too. It
+compares their hashes, and counts the keywords of RFC 2119 (without MAY and OPTIONAL) in each section. `.ci/run` does not.
+Rules without keywords in capitals are counted by hand, and no program checks these counts. The hash is the SHA-256 of the
+words of a text with one space between them, without page headers and footers.
 
 - *tested*: met, and a test fails if it is not.
 - *deviation*: not met as stated; the reason is given.
@@ -61,14 +68,9 @@ pub(crate) fn page(table: &Table) -> String {
 }
 
 fn section(text: &mut String, joined: &Joined) {
-    let _ = write!(
-        text,
-        "\n## {}\n\n[{}]({}). {}\n\n",
-        joined.name,
-        joined.title,
-        joined.url,
-        joined.note.trim()
-    );
+    let about = format!("{} {}", origin(joined), joined.note.trim());
+    let _ =
+        write!(text, "\n## {}\n\n[{}]({}). {}\n\n", joined.name, joined.title, joined.url, about.trim_end());
     text.push_str(
         "| id | level | requirement | status | tests, or the reason |\n| --- | --- | --- | --- | --- |\n",
     );
@@ -83,6 +85,15 @@ fn section(text: &mut String, joined: &Joined) {
             requirement.status,
             evidence(covered)
         );
+    }
+}
+
+/// Returns a sentence about the count of the requirements.
+fn origin(joined: &Joined) -> String {
+    let counts = format!("Counted: {} keywords, {} rules by hand", joined.keywords, joined.by_hand);
+    match &joined.text {
+        Some(text) => format!("{counts}, in `{}` (SHA-256 `{}`).", text.file, text.sha256),
+        None => format!("{counts}. No hash of the text is recorded, so `--texts` checks nothing."),
     }
 }
 
@@ -113,14 +124,15 @@ mod tests {
     use super::*;
     use crate::requirements::catalogue::Document;
     use crate::requirements::join::join;
-    use crate::requirements::scan::{File, annotations};
+    use crate::requirements::scan::{File, of_text};
 
     const DOCUMENT: &str = r#"
 name = "RFC 1, again"
 title = "Host Software"
 url = "https://example.org/rfc1"
 prefix = "rfc1"
-note = "Counted."
+note = "Every word."
+text = { file = "rfc1.txt", sha256 = "1234" }
 sections = { "2" = 2 }
 
 [[requirement]]
@@ -141,7 +153,7 @@ reason = "later"
 
     fn table() -> Table {
         let text = "// requirement: rfc1-2-1\n#[test]\nfn b() {}\n// requirement: rfc1-2-1\n#[test]\nfn a() {}\n// requirement: rfc1-2-2\nfn c() {}";
-        let file = File { path: "crates/x.rs".to_owned(), annotations: annotations(text).unwrap() };
+        let file = File { path: "crates/x.rs".to_owned(), annotations: of_text(text).unwrap() };
         join(vec![Document::parse(DOCUMENT).unwrap()], vec![file]).0
     }
 
@@ -150,12 +162,21 @@ reason = "later"
         let page = page(&table());
         for line in [
             "| [RFC 1, again](#rfc-1-again) | 1 | 0 | 1 | 0 |",
-            "[Host Software](https://example.org/rfc1). Counted.",
+            "[Host Software](https://example.org/rfc1). Counted: 2 keywords, 0 rules by hand, in `rfc1.txt` (SHA-256 `1234`). Every word.",
             "| `rfc1-2-1` | must | this \\| that | tested | [`a`](../crates/x.rs)<br>[`b`](../crates/x.rs) |",
             "| `rfc1-2-2` | should | more | planned | later<br>see [`crates/x.rs`](../crates/x.rs) |",
         ] {
             assert!(page.lines().any(|seen| seen == line), "{line}\n{page}");
         }
+    }
+
+    #[test]
+    fn the_page_says_what_is_not_checked() {
+        let mut table = table();
+        table.documents[0].text = None;
+        let sentence =
+            "2 keywords, 0 rules by hand. No hash of the text is recorded, so `--texts` checks nothing.";
+        assert!(page(&table).contains(sentence), "{}", page(&table));
     }
 
     #[test]

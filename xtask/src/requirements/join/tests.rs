@@ -42,7 +42,7 @@ fn links() {}
 fn files(texts: &[&str]) -> Vec<File> {
     let file = |(index, text): (usize, &&str)| File {
         path: format!("crates/{index}.rs"),
-        annotations: scan::annotations(text).unwrap(),
+        annotations: scan::of_text(text).unwrap(),
     };
     texts.iter().enumerate().map(file).collect()
 }

@@ -2,7 +2,7 @@ use super::*;
 
 /// Returns line, id and test of each annotation.
 fn found(text: &str) -> Vec<(usize, String, Option<String>)> {
-    annotations(text).unwrap().into_iter().map(|a| (a.line, a.id, a.test)).collect()
+    of_text(text).unwrap().into_iter().map(|a| (a.line, a.id, a.test)).collect()
 }
 
 /// Returns the tests of the annotations in a text.
@@ -77,6 +77,9 @@ fn what_is_no_test_proves_nothing() {
         "#[test]\nfn one() {}\n// requirement: a-1-1\nfn helper() {}",
         "// requirement: a-1-1\n\n#[test]\nfn one() {}",
         "macro_rules! case { ($name:ident) => {\n// requirement: a-1-1\n#[test]\nfn $name() {} } }",
+        "// requirement: a-1-1\n#[test]\n#[cfg_attr(unix, ignore)]\nfn slow() {}",
+        "// requirement: a-1-1\n#[test]\n#[cfg(windows)]\nfn other_system() {}",
+        "/*\n// requirement: a-1-1\n#[test]\nfn one() {}\n*/",
         "#[test]\nconst fn one();\n// requirement: a-1-1\nfn helper() {}",
     ] {
         assert_eq!(tests(text), [None], "{text}");
@@ -92,7 +95,7 @@ fn a_literal_holds_no_comments() {
     assert_eq!(found(raw), [at(6, "a-1-2", Some("one"))]);
     assert_eq!(found("const MARK: &str = \"// requirement: a-1-1\";"), []);
     let behind = "#[test]\nfn one() {\n    let x = \"ö // requirement: a\"; // requirement: a-1-1\n}";
-    assert!(annotations(behind).is_err(), "the second one is a comment");
+    assert!(of_text(behind).is_err(), "the second one is a comment");
 }
 
 #[test]
@@ -109,7 +112,7 @@ fn what_is_almost_an_annotation_is_refused() {
         "// requirement: a-1-1 (see there)",
     ] {
         let text = format!("fn one() {{\n    {line}\n}}\n");
-        let failure = annotations(&text).unwrap_err().to_string();
+        let failure = of_text(&text).unwrap_err().to_string();
         assert!(failure.starts_with("line 2: "), "{line}: {failure}");
     }
 }
@@ -125,7 +128,7 @@ fn words_about_requirements_are_no_annotation() {
 
 #[test]
 fn what_is_not_rust_is_refused() {
-    assert!(annotations("// requirement: a-1-1\nfn one() {").is_err());
+    assert!(of_text("// requirement: a-1-1\nfn one() {").is_err());
 }
 
 /// This file has annotations, so the scan of the workspace must find it.
