@@ -107,6 +107,8 @@ struct Last {
 struct Peer {
     /// The announced values.
     values: Characteristics,
+    /// The peer has announced its receive size, which therefore does not follow from the structure.
+    size_is_told: bool,
     /// A part of the values is announced, and the last part is still to come.
     in_parts: bool,
     /// The peer exchanges characteristics.
@@ -115,6 +117,21 @@ struct Peer {
     refused: bool,
     /// Changes that the peer has accepted for later.
     pending: Vec<Characteristic>,
+}
+
+impl Peer {
+    /// Replaces a value. Until the peer announces its receive size, that is the sum of the segments of its structure
+    /// (rtrext-02 §8.3). A structure that is not consistent is not believed.
+    fn apply(&mut self, value: Characteristic) {
+        match &value {
+            Characteristic::ReceiveSize(_) => self.size_is_told = true,
+            Characteristic::BufferStructure(structure) if !self.size_is_told && structure.check().is_ok() => {
+                self.values.receive_size = structure.total;
+            }
+            _ => {}
+        }
+        self.values.apply(value);
+    }
 }
 
 /// A response whose outcome is still open.
@@ -170,6 +187,7 @@ impl Exchanges {
             own: Own::new(ours, Characteristics::default().receive_size),
             peer: Peer {
                 values: initial,
+                size_is_told: false,
                 in_parts: false,
                 heard: false,
                 refused: false,
@@ -329,7 +347,8 @@ impl Exchanges {
             Exchange::Initial { start, .. } => {
                 let start = self.decode(&start)?;
                 self.peer.values = Characteristics::default();
-                start.into_iter().flatten().for_each(|value| self.peer.values.apply(value));
+                self.peer.size_is_told = false;
+                start.into_iter().flatten().for_each(|value| self.peer.apply(value));
                 // The first operation of this side, if sent, has arrived: the peer's answers or crosses it, and a
                 // client sends first. A later operation may still be in flight.
                 if self.last.is_some_and(|last| last.is_initial) {
@@ -346,14 +365,12 @@ impl Exchanges {
                         continue;
                     };
                     let was_pending = self.peer.pending.iter().any(|pending| pending.is_same_kind(&value));
-                    if let (Characteristic::ReceiveSize(size), before) =
-                        (&value, self.peer.values.receive_size)
-                        && *size < before
-                        && !was_pending
-                    {
-                        self.faults.push(two::Error::UnaskedReduction { size: *size, before });
+                    let before = self.peer.values.receive_size;
+                    self.peer.apply(value.clone());
+                    let size = self.peer.values.receive_size;
+                    if size < before && !was_pending {
+                        self.faults.push(two::Error::UnaskedReduction { size, before });
                     }
-                    self.peer.values.apply(value.clone());
                     if clears {
                         self.peer.pending.retain(|pending| !pending.is_same_kind(&value));
                     }
@@ -412,7 +429,7 @@ impl Exchanges {
         self.peer.in_parts = !is_last && values.is_ok();
         let values = values?;
         if self.terms.enabled {
-            values.into_iter().flatten().for_each(|value| self.peer.values.apply(value));
+            values.into_iter().flatten().for_each(|value| self.peer.apply(value));
         }
         if is_last {
             self.peer.heard = true;
@@ -559,8 +576,8 @@ impl Exchanges {
                 }
             };
             match disposition {
-                Disposition::Done => self.peer.values.apply(want.clone()),
-                Disposition::Other => instead.into_iter().for_each(|value| self.peer.values.apply(value)),
+                Disposition::Done => self.peer.apply(want.clone()),
+                Disposition::Other => instead.into_iter().for_each(|value| self.peer.apply(value)),
                 Disposition::Pending => self.peer.pending.push(want.clone()),
                 Disposition::Rejected => {}
             }

@@ -6,7 +6,7 @@ use bytes::{Bytes, BytesMut};
 use rpcrdma_verbs::{Buffer, QueuePair, SendRequest, WorkRequest, WrId};
 use rpcrdma_xdr::Stream;
 
-use super::version_two::{EXCHANGING, header_of, last, message_of, operate, raw};
+use super::version_two::{EXCHANGING, faults, header_of, last, message_of, operate, raw};
 use crate::testing::*;
 use crate::two::settings::TransmissionSettings;
 use crate::wire::two::transmission::{
@@ -16,7 +16,7 @@ use crate::wire::two::transmission::{
 };
 use crate::wire::two::{self, Exchange, Profile, Subset, Value, operation_len};
 use crate::wire::{Body, ChunkLists, Direction, ErrorBody, Segment};
-use crate::{CallError, Config, Form, Limits, Side, Sink, Versions};
+use crate::{CallError, Config, Form, Limits, Post, Side, Sink, Versions};
 
 pub(super) const XMTREQ: u32 = 5;
 pub(super) const XMTRESP: u32 = 6;
@@ -72,6 +72,11 @@ pub(super) fn call(profile: Profile, xid: u32, operation: Operation, behind: imp
 pub(super) fn plain(profile: Profile, xid: u32) -> Bytes {
     let header = header_of(xid, Direction::Call, Body::Message(ChunkLists::default()));
     message_of(profile.codec(), &header, &null(xid).message)
+}
+
+/// The message of a TWO with items of these lengths, which are multiples of 4.
+fn two_items(first: usize, second: usize) -> Bytes {
+    two(10, first, second).message.flatten().0
 }
 
 pub(super) fn narrow(len: usize) -> u32 {
@@ -793,12 +798,126 @@ fn rtrext_s8_3_a_structure_is_believed_as_far_as_the_receive_size() {
             let groups = [(1, plain, 0), (1, 1024, TARGETABLE)];
             let group = |(count, length, flags)| BufferGroup { count, length, align: 1, flags };
             let structure = BufferStructure::new(groups.map(group)).unwrap();
-            let value = told_structure(profile, &structure);
-            let update = Exchange::Update { now: vec![value], clears: false };
+            let mut now = vec![told_structure(profile, &structure)];
+            // No Send is as long as the others, whatever the Receives are.
+            if plain == 4096 {
+                now.insert(0, Value { id: 1, data: Bytes::copy_from_slice(&4096_u32.to_be_bytes()) });
+            }
+            let update = Exchange::Update { now, clears: false };
             operate(&mut raw, profile, 0x8000_0002, Direction::Call, update);
             raw.received.clear();
             make(&mut raw, write(10, 1024));
             assert!(matches!(&bodies(&raw, profile)[..], [(10, Body::Message(_))]), "{plain}");
+        }
+    }
+}
+
+/// A Receive holds what its segments hold together, unless the peer announces its size. Then the size counts, in either order.
+// requirement: rtrext-02-8.3-3
+#[test]
+fn rtrext_s8_3_a_structure_without_a_receive_size_tells_the_size() {
+    let size = |size: u32| Value { id: 1, data: Bytes::copy_from_slice(&size.to_be_bytes()) };
+    for profile in EXCHANGING {
+        let group = |(count, length, flags)| BufferGroup { count, length, align: 1, flags };
+        let structure = BufferStructure::new([(1, 1024, 0), (2, 4096, TARGETABLE)].map(group)).unwrap();
+        let told = told_structure(profile, &structure);
+        let odd = BufferStructure { total: 9217, groups: structure.groups.clone() };
+        let small = told_structure(profile, &BufferStructure::new([group((2, 1024, 0))]).unwrap());
+        for (start, receive_size) in [
+            (vec![told.clone()], 9216),
+            (vec![told.clone(), size(4096)], 4096),
+            (vec![size(16_384), told.clone()], 16_384),
+            (vec![small], 2048),
+            (vec![told_structure(profile, &odd)], 4096),
+        ] {
+            let mut raw = client_with(profile, Config { send_size: 64 << 10, ..Config::default() });
+            let initial = Exchange::Initial { start, constant: Subset::default() };
+            operate(&mut raw, profile, 0x8000_0002, Direction::Call, initial);
+            let told = raw.end.connection.peer_characteristics().unwrap();
+            assert_eq!(told.receive_size, receive_size);
+            // The size decides what leaves inline. The message has 44 bytes before its data, and a header of 40 at most.
+            let len = usize::try_from(receive_size).unwrap();
+            for (xid, data, is_inline) in [(10, len - 100, true), (11, len, false)] {
+                let now = raw.fabric.instant();
+                raw.end.connection.call(now, store(xid, data)).unwrap();
+                let mut sent = vec![];
+                while let Some(post) = raw.end.connection.poll_transmit(now, &mut raw.end.qp) {
+                    if let Post::Work(_, WorkRequest::Send(send)) = post {
+                        sent.push(send.gather.iter().map(Bytes::len).sum::<usize>());
+                    }
+                }
+                assert_eq!(sent.len(), 1, "{receive_size}: {sent:?}");
+                assert_eq!(sent[0] > data, is_inline, "{receive_size}: {sent:?}");
+            }
+        }
+        // An update of the structure changes the size too, until the size itself is announced.
+        let mut raw = client_with(profile, Config::default());
+        for (value, receive_size) in [(told.clone(), 9216), (size(8192), 8192), (told.clone(), 8192)] {
+            let update = Exchange::Update { now: vec![value], clears: false };
+            operate(&mut raw, profile, 0x8000_0003, Direction::Call, update);
+            assert_eq!(raw.end.connection.peer_characteristics().unwrap().receive_size, receive_size);
+        }
+        assert_eq!(faults(&raw, "unasked_reduction"), 1);
+    }
+}
+
+/// A Call has an item in a chunk and another in its Receive, in either order.
+// requirement: rtrext-02-7.3-1
+#[test]
+fn rtrext_s7_3_items_of_one_message_travel_in_different_ways() {
+    for profile in EXCHANGING {
+        for (first, second) in [(512, 600), (600, 512)] {
+            for explicit in [0, 1] {
+                let mut raw = server(profile);
+                let all = two_items(first, second);
+                let (at_first, at_second) = (44, 44 + 4 + narrow(first));
+                let items = [(at_first, first), (at_second, second)];
+                let mut placed = vec![];
+                let mut in_receive = vec![];
+                for (number, (at, len)) in items.into_iter().enumerate() {
+                    let begin = usize::try_from(at).unwrap();
+                    let data = &all[begin..begin + len];
+                    let location = if number == explicit {
+                        Location::Explicit(vec![raw.readable(data)])
+                    } else {
+                        in_receive.extend_from_slice(data);
+                        targets(0, vec![0])
+                    };
+                    placed.push(item(at, narrow(len), location));
+                }
+                let operation = request(placed, 1, 48);
+                let mut behind = all[..44].to_vec();
+                behind.extend_from_slice(&all[44 + first..44 + first + 4]);
+                behind.resize(1024 - operation_len(&operation), 0);
+                behind.extend_from_slice(&in_receive);
+                raw.send(call(profile, 10, operation, behind));
+                assert_eq!(answers(&raw, profile), (vec![], vec![10]), "{first}, {second}, {explicit}");
+                assert_eq!(raw.end.connection.stats().errors.len(), 0);
+                check_usable(raw, profile);
+            }
+        }
+    }
+}
+
+/// The transmission between two others of a Call has no bytes of the Payload stream.
+// requirement: rtrext-02-9.4-3
+#[test]
+fn rtrext_s9_4_a_continuation_may_have_nothing_of_the_payload() {
+    for profile in EXCHANGING {
+        let all = null(10).message.flatten().0;
+        for cuts in [[0..20, 20..20, 20..40], [0..20, 20..40, 40..40], [0..0, 0..0, 0..40]] {
+            let mut raw = server(profile);
+            for (number, range) in cuts.into_iter().enumerate() {
+                let part = &all[range];
+                let operation = match number {
+                    0 => request(vec![], 3, narrow(part.len())),
+                    _ => continuation(narrow(number), XMTREQ, narrow(part.len())),
+                };
+                raw.send(call(profile, 10, operation, part));
+            }
+            assert_eq!(answers(&raw, profile), (vec![], vec![10]));
+            assert!(raw.end.connection.stats().errors.is_empty());
+            check_usable(raw, profile);
         }
     }
 }

@@ -259,6 +259,25 @@ fn v2_03_s6_2_4_a_message_type_of_p3_is_not_known_in_p2() {
     }
 }
 
+/// An operation of RDMA2_OPTIONAL that does not exist is refused, and the connection goes on.
+// requirement: v2-03-4.1-1, v2-03-6.2.4-6
+#[test]
+fn v2_03_s4_1_an_unknown_rdma_opttype_is_refused() {
+    for operation in [1, 99, u32::MAX] {
+        let mut raw = raw(Profile::P2, server_config());
+        // The fixed words, RDMA2_OPTIONAL, a Call, the operation, no data.
+        let words = [7, 2, 8, 5, 0, operation, 0];
+        raw.send(words.iter().flat_map(|word: &u32| word.to_be_bytes()).collect::<Vec<u8>>());
+        let (answer, rest) = last(&raw, Profile::P2);
+        assert_eq!((answer.xid, rest.len()), (7, 0));
+        assert_eq!(answer.body, Body::Error(ErrorBody::Two(two::ErrorBody::InvalidOption)), "{operation}");
+        assert_eq!(faults(&raw, "unknown_operation"), 1);
+        let call = header_of(8, Direction::Call, Body::Message(ChunkLists::default()));
+        raw.send(message_of(Profile::P2.codec(), &call, &null(8).message));
+        assert_eq!(last(&raw, Profile::P2).0.body, Body::Message(ChunkLists::default()));
+    }
+}
+
 #[test]
 fn a_message_of_another_profile_is_known_for_what_it_is() {
     let mut raw = Raw::new(Side::Server, serving(Profile::P1));

@@ -2,6 +2,7 @@
 //! call.
 
 use bytes::Bytes;
+use rpcrdma_verbs::{Completion, Status, Work, WorkRequest};
 use rpcrdma_xdr::Stream;
 
 use super::super::requester::accepted;
@@ -12,7 +13,7 @@ use crate::wire::two::{self, Exchange, Profile, Subset, Value};
 use crate::wire::{
     Body, ChunkLists, Codec, Direction, ErrorBody, Header, Segment, WriteChunk, two::p3::V2P3,
 };
-use crate::{CallError, Config, Limits, Side, Versions};
+use crate::{CallError, CloseReason, Config, Limits, Post, Side, Versions};
 
 /// More messages than any test here causes.
 const CREDIT: u32 = 1000;
@@ -322,4 +323,63 @@ fn v2_07_s7_2_1_what_does_not_parse_is_refused() {
     refused(server_config(), descending, &rpc(7, TWO, &[0; 8]), ErrorBody::Chunk);
     // §7.2: the RPC message has another XID.
     refused(server_config(), Body::Message(ChunkLists::default()), &null(8).message, ErrorBody::Chunk);
+}
+
+/// A message that is shorter than the prefix has no answer, and the connection goes on.
+// requirement: v2-07-7-1
+#[test]
+fn v2_07_s7_less_than_the_prefix_is_discarded() {
+    let call = inline(7, Direction::Call, &null(7).message);
+    let reply = inline(7, Direction::Reply, &accepted(7, &[]));
+    for len in [0, 1, 15] {
+        let mut raw = server(Profile::P3, server_config());
+        raw.send(call.slice(..len));
+        assert!(raw.received.is_empty() && raw.end.closed.is_none(), "{len}");
+        assert_eq!(faults(&raw, "short_message"), 1);
+        raw.send(call.clone());
+        assert_eq!(only(&mut raw).0.xid, 7);
+
+        let mut raw = client(Config::default());
+        self::call(&mut raw, null(7));
+        raw.received.clear();
+        raw.send(reply.slice(..len));
+        assert!(raw.received.is_empty() && raw.end.replies.is_empty(), "{len}");
+        raw.send(reply.clone());
+        raw.end.replies.pop().unwrap().1.unwrap();
+    }
+    // With the prefix complete, there is an answer.
+    let mut raw = server(Profile::P3, server_config());
+    raw.send(call.slice(..16));
+    assert_eq!(only(&mut raw).0.body, Body::Error(ErrorBody::Chunk));
+}
+
+/// The connection counts on each message to arrive once, in order, or to end the connection: no Send is posted twice, and a
+/// Send that failed ends the connection and all its calls.
+// requirement: v2-07-4.2-1
+#[test]
+fn v2_07_s4_2_a_send_that_did_not_arrive_ends_the_connection() {
+    let mut raw = client(Config::default());
+    call(&mut raw, null(7));
+    let now = raw.fabric.instant() + std::time::Duration::from_secs(20);
+    raw.end.pump(now);
+    raw.settle();
+    assert_eq!(only(&mut raw).0.xid, 7, "no second copy, however long the answer takes");
+    let now = raw.fabric.instant();
+    raw.end.connection.call(now, null(8)).unwrap();
+    let mut posted = vec![];
+    while let Some(post) = raw.end.connection.poll_transmit(now, &mut raw.end.qp) {
+        if let Post::Work(id, WorkRequest::Send(_)) = post {
+            posted.push(id);
+        }
+    }
+    let [id] = posted[..] else { panic!("{posted:?}") };
+    let lost = Completion { id, status: Status::ReceiverNotReady, work: Work::Send };
+    raw.end.connection.handle_completion(now, lost);
+    let post = raw.end.connection.poll_transmit(now, &mut raw.end.qp);
+    assert!(matches!(post, Some(Post::Abort)), "{post:?}");
+    rpcrdma_verbs::QueuePair::abort(&mut raw.end.qp);
+    raw.settle();
+    assert_eq!(raw.end.closed, Some(CloseReason::WorkFailed(Status::ReceiverNotReady)));
+    let failed = raw.end.replies.iter().filter(|(_, result)| result.is_err()).count();
+    assert_eq!(failed, 2);
 }

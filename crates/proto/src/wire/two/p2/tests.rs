@@ -110,7 +110,7 @@ fn v2_03_s5_3_connprop_reqprop_resprop_updprop() {
     }
 }
 
-// requirement: v2-03-4.1-1, v2-03-6.2.4-1, v2-03-6.2.4-3, v2-03-6.2.4-4, v2-03-6.2.4-6
+// requirement: v2-03-6.2.4-1, v2-03-6.2.4-3, v2-03-6.2.4-4
 #[test]
 fn v2_03_s6_2_4_what_each_refusal_says() {
     let unknown = refused(&format!("{FIXED} 00 00 00 0e"));

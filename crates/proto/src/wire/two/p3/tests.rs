@@ -268,7 +268,6 @@ fn rfc8166_s4_5_1_the_refusal_of_a_version_is_read_whatever_its_version() {
 
 /// §7 counts twenty bytes, which include a word that the prefix no longer has; the prefix of §6.4 has
 /// sixteen.
-// requirement: v2-07-7-1
 #[test]
 fn v2_07_s7_less_than_the_prefix_is_discarded_and_more_is_answered() {
     let prefix = format!("{FIXED} 00 00 00 0a");

@@ -177,7 +177,7 @@ impl BufferStructure {
         Ok(structure)
     }
 
-    /// Bytes of all segments together: what the receive size is taken to be where only this is told
+    /// Bytes of all segments together. Of a peer that announces only its structure, this is the receive size
     /// (rtrext-02 §8.3).
     #[must_use]
     pub fn sum(&self) -> u128 {

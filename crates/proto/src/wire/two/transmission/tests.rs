@@ -126,7 +126,6 @@ fn rtrext_s9_3_a_response_without_bulk_items() {
     check(&format!("00 00 00 00 {RESPONSE_END}"), &response(vec![]));
 }
 
-// requirement: rtrext-02-9.4-3
 #[test]
 fn rtrext_s9_4_a_continuation() {
     let continuation = TransmitContinuation { number: 1, initial_type: 5, payload_len: 0x0fa0 };
@@ -157,7 +156,6 @@ fn rtrext_s7_3_locations() {
     }
 }
 
-// requirement: rtrext-02-7.3-1
 #[test]
 fn rtrext_s7_3_locations_of_several_types() {
     let items = vec![
@@ -452,7 +450,7 @@ fn rtrext_s7_2_a_buffer_structure() {
     assert_eq!(found, [Some(all[1]), Some(all[2]), Some(all[3]), None, None]);
 }
 
-// requirement: rtrext-02-8.3-2, rtrext-02-8.3-3
+// requirement: rtrext-02-8.3-2
 #[test]
 fn rtrext_s8_3_structure_and_receive_size_from_each_other() {
     let structure = BufferStructure::default_of(4096);
