@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+mod capture_summary;
 mod failure;
 mod interop;
 mod measures;
@@ -31,6 +32,8 @@ enum Task {
     Interop(interop::Options),
     /// Reduce a pcap file of iWARP sessions to a small text that tests can read
     ReduceCapture(reduce_capture::Options),
+    /// Count the DDP segments of a pcap file of iWARP sessions, and find holes and faults in it
+    CaptureSummary(capture_summary::Options),
 }
 
 fn main() -> ExitCode {
@@ -39,6 +42,7 @@ fn main() -> ExitCode {
         Task::Measures(options) => measures::run(&options),
         Task::Interop(options) => interop::run(&options),
         Task::ReduceCapture(options) => reduce_capture::run(&options),
+        Task::CaptureSummary(options) => capture_summary::run(&options),
     }
 }
 

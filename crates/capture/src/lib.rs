@@ -6,6 +6,7 @@
 //! | [`tcp`] | the bytes of each direction, assembled from TCP segments |
 //! | [`session`] | a connection as MPA frames and FPDUs in the order of their arrival |
 //! | [`text`] | sessions as small text files: [`linux`] has those that the Linux kernel made |
+//! | [`summary`] | counts of a recording, and its faults |
 //! | [`reduce`] | a session without its payload, to make it small |
 //! | [`message`] | messages of RDMAP, assembled from FPDUs |
 //! | [`exchange`] | RPC calls and their replies, assembled from messages, chunks included |
@@ -20,5 +21,6 @@ pub mod message;
 pub mod pcap;
 pub mod reduce;
 pub mod session;
+pub mod summary;
 pub mod tcp;
 pub mod text;

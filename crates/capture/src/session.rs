@@ -160,7 +160,7 @@ mod tests {
         let chunks =
             parts.iter().map(|&(from, bytes, end)| Chunk { from, bytes: bytes.to_vec(), end }).collect();
         let address = "127.0.0.1:1".parse().unwrap();
-        Connection { client: address, server: address, chunks }
+        Connection { client: address, server: address, chunks, behind_holes: 0, out_of_order: 0 }
     }
 
     #[test]

@@ -57,6 +57,10 @@ pub struct Connection {
     pub server: SocketAddr,
     /// Bytes and ends of both directions.
     pub chunks: Vec<Chunk>,
+    /// Segments behind a hole: the recorder lost bytes in front of them.
+    pub behind_holes: usize,
+    /// Segments that were recorded before an earlier one of their direction.
+    pub out_of_order: usize,
 }
 
 /// A direction during its assembly.
@@ -66,6 +70,8 @@ struct Direction {
     due: Option<u32>,
     /// Segments that came too early.
     early: Vec<TcpSegment>,
+    /// Segments that came too early, now or before.
+    out_of_order: usize,
     ended: bool,
 }
 
@@ -78,6 +84,9 @@ impl Direction {
         if segment.syn {
             self.due = Some(segment.sequence.wrapping_add(1));
             return;
+        }
+        if self.due.is_some_and(|due| !is_due(&segment, due)) {
+            self.out_of_order += 1;
         }
         self.early.push(segment);
         while let Some(due) = self.due
@@ -122,7 +131,13 @@ pub fn connections(segments: Vec<TcpSegment>) -> Vec<Connection> {
                     && client.due == Some(segment.sequence.wrapping_add(1))
             });
             if !again {
-                let connection = Connection { client: source, server: destination, chunks: Vec::new() };
+                let connection = Connection {
+                    client: source,
+                    server: destination,
+                    chunks: Vec::new(),
+                    behind_holes: 0,
+                    out_of_order: 0,
+                };
                 all.push((connection, Direction::default(), Direction::default()));
             }
         }
@@ -142,7 +157,13 @@ pub fn connections(segments: Vec<TcpSegment>) -> Vec<Connection> {
         };
         direction.take(segment, &mut |bytes, end| connection.chunks.push(Chunk { from, bytes, end }));
     }
-    all.into_iter().map(|(connection, ..)| connection).collect()
+    all.into_iter()
+        .map(|(connection, client, server)| Connection {
+            behind_holes: client.early.len() + server.early.len(),
+            out_of_order: client.out_of_order + server.out_of_order,
+            ..connection
+        })
+        .collect()
 }
 
 #[cfg(test)]
@@ -195,6 +216,7 @@ mod tests {
         let connections = connections(segments);
         assert_eq!(connections.len(), 1);
         assert_eq!(bytes(&connections[0], Side::Client), b"abcde");
+        assert_eq!((connections[0].behind_holes, connections[0].out_of_order), (0, 1));
         assert_eq!(bytes(&connections[0], Side::Server), b"reply");
         assert_eq!(connections[0].chunks.last().unwrap().end, Some(End::Closed));
     }
@@ -221,6 +243,8 @@ mod tests {
     fn nothing_comes_after_a_hole() {
         let segments =
             vec![syn(Side::Client, 0), segment(Side::Client, 1, b"a"), segment(Side::Client, 3, b"c")];
-        assert_eq!(bytes(&connections(segments)[0], Side::Client), b"a");
+        let connection = &connections(segments)[0];
+        assert_eq!(bytes(connection, Side::Client), b"a");
+        assert_eq!((connection.behind_holes, connection.out_of_order), (1, 1));
     }
 }

@@ -132,7 +132,13 @@ async fn seen(protocol: rpcrdma::Config) -> Seen {
     }
 
     let chunks = std::mem::take(&mut *tape.lock().unwrap());
-    let session = Session::of(&Connection { client: plain_address, server: proxy, chunks });
+    let session = Session::of(&Connection {
+        client: plain_address,
+        server: proxy,
+        chunks,
+        behind_holes: 0,
+        out_of_order: 0,
+    });
     let Exchanges { all, odd, .. } = Exchanges::of(&session);
     assert!(odd.is_empty(), "N2: every message is a call with its header, or the reply to one: {odd:?}");
     assert_eq!(
