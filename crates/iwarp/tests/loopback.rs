@@ -197,6 +197,7 @@ async fn a_batch_of_sends_is_one_system_call() {
     assert_eq!(client.counters().segments_sent, 32);
 }
 
+// requirement: rfc5044-7.1.2-4, rfc5044-7.1.2-5, rfc5044-7.1.2-10, rfc5044-7.1.2-14
 #[tokio::test]
 async fn rejection_carries_private_data() {
     let (mut listener, address) = listener(Config::default()).await;
@@ -238,6 +239,8 @@ async fn closed_without_a_byte(stream: &mut TcpStream) -> bool {
 }
 
 /// RFC 5044 §7.1.2 (3): the Initiator closes TCP, and sends nothing else.
+// requirement: rfc5044-7.1.1-1, rfc5044-7.1.1-6, rfc5044-7.1.1-7, rfc5044-7.1.2-8, rfc5044-7.1.2-9, rfc5044-7.1.2-13
+// requirement: rfc5044-7.1.2-15, rfc5044-8-3
 #[tokio::test]
 async fn rfc5044_7_1_2_a_bad_reply_closes_tcp() {
     for bad in [*b"MPA ID Rep Frame\x50\x03\0\0", *b"MPA ID Req Frame\x50\x02\0\0"] {
@@ -275,6 +278,9 @@ async fn by_hand(request: &[u8]) -> (TcpStream, Pair, Vec<u8>) {
 }
 
 /// RFC 6581 §10: the octets of an unenhanced and of an enhanced Reply.
+// requirement: rfc5044-4.4-6, rfc5044-7.1.1-1, rfc5044-7.1.1-5, rfc5044-7.1.1-6, rfc5044-7.1.1-7, rfc5044-7.1.2-2
+// requirement: rfc5044-7.1.2-6, rfc6581-6-1, rfc6581-6-2, rfc6581-6-3, rfc6581-6-4, rfc6581-9.1-2, rfc6581-10-1
+// requirement: rfc6581-10-3, rfc6581-10-4, rfc6581-10-5
 #[tokio::test]
 async fn rfc6581_10_a_reply_is_of_the_kind_of_its_request() {
     for (request, due) in [
@@ -288,6 +294,7 @@ async fn rfc6581_10_a_reply_is_of_the_kind_of_its_request() {
 }
 
 /// RFC 5040 §6.2.1: behind the Terminate TCP ends gracefully, though the peer still sends.
+// requirement: rfc5040-6.2.1-3, rfc5040-7-2, rfc5040-7.1-1, rfc5041-3-11, rfc5041-6.2.2-4
 #[tokio::test]
 async fn rfc5040_6_2_1_a_terminate_arrives_and_the_end_behind_it() {
     let (mut stream, mut server, _) = by_hand(b"MPA ID Req Frame\x40\x01\0\0").await;
@@ -312,6 +319,7 @@ async fn rfc5040_6_2_1_a_terminate_arrives_and_the_end_behind_it() {
 }
 
 /// RFC 5044 §7.1.2 (4): no byte leaves a Responder before an FPDU has come, not even a marker.
+// requirement: rfc5044-4.3-7, rfc5044-7.1.1-3, rfc5044-7.1.2-12
 #[tokio::test]
 async fn rfc5044_7_1_2_a_responder_waits_on_the_wire() {
     let (mut stream, mut server, _) = by_hand(b"MPA ID Req Frame\xC0\x01\0\0").await;
@@ -340,6 +348,7 @@ fn impatient() -> Config {
     config
 }
 
+// requirement: rfc5044-7.1.2-2, rfc5044-7.1.2-8, rfc5044-7.1.2-16, rfc5044-7.1.2-18
 #[tokio::test]
 async fn i6_a_silent_peer_is_left_on_either_side() {
     let (mut listener, address) = listener(impatient()).await;
@@ -352,6 +361,7 @@ async fn i6_a_silent_peer_is_left_on_either_side() {
     assert!(matches!(error, Some(ConnectError::Timeout(_))));
 }
 
+// requirement: rfc5044-7.1.1-1, rfc5044-7.1.2-2, rfc5044-7.1.2-3, rfc5044-7.1.2-13, rfc5044-8-3
 #[tokio::test]
 async fn i6_a_bad_request_hurts_only_its_own_connection() {
     let (mut listener, address) = listener(Config::default()).await;
@@ -397,6 +407,7 @@ async fn scripted(
     (client, stream, request)
 }
 
+// requirement: rfc5044-1.2-2, rfc5044-4.4-3, rfc5044-7.1-1, rfc5044-7.1.2-11
 #[tokio::test]
 async fn an_fpdu_right_behind_the_reply_is_kept() {
     let hello = [
@@ -410,6 +421,7 @@ async fn an_fpdu_right_behind_the_reply_is_kept() {
     assert_eq!(message(&complete(&mut client, 1).await[0]), b"hello");
 }
 
+// requirement: rfc5044-7.1.1-5, rfc6581-6-1
 #[tokio::test]
 async fn the_large_fpdu_flag_is_sent_only_when_set() {
     let mut config = Config::default();
@@ -418,6 +430,7 @@ async fn the_large_fpdu_flag_is_sent_only_when_set() {
     assert_eq!(FrameView::new(&request).flags(), Some(0x50 | FLAG_LARGE_FPDU));
 }
 
+// requirement: rfc6581-9.1-4, rfc6581-9.1-6, rfc6581-9.1-7
 #[tokio::test]
 async fn rfc6581_9_1_insufficient_ird_is_answered_with_a_terminate() {
     let (client, mut stream, _) = scripted(Config::default(), [0, 8, 0, 200], vec![]).await;
@@ -426,6 +439,21 @@ async fn rfc6581_9_1_insufficient_ird_is_answered_with_a_terminate() {
     stream.read_to_end(&mut answer).await.unwrap();
     assert_eq!(answer[2..4], [0x41, 0x47]);
     assert_eq!(answer[20..24], [0x20, 0x06, 0, 0]);
+}
+
+/// The Terminate of RFC 6581 §8, and nothing else, for a Reply of the client-server model.
+// requirement: rfc6581-9.2-9, rfc6581-9.2-10
+#[tokio::test]
+async fn rfc6581_9_2_no_common_message_is_answered_on_the_wire() {
+    let mut config = Config::default();
+    config.peer_to_peer = true;
+    let (client, mut stream, _) = scripted(config, [0, 8, 0, 8], vec![]).await;
+    assert!(matches!(client.err(), Some(ConnectError::Protocol(_))));
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).await.unwrap();
+    assert_eq!(answer.len(), 2 + 18 + 4 + 4);
+    assert_eq!(answer[..4], [0, 22, 0x41, 0x47]);
+    assert_eq!(answer[20..24], [0x20, 0x07, 0, 0]);
 }
 
 /// Linux `siw` may close its listener over a connection that ends before its Reply.

@@ -214,6 +214,7 @@ mod tests {
     }
 
     // requirement: rfc5042-3-2, rfc5042-6.4.1-1
+    // requirement: rfc5040-8.1.2-2, rfc5041-8.3.2-3, rfc5041-8.3-5, rfc5041-8.3.2-1
     #[test]
     fn i6_each_limit_refuses_and_recovers() {
         let admission = Admission::new(3, 2, 1);

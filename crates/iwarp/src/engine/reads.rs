@@ -229,6 +229,8 @@ mod tests {
     }
 
     // requirement: rfc5042-6.4.3.3-2
+    // requirement: rfc5040-8.1.1-12
+    // requirement: rfc5040-5.2.1-5, rfc5040-5.2.1-7, rfc5040-5.5-2, rfc5040-5.5-11, rfc5040-6.1-4
     #[test]
     fn rfc5040_6_1_ord_is_respected() {
         let mut reads = Reads::new(2);
@@ -250,6 +252,7 @@ mod tests {
         assert!(reads.is_empty());
     }
 
+    // requirement: rfc5040-5.5-9, rfc5041-4.2-7
     #[test]
     fn a_response_never_gets_past_what_was_asked_for() {
         let mut reads = one_read(100);
@@ -271,6 +274,7 @@ mod tests {
         assert_eq!(reads.admit(&segment(5, 1100, true), 0), Err(Violation::ResponseStag(5)));
     }
 
+    // requirement: rfc5040-5.5-11, rfc5041-5.2-11
     #[test]
     fn rfc5041_5_2_a_zero_length_response_checks_no_stag() {
         let mut reads = one_read(0);

@@ -174,7 +174,7 @@ impl SendQueue {
     }
 }
 
-/// Returns the length of each segment of a message of `total` bytes when at most `room` bytes fit. Large segments are
+/// Returns the length of each segment, while the room stays, of a message of `total` bytes when at most `room` bytes fit. Large segments are
 /// of equal length, so that no small one remains at the end which the peer would have to copy.
 fn even_segment(total: usize, room: usize) -> usize {
     if total <= room || room < 4 * DIRECT_PLACEMENT_MIN {
@@ -382,7 +382,7 @@ impl Engine {
             sends.next_send_msn = msn.wrapping_add(1);
             SendProgress { msn, offset: 0, segment: even_segment(gather.remaining(), room) }
         });
-        let length = gather.remaining().min(state.segment);
+        let length = gather.remaining().min(state.segment).min(room);
         let last = length == gather.remaining();
         let header = Untagged {
             last,
@@ -412,12 +412,13 @@ impl Engine {
             return false;
         };
         let (id, cost) = (*id, *cost);
+        let room = self.max_ulpdu.saturating_sub(TAGGED_LEN);
         if target.is_none() {
             // Targets of length 0 get no message, unless the Write is empty and has only this target.
             let only = gather.remaining() == 0 && targets.len() == 1;
             *target = targets.find(|target| target.length > 0 || only).map(|target| {
                 let left = usize::try_from(target.length).unwrap_or(usize::MAX).min(gather.remaining());
-                let segment = even_segment(left, self.max_ulpdu.saturating_sub(TAGGED_LEN));
+                let segment = even_segment(left, room);
                 Target { stag: target.key.0, offset: target.address, left, segment }
             });
             if target.is_none() || gather.remaining() == 0 && !only {
@@ -427,7 +428,7 @@ impl Engine {
             }
         }
         let Some(state) = target.as_mut() else { return false };
-        let length = state.left.min(state.segment);
+        let length = state.left.min(state.segment).min(room);
         let last = length == state.left;
         let done = last && length == gather.remaining();
         let header =
@@ -479,7 +480,7 @@ impl Engine {
         let Some(response) = self.responses.front() else { return false };
         let room = self.max_ulpdu.saturating_sub(TAGGED_LEN);
         let segment = *response.segment.get_or_insert_with(|| even_segment(response.data.remaining(), room));
-        let length = response.data.remaining().min(segment);
+        let length = response.data.remaining().min(segment).min(room);
         let last = length == response.data.remaining();
         let header = Tagged {
             last,
@@ -519,6 +520,7 @@ mod tests {
     }
 
     /// Both ends count over 2^32.
+    // requirement: rfc5040-5.2.1-5, rfc5041-4.3-7, rfc5041-4.3-8, rfc5041-4.3-9
     #[test]
     fn rfc5041_4_3_msns_begin_with_one_and_wrap_to_zero() {
         let mut pair = Pair::new(&Setup::default());
@@ -545,6 +547,7 @@ mod tests {
         }
     }
 
+    // requirement: rfc5044-4.5-3
     #[test]
     fn large_segments_are_even_and_small_ones_are_full() {
         const LEAST: usize = 4 * DIRECT_PLACEMENT_MIN;

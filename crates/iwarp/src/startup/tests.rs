@@ -27,6 +27,7 @@ fn negotiate(client: Settings, server: Settings) -> Result<(Negotiated, Negotiat
     Ok((theirs, ours))
 }
 
+// requirement: rfc6581-9.1-1, rfc6581-9.1-2, rfc6581-9.1-3, rfc6581-9.1-5
 #[test]
 fn rfc6581_9_1_ird_and_ord_meet() {
     let (client, server) = negotiate(settings(b"client", 4, 100), settings(b"server", 16, 50)).unwrap();
@@ -45,6 +46,7 @@ fn linux_needs_an_ird_of_one() {
     assert_eq!((enhanced.ird, enhanced.ord), (1, 0));
 }
 
+// requirement: rfc6581-9.1-3, rfc6581-9.2-12
 #[test]
 fn the_reply_to_a_linux_client() {
     let request = hex("4d504120494420526571204672616d65 1002 000c 00800000 f6ab0e1801010303");
@@ -57,6 +59,7 @@ fn the_reply_to_a_linux_client() {
     assert!(negotiated.crc);
 }
 
+// requirement: rfc6581-9.1-9, rfc6581-9.1-10, rfc6581-9.1-11, rfc6581-9.1-12
 #[test]
 fn rfc6581_9_1_all_ones_leave_own_values() {
     let request = hex("4d504120494420526571204672616d65 5002 0004 3fff3fff");
@@ -69,6 +72,7 @@ fn rfc6581_9_1_all_ones_leave_own_values() {
     assert_eq!((negotiated.ird, negotiated.ord), (7, 9));
 }
 
+// requirement: rfc6581-9.1-4, rfc6581-9.1-5, rfc6581-9.1-6
 #[test]
 fn rfc6581_9_1_a_responder_may_want_more_up_to_a_limit() {
     let reply = |ord: u16| {
@@ -85,6 +89,7 @@ fn rfc6581_9_1_a_responder_may_want_more_up_to_a_limit() {
     assert_eq!(error.last_words(), Some(cause::MPA_INSUFFICIENT_IRD));
 }
 
+// requirement: rfc5044-1.2-2, rfc5044-4.4-1, rfc5044-4.4-6, rfc5044-4.4-7, rfc5044-7.1.1-4, rfc5044-C.1-2
 #[test]
 fn rfc5044_4_4_crc_is_off_only_if_nobody_asks() {
     for (client, server) in [(false, false), (false, true), (true, false), (true, true)] {
@@ -97,6 +102,7 @@ fn rfc5044_4_4_crc_is_off_only_if_nobody_asks() {
     }
 }
 
+// requirement: rfc6581-6-3, rfc6581-10-3
 #[test]
 fn rfc6581_6_revision_1_is_accepted_and_answered_in_kind() {
     let client =
@@ -112,6 +118,7 @@ fn rfc6581_6_revision_1_is_accepted_and_answered_in_kind() {
     assert_eq!(reply, hex("4d504120494420526570204672616d65 4002 0000"));
 }
 
+// requirement: rfc6581-9.2-8
 #[test]
 fn rfc6581_9_2_ready_to_receive() {
     let ask = |send, write, read| Settings {
@@ -144,6 +151,7 @@ fn rfc6581_9_2_ready_to_receive() {
     assert_eq!(negotiated.ird, 1);
 }
 
+// requirement: rfc5044-7.1.2-4, rfc6581-9.1-8
 #[test]
 fn rfc5044_7_1_2_rejection_carries_private_data() {
     let (mut initiator, request) = Initiator::new(settings(b"", 2, 2)).unwrap();
@@ -156,6 +164,7 @@ fn rfc5044_7_1_2_rejection_carries_private_data() {
     assert_eq!(error.last_words(), None);
 }
 
+// requirement: rfc5044-7.1-1, rfc5044-7.1.2-7
 #[test]
 fn what_comes_behind_a_frame_is_kept() {
     let (mut initiator, mut request) = Initiator::new(settings(b"", 2, 2)).unwrap();
@@ -168,6 +177,7 @@ fn what_comes_behind_a_frame_is_kept() {
     assert_eq!(behind, b"very early");
 }
 
+// requirement: rfc5044-4.3-1, rfc5044-7.1.1-2
 #[test]
 fn rfc5044_7_1_2_markers_are_inserted_when_the_peer_asks() {
     let request = hex("4d504120494420526571204672616d65 c001 0000");
@@ -177,6 +187,7 @@ fn rfc5044_7_1_2_markers_are_inserted_when_the_peer_asks() {
     assert_eq!(reply[16] & 0x80, 0);
 }
 
+// requirement: rfc5044-7.1.1-8, rfc5044-7.1.2-15
 #[test]
 fn same_roles_and_bad_frames_end_the_set_up() {
     let (mut initiator, request) = Initiator::new(Settings::default()).unwrap();
@@ -214,6 +225,9 @@ fn rfc6581_9_2_no_read_announces_readiness_where_none_may_be_outstanding() {
 }
 
 /// RFC 6581 §9.2: bits that no document defines are 0, and each option that we support is offered.
+// requirement: rfc5044-1.2-2, rfc5044-4.4-1, rfc5044-4.4-3, rfc5044-7.1.1-1, rfc5044-7.1.1-5, rfc5044-7.1.1-6
+// requirement: rfc5044-7.1.1-7, rfc5044-7.1.2-1, rfc6581-6-1, rfc6581-6-2, rfc6581-6-4, rfc6581-9-1, rfc6581-9.2-1
+// requirement: rfc6581-9.2-2, rfc6581-9.2-11, rfc6581-9.2-13, rfc6581-10-2
 #[test]
 fn rfc6581_9_2_the_octets_of_our_requests() {
     let ask = |peer_to_peer, revision| {
@@ -229,6 +243,8 @@ fn rfc6581_9_2_the_octets_of_our_requests() {
 }
 
 /// RFC 6581 §9.2: the Responder names a message that it takes, whatever the Request offers.
+// requirement: rfc6581-9.2-3, rfc6581-9.2-4, rfc6581-9.2-5, rfc6581-9.2-6, rfc6581-9.2-7, rfc6581-9.2-12
+// requirement: rfc6581-9.2-13, rfc6581-9.2-14
 #[test]
 fn rfc6581_9_2_a_responder_names_a_ready_to_receive_message() {
     for (request, reply) in [
@@ -248,6 +264,7 @@ fn rfc6581_9_2_a_responder_names_a_ready_to_receive_message() {
 }
 
 /// RFC 6581 §9.2: a Reply for the client-server model, or without enhanced data, offers nothing.
+// requirement: rfc6581-9.2-9, rfc6581-9.2-14
 #[test]
 fn rfc6581_9_2_a_reply_without_a_common_message_is_answered() {
     let offered = Some(RtrSet { send: true, write: true, read: true });
@@ -261,6 +278,7 @@ fn rfc6581_9_2_a_reply_without_a_common_message_is_answered() {
 }
 
 /// RFC 5044 §7.1.1: each frame stands for the input of its sender.
+// requirement: rfc5044-4.3-1, rfc5044-7.1.1-2, rfc5044-7.1.1-3
 #[test]
 fn rfc5044_7_1_1_a_reply_asks_for_markers_too() {
     for (flags, markers) in [("d0", true), ("50", false)] {
@@ -271,6 +289,8 @@ fn rfc5044_7_1_1_a_reply_asks_for_markers_too() {
 }
 
 /// RFC 5044 §7.1.2: an error is reported, and no message answers a frame that is not one.
+// requirement: rfc5044-7.1.1-1, rfc5044-7.1.1-6, rfc5044-7.1.1-7, rfc5044-7.1.2-8, rfc5044-7.1.2-9, rfc5044-7.1.2-13
+// requirement: rfc5044-8-3
 #[test]
 fn rfc5044_7_1_2_a_bad_reply_ends_the_set_up_without_last_words() {
     for bytes in [

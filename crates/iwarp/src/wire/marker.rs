@@ -47,3 +47,15 @@ impl MarkerClock {
         self.position = self.position.wrapping_add(bytes as u64);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // requirement: rfc5044-4.2-2, rfc5044-4.2-3, rfc5044-4.3-6
+    #[test]
+    fn rfc5044_4_2_the_bits_of_a_marker() {
+        assert_eq!(marker(0xABCF), [0, 0, 0xAB, 0xCC]);
+        assert_eq!(fpdu_pointer([0xFF, 0xFF, 0xAB, 0xCF]), 0xABCC);
+    }
+}

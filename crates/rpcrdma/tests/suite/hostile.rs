@@ -219,6 +219,7 @@ async fn served_beside_silent_peers(memory_per_peer: Option<usize>) -> bool {
 }
 
 // requirement: rfc5042-6.4.1-1, rfc5042-6.4.3.1-1
+// requirement: rfc5041-8.3-5, rfc5041-8.3.2-1, rfc5040-8.1.2-8, rfc5041-8.3.2-7
 #[tokio::test(start_paused = true)]
 async fn i6_peers_that_pin_memory_leave_the_rest_to_other_addresses() {
     assert!(served_beside_silent_peers(None).await);

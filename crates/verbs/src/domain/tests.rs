@@ -258,6 +258,7 @@ fn absurd_sizes_are_refused() {
 }
 
 // requirement: rfc5042-3-2, rfc5042-3-3, rfc5042-6.4.1-1, rfc5042-6.4.3.1-1
+// requirement: rfc5040-8.1.2-2, rfc5041-8.3.2-3, rfc5041-8.3-5, rfc5041-8.3.2-1, rfc5040-8.1.2-8, rfc5041-8.3.2-7
 #[test]
 fn i6_a_share_is_bounded_and_leaves_the_rest_to_others() {
     let domain = ProtectionDomain::new(1 << 16);

@@ -32,6 +32,8 @@ fn drain(output: &mut Output, step: usize) -> Vec<u8> {
     stream
 }
 
+// requirement: rfc5044-4.2-1, rfc5044-4.2-2, rfc5044-4.3-1, rfc5044-4.3-2, rfc5044-4.3-3, rfc5044-4.3-5
+// requirement: rfc5044-4.3-7, rfc5044-4.3-9, rfc5044-4.4-8, rfc5044-4.4-9
 #[test]
 fn rfc5044_figure_5_the_first_fpdu_opens_with_a_marker() {
     let mut output = Output::new(true, true);
@@ -42,6 +44,8 @@ fn rfc5044_figure_5_the_first_fpdu_opens_with_a_marker() {
     assert_eq!(flatten(&output), figure);
 }
 
+// requirement: rfc5044-4.2-1, rfc5044-4.2-2, rfc5044-4.3-1, rfc5044-4.3-2, rfc5044-4.3-3, rfc5044-4.3-9
+// requirement: rfc5044-4.4-8, rfc5044-4.4-9
 #[test]
 fn rfc5044_figure_6_a_marker_inside_the_second_fpdu() {
     // The first FPDU takes bytes 0 to 0x1ec of the stream, its marker included.
@@ -56,6 +60,7 @@ fn rfc5044_figure_6_a_marker_inside_the_second_fpdu() {
     assert_eq!(flatten(&output), figure);
 }
 
+// requirement: rfc5044-4.4-9
 #[test]
 fn rfc5044_4_4_a_marker_after_the_pad_is_covered() {
     // 4 + 2 + 18 + 488 = 512: the pad ends where the second marker is due.
@@ -70,6 +75,7 @@ fn rfc5044_4_4_a_marker_after_the_pad_is_covered() {
 }
 
 /// RFC 5044 §4.1: the pad, and without CRCs their field too.
+// requirement: rfc5044-4.1-1, rfc5044-4.1-2, rfc5044-4.4-8, rfc5044-4.4-9
 #[test]
 fn rfc5044_4_1_pads_are_zero() {
     for crc in [false, true] {
@@ -138,6 +144,7 @@ fn an_error_lets_only_the_current_fpdu_finish() {
     }
 }
 
+// requirement: rfc5040-5.5-5
 #[test]
 fn completions_follow_the_last_byte() {
     let mut output = Output::new(false, false);
@@ -168,6 +175,7 @@ fn runs(output: &mut Output) -> Vec<usize> {
     runs
 }
 
+// requirement: rfc5044-5.1-3
 #[test]
 fn rfc5044_5_1_no_trailer_is_in_two_segments() {
     let mut output = Output::new(true, false);
@@ -183,6 +191,7 @@ fn rfc5044_5_1_no_trailer_is_in_two_segments() {
 }
 
 /// A single call suffices for many segments also where FPDUs are a little shorter than segments.
+// requirement: rfc5044-5.1-3
 #[test]
 fn segment_sizes_that_are_no_multiple_of_four_cost_no_calls() {
     for (emss, fpdu, count) in [(1398, 1396, 100), (1459, 1456, 100), (65483, 61704, 4), (65483, 65480, 4)] {
@@ -268,6 +277,7 @@ proptest! {
         }
     }
 
+    // requirement: rfc5044-4.3-2, rfc5044-4.3-3, rfc5044-4.3-7, rfc5044-4.3-8, rfc5044-4.3-9
     #[test]
     fn rfc5044_4_3_markers_come_out_again(
         payloads in proptest::collection::vec(proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..700), 0..4), 1..12),

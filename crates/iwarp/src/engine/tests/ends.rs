@@ -36,6 +36,8 @@ fn assert_flushed(end: &mut End, count: usize) {
     assert!(end.done.iter().any(|done| matches!(&done.work, Work::Read { sink } if sink.len() == 1 << 20)));
 }
 
+// requirement: rfc5040-5.4-5, rfc5040-6.2.1-2, rfc5041-3-4, rfc5041-3-10, rfc5041-6.2.1-4, rfc5041-6.2.2-1
+// requirement: rfc5041-6.2.2-2, rfc5041-7-1, rfc5044-7.2-1, rfc5044-8-1
 #[test]
 fn every_end_flushes_everything() {
     for end in 0..5 {
@@ -77,6 +79,7 @@ fn every_end_flushes_everything() {
     }
 }
 
+// requirement: rfc5041-3-10, rfc5041-6.2.1-1, rfc5041-6.2.1-2, rfc5041-6.2.1-4, rfc5044-7.2-1
 #[test]
 fn a_graceful_end_sends_what_was_posted_and_awaits_reads() {
     let mut pair = Pair::open(&small());
@@ -134,6 +137,7 @@ fn i6_a_peer_that_does_not_close_is_left() {
     assert_eq!(pair.client.end(), Some(Disconnected::Local));
 }
 
+// requirement: rfc5044-7.1.2-18
 #[test]
 fn i6_no_wait_is_without_a_timer() {
     // A Responder that never receives an FPDU.
@@ -195,6 +199,7 @@ fn a_stream_that_ends_inside_an_fpdu_is_a_link_failure() {
     assert!(matches!(pair.server.end(), Some(Disconnected::Link(_))));
 }
 
+// requirement: rfc5044-7.1-2, rfc5044-7.1.2-7
 #[test]
 fn what_start_up_left_behind_is_delivered() {
     let now = Instant::now();

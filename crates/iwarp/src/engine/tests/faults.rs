@@ -65,6 +65,17 @@ fn terminate(pair: &mut Pair, fpdus: &[Vec<u8>]) -> (TerminateCause, Vec<u8>) {
 }
 
 // requirement: rfc5042-6.4.3.3-1, rfc5042-A-4
+// requirement: rfc5040-8.1.2-7
+// requirement: rfc5040-4.1-2, rfc5040-4.1-4, rfc5040-4.8-3, rfc5040-4.8-4, rfc5040-4.8-6, rfc5040-4.8-7
+// requirement: rfc5040-4.8-8, rfc5040-5.1-1, rfc5040-5.2.1-1, rfc5040-5.2.1-4, rfc5040-5.2.1-9, rfc5040-5.2.2-1
+// requirement: rfc5040-5.3-1, rfc5040-5.3-2, rfc5040-5.3-4, rfc5040-5.3-8, rfc5040-5.4-1, rfc5040-5.4-2
+// requirement: rfc5040-6.1-5, rfc5040-6.2.1-1, rfc5040-7.1-1, rfc5040-7.1-2, rfc5040-7.2-1, rfc5040-7.2-2
+// requirement: rfc5040-7.2-3, rfc5040-7.2-4, rfc5040-7.2-6, rfc5040-7.2-7, rfc5040-7.2-9, rfc5040-7.2-12
+// requirement: rfc5040-7.2-13, rfc5041-3-8, rfc5041-3-12, rfc5041-4.1-7, rfc5041-4.2-3, rfc5041-4.2-5, rfc5041-4.3-7
+// requirement: rfc5041-4.3-10, rfc5041-4.3-11, rfc5041-4.4-1, rfc5041-5.2-6, rfc5041-5.3-4, rfc5041-6.2.2-1
+// requirement: rfc5041-6.2.2-3, rfc5041-6.2.2-4, rfc5041-7-1, rfc5041-7.1-1, rfc5041-7.1-2, rfc5041-7.1-3
+// requirement: rfc5041-7.1-4, rfc5041-7.1-5, rfc5041-7.1-7, rfc5041-7.2-1, rfc5041-8.3-4, rfc5041-8.3.1-1
+// requirement: rfc5044-3-9, rfc5044-4.4-11, rfc5044-8-1, rfc5044-8-5, rfc5044-C.1-1
 #[test]
 fn rfc5040_7_and_rfc5041_7_each_violation_has_its_terminate() {
     type Make = fn(&mut Pair) -> Vec<Vec<u8>>;
@@ -225,6 +236,7 @@ fn rfc5040_7_and_rfc5041_7_each_violation_has_its_terminate() {
 }
 
 /// RFC 5040 §4.3, Figure 4: the field is reserved in Sends without invalidation.
+// requirement: rfc5040-4.1-7
 #[test]
 fn the_invalidate_stag_of_a_plain_send_means_nothing() {
     let mut pair = Pair::open(&small());
@@ -234,6 +246,7 @@ fn the_invalidate_stag_of_a_plain_send_means_nothing() {
     assert_eq!(pair.server.message(receive), b"xx");
 }
 
+// requirement: rfc5040-4.8-7, rfc5041-7.1-5
 #[test]
 fn rfc5040_golden_terminate_for_a_bad_write() {
     let mut pair = Pair::open(&small());
@@ -246,6 +259,7 @@ fn rfc5040_golden_terminate_for_a_bad_write() {
     assert_eq!(pair.server.transmit(pair.now), crate::wire::hex::hex(golden));
 }
 
+// requirement: rfc5044-7.1.2-12
 #[test]
 fn rfc5044_7_1_2_a_responder_does_not_even_terminate_before_a_valid_fpdu() {
     let mut pair = Pair::new(&small());
@@ -261,6 +275,7 @@ fn rfc5044_7_1_2_a_responder_does_not_even_terminate_before_a_valid_fpdu() {
     assert_eq!(opcodes(&pair.server.transmit(pair.now)), [7]);
 }
 
+// requirement: rfc5040-7-1, rfc5041-3-9, rfc5041-7.1-2, rfc5041-7.1-4, rfc5041-7.1-6, rfc5044-8-4
 #[test]
 fn nothing_of_the_peer_counts_after_an_error() {
     let mut pair = Pair::open(&small());
@@ -278,6 +293,7 @@ fn nothing_of_the_peer_counts_after_an_error() {
     assert_eq!(opcodes(&pair.server.transmit(pair.now)), [7]);
 }
 
+// requirement: rfc5040-5.4-6
 #[test]
 fn a_terminate_follows_the_fpdu_that_is_half_sent() {
     let mut pair = Pair::open(&small());
@@ -341,6 +357,7 @@ fn i6_empty_segments_of_a_read_response_buy_no_time() {
     assert_eq!(pair.client.end(), Some(Disconnected::Timeout("the peer did not answer an RDMA Read")));
 }
 
+// requirement: rfc5040-6.2.1-3, rfc5041-6.2.2-3
 #[test]
 fn rfc5040_6_2_1_a_terminate_leaves_though_the_peer_closed_its_half() {
     let mut pair = Pair::open(&Setup::default());
@@ -356,6 +373,8 @@ fn rfc5040_6_2_1_a_terminate_leaves_though_the_peer_closed_its_half() {
 }
 
 // requirement: rfc5042-6.2.2-2, rfc5042-6.3.5-1, rfc5042-A-2
+// requirement: rfc5040-8.1.1-7, rfc5041-8.3.1-7, rfc5040-8.1.1-6, rfc5041-8.3.1-6
+// requirement: rfc5041-8.3-2
 #[test]
 fn i7_a_read_sink_cannot_be_written_and_a_used_key_is_dead() {
     let mut pair = Pair::open(&small());
@@ -403,12 +422,14 @@ fn flips(setup: &Setup, length: usize, bits: impl Iterator<Item = usize>) {
 }
 
 // requirement: v2-07-4.2-1
+// requirement: rfc5040-5.5-7, rfc5041-3-7, rfc5044-4.1-2, rfc5044-4.4-6, rfc5044-4.4-11, rfc5044-7.1.1-4, rfc5044-8-4
 #[test]
 fn i11_a_flipped_bit_in_any_field_never_reaches_a_completion() {
     let small_fpdu = fpdu_len(18 + 5);
     flips(&small(), 5, 0..small_fpdu * 8);
 }
 
+// requirement: rfc5044-3-7, rfc5044-4.4-10, rfc5044-4.4-11, rfc5044-6-1
 #[test]
 fn i11_a_flipped_bit_in_a_directly_placed_segment_never_reaches_a_completion() {
     let whole = fpdu_len(18 + 20_000) * 8;
@@ -418,6 +439,7 @@ fn i11_a_flipped_bit_in_a_directly_placed_segment_never_reaches_a_completion() {
     flips(&Setup::default(), 20_000, header.chain(middle).chain(trailer));
 }
 
+// requirement: rfc5044-3-7, rfc5044-4.4-10, rfc5044-6-1
 #[test]
 fn i11_strict_mode_places_nothing_before_the_crc_matched() {
     let mut pair = Pair::open(&Setup { strict_crc: true, ..Setup::default() });
@@ -433,6 +455,7 @@ fn i11_strict_mode_places_nothing_before_the_crc_matched() {
     assert!(untouched);
 }
 
+// requirement: rfc5044-4.1-3, rfc5044-4.4-7, rfc5044-7.1.1-4
 #[test]
 fn crc_off_is_not_checked() {
     let mut pair = Pair::open(&Setup { crc: false, ..Setup::default() });

@@ -49,6 +49,16 @@ fn invalidate(key: Key, solicited: bool, message: &[u8]) -> WorkRequest {
 }
 
 /// RFC 5040 §4, Figures 3 to 7: all fields of every message, and what becomes of it.
+// requirement: rfc5040-3.1-1, rfc5040-4.1-1, rfc5040-4.1-2, rfc5040-4.1-3, rfc5040-4.1-4, rfc5040-4.1-5
+// requirement: rfc5040-4.1-6, rfc5040-4.1-7, rfc5040-4.2-1, rfc5040-4.4-1, rfc5040-4.4-2, rfc5040-5.1-1
+// requirement: rfc5040-5.1-2, rfc5040-5.2-1, rfc5040-5.2.1-1, rfc5040-5.2.1-3, rfc5040-5.2.1-4, rfc5040-5.2.1-8
+// requirement: rfc5040-5.2.2-1, rfc5040-5.2.2-3, rfc5040-5.3-1, rfc5040-5.3-3, rfc5040-5.3-4, rfc5040-5.3-7
+// requirement: rfc5040-5.3-8, rfc5040-5.4-1, rfc5040-5.4-2, rfc5040-5.5-1, rfc5040-6.1-1, rfc5040-7.1-2
+// requirement: rfc5041-4.1-1, rfc5041-4.1-2, rfc5041-4.1-3, rfc5041-4.1-6, rfc5041-4.1-7, rfc5041-4.2-1
+// requirement: rfc5041-4.2-2, rfc5041-4.2-3, rfc5041-4.2-6, rfc5041-4.3-1, rfc5041-4.3-2, rfc5041-4.3-3
+// requirement: rfc5041-4.3-6, rfc5041-4.3-7, rfc5041-4.3-11, rfc5041-4.4-1, rfc5041-5.2-7, rfc5041-5.3-5
+// requirement: rfc5041-5.4-2, rfc5041-5.4-3, rfc5041-8.3.1-1, rfc5044-3-1, rfc5044-3-9, rfc5044-4.1-1, rfc5044-4.3-10
+// requirement: rfc5044-8-5, rfc5044-C.1-1
 #[test]
 fn rfc5040_figure_4_each_message_has_its_fields() {
     let mut pair = Pair::open(&small());
@@ -111,6 +121,10 @@ fn rfc5040_figure_4_each_message_has_its_fields() {
 }
 
 /// RFC 5041 §4, §5.2: the segments of each kind of message.
+// requirement: rfc5040-5.2.2-5, rfc5040-5.3-7, rfc5040-6.1-1, rfc5041-3-5, rfc5041-4.1-3, rfc5041-4.1-4
+// requirement: rfc5041-4.1-5, rfc5041-4.1-7, rfc5041-4.2-4, rfc5041-4.2-8, rfc5041-4.3-4, rfc5041-4.3-6
+// requirement: rfc5041-4.3-10, rfc5041-4.3-11, rfc5041-5.2-1, rfc5041-5.2-2, rfc5041-5.2-4, rfc5041-5.2-5
+// requirement: rfc5041-5.2-6, rfc5041-5.2-8, rfc5041-5.3-3, rfc5044-3-3
 #[test]
 fn rfc5041_5_2_the_segments_of_a_message() {
     const LENGTH: usize = 5000;
@@ -159,6 +173,7 @@ fn rfc5041_5_2_the_segments_of_a_message() {
     }
 }
 
+// requirement: rfc5040-5.2.1-10, rfc5040-5.2.1-11, rfc5040-5.2.2-3, rfc5040-5.3-6, rfc5041-5.2-9, rfc5041-5.2-10
 #[test]
 fn rfc5041_5_2_a_message_without_bytes_is_one_segment() {
     let mut pair = Pair::open(&small());
@@ -187,6 +202,7 @@ fn terminated(end: &mut End, now: Instant) -> rpcrdma_verbs::TerminateCause {
 }
 
 /// RFC 5040 §4.1, RFC 5041 §4.1, RFC 5044 §4.1: bits that are reserved, and the pad, have no meaning yet.
+// requirement: rfc5040-4.1-6, rfc5041-4.1-6, rfc5044-4.1-2
 #[test]
 fn reserved_bits_and_pads_are_ignored() {
     for pad in [0, 0xFF] {
@@ -212,6 +228,7 @@ fn reserved_bits_and_pads_are_ignored() {
 }
 
 /// RFC 5040 §4.1: only the two kinds of Send with Invalidate have this field.
+// requirement: rfc5040-4.1-7
 #[test]
 fn the_invalidate_stag_of_other_messages_is_ignored() {
     let mut pair = Pair::open(&small());
@@ -255,6 +272,9 @@ fn read_request(msn: u32, sink_offset: u64, size: u32, source: RemoteSegment) ->
 }
 
 /// RFC 5040 §5.2.1, §5.2.2: the queue has a buffer for each negotiated Read Request, and no more.
+// requirement: rfc5040-4.4-2, rfc5040-5.2-1, rfc5040-5.2.1-2, rfc5040-5.2.1-3, rfc5040-5.2.1-6, rfc5040-5.2.1-8
+// requirement: rfc5040-5.2.1-11, rfc5040-5.2.2-2, rfc5040-5.2.2-4, rfc5040-5.2.2-5, rfc5040-5.5-3, rfc5040-5.5-8
+// requirement: rfc5040-5.5-10, rfc5040-6.1-2, rfc5040-6.1-5, rfc5040-7.2-6, rfc5041-7.1-1
 #[test]
 fn rfc5040_5_2_2_as_many_reads_as_negotiated_are_answered_in_order() {
     let mut pair = Pair::open(&Setup { ird: 3, ..small() });
@@ -299,6 +319,7 @@ fn rfc5040_5_2_2_as_many_reads_as_negotiated_are_answered_in_order() {
     assert_eq!(terminated(&mut pair.server, pair.now), cause::NO_BUFFER);
 }
 
+// requirement: rfc5040-4.8-6, rfc5040-4.8-7, rfc5040-7.1-3, rfc5041-7.1-5
 #[test]
 fn rfc5040_7_1_the_terminate_names_the_first_of_two_errors() {
     let mut pair = Pair::open(&small());
@@ -311,6 +332,7 @@ fn rfc5040_7_1_the_terminate_names_the_first_of_two_errors() {
     assert_eq!(terminate[22..], [&[0, 19], &first[2..16]].concat());
 }
 
+// requirement: rfc5040-5.4-6, rfc5040-7-1, rfc5041-3-9
 #[test]
 fn rfc5040_5_4_nothing_leaves_behind_a_terminate() {
     let mut pair = Pair::open(&small());
@@ -327,6 +349,7 @@ fn rfc5040_5_4_nothing_leaves_behind_a_terminate() {
 }
 
 /// RFC 5041 §7.1: the Terminate Queue has one buffer, for the message with MSN 1 and the longest Terminate.
+// requirement: rfc5040-5.4-3, rfc5040-5.4-4, rfc5040-5.4-5, rfc5041-7.1-1
 #[test]
 fn rfc5040_5_4_a_terminate_has_its_own_buffer() {
     let longest = [&[0x11, 0, 0xE0, 0][..], &[0; 48]].concat();
@@ -360,6 +383,7 @@ fn a_long_terminate_ends_nothing_before_its_crc_matched() {
 }
 
 /// RFC 6581 §9.2: only the first FPDU is a Ready-To-Receive message. An empty Send behind it is a message.
+// requirement: rfc5040-5.3-6
 #[test]
 fn an_empty_send_behind_another_ready_to_receive_message_is_delivered() {
     let now = Instant::now();
@@ -387,6 +411,7 @@ fn an_empty_send_behind_another_ready_to_receive_message_is_delivered() {
     }
 }
 
+// requirement: rfc5041-5.2-3
 #[test]
 fn rfc5041_5_2_a_message_is_shorter_than_four_gib() {
     let mut pair = Pair::new(&small());
@@ -402,6 +427,7 @@ fn rfc5041_5_2_a_message_is_shorter_than_four_gib() {
 }
 
 /// RFC 5044 §3: whatever the size of TCP segments.
+// requirement: rfc5041-5.2-2, rfc5044-3-4, rfc5044-3-5
 #[test]
 fn rfc5044_3_no_ulpdu_is_longer_than_64768_octets() {
     for large_fpdu in [false, true] {
@@ -431,4 +457,80 @@ fn rfc5044_3_no_ulpdu_is_longer_than_64768_octets() {
     let receive = pair.server.receive(MAX_ULPDU - 18);
     pair.server.take_whole(&untagged(SEND, 0, 2, 0, true, &pattern(MAX_ULPDU - 18)), pair.now);
     assert_eq!(pair.server.message(receive), pattern(MAX_ULPDU - 18));
+}
+
+/// RFC 5041 §3 (1), (2), §5.2: segments that wait for the socket keep their length, and those that follow have the new
+/// one, also within a message.
+// requirement: rfc5041-3-2, rfc5041-3-3, rfc5041-5.2-2, rfc5044-3-2, rfc5044-3-3, rfc5044-5.1-1
+#[test]
+fn rfc5041_5_2_segments_follow_a_new_size() {
+    const LENGTH: usize = 1 << 20;
+    for (control, before) in [WRITE, SEND, READ_RESPONSE].into_iter().flat_map(|it| [(it, 1448), (it, 700)]) {
+        let after = 2148 - before;
+        let mut pair = Pair::open(&Setup { emss: before, ..Setup::default() });
+        if control == WRITE {
+            let target = pair.server.open_write(LENGTH);
+            pair.client.write(pattern(LENGTH), target);
+        } else if control == SEND {
+            pair.client.send(&pattern(LENGTH));
+        } else {
+            let source = pair.client.open_read(pattern(LENGTH));
+            pair.server.read(source);
+            let request = pair.server.transmit(pair.now);
+            pair.client.take_whole(&request, pair.now);
+        }
+        pair.client.engine.prepare(pair.now);
+        pair.client.engine.set_emss(after);
+        let stream = pair.client.transmit(pair.now);
+        let lengths: Vec<_> = ulpdus(&stream, control).iter().map(|ulpdu| ulpdu.len()).collect();
+        let old = lengths.iter().take_while(|&&length| length == mulpdu(before, false)).count();
+        assert!(old > 100, "these were laid out");
+        let new = &lengths[old..];
+        assert!(after > before || new.len() > 100);
+        assert!(new.iter().all(|&length| length <= mulpdu(after, false)), "{control:#x}");
+    }
+}
+
+/// Each target has its message, and each message its turn.
+// requirement: rfc5040-5.1-3, rfc5040-5.1-4
+#[test]
+fn rfc5040_5_1_writes_leave_in_the_order_of_posting() {
+    let mut pair = Pair::open(&small());
+    let target = |stag| RemoteSegment { key: Key(stag), address: u64::from(stag), length: 2000 };
+    for targets in [vec![target(5)], vec![target(4), target(9)], vec![target(1)]] {
+        let gather = vec![Bytes::from(pattern(2000 * targets.len()))];
+        pair.client.post(WorkRequest::Write { gather, targets });
+    }
+    let stream = pair.client.transmit(pair.now);
+    let messages = ulpdus(&stream, WRITE).into_iter().map(|segment| match Header::decode(&segment) {
+        Ok(Header::Tagged(header)) => (header.stag, header.offset, header.last),
+        other => panic!("{other:?}"),
+    });
+    let due = [5, 4, 9, 1].map(|stag| {
+        let offset = u64::from(stag);
+        [(stag, offset, false), (stag, offset + (mulpdu(1448, false) - 14) as u64, true)]
+    });
+    assert_eq!(messages.collect::<Vec<_>>(), due.concat());
+}
+
+/// RFC 5044 §6: whatever the kind of the message.
+// requirement: rfc5044-6-3
+#[test]
+fn each_fpdu_takes_effect_with_its_last_octet() {
+    for length in [10, 20_000] {
+        let mut pair = Pair::open(&Setup::default());
+        let receive = pair.server.receive(length);
+        let send = untagged(SEND, 0, 2, 0, true, &pattern(length));
+        let (front, last) = send.split_at(send.len() - 1);
+        pair.server.take_whole(front, pair.now);
+        assert!(pair.server.take(receive).is_none());
+        pair.server.take_whole(last, pair.now);
+        assert_eq!(pair.server.message(receive), pattern(length));
+        let terminate = untagged(TERMINATE, 2, 1, 0, true, &[0x20, 2, 0, 0]);
+        let (front, last) = terminate.split_at(terminate.len() - 1);
+        pair.server.take_whole(front, pair.now);
+        assert_eq!(pair.server.end(), None);
+        pair.server.take_whole(last, pair.now);
+        assert_eq!(pair.server.end(), Some(Disconnected::Terminated(cause::MPA_CRC)));
+    }
 }

@@ -7,6 +7,7 @@ const READ_REQUEST: u8 = 1;
 const READ_RESPONSE: u8 = 2;
 const SEND: u8 = 3;
 
+// requirement: rfc5044-7.1.2-12
 #[test]
 fn rfc5044_7_1_2_a_responder_speaks_second() {
     let mut pair = Pair::new(&small());
@@ -20,6 +21,7 @@ fn rfc5044_7_1_2_a_responder_speaks_second() {
     assert_eq!(pair.client.message(receive), b"too early");
 }
 
+// requirement: rfc5040-5.3-5, rfc5040-5.5-4
 #[test]
 fn rfc5040_5_5_a_send_stays_behind_its_write_but_an_express_one_does_not() {
     let mut pair = Pair::open(&small());
@@ -43,6 +45,7 @@ fn rfc5040_5_5_a_send_stays_behind_its_write_but_an_express_one_does_not() {
     assert_eq!(pair.server.close(window), pattern(1 << 20));
 }
 
+// requirement: rfc5041-5.3-2
 #[test]
 fn a_long_read_response_lets_sends_through() {
     let mut pair = Pair::open(&small());
@@ -65,6 +68,7 @@ fn a_long_read_response_lets_sends_through() {
     assert_eq!(pair.client.sink(read), pattern(1 << 20));
 }
 
+// requirement: rfc5041-5.3-2
 #[test]
 fn segments_of_two_tagged_messages_never_mix() {
     let mut pair = Pair::open(&small());
@@ -81,6 +85,8 @@ fn segments_of_two_tagged_messages_never_mix() {
 }
 
 // requirement: rfc5666-3.3-4, rfc5042-6.4.3.3-2
+// requirement: rfc5040-8.1.1-12
+// requirement: rfc5040-5.5-4, rfc5040-5.5-6, rfc5040-6.1-3, rfc5040-6.1-4
 #[test]
 fn rfc5040_6_1_reads_beyond_ord_wait_and_later_sends_pass() {
     let mut pair = Pair::open(&Setup { ord: 2, ird: 2, ..small() });
@@ -90,9 +96,12 @@ fn rfc5040_6_1_reads_beyond_ord_wait_and_later_sends_pass() {
             pair.client.read(source)
         })
         .collect();
-    pair.client.send(b"passes");
+    let sent = pair.client.send(b"passes");
     let receive = pair.server.receive(100);
     let stream = pair.client.transmit(pair.now);
+    // It completes before the Reads that were posted earlier.
+    assert_eq!(pair.client.take(sent).unwrap().status, Status::Success);
+    assert!(reads.iter().all(|&read| pair.client.take(read).is_none()));
     let mut kinds = opcodes(&stream);
     kinds.sort_unstable();
     assert_eq!(kinds, [READ_REQUEST, READ_REQUEST, SEND]);
@@ -105,6 +114,7 @@ fn rfc5040_6_1_reads_beyond_ord_wait_and_later_sends_pass() {
 }
 
 // requirement: rfc5042-6.2.2-2
+// requirement: rfc5040-8.1.1-7, rfc5041-8.3.1-7
 #[test]
 fn i1_invalidation_waits_for_half_sent_read_responses() {
     let mut pair = Pair::open(&small());
@@ -135,6 +145,7 @@ fn i1_invalidation_waits_for_half_sent_read_responses() {
     assert_eq!(pair.client.sink(read), pattern(1 << 20));
 }
 
+// requirement: rfc5040-5.3-8, rfc5040-5.5-1
 #[test]
 fn i2_a_send_with_invalidate_is_delivered_after_the_read_response_left() {
     let mut pair = Pair::open(&small());
@@ -230,6 +241,7 @@ fn an_answered_initiator_does_not_nudge() {
     assert!(pair.client.transmit(pair.now).is_empty());
 }
 
+// requirement: rfc6581-5-1, rfc6581-9.2-3, rfc6581-9.2-8
 #[test]
 fn rfc6581_9_2_each_ready_to_receive_message_comes_first_and_completes_nothing() {
     use crate::startup::{Negotiated, Role, Rtr};

@@ -5,6 +5,7 @@ use rpcrdma_verbs::PostErrorKind;
 use super::faults::{tagged, untagged};
 use super::*;
 
+// requirement: rfc5040-6.1-2, rfc5040-6.1-3
 #[test]
 fn the_engine_says_what_it_can() {
     let pair = Pair::new(&Setup { ird: 3, ord: 5, max_send_wr: 17, ..small() });
@@ -119,6 +120,7 @@ fn gather_and_scatter_lists_hold_max_sge_pieces() {
 
 /// A Receive counts until it has completed, also in the middle of its message.
 // requirement: rfc5042-6.4.3.2-1, rfc5042-6.4.6-1
+// requirement: rfc5040-8.1.2-5, rfc5040-8.1.1-11
 #[test]
 fn the_receive_queue_is_bounded() {
     let mut pair = Pair::open(&small());
@@ -133,6 +135,7 @@ fn the_receive_queue_is_bounded() {
     pair.server.receive(10);
 }
 
+// requirement: rfc5040-5.5-5
 #[test]
 fn what_is_laid_out_and_has_not_left_is_flushed() {
     let mut pair = Pair::open(&small());
@@ -288,6 +291,7 @@ fn a_graceful_end_awaits_the_response_to_a_read_that_has_left() {
 }
 
 /// A message that the peer sent before it saw our end still arrives.
+// requirement: rfc5041-6.2.1-5
 #[test]
 fn a_message_arrives_behind_our_own_end() {
     let mut pair = Pair::open(&small());
@@ -303,6 +307,7 @@ fn a_message_arrives_behind_our_own_end() {
 }
 
 /// A Write without data is one empty message to its only target, and none to several; targets of length 0 get none.
+// requirement: rfc5040-5.1-4
 #[test]
 fn empty_writes_and_empty_targets() {
     let mut pair = Pair::open(&small());
@@ -326,6 +331,7 @@ fn empty_writes_and_empty_targets() {
 }
 
 /// RFC 5044 §4.5: with its markers an FPDU still fits a TCP segment.
+// requirement: rfc5044-4.5-1, rfc5044-4.5-2, rfc5044-7.1.1-3
 #[test]
 fn rfc5044_4_5_fpdus_leave_room_for_markers() {
     for markers in [false, true] {
@@ -356,6 +362,7 @@ fn an_idle_engine_has_no_work() {
 }
 
 /// The pool recovers its memory by itself; a partly received message in it is of no use to the caller.
+// requirement: rfc5041-5.4-1
 #[test]
 fn a_half_arrived_message_gives_only_scattered_buffers_back() {
     for pooled in [true, false] {

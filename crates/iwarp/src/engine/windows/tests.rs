@@ -21,6 +21,7 @@ fn readable(len: usize) -> WindowMemory {
 }
 
 // requirement: rfc8166-2.3.2-1, rfc5666-2-1, experience-8-2
+// requirement: rfc5040-8.1.1-9
 #[test]
 fn i7_keys_and_addresses_are_unpredictable_and_never_wrap() {
     let mut table = WindowTable::new(4096, 64, SEED);
@@ -66,7 +67,9 @@ fn i7_a_key_rests_after_use() {
 }
 
 // requirement: rfc8166-8.1-1, rfc5666-11-2, rfc5042-6.2.1-1, rfc5666-11-3, rfc8166-8.1-2
+// requirement: rfc5040-8.1-1, rfc5040-8.1.1-1, rfc5040-8.1.1-4, rfc5041-8.3.1-4
 // requirement: v2-07-11.1-1, v2-07-11.1-2
+// requirement: rfc5041-4.2-5, rfc5041-7.1-3, rfc5041-8.3-1
 #[test]
 fn i7_every_write_is_checked_against_key_range_and_right() {
     let mut table = table();
@@ -90,7 +93,9 @@ fn i7_every_write_is_checked_against_key_range_and_right() {
 }
 
 // requirement: rfc8166-8.1-1, rfc5666-11-2, rfc5042-6.2.1-1, rfc5042-6.3.5-1, rfc5666-11-3, rfc8166-8.1-2
+// requirement: rfc5040-8.1-1, rfc5040-8.1.1-1, rfc5040-8.1.1-4, rfc5041-8.3.1-4, rfc5040-8.1.1-6, rfc5041-8.3.1-6
 // requirement: v2-07-11.1-1, v2-07-11.1-2
+// requirement: rfc5040-5.2.1-9, rfc5040-7.2-9, rfc5040-7.2-11, rfc5040-7.2-12, rfc5040-7.2-13
 #[test]
 fn i7_every_read_is_checked_against_key_range_and_right() {
     let mut table = table();
@@ -116,7 +121,9 @@ fn i7_every_read_is_checked_against_key_range_and_right() {
 /// Each connection has its own table: a key of another connection names no window here.
 // requirement: experience-8-1
 // requirement: rfc5042-3-3, rfc5042-6.1.1-1, rfc5042-6.1.1-2, rfc5042-6.1.1-3, rfc5042-6.4.5-1, rfc5666-11-3, rfc8166-8.1-2
+// requirement: rfc5040-8.1.1-2, rfc5041-8.3.1-2, rfc5040-8.1.1-3, rfc5041-8.3.1-3, rfc5040-8.1.1-8
 // requirement: v2-07-11.1-2
+// requirement: rfc5040-7.2-5, rfc5040-7.2-10, rfc5041-8.2-2, rfc5041-8.2-3, rfc5041-8.3-3
 #[test]
 fn i7_a_key_is_good_on_its_own_connection_only() {
     let (mut here, mut there) = (table(), WindowTable::new(8, 64, [8; 32]));
@@ -130,6 +137,7 @@ fn i7_a_key_is_good_on_its_own_connection_only() {
 }
 
 // requirement: rfc5042-6.2.2-2, rfc5042-6.3.6-1
+// requirement: rfc5040-8.1.1-7, rfc5041-8.3.1-7
 #[test]
 fn i1_memory_comes_back_only_when_unused() {
     let mut table = table();
@@ -161,6 +169,7 @@ fn i1_a_segment_being_placed_pins_its_window() {
     assert_eq!(table.take_closed().unwrap().local, Some(WrId(5)));
 }
 
+// requirement: rfc5040-7.2-4
 #[test]
 fn only_bound_windows_can_be_invalidated_by_the_peer() {
     let mut table = table();
@@ -171,6 +180,7 @@ fn only_bound_windows_can_be_invalidated_by_the_peer() {
     assert!(table.close_remote(segment.key).is_none());
 }
 
+// requirement: rfc5040-8.1.1-5, rfc5041-8.3-2, rfc5041-8.3.1-5
 #[test]
 fn only_reserved_windows_can_be_bound_and_any_can_be_given_up() {
     let mut table = table();

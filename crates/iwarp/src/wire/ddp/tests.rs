@@ -3,6 +3,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::wire::hex::hex;
 
+// requirement: rfc5040-4.1-1, rfc5041-4.2-1, rfc5041-4.3-1
 #[test]
 fn rfc5041_4_golden_headers() {
     let tagged = Tagged { last: true, control: 0x40, stag: 0x2001, offset: 0x7F00_0001_0000 };
@@ -33,6 +34,7 @@ fn a_header_tells_its_kind_length_and_place_in_the_message() {
     assert_eq!((HeaderView::new(&[]).header_len(), HeaderView::new(&[0xC1]).payload()), (None, None));
 }
 
+// requirement: rfc5041-4.1-6, rfc5041-4.1-7
 #[test]
 fn rfc5041_7_1_version_and_length() {
     let tagged = Tagged { last: false, control: 0x40, stag: 1, offset: 2 }.encode();

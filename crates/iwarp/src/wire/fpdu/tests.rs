@@ -9,6 +9,7 @@ fn crc_of(bytes: &[u8]) -> Vec<u8> {
     crc.wire().to_vec()
 }
 
+// requirement: rfc5041-3-7, rfc5044-4.4-1, rfc5044-4.4-8
 #[test]
 fn rfc5044_4_4_crc_vectors() {
     assert_eq!(crc_of(&[0; 32]), hex("aa 36 91 8a"));
@@ -31,6 +32,7 @@ fn both_ways_to_compute_agree_however_the_bytes_are_cut() {
     }
 }
 
+// requirement: rfc5044-3-1, rfc5044-4.1-1
 #[test]
 fn fpdu_examples() {
     for dump in [
@@ -62,6 +64,8 @@ fn linux_fpdu_without_crc() {
     assert_eq!(seal(view.ulpdu().unwrap(), false).unwrap(), bytes);
 }
 
+// requirement: rfc5041-3-2, rfc5044-3-2, rfc5044-3-4, rfc5044-4.5-1, rfc5044-4.5-2, rfc5044-4.5-4, rfc5044-4.5-5
+// requirement: rfc5044-5.1-1
 #[test]
 fn rfc5044_4_5_mulpdu() {
     assert_eq!(mulpdu(1448, false), 1448 - 6);

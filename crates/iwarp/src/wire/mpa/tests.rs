@@ -29,6 +29,7 @@ fn rfc5044_7_1_1_revision_1_request() {
     assert_eq!(frame.encode().unwrap(), bytes);
 }
 
+// requirement: rfc6581-6-4
 #[test]
 fn rfc6581_6_revision_2_request_with_rfc8797_data() {
     let bytes = hex(
@@ -41,6 +42,7 @@ fn rfc6581_6_revision_2_request_with_rfc8797_data() {
     assert_eq!(frame.encode().unwrap(), bytes);
 }
 
+// requirement: rfc6581-9-1, rfc6581-9.2-14
 #[test]
 fn rfc6581_9_enhanced_data_bits() {
     let all = RtrSet { send: true, write: true, read: true };
@@ -113,6 +115,8 @@ fn linux_frames_are_understood() {
     assert!(rejection.rejected);
 }
 
+// requirement: rfc5044-7.1.1-1, rfc5044-7.1.1-5, rfc5044-7.1.1-6, rfc5044-7.1.1-7, rfc5044-7.1.2-3, rfc5044-7.1.2-17
+// requirement: rfc5044-8-1, rfc6581-6-1
 #[test]
 fn rfc5044_7_1_2_bad_frames_are_named() {
     let request = hex(SIW_REQUEST);
@@ -133,6 +137,7 @@ fn rfc5044_7_1_2_bad_frames_are_named() {
     assert_eq!(Frame::decode(b"GET / HTTP/1.1", FrameKind::Request), Err(FrameError::Key));
 }
 
+// requirement: rfc5044-7.1.1-7, rfc5044-7.1.1-8, rfc5044-7.1.2-17
 #[test]
 fn private_data_of_512_bytes_and_not_one_more() {
     let mut frame = decode(&hex(SIW_REPLY), FrameKind::Reply);

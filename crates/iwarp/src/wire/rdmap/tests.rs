@@ -3,6 +3,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::wire::hex::hex;
 
+// requirement: rfc5040-4.4-1
 #[test]
 fn rfc5040_4_4_read_request() {
     let request = ReadRequest {
@@ -18,6 +19,7 @@ fn rfc5040_4_4_read_request() {
     assert_eq!(ReadRequest::decode(&bytes[..27]), None);
 }
 
+// requirement: rfc5040-4.1-3, rfc5040-4.1-5, rfc5040-7.2-2, rfc5040-7.2-3, rfc5040-7.2-8
 #[test]
 fn rfc5040_4_1_control_byte() {
     for (opcode_bits, byte) in [0x40, 0x41, 0x42, 0x43, 0x44, 0x45, 0x46, 0x47].into_iter().enumerate() {

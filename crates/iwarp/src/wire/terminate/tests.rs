@@ -6,6 +6,7 @@ fn encoded(terminate: &Terminate) -> Vec<u8> {
     bytes[..used].to_vec()
 }
 
+// requirement: rfc5040-4.8-1, rfc5040-4.8-2, rfc5040-4.8-5
 #[test]
 fn rfc5040_4_8_golden() {
     let write = hex("c1 40 00 00 20 01 00 00 7f 00 00 01 00 00 00 01");
@@ -18,6 +19,7 @@ fn rfc5040_4_8_golden() {
     assert_eq!(encoded(&Terminate::bare(cause::MPA_CRC)), hex("20 02 00 00"));
 }
 
+// requirement: rfc5040-4.8-1, rfc5040-4.8-4, rfc5040-4.8-8
 #[test]
 fn rfc5040_figure_10_everything_included() {
     let header = hex("41 41 00 00 00 00 00 00 00 01 00 00 00 01 00 00 00 00");
@@ -36,6 +38,7 @@ fn rfc5040_figure_10_everything_included() {
 
 /// RFC 5040 Figure 9, RFC 5041 §7.2, RFC 5044 §8, RFC 6581 §8: every code that these define has a name of its layer,
 /// and no other code has one.
+// requirement: rfc5040-4.8-3, rfc5041-7.2-1
 #[test]
 fn the_codes_of_the_documents_have_names() {
     let mut known = 0;
@@ -93,6 +96,7 @@ fn siw_terminates_are_understood() {
 }
 
 /// RFC 5040 §4.8: reserved bits mean nothing. The three lowest of the third octet are an exception: `siw` uses them.
+// requirement: rfc5040-4.8-5
 #[test]
 fn rfc5040_4_8_reserved_bits_of_a_terminate() {
     for dump in ["12 03 c0 00", "12 03 d8 ff", "12 03 c7 ff"] {
