@@ -16,6 +16,9 @@
 //!   requires the CRC first). No work *completes* before. [`Config::strict_crc`] stages instead.
 //! * RDMA Reads complete when their data has arrived, and express Sends (`SendRequest::express`) when they have left. So completions need not
 //!   come in the order of posting, which RFC 5040 §5.5 (15) requires; the contract of `rpcrdma-verbs` allows this.
+//! * Express Sends pass what has not been laid out, and Sends pass RDMA Reads that wait for ORD (RFC 5040 §5.5 (13)).
+//!   Tagged and untagged messages may alternate by segments (RFC 5041 §5.3).
+//! * A peer that closes its half of TCP has ended the connection (RFC 5041 §6.2.1).
 //! * Memory of a shared read window is returned as soon as the bytes are in the socket: TCP has its own copy.
 //!
 //! # Limits
