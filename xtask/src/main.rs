@@ -6,6 +6,7 @@ use clap::{Parser, Subcommand};
 
 mod capture_summary;
 mod failure;
+mod figures;
 mod interop;
 mod measures;
 mod project;
@@ -28,6 +29,8 @@ enum Task {
     Requirements(requirements::Options),
     /// Measure the engine: size, order and work of a call, each with its gate
     Measures(measures::Options),
+    /// Print the figures of the documentation that are old, and fail if some lack their commit, date and machine
+    Figures,
     /// Test against the Linux kernel, in a virtual machine: its NFS client on our server, our client on its server
     Interop(interop::Options),
     /// Reduce a pcap file of iWARP sessions to a small text that tests can read
@@ -40,6 +43,7 @@ fn main() -> ExitCode {
     match Arguments::parse().task {
         Task::Requirements(options) => requirements::run(&options),
         Task::Measures(options) => measures::run(&options),
+        Task::Figures => figures::run(),
         Task::Interop(options) => interop::run(&options),
         Task::ReduceCapture(options) => reduce_capture::run(&options),
         Task::CaptureSummary(options) => capture_summary::run(&options),

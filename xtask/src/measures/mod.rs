@@ -12,6 +12,7 @@ use std::process::{Command, ExitCode};
 use self::callgrind::Example;
 use self::measure::Now;
 use crate::failure::{Context, Failure, ensure};
+use crate::figures;
 use crate::project::project;
 
 mod callgrind;
@@ -92,7 +93,8 @@ fn measures(options: &Options) -> Result<bool, Failure> {
     let text = fs::read_to_string(&file).context(PAGE)?;
     if options.write_docs {
         ensure!(call.is_some(), "the table needs valgrind");
-        fs::write(&file, page::with_table(&text, &measures)?).context(PAGE)?;
+        let origin = figures::origin(&project, "cargo xtask measures --write-docs", "any: counts, no times");
+        fs::write(&file, page::with_table(&text, &measures, &origin)?).context(PAGE)?;
     } else {
         faults.extend(page::stale(&text, &measures));
     }

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use super::measure::{Measure, Now};
 use crate::failure::{Failure, ensure};
+use crate::figures::Origin;
 
 /// Mark before the table.
 const BEGIN: &str = "<!-- measures: `cargo xtask measures --write-docs` writes this table -->";
@@ -49,11 +50,11 @@ fn parts(page: &str) -> Option<(&str, &str, &str)> {
     Some((page.get(..begin)?, page.get(begin..end)?, page.get(end..)?))
 }
 
-/// Returns the page with this table.
-pub(crate) fn with_table(page: &str, measures: &[Measure]) -> Result<String, Failure> {
+/// Returns the page with this table, of this origin.
+pub(crate) fn with_table(page: &str, measures: &[Measure], origin: &Origin) -> Result<String, Failure> {
     let (before, _, after) =
         parts(page).ok_or_else(|| Failure::new(format!("no mark {BEGIN:?} and {END:?} for the table")))?;
-    Ok(format!("{before}\n\n{}\n{after}", table(measures)))
+    Ok(format!("{before}\n\n{origin}\n\n{}\n{after}", table(measures)))
 }
 
 /// Returns the rows of the page's table that do not state the figures.

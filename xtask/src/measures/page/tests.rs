@@ -14,8 +14,13 @@ fn measures(lines: usize, instructions: usize, free: usize) -> Vec<Measure> {
     ]
 }
 
+fn origin() -> Origin {
+    crate::figures::origin(std::path::Path::new("."), "measure", "any")
+}
+
 fn page() -> String {
-    with_table(&format!("# A page\n\n{BEGIN}\n{END}\n\n## More\n"), &measures(12_345, 15_000, 70)).unwrap()
+    with_table(&format!("# A page\n\n{BEGIN}\n{END}\n\n## More\n"), &measures(12_345, 15_000, 70), &origin())
+        .unwrap()
 }
 
 #[test]
@@ -24,9 +29,10 @@ fn the_table_stands_between_its_marks() {
     assert!(
         page.contains("\n| code lines | 13,164 | 12,345 | ≤ 11,600 | `cargo xtask measures --list code` |\n")
     );
+    assert!(page.contains(&format!("\n{}\n\n| measure | ", origin())), "{page}");
     assert!(page.starts_with("# A page\n") && page.ends_with("\n\n## More\n"), "{page}");
-    assert_eq!(with_table(&page, &measures(12_345, 15_000, 70)).unwrap(), page);
-    assert!(with_table("# A page\n", &measures(1, 1, 1)).is_err());
+    assert_eq!(with_table(&page, &measures(12_345, 15_000, 70), &origin()).unwrap(), page);
+    assert!(with_table("# A page\n", &measures(1, 1, 1), &origin()).is_err());
 }
 
 #[test]
