@@ -484,6 +484,11 @@ impl Lab {
         Ok(Some(format!("{note}; booted again\n{console}")))
     }
 
+    /// Returns whether the guest is running.
+    pub(crate) fn is_alive(&mut self) -> bool {
+        self.vm.alive()
+    }
+
     /// Boots the guest again in the middle of a case that has harmed it. Its mounts and jobs are gone.
     pub(crate) fn renew(&mut self) -> Result<(), Failure> {
         self.mounts.clear();

@@ -12,6 +12,7 @@ use self::lab::Lab;
 use self::report::{Report, Verdict};
 use self::vm::Accel;
 use crate::failure::{Context, Failure, ensure};
+use crate::figures::{self, Origin};
 use crate::project::project;
 
 mod capture;
@@ -20,6 +21,7 @@ mod kernel_log;
 mod lab;
 mod machine;
 mod network;
+mod pattern;
 mod process;
 mod proxy;
 mod report;
@@ -107,10 +109,10 @@ fn suite(options: &Options) -> Result<bool, Failure> {
     let run = target.join("run");
     let mut lab = Lab::start(machine, &project, &run, &rpcrdma, options.accel)?;
     println!("{}, {} cases", lab.description(), chosen.len());
-    let commit = commit_of(&project);
     let mut report = Report {
         machine: lab.description(),
-        commit,
+        commit: figures::commit(&project).unwrap_or_else(|| "unknown".to_owned()),
+        origin: origin(&lab),
         accel: lab.accel().name(),
         complete: options.filter.is_empty() && !options.quick,
         seconds: 0.0,
@@ -125,6 +127,7 @@ fn suite(options: &Options) -> Result<bool, Failure> {
         }
     }
     let pages = std::mem::take(&mut lab.pages);
+    let survived = lab.is_alive();
     drop(lab);
     report.seconds = report::seconds(started.elapsed());
     let missing = report.missing(&chosen);
@@ -139,10 +142,13 @@ fn suite(options: &Options) -> Result<bool, Failure> {
     if !missing.is_empty() {
         println!("without a result: {}", missing.join(", "));
     }
+    if !survived {
+        println!("the guest died after the last case");
+    }
     if let Some(file) = &options.json {
         report.write_json(file)?;
     }
-    if options.write_docs {
+    if options.write_docs && survived {
         for (page, text) in &pages {
             report::write_page(&project.join(page), text)?;
         }
@@ -151,16 +157,7 @@ fn suite(options: &Options) -> Result<bool, Failure> {
             report::write_page(&project.join("docs/linux.md"), &report.markdown())?;
         }
     }
-    Ok(report.red() == 0 && missing.is_empty())
-}
-
-/// Returns the commit of a checkout, with "-dirty" behind it if files differ; "unknown" outside of a repository.
-fn commit_of(project: &Path) -> String {
-    let told = Command::new("git").arg("-C").arg(project).args(["describe", "--always", "--dirty"]).output();
-    match told {
-        Ok(told) if told.status.success() => String::from_utf8_lossy(&told.stdout).trim().to_owned(),
-        _ => "unknown".to_owned(),
-    }
+    Ok(survived && report.red() == 0 && missing.is_empty())
 }
 
 /// Runs a case, and leaves a clean machine. An error means that the machine is gone.
@@ -194,16 +191,29 @@ fn one(lab: &mut Lab, group: &'static Group, case: &'static Case, target: &Path)
             println!("  not all could be kept: {failure}");
         }
     }
-    if let Some(note) = lab.clear()? {
-        println!("  {note}");
-        detail = format!("{detail}; {}", note.lines().next().unwrap_or_default());
-    }
+    let note = lab.clear()?;
     // Processes that ended after the check of the case may have logged more complaints.
-    if ok && let Err(failure) = lab.judge() {
-        println!("FAILED {}/{} after its end: {failure}", group.name, case.name);
-        (ok, detail) = (false, failure.to_string());
+    let complaint = lab.judge().err().map(|failure| failure.to_string());
+    if let Some(note) = &note {
+        println!("  {note}");
+    }
+    let green = ok;
+    (ok, detail) = afterwards(ok, detail, note.as_deref(), complaint);
+    if green && !ok {
+        println!("FAILED {}/{} after its end: {detail}", group.name, case.name);
     }
     Ok(Verdict { group: group.name, name: case.name, checks: case.checks, ok, seconds: elapsed, detail })
+}
+
+/// Returns the result of a case after the clean-up: a green case is red if the guest had to be booted again (`note`) or
+/// its kernel complained.
+fn afterwards(ok: bool, detail: String, note: Option<&str>, complaint: Option<String>) -> (bool, String) {
+    let note = note.map(|note| note.lines().next().unwrap_or_default().to_owned());
+    if ok {
+        note.or(complaint).map_or((true, detail), |reason| (false, reason))
+    } else {
+        (false, note.map_or(detail.clone(), |note| format!("{detail}; {note}")))
+    }
 }
 
 /// Prints information about a red case, and keeps its files.
@@ -229,6 +239,12 @@ fn explain(lab: &mut Lab, case: &Case, capture: Option<&Path>, keep: &Path) -> R
     }
     println!("  kept in {}", keep.display());
     Ok(())
+}
+
+/// Returns the origin of a table that this run writes.
+fn origin(lab: &Lab) -> Origin {
+    let machine = format!("{}, {}", lab.description(), lab.accel().name());
+    figures::origin(&lab.project, "cargo xtask interop --write-docs", &machine)
 }
 
 fn section(title: &str, text: &str) {
@@ -257,4 +273,39 @@ fn build_command(project: &Path) -> Result<PathBuf, Failure> {
     }
     ensure!(status.is_some_and(|status| status.success()), "rpcrdma does not build");
     Ok(target(project).join("release/rpcrdma"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DIED: &str = "the guest died; booted again\nconsole of the guest";
+
+    fn after(ok: bool, note: Option<&str>, complaint: Option<&str>) -> (bool, String) {
+        afterwards(ok, "detail".to_owned(), note, complaint.map(str::to_owned))
+    }
+
+    #[test]
+    fn a_clean_end_changes_nothing() {
+        assert_eq!(after(true, None, None), (true, "detail".to_owned()));
+        assert_eq!(after(false, None, None), (false, "detail".to_owned()));
+    }
+
+    #[test]
+    fn a_guest_that_dies_after_a_green_case_makes_it_red() {
+        assert_eq!(after(true, Some(DIED), None), (false, "the guest died; booted again".to_owned()));
+        assert_eq!(after(true, Some(DIED), Some("BUG")), (false, "the guest died; booted again".to_owned()));
+    }
+
+    #[test]
+    fn a_complaint_after_a_green_case_makes_it_red() {
+        assert_eq!(after(true, None, Some("BUG")), (false, "BUG".to_owned()));
+    }
+
+    #[test]
+    fn a_red_case_keeps_its_reason() {
+        assert_eq!(after(false, None, Some("BUG")), (false, "detail".to_owned()));
+        let both = (false, "detail; the guest died; booted again".to_owned());
+        assert_eq!(after(false, Some(DIED), None), both);
+    }
 }

@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use super::cases::{Case, GROUPS, Group};
 use crate::failure::{Context, Failure, ensure};
+use crate::figures::Origin;
 
 /// Result of one case.
 #[derive(Clone, Debug, Serialize)]
@@ -29,6 +30,9 @@ pub(crate) struct Report {
     pub(crate) machine: String,
     /// The commit that was tested, as `git describe` names it.
     pub(crate) commit: String,
+    /// Origin of the tables.
+    #[serde(skip)]
+    pub(crate) origin: Origin,
     /// `kvm` or `tcg`.
     pub(crate) accel: &'static str,
     /// Whether all cases of the suite were chosen.
@@ -93,8 +97,8 @@ impl Report {
         for group in GROUPS {
             let _ = write!(
                 text,
-                "\n### {}\n\n| case | check | result | seconds |\n| --- | --- | --- | ---: |\n",
-                group.title
+                "\n### {}\n\n{}\n\n| case | check | result | seconds |\n| --- | --- | --- | ---: |\n",
+                group.title, self.origin
             );
             for verdict in self.cases.iter().filter(|verdict| verdict.group == group.name) {
                 let result = if verdict.ok { "ok" } else { "**failed**" };
@@ -167,6 +171,7 @@ mod tests {
         let report = Report {
             machine: String::new(),
             commit: String::new(),
+            origin: crate::figures::origin(std::path::Path::new("."), "make", "a machine"),
             accel: "kvm",
             complete: true,
             seconds: 0.0,

@@ -15,9 +15,10 @@ use serde::de::DeserializeOwned;
 use self::expected::{Entry, Ran, Row};
 use super::{Case, Detail};
 use crate::failure::{Context, Failure, ensure};
+use crate::figures::Origin;
 use crate::interop::lab::Lab;
 use crate::interop::network::HOST;
-use crate::interop::process;
+use crate::interop::{origin, process};
 
 mod expected;
 
@@ -42,9 +43,6 @@ const CLIENT: Case = Case::new(
 /// Maximum time for a run of the tester, multiplied by the patience of the guest.
 const RUN_LIMIT: Duration = Duration::from_secs(60);
 
-/// Message of the kernel when the tester's provider correctly ends a connection because of a wrong key.
-const DUE: &str = "siw: got TERMINATE";
-
 /// Output of `--json`.
 #[derive(Debug, Deserialize)]
 struct Document<T> {
@@ -61,7 +59,7 @@ fn server(lab: &mut Lab) -> Result<Detail, Failure> {
     let names: Vec<String> =
         tester::<Name>(lab, &["--server", "nowhere", "--list"])?.into_iter().map(|row| row.name).collect();
     let (alone, together): (Vec<&String>, Vec<&String>) =
-        names.iter().partition(|name| list.iter().any(|entry| entry.alone && entry.name == **name));
+        names.iter().partition(|name| list.rows.iter().any(|entry| entry.alone && entry.name == **name));
     let mut ran = vec![rows(lab, &together)?];
     for name in alone {
         lab.renew()?;
@@ -70,7 +68,7 @@ fn server(lab: &mut Lab) -> Result<Detail, Failure> {
     lab.renew()?;
     let problems = expected::judge(&list, &names, &ran);
     ensure!(problems.is_empty(), "{} rows came out otherwise: {}", problems.len(), problems.join(" | "));
-    let page = page(&lab.description(), &names, &list, &ran);
+    let page = page(&lab.description(), &origin(lab), &names, &list.rows, &ran);
     lab.page("docs/conform.md", page);
     Ok(summary(ran.iter().flat_map(|ran| &ran.rows)))
 }
@@ -106,12 +104,7 @@ fn client(lab: &mut Lab) -> Result<Detail, Failure> {
     let status = process::wait(&mut tester, RUN_LIMIT * lab.accel().patience());
     process::kill(&mut tester);
     lab.guest_kill(&calls)?;
-    // The rows decide which calls time out, and how others end.
-    let complaints = lab
-        .take_complaints()?
-        .into_iter()
-        .filter(|line| !line.contains(DUE) && !line.contains("nfs: "))
-        .collect();
+    let complaints = lab.take_complaints()?;
     // The server of the mount has ended.
     lab.renew()?;
     ensure!(status?.is_some(), "rpcrdma conform did not come to its end");
@@ -133,7 +126,7 @@ fn rows(lab: &mut Lab, names: &[&String]) -> Result<Ran, Failure> {
         arguments.extend(["--row", name]);
     }
     let rows = tester::<Row>(lab, &arguments)?;
-    let complaints = lab.take_complaints()?.into_iter().filter(|line| !line.contains(DUE)).collect();
+    let complaints = lab.take_complaints()?;
     Ok(Ran { rows, complaints })
 }
 
@@ -166,18 +159,21 @@ fn summary<'a>(rows: impl Iterator<Item = &'a Row> + Clone) -> String {
 }
 
 /// Returns the text for `docs/conform.md`: the differences with their reasons, then all rows.
-fn page(machine: &str, names: &[String], list: &[Entry], ran: &[Ran]) -> String {
+fn page(machine: &str, origin: &Origin, names: &[String], list: &[Entry], ran: &[Ran]) -> String {
     let all: Vec<&Row> = ran.iter().flat_map(|ran| &ran.rows).collect();
     let row = |name: &str| all.iter().find(|row| row.name == name).copied();
+    // Writing to a String cannot fail.
     let mut text = format!("{machine}, knfsd with 4 threads. {}.\n\n", summary(all.iter().copied()));
-    text.push_str("| row | section | verdict | behaviour of knfsd |\n| --- | --- | --- | --- |\n");
+    let _ = write!(
+        text,
+        "{origin}\n\n| row | section | verdict | behaviour of knfsd |\n| --- | --- | --- | --- |\n"
+    );
     for entry in list {
         if let Some(row) = row(&entry.name) {
-            // Writing to a String cannot fail.
             let _ = writeln!(text, "| {} | {} | {} | {} |", row.name, row.section, row.shown(), entry.why);
         }
     }
-    text.push_str("\n| verdict | row | expected | seen |\n| --- | --- | --- | --- |\n");
+    let _ = write!(text, "\n{origin}\n\n| verdict | row | expected | seen |\n| --- | --- | --- | --- |\n");
     for row in names.iter().filter_map(|name| row(name)) {
         let seen = row.seen.replace('|', "/");
         let _ = writeln!(text, "| {} | {} | {} | {seen} |", row.shown(), row.name, row.expects);

@@ -11,6 +11,7 @@ use std::time::Duration;
 use rpcrdma_capture::tcp::Side;
 use rpcrdma_iwarp::wire::rdmap::Opcode;
 
+use super::wire::{DEFAULT_CREDITS, INLINE, Settings, UP_TO_THRESHOLDS, check_settings};
 use super::{Case, Detail};
 use crate::failure::{Context, Failure, ensure};
 use crate::interop::lab::{Lab, Server};
@@ -58,7 +59,7 @@ pub(super) const CASES: &[Case] = &[
     .unseen(),
     Case::new(
         "other-thresholds",
-        "The server restarts with another inline threshold and other credits, and clients follow",
+        "The server restarts with another inline size and other credits, and the kernel follows: as the wire shows, in the length of Sends too",
         other_thresholds,
     )
     .within(120),
@@ -416,13 +417,8 @@ pub(super) const MANY_READS: &str = "exec python3 /job/guest/many_reads.py \"$@\
 pub(super) const READ: u32 = 6;
 
 fn other_thresholds(lab: &mut Lab) -> Result<Detail, Failure> {
-    let settings: [&[&str]; 5] = [
-        &[],
-        &["--inline", "16384", "--credits", "8"],
-        &["--inline", "1024", "--credits", "1"],
-        &["--inline", "1024", "--credits", "512"],
-        &["--inline", "4096", "--credits", "3"],
-    ];
+    let settings = [(INLINE, DEFAULT_CREDITS), (16384, 8), (1024, 1), (1024, 512), (4096, 3)]
+        .map(|(inline, credits)| Settings { inline, credits });
     let server = lab.serve(&[])?;
     pattern_file(&server.export.join("data"), 4)?;
     let mount = lab.mount(&server, "")?;
@@ -430,7 +426,8 @@ fn other_thresholds(lab: &mut Lab) -> Result<Detail, Failure> {
     for (round, options) in settings.iter().enumerate() {
         if round > 0 {
             lab.stop(&server)?;
-            lab.launch(&server, options)?;
+            let Settings { inline, credits } = options;
+            lab.launch(&server, &["--inline", &inline.to_string(), "--credits", &credits.to_string()])?;
         }
         let number = round.to_string();
         lab.guest_within(RECOVERY, MANY_READS, &[&file, "16", "20", "65536"])
@@ -442,8 +439,11 @@ fn other_thresholds(lab: &mut Lab) -> Result<Detail, Failure> {
         let output =
             lab.guest_within(RECOVERY, script, &[&mount.path, &number]).context(format!("{options:?}"))?;
         ensure!(output.trim() == "10", "{options:?}: {} of 10 files are listed", output.trim());
+        lab.guest_within(RECOVERY, UP_TO_THRESHOLDS, &[&mount.path, &format!("near-{round}")])
+            .context(format!("{options:?}"))?;
     }
-    Ok(format!("{} settings", settings.len()))
+    lab.umount(&mount)?;
+    check_settings(&lab.recording()?.sessions, &settings)
 }
 
 fn idle(lab: &mut Lab) -> Result<Detail, Failure> {

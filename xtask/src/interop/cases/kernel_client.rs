@@ -7,6 +7,7 @@ use std::fs;
 use std::process::Command;
 use std::time::Duration;
 
+use super::wire::{DEFAULT_CREDITS, Settings, UP_TO_THRESHOLDS, check_settings};
 use super::{Case, Detail};
 use crate::failure::{Context, Failure, ensure};
 use crate::interop::lab::{Lab, Mount, Server};
@@ -68,7 +69,7 @@ pub(super) const CASES: &[Case] = &[
     .thorough(),
     Case::new(
         "inline-sizes",
-        "Servers with inline thresholds of 1024, 8192 and 65536 bytes work like one with 4096",
+        "With servers that announce inline sizes of 1024, 8192 and 65536 bytes, Sends come near the threshold and never exceed it",
         inline_sizes,
     )
     .within(90),
@@ -290,16 +291,19 @@ fn source_tree(lab: &mut Lab) -> Result<Detail, Failure> {
 }
 
 fn inline_sizes(lab: &mut Lab) -> Result<Detail, Failure> {
-    for inline in ["1024", "8192", "65536"] {
-        let (server, mount) = mounted(lab, &["--inline", inline], "")?;
+    let sizes = [1024, 8192, 65536];
+    for inline in sizes {
+        let (server, mount) = mounted(lab, &["--inline", &inline.to_string()], "")?;
         let what = format!("with --inline {inline}");
         lab.workload(SHORT, "write-read-sizes", &[&mount.path]).context(&what)?;
         lab.workload(SHORT, "symlinks", &[&mount.path]).context(&what)?;
+        lab.guest_within(SHORT, UP_TO_THRESHOLDS, &[&mount.path, "near"]).context(&what)?;
         lab.umount(&mount)?;
         lab.host_workload("check-sizes", &server.export, &[])?;
         lab.stop(&server)?;
     }
-    Ok(String::new())
+    let due = sizes.map(|inline| Settings { inline, credits: DEFAULT_CREDITS });
+    check_settings(&lab.recording()?.sessions, &due)
 }
 
 /// Measures both servers in the guest, with their files on its disk, so that only they differ. On the host our server

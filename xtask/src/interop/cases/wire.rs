@@ -47,7 +47,98 @@ pub(super) const CASES: &[Case] = &[
 const LIMIT: Duration = Duration::from_secs(40);
 
 /// The kernel's inline threshold, and ours, in bytes.
-const INLINE: usize = 4096;
+pub(super) const INLINE: usize = 4096;
+/// The credits that the kernel asks for. A server grants no more (RFC 8166 §3.3.1).
+const ASKED: u32 = 128;
+/// The default of `serve --credits`.
+pub(super) const DEFAULT_CREDITS: u32 = 64;
+/// The longest Send of a workload comes as near as this to its threshold, in bytes.
+const SPARE: usize = 256;
+
+/// The settings of a server that its clients can see.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Settings {
+    /// `--inline`: the size that the server announces in both directions (RFC 8797 §4.2).
+    pub(super) inline: usize,
+    /// `--credits`: the largest grant of its replies.
+    pub(super) credits: u32,
+}
+
+/// What a session of the kernel's client shows of its server's settings, and the use that both sides made of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Used {
+    settings: Settings,
+    /// Largest number of Calls in flight.
+    in_flight: usize,
+    /// Length of the longest Call and of the longest Reply, in bytes.
+    longest: (usize, usize),
+}
+
+impl Used {
+    fn of(session: &Session) -> Result<Self, Failure> {
+        let (.., kernel) = frame(session, Side::Client)?;
+        let (.., ours) = frame(session, Side::Server)?;
+        let due = PrivateData { remote_invalidation: true, send_size: INLINE, receive_size: INLINE };
+        ensure!(kernel == due, "the kernel announces {kernel:?}");
+        ensure!(ours.send_size == ours.receive_size, "we announce {ours:?}");
+        let exchanges = Exchanges::of(session);
+        let replies = exchanges.all.iter().filter_map(|exchange| exchange.reply.as_ref());
+        let calls = exchanges.all.iter().map(|exchange| exchange.call.sent);
+        Ok(Self {
+            settings: Settings {
+                inline: ours.send_size,
+                credits: replies.clone().map(|reply| reply.header.credit).max().unwrap_or(0),
+            },
+            in_flight: exchanges.in_flight.0,
+            longest: (calls.max().unwrap_or(0), replies.map(|reply| reply.sent).max().unwrap_or(0)),
+        })
+    }
+}
+
+/// Checks that the sessions show these settings, one after the other, and that both sides use the thresholds that follow
+/// (RFC 8797 §4.2): no Send is longer, and some are nearly as long. The kernel offers 4096 bytes.
+pub(super) fn check_settings(sessions: &[Session], due: &[Settings]) -> Result<String, Failure> {
+    let used: Vec<Used> = sessions.iter().map(Used::of).collect::<Result<_, _>>()?;
+    settings_in_turn(&used, due)
+}
+
+/// Compares the sessions with the settings; several sessions may have the same ones.
+fn settings_in_turn(used: &[Used], due: &[Settings]) -> Result<String, Failure> {
+    let mut words = Vec::new();
+    let mut seen = used.chunk_by(|one, next| one.settings == next.settings);
+    for due in due {
+        let sessions = seen.next().unwrap_or_default();
+        let shown = sessions.first().map(|one| one.settings);
+        let due = Settings { credits: due.credits.min(ASKED), ..*due };
+        ensure!(shown == Some(due), "{shown:?} on the wire instead of {due:?}");
+        let largest = |of: fn(&Used) -> usize| sessions.iter().map(of).max().unwrap_or(0);
+        let (call, reply) = (largest(|used| used.longest.0), largest(|used| used.longest.1));
+        let threshold = due.inline.min(INLINE);
+        for (what, longest) in [("Call", call), ("Reply", reply)] {
+            let room = threshold.checked_sub(longest);
+            ensure!(
+                room.is_some_and(|room| room <= SPARE),
+                "{due:?}: the longest {what} has {longest} bytes; {} to {threshold} were due",
+                threshold - SPARE
+            );
+        }
+        let in_flight = largest(|used| used.in_flight);
+        let credits = usize::try_from(due.credits).unwrap_or(usize::MAX);
+        ensure!(in_flight <= credits, "{due:?}: {in_flight} calls in flight");
+        words.push(format!("{}: Sends of {call} and {reply} bytes, {in_flight} in flight", due.inline));
+    }
+    let rest = seen.next().and_then(|sessions| sessions.first());
+    ensure!(rest.is_none(), "{rest:?} on the wire after the last settings");
+    Ok(words.join("; "))
+}
+
+/// Writes files and lists directories in `$1`, with names that begin with `$2`: the Calls and replies come near the
+/// thresholds of 1024 and 4096 bytes.
+pub(super) const UP_TO_THRESHOLDS: &str = "cd \"$1\" || exit 1\n\
+    for n in $(seq 600 50 1000) $(seq 3600 50 4000); do head -c $n /dev/zero >\"$2-$n\" || exit 1; done\n\
+    for n in $(seq 1 6) $(seq 12 22); do mkdir \"$2-list-$n\" && (cd \"$2-list-$n\" && touch $(seq $n)) || exit 1; done\n\
+    echo 3 >/proc/sys/vm/drop_caches\n\
+    for n in $(seq 1 6) $(seq 12 22); do [ \"$(ls -l \"$2-list-$n\" | wc -l)\" = $((n + 1)) ] || exit 1; done";
 
 /// Checks that every FPDU has a matching CRC.
 fn check_crcs(sessions: &[Session]) -> Result<usize, Failure> {
@@ -307,4 +398,66 @@ fn crc_off(lab: &mut Lab) -> Result<Detail, Failure> {
     let calls = exchanges(&recording.sessions);
     check_messages(&calls)?;
     Ok(format!("{fpdus} FPDUs, {} calls", calls.len()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn settings(inline: usize, credits: u32) -> Settings {
+        Settings { inline, credits }
+    }
+
+    /// Returns a session with Sends as long as the threshold allows.
+    fn used(inline: usize, credits: u32) -> Used {
+        let longest = inline.min(INLINE);
+        Used { settings: settings(inline, credits), in_flight: 1, longest: (longest, longest - SPARE) }
+    }
+
+    fn refused(used: &[Used], due: &[Settings]) -> String {
+        settings_in_turn(used, due).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_recorded_session_shows_its_settings() {
+        let sessions = rpcrdma_capture::linux::sessions("nfs3-io").unwrap();
+        let used = Used::of(&sessions[0]).unwrap();
+        assert_eq!(used, Used { settings: settings(4096, 64), in_flight: 2, longest: (3936, 288) });
+    }
+
+    #[test]
+    fn sessions_show_the_settings_in_turn() {
+        let sessions = [used(1024, 8), used(1024, 8), used(8192, 8), used(1024, 8)];
+        let due = [settings(1024, 8), settings(8192, 8), settings(1024, 8)];
+        assert!(settings_in_turn(&sessions, &due).is_ok());
+        assert!(refused(&sessions, &due[..2]).ends_with("on the wire after the last settings"));
+        assert!(refused(&sessions[..3], &due).starts_with("None on the wire instead of"));
+        let other = [settings(1024, 8), settings(8192, 9), settings(1024, 8)];
+        assert!(
+            refused(&sessions, &other).contains("credits: 8 }) on the wire instead of Settings"),
+            "credits"
+        );
+        let other = [settings(1024, 8), settings(4096, 8), settings(1024, 8)];
+        assert!(refused(&sessions, &other).contains("inline: 8192"), "the announced size");
+    }
+
+    #[test]
+    fn thresholds_are_kept_and_used() {
+        for (call, reply) in [(1025, 1024), (1024, 1025), (1024 - SPARE - 1, 1024), (1024, 0)] {
+            let session = Used { longest: (call, reply), ..used(1024, 8) };
+            let reason = refused(&[session], &[settings(1024, 8)]);
+            assert!(reason.ends_with("768 to 1024 were due"), "{reason}");
+        }
+        // The kernel asks for no more than 128 credits.
+        assert!(settings_in_turn(&[used(1024, 128)], &[settings(1024, 512)]).is_ok());
+        // The kernel never sends or takes more than 4096 bytes.
+        let session = Used { longest: (4097, 4096), ..used(65536, 8) };
+        assert!(refused(&[session], &[settings(65536, 8)]).ends_with("3840 to 4096 were due"));
+    }
+
+    #[test]
+    fn credits_are_kept() {
+        let session = Used { in_flight: 9, ..used(1024, 8) };
+        assert!(refused(&[session], &[settings(1024, 8)]).ends_with("9 calls in flight"));
+    }
 }

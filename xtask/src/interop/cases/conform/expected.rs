@@ -1,11 +1,12 @@
 //! The lists of rows that the kernel does not pass (`server.toml`, `client.toml`), and the comparison of a run with
 //! them.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 
 use serde::Deserialize;
 
 use crate::failure::{Context, Failure};
+use crate::interop::pattern::matches;
 
 /// The lists, for each side of the kernel.
 pub(super) const SERVER: &str = include_str!("server.toml");
@@ -17,15 +18,28 @@ pub(super) const CLIENT: &str = include_str!("client.toml");
 pub(super) struct Entry {
     /// Name of the row.
     pub(super) name: String,
-    /// Expected verdicts: one, or several if a race decides between them.
-    pub(super) verdicts: Vec<String>,
+    /// Expected verdicts, each with patterns of which one matches what the row has seen. Several verdicts: a race decides
+    /// between them.
+    pub(super) seen: BTreeMap<String, Vec<String>>,
     /// The behaviour of the kernel, in one sentence.
     pub(super) why: String,
     /// Whether the row runs alone because it harms the guest.
     #[serde(default)]
     pub(super) alone: bool,
-    /// Text in the kernel's log after the row.
-    pub(super) kernel: Option<String>,
+    /// Patterns for all complaints of the kernel about the row. The first one is due.
+    #[serde(default)]
+    pub(super) kernel: Vec<String>,
+}
+
+/// A complaint of the kernel that may come with any row.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Known {
+    /// Pattern for the line without its time.
+    pub(super) line: String,
+    /// The reason why the line is harmless, for readers of the list.
+    #[cfg_attr(not(test), expect(dead_code, reason = "a test demands it of every line"))]
+    pub(super) why: String,
 }
 
 /// A row in the output of `rpcrdma conform --json`.
@@ -56,22 +70,26 @@ pub(super) struct Ran {
     pub(super) complaints: Vec<String>,
 }
 
-#[derive(Deserialize)]
+/// One of the lists.
+#[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct List {
-    row: Vec<Entry>,
+pub(super) struct List {
+    #[serde(rename = "row")]
+    pub(super) rows: Vec<Entry>,
+    #[serde(default, rename = "log")]
+    pub(super) logs: Vec<Known>,
 }
 
 /// Parses one of the lists.
-pub(super) fn list(text: &str) -> Result<Vec<Entry>, Failure> {
-    toml::from_str::<List>(text).context("the list of differences").map(|list| list.row)
+pub(super) fn list(text: &str) -> Result<List, Failure> {
+    toml::from_str(text).context("the list of differences")
 }
 
 /// Returns all differences from the list, in sentences: none if the run is green. `names` are the tester's rows.
-pub(super) fn judge(list: &[Entry], names: &[String], ran: &[Ran]) -> Vec<String> {
+pub(super) fn judge(list: &List, names: &[String], ran: &[Ran]) -> Vec<String> {
     let mut problems = Vec::new();
     let mut listed = HashSet::new();
-    for Entry { name, .. } in list {
+    for Entry { name, .. } in &list.rows {
         if !names.contains(name) {
             problems.push(format!("the list has {name}, which is no row"));
         }
@@ -80,45 +98,55 @@ pub(super) fn judge(list: &[Entry], names: &[String], ran: &[Ran]) -> Vec<String
         }
     }
     for name in names {
-        let expected = list.iter().find(|entry| entry.name == *name);
+        let expected = list.rows.iter().find(|entry| entry.name == *name);
         let Some((run, row)) =
             ran.iter().find_map(|run| Some((run, run.rows.iter().find(|row| row.name == *name)?)))
         else {
             problems.push(format!("{name} has no result"));
             continue;
         };
-        let as_expected = match expected {
-            Some(entry) => entry.verdicts.contains(&row.verdict),
-            None => row.verdict == "pass",
-        };
-        if !as_expected {
-            let due = expected.map_or("pass".to_owned(), |entry| entry.verdicts.join(" or "));
-            problems.push(format!("{name}: {} instead of {due}: {}", row.verdict, row.seen));
-        }
-        if let Some(kernel) = expected.and_then(|entry| entry.kernel.as_ref())
-            && !run.complaints.iter().any(|line| line.contains(kernel))
+        problems.extend(difference(expected, row));
+        if let Some(kernel) = expected.and_then(|entry| entry.kernel.first())
+            && !run.complaints.iter().any(|line| matches(kernel, line))
         {
             problems.push(format!("{name}: the kernel does not say {kernel:?}"));
         }
     }
-    // An oops has many lines; the line in the list stands for all of them.
     for run in ran {
-        let known = list.iter().filter(|entry| run.rows.iter().any(|row| row.name == entry.name));
-        let known = known.filter_map(|entry| entry.kernel.as_ref()).count() > 0;
-        if let Some(line) = run.complaints.first().filter(|_| !known) {
-            problems.push(format!("the kernel complains: {line}"));
-        }
+        let of_rows = list.rows.iter().filter(|entry| run.rows.iter().any(|row| row.name == entry.name));
+        let of_rows = of_rows.flat_map(|entry| &entry.kernel);
+        let known: Vec<&String> = list.logs.iter().map(|known| &known.line).chain(of_rows).collect();
+        let unknown = run.complaints.iter().filter(|line| !known.iter().any(|known| matches(known, line)));
+        problems.extend(unknown.map(|line| format!("the kernel complains: {line}")));
     }
     problems
+}
+
+/// Returns the difference of a row from its entry.
+fn difference(expected: Option<&Entry>, row: &Row) -> Option<String> {
+    let Row { name, verdict, seen, .. } = row;
+    let Some(entry) = expected else {
+        return (verdict != "pass").then(|| format!("{name}: {verdict} instead of pass: {seen}"));
+    };
+    let Some(patterns) = entry.seen.get(verdict) else {
+        let due = entry.seen.keys().map(String::as_str).collect::<Vec<_>>().join(" or ");
+        return Some(format!("{name}: {verdict} instead of {due}: {seen}"));
+    };
+    let as_expected = patterns.iter().any(|pattern| matches(pattern, seen));
+    (!as_expected).then(|| format!("{name}: {verdict} as expected, but not {patterns:?}: {seen}"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn entry(name: &str, verdicts: &[&str]) -> Entry {
-        let verdicts = verdicts.iter().map(|&verdict| verdict.to_owned()).collect();
-        Entry { name: name.to_owned(), verdicts, why: String::new(), alone: false, kernel: None }
+    fn entry(name: &str, seen: &[(&str, &str)]) -> Entry {
+        let seen = seen.iter().map(|&(verdict, seen)| (verdict.to_owned(), vec![seen.to_owned()])).collect();
+        Entry { name: name.to_owned(), seen, why: String::new(), alone: false, kernel: Vec::new() }
+    }
+
+    fn of<const N: usize>(rows: [Entry; N]) -> List {
+        List { rows: rows.into(), logs: Vec::new() }
     }
 
     fn ran(rows: &[(&str, &str)], complaints: &[&str]) -> Ran {
@@ -141,7 +169,8 @@ mod tests {
 
     #[test]
     fn a_run_as_the_list_says_is_green() {
-        let list = [entry("b", &["fail"]), entry("c", &["pass", "differs"])];
+        let list =
+            of([entry("b", &[("fail", "some*")]), entry("c", &[("pass", "*"), ("differs", "something")])]);
         for verdict in ["pass", "differs"] {
             let run = [ran(&[("a", "pass"), ("b", "fail"), ("c", verdict)], &[])];
             assert_eq!(judge(&list, &names(&["a", "b", "c"]), &run), [""; 0]);
@@ -150,39 +179,53 @@ mod tests {
 
     #[test]
     fn a_row_without_result_is_red() {
-        let problems = judge(&[], &names(&["a", "b"]), &[ran(&[("a", "pass")], &[])]);
+        let problems = judge(&of([]), &names(&["a", "b"]), &[ran(&[("a", "pass")], &[])]);
         assert_eq!(problems, ["b has no result"]);
     }
 
     #[test]
     fn another_verdict_is_red_in_either_direction() {
-        let list = [entry("b", &["fail", "differs"])];
+        let list = of([entry("b", &[("fail", "*"), ("differs", "*")])]);
         let problems = judge(&list, &names(&["a", "b"]), &[ran(&[("a", "fail"), ("b", "pass")], &[])]);
         assert_eq!(
             problems,
-            ["a: fail instead of pass: something", "b: pass instead of fail or differs: something"]
+            ["a: fail instead of pass: something", "b: pass instead of differs or fail: something"]
         );
     }
 
     #[test]
+    fn the_expected_verdict_for_another_reason_is_red() {
+        let list = of([entry("a", &[("fail", "some"), ("differs", "something")])]);
+        let problems = judge(&list, &names(&["a"]), &[ran(&[("a", "fail")], &[])]);
+        assert_eq!(problems, ["a: fail as expected, but not [\"some\"]: something"]);
+    }
+
+    #[test]
     fn the_list_names_rows_that_there_are_and_each_once() {
-        let list = [entry("x", &["fail"]), entry("a", &["fail"]), entry("a", &["fail"])];
+        let list = of(["x", "a", "a"].map(|name| entry(name, &[("fail", "*")])));
         let problems = judge(&list, &names(&["a"]), &[ran(&[("a", "fail")], &[])]);
         assert_eq!(problems, ["the list has x, which is no row", "the list has a twice"]);
     }
 
     #[test]
-    fn a_complaint_of_the_kernel_has_to_be_the_one_that_is_due() {
-        let mut list = [entry("a", &["fail"])];
+    fn complaints_of_the_kernel_have_to_be_those_of_the_list() {
+        let mut list = of([entry("a", &[("fail", "*")])]);
         let all = names(&["a"]);
-        let oops = [ran(&[("a", "fail")], &["[ 1.0] BUG: kernel NULL pointer", "[ 1.1] Call Trace:"])];
+        let oops = [ran(&[("a", "fail")], &["BUG: kernel NULL pointer", "Call Trace:"])];
         let quiet = [ran(&[("a", "fail")], &[])];
-        assert_eq!(judge(&list, &all, &oops), ["the kernel complains: [ 1.0] BUG: kernel NULL pointer"]);
-        list[0].kernel = Some("BUG: kernel NULL".to_owned());
+        let each = ["the kernel complains: BUG: kernel NULL pointer", "the kernel complains: Call Trace:"];
+        assert_eq!(judge(&list, &all, &oops), each);
+        list.rows[0].kernel = vec!["BUG: kernel NULL*".to_owned()];
+        assert_eq!(judge(&list, &all, &oops), each[1..], "each line has to be listed");
+        list.logs.push(Known { line: "Call Trace:".to_owned(), why: String::new() });
         assert_eq!(judge(&list, &all, &oops), [""; 0]);
-        assert_eq!(judge(&list, &all, &quiet), ["a: the kernel does not say \"BUG: kernel NULL\""]);
-        list[0].kernel = Some("kernel BUG at".to_owned());
-        assert_eq!(judge(&list, &all, &oops).len(), 1);
+        assert_eq!(judge(&list, &all, &quiet), ["a: the kernel does not say \"BUG: kernel NULL*\""]);
+        // The lines of one row are not allowed with another one.
+        let other = [
+            ran(&[("a", "fail")], &oops[0].complaints.iter().map(String::as_str).collect::<Vec<_>>()),
+            ran(&[("b", "pass")], &["BUG: kernel NULL"]),
+        ];
+        assert_eq!(judge(&list, &names(&["a", "b"]), &other), ["the kernel complains: BUG: kernel NULL"]);
     }
 
     #[test]
@@ -192,16 +235,28 @@ mod tests {
             let (_, section) = page.split_once(&format!("## {title}\n")).unwrap();
             section.split("\n## ").next().unwrap()
         };
-        let of = |text, title| list(text).unwrap().into_iter().map(move |entry| (entry, section(title)));
-        for (entry, section) in of(SERVER, "Our own server").chain(of(CLIENT, "Our own client")) {
-            let Entry { name, verdicts, why, alone, kernel } = entry;
-            assert!(section.contains(&format!("| pass    | {name} ")), "{name}");
-            assert!(!verdicts.is_empty() && verdicts != ["pass"], "{name}: {verdicts:?}");
-            for verdict in &verdicts {
-                assert!(["pass", "differs", "fail", "not_applicable"].contains(&verdict.as_str()), "{name}");
+        for (text, title) in [(SERVER, "Our own server"), (CLIENT, "Our own client")] {
+            let List { rows, logs } = list(text).unwrap();
+            for Entry { name, seen, why, alone, kernel } in rows {
+                assert!(section(title).contains(&format!("| pass    | {name} ")), "{name}");
+                assert!(!seen.is_empty() && !seen.keys().eq(["pass"]), "{name}: {seen:?}");
+                for (verdict, patterns) in &seen {
+                    assert!(
+                        ["pass", "differs", "fail", "not_applicable"].contains(&verdict.as_str()),
+                        "{name}"
+                    );
+                    assert!(!patterns.is_empty(), "{name}: {verdict}");
+                    assert!(verdict == "pass" || !patterns.contains(&"*".to_owned()), "{name}: {verdict}");
+                }
+                assert!(!why.is_empty() && !why.contains('|') && !why.ends_with('.'), "{name}: {why}");
+                assert!(
+                    alone || kernel.is_empty(),
+                    "{name}: a row that makes the kernel complain runs alone"
+                );
             }
-            assert!(!why.is_empty() && !why.contains('|') && !why.ends_with('.'), "{name}: {why}");
-            assert!(alone || kernel.is_none(), "{name}: a row that makes the kernel complain runs alone");
+            for Known { line, why } in logs {
+                assert!(!why.is_empty() && !line.starts_with('*'), "{line}");
+            }
         }
     }
 }
