@@ -1,8 +1,8 @@
 //! RPC calls and their replies, assembled from messages: inline parts, and items moved by RDMA.
 //!
 //! The memory that a Call names in its chunks is modelled: Read Responses and RDMA Writes fill it in their order, and
-//! the RPC message and its reduced items are taken out of it. A part with bytes that were cut out of a recording is not
-//! [`genuine`](Part::genuine).
+//! the RPC message and its reduced items are taken out of it, once. It holds the bytes that moved, whatever length the
+//! Call names. A part with bytes that were cut out of a recording, or never moved, is not [`genuine`](Part::genuine).
 
 use std::collections::{HashMap, VecDeque};
 
@@ -79,7 +79,7 @@ pub struct Exchanges {
     pub odd: Vec<Message>,
 }
 
-/// Memory of a segment of a chunk.
+/// Memory of a segment of a chunk: the bytes that moved.
 #[derive(Debug)]
 struct Region {
     segment: Segment,
@@ -94,21 +94,22 @@ struct Memory {
     reads: HashMap<Side, VecDeque<ReadRequest>>,
 }
 
-/// Longest segment that is modelled, in bytes: its memory is allocated.
-const MAX_SEGMENT: u32 = 1 << 24;
-
 impl Memory {
     fn open(&mut self, owner: Side, segment: Segment) {
-        let length = segment.length.min(MAX_SEGMENT);
-        let data = vec![0; usize::try_from(length).unwrap_or_default()];
-        self.regions.insert((owner, segment.handle), Region { segment, data, genuine: true });
+        self.regions.insert((owner, segment.handle), Region { segment, data: Vec::new(), genuine: true });
     }
 
     fn place(&mut self, owner: Side, stag: u32, offset: u64, bytes: &[u8], genuine: bool) {
         let Some(region) = self.regions.get_mut(&(owner, stag)) else { return };
         let start = usize::try_from(offset.wrapping_sub(region.segment.offset)).unwrap_or(usize::MAX);
-        let target = region.data.get_mut(start..start.saturating_add(bytes.len()));
-        if let Some(target) = target {
+        let end = start.saturating_add(bytes.len());
+        // Bytes behind a hole would need memory for the hole, and both sides fill a segment from its front.
+        if start > region.data.len() || u32::try_from(end).is_ok_and(|end| end > region.segment.length) {
+            region.genuine = false;
+            return;
+        }
+        region.data.resize(region.data.len().max(end), 0);
+        if let Some(target) = region.data.get_mut(start..end) {
             target.copy_from_slice(bytes);
         }
         region.genuine &= genuine;
@@ -125,21 +126,21 @@ impl Memory {
         self.place(response.from, request.source_stag, offset, &response.bytes, response.genuine);
     }
 
-    /// Returns the bytes of some segments, and whether they are genuine.
-    fn take<'a>(&self, owner: Side, segments: impl Iterator<Item = &'a Segment>) -> (Bytes, bool) {
+    /// Takes the bytes of some segments, and returns whether they are genuine.
+    fn take<'a>(&mut self, owner: Side, segments: impl Iterator<Item = &'a Segment>) -> (Bytes, bool) {
         let mut bytes = Vec::new();
         let mut genuine = true;
         for segment in segments {
             let length = usize::try_from(segment.length).unwrap_or_default();
-            if let Some(region) = self.regions.get(&(owner, segment.handle)) {
-                bytes.extend_from_slice(region.data.get(..length).unwrap_or(&region.data));
-                genuine &= region.genuine;
-            }
+            let region = self.regions.remove(&(owner, segment.handle));
+            let data = region.as_ref().map(|region| &region.data[..]).unwrap_or_default();
+            bytes.extend_from_slice(data.get(..length).unwrap_or(data));
+            genuine &= data.len() >= length && region.is_none_or(|region| region.genuine);
         }
         (bytes.into(), genuine)
     }
 
-    fn chunk(&self, owner: Side, read: &[ReadSegment], position: u32) -> Moved {
+    fn chunk(&mut self, owner: Side, read: &[ReadSegment], position: u32) -> Moved {
         let segments = read.iter().filter(|entry| entry.position == position).map(|entry| &entry.segment);
         let (data, genuine) = self.take(owner, segments);
         Moved { position, data, genuine }
@@ -227,7 +228,7 @@ impl Exchanges {
 
 impl Part {
     /// Takes the data of a Call's Read chunks, after they were read.
-    fn take_read_chunks(&mut self, owner: Side, memory: &Memory) {
+    fn take_read_chunks(&mut self, owner: Side, memory: &mut Memory) {
         let Some(lists) = self.lists().cloned() else { return };
         let mut positions: Vec<_> = lists.read.iter().map(|entry| entry.position).collect();
         positions.dedup();
@@ -243,7 +244,7 @@ impl Part {
     }
 
     /// Takes the data of a Reply's Write chunks and Reply chunk, with the lengths that it states.
-    fn take_written_chunks(&mut self, owner: Side, memory: &Memory) {
+    fn take_written_chunks(&mut self, owner: Side, memory: &mut Memory) {
         let Some(lists) = self.lists().cloned() else { return };
         for chunk in &lists.write {
             let (data, genuine) = memory.take(owner, chunk.segments.iter());

@@ -135,8 +135,11 @@ pub fn read(text: &str) -> Result<Vec<Session>, TextError> {
         for word in words {
             match word.strip_prefix('~') {
                 Some(count) => {
-                    let count = count.parse::<usize>().ok().filter(|count| *count <= MAX_CUT);
-                    let count = count.ok_or_else(|| fail("`~` without a number of bytes up to 65536"))?;
+                    let count = count.parse::<usize>().ok().filter(|count| (1..=MAX_CUT).contains(count));
+                    let count = count.ok_or_else(|| fail("`~` without a number of bytes, 1 to 65536"))?;
+                    if !cut.is_empty() {
+                        return Err(fail("a second `~`"));
+                    }
                     cut = bytes.len()..bytes.len() + count;
                     bytes.resize(cut.end, 0);
                 }
@@ -192,6 +195,9 @@ mod tests {
             ("session\n> fpdu \u{00e9}", 2),
             ("session\n> fpdu ~x", 2),
             ("session\n> fpdu ~65537", 2),
+            // Found by fuzzing: what was read differed from what is written for it.
+            ("session\n> fpdu ~0", 2),
+            ("session\n> fpdu ~1 00 ~1", 2),
         ] {
             assert_eq!(read(text).unwrap_err().line, line, "{text}");
         }

@@ -3,12 +3,17 @@
 // Helpers of tests fail by panicking.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
+use bytes::BytesMut;
 use rpcrdma_capture::exchange::{Exchange, Exchanges};
 use rpcrdma_capture::linux;
+use rpcrdma_capture::session::{Item, Kind, Session};
 use rpcrdma_capture::tcp::Side;
+use rpcrdma_iwarp::wire::ddp::{Tagged, Untagged};
+use rpcrdma_iwarp::wire::fpdu::seal;
 use rpcrdma_iwarp::wire::rdmap::Opcode;
 use rpcrdma_proto::reassembly::Layout;
-use rpcrdma_proto::wire::{Body, Segment, WriteChunk};
+use rpcrdma_proto::wire::v1::V1;
+use rpcrdma_proto::wire::{Body, ChunkLists, Codec, Header, Segment, WriteChunk};
 use rpcrdma_proto::{Config, Limits};
 
 /// The inline threshold of Linux in both directions, in bytes.
@@ -165,4 +170,36 @@ fn sends_keep_within_the_inline_threshold() {
     assert!(sent.unwrap() <= INLINE && sent.unwrap() > 3900, "{sent:?}");
     let config = Config::default();
     assert_eq!((config.send_size, config.receive_size), (INLINE, INLINE));
+}
+
+/// Found by fuzzing: each segment that a Call offered took as much memory as it named, up to 16 MiB, before any byte
+/// had moved, and each reply that named the segment copied that.
+#[test]
+fn i6_chunks_take_memory_only_for_bytes_that_moved() {
+    let segment = |handle| Segment { handle, length: 1 << 24, offset: 0 };
+    let chunk = WriteChunk { segments: (0..16).map(segment).collect() };
+    let lists = |write| ChunkLists { write, ..ChunkLists::default() };
+    let send = |from, msn, kind: u8, lists: ChunkLists| {
+        let header = Untagged { last: true, control: 0x43, invalidate: 0, queue: 0, msn, offset: 0 };
+        let mut message = BytesMut::new();
+        V1.encode(&Header::v1(7, 1, Body::Message(lists)), &mut message);
+        let rpc = [0, 0, 0, 7, 0, 0, 0, kind];
+        let bytes = seal(&[&header.encode()[..], &message, &rpc].concat(), false).unwrap();
+        Item::new(from, Kind::Fpdu, bytes)
+    };
+    let write = |offset, payload: &[u8]| {
+        let header = Tagged { last: true, control: 0x40, stag: 3, offset };
+        let bytes = seal(&[&header.encode()[..], payload].concat(), false).unwrap();
+        Item::new(Side::Server, Kind::Fpdu, bytes)
+    };
+    let items = vec![
+        send(Side::Client, 1, 0, lists(vec![chunk.clone()])),
+        write(0, b"front"),
+        write(1 << 20, b"far behind a hole"),
+        send(Side::Server, 1, 1, lists(vec![chunk.clone(), chunk])),
+    ];
+    let exchanges = Exchanges::of(&Session { items });
+    let [first, second] = &exchanges.all[0].reply.as_ref().unwrap().moved[..] else { panic!("two chunks") };
+    assert_eq!((&first.data[..], first.genuine), (&b"front"[..], false));
+    assert_eq!((&second.data[..], second.genuine), (&b""[..], false));
 }
