@@ -195,9 +195,9 @@ pub(crate) struct Exports {
     roots: HashMap<Place, Vec<Arc<Served>>>,
 }
 
-/// Returns the parts of a path between slashes, without empty ones.
+/// Returns the parts of a path between slashes, without empty ones and ".".
 pub(crate) fn components(path: &[u8]) -> impl Iterator<Item = &[u8]> {
-    path.split(|byte| *byte == b'/').filter(|component| !component.is_empty())
+    path.split(|byte| *byte == b'/').filter(|component| !matches!(component, [] | [b'.']))
 }
 
 fn is_name(name: &str) -> bool {

@@ -43,7 +43,7 @@ pub(crate) struct MountTable {
 /// Returns the canonical form of a path, without empty and "." components.
 fn canonical(path: &[u8]) -> Vec<u8> {
     let mut spelt = Vec::with_capacity(path.len());
-    for component in path.split(|byte| *byte == b'/').filter(|part| !matches!(part, [] | [b'.'])) {
+    for component in components(path) {
         spelt.push(b'/');
         spelt.extend_from_slice(component);
     }

@@ -47,6 +47,17 @@ async fn an_export_and_what_is_below_it() {
     }
 }
 
+/// Found by fuzzing: "." before the name of an export hid the export.
+#[tokio::test]
+async fn a_path_with_dots_leads_to_the_same_export() {
+    let export = |name: &str| Export::new(name, Arc::new(MemoryFs::new(MemoryOptions::default())));
+    let bed = Bed::serving("memory", vec![export("/"), export("/a/b")], HandleKey::random());
+    bed.make_directory(bed.root, "a", 0o755).await;
+    for path in ["/a/b", "/./a/b", "/a/./b", "//a//./b/."] {
+        assert_eq!(bed.mounted(path).await.ok(), bed.server.root_handle("/a/b"), "{path}");
+    }
+}
+
 #[tokio::test]
 async fn a_path_is_walked_as_the_caller() {
     for bed in Bed::all() {
