@@ -1,4 +1,5 @@
-//! Two connections of Version Two that change during use: `rpcrdma_histories::characteristics` describes the checks.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| rpcrdma_histories::characteristics(data));
+libfuzzer_sys::fuzz_target!(
+    |data: &[u8]| rpcrdma_fuzz_targets::target("characteristics").expect("a known target")(data)
+);

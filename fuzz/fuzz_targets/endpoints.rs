@@ -1,5 +1,5 @@
-//! A client session and its server on a simulated fabric with faults: `rpcrdma_histories::two_endpoints` describes the
-//! checks.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| rpcrdma_histories::two_endpoints(data));
+libfuzzer_sys::fuzz_target!(
+    |data: &[u8]| rpcrdma_fuzz_targets::target("endpoints").expect("a known target")(data)
+);

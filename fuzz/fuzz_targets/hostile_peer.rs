@@ -1,5 +1,5 @@
-//! Connections of both sides with a peer that violates every rule: `rpcrdma_histories::hostile_peer` describes the
-//! checks.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| rpcrdma_histories::hostile_peer(data));
+libfuzzer_sys::fuzz_target!(
+    |data: &[u8]| rpcrdma_fuzz_targets::target("hostile_peer").expect("a known target")(data)
+);

@@ -29,8 +29,6 @@
 
 mod config;
 pub mod engine;
-#[doc(hidden)]
-pub mod fuzzing;
 mod provider;
 pub mod startup;
 pub mod wire;

@@ -37,6 +37,10 @@ use rpcrdma_xdr::Xdr;
 pub(crate) mod client;
 pub(crate) mod server;
 
+// For the fuzz targets; not part of the public interface.
+#[doc(hidden)]
+pub use server::Configurator;
+
 /// Program number of `rdmaconfig` (RFC 5666 §12).
 pub const PROGRAM: u32 = 100_417;
 /// Version of the program; there is no other.

@@ -19,7 +19,7 @@ use rpcrdma_xdr::{Decoder, Stream, encode};
 use super::{CONF_RDMA, Ccp, ConfigReply, ConfigRequest, PROGRAM, VERSION, size, word};
 
 /// The server's side of CONF_RDMA, on one connection.
-pub(crate) struct Configurator {
+pub struct Configurator {
     dispatcher: Dispatcher,
     negotiation: Arc<Mutex<Negotiation>>,
 }
@@ -47,7 +47,7 @@ enum State {
 
 impl Configurator {
     /// Creates the state for a connection that was just made.
-    pub(crate) fn new(
+    pub fn new(
         settings: &Ccp,
         connection: &Connection,
         protocol: &Config,
@@ -73,7 +73,7 @@ impl Configurator {
     }
 
     /// Serves a message for this program; takes notice of any other message.
-    pub(crate) fn serve(&self, peer: Peer, message: &Decoder, now: Instant) -> Option<Outcome> {
+    pub fn serve(&self, peer: Peer, message: &Decoder, now: Instant) -> Option<Outcome> {
         let mut header = message.clone();
         // RFC 5531 §9: XID, message type, RPC version, program.
         let [_, _, _, program] = [(); 4].map(|()| header.u32().unwrap_or_default());
@@ -93,7 +93,7 @@ impl Configurator {
     }
 
     /// Takes the agreement, which the connection must apply before the answer leaves.
-    pub(crate) fn take_agreed(&self) -> Option<Agreement> {
+    pub fn take_agreed(&self) -> Option<Agreement> {
         match &mut lock(&self.negotiation).state {
             State::Agreed(_, _, agreement) => agreement.take(),
             State::Fresh | State::Late => None,

@@ -1,0 +1,578 @@
+//! The seeds in `fuzz/seeds`: messages of the recorded sessions, and messages that the codecs make.
+//!
+//! `cargo run -p rpcrdma-fuzz-targets --example seeds` writes them.
+
+use bytes::{Buf, Bytes, BytesMut};
+use rpcrdma::ccp::{ConfigReply, ConfigRequest};
+use rpcrdma_capture::exchange::{Exchanges, Part};
+use rpcrdma_capture::linux;
+use rpcrdma_capture::pcap::TcpSegment;
+use rpcrdma_capture::session::{Item, Kind, Session};
+use rpcrdma_capture::tcp::Side;
+use rpcrdma_capture::text;
+use rpcrdma_iwarp::wire::ddp::{HeaderView, Tagged, Untagged, queue};
+use rpcrdma_iwarp::wire::fpdu::{CRC_LEN, FpduView, seal};
+use rpcrdma_iwarp::wire::rdmap::{Opcode, ReadRequest};
+use rpcrdma_nfs::mount::{
+    DirPath, ExportNode, Exports, Groups, MountBody, MountList, MountName, MountOk, MountResult, MountStatus,
+};
+use rpcrdma_nfs::wire::{FileHandle, NFS_PROGRAM, NFS_VERSION};
+use rpcrdma_oncrpc::record::RecordWriter;
+use rpcrdma_oncrpc::rpcbind::{AddressText, Mapping, MappingList, Rpcb, RpcbEntry, RpcbEntryList, RpcbList};
+use rpcrdma_oncrpc::{CallHeader, ReplyHeader};
+use rpcrdma_proto::wire::two::transmission::{
+    BufferStructure, Operation, TransmitContinuation, TransmitRequest, TransmitResponse,
+};
+use rpcrdma_proto::wire::two::{self, Exchange, Rest, Subset, Value};
+use rpcrdma_proto::wire::v1::V1;
+use rpcrdma_proto::wire::{
+    Body, ChunkLists, Codec, Direction, ErrorBody, Header, ReadSegment, Segment, WriteChunk,
+};
+use rpcrdma_proto::{PrivateData, Profile};
+use rpcrdma_xdr::{Decoder, Encode, Piece, Stream, encode};
+
+use crate::iwarp::{readable_window, writable_window};
+use crate::{captures, conf_rdma};
+
+/// Longest seed of a recorded session, in bytes.
+const LENGTH_MAX: usize = 3000;
+
+/// A seed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seed {
+    /// Name of the target.
+    pub target: &'static str,
+    /// Name of the file.
+    pub name: String,
+    /// Content of the file.
+    pub bytes: Vec<u8>,
+}
+
+#[derive(Debug, Default)]
+struct Seeds(Vec<Seed>);
+
+impl Seeds {
+    /// Adds a seed, unless the target has it already or it is empty.
+    fn add(&mut self, target: &'static str, name: impl Into<String>, bytes: impl Into<Vec<u8>>) {
+        let seed = Seed { target, name: name.into(), bytes: bytes.into() };
+        if !seed.bytes.is_empty()
+            && !self.0.iter().any(|other| other.target == target && other.bytes == seed.bytes)
+        {
+            self.0.push(seed);
+        }
+    }
+
+    /// Adds a seed of a recording, if it is not too long.
+    fn record(&mut self, target: &'static str, name: String, bytes: Vec<u8>) {
+        if bytes.len() <= LENGTH_MAX {
+            self.add(target, name, bytes);
+        }
+    }
+}
+
+/// Returns all seeds. They do not depend on anything but this code and the recordings.
+#[must_use]
+pub fn all() -> Vec<Seed> {
+    let mut seeds = Seeds::default();
+    for (recording, text) in linux::ALL {
+        let sessions = text::read(text).expect("the recordings are well formed");
+        for (number, session) in sessions.iter().enumerate() {
+            let name = format!("{recording}-{number}");
+            calls(&mut seeds, &name, session);
+            streams(&mut seeds, &name, session);
+            recordings(&mut seeds, &name, session);
+        }
+    }
+    headers(&mut seeds);
+    transmissions(&mut seeds);
+    oncrpc(&mut seeds);
+    nfs(&mut seeds);
+    fpdus(&mut seeds);
+    histories(&mut seeds);
+    seeds.0
+}
+
+fn xdr(value: &impl Encode) -> Vec<u8> {
+    encode(value).expect("a value within its limits").flatten().0.to_vec()
+}
+
+/// Returns bytes behind a byte that says how many they are.
+fn piece(bytes: &[u8]) -> Vec<u8> {
+    let length = u8::try_from(bytes.len()).expect("a piece has at most 255 bytes");
+    [&[length], bytes].concat()
+}
+
+/// Headers and RPC messages of a session; of each procedure and shape some.
+fn calls(seeds: &mut Seeds, name: &str, session: &Session) {
+    let mut count = std::collections::BTreeMap::new();
+    for (at, exchange) in Exchanges::of(session).all.iter().enumerate() {
+        let mut call = Decoder::new(exchange.call.message.clone());
+        let Ok(header) = CallHeader::read(&mut call) else { continue };
+        let seen = count.entry((header.program, header.procedure)).or_insert(0);
+        *seen += 1;
+        if *seen > 2 {
+            continue;
+        }
+        let reply = exchange.reply.as_ref();
+        for (what, part) in [("call", Some(&exchange.call)), ("reply", reply)] {
+            let Some(part) = part else { continue };
+            let name = format!("{name}-{at}-{what}");
+            let mut bytes = BytesMut::new();
+            V1.encode(&part.header, &mut bytes);
+            seeds.record("v1_header", name.clone(), bytes.to_vec());
+            if genuine(part) {
+                seeds.record("rpc_message", name.clone(), part.message.to_vec());
+            }
+        }
+        if (header.program, header.version) != (NFS_PROGRAM, NFS_VERSION) {
+            continue;
+        }
+        let Some(procedure) = u8::try_from(header.procedure).ok().and_then(|number| number.checked_sub(1))
+        else {
+            continue;
+        };
+        let behind = |message: &Bytes, rest: &Decoder| message.slice(message.len() - rest.remaining()..);
+        if genuine(&exchange.call) {
+            let arguments = behind(&exchange.call.message, &call);
+            seeds.record(
+                "nfs_arguments",
+                format!("{name}-{at}-call"),
+                [&[procedure], &arguments[..]].concat(),
+            );
+        }
+        if let Some(reply) = reply.filter(|reply| genuine(reply)) {
+            let mut results = Decoder::new(reply.message.clone());
+            if results.decode::<ReplyHeader>().is_ok() {
+                let results = behind(&reply.message, &results);
+                seeds.record(
+                    "nfs_arguments",
+                    format!("{name}-{at}-reply"),
+                    [&[procedure], &results[..]].concat(),
+                );
+            }
+        }
+    }
+}
+
+fn genuine(part: &Part) -> bool {
+    part.genuine && part.moved.is_empty()
+}
+
+/// Start-up frames, and the first FPDUs of each direction.
+fn streams(seeds: &mut Seeds, name: &str, session: &Session) {
+    for (side, from) in [("client", Side::Client), ("server", Side::Server)] {
+        let items: Vec<&Item> = session.items.iter().filter(|item| item.from == from).collect();
+        let mut fpdus = Vec::new();
+        for item in items {
+            match item.kind {
+                Kind::Frame => {
+                    seeds.add(
+                        "iwarp_receive",
+                        format!("{name}-{side}-frame"),
+                        [&[0, 9], &item.bytes[..]].concat(),
+                    );
+                    seeds.add(
+                        "private_data",
+                        format!("{name}-{side}"),
+                        [&[3, 3], &item.bytes[20..]].concat(),
+                    );
+                }
+                Kind::Fpdu if fpdus.len() + item.bytes.len() <= LENGTH_MAX => {
+                    fpdus.extend(unsealed(&item.bytes));
+                }
+                _ => {}
+            }
+        }
+        if !fpdus.is_empty() {
+            let how = if from == Side::Client { 2 | 1 << 2 } else { 2 };
+            seeds.add("iwarp_receive", format!("{name}-{side}-fpdus"), [&[how, 6], &fpdus[..]].concat());
+            seeds.add("iwarp_receive", format!("{name}-{side}-view"), [&[1, 0], &fpdus[..]].concat());
+        }
+    }
+}
+
+/// Returns an FPDU with a CRC field of 0, which the target fills in.
+fn unsealed(fpdu: &[u8]) -> Vec<u8> {
+    let mut bytes = fpdu.to_vec();
+    if let Some(field) = bytes.last_chunk_mut::<CRC_LEN>() {
+        *field = [0; CRC_LEN];
+    }
+    bytes
+}
+
+/// The front of a session as a pcap file, as text, and as a stream that is cut.
+fn recordings(seeds: &mut Seeds, name: &str, session: &Session) {
+    let mut front = Session::default();
+    let mut length = 0;
+    for item in &session.items {
+        length += item.bytes.len();
+        if length > LENGTH_MAX / 2 {
+            break;
+        }
+        front.items.push(item.clone());
+    }
+    if front.items.len() < 4 {
+        return;
+    }
+    seeds.add(
+        "capture",
+        format!("{name}.txt"),
+        [b"\x01".as_slice(), text::write("", &[front.clone()]).as_bytes()].concat(),
+    );
+    let mut due = [1_u32, 1];
+    let segment = |from, sequence| captures::segment(from, false, sequence);
+    let mut segments = vec![
+        TcpSegment { syn: true, ack: false, ..segment(Side::Client, 0) },
+        TcpSegment { syn: true, ..segment(Side::Server, 0) },
+    ];
+    let mut cuts = vec![2 | 1 << 3, 0, 0, 0, 0, 3];
+    for item in &front.items {
+        let side = usize::from(item.from == Side::Server);
+        segments.push(TcpSegment { payload: item.bytes.clone(), ..segment(item.from, due[side]) });
+        due[side] += u32::try_from(item.bytes.len()).expect("a short item");
+        for part in item.bytes.chunks(200) {
+            let how = u8::try_from(side).expect("0 or 1") | 6;
+            cuts.extend(piece(&[&[how], part].concat()));
+        }
+    }
+    let file = captures::pcap(&segments, true, false);
+    seeds.add("capture", format!("{name}.pcap"), [&[0], &file[..]].concat());
+    seeds.record("capture", format!("{name}.cuts"), cuts);
+}
+
+fn lists() -> ChunkLists {
+    let segment = |handle, length| Segment { handle, length, offset: 0x1000 };
+    ChunkLists {
+        read: vec![
+            ReadSegment::new(0, segment(1, 4096)),
+            ReadSegment::new(128, segment(2, 65536)),
+            ReadSegment::new(128, segment(3, 100)),
+        ],
+        write: vec![
+            WriteChunk { segments: vec![segment(4, 8192), segment(5, 8192)] },
+            WriteChunk { segments: vec![] },
+        ],
+        reply: Some(WriteChunk { segments: vec![segment(6, 4096)] }),
+    }
+}
+
+/// Bodies of all kinds that both versions have, and those of Version Two.
+fn bodies() -> Vec<Body> {
+    let value = |id, data: &[u8]| Value { id, data: Bytes::copy_from_slice(data) };
+    let values = vec![value(1, &[0, 0, 16, 0]), value(2, &[0, 0, 0, 1]), value(9, b"12345678")];
+    let mut subset = Subset::default();
+    subset.insert(1);
+    let exchanges = [
+        Exchange::Part { start: values.clone() },
+        Exchange::Initial { start: values.clone(), constant: subset.clone() },
+        Exchange::Request { want: values.clone() },
+        Exchange::Response {
+            done: subset.clone(),
+            rejected: Subset::default(),
+            rest: Rest::Pending(Subset::default()),
+        },
+        Exchange::Response { done: subset, rejected: Subset::default(), rest: Rest::Other(values.clone()) },
+        Exchange::Update { now: values, clears: true },
+    ];
+    let operations = operations().into_iter().map(two::Body::Transmission);
+    let others = [two::Body::Middle { remaining: 4000 }, two::Body::Combined(vec![64, 48]), two::Body::Grant];
+    let two = exchanges.into_iter().map(two::Body::Exchange).chain(operations).chain(others).map(Body::Two);
+    let one = [
+        Body::Message(ChunkLists::default()),
+        Body::Message(lists()),
+        Body::NoMessage(lists()),
+        Body::Padded { align: 64, threshold: 128, lists: ChunkLists::default() },
+        Body::Done,
+        Body::Error(ErrorBody::Version { low: 1, high: 2 }),
+        Body::Error(ErrorBody::Chunk),
+    ];
+    one.into_iter().chain(two).collect()
+}
+
+fn operations() -> [Operation; 3] {
+    [
+        Operation::Request(TransmitRequest {
+            placed: vec![],
+            response: vec![],
+            count: 2,
+            response_buffers: 1,
+            payload_len: 900,
+        }),
+        Operation::Response(TransmitResponse { placed: vec![], count: 1, payload_len: 400 }),
+        Operation::Continuation(TransmitContinuation { number: 1, initial_type: 5, payload_len: 100 }),
+    ]
+}
+
+fn headers(seeds: &mut Seeds) {
+    for (number, body) in bodies().into_iter().enumerate() {
+        for (name, profile) in [("p1", Profile::P1), ("p2", Profile::P2), ("p3", Profile::P3)] {
+            for direction in [Direction::Call, Direction::Reply] {
+                let header = Header {
+                    xid: 0x0102_0304,
+                    version: 2,
+                    credit: 32,
+                    direction: Some(direction),
+                    invalidate: 0,
+                    body: body.clone(),
+                };
+                let mut bytes = BytesMut::new();
+                profile.codec().encode(&header, &mut bytes);
+                bytes.extend_from_slice(&[0; 64]);
+                seeds.add("v2_header", format!("{name}-{number}-{direction:?}"), bytes.to_vec());
+            }
+        }
+        if !matches!(body, Body::Two(_)) {
+            let mut bytes = BytesMut::new();
+            V1.encode(&Header::v1(0x0102_0304, 32, body), &mut bytes);
+            seeds.add("v1_header", format!("made-{number}"), bytes.to_vec());
+        }
+    }
+    let data = PrivateData { remote_invalidation: true, send_size: 4096, receive_size: 65536 };
+    seeds.add(
+        "private_data",
+        "behind-others",
+        [&[15, 3, 0xf6, 0xab, 0x0e], &data.encode()[..], &[0; 9]].concat(),
+    );
+}
+
+fn transmissions(seeds: &mut Seeds) {
+    for (number, operation) in operations().into_iter().enumerate() {
+        let mut bytes = BytesMut::new();
+        operation.encode(&mut bytes);
+        let kind = operation.kind() as u8;
+        seeds.add("round_trips", format!("operation-{number}"), [&[kind], &bytes[..]].concat());
+    }
+    let structures = [
+        BufferStructure::default_of(4096),
+        BufferStructure::with_items(4, 8192),
+        BufferStructure::behind_head(512, 2, 65536),
+    ];
+    for (number, structure) in structures.iter().enumerate() {
+        let mut bytes = BytesMut::new();
+        structure.encode(&mut bytes);
+        seeds.add("round_trips", format!("structure-{number}"), [&[9], &bytes[..]].concat());
+    }
+}
+
+fn oncrpc(seeds: &mut Seeds) {
+    let rpcb = |netid: &'static str, address: &'static str| Rpcb {
+        program: NFS_PROGRAM,
+        version: 3,
+        netid: netid.into(),
+        address: address.into(),
+        owner: "superuser".into(),
+    };
+    let mapping = Mapping { program: NFS_PROGRAM, version: 3, protocol: 6, port: 2049 };
+    let list = RpcbList(vec![
+        rpcb("tcp", "0.0.0.0.8.1"),
+        rpcb("rdma6", "::.78.81"),
+        rpcb("rdma", "192.0.2.7.78.81"),
+    ]);
+    let entry = |netid: &'static str, address: &'static str| RpcbEntry {
+        address: address.into(),
+        netid: netid.into(),
+        semantics: 3,
+        protocol_family: "inet".into(),
+        protocol: "rdma".into(),
+    };
+    let entries = RpcbEntryList(vec![entry("tcp", "192.0.2.7.8.1"), entry("rdma", "0.0.0.0.78.81")]);
+    let address = AddressText("2001:db8::7.78.81".into());
+    let messages = [
+        ("mapping", xdr(&mapping)),
+        ("rpcb", xdr(&rpcb("tcp6", "::1.8.1"))),
+        ("mappings", xdr(&MappingList(vec![mapping, Mapping { port: 111, ..mapping }]))),
+        ("list", xdr(&list)),
+        ("entries", xdr(&entries)),
+        ("address", xdr(&address)),
+        ("text", b"192.0.2.7.203.81".to_vec()),
+    ];
+    for (choice, (name, bytes)) in (0..).zip(&messages) {
+        seeds.add("rpcbind", *name, [&[choice], &bytes[..]].concat());
+    }
+    let answers = [
+        ("tcp", 0, vec![xdr(&AddressText("0.0.0.0.8.1".into()))]),
+        ("tcp-port", 0, vec![vec![], vec![], xdr(&2049_u32)]),
+        ("tcp6", 1, vec![xdr(&AddressText::default()), xdr(&address)]),
+        ("rdma", 2, vec![xdr(&entries)]),
+        ("rdma6", 3, vec![vec![], xdr(&list)]),
+    ];
+    for (name, netid, answers) in answers {
+        let answers: Vec<u8> = answers.iter().flat_map(|answer| piece(answer)).collect();
+        seeds.add("rpcbind", format!("lookup-{name}"), [&[7 | netid << 3], &answers[..]].concat());
+    }
+
+    let mut writer = RecordWriter::new();
+    for (length, fragment) in [(24, 100), (40, 9), (0, 1), (200, 64)] {
+        let mut message = Stream::default();
+        message.push(Piece::Inline(Bytes::from(vec![b'm'; length])));
+        writer.push_fragments(&message, fragment);
+    }
+    let stream = writer.copy_to_bytes(writer.remaining());
+    for (name, front) in [("all", [255, 31, 6, 40]), ("long", [8, 31, 1, 1]), ("many", [255, 3, 60, 200])] {
+        seeds.add("records", name, [&front, &stream[..]].concat());
+    }
+
+    let request = ConfigRequest { max_call_send_size: 4096, max_reply_send_size: 4096, max_rdma_read: 8 };
+    let reply = ConfigReply { max_call_send_size: 4096, align: 64, max_rdma_read: 8 };
+    seeds.add("conf_rdma", "request", xdr(&request));
+    seeds.add("conf_rdma", "reply", xdr(&reply));
+    let data = PrivateData { remote_invalidation: true, send_size: 4096, receive_size: 4096 }.encode();
+    let question = [&[0], &xdr(&request)[..]].concat();
+    let other = [&[0], &xdr(&ConfigRequest { max_rdma_read: 9, ..request })[..]].concat();
+    let null = conf_rdma::call(0, &[]).to_vec();
+    for (name, messages) in [
+        ("question", vec![&question, &question, &other]),
+        ("null", vec![&null, &question]),
+        ("other", vec![&other, &null]),
+    ] {
+        let messages: Vec<u8> = messages.into_iter().flat_map(|message| piece(message)).collect();
+        seeds.add("conf_rdma", name, [&[7, 3], &piece(&data)[..], &messages].concat());
+    }
+}
+
+fn nfs(seeds: &mut Seeds) {
+    let handle = FileHandle::new(&[7; 32]).expect("a handle of 32 bytes");
+    let body =
+        |path: &str| MountBody { hostname: MountName::new("192.0.2.7"), directory: DirPath::new(path) };
+    let groups = Groups { names: vec![MountName::new("10.0.0.0/8"), MountName::new("host")] };
+    let results = [
+        ("ok", 0, xdr(&MountResult::Ok(MountOk { handle, auth_flavors: vec![1, 0] }))),
+        ("fail", 0, xdr(&MountResult::Fail(MountStatus::Acces))),
+        ("list", 1, xdr(&MountList { mounts: vec![body("/"), body("/srv")] })),
+        (
+            "exports",
+            2,
+            xdr(&Exports {
+                exports: vec![ExportNode { directory: DirPath::new("/"), groups: groups.clone() }],
+            }),
+        ),
+        ("groups", 3, xdr(&groups)),
+        ("body", 3, xdr(&body("/d"))),
+    ];
+    for (name, choice, bytes) in results {
+        seeds.add("mount", name, [&[choice], &bytes[..]].concat());
+    }
+    let mut calls = vec![4];
+    for path in ["/", "/d", "//./other/d/", "/other/../d", "/f", "d"] {
+        calls.extend([&[0x81], &piece(path.as_bytes())[..]].concat());
+    }
+    for procedure in [2, 5, 0, 3, 4, 2] {
+        calls.extend([procedure, 0]);
+    }
+    seeds.add("mount", "calls", calls);
+
+    // One operation of each kind, and with some a handle.
+    let forged = [&[1][..], &[0; 8], b"object", &[0; 16]].concat();
+    let operations: [(&str, Vec<u8>); 6] = [
+        ("forged", [&[0, 0, 0], &piece(&forged)[..]].concat()),
+        ("changed", vec![1, 0, 0, 7, 1, 3, 13, 2, 9, 250, 4, 60]),
+        ("cut", vec![2, 0, 24, 8, 1, 40, 2, 2, 64, 2, 3, 0]),
+        ("foreign", vec![3, 0, 0, 3, 1, 0, 3, 5, 0]),
+        ("spliced", vec![4 + 6 * 9, 0, 3, 4 + 6 * 20, 1, 4, 4 + 6, 5, 2]),
+        ("removed", vec![5, 0, 0, 5, 0, 0, 3, 6, 0, 3, 7, 0, 1, 1, 0]),
+    ];
+    for (name, bytes) in operations {
+        seeds.add("file_handles", name, bytes);
+    }
+}
+
+/// FPDUs for the windows and Receives that the endpoint of the target has.
+fn fpdus(seeds: &mut Seeds) {
+    let send = |msn, offset, last, opcode: Opcode, invalidate, payload: &[u8]| {
+        let header =
+            Untagged { last, control: opcode.control(), invalidate, queue: queue::SEND, msn, offset };
+        [&header.encode()[..], payload].concat()
+    };
+    let (writable, readable) = (writable_window(), readable_window());
+    let write = |offset, payload: &[u8]| {
+        let (control, stag) = (Opcode::Write.control(), writable.key.0);
+        let header = Tagged { last: true, control, stag, offset: writable.address + offset };
+        [&header.encode()[..], payload].concat()
+    };
+    let request = ReadRequest {
+        sink_stag: 77,
+        sink_offset: 0x1000,
+        size: 100,
+        source_stag: readable.key.0,
+        source_offset: readable.address + 5,
+    };
+    let control = Opcode::ReadRequest.control();
+    let read = |msn| {
+        let header =
+            Untagged { last: true, control, invalidate: 0, queue: queue::READ_REQUEST, msn, offset: 0 };
+        [&header.encode()[..], &request.encode()].concat()
+    };
+    let terminate = Untagged {
+        last: true,
+        control: Opcode::Terminate.control(),
+        invalidate: 0,
+        queue: queue::TERMINATE,
+        msn: 1,
+        offset: 0,
+    };
+    let ulpdus: [(&str, Vec<Vec<u8>>); 6] = [
+        (
+            "sends",
+            vec![
+                send(1, 0, false, Opcode::Send, 0, b"first "),
+                send(1, 6, true, Opcode::Send, 0, b"second"),
+                send(2, 0, true, Opcode::SendSolicited, 0, &[8; 99]),
+                send(3, 0, true, Opcode::SendInvalidate, writable.key.0, b"closed"),
+            ],
+        ),
+        (
+            "writes",
+            vec![
+                write(0, b"front"),
+                write(9000, &[3; 300]),
+                write(16_000, &[4; 384]),
+                write(16_384, b"over"),
+            ],
+        ),
+        ("reads", vec![read(1), send(1, 0, true, Opcode::SendInvalidate, readable.key.0, b""), read(2)]),
+        ("empty", vec![send(1, 0, true, Opcode::Send, 0, b""), write(0, b""), read(1)]),
+        ("terminate", vec![[&terminate.encode()[..], &[0x12, 3, 0, 0]].concat()]),
+        ("short", vec![vec![0x41, 0x43, 0, 0], vec![0xC1, 0x40]]),
+    ];
+    for (name, ulpdus) in ulpdus {
+        let fpdus = ulpdus.iter().flat_map(|ulpdu| seal(ulpdu, false).expect("a short ULPDU"));
+        let fpdus: Vec<u8> = fpdus.collect();
+        assert!(
+            FpduView::new(&fpdus).ulpdu().is_some_and(|ulpdu| HeaderView::new(ulpdu).header_len().is_some())
+        );
+        // With CRCs and without, strict and not, as Initiator and Responder, and with work in between.
+        for how in [2, 3, 3 | 1 << 2, 2 | 1 << 7, 3 | 1 << 7, 3 | 1 << 3 | 1 << 7, 2 | 1 << 6] {
+            for cut in [8, 9] {
+                seeds.add("iwarp_receive", format!("{name}-{how}-{cut}"), [&[how, cut], &fpdus[..]].concat());
+            }
+        }
+        // The next-to-first byte of the CRC field makes the last FPDU longer, and the first byte breaks its CRC.
+        for field in [[0, 20, 0, 0], [0xFF, 0, 0, 0], [0xFF, 100, 0, 0]] {
+            let mut fpdus = fpdus.clone();
+            *fpdus.last_chunk_mut().expect("FPDUs") = field;
+            for how in [2 | 1 << 7, 3 | 1 << 7] {
+                let name = format!("{name}-{how}-{}-{}", field[0], field[1]);
+                seeds.add("iwarp_receive", name, [&[how, 60], &fpdus[..]].concat());
+            }
+        }
+    }
+}
+
+/// Decisions for the histories: any bytes have a meaning.
+fn histories(seeds: &mut Seeds) {
+    for target in ["endpoints", "hostile_peer", "characteristics"] {
+        for seed in 1_u32..=8 {
+            let mut state = seed;
+            let bytes = (0..seed * 100).map(|_| {
+                // xorshift32
+                state ^= state << 13;
+                state ^= state >> 17;
+                state ^= state << 5;
+                // Small decisions are the usual ones.
+                let [byte, spread, ..] = state.to_be_bytes();
+                if spread % 2 == 0 { byte % 8 } else { byte }
+            });
+            seeds.add(target, format!("random-{seed}"), bytes.collect::<Vec<u8>>());
+        }
+    }
+}
