@@ -85,7 +85,9 @@ fn write_bytes(item: &Item, out: &mut String) {
     if !item.cut.is_empty() {
         starts.extend([item.cut.start, item.cut.end]);
     }
-    starts.retain(|&start| start < bytes.len());
+    // A cut stands in one piece.
+    let inside = |start| item.cut.contains(&start) && start != item.cut.start;
+    starts.retain(|&start| start < bytes.len() && !inside(start));
     starts.sort_unstable();
     starts.dedup();
     let ends = starts.iter().skip(1).copied().chain([bytes.len()]);
@@ -173,6 +175,8 @@ mod tests {
         let items = vec![
             item(Side::Client, Kind::Frame, b"MPA ID Req Frame1234pd"),
             Item { cut: 25..30, ..item(Side::Server, Kind::Fpdu, &fpdu) },
+            // Found by fuzzing: a cut over the end of a part was written as two.
+            Item { cut: 30..46, ..item(Side::Server, Kind::Fpdu, &fpdu) },
             item(Side::Server, Kind::Rest, b"\xff"),
             item(Side::Server, Kind::End(End::Reset), b""),
             item(Side::Client, Kind::End(End::Closed), b""),
