@@ -328,6 +328,8 @@ fn headers(seeds: &mut Seeds) {
         }
     }
     let data = PrivateData { remote_invalidation: true, send_size: 4096, receive_size: 65536 };
+    // Reserved flags mean nothing, and R is clear.
+    seeds.add("private_data", "reserved", [3, 3, 0xf6, 0xab, 0x0e, 0x18, 1, 0xfe, 3, 3]);
     seeds.add(
         "private_data",
         "behind-others",
@@ -408,7 +410,7 @@ fn oncrpc(seeds: &mut Seeds) {
         writer.push_fragments(&message, fragment);
     }
     let stream = writer.copy_to_bytes(writer.remaining());
-    for (name, front) in [("all", [255, 31, 6, 40]), ("long", [8, 31, 1, 1]), ("many", [255, 3, 60, 200])] {
+    for (name, front) in [("all", [255, 31, 6, 40]), ("long", [11, 31, 1, 1]), ("many", [255, 3, 60, 200])] {
         seeds.add("records", name, [&front, &stream[..]].concat());
     }
 
