@@ -60,7 +60,12 @@ record() {
     tshark=$!
     children+=("$tshark")
     await "$work/tshark.log" Capturing
-    sleep 1 # "Capturing on" is printed shortly before the capture begins
+    # "Capturing on" is printed shortly before the capture begins: it has begun when it has packets.
+    for _ in $(seq 100); do
+        "$rpcrdma" ping --count 1 "$address" >/dev/null
+        [ "$(stat -c %s "$capture" 2>/dev/null || echo 0)" -gt 1000 ] && break
+        sleep 0.1
+    done
 
     "$rpcrdma" ping --count 3 --interval 0 "$address" >/dev/null
     "$rpcrdma" put -r "$work/tree" "nfs://$address/tree"
@@ -75,12 +80,13 @@ record() {
     wait "$tshark" || true
 }
 
-# Our own decoder says whether the recording is complete, and counts its segments. A recording that lacks bytes says
-# nothing of the peers: it is made again.
+# Our own decoder says whether the recording is complete, and counts its segments. A recording that lacks bytes, or one of the
+# five commands, says nothing of the peers: it is made again.
 for attempt in 1 2 3; do
     record
     status=0
     cargo xtask capture-summary "$capture" >"$work/summary" || status=$?
+    [ "$(sed -n 's/^connections \([0-9]*\)$/\1/p' "$work/summary")" -ge 5 ] || status=3
     [ "$status" -ne 3 ] && break
     echo "wire-check: recording $attempt lacks bytes: $(tr '\n' ';' <"$work/summary")" >&2
 done

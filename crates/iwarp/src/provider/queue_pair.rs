@@ -76,7 +76,7 @@ impl IwarpQueuePair {
                 seed: rand::random(),
             },
             behind,
-            Instant::now(),
+            now(),
         );
         Self {
             engine,
@@ -212,9 +212,14 @@ impl IwarpQueuePair {
         if timer.as_mut().poll(cx).is_pending() {
             return false;
         }
-        self.engine.handle_timeout(Instant::now());
+        self.engine.handle_timeout(now());
         true
     }
+}
+
+/// Returns the time by the clock of the runtime, which tests can turn.
+fn now() -> Instant {
+    tokio::time::Instant::now().into_std()
 }
 
 /// The time of one call of `poll`: read when first needed, since many calls have no work.
@@ -223,7 +228,7 @@ struct Clock(Option<Instant>);
 
 impl Clock {
     fn now(&mut self) -> Instant {
-        *self.0.get_or_insert_with(Instant::now)
+        *self.0.get_or_insert_with(now)
     }
 }
 
@@ -361,7 +366,7 @@ impl QueuePair for IwarpQueuePair {
     }
 
     fn disconnect(&mut self) {
-        self.engine.disconnect(Instant::now());
+        self.engine.disconnect(now());
     }
 
     fn abort(&mut self) {

@@ -69,7 +69,7 @@ async fn i6_a_record_of_several_fragments_counts_against_the_domain() {
     assert_eq!(domain.usage().in_use, 0);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn i6_a_record_that_begins_behind_another_must_come_in_time_too() {
     let (mut near, far) = pair().await;
     let limit = Duration::from_millis(50);
@@ -81,7 +81,7 @@ async fn i6_a_record_that_begins_behind_another_must_come_in_time_too() {
     assert!(matches!(stalled, Err(RecordError::ReadStalled { .. })), "{stalled:?}");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_pause_of_ours_is_not_held_against_the_peer() {
     let (mut near, far) = pair().await;
     let limit = Duration::from_millis(100);
