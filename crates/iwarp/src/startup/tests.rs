@@ -100,6 +100,12 @@ fn rfc5044_4_4_crc_is_off_only_if_nobody_asks() {
         .unwrap();
         assert_eq!((a.crc, b.crc), (client || server, client || server));
     }
+    // A Reply of another kind of peer, which repeats nothing of the Request.
+    for (crc, flags) in [(false, "10"), (true, "10"), (false, "50")] {
+        let reply = hex(&format!("4d504120494420526570204672616d65 {flags}02 0004 00080008"));
+        let (mut initiator, _) = Initiator::new(Settings { crc, ..Settings::default() }).unwrap();
+        assert_eq!(initiator.handle(&reply).unwrap().unwrap().0.crc, crc || flags == "50");
+    }
 }
 
 // requirement: rfc6581-6-3, rfc6581-10-3
