@@ -418,6 +418,14 @@ mod tests {
         assert!(refused.contains("--inline 12288") && refused.contains("9216 bytes"), "{refused}");
     }
 
+    /// RFC 1813 §2.3, RFC 8267 §9.
+    // requirement: rfc1813-2.3-1
+    // requirement: rfc8267-4.2-1
+    #[test]
+    fn default_ports() {
+        assert_eq!((Proto::Tcp.default_port(), Proto::Rdma.default_port()), (2049, 20049));
+    }
+
     #[test]
     fn places() {
         assert!(matches!(Place::parse("nfs://h/x".into()), Ok(Place::Remote(_))));

@@ -15,6 +15,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use rpcrdma::rpcbind::RpcbindService;
 use rpcrdma::{
     AuthSys, BufferStructure, ClientConfig, Credential, PeerShares, Profile, Server, ServerConfig,
     ServerMonitor, Versions,
@@ -22,9 +23,11 @@ use rpcrdma::{
 use rpcrdma_iwarp::{IwarpConnector, IwarpListener};
 use rpcrdma_nfs::client::{ClientOptions, CopyOptions, Error};
 use rpcrdma_nfs::fs::{DirectoryFs, DirectoryOptions, MemoryFs, MemoryOptions, StateDirectory};
+use rpcrdma_nfs::mount::{MOUNT_PROGRAM, MOUNT_VERSION};
 use rpcrdma_nfs::server::{Export, HandleKey, NfsServer, ServerOptions, Squash};
 use rpcrdma_nfs::wire::{NFS_PROGRAM, NFS_VERSION, SetAttributes};
 use rpcrdma_nfs::{Client, mount::MountStatus};
+use rpcrdma_oncrpc::rpcbind::{Netid, Registration};
 use rpcrdma_sim::{CompletionMode, Fabric, FabricConfig};
 use rpcrdma_verbs::Listener;
 use tempfile::tempdir;
@@ -340,8 +343,42 @@ async fn mount_over_tcp() {
     assert!(error.to_string().contains(&nobody.to_string()), "{error}");
 }
 
+/// RFC 1813 §5.1.3, RFC 1833 §2.2: without a port, the client asks rpcbind on TCP port 111 of the server for MOUNT.
+// requirement: rfc1813-5.1.3-1
+// requirement: rfc1833-1-1, rfc1833-2.2-1
+#[tokio::test]
+async fn mount_asks_rpcbind_on_port_111() {
+    let host = IpAddr::from([127, 0, 0, 77]);
+    let Ok(rpcbind) = TcpListener::bind((host, 111)).await else {
+        println!("skipped: this process cannot listen on port 111 of {host}");
+        return;
+    };
+    let (nfs, shares) = nfs_server();
+    let iwarp = IwarpListener::bind((host, 0).into(), rpcrdma_iwarp::Config::default()).await.unwrap();
+    let tcp = TcpListener::bind((host, 0)).await.unwrap();
+    let (rdma_address, address) = (iwarp.local_address().unwrap(), tcp.local_addr().unwrap());
+    let mount = Registration {
+        program: MOUNT_PROGRAM,
+        version: MOUNT_VERSION,
+        netid: Netid::Tcp,
+        address,
+        owner: "root".into(),
+    };
+    let only_nfs = Server::builder().shares(shares).program(nfs.nfs_program()).listen_rdma(Box::new(iwarp));
+    tokio::spawn(only_nfs.build().unwrap().serve(std::future::pending()));
+    let only_mount = Server::builder().program(nfs.mount_program()).listen_tcp(tcp);
+    tokio::spawn(only_mount.build().unwrap().serve(std::future::pending()));
+    let binder = Server::builder().program(Arc::new(RpcbindService::new(vec![mount]))).listen_tcp(rpcbind);
+    tokio::spawn(binder.build().unwrap().serve(std::future::pending()));
+
+    let rpc = connect_iwarp(rdma_address).await;
+    let client = Client::mount(&rpc, "/second", options()).await.unwrap();
+    client.create("/found", SetAttributes::default()).await.unwrap();
+}
+
 /// A server stops and starts again at the same address. The client reconnects, handles stay valid, and
 /// uncommitted data is written again, because the write verifier has changed.
+// requirement: rfc1813-1.6-2, rfc1813-3.3.7-17
 #[tokio::test]
 async fn a_server_that_restarts() {
     let places = tempdir().unwrap();

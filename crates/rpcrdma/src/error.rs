@@ -185,6 +185,21 @@ mod tests {
     }
 
     // requirement: rfc5531-5-3
+    /// RFC 8267 §4: a transport error does not tell whether the server has carried the call out.
+    // requirement: rfc8267-4-7
+    #[test]
+    fn rfc8267_4_a_transport_error_tells_nothing_of_the_execution() {
+        let errors = [
+            proto::CallError::Chunk,
+            proto::CallError::Refused(ErrorBody::System),
+            proto::CallError::ResultLost,
+        ];
+        for error in errors {
+            assert_eq!(shown(error, true).execution(), Execution::Unknown);
+        }
+    }
+
+    // requirement: rfc5531-5-3
     #[test]
     fn i8_a_call_that_had_not_left_was_not_carried_out() {
         let ended = || proto::CallError::ConnectionLost(proto::CloseReason::Timeout("a reply"));

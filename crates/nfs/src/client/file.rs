@@ -200,7 +200,8 @@ impl File {
                 return Err(broken(Violation::LessStable));
             }
             let done = data.split_to(written);
-            if ok.committed == StableHow::Unstable {
+            // RFC 1813 §3.3.7: a COMMIT follows unless all data and metadata are on stable storage.
+            if ok.committed < StableHow::FileSync {
                 self.remember(UnstableWrite { offset, data: done, verifier: ok.verifier });
             }
             offset = offset.saturating_add(u64::from(ok.count));

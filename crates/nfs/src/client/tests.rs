@@ -7,6 +7,7 @@ mod files;
 mod loopback;
 mod mounting;
 mod paths;
+mod rules;
 mod safety;
 mod trees;
 

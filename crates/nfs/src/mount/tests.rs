@@ -28,6 +28,7 @@ fn agree<T: Pack + Unpack>(ours: &impl Encode) {
 }
 
 /// RFC 1813 §5.2.1.
+// requirement: rfc1813-5.1.5-1, rfc1813-5.2.1-2
 #[test]
 fn mnt() {
     check(&DirPath::new("/srv"), "00000004 2f737276");
@@ -42,6 +43,7 @@ fn mnt() {
 }
 
 /// RFC 1813 §5.2.2.
+// requirement: rfc1813-5.2.2-1
 #[test]
 fn dump() {
     let mount = MountBody { hostname: MountName::new("h"), directory: DirPath::new("/a") };
@@ -50,6 +52,7 @@ fn dump() {
 }
 
 /// RFC 1813 §5.2.5.
+// requirement: rfc1813-5.2.5-1
 #[test]
 fn export() {
     let groups = Groups { names: vec![MountName::new("10.0.0.0/8"), MountName::new("h")] };
@@ -69,6 +72,7 @@ fn export() {
     );
 }
 
+// requirement: rfc1813-5.1.2-1, rfc1813-5.2-1
 #[test]
 fn procedures() {
     for procedure in MountProcedure::ALL {
@@ -81,6 +85,7 @@ fn procedures() {
     assert_eq!((MOUNT_PROGRAM, MOUNT_VERSION), (theirs::PROGRAM, theirs::VERSION));
 }
 
+// requirement: rfc1813-5.1.5-1
 #[test]
 fn statuses() {
     for code in 1..=10_010u32 {
@@ -96,6 +101,8 @@ fn statuses() {
 }
 
 /// The binding predicts the largest answer to MNT; names over their bounds are refused.
+// requirement: rfc1813-5.1.4-1
+// requirement: rfc8267-3-1
 #[test]
 fn limits() {
     let handle = FileHandle::new(&[7; 64]).unwrap();

@@ -110,6 +110,7 @@ pub(super) fn set_attributes(set: &wire::SetAttributes) -> Result<fs::SetAttribu
 mod tests {
     use super::*;
 
+    // requirement: rfc1813-2.5-10
     #[test]
     fn times_beyond_the_wire_are_clamped() {
         let at = |seconds| time(fs::Timestamp { seconds, nanoseconds: 5 });

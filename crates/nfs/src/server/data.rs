@@ -18,6 +18,15 @@ pub(super) fn limited(count: u32, shared: &Shared) -> usize {
     usize::try_from(count.min(shared.max_payload)).unwrap_or(MAX_PAYLOAD)
 }
 
+/// Returns the status of a READ or WRITE that failed. RFC 1813 §3.3.6, §3.3.7: NFS3ERR_INVAL for what is no regular
+/// file, and for a directory too.
+fn refusal(error: FsError) -> Status {
+    match error {
+        FsError::IsDirectory => Status::Inval,
+        error => error.into(),
+    }
+}
+
 /// Serves a READ into this buffer.
 pub(super) fn read(
     shared: &Arc<Shared>,
@@ -43,7 +52,7 @@ fn results(
     mut buffer: Buffer,
     read: Result<ReadResult, FsError>,
 ) -> Served3<ReadArgs> {
-    let read = read.map_err(|error| (error.into(), at.post_op()))?;
+    let read = read.map_err(|error| (refusal(error), at.post_op()))?;
     buffer.truncate(read.length);
     let data = if buffer.is_empty() { Bytes::new() } else { buffer.freeze() };
     shared.counters.read(data.len());
@@ -74,7 +83,7 @@ pub(super) fn write(mut call: WriteArgs, at: &At, written: &dyn Fn()) -> Served3
     };
     let outcome = at.fs().write_telling(&at.who, &at.id, call.offset, &data, stability, written);
     let file_wcc = at.wcc(&outcome.change);
-    let result = outcome.result.map_err(|error| (error.into(), file_wcc))?;
+    let result = outcome.result.map_err(|error| (refusal(error), file_wcc))?;
     at.shared.counters.written(result.length);
     Ok(WriteOk {
         file_wcc,

@@ -116,6 +116,7 @@ mod tests {
         HandleKey([7; 16])
     }
 
+    // requirement: rfc1813-2.4-1
     #[test]
     fn a_handle_of_the_longest_id_fills_what_version_3_allows() {
         let id = FileId::new(&[0xaa; FILE_ID_MAX]).unwrap();

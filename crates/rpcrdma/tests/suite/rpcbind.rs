@@ -137,6 +137,7 @@ fn nfs(netid: Netid, address: &str) -> Registration {
     Registration { program: 100_003, version: 3, netid, address, owner: "root".into() }
 }
 
+// requirement: rfc1833-2.2.1-1, rfc1833-2.2.1-7, rfc1833-3.2-5
 #[tokio::test]
 async fn services_are_registered_found_and_taken_back() {
     let (book, rpcbind) = rpcbind(2..=4).await;
@@ -159,6 +160,7 @@ async fn services_are_registered_found_and_taken_back() {
     ));
 }
 
+// requirement: rfc1833-3.2-2
 #[tokio::test]
 async fn older_versions_of_rpcbind_are_enough() {
     let (_, three) = rpcbind(3..=3).await;
@@ -174,6 +176,7 @@ async fn older_versions_of_rpcbind_are_enough() {
     assert!(matches!(two.register(&rdma).await, Err(RpcbindError::NoVersion { netid: Netid::Rdma })));
 }
 
+// requirement: rfc1833-2.2.1-4, rfc1833-2.2.1-9
 #[tokio::test]
 async fn an_announcement_of_another_owner_is_told() {
     let (_, rpcbind) = rpcbind(2..=4).await;
@@ -191,6 +194,9 @@ async fn no_rpcbind_is_told() {
 }
 
 /// RFC 5666 §10: the server answers for itself where it listens, RDMA included.
+// requirement: rfc1833-2.1-4, rfc1833-2.2.1-4, rfc1833-2.2.1-9, rfc1833-2.2.1-10, rfc1833-2.2.1-12
+// requirement: rfc1833-2.2.1-13, rfc1833-2.2.2-1, rfc1833-2.2.2-3, rfc1833-2.2.2-4, rfc1833-3.2-7, rfc1833-3.2-9
+// requirement: rfc1833-3.2-10
 #[tokio::test]
 async fn rfc5666_s10_a_server_answers_for_itself_on_rdma_and_tcp() {
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
@@ -234,6 +240,20 @@ async fn rfc5666_s10_a_server_answers_for_itself_on_rdma_and_tcp() {
         let address: UniversalAddress = address.to_str().unwrap().parse().unwrap();
         assert_eq!(address.0.port(), rdma.port());
     }
+    // GETADDRLIST describes each transport (RFC 1833 §2.1).
+    let service = Rpcb { program: 100_003, version: 3, ..Rpcb::default() };
+    let reply = call(4, procedure::GETADDRLIST, encode(&service).unwrap()).await.unwrap();
+    let RpcbEntryList(entries) = reply.results.decode_all().unwrap();
+    let told = entries.iter().map(|entry| {
+        (
+            entry.netid.to_string(),
+            entry.semantics,
+            entry.protocol_family.to_string(),
+            entry.protocol.to_string(),
+        )
+    });
+    let of = |netid: &str| (netid.to_owned(), 3, "inet".to_owned(), netid.to_owned());
+    assert_eq!(told.collect::<Vec<_>>(), [of("rdma"), of("tcp")]);
     // Version 2 knows TCP only.
     for (protocol, port) in [(6, 2049), (17, 0)] {
         let mapping = Mapping { program: 100_003, version: 3, protocol, port: 0 };
@@ -247,7 +267,21 @@ async fn rfc5666_s10_a_server_answers_for_itself_on_rdma_and_tcp() {
         call(3, procedure::DUMP, Stream::new()).await.unwrap().results.decode_all::<RpcbList>().unwrap();
     assert_eq!(dumped.0.len(), 2);
     // CALLIT makes no calls for others.
-    for (version, procedure) in [(2, 5), (3, 5), (3, procedure::GETADDRLIST), (4, 10)] {
+    for (version, procedure) in [
+        (2, 5),
+        (3, 5),
+        (3, 6),
+        (3, 7),
+        (3, 8),
+        (3, procedure::GETADDRLIST),
+        (4, 5),
+        (4, 6),
+        (4, 7),
+        (4, 8),
+        (4, 9),
+        (4, 10),
+        (4, 12),
+    ] {
         let refused = call(version, procedure, Stream::new()).await.unwrap_err();
         assert!(matches!(refused, CallError::Refused(Refused::ProcedureUnavailable)), "{refused}");
     }

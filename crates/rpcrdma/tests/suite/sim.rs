@@ -127,6 +127,7 @@ async fn a_sink_of_the_caller_is_written_in_place() {
     server.end(client).await;
 }
 
+// requirement: rfc8267-3-2
 #[tokio::test(start_paused = true)]
 async fn a_reply_that_does_not_fit_is_refused_and_harms_nothing() {
     let fabric = fabric(CompletionMode::Local);

@@ -90,6 +90,18 @@ async fn many_calls_in_flight_are_matched_by_xid() {
     tasks.join_all().await;
 }
 
+/// RFC 1813 §2.6: a call that is made again, for instance after NFS3ERR_JUKEBOX, has a new XID.
+// requirement: rfc1813-2.6-8
+#[tokio::test]
+async fn each_call_has_an_xid_of_its_own() {
+    let server = serve(program(), ServerConfig::default()).await;
+    let client = client(server.address).await;
+    let mut xids = std::collections::BTreeSet::new();
+    for _ in 0..20 {
+        assert!(xids.insert(client.call(sleep_call(0)).await.unwrap().xid));
+    }
+}
+
 /// Starts a proxy between a client and the server. It cuts the first connections after so many bytes to the server, or
 /// to the client.
 async fn proxy(server: SocketAddr, cuts: Vec<(usize, usize)>) -> SocketAddr {

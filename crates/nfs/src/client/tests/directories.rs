@@ -33,6 +33,7 @@ fn expected(count: usize) -> BTreeSet<String> {
     (0..count).map(|n| format!("file-{n:04}")).collect()
 }
 
+// requirement: rfc1813-3.3.17-4
 #[tokio::test]
 async fn readdirplus_in_several_calls() {
     let server = Loopback::exporting(&["/"]);
@@ -45,6 +46,7 @@ async fn readdirplus_in_several_calls() {
 }
 
 /// RFC 1813 §3.3.17: a server need not have READDIRPLUS. The client tries it once.
+// requirement: rfc1813-3.3.17-5
 #[tokio::test]
 async fn readdir_where_there_is_no_readdirplus() {
     let server = Loopback::exporting(&["/"]);
@@ -63,6 +65,7 @@ async fn readdir_where_there_is_no_readdirplus() {
 }
 
 /// After NFS3ERR_BAD_COOKIE the listing starts again, without repeated names, for a limited number of times.
+// requirement: rfc1813-3.3.16-9
 #[tokio::test]
 async fn stale_cookies() {
     let server = Loopback::exporting(&["/"]);
@@ -171,6 +174,7 @@ async fn odd_listings() {
 }
 
 /// A directory changes during a listing: entries that stay are listed once.
+// requirement: rfc1813-3.3.16-9
 #[tokio::test]
 async fn directories_that_change() {
     let server = Loopback::exporting(&["/"]);

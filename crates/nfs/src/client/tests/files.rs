@@ -77,6 +77,7 @@ async fn pieces_are_joined() {
 }
 
 /// A file of one WRITE needs no COMMIT.
+// requirement: rfc1813-3.3.21-5
 #[tokio::test]
 async fn small_files_need_no_commit() {
     let server = Loopback::exporting(&["/"]);
@@ -200,6 +201,7 @@ async fn files_that_change() {
 }
 
 /// RFC 1813 §3.3.6, §3.3.7: a server may read and write less than requested.
+// requirement: rfc1813-3.3.6-8, rfc1813-3.3.7-15
 #[tokio::test]
 async fn short_reads_and_writes() {
     let server = Loopback::exporting(&["/"]);
@@ -224,6 +226,7 @@ async fn short_reads_and_writes() {
 }
 
 /// Impossible counts.
+// requirement: rfc1813-3.3.6-7, rfc1813-3.3.7-9
 #[tokio::test]
 async fn servers_that_lie_about_counts() {
     let server = Loopback::exporting(&["/"]);
@@ -272,6 +275,7 @@ async fn servers_that_lie_about_counts() {
 }
 
 /// RFC 1813 §3.3.21: another verifier at COMMIT means that the server may have lost earlier data.
+// requirement: rfc1813-3.3.7-17, rfc1813-3.3.21-6
 #[tokio::test]
 async fn a_restarted_server_gets_its_data_again() {
     let server = Loopback::exporting(&["/"]);
@@ -325,6 +329,7 @@ async fn a_restarted_server_gets_its_data_again() {
 }
 
 /// After a COMMIT that fails or is abandoned, no data is forgotten.
+// requirement: rfc1813-3.3.21-5
 #[tokio::test]
 async fn failed_commits_forget_nothing() {
     let server = Loopback::exporting(&["/"]);
@@ -351,6 +356,7 @@ async fn failed_commits_forget_nothing() {
 }
 
 /// Data that waits for COMMIT is bounded.
+// requirement: rfc1813-4.12-1
 #[tokio::test]
 async fn unstable_data_is_bounded() {
     let server = Loopback::exporting(&["/"]);
@@ -369,6 +375,7 @@ async fn unstable_data_is_bounded() {
 }
 
 /// The first failure ends a stream; the error names the file.
+// requirement: rfc1813-3.1-2
 #[tokio::test]
 async fn failures_end_streams() {
     let server = Loopback::exporting(&["/"]);
@@ -394,6 +401,7 @@ async fn failures_end_streams() {
 }
 
 /// READ and WRITE are no larger than the server allows, whatever the options.
+// requirement: rfc1813-3.3.6-4, rfc1813-3.3.7-3
 #[tokio::test]
 async fn sizes_are_those_of_the_server() {
     let server = Loopback::exporting(&["/"]);

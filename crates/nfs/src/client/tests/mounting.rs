@@ -27,6 +27,7 @@ async fn the_longest_export_that_contains_the_path() {
     }
 }
 
+// requirement: rfc1813-5.2.0-1
 #[tokio::test]
 async fn exports_and_mounts_are_listed() {
     let server = Loopback::exporting(&["/a", "/b"]);

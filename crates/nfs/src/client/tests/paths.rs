@@ -15,6 +15,7 @@ fn status(result: Result<impl std::fmt::Debug, Error>) -> Status {
     result.unwrap_err().status().expect("an NFS status")
 }
 
+// requirement: rfc8267-3-1, rfc8267-4.1-1
 #[tokio::test]
 async fn everything_by_path() {
     let client = Loopback::exporting(&["/"]).mount().await;
@@ -58,6 +59,7 @@ async fn everything_by_path() {
     client.unmount().await.unwrap();
 }
 
+// requirement: rfc1813-3.2-4
 #[tokio::test]
 async fn dot_dot_never_leaves_the_root() {
     let client = Loopback::exporting(&["/"]).mount().await;
@@ -68,6 +70,7 @@ async fn dot_dot_never_leaves_the_root() {
     assert_eq!(client.lookup("../a").await.unwrap().handle, client.lookup("/a").await.unwrap().handle);
 }
 
+// requirement: rfc1813-3.3.3-4
 #[tokio::test]
 async fn links_are_followed_here() {
     let client = Loopback::exporting(&["/"]).mount().await;
@@ -98,6 +101,7 @@ async fn links_are_followed_here() {
     assert!(matches!(client.stat(format!("/{MAX_SYMLINKS}")).await, Err(Error::TooManyLinks { .. })));
 }
 
+// requirement: rfc1813-3.2-7
 #[tokio::test]
 async fn refusals_say_what_and_where() {
     let client = Loopback::exporting(&["/"]).mount().await;
@@ -135,6 +139,7 @@ async fn exclusive_create_is_made_once() {
 }
 
 /// RFC 1813 §3.3.8: a server need not return handle and attributes of a new object.
+// requirement: rfc1813-2.5-17, rfc1813-3.1-2
 #[tokio::test]
 async fn servers_that_tell_little() {
     let server = Loopback::exporting(&["/"]);
@@ -152,6 +157,7 @@ async fn servers_that_tell_little() {
 }
 
 /// The client repeats calls after NFS3ERR_JUKEBOX, within a limit.
+// requirement: rfc1813-2.6-7
 #[tokio::test(start_paused = true)]
 async fn jukebox() {
     let server = Loopback::exporting(&["/"]);

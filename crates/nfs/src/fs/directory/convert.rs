@@ -111,6 +111,7 @@ impl From<&Statx> for Place {
 mod tests {
     use super::*;
 
+    // requirement: rfc1813-2.6-5
     #[test]
     fn errno_values_become_refusals() {
         let table = [

@@ -470,6 +470,7 @@ mod tests {
         }
     }
 
+    // requirement: rfc1813-3.3.8-5
     #[test]
     fn a_verifier_becomes_two_times_that_every_file_system_keeps() {
         let mut seen = std::collections::HashSet::new();

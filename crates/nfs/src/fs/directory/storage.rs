@@ -224,6 +224,7 @@ pub(super) mod tests {
         (Arc::clone(&device), Storage::on(device, WriteVerifier::default()))
     }
 
+    // requirement: rfc1813-3.3.7-6
     #[test]
     fn a_failure_of_the_storage_changes_the_verifier() {
         let (device, storage) = faulty();

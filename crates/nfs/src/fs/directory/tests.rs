@@ -62,6 +62,7 @@ fn open(path: &Path, handles: HandleSource) -> (tempfile::TempDir, DirectoryFs) 
     (place, fs)
 }
 
+// requirement: rfc1813-3.3.3-2
 #[test]
 fn other_file_systems_below_are_listed_and_not_entered() {
     // Nearly everywhere these are other file systems than /dev.
@@ -468,6 +469,7 @@ fn who_asks_for_itself_as_owner_may_create() {
     });
 }
 
+// requirement: rfc1813-2.5-16
 #[test]
 fn a_commit_claims_no_change_of_others() {
     let tree = tempfile::tempdir().unwrap();

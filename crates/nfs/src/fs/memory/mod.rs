@@ -469,8 +469,11 @@ impl FileSystem for MemoryFs {
                 at += slice.len() as u64;
             }
             let grown = contents.used() - held;
-            inode.drop_set_id(who);
-            inode.touch_modified();
+            // RFC 1813 §3.3.7: a WRITE without data changes no time.
+            if length > 0 {
+                inode.drop_set_id(who);
+                inode.touch_modified();
+            }
             tree.used += grown;
             Ok(WriteResult { length, committed: stability, verifier: self.write_verifier })
         });

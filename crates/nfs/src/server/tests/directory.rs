@@ -16,6 +16,7 @@ fn the_tests_reach_what_root_can_do() {
     assert!(root || !fs.acts_as_callers());
 }
 
+// requirement: rfc1813-1.6-2, rfc1813-3.3.14-5
 #[tokio::test]
 async fn handles_survive_a_restart_and_a_rename() {
     for bed in Bed::directories() {
@@ -57,6 +58,7 @@ async fn a_handle_follows_what_others_do() {
     }
 }
 
+// requirement: rfc1813-3.3.3-3
 #[tokio::test]
 async fn no_symbolic_link_is_followed() {
     let outside = tempfile::tempdir().unwrap();
@@ -107,6 +109,7 @@ async fn a_directory_that_becomes_a_link_leads_nowhere() {
     }
 }
 
+// requirement: rfc1813-3.2-3
 #[tokio::test]
 async fn a_directory_that_was_moved_out_has_no_parent() {
     let outside = tempfile::tempdir_in(std::env::temp_dir()).unwrap();

@@ -11,6 +11,7 @@ use tracing::{Dispatch, Event, Level, Metadata, Subscriber, span};
 use super::super::{Membership, UserDatabase};
 use super::*;
 
+// requirement: rfc1813-2.6-3, rfc1813-3.3.4-3
 #[tokio::test]
 async fn a_read_only_export_refuses_every_change() {
     for bed in Bed::all_with(|export, _| export.read_only = true) {
@@ -41,6 +42,7 @@ async fn a_read_only_export_refuses_every_change() {
     }
 }
 
+// requirement: rfc1813-2.1-2, rfc1813-4.4-4
 #[tokio::test]
 async fn root_is_squashed() {
     for mut bed in Bed::all_with(|export, _| export.squash = Squash::Root) {
@@ -233,6 +235,7 @@ async fn handles_of_one_export_are_no_way_into_another() {
     assert_ne!(a.fsid, b.fsid);
 }
 
+// requirement: rfc1813-2.5-9
 #[tokio::test]
 async fn a_handle_of_an_export_that_is_gone_is_stale() {
     let places = places();
@@ -272,6 +275,7 @@ async fn garbage_is_called_so() {
     assert!(garbage(&body.unwrap_err()), "something behind the arguments of GETATTR");
 }
 
+// requirement: rfc1813-3-2, rfc1813-3.3.0-1, rfc1813-4.1-2
 #[tokio::test]
 async fn versions_procedures_and_programs_that_are_not_served() {
     let bed = Bed::memory_with(MemoryOptions::default(), untuned);
@@ -292,6 +296,7 @@ async fn versions_procedures_and_programs_that_are_not_served() {
 }
 
 // requirement: experience-6.2.1-1, experience-6.2.1-3, experience-11-2, experience-11-4
+// requirement: rfc8267-4-1, rfc8267-4-2, rfc8267-4-3, rfc8267-4-4, rfc8267-4-5, rfc8267-5-1
 #[tokio::test]
 async fn the_binding_is_that_of_rfc_8267() {
     let bed = Bed::memory_with(MemoryOptions::default(), untuned);
@@ -323,6 +328,7 @@ async fn calls_are_counted() {
     assert_eq!(counted, [("GETATTR", 1, 0), ("LOOKUP", 1, 1)]);
 }
 
+// requirement: rfc1813-4.5-1
 #[tokio::test]
 async fn a_repeated_removal_is_answered_as_the_first_was() {
     let bed = Bed::directory();

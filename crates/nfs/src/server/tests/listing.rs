@@ -41,6 +41,7 @@ impl Bed {
     }
 }
 
+// requirement: rfc1813-3.3.16-3, rfc1813-3.3.16-4
 #[tokio::test]
 async fn every_entry_once_whatever_the_size_of_the_reply() {
     for bed in Bed::all() {
@@ -58,6 +59,7 @@ async fn every_entry_once_whatever_the_size_of_the_reply() {
     }
 }
 
+// requirement: rfc1813-3.3.16-4
 #[tokio::test]
 async fn an_empty_directory_has_its_dots() {
     for bed in Bed::all() {
@@ -86,6 +88,7 @@ async fn an_empty_directory_has_its_dots() {
     }
 }
 
+// requirement: rfc1813-2.5-6, rfc1813-3.3.17-1
 #[tokio::test]
 async fn plus_brings_handles_and_attributes() {
     for bed in Bed::all() {
@@ -103,6 +106,7 @@ async fn plus_brings_handles_and_attributes() {
     }
 }
 
+// requirement: rfc1813-3.3.17-2, rfc1813-3.3.17-3
 #[tokio::test]
 async fn plus_keeps_to_both_limits() {
     for bed in Bed::all() {
@@ -127,6 +131,7 @@ async fn plus_keeps_to_both_limits() {
     }
 }
 
+// requirement: rfc1813-3.3.16-7
 #[tokio::test]
 async fn a_reply_with_room_for_nothing_is_too_small() {
     for bed in Bed::all() {
@@ -143,6 +148,7 @@ async fn a_reply_with_room_for_nothing_is_too_small() {
     }
 }
 
+// requirement: rfc1813-3.3.16-6
 #[tokio::test]
 async fn cookies_stay_valid_while_the_directory_changes() {
     for bed in Bed::all() {
@@ -177,6 +183,7 @@ async fn cookies_stay_valid_while_the_directory_changes() {
     }
 }
 
+// requirement: rfc1813-3.3.16-6
 #[tokio::test]
 async fn cookies_survive_a_restart() {
     for bed in Bed::directories() {
@@ -197,6 +204,7 @@ async fn cookies_survive_a_restart() {
     }
 }
 
+// requirement: rfc1813-3.3.16-5
 #[tokio::test]
 async fn what_is_no_cookie_and_no_directory() {
     for bed in Bed::all() {

@@ -20,6 +20,7 @@ impl Bed {
     }
 }
 
+// requirement: rfc1813-5.1.4-1, rfc1813-5.2.1-1, rfc1813-5.2.1-2, rfc1813-5.2.1-3
 #[tokio::test]
 async fn an_export_and_what_is_below_it() {
     for bed in Bed::all() {
@@ -58,6 +59,7 @@ async fn a_path_with_dots_leads_to_the_same_export() {
     }
 }
 
+// requirement: rfc1813-5.2.1-3
 #[tokio::test]
 async fn a_path_is_walked_as_the_caller() {
     for bed in Bed::all() {
@@ -73,6 +75,7 @@ async fn a_path_is_walked_as_the_caller() {
     }
 }
 
+// requirement: rfc1813-5.2.1-4, rfc1813-5.2.2-1, rfc1813-5.2.3-1, rfc1813-5.2.4-1
 #[tokio::test]
 async fn who_mounted_what() {
     let mut bed = Bed::memory_with(MemoryOptions::default(), untuned);
@@ -101,6 +104,7 @@ async fn who_mounted_what() {
     assert_eq!(dump(&bed).await, ["192.0.2.1:/dir"]);
 }
 
+// requirement: rfc1813-5.2.5-1
 #[tokio::test]
 async fn exports_and_their_groups() {
     let bed = Bed::memory_with(MemoryOptions::default(), |export, _| {
@@ -113,6 +117,7 @@ async fn exports_and_their_groups() {
     assert_eq!(groups, ["192.0.2.0/24", "2001:db8::/32"]);
 }
 
+// requirement: rfc1813-5.2.2-2
 #[tokio::test]
 async fn the_list_of_mounts_is_bounded() {
     let mut bed = Bed::memory_with(MemoryOptions::default(), untuned);
@@ -125,6 +130,7 @@ async fn the_list_of_mounts_is_bounded() {
     assert_eq!(list.mounts.len(), crate::server::MOUNTS_MAX);
 }
 
+// requirement: rfc1813-5.2.3-1
 #[tokio::test]
 async fn i6_spellings_of_one_path_are_one_mount() {
     let mut bed = Bed::memory_with(MemoryOptions::default(), untuned);
@@ -167,6 +173,7 @@ async fn i6_one_host_pushes_out_no_mounts_of_others() {
     assert!((0..32).all(|host| of(&format!("10.0.0.{host}")) > 0), "each has some");
 }
 
+// requirement: rfc1813-5.2.4-1
 #[tokio::test]
 async fn i6_the_addresses_of_one_ipv6_network_have_the_mounts_of_one_host() {
     use crate::server::MOUNTS_PER_HOST;

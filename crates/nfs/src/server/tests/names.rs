@@ -4,6 +4,7 @@ use super::*;
 
 const VERIFIER: Verifier = [0x0a, 1, 2, 3, 0x0b, 5, 6, 7];
 
+// requirement: rfc1813-3.3.8-1, rfc1813-3.3.8-2, rfc1813-3.3.8-10, rfc1813-4.6-1
 #[tokio::test]
 async fn create_in_its_three_ways() {
     for bed in Bed::all() {
@@ -51,6 +52,7 @@ async fn create_in_its_three_ways() {
     }
 }
 
+// requirement: rfc1813-3.3.8-5, rfc1813-3.3.8-6
 #[tokio::test]
 async fn exclusive_create_can_be_repeated_and_survives_a_restart() {
     for mut bed in Bed::all() {
@@ -75,6 +77,7 @@ async fn exclusive_create_can_be_repeated_and_survives_a_restart() {
 }
 
 /// RFC 1813 §3.3.8: the verifier identifies a repeated call; all of its 64 bits count.
+// requirement: rfc1813-3.3.8-7
 #[tokio::test]
 async fn every_bit_of_a_verifier_counts() {
     for bed in Bed::all() {
@@ -92,6 +95,8 @@ async fn every_bit_of_a_verifier_counts() {
     }
 }
 
+// requirement: rfc1813-2.5-4, rfc1813-2.5-11, rfc1813-3.3.6-1, rfc1813-3.3.6-9, rfc1813-3.3.7-1, rfc1813-3.3.7-18
+// requirement: rfc1813-3.3.11-1, rfc1813-3.3.11-2
 #[tokio::test]
 async fn special_files() {
     for bed in Bed::all() {
@@ -137,6 +142,7 @@ async fn special_files() {
     }
 }
 
+// requirement: rfc1813-2.5-5, rfc1813-2.5-6, rfc1813-3.3.12-1, rfc1813-3.3.15-2, rfc1813-3.3.15-3
 #[tokio::test]
 async fn links_of_both_kinds() {
     for bed in Bed::all() {
@@ -164,6 +170,7 @@ async fn links_of_both_kinds() {
     }
 }
 
+// requirement: rfc1813-3.3.5-1
 #[tokio::test]
 async fn symbolic_links_have_limits() {
     for bed in Bed::all() {
@@ -184,6 +191,7 @@ async fn symbolic_links_have_limits() {
     }
 }
 
+// requirement: rfc1813-2.5-5, rfc1813-2.5-9, rfc1813-3.3.12-1, rfc1813-3.3.13-1, rfc1813-3.3.13-2
 #[tokio::test]
 async fn what_is_removed_is_gone() {
     for bed in Bed::all() {
@@ -217,6 +225,7 @@ async fn what_is_removed_is_gone() {
     }
 }
 
+// requirement: rfc1813-2.5-6, rfc1813-3.3.14-5
 #[tokio::test]
 async fn a_renamed_object_keeps_its_handle() {
     for bed in Bed::all() {
@@ -237,6 +246,7 @@ async fn a_renamed_object_keeps_its_handle() {
     }
 }
 
+// requirement: rfc1813-3.3.14-3, rfc1813-3.3.14-4, rfc1813-3.3.14-6
 #[tokio::test]
 async fn rename_replaces_what_is_compatible() {
     for bed in Bed::all() {

@@ -3,6 +3,7 @@
 
 use super::*;
 
+// requirement: rfc1813-3.3.6-2, rfc1813-3.3.6-3, rfc1813-3.3.6-7, rfc1813-3.3.7-10
 #[tokio::test]
 async fn what_is_written_is_read_back() {
     for bed in Bed::all() {
@@ -34,6 +35,7 @@ async fn what_is_written_is_read_back() {
     }
 }
 
+// requirement: rfc1813-4.13-1
 #[tokio::test]
 async fn a_hole_reads_as_zero_and_a_file_has_an_end() {
     for bed in Bed::all() {
@@ -47,6 +49,7 @@ async fn a_hole_reads_as_zero_and_a_file_has_an_end() {
     }
 }
 
+// requirement: rfc1813-3.3.6-2
 #[tokio::test]
 async fn a_read_that_reaches_over_the_largest_offset_finds_the_end() {
     for bed in Bed::all() {
@@ -61,6 +64,7 @@ async fn a_read_that_reaches_over_the_largest_offset_finds_the_end() {
     }
 }
 
+// requirement: rfc1813-3.3.7-8, rfc1813-3.3.7-10, rfc1813-3.3.7-14, rfc1813-3.3.19-1, rfc1813-3.3.19-2
 #[tokio::test]
 async fn reads_and_writes_over_the_limit_are_short() {
     for bed in Bed::all() {
@@ -95,14 +99,17 @@ async fn a_count_that_is_not_the_length_of_the_data() {
     }
 }
 
+// requirement: rfc1813-3.3.3-3, rfc1813-3.3.5-1, rfc1813-3.3.5-2, rfc1813-3.3.6-1, rfc1813-3.3.6-9, rfc1813-3.3.7-1
+// requirement: rfc1813-3.3.7-18, rfc1813-3.3.10-1
 #[tokio::test]
 async fn data_is_of_files_and_text_of_links() {
     for bed in Bed::all() {
         let directory = bed.make_directory(bed.root, "dir", 0o755).await;
         let link = bed.make_link(bed.root, "link", "to/some where").await;
         let file = bed.make_file(bed.root, "file", 0o640).await;
-        assert_eq!(bed.read(directory, 0, 1).await.unwrap_err(), Status::IsDir, "{}", bed.name);
-        assert_eq!(bed.write(directory, 0, b"x").await.unwrap_err(), Status::IsDir);
+        // RFC 1813 §3.3.6, §3.3.7: NFS3ERR_INVAL for every type but a regular file, a directory too.
+        assert_eq!(bed.read(directory, 0, 1).await.unwrap_err(), Status::Inval, "{}", bed.name);
+        assert_eq!(bed.write(directory, 0, b"x").await.unwrap_err(), Status::Inval);
         assert_eq!(bed.read(link, 0, 1).await.unwrap_err(), Status::Inval);
         assert_eq!(bed.write(link, 0, b"x").await.unwrap_err(), Status::Inval);
         let text = bed.call(&ReadlinkArgs { symlink: link }).await.unwrap();
@@ -117,6 +124,8 @@ async fn data_is_of_files_and_text_of_links() {
     }
 }
 
+// requirement: rfc1813-3.3.7-4, rfc1813-3.3.7-5, rfc1813-3.3.7-7, rfc1813-3.3.7-8, rfc1813-3.3.7-11
+// requirement: rfc1813-3.3.21-3
 #[tokio::test]
 async fn stability_is_granted_and_the_verifier_stays() {
     for bed in Bed::all() {
@@ -140,6 +149,7 @@ async fn stability_is_granted_and_the_verifier_stays() {
     }
 }
 
+// requirement: rfc1813-3.3.7-12
 #[tokio::test]
 async fn the_verifier_changes_at_restart() {
     for bed in Bed::directories() {
@@ -151,6 +161,8 @@ async fn the_verifier_changes_at_restart() {
     }
 }
 
+// requirement: rfc1813-2.5-10, rfc1813-2.5-11, rfc1813-2.5-14, rfc1813-2.5-18, rfc1813-3.3.1-1, rfc1813-3.3.2-4
+// requirement: rfc1813-3.3.2-5, rfc1813-3.3.2-6, rfc1813-3.3.19-5
 #[tokio::test]
 async fn attributes_are_set() {
     for bed in Bed::all() {
@@ -186,6 +198,7 @@ async fn attributes_are_set() {
     }
 }
 
+// requirement: rfc1813-4.13-1
 #[tokio::test]
 async fn attributes_that_cannot_be_set() {
     for bed in Bed::all() {
@@ -199,6 +212,7 @@ async fn attributes_that_cannot_be_set() {
     }
 }
 
+// requirement: rfc1813-3.3.2-1, rfc1813-3.3.2-2, rfc1813-3.3.2-3
 #[tokio::test]
 async fn a_guard_protects_attributes() {
     for bed in Bed::all() {
@@ -219,6 +233,8 @@ async fn a_guard_protects_attributes() {
 }
 
 // requirement: rfc4506-8-3, rfc4506-8-4
+// requirement: rfc1813-3.2-1, rfc1813-3.2-2, rfc1813-3.2-3, rfc1813-3.2-5, rfc1813-3.2-6, rfc1813-3.3.3-1
+// requirement: rfc1813-3.3.20-2, rfc1813-4.6-1
 #[tokio::test]
 async fn names_are_looked_up_and_bad_ones_refused() {
     for bed in Bed::all() {
@@ -257,6 +273,7 @@ async fn names_are_looked_up_and_bad_ones_refused() {
     }
 }
 
+// requirement: rfc1813-2.6-1
 #[tokio::test]
 async fn handles_that_were_never_given_are_bad() {
     for bed in Bed::all() {
@@ -275,6 +292,7 @@ async fn handles_that_were_never_given_are_bad() {
     }
 }
 
+// requirement: rfc1813-1.5-1, rfc1813-2.5-14, rfc1813-3.3.4-2, rfc1813-3.3.4-3, rfc1813-3.3.4-4
 #[tokio::test]
 async fn access_by_the_bits() {
     let everything = 0x3f & !ACCESS3_EXECUTE;
@@ -318,6 +336,7 @@ pub(super) fn acts_as_callers() -> bool {
     acts
 }
 
+// requirement: rfc1813-1.5-1, rfc1813-2.6-2, rfc1813-3.3.20-3, rfc1813-4.4-1, rfc1813-4.4-3
 #[tokio::test]
 async fn permissions_hold_for_data_and_names() {
     for bed in Bed::all() {
@@ -379,6 +398,7 @@ async fn files_of_root(bits: u32) -> Vec<(Bed, FileHandle)> {
 }
 
 /// `open(O_TRUNC)` is a SETATTR of size 0 and of the time of modification to the server's clock.
+// requirement: rfc1813-2.5-18
 #[tokio::test]
 async fn a_user_who_may_write_cuts_a_file_and_touches_it() {
     for (bed, file) in files_of_root(0o666).await {
@@ -403,6 +423,7 @@ async fn a_user_who_may_write_cuts_a_file_and_touches_it() {
     }
 }
 
+// requirement: rfc1813-2.6-2
 #[tokio::test]
 async fn a_refused_setattr_changes_nothing() {
     let client_time = SetTime::ClientTime(NfsTime { seconds: 5, nanoseconds: 0 });
@@ -442,6 +463,7 @@ async fn a_refused_setattr_changes_nothing() {
 
 /// RFC 1813 §4.4: `ftruncate` arrives without the open file behind it, so the owner's right to the data
 /// applies.
+// requirement: rfc1813-4.4-1
 #[tokio::test]
 async fn an_owner_cuts_a_file_that_became_read_only() {
     for (bed, file) in files_of_root(0o644).await {
@@ -486,6 +508,7 @@ async fn writing_and_cutting_take_set_id_bits_off() {
     }
 }
 
+// requirement: rfc1813-3.3.9-1
 #[tokio::test]
 async fn a_new_object_belongs_to_its_maker() {
     for bed in Bed::all() {
@@ -513,6 +536,7 @@ async fn a_new_object_belongs_to_its_maker() {
     }
 }
 
+// requirement: rfc1813-3.3.18-1, rfc1813-3.3.19-6, rfc1813-3.3.20-2
 #[tokio::test]
 async fn what_the_file_system_says_about_itself() {
     for bed in Bed::all() {
@@ -530,6 +554,7 @@ async fn what_the_file_system_says_about_itself() {
     }
 }
 
+// requirement: rfc1813-2.6-4, rfc1813-3.3.19-4
 #[tokio::test]
 async fn the_largest_file_is_what_fsinfo_says() {
     let bed = Bed::directory();
@@ -541,6 +566,7 @@ async fn the_largest_file_is_what_fsinfo_says() {
     }
 }
 
+// requirement: rfc1813-2.6-4, rfc1813-3.3.18-1
 #[tokio::test]
 async fn a_full_file_system_says_so() {
     let options = MemoryOptions { capacity: 10, max_files: 3, max_file_size: 20, ..MemoryOptions::default() };
@@ -591,6 +617,7 @@ async fn payload_of_a_read_is_not_copied() {
     }
 }
 
+// requirement: rfc1813-2.6-6
 #[tokio::test(start_paused = true)]
 async fn i6_a_read_without_a_buffer_is_put_off() {
     let mut bed = Bed::memory_with(MemoryOptions::default(), untuned);

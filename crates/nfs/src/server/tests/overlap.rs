@@ -209,6 +209,7 @@ async fn callers_are_squashed_as_the_inner_export_says() {
     }
 }
 
+// requirement: rfc1813-3.3.14-2, rfc1813-3.3.15-1
 #[tokio::test]
 async fn nothing_goes_from_one_export_to_another() {
     for trees in Trees::all() {

@@ -87,7 +87,7 @@ async fn i6_a_frozen_export_leaves_the_others_their_threads() {
     }
     house.gates[0].open();
     let refused = flood.join_all().await;
-    let written = refused.iter().filter(|refused| **refused == Some(Status::IsDir)).count();
+    let written = refused.iter().filter(|refused| **refused == Some(Status::Inval)).count();
     assert_eq!((written, refused.iter().flatten().count()), (100, 100));
 }
 

@@ -4,9 +4,9 @@ use std::io::IoSlice;
 use std::sync::Arc;
 
 use crate::fs::{
-    Access, Attributes, CreateHow, EntrySink, FileId, FileSystem, Found, FsError, Identity, Linked, Listing,
-    Location, LookupName, Name, Node, Outcome, Place, Properties, ReadResult, Renamed, SetAttributes,
-    Special, Stability, Statistics, Timestamp, WriteResult,
+    Access, Attributes, Change, CreateHow, EntrySink, FileId, FileSystem, Found, FsError, Identity, Linked,
+    Listing, Location, LookupName, Name, Node, Outcome, Place, Properties, ReadResult, Renamed,
+    SetAttributes, Special, Stability, Statistics, Timestamp, WriteResult,
 };
 
 /// An operation that a watch sees before it is carried out.
@@ -33,6 +33,11 @@ pub(super) trait Watch: Send + Sync + 'static {
     /// Sees the look-up of this name, which an error ends.
     fn before_lookup(&self, _name: &Name<'_>) -> Result<(), FsError> {
         Ok(())
+    }
+
+    /// Returns whether the file system has hard links.
+    fn has_links(&self) -> bool {
+        true
     }
 
     /// Returns whether the location of the file system is known.
@@ -71,7 +76,8 @@ impl<W: Watch> FileSystem for WatchedFs<W> {
     }
 
     fn properties(&self) -> Result<Properties, FsError> {
-        self.inner.properties()
+        let properties = self.inner.properties()?;
+        Ok(Properties { hard_links: properties.hard_links && self.watch.has_links(), ..properties })
     }
 
     fn statistics(&self, id: &FileId) -> Result<Statistics, FsError> {
@@ -184,6 +190,9 @@ impl<W: Watch> FileSystem for WatchedFs<W> {
     }
 
     fn link(&self, who: &Identity, file: &FileId, directory: &FileId, name: Name<'_>) -> Linked {
+        if !self.watch.has_links() {
+            return Linked { result: Err(FsError::NotPermitted), file: None, directory: Change::default() };
+        }
         self.inner.link(who, file, directory, name)
     }
 

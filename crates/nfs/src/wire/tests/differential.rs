@@ -100,6 +100,7 @@ procedures! {
 }
 
 /// Numbers and names of procedures, statuses and bits agree.
+// requirement: rfc1813-2.2-1, rfc1813-2.5-1, rfc1813-3-1, rfc1813-3.3.4-1, rfc1813-3.3.19-6
 #[test]
 fn constants_agree() {
     assert_eq!((NFS_PROGRAM, NFS_VERSION), (theirs::PROGRAM, theirs::VERSION));

@@ -109,6 +109,7 @@ fn check_new_object() {
     check_fail::<NewObject, _>(wcc(), &wcc_golden());
 }
 
+// requirement: rfc1813-2.5-3, rfc1813-2.5-7, rfc1813-2.5-11, rfc1813-3.3.1-1
 #[test]
 fn getattr() {
     check(&GetattrArgs { object: handle() }, HANDLE);
@@ -117,6 +118,7 @@ fn getattr() {
     assert_eq!(to_bytes(&fattr()).len(), Attributes::SIZE);
 }
 
+// requirement: rfc1813-2.5-18
 #[test]
 fn setattr() {
     let args = SetattrArgs { object: handle(), new_attributes: sattr(), guard: Some(time(1, 2)) };
@@ -166,6 +168,7 @@ fn read() {
 /// The NFS arguments of an RPC-over-RDMA READ of 8192 bytes, and the results of a READ that returned 5000.
 /// The data itself is in the Write chunk.
 // requirement: rfc8166-3.4.4.1-1, rfc8166-3.4.4.1-2
+// requirement: rfc8267-4-3
 #[test]
 fn read_over_rdma() {
     let file = FileHandle::new(&(0xa0..=0xbf).collect::<Vec<u8>>()).unwrap();
@@ -187,6 +190,7 @@ fn read_over_rdma() {
 /// The NFS arguments of an RPC-over-RDMA WRITE of 6001 bytes: 56 bytes inline, then the data. The inline
 /// bytes follow 40 bytes of RPC header and end at 96, the Position of the Read chunk.
 // requirement: rfc8166-3.4.4.1-1, rfc8166-3.4.4.1-2, experience-3.6.1-1
+// requirement: rfc8267-4-1
 #[test]
 fn write_over_rdma() {
     let file = FileHandle::new(&(0xa0..=0xbf).collect::<Vec<u8>>()).unwrap();
@@ -207,6 +211,7 @@ fn write_over_rdma() {
     );
 }
 
+// requirement: rfc1813-2.4-2
 #[test]
 fn write() {
     let data = Bytes::from_static(b"abc");
@@ -218,6 +223,7 @@ fn write() {
     check_fail::<WriteOk, _>(wcc(), &wcc_golden());
 }
 
+// requirement: rfc1813-2.4-2, rfc1813-3.3.8-3
 #[test]
 fn create() {
     let with = |how| CreateArgs { place: place(), how };
@@ -238,6 +244,7 @@ fn symlink() {
     check(&SymlinkArgs { place: place(), symlink }, &format!("{PLACE}\n{SATTR}\n00000002 2f78 0000"));
 }
 
+// requirement: rfc1813-2.5-3
 #[test]
 fn mknod() {
     let with = |what| MknodArgs { place: place(), what };
@@ -275,6 +282,7 @@ fn link() {
     check_fail::<LinkAttributes, _>(results, &golden);
 }
 
+// requirement: rfc1813-2.4-2
 #[test]
 fn readdir() {
     let args = ReaddirArgs { dir: handle(), cookie: 0x51, verifier: *b"cookieve", count: 0x1000 };

@@ -14,6 +14,7 @@ fn counted(length: usize) -> Vec<u8> {
 }
 
 /// RFC 1813 §2.4: NFS3_FHSIZE.
+// requirement: rfc1813-2.4-1, rfc1813-2.5-7
 #[test]
 fn handles_have_64_bytes_at_most() {
     assert_eq!(from_bytes::<FileHandle>(counted(64)).unwrap().as_bytes().len(), 64);
@@ -121,6 +122,7 @@ fn directory_lists_end() {
 }
 
 /// RFC 1813 §3.3.11: types that MKNOD does not make have an empty arm; other numbers are malformed.
+// requirement: rfc1813-3.3.11-2
 #[test]
 fn types_of_mknod() {
     for (code, expected) in [(1, MknodData::Regular), (2, MknodData::Directory), (5, MknodData::Symlink)] {
@@ -134,6 +136,7 @@ fn types_of_mknod() {
     }
 }
 
+// requirement: rfc1813-2.5-3
 #[test]
 fn values_that_no_enumeration_names() {
     assert!(from_bytes::<FileType>(hex("00000000")).is_err());
@@ -146,6 +149,7 @@ fn values_that_no_enumeration_names() {
 }
 
 /// A status of NFSv4 in an NFS version 3 reply is a failure with a number, not a malformed message.
+// requirement: rfc1813-3-3
 #[test]
 fn unknown_status() {
     let result: LookupResult = from_bytes(hex("00002726 00000000")).unwrap();

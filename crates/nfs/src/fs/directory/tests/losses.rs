@@ -28,6 +28,7 @@ fn write(fs: &DirectoryFs, id: &FileId, stability: Stability) -> Result<WriteRes
     fs.write(&me(), id, 0, b"data", stability).result
 }
 
+// requirement: rfc1813-3.3.7-6, rfc1813-3.3.21-1
 #[test]
 fn a_commit_that_fails_changes_the_verifier_of_all() {
     let (device, _places, fs) = failing();
@@ -42,6 +43,7 @@ fn a_commit_that_fails_changes_the_verifier_of_all() {
     assert_eq!(fs.commit(&me(), &one, 0, 0).result, Ok(again));
 }
 
+// requirement: rfc1813-4.8-1
 #[test]
 fn an_error_at_the_close_reaches_the_commit() {
     let (device, _places, fs) = failing();
@@ -57,6 +59,7 @@ fn an_error_at_the_close_reaches_the_commit() {
     assert_ne!(fs.commit(&me(), &id, 0, 0).result.unwrap(), written.verifier);
 }
 
+// requirement: rfc1813-1.6-3, rfc1813-3.3.7-4, rfc1813-3.3.7-5, rfc1813-4.8-1
 #[test]
 fn what_is_asked_to_be_stable_fails_with_the_storage() {
     let (device, _places, fs) = failing();
@@ -68,6 +71,44 @@ fn what_is_asked_to_be_stable_fails_with_the_storage() {
         assert_ne!(fs.storage.verifier(), before);
         assert_eq!(write(&fs, &id, stability).unwrap().committed, stability);
     }
+}
+
+/// RFC 1813 §4.7: a change of names is on stable storage before its reply, or fails with the storage.
+// requirement: rfc1813-1.6-3, rfc1813-4.8-1
+#[test]
+fn a_change_of_names_fails_with_the_storage() {
+    let places = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let state = StateDirectory::open(places[1].path()).unwrap();
+    let options = DirectoryOptions::default();
+    assert!(options.sync_metadata, "the default");
+    let device = Arc::new(Faulty::default());
+    let storage = Storage::on(Arc::clone(&device) as Arc<_>, options.verifier.clone());
+    let fs = DirectoryFs::open_on(storage, places[0].path(), &state, options).unwrap();
+    let (root, name) = (fs.root(), |name: &'static str| Name::new(name.as_bytes()).unwrap());
+    let fails = || device.sync.lock().unwrap().push(Errno::IO);
+    let (new, exclusive) = (CreateHow::Guarded(SetAttributes::default()), CreateHow::Exclusive([7; 8]));
+    fails();
+    assert_eq!(fs.create(&me(), &root, name("a"), &new).result.err(), Some(FsError::Io));
+    fails();
+    assert_eq!(fs.create(&me(), &root, name("b"), &exclusive).result.err(), Some(FsError::Io));
+    let file = file(&fs, "file");
+    fails();
+    let (what, attributes) = (Special::Directory, SetAttributes::default());
+    assert_eq!(fs.make(&me(), &root, name("c"), &what, &attributes).result.err(), Some(FsError::Io));
+    fails();
+    let what = Special::Symlink(b"x");
+    assert_eq!(fs.make(&me(), &root, name("d"), &what, &attributes).result.err(), Some(FsError::Io));
+    fails();
+    assert_eq!(fs.link(&me(), &file, &root, name("e")).result, Err(FsError::Io));
+    fails();
+    assert_eq!(fs.rename(&me(), &root, name("file"), &root, name("f")).result, Err(FsError::Io));
+    fails();
+    assert_eq!(fs.remove(&me(), &root, name("f")).result, Err(FsError::Io));
+    fails();
+    assert_eq!(fs.remove_directory(&me(), &root, name("c")).result, Err(FsError::Io));
+    fails();
+    let cut = SetAttributes { size: Some(5), ..SetAttributes::default() };
+    assert_eq!(fs.set_attributes(&me(), &file, &cut, None).result, Err(FsError::Io));
 }
 
 /// Linux reports a failed write-back once to each descriptor, and two calls share one. The call without the
@@ -107,6 +148,7 @@ fn what_cannot_be_synced_is_done_all_the_same() {
     assert_eq!(fs.flush(), Ok(()));
 }
 
+// requirement: rfc1813-3.3.21-1
 #[test]
 fn uncommitted_data_is_synced_through_its_witness() {
     let (device, _places, fs) = failing();
