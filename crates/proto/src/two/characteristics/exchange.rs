@@ -103,7 +103,7 @@ struct Last {
 }
 
 /// The peer's values, and its part in the exchange.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Peer {
     /// The announced values.
     values: Characteristics,
@@ -185,14 +185,7 @@ impl Exchanges {
         Self {
             terms,
             own: Own::new(ours, Characteristics::default().receive_size),
-            peer: Peer {
-                values: initial,
-                size_is_told: false,
-                in_parts: false,
-                heard: false,
-                refused: false,
-                pending: Vec::new(),
-            },
+            peer: Peer { values: initial, ..Peer::default() },
             requests: Requests::default(),
             last: None,
             unproved: None,
@@ -346,8 +339,7 @@ impl Exchanges {
             }
             Exchange::Initial { start, .. } => {
                 let start = self.decode(&start)?;
-                self.peer.values = Characteristics::default();
-                self.peer.size_is_told = false;
+                (self.peer.values, self.peer.size_is_told) = (Characteristics::default(), false);
                 start.into_iter().flatten().for_each(|value| self.peer.apply(value));
                 // The first operation of this side, if sent, has arrived: the peer's answers or crosses it, and a
                 // client sends first. A later operation may still be in flight.
@@ -390,9 +382,7 @@ impl Exchanges {
             }
         }
         self.peer.heard = true;
-        if is_answered {
-            self.storm = self.storm.saturating_sub(1);
-        }
+        self.storm = self.storm.saturating_sub(u32::from(is_answered));
         Ok(posted)
     }
 
@@ -484,7 +474,6 @@ impl Exchanges {
         let (mut done, mut rejected, mut pending) = (Subset::default(), Subset::default(), Subset::default());
         let mut accepted = Vec::new();
         let mut resize = None;
-        let busy = self.own.is_resizing();
         for (place, want) in wants.into_iter().enumerate() {
             accepted.extend(want.clone().map(|want| (place, want)));
             match want {
@@ -496,7 +485,7 @@ impl Exchanges {
                 }
                 Some(Characteristic::ReceiveSize(size)) => {
                     let (least, most) = self.terms.sizes;
-                    if !(least..=most).contains(&size) || busy || resize.is_some() {
+                    if !(least..=most).contains(&size) || self.own.is_resizing() || resize.is_some() {
                         rejected.insert(place);
                     } else {
                         pending.insert(place);
