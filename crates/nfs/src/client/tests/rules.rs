@@ -62,7 +62,7 @@ async fn rfc1813_3_3_8_an_exclusive_create_is_followed_by_setattr() {
                 other => panic!("{other:?}"),
             },
             NfsProcedure::Setattr => {
-                sets.lock().unwrap().push(arguments::<SetattrArgs>(bytes).new_attributes)
+                sets.lock().unwrap().push(arguments::<SetattrArgs>(bytes).new_attributes);
             }
             _ => {}
         }

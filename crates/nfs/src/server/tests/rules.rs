@@ -203,12 +203,12 @@ async fn rfc1813_3_3_19_information_for_any_handle() {
         for object in [file, dir] {
             let info = bed.call(&FsinfoArgs { root: object }).await.unwrap();
             assert_eq!(info.attributes, Some(bed.getattr(object).await.unwrap()), "{}", bed.name);
-            assert_eq!(FsinfoOk { attributes: None, ..info }, FsinfoOk { attributes: None, ..whole.clone() });
+            assert_eq!(FsinfoOk { attributes: None, ..info }, FsinfoOk { attributes: None, ..whole });
             let of_object = bed.call(&PathconfArgs { object }).await.unwrap();
             assert_eq!(of_object.attributes, Some(bed.getattr(object).await.unwrap()), "{}", bed.name);
             assert_eq!(
                 PathconfOk { attributes: None, ..of_object },
-                PathconfOk { attributes: None, ..limits.clone() }
+                PathconfOk { attributes: None, ..limits }
             );
             let space = bed.call(&FsstatArgs { root: object }).await.unwrap();
             assert_eq!(space.attributes, Some(bed.getattr(object).await.unwrap()), "{}", bed.name);
