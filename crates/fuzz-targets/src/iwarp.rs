@@ -2,10 +2,10 @@
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | [`drive`] | an endpoint that reads a stream, and the account of its work and memory |
-//! | [`spoken`] | what an endpoint sent, taken apart |
-//! | [`model`] | the effects that the documents give to a stream of FPDUs |
-//! | [`startup`] | MPA set-up, and the views |
+//! | `drive` | an endpoint that reads a stream, and the account of its work and memory |
+//! | `spoken` | what an endpoint sent, taken apart |
+//! | `model` | the effects that the documents give to a stream of FPDUs |
+//! | `startup` | MPA set-up, and the views |
 
 mod drive;
 mod model;
@@ -26,7 +26,7 @@ const STRETCHED_MAX: usize = 1 << 17;
 /// * For any bytes every request completes once, no memory is lost, and no more is used.
 /// * The effects do not depend on the cuts.
 /// * What the endpoint sends is a valid stream of FPDUs. A Terminate is its last message.
-/// * Without work in between, the endpoint delivers what [`model`] delivers, places what that places, answers
+/// * Without work in between, the endpoint delivers what `model` delivers, places what that places, answers
 ///   Reads with the memory that they name, and sends the Terminate that the documents name.
 pub fn iwarp_receive(data: &[u8]) {
     let Some((&[how, cut], bytes)) = data.split_first_chunk() else { return };
