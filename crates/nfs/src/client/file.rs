@@ -50,6 +50,8 @@ struct Unstable {
 struct UnstableWrite {
     offset: u64,
     data: Bytes,
+    /// UNSTABLE, or DATA_SYNC: its metadata may be lost, but not its data.
+    committed: StableHow,
     verifier: Verifier,
 }
 
@@ -202,7 +204,8 @@ impl File {
             let done = data.split_to(written);
             // RFC 1813 §3.3.7: a COMMIT follows unless all data and metadata are on stable storage.
             if ok.committed < StableHow::FileSync {
-                self.remember(UnstableWrite { offset, data: done, verifier: ok.verifier });
+                let (committed, verifier) = (ok.committed, ok.verifier);
+                self.remember(UnstableWrite { offset, data: done, committed, verifier });
             }
             offset = offset.saturating_add(u64::from(ok.count));
         }
@@ -242,7 +245,9 @@ impl File {
         let ok = self.client().procedures().commit(&arguments).await.map_err(|error| self.named(error))?;
         // RFC 1813 §3.3.21: another verifier means that the data may be lost. Later writes are repeated too,
         // even safe ones, because they may overlap earlier writes that are repeated now.
-        let lost = writes.iter().position(|write| write.verifier != ok.verifier).unwrap_or(writes.len());
+        let is_lost =
+            |write: &UnstableWrite| write.committed == StableHow::Unstable && write.verifier != ok.verifier;
+        let lost = writes.iter().position(is_lost).unwrap_or(writes.len());
         for write in writes.iter().skip(lost) {
             self.write_piece(write.offset, write.data.clone(), StableHow::FileSync).await?;
         }

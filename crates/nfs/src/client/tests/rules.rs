@@ -155,6 +155,30 @@ async fn rfc1813_3_3_7_what_is_not_file_sync_is_committed() {
     }
 }
 
+/// RFC 1813 §3.3.21: another verifier means that data of UNSTABLE writes may be lost. Data of DATA_SYNC writes is not, and
+/// another client may have overwritten it since.
+#[tokio::test]
+async fn rfc1813_3_3_21_data_that_is_stable_is_not_written_again() {
+    for (committed, again) in [(StableHow::Unstable, 1), (StableHow::DataSync, 0)] {
+        let server = Loopback::exporting(&["/"]);
+        let client = server.mount().await;
+        let file = client.create("/file", SetAttributes::default()).await.unwrap();
+        server.hook(move |procedure, _| match procedure {
+            NfsProcedure::Write => Step::change::<WriteArgs>(move |ok| ok.committed = committed),
+            _ => Step::Serve,
+        });
+        file.write_at(0, Bytes::from_static(b"data")).await.unwrap();
+        server.hook(move |procedure, _| match procedure {
+            NfsProcedure::Commit => Step::change::<CommitArgs>(move |ok| ok.verifier = [9; 8]),
+            _ => Step::Serve,
+        });
+        server.calls();
+        file.sync().await.unwrap();
+        assert_eq!(server.count(NfsProcedure::Write), again, "{committed:?}");
+        assert_eq!(file.unstable_bytes(), 0);
+    }
+}
+
 /// RFC 1813 §3: a client deals with errors that it does not expect, also with numbers that the document does not define.
 // requirement: rfc1813-2.6-9, rfc1813-3-3
 #[tokio::test]

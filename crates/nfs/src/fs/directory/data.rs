@@ -263,7 +263,10 @@ impl DirectoryFs {
             let verifier = self.storage.verifier();
             // As the caller: quotas, reserved space and set-id bits depend on the writer.
             let acting = self.actor.act_as(who)?;
-            self.drop_set_id(&*file, before);
+            // RFC 1813 §3.3.7: a WRITE without data changes nothing.
+            if length > 0 {
+                self.drop_set_id(&*file, before);
+            }
             let length = match write_all(data, |rest, done| pwritev(&*file, rest, offset + done as u64)) {
                 (0, Err(errno)) => return Err(errno.into()),
                 // RFC 1813 §3.3.7: fewer bytes than requested; the next call meets the error again.

@@ -18,7 +18,7 @@ impl Bed {
 #[tokio::test]
 async fn rfc1813_3_3_7_only_data_changes_the_times() {
     for bed in Bed::all() {
-        let file = bed.make_file(bed.root, "file", 0o640).await;
+        let file = bed.make_file(bed.root, "file", 0o4755).await;
         bed.age(file).await;
         let before = bed.getattr(file).await.unwrap();
         for stable in [StableHow::Unstable, StableHow::FileSync] {
@@ -27,6 +27,7 @@ async fn rfc1813_3_3_7_only_data_changes_the_times() {
             assert_eq!(written.count, 0, "{}", bed.name);
             let after = bed.getattr(file).await.unwrap();
             assert_eq!((after.mtime, after.ctime, after.size), (OLD, before.ctime, 0), "{}", bed.name);
+            assert_eq!(after.mode, before.mode, "{}", bed.name);
         }
         bed.write(file, 0, b"x").await.unwrap();
         let after = bed.getattr(file).await.unwrap();
