@@ -204,8 +204,8 @@ pub(crate) enum Kind {
     ErrVers,
     Success,
     GarbageArguments,
-    /// Any RPC reply with the status that the call was not executed.
-    Refused,
+    SystemError,
+    Denied,
 }
 
 impl Reaction {
@@ -216,9 +216,11 @@ impl Reaction {
             Self::ErrChunk => kind == Kind::ErrChunk,
             Self::ErrVers { .. } => kind == Kind::ErrVers,
             Self::Reply(RpcEnd::Success) => kind == Kind::Success,
-            Self::Reply(RpcEnd::GarbageArguments) => matches!(kind, Kind::GarbageArguments | Kind::Refused),
-            Self::Reply(_) => kind == Kind::Refused,
-            Self::Odd(_) => false,
+            Self::Reply(RpcEnd::GarbageArguments) => kind == Kind::GarbageArguments,
+            Self::Reply(RpcEnd::SystemError) => kind == Kind::SystemError,
+            Self::Reply(RpcEnd::Denied) => kind == Kind::Denied,
+            // A correct peer answers so only calls of the rows that ask for it, and those rows name the status.
+            Self::Reply(_) | Self::Odd(_) => false,
         }
     }
 }
@@ -307,9 +309,8 @@ mod tests {
         for (bytes, kind) in [
             (reply(1, &[7, 1, 0, 0, 0, 0]), Kind::Success),
             (reply(1, &[7, 1, 0, 0, 0, 4]), Kind::GarbageArguments),
-            (reply(1, &[7, 1, 0, 0, 0, 4]), Kind::Refused),
-            (reply(1, &[7, 1, 0, 0, 0, 1]), Kind::Refused),
-            (reply(1, &[7, 1, 1, 0, 2, 2]), Kind::Refused),
+            (reply(1, &[7, 1, 0, 0, 0, 5]), Kind::SystemError),
+            (reply(1, &[7, 1, 1, 0, 2, 2]), Kind::Denied),
             (error(&[2]), Kind::ErrChunk),
             (error(&[1, 1, 1]), Kind::ErrVers),
         ] {

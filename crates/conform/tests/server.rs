@@ -16,12 +16,15 @@ use std::sync::Arc;
 use rpcrdma_conform::server::{Target, Tester, rows};
 use rpcrdma_conform::{Report, Verdict};
 use rpcrdma_iwarp::{IwarpConnector, IwarpListener};
+use rpcrdma_proto::PrivateData;
 use rpcrdma_proto::wire::ReadSegment;
 use rpcrdma_sim::CompletionMode;
 use rpcrdma_verbs::Listener;
 use support::faulty::{Act, DIES_OF_FAULTS, DIES_WITH_ITS_CONNECTION, Fault, Seen, lists, with_lists, word};
+use support::script::{Past, Script, Turn};
 use support::{
-    Found, all_pass, each_has_a_fault, each_is_red, export, faulty_target, good_target, page_shows, serve,
+    Found, all_pass, each_has_a_fault, each_has_a_live_fault, each_is_red, export, faulty_target,
+    good_target, page_shows, serve,
 };
 
 async fn run(target: Target, filter: Option<&str>) -> Report {
@@ -135,9 +138,67 @@ fn set(bytes: &mut [u8], index: usize, value: u32) {
 const SUCCESS: Act = Act::Reply(0);
 const GARBAGE: Act = Act::Reply(4);
 
+/// Sends every reply twice.
+const fn twice() -> Fault {
+    Fault::Script(Script::sends(|_, message| vec![message.clone(), message]))
+}
+
+/// Number of calls that our server takes at once behind the fault [`grants_less`].
+const TAKES: u32 = 600;
+
+/// Grants 4 credits, has Receives for [`TAKES`] calls, and treats received messages in this way.
+const fn grants_less(receives: fn(&Past, &[u8]) -> Turn) -> Fault {
+    let sends = |_: &Past, mut message: Vec<u8>| {
+        set(&mut message, 2, 4);
+        vec![message]
+    };
+    Fault::Script(Script { receives, sends, ..Script::NONE })
+}
+
+/// Returns the turn for a message that the good peer gets, with a request for [`TAKES`] credits.
+fn asks_for_more(message: &[u8]) -> Turn {
+    let mut message = message.to_vec();
+    set(&mut message, 2, TAKES);
+    Turn::pass(&message)
+}
+
+/// Announces Receives of 1024 bytes, although its Receives are longer, and treats received messages in this way.
+const fn announces_less(receives: fn(&Past, &[u8]) -> Turn) -> Fault {
+    let announces =
+        |_| PrivateData { remote_invalidation: false, send_size: 1024, receive_size: 1024 }.encode();
+    Fault::Script(Script { receives, announces, ..Script::NONE })
+}
+
+/// Answers a message with these words behind XID, version and credits.
+fn answer(message: &[u8], words: &[u32]) -> Turn {
+    Turn::answer(&[&[word(message, 0), 1, 32], words].concat())
+}
+
+/// Loses the credits of ended connections: after eight of them no credit is left.
+const LEAKS: Fault = Fault::Script(Script::sends(|past, mut message| {
+    if past.ended >= 8 {
+        set(&mut message, 2, 0);
+    }
+    vec![message]
+}));
+
+/// Sends the reply to a call of an ended connection again, in front of the first reply of the next one.
+const REPLAYS: Fault = Fault::Script(Script::sends(|past, message| {
+    let mut earlier = message.clone();
+    match past.xids.iter().rev().find(|xid| **xid != word(&message, 0)) {
+        Some(xid) if past.ended > 0 && past.sent.is_empty() => {
+            set(&mut earlier, 0, *xid);
+            vec![earlier, message]
+        }
+        _ => vec![message],
+    }
+}));
+
 /// Faults for each row, with the words of the report.
 static FAULTS: &[Found] = &[
     ("null-inline", Fault::On(|_, _| true, GARBAGE), "a reply GARBAGE_ARGS"),
+    ("null-inline", Fault::Sends(|seen, m| set(m, 0, seen.credit)), "a message under XID"),
+    ("null-inline", twice(), "a message under XID"),
     // illumos once checked only the first entry; this peer checks none.
     ("position-zero-one", Fault::On(|_, m| reads(m).len() == 1, Act::ErrChunk), "ERR_CHUNK"),
     (
@@ -164,6 +225,7 @@ static FAULTS: &[Found] = &[
         Fault::On(|seen, m| seen.count > 3 && word(m, 3) == 1, Act::Close),
         "the connection ended",
     ),
+    ("forms-in-turn", Fault::On(|seen, m| seen.count > 3 && word(m, 3) == 1, Act::ErrChunk), "ERR_CHUNK"),
     (
         "program-unavailable",
         Fault::On(|_, m| procedure(m).is_some_and(|(program, _)| program == 0x3fff_fffe), SUCCESS),
@@ -307,12 +369,22 @@ static FAULTS: &[Found] = &[
         Fault::On(|seen, _| seen.credit == u32::MAX, Act::Die),
         "the connection ended with 1 calls unanswered",
     ),
+    ("request-all", Fault::On(|seen, _| seen.credit == u32::MAX, Act::Ignore), "1 calls have no reply"),
     (
         "up-to-the-grant",
         Fault::On(|seen, _| seen.count == 40, Act::Ignore),
         "64 calls at once within the grant: 1 calls have no reply",
     ),
     ("beyond-the-grant", DIES_OF_FAULTS, "a new connection is not served: no connection: cannot connect"),
+    ("beyond-the-grant", twice(), "a message for an XID that no call has"),
+    (
+        "beyond-the-grant",
+        grants_less(|past, m| match past.received.len() {
+            300 => answer(m, &[4, 1, 1, 1]),
+            _ => asks_for_more(m),
+        }),
+        "ERR_VERS 1-1",
+    ),
     (
         "private-data-absent",
         Fault::PrivateData(|data| (!data.is_empty()).then(|| data.clone())),
@@ -364,10 +436,23 @@ static FAULTS: &[Found] = &[
         "Send with Invalidate although the tester says R = 0",
     ),
     ("call-at-1024", Fault::On(|_, m| m.len() == 1024, Act::Close), "the connection ended"),
+    ("call-at-1024", Fault::On(|_, m| m.len() == 1024, Act::ErrChunk), "ERR_CHUNK"),
     ("call-at-threshold", Fault::On(|_, m| m.len() == 4096, Act::Close), "the connection ended"),
+    ("call-at-threshold", Fault::On(|_, m| m.len() == 4096, Act::ErrChunk), "ERR_CHUNK"),
     ("reply-at-1024", Fault::Sends(|_, m| over(m, 1024)), "ERR_CHUNK"),
     ("reply-at-threshold", Fault::Sends(|_, m| over(m, 4096)), "ERR_CHUNK"),
     ("call-over-receive", DIES_OF_FAULTS, "a new connection is not served: no connection: cannot connect"),
+    // This peer has longer Receives than it says.
+    (
+        "call-over-receive",
+        announces_less(|_, m| if m.len() > 1024 { answer(m, &[4, 1, 1, 1]) } else { Turn::pass(m) }),
+        "ERR_VERS 1-1",
+    ),
+    (
+        "call-over-receive",
+        announces_less(|_, m| if m.len() > 1024 { Turn::ignore() } else { Turn::pass(m) }),
+        "neither an answer nor the end of the connection",
+    ),
     (
         "short-message",
         Fault::On(|_, m| m.len() < 28, Act::ErrChunk),
@@ -375,16 +460,19 @@ static FAULTS: &[Found] = &[
     ),
     ("cut-read-list", Fault::On(odd, Act::Ignore), "28 of 52 bytes: nothing"),
     ("cut-write-list", Fault::On(odd, Act::Die), "28 of 52 bytes: connection closed"),
+    ("cut-write-list", Fault::On(odd, SUCCESS), "28 of 52 bytes: reply SUCCESS"),
     ("cut-reply-chunk", Fault::On(odd, SUCCESS), "28 of 48 bytes: reply SUCCESS"),
     ("version", Fault::On(odd, Act::ErrVers(2, 3)), "version 0: ERR_VERS with the range 2-3"),
     ("unknown-proc", Fault::On(odd, Act::Ignore), "rdma_proc 5: nothing"),
     ("msgp", Fault::On(odd, Act::Close), "connection closed"),
+    ("msgp", Fault::On(odd, Act::ErrVers(1, 1)), "ERR_VERS 1-1"),
     ("done", Fault::On(odd, Act::ErrChunk), "16 bytes: ERR_CHUNK"),
     // Two known peers answer an error with an error.
     ("error-unanswered", Fault::On(odd, Act::ErrChunk), "ERR_CHUNK: ERR_CHUNK"),
     ("error-other-version", Fault::On(odd, Act::ErrChunk), "ERR_CHUNK"),
     ("discriminators", Fault::On(odd, SUCCESS), "2 in the Read list: reply SUCCESS"),
     ("counts", Fault::On(odd, Act::Die), "9 in a Write chunk: connection closed"),
+    ("counts", Fault::On(odd, SUCCESS), "9 in a Write chunk: reply SUCCESS"),
     ("position-unaligned", Fault::On(odd, SUCCESS), "Position 41: reply SUCCESS"),
     ("position-beyond", Fault::On(odd, Act::Ignore), "Position 400: nothing"),
     ("position-overlap", Fault::On(odd, Act::Ignore), "nothing"),
@@ -393,11 +481,20 @@ static FAULTS: &[Found] = &[
     ("nomsg-without-payload", Fault::On(odd, SUCCESS), "Write chunk only: reply SUCCESS"),
     ("reply-to-nothing", Fault::On(odd, Act::ErrChunk), "ERR_CHUNK"),
     ("xid-mismatch", Fault::On(odd, Act::Ignore), "nothing"),
+    ("position-zero-in-msg", Fault::On(odd, Act::Reply(5)), "reply SYSTEM_ERR"),
     ("rpc-cut", Fault::On(odd, Act::Die), "no connection: cannot connect"),
+    ("rpc-cut", Fault::On(odd, SUCCESS), "0 bytes: reply SUCCESS"),
+    ("rpc-cut", Fault::On(odd, Act::Reply(1)), "0 bytes: reply PROG_UNAVAIL"),
     ("rpc-message-type", Fault::On(odd, SUCCESS), "msg_type 2: reply SUCCESS"),
+    ("rpc-message-type", Fault::On(odd, Act::Reply(3)), "msg_type 2: reply PROC_UNAVAIL"),
     ("many-segments", Fault::On(odd, Act::Ignore), "nothing"),
+    ("many-segments", Fault::On(odd, Act::ErrVers(1, 1)), "ERR_VERS 1-1"),
     ("huge-segments", Fault::On(odd, Act::Die), "no connection: cannot connect"),
+    ("huge-segments", Fault::On(odd, SUCCESS), "2^32-1 bytes: reply SUCCESS"),
+    ("huge-segments", Fault::On(odd, Act::Ignore), "2^32-1 bytes: nothing"),
     ("wrapping-offset", Fault::On(odd, Act::Die), "no connection: cannot connect"),
+    ("wrapping-offset", Fault::On(odd, Act::Ignore), "Write chunk: nothing"),
+    ("wrapping-offset", Fault::On(odd, GARBAGE), "Write chunk: reply GARBAGE_ARGS"),
     ("read-wrong-key", DIES_OF_FAULTS, "a new connection is not served: no connection: cannot connect"),
     ("read-wrong-key", Fault::On(|_, m| !reads(m).is_empty(), SUCCESS), "reply SUCCESS"),
     ("read-wrong-key", Fault::On(|_, m| !reads(m).is_empty(), Act::Ignore), "nothing"),
@@ -433,11 +530,29 @@ static FAULTS: &[Found] = &[
         Fault::On(|_, m| is(m, WRITE) && !reads(m).is_empty(), SUCCESS),
         "4 bytes short: reply SUCCESS",
     ),
+    ("write-chunk-small", Fault::On(|_, m| is(m, READ) && odd_read(m), Act::Reply(1)), "reply PROG_UNAVAIL"),
     ("cut-before-call", DIES_OF_FAULTS, "no connection: cannot connect"),
+    ("cut-before-call", LEAKS, "a new connection is not served: a NULL call: a reply that grants 0 credits"),
     ("cut-after-call", DIES_OF_FAULTS, "no connection: cannot connect"),
+    ("cut-after-call", LEAKS, "a new connection is not served: a NULL call: a reply that grants 0 credits"),
+    ("cut-after-call", REPLAYS, "a NULL call: a message under XID"),
     ("closed-after-call", DIES_WITH_ITS_CONNECTION, "no connection: cannot connect"),
+    (
+        "closed-after-call",
+        LEAKS,
+        "a new connection is not served: a NULL call: a reply that grants 0 credits",
+    ),
+    ("closed-after-call", REPLAYS, "a NULL call: a message under XID"),
     ("cut-in-read-chunk", DIES_OF_FAULTS, "no connection: cannot connect"),
+    (
+        "cut-in-read-chunk",
+        LEAKS,
+        "a new connection is not served: a NULL call: a reply that grants 0 credits",
+    ),
+    ("cut-in-read-chunk", REPLAYS, "a NULL call: a message under XID"),
     ("cut-in-write-chunk", DIES_OF_FAULTS, "no connection: cannot connect"),
+    ("cut-in-write-chunk", LEAKS, "a NULL call: a reply that grants 0 credits"),
+    ("cut-in-write-chunk", REPLAYS, "a NULL call: a message under XID"),
     ("silent-client", Fault::OneAtATime, "no connection"),
     ("unanswered-read", Fault::StallsOnReads, "no connection"),
 ];
@@ -456,6 +571,17 @@ static BEARABLE: &[(&str, Verdict, Fault)] = &[
         "chunk-mismatch",
         Verdict::Differs,
         Fault::On(|_, m| reads(m).iter().any(|s| s.segment.length == 1600), SUCCESS),
+    ),
+    // All calls beyond the grant are answered, or one is not.
+    (
+        "beyond-the-grant",
+        Verdict::Pass,
+        grants_less(|past, m| if past.received.len() == 300 { answer(m, &[4, 2]) } else { asks_for_more(m) }),
+    ),
+    (
+        "beyond-the-grant",
+        Verdict::Differs,
+        grants_less(|past, m| if past.received.len() == 300 { Turn::ignore() } else { asks_for_more(m) }),
     ),
     // Forms that RFC 8166 §4.3.2 forbids to clients.
     (
@@ -506,6 +632,7 @@ fn over(bytes: &mut Vec<u8>, len: usize) {
 #[test]
 fn no_row_is_without_its_faulty_server() {
     each_has_a_fault(&rows(), FAULTS);
+    each_has_a_live_fault(&rows(), FAULTS);
 }
 
 #[tokio::test(start_paused = true)]

@@ -61,6 +61,8 @@ async fn null_with(
 pub(super) async fn null(bench: &mut Bench<'_>) -> Outcome {
     let mut endpoint = bench.connect().await?;
     let reply = null_with(bench, &mut endpoint, ChunkLists::default()).await?;
+    // A second reply to the first call would come before the reply to this one.
+    null_with(bench, &mut endpoint, ChunkLists::default()).await?;
     endpoint.close().await;
     Ok(describe(&reply))
 }

@@ -219,8 +219,7 @@ pub(super) async fn position_zero_in_message(bench: &mut Bench<'_>) -> Outcome {
     let bytes = Words::new().words(&[xid, 1, CREDITS, RDMA_MSG]).words(&words).bytes(&call).finish();
     let case = Case { label: String::new(), xid, bytes };
     let mut seen = Seen::default();
-    let allowed =
-        Allowed { pass: &[Kind::ErrChunk, Kind::GarbageArguments, Kind::Refused], differs: &[Kind::Success] };
+    let allowed = Allowed { differs: &[Kind::Success], ..REFUSE };
     provoke(bench, &mut endpoint, &case, allowed, &mut seen).await?;
     endpoint.close().await;
     bench.alive().await?;
@@ -285,7 +284,14 @@ pub(super) async fn rpc_cut(bench: &mut Bench<'_>) -> Outcome {
         let Case { xid, bytes, .. } = lists(bench, "", RDMA_MSG, &[0, 0, 0]);
         cases.push(Case { label: format!("{len} bytes"), xid, bytes: bytes.slice(..LEAST_HEADER + len) });
     }
-    let allowed = only(&[Kind::Nothing, Kind::ErrChunk, Kind::GarbageArguments, Kind::Refused, Kind::Closed]);
+    let allowed = only(&[
+        Kind::GarbageArguments,
+        Kind::SystemError,
+        Kind::Denied,
+        Kind::ErrChunk,
+        Kind::Nothing,
+        Kind::Closed,
+    ]);
     each(bench, cases, allowed).await
 }
 
@@ -298,7 +304,7 @@ pub(super) async fn message_type(bench: &mut Bench<'_>) -> Outcome {
         let bytes = Words::new().words(&head).words(&[0, 0, 0, 0, 0]).finish();
         cases.push(Case { label: format!("msg_type {kind}"), xid, bytes });
     }
-    let allowed = only(&[Kind::Nothing, Kind::ErrChunk, Kind::GarbageArguments, Kind::Refused, Kind::Closed]);
+    let allowed = only(&[Kind::Nothing, Kind::ErrChunk, Kind::GarbageArguments, Kind::Closed]);
     each(bench, cases, allowed).await
 }
 
@@ -311,7 +317,7 @@ pub(super) async fn many_segments(bench: &mut Bench<'_>) -> Outcome {
     }
     words.extend([0, 0, 0]);
     let cases = vec![lists(bench, "", RDMA_MSG, &words)];
-    each(bench, cases, only(&[Kind::Success, Kind::ErrChunk, Kind::GarbageArguments, Kind::Refused])).await
+    each(bench, cases, only(&[Kind::Success, Kind::ErrChunk, Kind::GarbageArguments])).await
 }
 
 /// Sends a Read segment of 4 GiB, and several with a larger sum: refused before the first Read, or at the first byte.
@@ -334,5 +340,5 @@ pub(super) async fn wrapping_offset(bench: &mut Bench<'_>) -> Outcome {
         lists(bench, "Write chunk", RDMA_MSG, &[&[0, 1, 1][..], &edge, &[0, 0]].concat()),
         lists(bench, "Reply chunk", RDMA_MSG, &[&[0, 0, 1, 1][..], &edge].concat()),
     ];
-    each(bench, cases, only(&[Kind::Success, Kind::ErrChunk, Kind::Closed, Kind::Refused])).await
+    each(bench, cases, only(&[Kind::Success, Kind::ErrChunk, Kind::Closed])).await
 }

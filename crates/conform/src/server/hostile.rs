@@ -40,7 +40,7 @@ pub(super) const DISCARD: Allowed = only(&[Kind::Nothing]);
 pub(super) const REFUSE: Allowed = only(&[Kind::ErrChunk, Kind::GarbageArguments]);
 /// As [`REFUSE`], where the text only recommends it, and where any treatment of a NULL call is harmless.
 pub(super) const SHOULD_REFUSE: Allowed =
-    Allowed { pass: REFUSE.pass, differs: &[Kind::Success, Kind::Refused, Kind::Closed] };
+    Allowed { pass: REFUSE.pass, differs: &[Kind::Success, Kind::SystemError, Kind::Closed] };
 
 /// Reactions of the server to the messages of a row.
 #[derive(Default)]

@@ -18,7 +18,8 @@ use crate::report::{Outcome, Wrong, fail};
 const LOST: Allowed = only(&[Kind::Closed, Kind::ErrChunk]);
 /// RFC 8166 §4.5.3: the server detects a chunk that is too short before the first byte, or the provider does. An RPC
 /// error also tells the client that there is no result.
-const TOO_SMALL: Allowed = only(&[Kind::ErrChunk, Kind::Closed, Kind::Refused]);
+pub(super) const TOO_SMALL: Allowed =
+    only(&[Kind::ErrChunk, Kind::GarbageArguments, Kind::SystemError, Kind::Closed]);
 
 /// A segment whose handle names no window.
 const NOWHERE: Segment = Segment { handle: 0x00ba_d000, length: 64, offset: 4096 };

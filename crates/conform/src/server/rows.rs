@@ -14,7 +14,7 @@ macro_rules! group {
 }
 
 group! { FORMS:
-    "null-inline", "RFC 8166 §3.5.1", Required, "NULL in an RDMA_MSG, no lists", "a reply in an RDMA_MSG" => forms::null;
+    "null-inline", "RFC 8166 §3.5.1", Required, "two NULL calls in RDMA_MSGs, no lists", "a reply to each in an RDMA_MSG" => forms::null;
     "position-zero-one", "RFC 8166 §3.5.3", Required, "NULL in a Position-Zero chunk of one segment", "a reply" => forms::position_zero_one;
     "position-zero-many", "RFC 8166 §3.5.3", Required, "NULL in a Position-Zero chunk of four segments of odd lengths", "a reply" => forms::position_zero_many;
     "reply-chunk-spare", "RFC 8166 §4.3.3", Required, "NULL with a Reply chunk that it does not need", "a reply inline or in the Reply chunk, which comes back" => forms::reply_chunk_spare;
@@ -54,7 +54,7 @@ group! { CREDITS:
     "request-one", "RFC 8166 §3.3.1", Required, "calls that request 1 credit", "replies, grants of 1 or more" => credits::request_one;
     "request-all", "RFC 8166 §3.3.1", Required, "calls that request 2^32-1 credits", "replies, grants of 1 or more" => credits::request_all;
     "up-to-the-grant", "RFC 8166 §3.3.1", Required, "as many calls at once as granted", "replies to all" => credits::up_to_the_grant;
-    "beyond-the-grant", "RFC 8166 §3.3.1", Choice, "400 calls more than granted at once", "answers or the end of the connection" => credits::abuse;
+    "beyond-the-grant", "RFC 8166 §3.3.1", Choice, "400 calls more than granted at once", "SUCCESS or ERR_CHUNK for each, once, or the end of the connection" => credits::abuse;
 }
 
 group! { SETUP:
@@ -70,7 +70,7 @@ group! { SETUP:
     "call-at-threshold", "RFC 8797 §4.2", Required, "a call of as many bytes as both announced", "a reply" => forms::call_at_negotiated_threshold;
     "reply-at-1024", "RFC 8166 §4.3.3", Required, "a READ whose reply has 1024 bytes", "the reply comes inline" => forms::reply_at_default_threshold;
     "reply-at-threshold", "RFC 8797 §4.2", Required, "a READ whose reply has as many bytes as both announced", "the reply comes inline" => forms::reply_at_negotiated_threshold;
-    "call-over-receive", "RFC 8166 §2.3.2", Choice, "a Send longer than the server announced", "an answer or the end of the connection" => setup::over_the_receive;
+    "call-over-receive", "RFC 8166 §2.3.2", Choice, "a Send longer than the server announced", "SUCCESS, GARBAGE_ARGS, ERR_CHUNK or the end of the connection" => setup::over_the_receive;
 }
 
 group! { HEADERS:
@@ -89,16 +89,16 @@ group! { HEADERS:
     "position-unaligned", "RFC 8166 §3.4.5", Required, "Positions that are no multiple of 4", "ERR_CHUNK or GARBAGE_ARGS" => headers::unaligned;
     "position-beyond", "RFC 8166 §4.5.2", Recommended, "Positions past the end of the message", "ERR_CHUNK or GARBAGE_ARGS" => headers::beyond;
     "position-overlap", "RFC 8166 §4.5.2", Recommended, "a Read chunk that begins inside another", "ERR_CHUNK or GARBAGE_ARGS" => headers::overlapping;
-    "position-zero-in-msg", "RFC 8166 §3.5.3", Choice, "a Position-Zero chunk in an RDMA_MSG", "any refusal" => headers::position_zero_in_message;
+    "position-zero-in-msg", "RFC 8166 §3.5.3", Choice, "a Position-Zero chunk in an RDMA_MSG", "ERR_CHUNK or GARBAGE_ARGS" => headers::position_zero_in_message;
     "nomsg-without-chunk", "RFC 8166 §4.5.2", Required, "an RDMA_NOMSG without chunks", "ERR_CHUNK" => headers::nomsg_without_chunks;
     "nomsg-without-payload", "RFC 8166 §4.2.4", Choice, "an RDMA_NOMSG with a Write or Reply chunk only", "ERR_CHUNK, or nothing" => headers::nomsg_without_payload;
     "reply-to-nothing", "RFC 8167 §4.1", Required, "a reply to no call", "nothing" => headers::reply_to_nothing;
     "xid-mismatch", "RFC 8166 §4.5.2, §4.2.1", Choice, "rdma_xid and XID differ", "ERR_CHUNK, or one of the XIDs is ignored" => headers::xid_mismatch;
-    "rpc-cut", "RFC 5531 §9", Choice, "a call cut off at each word", "any refusal, or nothing" => headers::rpc_cut;
-    "rpc-message-type", "RFC 5531 §9", Choice, "an RPC message that is neither call nor reply", "any refusal, or nothing" => headers::message_type;
-    "many-segments", "RFC 8166 §4.3.1", Choice, "30 Read segments of length 0 at one Position", "any answer" => headers::many_segments;
-    "huge-segments", "RFC 8166 §8.1.4", Choice, "Read segments of 2^31 bytes and more", "a refusal or the end of the connection" => headers::huge_segment;
-    "wrapping-offset", "RFC 8166 §3.4.3", Choice, "chunks that reach beyond the last offset", "any answer or the end of the connection" => headers::wrapping_offset;
+    "rpc-cut", "RFC 5531 §9", Choice, "a call cut off at each word", "GARBAGE_ARGS, SYSTEM_ERR, MSG_DENIED, ERR_CHUNK, nothing or the end of the connection" => headers::rpc_cut;
+    "rpc-message-type", "RFC 5531 §9", Choice, "an RPC message that is neither call nor reply", "nothing, ERR_CHUNK, GARBAGE_ARGS or the end of the connection" => headers::message_type;
+    "many-segments", "RFC 8166 §4.3.1", Choice, "30 Read segments of length 0 at one Position", "SUCCESS, ERR_CHUNK or GARBAGE_ARGS" => headers::many_segments;
+    "huge-segments", "RFC 8166 §8.1.4", Choice, "Read segments of 2^31 bytes and more", "ERR_CHUNK, GARBAGE_ARGS or the end of the connection" => headers::huge_segment;
+    "wrapping-offset", "RFC 8166 §3.4.3", Choice, "chunks that reach beyond the last offset", "SUCCESS, ERR_CHUNK or the end of the connection" => headers::wrapping_offset;
 }
 
 group! { KEYS:
@@ -111,10 +111,10 @@ group! { KEYS:
     "write-beyond-window", "RFC 8166 §4.5.3", Choice, "READ, a Write segment longer than its window", "ERR_CHUNK or the end of the connection" => keys::write_beyond;
     "write-revoked", "RFC 8166 §4.5.3", Choice, "READ, a Write chunk of a window that is closed", "ERR_CHUNK or the end of the connection" => keys::write_revoked;
     "write-to-read-window", "RFC 8166 §8.1", Choice, "READ, a Write chunk of a window for reading", "ERR_CHUNK or the end of the connection" => keys::write_read_only;
-    "write-chunk-small", "RFC 8166 §4.5.3", Choice, "READ with a Write chunk that is too short", "ERR_CHUNK, an RPC error or the end of the connection" => keys::write_chunk_small;
-    "write-chunk-no-bytes", "RFC 8166 §4.5.3", Choice, "READ with a Write chunk of segments of length 0", "ERR_CHUNK, an RPC error or the end of the connection" => keys::write_chunk_no_bytes;
-    "reply-chunk-small", "RFC 8166 §4.5.3", Choice, "READ with a Reply chunk that is too short", "ERR_CHUNK, an RPC error or the end of the connection" => keys::reply_chunk_small;
-    "reply-chunk-missing", "RFC 8166 §3.3.3, §4.5.3", Choice, "READ beyond the threshold without any chunk", "ERR_CHUNK, an RPC error or the end of the connection" => keys::no_reply_chunk;
+    "write-chunk-small", "RFC 8166 §4.5.3", Choice, "READ with a Write chunk that is too short", "ERR_CHUNK, GARBAGE_ARGS, SYSTEM_ERR or the end of the connection" => keys::write_chunk_small;
+    "write-chunk-no-bytes", "RFC 8166 §4.5.3", Choice, "READ with a Write chunk of segments of length 0", "ERR_CHUNK, GARBAGE_ARGS, SYSTEM_ERR or the end of the connection" => keys::write_chunk_no_bytes;
+    "reply-chunk-small", "RFC 8166 §4.5.3", Choice, "READ with a Reply chunk that is too short", "ERR_CHUNK, GARBAGE_ARGS, SYSTEM_ERR or the end of the connection" => keys::reply_chunk_small;
+    "reply-chunk-missing", "RFC 8166 §3.3.3, §4.5.3", Choice, "READ beyond the threshold without any chunk", "ERR_CHUNK, GARBAGE_ARGS, SYSTEM_ERR or the end of the connection" => keys::no_reply_chunk;
     "ineligible-argument", "RFC 8166 §6.1", Required, "GETATTR with its handle in a Read chunk", "ERR_CHUNK or GARBAGE_ARGS" => keys::ineligible;
     "chunk-mismatch", "RFC 8166 §4.5.2", Recommended, "WRITE whose Read chunk has another length or place than its data", "ERR_CHUNK or GARBAGE_ARGS" => keys::mismatch;
 }

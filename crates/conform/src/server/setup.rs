@@ -6,8 +6,9 @@ use rpcrdma_proto::wire::ChunkLists;
 
 use super::bench::{Bench, CREDITS, Call, Scratch, success};
 use super::forms::{room, windows};
+use super::keys::TOO_SMALL;
 use crate::endpoint::Next;
-use crate::message::{Kind, RDMA_MSG, Reaction, RpcEnd, answer, message};
+use crate::message::{RDMA_MSG, Reaction, RpcEnd, answer, message};
 use crate::nfs;
 use crate::report::{Outcome, Wrong, differs, fail};
 
@@ -72,7 +73,7 @@ async fn believed(bench: &mut Bench<'_>, private_data: Bytes, expected: bool) ->
     }
     let (reaction, theirs) = long_reply(bench, &scratch, private_data).await?;
     // As in the row reply-chunk-missing.
-    let refused = [Kind::ErrChunk, Kind::Refused, Kind::Closed].iter().any(|kind| reaction.is(*kind));
+    let refused = TOO_SMALL.pass.iter().any(|kind| reaction.is(*kind));
     match (&reaction, expected && theirs.send_size >= 2048) {
         (Reaction::Reply(RpcEnd::Success), true) => Ok("a reply beyond 1024 bytes comes inline".into()),
         (_, false) if refused => Ok("no reply beyond 1024 bytes is sent".into()),

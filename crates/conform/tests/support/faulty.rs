@@ -22,6 +22,8 @@ use rpcrdma_verbs::{
     WorkRequest, WrId,
 };
 
+use super::script::{Past, Script, Turn};
+
 /// Identifiers of the Sends that the fault makes.
 const OWN: u64 = 1 << 62;
 
@@ -90,6 +92,8 @@ pub enum Fault {
     OneAtATime,
     /// Accepts no connection while an RDMA Read is in progress.
     StallsOnReads,
+    /// Does what the script says.
+    Script(Script),
 }
 
 /// A peer that does not survive a connection without a graceful end.
@@ -136,6 +140,7 @@ pub fn with_lists(bytes: &[u8], change: impl FnOnce(&mut ChunkLists)) -> Vec<u8>
 struct Shared {
     dead: AtomicBool,
     open: AtomicUsize,
+    ended: AtomicUsize,
     reading: AtomicUsize,
     xids: Mutex<Vec<u32>>,
 }
@@ -232,6 +237,10 @@ impl ConnectionRequest for FaultyRequest {
     ) -> BoxFuture<'static, Result<Box<dyn QueuePair>, ConnectError>> {
         Box::pin(async move {
             let Self { inner, private_data, fault, shared } = *self;
+            let mut parameters = parameters;
+            if let Fault::Script(script) = fault {
+                parameters.private_data = (script.announces)(parameters.private_data);
+            }
             let inner = inner.accept(parameters).await?;
             Ok(FaultyQueuePair::wrap(inner, private_data, fault, shared))
         })
@@ -301,6 +310,8 @@ struct FaultyQueuePair {
     late: Option<[u32; 5]>,
     /// RDMA Reads in progress.
     reading: usize,
+    /// What a script knows.
+    past: Past,
 }
 
 impl FaultyQueuePair {
@@ -320,6 +331,7 @@ impl FaultyQueuePair {
             own: OWN,
             late: None,
             reading: 0,
+            past: Past::default(),
         })
     }
 
@@ -327,10 +339,24 @@ impl FaultyQueuePair {
         self.send(words.iter().flat_map(|word| word.to_be_bytes()).collect());
     }
 
+    /// Sends a message, which no later one passes.
     fn send(&mut self, bytes: Vec<u8>) {
         self.own += 1;
-        let request = SendRequest { gather: vec![bytes.into()], ..SendRequest::default() };
+        let request = SendRequest { gather: vec![bytes.into()], express: true, ..SendRequest::default() };
         let _ = self.inner.post(WrId(self.own), WorkRequest::Send(request));
+    }
+
+    /// Does with a received message what the script says.
+    fn scripted(&mut self, script: Script, bytes: Vec<u8>) -> Option<Vec<u8>> {
+        self.past.ended = self.shared.ended.load(Ordering::SeqCst);
+        self.past.xids.clone_from(&self.seen.xids);
+        let Turn { answers, passes, ends } = (script.receives)(&self.past, &bytes);
+        self.past.received.push(bytes);
+        answers.into_iter().for_each(|answer| self.send(answer));
+        if ends {
+            self.inner.disconnect();
+        }
+        passes
     }
 
     /// Returns a received message as the good peer sees it, if it sees it.
@@ -348,6 +374,9 @@ impl FaultyQueuePair {
         self.shared.xids.lock().unwrap().push(xid);
         if let Some(late) = self.late.take() {
             self.answer(&late);
+        }
+        if let Fault::Script(script) = self.fault {
+            return self.scripted(script, bytes);
         }
         let Fault::On(when, act) = self.fault else { return Some(bytes) };
         if !when(&self.seen, &bytes) {
@@ -381,6 +410,7 @@ impl FaultyQueuePair {
 impl Drop for FaultyQueuePair {
     fn drop(&mut self) {
         self.shared.open.fetch_sub(1, Ordering::SeqCst);
+        self.shared.ended.fetch_add(1, Ordering::SeqCst);
         self.shared.reading.fetch_sub(self.reading, Ordering::SeqCst);
     }
 }
@@ -427,6 +457,14 @@ impl QueuePair for FaultyQueuePair {
                 let mut bytes = send.gather.concat();
                 if let Fault::Sends(change) = self.fault {
                     change(&self.seen, &mut bytes);
+                }
+                if let Fault::Script(script) = self.fault {
+                    self.past.ended = self.shared.ended.load(Ordering::SeqCst);
+                    let mut leaving = (script.sends)(&self.past, bytes);
+                    self.past.sent.extend_from_slice(&leaving);
+                    // The last one completes the request of the good peer.
+                    bytes = leaving.pop().unwrap_or_default();
+                    leaving.into_iter().for_each(|message| self.send(message));
                 }
                 if let Fault::Invalidates(key) = self.fault {
                     send.invalidate = key(&self.seen).map(Key);

@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test takes what it needs")]
 
 pub mod faulty;
+pub mod script;
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -32,10 +33,12 @@ pub fn fabric(completion_mode: CompletionMode) -> Fabric {
 /// Serves NFS and MOUNT of a file system in memory.
 pub fn serve(listeners: Vec<Box<dyn Listener>>) {
     let export = rpcrdma_nfs::server::Export::new("/", Arc::new(MemoryFs::new(MemoryOptions::default())));
-    let shares = ServerConfig::default().shares();
+    let mut config = ServerConfig::default();
+    config.protocol.grant = 600;
+    let shares = config.shares();
     let options = ServerOptions { shares: shares.clone(), ..ServerOptions::default() };
     let nfs = NfsServer::new(HandleKey::random(), vec![export], options).unwrap();
-    let mut builder = Server::builder().config(ServerConfig::default()).shares(shares);
+    let mut builder = Server::builder().config(config).shares(shares);
     builder = builder.program(nfs.nfs_program()).program(nfs.mount_program());
     for listener in listeners {
         builder = builder.listen_rdma(listener);
@@ -95,6 +98,15 @@ pub fn each_has_a_fault(rows: &[RowInfo], faults: &[Found]) {
     let faults: BTreeSet<&str> = faults.iter().map(|(name, ..)| *name).collect();
     assert_eq!(names, faults);
     assert_eq!(names.len(), rows.len(), "names are unique");
+}
+
+/// Checks that each of the rows finds the fault of a peer that goes on: one that only dies is found by any row.
+#[track_caller]
+pub fn each_has_a_live_fault(rows: &[RowInfo], faults: &[Found]) {
+    let lives = |fault: &Fault| !matches!(fault, Fault::DiesAtEnd(_) | Fault::On(_, faulty::Act::Die));
+    let found = |row: &&RowInfo| faults.iter().any(|(name, fault, _)| *name == row.name && lives(fault));
+    let without: Vec<_> = rows.iter().filter(|row| !found(row)).map(|row| row.name).collect();
+    assert!(without.is_empty(), "{without:?}");
 }
 
 /// Checks that each row fails on its fault; `run` runs the row of this name on a peer with this fault.
