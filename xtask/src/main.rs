@@ -9,9 +9,11 @@ mod failure;
 mod figures;
 mod interop;
 mod measures;
+mod mutants;
 mod project;
 mod reduce_capture;
 mod requirements;
+mod source;
 
 /// Tasks for developers of rpcrdma.
 #[derive(Debug, Parser)]
@@ -31,6 +33,8 @@ enum Task {
     Measures(measures::Options),
     /// Print the figures of the documentation that are old, and fail if some lack their commit, date and machine
     Figures,
+    /// Change the code in small ways, and list the changes that no test notices
+    Mutants(mutants::Options),
     /// Test against the Linux kernel, in a virtual machine: its NFS client on our server, our client on its server
     Interop(interop::Options),
     /// Reduce a pcap file of iWARP sessions to a small text that tests can read
@@ -44,6 +48,7 @@ fn main() -> ExitCode {
         Task::Requirements(options) => requirements::run(&options),
         Task::Measures(options) => measures::run(&options),
         Task::Figures => figures::run(),
+        Task::Mutants(options) => mutants::run(&options),
         Task::Interop(options) => interop::run(&options),
         Task::ReduceCapture(options) => reduce_capture::run(&options),
         Task::CaptureSummary(options) => capture_summary::run(&options),

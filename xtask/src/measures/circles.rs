@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use super::names::{Module, Names, Use};
-use super::source::Tree;
+use crate::source::Tree;
 
 /// The doors of `rpcrdma-proto`, by level. They hook into the engine by their nature. The build without them
 /// proves that nothing else needs them.

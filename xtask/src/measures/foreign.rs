@@ -21,7 +21,7 @@ use syn::{Item, Type};
 
 use super::names::is_stand_in;
 use super::shape::functions;
-use super::source::{File, Tree};
+use crate::source::{File, Tree};
 
 /// Fields that lead to a foreign feature.
 const FIELDS: [&str; 6] = ["two", "retired", "sending", "group", "groups", "continued"];

@@ -1,6 +1,6 @@
 //! The measures of the engine: its size, its order, and the work of a call.
 //!
-//! Sources are parsed ([`source`]); the way of a call and its instructions are counted by valgrind
+//! Sources are parsed ([`crate::source`]); the way of a call and its instructions are counted by valgrind
 //! ([`callgrind`]) on the example `null` of `rpcrdma`. `--check` fails if a figure is beyond its gate
 //! ([`gates`]), or if the table in `ARCHITECTURE.md` ([`page`]) is stale.
 
@@ -23,7 +23,6 @@ mod measure;
 mod names;
 mod page;
 mod shape;
-mod source;
 mod take;
 
 /// The page with the table.

@@ -7,7 +7,7 @@ use syn::spanned::Spanned;
 use syn::visit::Visit;
 use syn::{Item, UseTree};
 
-use super::source::{File, Tree};
+use crate::source::{File, Tree};
 
 /// Maximum number of re-exports from a name to its item: a bound on rings of re-exports.
 const DEPTH: usize = 16;

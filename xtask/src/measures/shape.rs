@@ -3,7 +3,7 @@
 use syn::spanned::Spanned;
 use syn::visit::Visit;
 
-use super::source::{File, Tree};
+use crate::source::{File, Tree};
 
 /// Structs of plain data. They configure, bound or count, and are no state of the engine.
 const PLAIN_DATA: [&str; 8] = [

@@ -11,9 +11,9 @@ use super::measure::{Measure, Now};
 use super::names::{Names, is_stand_in};
 use super::page::{files_of_section, thousands};
 use super::shape::{CfgSites, cfg_sites, functions, structs};
-use super::source::Tree;
 use super::{PAGE, features, gates};
 use crate::failure::{Context, Failure};
+use crate::source::Tree;
 
 /// The longest functions of the other crates that are listed, for information.
 const LISTED: usize = 10;
@@ -194,7 +194,7 @@ fn instructions(call: Option<&Call>) -> Measure {
 
 fn sites(src: &Path, proto: &Tree) -> Result<Measure, Failure> {
     let mut found = CfgSites::default();
-    for path in super::source::rust_files(src)? {
+    for path in crate::source::rust_files(src)? {
         let text = fs::read_to_string(src.join(&path)).context(&path)?;
         let file = proto.files.iter().find(|file| file.path == path);
         cfg_sites(&path, &text, file, &mut found);

@@ -1,5 +1,5 @@
-use super::super::source::File;
 use super::*;
+use crate::source::File;
 
 fn tree(files: &[(&str, &str)]) -> Tree {
     let files = files.iter().map(|(path, text)| {
