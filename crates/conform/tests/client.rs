@@ -19,13 +19,15 @@ use rpcrdma::{Call, Client, ClientConfig, Sink};
 use rpcrdma_conform::client::{DEFAULT_SILENCE, Host, rows, run};
 use rpcrdma_conform::{DEFAULT_LIMIT, Report, Verdict};
 use rpcrdma_iwarp::{IwarpConnector, IwarpListener};
+use rpcrdma_proto::wire::{ChunkLists, Segment, WriteChunk};
 use rpcrdma_sim::CompletionMode;
 use rpcrdma_verbs::{Connector, Listener};
 use rpcrdma_xdr::Encoder;
 use support::faulty::{
-    Act, DIES_OF_FAULTS, DIES_WITH_ITS_CONNECTION, Fault, FaultyConnector, Seen, lists, with_lists, word,
+    Act, DIES_OF_FAULTS, DIES_WITH_ITS_CONNECTION, Fault, FaultyConnector, FaultyListener, Seen, lists,
+    with_lists, word,
 };
-use support::{Found, all_pass, each_has_a_fault, each_is_red, fabric, page_shows};
+use support::{Found, all_pass, each_has_a_fault, each_has_a_live_fault, each_is_red, fabric, page_shows};
 use tokio::task::{AbortHandle, JoinSet};
 
 const ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), 20049);
@@ -40,6 +42,8 @@ impl Drop for Caller {
     }
 }
 
+/// The longest Send of our client, in bytes: more than the tester takes.
+const SEND_SIZE: usize = 16_384;
 /// Calls that our client makes at once.
 const AT_ONCE: usize = 3;
 
@@ -47,6 +51,7 @@ const AT_ONCE: usize = 3;
 fn caller(connector: Arc<dyn Connector>, address: SocketAddr, at_once: usize) -> Caller {
     let mut config = ClientConfig::default();
     config.protocol.timeouts.call = Duration::from_secs(2);
+    config.protocol.send_size = SEND_SIZE;
     let task = tokio::spawn(async move {
         // A faulty client may fail earlier.
         let Ok(client) = Client::rdma(connector, address, config).await else { return };
@@ -101,9 +106,11 @@ async fn on_sim(mode: CompletionMode, fault: Fault, filter: Option<&str>) -> Rep
 
 async fn with_callers(mode: CompletionMode, fault: Fault, at_once: usize, filter: Option<&str>) -> Report {
     let fabric = fabric(mode);
-    let listener = fabric.listen(ADDRESS).unwrap();
-    let _caller =
-        caller(Arc::new(FaultyConnector::new(Arc::new(fabric.connector(HOST)), fault)), ADDRESS, at_once);
+    let (of_client, of_adapter) =
+        if fault.is_of_adapter() { (Fault::None, fault) } else { (fault, Fault::None) };
+    let listener = FaultyListener::new(Box::new(fabric.listen(ADDRESS).unwrap()), of_adapter);
+    let connector = FaultyConnector::new(Arc::new(fabric.connector(HOST)), of_client);
+    let _caller = caller(Arc::new(connector), ADDRESS, at_once);
     run(host(Box::new(listener)), |row| filter.is_none_or(|name| name == row.name), |_| ()).await
 }
 
@@ -147,6 +154,27 @@ async fn without_a_client_every_row_fails() {
     assert_eq!(report.count(Verdict::Fail), rows().len(), "{report:#?}");
 }
 
+/// Returns a good reply to the call with the XID of these bytes.
+fn good(bytes: &[u8]) -> Vec<u8> {
+    good_for(word(bytes, 0))
+}
+
+/// Returns a good reply to the call with this XID.
+fn good_for(xid: u32) -> Vec<u8> {
+    [xid, 1, 1, 0, 0, 0, 0, xid, 1, 0, 0, 0, 0].iter().flat_map(|word: &u32| word.to_be_bytes()).collect()
+}
+
+/// Takes a message as the answer to the last call.
+fn as_last(seen: &Seen, _: &[u8]) -> Vec<u8> {
+    good_for(*seen.sent.last().unwrap())
+}
+
+/// Takes the chunks of a reply as those that the call offered.
+fn as_offered(seen: &Seen, bytes: &[u8]) -> Vec<u8> {
+    let offered = seen.offer(bytes);
+    with_lists(bytes, |lists| *lists = ChunkLists { read: Vec::new(), ..offered })
+}
+
 /// Returns whether this is the first message of a connection, where a row begins with a bad one.
 fn first(seen: &Seen, _: &[u8]) -> bool {
     seen.count == 1
@@ -166,8 +194,39 @@ fn has_reply(_: &Seen, bytes: &[u8]) -> bool {
     lists(bytes).is_some_and(|(_, lists, _)| lists.reply.is_some())
 }
 
+/// Returns whether a reply returns chunks that its call did not offer, or longer ones.
+fn returns_others(seen: &Seen, bytes: &[u8]) -> bool {
+    let Some((_, returned, _)) = lists(bytes) else { return false };
+    let offered = seen.offer(bytes);
+    let all = |lists: &ChunkLists| lists.write.iter().chain(&lists.reply).cloned().collect::<Vec<_>>();
+    let (returned, offered) = (all(&returned), all(&offered));
+    let differ = |returned: &WriteChunk, offered: &WriteChunk| {
+        let place = |segment: &Segment| (segment.handle, segment.offset);
+        returned.total() > offered.total()
+            || !returned.segments.iter().map(place).eq(offered.segments.iter().map(place))
+    };
+    returned.len() > offered.len()
+        || returned.iter().zip(&offered).any(|(returned, offered)| differ(returned, offered))
+}
+
+/// Returns whether an RDMA_NOMSG carries no reply.
+fn is_empty_nomsg(_: &Seen, bytes: &[u8]) -> bool {
+    let total = |lists: &ChunkLists| lists.reply.as_ref().map_or(0, WriteChunk::total);
+    lists(bytes).is_some_and(|(inline, lists, _)| !inline && total(&lists) == 0)
+}
+
+/// A client that takes any chunk that a reply returns, as if its call had offered that chunk.
+const TAKES_ANY_CHUNK: Fault = Fault::On(returns_others, Act::Mend(as_offered));
+
+const LEAVES: &str = "the client leaves the connection";
+const COMPLETED: &str = "the client considers";
+
+/// A handle that names no window.
+const NOWHERE: u32 = 0x00ba_d000;
+
 /// Private data of a server that takes 4096 bytes (RFC 8797 §4).
 const SAYS_4096: Bytes = Bytes::from_static(&[0xf6, 0xab, 0x0e, 0x18, 1, 0, 3, 3]);
+const SAYS_16384: Bytes = Bytes::from_static(&[0xf6, 0xab, 0x0e, 0x18, 1, 0, 15, 15]);
 
 /// Returns whether a message is an RDMA_ERROR with this code.
 fn is_error(bytes: &[u8], code: u32) -> bool {
@@ -182,72 +241,109 @@ static FAULTS: &[Found] = &[
         Fault::Sends(|_, m| m.resize(4100, 0)),
         "a Send of 4100 bytes, the inline threshold is 4096",
     ),
+    ("reply-inline", Fault::On(first, Act::Close), LEAVES),
     ("first-flight", Fault::Doubles, "over the grant"),
     ("grant-one", Fault::On(|_, m| word(m, 2) == 1, Act::Rewrite(|m| set(m, 2, 32))), "over the grant"),
-    // Accepts the 0 as it is.
-    ("grant-zero", Fault::On(|_, m| word(m, 2) == 0, Act::Die), "no call within"),
+    // Takes 0 for no limit, for an error, or for no reply.
+    ("grant-zero", Fault::On(|_, m| word(m, 2) == 0, Act::Rewrite(|m| set(m, 2, 32))), "over the grant"),
+    ("grant-zero", Fault::On(|_, m| word(m, 2) == 0, Act::Close), LEAVES),
+    ("grant-zero", Fault::On(|_, m| word(m, 2) == 0, Act::Ignore), "no call within"),
+    // Keeps the largest grant.
+    (
+        "grant-falls",
+        Fault::On(|_, m| word(m, 2) < 32, Act::Rewrite(|m| set(m, 2, 32))),
+        "2 granted: over the grant",
+    ),
     ("grant-falls", Fault::On(|_, m| word(m, 2) == 4, Act::Die), "a grant of 4: the client makes no call"),
-    ("grant-all", Fault::On(|_, m| word(m, 2) == u32::MAX, Act::Die), "no call within"),
-    ("err-chunk", Fault::On(|_, m| is_error(m, 2), Act::Die), "no call within"),
+    ("grant-all", Fault::On(|_, m| word(m, 2) == u32::MAX, Act::Close), LEAVES),
+    ("err-chunk", Fault::On(|_, m| is_error(m, 2), Act::Close), LEAVES),
     // Two known peers answer an error with an error.
     ("err-vers", Fault::On(|_, m| is_error(m, 1), Act::ErrChunk), "the client sends an RDMA_ERROR"),
+    ("err-vers", Fault::On(|_, m| is_error(m, 1), Act::Close), LEAVES),
+    (
+        "err-vers-other",
+        Fault::On(|_, m| is_error(m, 1), Act::ErrChunk),
+        "ERR_VERS under rdma_vers 2: the client sends an RDMA_ERROR",
+    ),
     ("err-vers-other", Fault::On(|_, m| is_error(m, 1), Act::Die), "no call within"),
-    ("rpc-refused", Fault::On(|_, m| word(m, 12) == 5, Act::Die), "accept_stat 5: no call within"),
+    ("rpc-refused", Fault::On(|_, m| word(m, 12) == 5, Act::Close), "accept_stat 5: the client leaves"),
     (
         "error-undecodable",
         Fault::On(first, Act::Rewrite(|m| [&set(m, 2, 1)[..16], &[0, 0, 0, 2]].concat())),
         "over the grant",
     ),
     ("error-other-xid", Fault::On(first, Act::ErrChunk), "ERR_CHUNK: the client sends an RDMA_ERROR"),
+    ("error-other-xid", Fault::On(first, Act::Mend(as_last)), COMPLETED),
     ("reply-other-xid", Fault::On(first, Act::ErrChunk), "another XID: the client sends an RDMA_ERROR"),
-    ("xid-mismatch", Fault::On(first, Act::Die), "no call within"),
+    ("reply-other-xid", Fault::On(first, Act::Mend(as_last)), COMPLETED),
+    ("xid-mismatch", Fault::On(first, Act::ErrChunk), "two XIDs: the client sends an RDMA_ERROR"),
     ("msgp", Fault::On(first, Act::Rewrite(|m| [&set(m, 3, 0)[..16], &m[24..]].concat())), "over the grant"),
-    ("done", Fault::On(first, Act::Die), "no call within"),
+    ("done", Fault::On(first, Act::Rewrite(good)), "over the grant"),
     ("unknown-proc", Fault::On(first, Act::Rewrite(|m| set(m, 3, 0))), "over the grant"),
     ("short-message", Fault::On(first, Act::ErrChunk), "0 bytes: the client sends an RDMA_ERROR"),
-    ("reply-cut", Fault::On(first, Act::Die), "no call within"),
+    ("short-message", Fault::On(|_, m| m.len() == 24, Act::Rewrite(good)), "24 bytes: another call"),
+    ("reply-cut", Fault::On(first, Act::Rewrite(good)), "28 bytes: another call"),
     ("discriminators", Fault::On(first, Act::Rewrite(|m| set(m, 4, 0))), "over the grant"),
-    ("counts", Fault::On(first, Act::Die), "no call within"),
+    ("counts", Fault::On(first, Act::Rewrite(good)), "9 segments: another call"),
     (
         "reply-read-list",
         Fault::On(first, Act::Rewrite(|m| with_lists(m, |lists| lists.read.clear()))),
         "over the grant",
     ),
     ("version", Fault::On(first, Act::Rewrite(|m| set(m, 1, 1))), "over the grant"),
-    ("rpc-cut", Fault::On(first, Act::Die), "no call within"),
-    ("reply-twice", Fault::On(|seen, _| seen.count == 2, Act::Die), "no call within"),
-    ("reverse-call", Fault::On(first, Act::Die), "no call within"),
-    ("write-chunk-used", Fault::On(has_write, Act::Die), "no call within"),
+    ("rpc-cut", Fault::On(first, Act::ErrChunk), "0 bytes: the client sends an RDMA_ERROR"),
+    (
+        "reply-twice",
+        Fault::On(|seen, _| seen.count == 2, Act::Mend(as_last)),
+        "the second reply: another call",
+    ),
+    ("reverse-call", Fault::On(first, Act::Mend(as_last)), "over the grant"),
+    ("reverse-call", Fault::On(first, Act::Reply(0)), "the answer is reply SUCCESS"),
+    ("write-chunk-used", Fault::On(has_write, Act::Close), LEAVES),
     // The reply to a READ without its list.
-    ("write-list-absent", Fault::On(|_, m| m.len() == 156, Act::Die), "no call within"),
-    ("write-other-handle", Fault::On(has_write, Act::Die), "no call within"),
-    ("write-too-long", Fault::On(has_write, Act::Die), "no call within"),
-    ("write-more-segments", Fault::On(has_write, Act::Die), "no call within"),
+    ("write-list-absent", Fault::On(|_, m| m.len() == 156, Act::ErrChunk), "the client sends an RDMA_ERROR"),
+    ("write-other-handle", TAKES_ANY_CHUNK, COMPLETED),
+    ("write-other-offset", TAKES_ANY_CHUNK, COMPLETED),
+    ("write-too-long", TAKES_ANY_CHUNK, COMPLETED),
+    ("write-more-segments", TAKES_ANY_CHUNK, COMPLETED),
+    ("write-more-chunks", TAKES_ANY_CHUNK, COMPLETED),
+    ("write-list-unasked", TAKES_ANY_CHUNK, COMPLETED),
     ("write-beyond-window", Fault::WidensWindows(64), "the RDMA Write was not refused"),
     ("write-beyond-window", DIES_OF_FAULTS, "no call within"),
+    ("write-wrong-key", Fault::LosesWrites(NOWHERE), "the RDMA Write was not refused"),
     ("write-wrong-key", DIES_OF_FAULTS, "no call within"),
-    ("invalidation", Fault::On(|seen, _| seen.invalidates, Act::Die), "no call within"),
-    ("reply-chunk-spare", Fault::On(has_reply, Act::Die), "no call within"),
-    ("reply-chunk-used", Fault::On(has_reply, Act::Die), "no call within"),
+    ("invalidation", Fault::On(|seen, _| seen.invalidates, Act::Close), LEAVES),
+    ("reply-chunk-spare", Fault::On(has_reply, Act::Close), LEAVES),
+    ("reply-chunk-used", Fault::On(has_reply, Act::Close), LEAVES),
     // The reply to a READDIR without its chunk.
-    ("reply-chunk-absent", Fault::On(|_, m| m.len() == 188, Act::Die), "no call within"),
-    ("reply-chunk-too-long", Fault::On(has_reply, Act::Die), "no call within"),
-    ("reply-chunk-empty", Fault::On(has_reply, Act::Die), "no call within"),
+    ("reply-chunk-absent", Fault::On(|_, m| m.len() == 188, Act::ErrChunk), "the client sends an RDMA_ERROR"),
+    ("reply-chunk-other-handle", TAKES_ANY_CHUNK, COMPLETED),
+    ("reply-chunk-more-segments", TAKES_ANY_CHUNK, COMPLETED),
+    ("reply-chunk-too-long", TAKES_ANY_CHUNK, COMPLETED),
+    ("reply-chunk-empty", Fault::On(is_empty_nomsg, Act::Rewrite(good)), COMPLETED),
+    ("reply-chunk-unasked", Fault::On(returns_others, Act::Rewrite(good)), COMPLETED),
     ("read-of-write-window", Fault::OpensForReading, "can be read that were not offered"),
     ("read-of-write-window", DIES_OF_FAULTS, "no call within"),
     ("read-beyond-window", Fault::WidensWindows(4096), "can be read that were not offered"),
     ("read-beyond-window", DIES_OF_FAULTS, "no call within"),
+    ("read-wrong-key", Fault::AnswersReads(NOWHERE), "64 bytes can be read that were not offered"),
     ("read-wrong-key", DIES_OF_FAULTS, "no call within"),
     (
         "private-data-absent",
         Fault::PrivateData(|data| (!data.is_empty()).then(|| data.clone())),
         "with 0 bytes: the client makes no call",
     ),
-    ("private-data-absent", Fault::PrivateData(|_| Some(SAYS_4096)), "the inline threshold is 1024"),
+    ("private-data-absent", Fault::Misreads(|_| SAYS_4096), "the inline threshold is 1024"),
     (
         "private-data-malformed",
         Fault::PrivateData(|data| (data.len() != 7).then(|| data.clone())),
         "with 7 bytes: the client makes no call",
+    ),
+    // Reads behind the end.
+    (
+        "private-data-malformed",
+        Fault::Misreads(|data| [&data[..], &SAYS_4096[data.len().min(8)..]].concat().into()),
+        "with 1 bytes: a Send of",
     ),
     (
         "private-data-version",
@@ -255,12 +351,31 @@ static FAULTS: &[Found] = &[
         "with 8 bytes: the client makes no call",
     ),
     (
+        "private-data-version",
+        Fault::Misreads(|data| [&data[..4], &[1], &data[5..]].concat().into()),
+        "with 8 bytes: a Send of",
+    ),
+    (
         "private-data-embedded",
         Fault::PrivateData(|data| (!data.starts_with(&[0xf6, 0xf6])).then(|| data.clone())),
         "with 9 bytes: the client makes no call",
     ),
+    // Takes the byte in front of the identifier for the size.
+    (
+        "private-data-embedded",
+        Fault::Misreads(|data| if data.len() == 8 { data.clone() } else { SAYS_16384 }),
+        "with 9 bytes: a Send of",
+    ),
+    ("foreign-invalidation", Fault::KeepsKey(NOWHERE), "the invalidation was not refused"),
     ("foreign-invalidation", DIES_OF_FAULTS, "no call within"),
+    ("oversized-reply", Fault::CutsSends(4096), "the reply was not refused"),
     ("oversized-reply", DIES_OF_FAULTS, "no call within"),
+    // Keep the grant of the last connection.
+    ("no-reply", Fault::DoublesLater, "over the grant"),
+    ("closed", Fault::DoublesLater, "over the grant"),
+    ("cut", Fault::DoublesLater, "over the grant"),
+    ("cut-after-reply", Fault::DoublesLater, "over the grant"),
+    ("refused", Fault::DoublesLater, "over the grant"),
     ("no-reply", DIES_WITH_ITS_CONNECTION, "no call within"),
     ("closed", DIES_WITH_ITS_CONNECTION, "no call within"),
     ("cut", DIES_OF_FAULTS, "no call within"),
@@ -271,6 +386,7 @@ static FAULTS: &[Found] = &[
 #[test]
 fn no_row_is_without_its_faulty_client() {
     each_has_a_fault(&rows(), FAULTS);
+    each_has_a_live_fault(&rows(), FAULTS);
 }
 
 #[tokio::test(start_paused = true)]

@@ -10,7 +10,8 @@ use tokio::time::Instant;
 use super::serve::accepted;
 use super::stage::{Call, Event, ONE, Stage, unasked};
 use crate::message::{
-    ERR_CHUNK, ERR_VERS, LEAST_HEADER, RDMA_DONE, RDMA_ERROR, RDMA_MSG, RDMA_MSGP, Words, message,
+    ERR_CHUNK, ERR_VERS, LEAST_HEADER, RDMA_DONE, RDMA_ERROR, RDMA_MSG, RDMA_MSGP, Reaction, RpcEnd, Words,
+    answer, message,
 };
 use crate::report::{Outcome, Wrong, differs, fail};
 
@@ -58,7 +59,7 @@ async fn watch(stage: &mut Stage, call: &Call, label: &str, time: Duration) -> R
 
 /// Expects the client to stay silent: no error, no other call. It has one credit, so another call means that this call
 /// was completed.
-async fn quiet(stage: &mut Stage, call: &Call, label: &str, time: Duration) -> Result<(), Wrong> {
+pub(super) async fn quiet(stage: &mut Stage, call: &Call, label: &str, time: Duration) -> Result<(), Wrong> {
     match watch(stage, call, label, time).await? {
         Watched::Quiet => Ok(()),
         Watched::Another => Err(fail(format!("{label}: the client considers the call completed"))),
@@ -82,8 +83,13 @@ async fn discarded(stage: &mut Stage, bad: impl Fn(&Call) -> Vec<(String, Bytes)
     let label = if count == 1 { labels.concat() } else { format!("{count} messages") };
     let silence = stage.silence;
     quiet(stage, &call, &label, silence).await?;
-    stage.serve(&call).await;
-    let text = stage.goes_on(&call).await?;
+    still_waits(stage, &call).await
+}
+
+/// Sends the good reply to a call for which messages were discarded: it still counts.
+pub(super) async fn still_waits(stage: &mut Stage, call: &Call) -> Outcome {
+    stage.serve(call).await;
+    let text = stage.ended(call).await?;
     Ok(format!("discarded; after the good reply {text}"))
 }
 
@@ -106,7 +112,7 @@ async fn ended(stage: &mut Stage, bytes: impl Fn(&Call) -> Bytes) -> Outcome {
     let call = stage.call().await?;
     let bytes = bytes(&call);
     stage.end(&call, bytes).await?;
-    stage.goes_on(&call).await
+    stage.ended(&call).await
 }
 
 pub(super) async fn err_chunk(stage: &mut Stage) -> Outcome {
@@ -145,7 +151,7 @@ pub(super) async fn rpc_refused(stage: &mut Stage) -> Outcome {
         };
         text = ended(stage, reply)
             .await
-            .map_err(|wrong| fail(format!("accept_stat {status}: {}", wrong.seen)))?;
+            .map_err(|wrong| Wrong { seen: format!("accept_stat {status}: {}", wrong.seen), ..wrong })?;
     }
     Ok(text)
 }
@@ -179,7 +185,7 @@ pub(super) async fn xid_mismatch(stage: &mut Stage) -> Outcome {
     let call = stage.call().await?;
     let bytes = raw(call.xid, RDMA_MSG, &[0, 0, 0]).bytes(&null_reply(other(call.xid)).finish()).finish();
     let discarded = maybe_ended(stage, &call, bytes, "two XIDs").await?;
-    let text = stage.goes_on(&call).await?;
+    let text = stage.ended(&call).await?;
     Ok(format!("{}; {text}", if discarded { "discarded" } else { "not discarded" }))
 }
 
@@ -271,7 +277,7 @@ pub(super) async fn rpc_cut(stage: &mut Stage) -> Outcome {
         let label = format!("{len} bytes");
         let discarded = maybe_ended(stage, &call, whole.slice(..LEAST_HEADER + len), &label).await?;
         stage
-            .goes_on(&call)
+            .ended(&call)
             .await
             .map_err(|wrong| Wrong { seen: format!("{label}: {}", wrong.seen), ..wrong })?;
         texts.push(if discarded { "discarded" } else { "the call fails" });
@@ -280,35 +286,47 @@ pub(super) async fn rpc_cut(stage: &mut Stage) -> Outcome {
     Ok(texts.join(", "))
 }
 
+/// Repeats a reply while the next call waits for its own.
 pub(super) async fn twice(stage: &mut Stage) -> Outcome {
     let call = stage.call().await?;
     stage.serve(&call).await;
-    stage.send(&call, raw_reply(call.xid, RDMA_MSG, &[0, 0, 0])).await?;
-    stage.goes_on(&call).await
+    stage.ended(&call).await?;
+    let next = stage.call().await?;
+    stage.send(&next, raw_reply(call.xid, RDMA_MSG, &[0, 0, 0])).await?;
+    let silence = stage.silence;
+    quiet(stage, &next, "the second reply", silence).await?;
+    still_waits(stage, &next).await
 }
 
-/// Sends an unexpected call in the reverse direction (RFC 8167): the client may answer or not. The call before it waits
-/// for its reply, and the client has no credit for another.
+/// Sends an unexpected call in the reverse direction (RFC 8167). A client without a responder stays silent or refuses
+/// it, with PROG_UNAVAIL or ERR_CHUNK under its XID. The call before it waits for its reply, and the client has no
+/// credit for another.
 pub(super) async fn reverse_call(stage: &mut Stage) -> Outcome {
     let call = stage.call().await?;
     let xid = other(call.xid);
     let reverse = Words::new().words(&[xid, 0, 2, 0x4000_0000, 1, 0, 0, 0, 0, 0]).finish();
     stage.send(&call, message(xid, 1, RDMA_MSG, ChunkLists::default(), &reverse)).await?;
     let deadline = Instant::now() + stage.silence;
-    let mut seen = "nothing";
+    let mut seen = Reaction::Nothing;
     loop {
         match stage.event(deadline.saturating_duration_since(Instant::now())).await? {
-            Event::Other(_) => seen = "an answer",
+            Event::Other(bytes) if seen == Reaction::Nothing => {
+                seen = answer(&bytes, xid).reaction;
+                if !matches!(seen, Reaction::Reply(RpcEnd::ProgramUnavailable) | Reaction::ErrChunk) {
+                    return Err(fail(format!("the answer is {seen}")));
+                }
+            }
+            Event::Other(_) => return Err(fail("a second answer")),
             Event::Ended(connection) if connection == call.connection => {
-                seen = "connection closed";
-                break;
+                return Err(fail("the client closes the connection"));
             }
             Event::Nothing => break,
-            Event::Call(next) => stage.serve(&next).await,
+            Event::Call(next) if next.connection != call.connection => stage.serve(&next).await,
+            Event::Call(_) => return Err(fail("the client considers its own call completed")),
             _ => {}
         }
     }
     stage.serve(&call).await;
-    let text = stage.goes_on(&call).await?;
+    let text = stage.ended(&call).await?;
     Ok(format!("{seen}; {text}"))
 }

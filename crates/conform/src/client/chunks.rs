@@ -1,9 +1,12 @@
 //! Replies to calls that offer chunks (RFC 8166 §4.3, §4.5). Rows cover every legal use of chunks, lists that differ
 //! from the offer, and memory that was not offered. Not applicable to clients that offer no chunks.
 
-use bytes::Bytes;
-use rpcrdma_proto::wire::{ReadSegment, Segment};
+use std::borrow::BorrowMut;
 
+use bytes::Bytes;
+use rpcrdma_proto::wire::{ReadSegment, Segment, WriteChunk};
+
+use super::broken::{quiet, still_waits};
 use super::serve::{Reply, long, reply};
 use super::stage::{Call, ONE, Stage};
 use crate::report::{Outcome, Wrong, fail, not_applicable};
@@ -38,33 +41,49 @@ async fn offering(stage: &mut Stage, wanted: fn(&Call) -> bool, what: &str) -> R
     })
 }
 
+/// Expected end of a changed reply.
+#[derive(Clone, Copy)]
+enum End {
+    /// The reply is good and ends the call.
+    Taken,
+    /// The client silently discards the reply, and waits for a good one (RFC 8166 §4.5).
+    Discarded,
+    Either,
+}
+
 /// Answers a call with a Write chunk by a changed reply.
-async fn write(stage: &mut Stage, change: impl FnOnce(&Call, &mut Reply)) -> Outcome {
+async fn write(stage: &mut Stage, end: End, change: impl FnOnce(&Call, &mut Reply)) -> Outcome {
     let call = offering(stage, has_write, "Write chunk").await?;
-    spoilt(stage, call, change).await
+    changed(stage, call, end, change).await
 }
 
 /// Answers a call with a Reply chunk by a changed reply.
-async fn replied(stage: &mut Stage, change: impl FnOnce(&Call, &mut Reply)) -> Outcome {
+async fn replied(stage: &mut Stage, end: End, change: impl FnOnce(&Call, &mut Reply)) -> Outcome {
     let call = offering(stage, has_reply, "Reply chunk").await?;
-    spoilt(stage, call, change).await
+    changed(stage, call, end, change).await
 }
 
-/// Sends a changed reply. A client that accepts it continues at once. A client that discards it waits until it abandons
-/// the call, so the tester ends the connection.
-async fn spoilt(stage: &mut Stage, call: Call, change: impl FnOnce(&Call, &mut Reply)) -> Outcome {
+/// Sends a changed reply, and the good one afterwards if the client discards the first.
+async fn changed(stage: &mut Stage, call: Call, end: End, change: impl FnOnce(&Call, &mut Reply)) -> Outcome {
     let mut reply = reply(&call);
     change(&call, &mut reply);
-    stage.send_reply(&call, reply, ONE).await;
     let silence = stage.silence;
-    match stage.goes_on_within(&call, silence).await? {
-        Some(text) => Ok(text),
-        None => {
-            if let Some(endpoint) = stage.take(call.connection) {
-                endpoint.close().await;
+    match end {
+        End::Taken => {
+            stage.send_reply(&call, reply, ONE).await;
+            stage.ended(&call).await
+        }
+        End::Discarded => {
+            stage.post_reply(&call, &reply, ONE).await?;
+            quiet(stage, &call, "the reply", silence).await?;
+            still_waits(stage, &call).await
+        }
+        End::Either => {
+            stage.send_reply(&call, reply, ONE).await;
+            match stage.goes_on_within(&call, silence).await? {
+                Some(_) => stage.ended(&call).await,
+                None => still_waits(stage, &call).await,
             }
-            let text = stage.goes_on(&call).await?;
-            Ok(format!("discarded; after the end of the connection {text}"))
         }
     }
 }
@@ -79,39 +98,77 @@ async fn refused(stage: &mut Stage, change: impl FnOnce(&Call, &mut Reply)) -> O
 }
 
 pub(super) async fn write_used(stage: &mut Stage) -> Outcome {
-    write(stage, |_, _| ()).await
+    write(stage, End::Taken, |_, _| ()).await
 }
 
 pub(super) async fn write_absent(stage: &mut Stage) -> Outcome {
-    write(stage, |_, reply| reply.lists.write.clear()).await
+    write(stage, End::Either, |_, reply| reply.lists.write.clear()).await
+}
+
+/// Returns the segments of a kind of chunk that a reply returns.
+fn returned(
+    chunks: impl IntoIterator<Item = impl BorrowMut<WriteChunk>>,
+    change: impl Fn(&mut Vec<Segment>),
+) {
+    for mut chunk in chunks {
+        change(&mut chunk.borrow_mut().segments);
+    }
+}
+
+fn other_handles(segments: &mut [Segment]) {
+    segments.iter_mut().for_each(|segment| segment.handle ^= 1);
+}
+
+fn other_offsets(segments: &mut [Segment]) {
+    segments.iter_mut().for_each(|segment| segment.offset = segment.offset.wrapping_add(8));
+}
+
+fn too_long(segments: &mut [Segment]) {
+    segments.iter_mut().for_each(|segment| segment.length = u32::MAX);
+}
+
+fn more_segments(segments: &mut Vec<Segment>) {
+    segments.extend(segments.clone());
+}
+
+/// Answers a call with a Write chunk by a reply that returns the chunk changed.
+async fn write_returned(stage: &mut Stage, change: fn(&mut Vec<Segment>)) -> Outcome {
+    write(stage, End::Discarded, |_, reply| returned(&mut reply.lists.write, change)).await
 }
 
 pub(super) async fn write_other_handle(stage: &mut Stage) -> Outcome {
-    write(stage, |_, reply| {
-        for segment in reply.lists.write.iter_mut().flat_map(|chunk| &mut chunk.segments) {
-            segment.handle ^= 1;
-        }
-    })
-    .await
+    write_returned(stage, |segments| other_handles(segments)).await
+}
+
+pub(super) async fn write_other_offset(stage: &mut Stage) -> Outcome {
+    write_returned(stage, |segments| other_offsets(segments)).await
 }
 
 pub(super) async fn write_too_long(stage: &mut Stage) -> Outcome {
-    write(stage, |_, reply| {
-        for segment in reply.lists.write.iter_mut().flat_map(|chunk| &mut chunk.segments) {
-            segment.length = u32::MAX;
-        }
+    write_returned(stage, |segments| too_long(segments)).await
+}
+
+pub(super) async fn write_more_segments(stage: &mut Stage) -> Outcome {
+    write_returned(stage, more_segments).await
+}
+
+pub(super) async fn write_more_chunks(stage: &mut Stage) -> Outcome {
+    write(stage, End::Discarded, |_, reply| {
+        let again = reply.lists.write.clone();
+        reply.lists.write.extend(again);
     })
     .await
 }
 
-pub(super) async fn write_more_segments(stage: &mut Stage) -> Outcome {
-    write(stage, |_, reply| {
-        for chunk in &mut reply.lists.write {
-            let again = chunk.segments.clone();
-            chunk.segments.extend(again);
-        }
-    })
-    .await
+/// Answers a call without Write chunks by a reply with one.
+pub(super) async fn write_unasked(stage: &mut Stage) -> Outcome {
+    let call = offering(stage, |call| call.lists.write.is_empty(), "call without a Write chunk").await?;
+    changed(stage, call, End::Discarded, |_, reply| reply.lists.write.push(foreign())).await
+}
+
+/// Returns a chunk that no call has offered.
+fn foreign() -> WriteChunk {
+    WriteChunk { segments: vec![Segment { handle: NOWHERE, length: 64, offset: 4096 }] }
 }
 
 pub(super) async fn write_beyond(stage: &mut Stage) -> Outcome {
@@ -159,40 +216,62 @@ pub(super) async fn invalidated(stage: &mut Stage) -> Outcome {
     endpoint.send_invalidating(reply.message(call.xid, ONE), handle);
     endpoint.push().await;
     stage.answered(&call)?;
-    stage.goes_on(&call).await
+    stage.ended(&call).await
+}
+
+/// Moves a reply into the Reply chunk, if the chunk is long enough.
+fn through_chunk(call: &Call, reply: &mut Reply) {
+    if let Some(through) = long(call, reply) {
+        *reply = through;
+    }
 }
 
 pub(super) async fn reply_spare(stage: &mut Stage) -> Outcome {
-    replied(stage, |_, _| ()).await
+    replied(stage, End::Taken, |_, _| ()).await
 }
 
 pub(super) async fn reply_used(stage: &mut Stage) -> Outcome {
-    replied(stage, |call, reply| {
-        if let Some(through) = long(call, reply) {
-            *reply = through;
-        }
+    replied(stage, End::Taken, through_chunk).await
+}
+
+pub(super) async fn reply_absent(stage: &mut Stage) -> Outcome {
+    replied(stage, End::Either, |_, reply| reply.lists.reply = None).await
+}
+
+/// Answers a call with a Reply chunk through that chunk, and returns the chunk changed.
+async fn reply_returned(stage: &mut Stage, change: fn(&mut Vec<Segment>)) -> Outcome {
+    replied(stage, End::Discarded, |call, reply| {
+        through_chunk(call, reply);
+        returned(&mut reply.lists.reply, change);
     })
     .await
 }
 
-pub(super) async fn reply_absent(stage: &mut Stage) -> Outcome {
-    replied(stage, |_, reply| reply.lists.reply = None).await
+pub(super) async fn reply_other_handle(stage: &mut Stage) -> Outcome {
+    reply_returned(stage, |segments| other_handles(segments)).await
+}
+
+pub(super) async fn reply_more_segments(stage: &mut Stage) -> Outcome {
+    reply_returned(stage, more_segments).await
 }
 
 pub(super) async fn reply_too_long(stage: &mut Stage) -> Outcome {
-    replied(stage, |call, reply| {
-        if let Some(through) = long(call, reply) {
-            *reply = through;
-        }
-        for segment in reply.lists.reply.iter_mut().flat_map(|chunk| &mut chunk.segments) {
-            segment.length = u32::MAX;
-        }
+    reply_returned(stage, |segments| too_long(segments)).await
+}
+
+/// Answers a call without a Reply chunk by a reply that is in one.
+pub(super) async fn reply_unasked(stage: &mut Stage) -> Outcome {
+    let call = offering(stage, |call| call.lists.reply.is_none(), "call without a Reply chunk").await?;
+    changed(stage, call, End::Discarded, |_, reply| {
+        reply.procedure = crate::message::RDMA_NOMSG;
+        reply.lists.reply = Some(foreign());
+        reply.payload = Bytes::new();
     })
     .await
 }
 
 pub(super) async fn reply_empty(stage: &mut Stage) -> Outcome {
-    replied(stage, |_, reply| {
+    replied(stage, End::Discarded, |_, reply| {
         reply.procedure = crate::message::RDMA_NOMSG;
         reply.payload = Bytes::new();
     })

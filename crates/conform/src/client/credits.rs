@@ -12,7 +12,7 @@ use crate::report::{Outcome, Wrong, fail, not_applicable};
 const PATIENCE: u32 = 2 * GRANT;
 
 /// Holds replies back for the time of silence. Returns the calls in flight on the connection of the last of `held`.
-async fn hold(stage: &mut Stage, mut held: Vec<Call>) -> Result<Vec<Call>, Wrong> {
+pub(super) async fn hold(stage: &mut Stage, mut held: Vec<Call>) -> Result<Vec<Call>, Wrong> {
     while let Some(connection) = held.last().map(|call| call.connection) {
         match stage.event(stage.silence).await? {
             Event::Call(next) if next.connection == connection => held.push(next),
@@ -74,7 +74,7 @@ pub(super) async fn inline(stage: &mut Stage) -> Outcome {
     for _ in 0..3 {
         let call = stage.call().await?;
         stage.serve(&call).await;
-        text = stage.goes_on(&call).await?;
+        text = stage.ended(&call).await?;
     }
     Ok(text)
 }
@@ -87,7 +87,7 @@ pub(super) async fn first_flight(stage: &mut Stage) -> Outcome {
     let first = stage.call().await?;
     hold(stage, vec![first.clone()]).await?;
     stage.serve(&first).await;
-    let text = stage.goes_on(&first).await?;
+    let text = stage.ended(&first).await?;
     Ok(format!("one call until its reply, {count} when {GRANT} are granted; {text}"))
 }
 
@@ -110,13 +110,16 @@ async fn granted(stage: &mut Stage, grant: u32) -> Outcome {
     let call = stage.call().await?;
     let reply = reply(&call);
     stage.send_reply(&call, reply, grant).await;
-    stage.goes_on(&call).await
+    stage.ended(&call).await
 }
 
 pub(super) async fn grant_zero(stage: &mut Stage) -> Outcome {
-    let text = granted(stage, 0).await?;
-    granted(stage, ONE).await?;
-    Ok(text)
+    granted(stage, 0).await?;
+    let next = stage.call().await?;
+    hold(stage, vec![next.clone()]).await?;
+    stage.serve(&next).await;
+    let text = stage.ended(&next).await?;
+    Ok(format!("one call at a time; {text}"))
 }
 
 pub(super) async fn grant_falls(stage: &mut Stage) -> Outcome {
@@ -140,7 +143,7 @@ pub(super) async fn grant_all(stage: &mut Stage) -> Outcome {
     let call = stage.call().await?;
     // The client may send any number of calls. The tester has fewer Receives, so it holds no reply back.
     stage.serve(&call).await;
-    let text = stage.goes_on(&call).await;
+    let text = stage.ended(&call).await;
     stage.clear().await;
     text
 }

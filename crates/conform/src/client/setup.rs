@@ -5,6 +5,7 @@ use bytes::Bytes;
 use rpcrdma_proto::PrivateData;
 use rpcrdma_proto::wire::ChunkLists;
 
+use super::credits::hold;
 use super::serve::accepted;
 use super::stage::{Call, ONE, Stage, Welcome, announcement};
 use crate::message::{RDMA_MSG, message};
@@ -30,7 +31,7 @@ async fn welcomed(stage: &mut Stage, private_data: Vec<Bytes>) -> Outcome {
             for _ in 0..CALLS {
                 let call = stage.call().await?;
                 stage.serve(&call).await;
-                text = stage.goes_on(&call).await?;
+                text = stage.ended(&call).await?;
             }
             Ok(text)
         };
@@ -79,19 +80,30 @@ async fn well(stage: &mut Stage) -> Result<Call, Wrong> {
     stage.call().await
 }
 
+/// Checks that the client survives `last` and the end of its connection. On the new one it has one credit until the
+/// first reply (RFC 8166 §3.3.3).
+async fn reconnects(stage: &mut Stage, last: &Call) -> Outcome {
+    let text = stage.goes_on_elsewhere(last, "the end of the connection").await?;
+    let next = stage.call().await?;
+    hold(stage, vec![next.clone()]).await?;
+    stage.serve(&next).await;
+    stage.ended(&next).await?;
+    Ok(format!("{text}, one until its reply"))
+}
+
 pub(super) async fn refused(stage: &mut Stage) -> Outcome {
     let call = well(stage).await?;
     stage.welcome(Welcome::Reject).await;
     stage.clear().await;
     tokio::time::sleep(stage.silence * REFUSING).await;
     stage.welcome(Welcome::Accept(announcement())).await;
-    stage.goes_on(&call).await
+    reconnects(stage, &call).await
 }
 
 pub(super) async fn closed(stage: &mut Stage) -> Outcome {
     let call = well(stage).await?;
     stage.clear().await;
-    stage.goes_on(&call).await
+    reconnects(stage, &call).await
 }
 
 /// Cuts the connection on a call; bytes that were sent before may have left.
@@ -103,7 +115,7 @@ async fn cut_after(stage: &mut Stage, bytes: impl FnOnce(&Call) -> Option<Bytes>
     if let Some(endpoint) = stage.take(call.connection) {
         endpoint.cut().await;
     }
-    stage.goes_on(&call).await
+    reconnects(stage, &call).await
 }
 
 pub(super) async fn cut(stage: &mut Stage) -> Outcome {
@@ -123,7 +135,7 @@ pub(super) async fn no_reply(stage: &mut Stage) -> Outcome {
     let call = well(stage).await?;
     tokio::time::sleep(stage.silence).await;
     stage.clear().await;
-    stage.goes_on(&call).await
+    reconnects(stage, &call).await
 }
 
 pub(super) async fn foreign_invalidation(stage: &mut Stage) -> Outcome {
@@ -141,6 +153,6 @@ pub(super) async fn foreign_invalidation(stage: &mut Stage) -> Outcome {
 pub(super) async fn oversized(stage: &mut Stage) -> Outcome {
     let call = well(stage).await?;
     let payload = accepted(call.xid, 0).bytes(&vec![0; 263_000]).finish();
-    stage.send(&call, message(call.xid, ONE, RDMA_MSG, ChunkLists::default(), &payload)).await?;
+    stage.end(&call, message(call.xid, ONE, RDMA_MSG, ChunkLists::default(), &payload)).await?;
     stage.goes_on_elsewhere(&call, "the reply").await
 }

@@ -385,12 +385,24 @@ impl Stage {
     pub(super) async fn send_reply(&mut self, call: &Call, reply: super::serve::Reply, grant: u32) {
         let Ok(connection) = self.connection(call.connection) else { return };
         connection.answered(call.xid, grant);
-        let endpoint = &mut connection.endpoint;
+        // The connection exists.
+        let _ = self.post_reply(call, &reply, grant).await;
+    }
+
+    /// Performs the Writes of a reply that ends no call, then sends it.
+    pub(super) async fn post_reply(
+        &mut self,
+        call: &Call,
+        reply: &super::serve::Reply,
+        grant: u32,
+    ) -> Result<(), Wrong> {
+        let endpoint = self.endpoint(call.connection)?;
         for (data, targets) in &reply.writes {
             endpoint.write(data.clone(), targets);
         }
         endpoint.send(reply.message(call.xid, grant));
         endpoint.push().await;
+        Ok(())
     }
 
     /// Sends bytes that may end a call.
@@ -426,6 +438,15 @@ impl Stage {
         let limit = self.limit;
         let seen = self.goes_on_within(last, limit).await?;
         seen.ok_or_else(|| fail(format!("no call within {limit:?}")))
+    }
+
+    /// Checks that an answer has ended `last`: another call follows on the same connection, which nothing has ended.
+    pub(super) async fn ended(&mut self, last: &Call) -> Result<String, Wrong> {
+        let text = self.goes_on(last).await?;
+        match self.calls.front().is_some_and(|call| call.connection == last.connection) {
+            true => Ok(text),
+            false => Err(fail(format!("the client leaves the connection: {text}"))),
+        }
     }
 
     /// Checks that the client survives `last`, and makes another call on a new connection, because the old one ends.

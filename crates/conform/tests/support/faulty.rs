@@ -4,6 +4,7 @@
 //! Matching messages are withheld from the good peer, or changed first. Messages that it sends are changed before they
 //! leave. A connection that ends may take the listener with it.
 
+use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -18,7 +19,7 @@ use rpcrdma_proto::wire::{Body, ChunkLists, Codec, Header};
 use rpcrdma_verbs::{
     BoxFuture, Buffer, Capabilities, Completion, ConnectError, ConnectParameters, ConnectionRequest,
     Connector, Counters, Disconnected, Incoming, Key, Listener, PostError, Progress, ProtectionDomain,
-    QueuePair, ReceiveMemory, RemoteSegment, SendRequest, WindowError, WindowMemory, Windows, Work,
+    QueuePair, ReceiveMemory, RemoteSegment, SendRequest, Status, WindowError, WindowMemory, Windows, Work,
     WorkRequest, WrId,
 };
 
@@ -41,6 +42,17 @@ pub struct Seen {
     pub xids: Vec<u32>,
     /// Whether the message invalidates a window.
     pub invalidates: bool,
+    /// XIDs of the messages that the good peer has sent, in order.
+    pub sent: Vec<u32>,
+    /// Lists of these messages, by XID.
+    pub offered: HashMap<u32, ChunkLists>,
+}
+
+impl Seen {
+    /// Returns the lists that a message of the good peer had under the XID of this one.
+    pub fn offer(&self, bytes: &[u8]) -> ChunkLists {
+        self.offered.get(&word(bytes, 0)).cloned().unwrap_or_default()
+    }
 }
 
 /// Treatment of a message that the good peer does not get.
@@ -62,6 +74,8 @@ pub enum Act {
     Die,
     /// The good peer gets the result of this function instead.
     Rewrite(fn(&[u8]) -> Vec<u8>),
+    /// As [`Self::Rewrite`], by what the peer has seen.
+    Mend(fn(&Seen, &[u8]) -> Vec<u8>),
 }
 
 /// The fault of a peer.
@@ -78,6 +92,8 @@ pub enum Fault {
     WritesMore(&'static [u8]),
     /// Sends every message again under the next XID.
     Doubles,
+    /// As [`Self::Doubles`], on all connections but the first.
+    DoublesLater,
     /// Makes windows larger than announced, by this many bytes.
     WidensWindows(usize),
     /// Makes windows for writing readable.
@@ -86,6 +102,16 @@ pub enum Fault {
     Invalidates(fn(&Seen) -> Option<u32>),
     /// Changes the private data of the other side; `None`: the connection is refused.
     PrivateData(fn(&Bytes) -> Option<Bytes>),
+    /// Reads the private data of the other side in this way.
+    Misreads(fn(&Bytes) -> Bytes),
+    /// An adapter that loses RDMA Writes under this key, without an error.
+    LosesWrites(u32),
+    /// An adapter that answers RDMA Reads under this key.
+    AnswersReads(u32),
+    /// An adapter that ignores the invalidation of this key.
+    KeepsKey(u32),
+    /// An adapter that cuts longer Sends off, without an error.
+    CutsSends(usize),
     /// Ends the listener after the end of a connection for such a reason, and after a failed connection attempt.
     DiesAtEnd(fn(&Disconnected) -> bool),
     /// Accepts no other connection while there is one.
@@ -94,6 +120,18 @@ pub enum Fault {
     StallsOnReads,
     /// Does what the script says.
     Script(Script),
+}
+
+impl Fault {
+    /// Returns whether a peer with this fault goes on, with wrong results.
+    pub const fn is_live(&self) -> bool {
+        !matches!(self, Self::None | Self::On(_, Act::Die) | Self::DiesAtEnd(_))
+    }
+
+    /// Returns whether the adapter of the peer has the fault: it is put between the tester and its link.
+    pub const fn is_of_adapter(&self) -> bool {
+        matches!(self, Self::LosesWrites(_) | Self::AnswersReads(_) | Self::KeepsKey(_) | Self::CutsSends(_))
+    }
 }
 
 /// A peer that does not survive a connection without a graceful end.
@@ -143,6 +181,8 @@ struct Shared {
     ended: AtomicUsize,
     reading: AtomicUsize,
     xids: Mutex<Vec<u32>>,
+    /// Connections so far.
+    connections: AtomicUsize,
 }
 
 pub struct FaultyListener {
@@ -201,6 +241,7 @@ impl Incoming for FaultyIncoming {
             let private_data = inner.private_data().clone();
             let seen = match fault {
                 Fault::PrivateData(see) => see(&private_data),
+                Fault::Misreads(read) => Some(read(&private_data)),
                 _ => Some(private_data),
             };
             match seen {
@@ -284,6 +325,7 @@ impl Connector for FaultyConnector {
             let private_data = inner.peer_private_data().clone();
             let seen = match self.fault {
                 Fault::PrivateData(see) => see(&private_data),
+                Fault::Misreads(read) => Some(read(&private_data)),
                 _ => Some(private_data),
             };
             match seen {
@@ -312,6 +354,10 @@ struct FaultyQueuePair {
     reading: usize,
     /// What a script knows.
     past: Past,
+    /// Whether this is the first connection.
+    is_first: bool,
+    /// Completions of requests that the adapter answers by itself.
+    answered: Vec<Completion>,
 }
 
 impl FaultyQueuePair {
@@ -322,6 +368,7 @@ impl FaultyQueuePair {
         shared: Arc<Shared>,
     ) -> Box<dyn QueuePair> {
         shared.open.fetch_add(1, Ordering::SeqCst);
+        let is_first = shared.connections.fetch_add(1, Ordering::SeqCst) == 0;
         Box::new(Self {
             inner,
             private_data,
@@ -332,6 +379,8 @@ impl FaultyQueuePair {
             late: None,
             reading: 0,
             past: Past::default(),
+            is_first,
+            answered: Vec::new(),
         })
     }
 
@@ -402,6 +451,7 @@ impl FaultyQueuePair {
                 self.inner.abort();
             }
             Act::Rewrite(rewrite) => return Some(rewrite(&bytes)),
+            Act::Mend(mend) => return Some(mend(&self.seen, &bytes)),
         }
         None
     }
@@ -455,6 +505,10 @@ impl QueuePair for FaultyQueuePair {
         let request = match request {
             WorkRequest::Send(mut send) => {
                 let mut bytes = send.gather.concat();
+                self.seen.sent.push(word(&bytes, 0));
+                if let Some((_, lists, _)) = lists(&bytes) {
+                    self.seen.offered.insert(word(&bytes, 0), lists);
+                }
                 if let Fault::Sends(change) = self.fault {
                     change(&self.seen, &mut bytes);
                 }
@@ -469,7 +523,17 @@ impl QueuePair for FaultyQueuePair {
                 if let Fault::Invalidates(key) = self.fault {
                     send.invalidate = key(&self.seen).map(Key);
                 }
-                if matches!(self.fault, Fault::Doubles) {
+                match self.fault {
+                    Fault::KeepsKey(key) => send.invalidate = send.invalidate.filter(|there| there.0 != key),
+                    Fault::CutsSends(len) => bytes.truncate(len),
+                    _ => {}
+                }
+                let doubles = match self.fault {
+                    Fault::Doubles => true,
+                    Fault::DoublesLater => !self.is_first,
+                    _ => false,
+                };
+                if doubles {
                     let mut again = bytes.clone();
                     // The XID of an inline call stands behind the header, too.
                     let inline = lists(&bytes).map_or(0, |(_, _, payload)| payload.len());
@@ -481,6 +545,15 @@ impl QueuePair for FaultyQueuePair {
                     self.send(again);
                 }
                 WorkRequest::Send(SendRequest { gather: vec![bytes.into()], ..send })
+            }
+            WorkRequest::Write { targets, .. } if matches!(self.fault, Fault::LosesWrites(key) if targets.iter().any(|target| target.key.0 == key)) =>
+            {
+                return Ok(());
+            }
+            WorkRequest::Read { sink, sources } if matches!(self.fault, Fault::AnswersReads(key) if sources.iter().any(|source| source.key.0 == key)) =>
+            {
+                self.answered.push(Completion { id, status: Status::Success, work: Work::Read { sink } });
+                return Ok(());
             }
             WorkRequest::Write { gather, mut targets } => {
                 let mut bytes = gather.concat();
@@ -516,6 +589,10 @@ impl QueuePair for FaultyQueuePair {
         cx: &mut Context<'_>,
         completions: &mut Vec<Completion>,
     ) -> Poll<Result<(), Disconnected>> {
+        if !self.answered.is_empty() {
+            completions.append(&mut self.answered);
+            return Poll::Ready(Ok(()));
+        }
         loop {
             let mut arrived = Vec::new();
             match self.inner.poll(cx, &mut arrived) {

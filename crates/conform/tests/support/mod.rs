@@ -103,8 +103,7 @@ pub fn each_has_a_fault(rows: &[RowInfo], faults: &[Found]) {
 /// Checks that each of the rows finds the fault of a peer that goes on: one that only dies is found by any row.
 #[track_caller]
 pub fn each_has_a_live_fault(rows: &[RowInfo], faults: &[Found]) {
-    let lives = |fault: &Fault| !matches!(fault, Fault::DiesAtEnd(_) | Fault::On(_, faulty::Act::Die));
-    let found = |row: &&RowInfo| faults.iter().any(|(name, fault, _)| *name == row.name && lives(fault));
+    let found = |row: &&RowInfo| faults.iter().any(|(name, fault, _)| *name == row.name && fault.is_live());
     let without: Vec<_> = rows.iter().filter(|row| !found(row)).map(|row| row.name).collect();
     assert!(without.is_empty(), "{without:?}");
 }
