@@ -208,17 +208,7 @@ fn what_start_up_left_behind_is_delivered() {
     let stream = pair.client.transmit(now);
     let setup = small();
     let mut parameters = Parameters {
-        negotiated: crate::startup::Negotiated {
-            role: Role::Responder,
-            crc: true,
-            markers: false,
-            large_fpdu: false,
-            ird: 1,
-            ord: 1,
-            rtr: None,
-            rtr_send_expected: false,
-            private_data: Bytes::new(),
-        },
+        negotiated: setup.negotiated(Role::Responder),
         domain: ProtectionDomain::new(1 << 20),
         max_send_wr: 8,
         max_recv_wr: 8,

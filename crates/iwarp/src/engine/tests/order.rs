@@ -249,15 +249,9 @@ fn rfc6581_9_2_each_ready_to_receive_message_comes_first_and_completes_nothing()
     for (rtr, opcode) in [(Rtr::Write, WRITE), (Rtr::Read, READ_REQUEST), (Rtr::Send, SEND)] {
         let setup = small();
         let negotiated = |role| Negotiated {
-            role,
-            crc: true,
-            markers: false,
-            large_fpdu: false,
-            ird: 1,
-            ord: 1,
             rtr: (role == Role::Initiator).then_some(rtr),
             rtr_send_expected: role == Role::Responder && rtr == Rtr::Send,
-            private_data: Bytes::new(),
+            ..setup.negotiated(role)
         };
         let mut pair = Pair {
             client: End::new(setup.engine_with(negotiated(Role::Initiator), now)),
