@@ -1,4 +1,5 @@
-//! A conformance tester for peers that speak RPC-over-RDMA Version One (RFC 8166, RFC 8797; NFS chunks by RFC 8267).
+//! A conformance tester for peers that speak RPC-over-RDMA: Version One (RFC 8166, RFC 8797; NFS chunks by RFC 8267), or
+//! Version Two in one of its profiles.
 //!
 //! The tester drives one side directly, with a queue pair of any provider of [`rpcrdma_verbs`], posted Receives and
 //! windows. It builds messages word by word, so it can send messages that no correct peer sends. It never uses the

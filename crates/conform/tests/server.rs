@@ -34,7 +34,7 @@ async fn run(target: Target, filter: Option<&str>) -> Report {
 #[tokio::test(start_paused = true)]
 async fn our_server_passes_on_sim() {
     for mode in [CompletionMode::Local, CompletionMode::Acknowledged] {
-        all_pass(&run(good_target(mode).await, None).await, rows().len());
+        all_pass(&run(good_target(mode).await, None).await, rows(None).len());
     }
 }
 
@@ -50,7 +50,7 @@ async fn our_server_passes_on_iwarp() {
     let report = run(target, None).await;
     // For docs/conform.md, with --nocapture.
     println!("{}", report.table());
-    all_pass(&report, rows().len());
+    all_pass(&report, rows(None).len());
 }
 
 #[tokio::test(start_paused = true)]
@@ -69,7 +69,7 @@ async fn who_answers_nobody_fails_every_row() {
     let report = run(faulty_target(Fault::On(|_, _| true, Act::Ignore)).await, None).await;
     let green: Vec<_> = report.rows.iter().filter(|row| row.verdict != Verdict::Fail).collect();
     assert!(green.is_empty(), "{green:#?}");
-    assert_eq!(report.rows.len(), rows().len());
+    assert_eq!(report.rows.len(), rows(None).len());
     assert!(!report.is_good());
 }
 
@@ -631,8 +631,8 @@ fn over(bytes: &mut Vec<u8>, len: usize) {
 
 #[test]
 fn no_row_is_without_its_faulty_server() {
-    each_has_a_fault(&rows(), FAULTS);
-    each_has_a_live_fault(&rows(), FAULTS);
+    each_has_a_fault(&rows(None), FAULTS);
+    each_has_a_live_fault(&rows(None), FAULTS);
 }
 
 #[tokio::test(start_paused = true)]
@@ -642,5 +642,5 @@ async fn every_row_is_red_on_its_faulty_server() {
 
 #[test]
 fn the_page_shows_every_row() {
-    page_shows("Our own server", &rows());
+    page_shows("Our own server", &rows(None));
 }

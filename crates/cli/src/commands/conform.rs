@@ -14,7 +14,7 @@ use rpcrdma_nfs::wire::SetAttributes;
 use serde::Serialize;
 
 use crate::arguments::{
-    Common, Connection, Proto, Sends, Version, host, listen_address, some_seconds, whole,
+    Common, Connection, ProfileName, Proto, Sends, Version, host, listen_address, some_seconds, whole,
 };
 use crate::commands::cannot_listen;
 use crate::connect::{self, Servers, describe};
@@ -35,7 +35,8 @@ Exit code 0 if no row failed, 1 if some did, 2 if --export names no export that 
 was no connection to the server or to its MOUNT service.
 
 --server: rows with chunks need an NFSv3 export (--export) whose root directory is writable. The files made there are removed \
-at the end. Never test a server that others depend on: the tester sends messages that no client sends.
+at the end. Never test a server that others depend on: the tester sends messages that no client sends. The rows are about \
+Version One, or with --profile about Version Two. The rows of Version Two are not applicable to a server of Version One only.
 --client: waits for one client that makes calls repeatedly by itself, even after failures. For example:
   rpcrdma conform --client --listen 127.0.0.1:20050 &
   rpcrdma ping 127.0.0.1:20050 -c 0 -i 0.05 --timeout 2
@@ -45,7 +46,7 @@ Rows with chunks need a client that offers chunks (READ, READDIR). The tester se
 seen}]}; rule is required, recommended or choice, verdict pass, differs, fail or not_applicable. With --list {rows: [{name, \
 section, rule, sends, expects}]}.";
 
-/// Test how a peer speaks RPC-over-RDMA Version One
+/// Test how a peer speaks RPC-over-RDMA
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP,
     group(ArgGroup::new("role").args(["server", "client", "list"]).required(true).multiple(true)))]
@@ -79,6 +80,9 @@ pub(crate) struct Conform {
     /// Version of the RPC program
     #[arg(long, value_name = "NUMBER", default_value_t = 3, value_parser = whole::<u32>(0, u32::MAX), conflicts_with = "client")]
     version: u32,
+    /// Test Version Two, as these drafts define it, instead of Version One
+    #[arg(long, value_enum, value_name = "PROFILE", conflicts_with = "client")]
+    profile: Option<ProfileName>,
     /// Try only rows whose name contains TEXT; can be given several times
     #[arg(long, value_name = "TEXT")]
     filter: Vec<String>,
@@ -118,7 +122,8 @@ struct List<'a> {
 
 impl Conform {
     pub(crate) async fn run(&self, common: Common) -> Result<(), Failure> {
-        let rows = if self.client { client::rows() } else { server::rows() };
+        let profile = self.profile.map(ProfileName::profile);
+        let rows = if self.client { client::rows() } else { server::rows(profile) };
         if let Some(name) = self.only.iter().find(|name| !rows.iter().any(|row| row.name == name.as_str())) {
             return Err(Failure::usage(format!("no row is named {name} (--list shows the names)")));
         }
@@ -162,9 +167,9 @@ impl Conform {
             credits: 16,
             inline: 4096,
             insecure_conf_rdma: false,
-            // The tester tests Version One.
-            rpcrdma_version: Version::One,
-            profile: None,
+            // Only for the export: a server may speak Version Two alone.
+            rpcrdma_version: if self.profile.is_some() { Version::Auto } else { Version::One },
+            profile: self.profile,
             sends: Sends::default(),
         };
         // A connection first: an unreachable server is reported before any row.
@@ -179,6 +184,7 @@ impl Conform {
         let target = Target {
             program: self.program,
             version: self.version,
+            profile: self.profile.map(ProfileName::profile),
             export,
             limit: self.limit,
             silence: self.silence.unwrap_or(rpcrdma_conform::DEFAULT_SILENCE),

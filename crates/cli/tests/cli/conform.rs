@@ -40,6 +40,25 @@ fn our_server_conforms() {
     assert_eq!(complaint, "");
 }
 
+#[test]
+fn our_server_conforms_in_version_two() {
+    let of = |server: &Server, profile: &str| {
+        let server = server.rdma();
+        json(&["conform", "--server", server, "--profile", profile, "--export", "/", "--silence", "0.02"])
+    };
+    for (profile, options) in [
+        ("p1", &["--placement", "4096"][..]),
+        ("p2", &["--profile", "p2", "--placement", "4096"]),
+        ("p3", &["--profile", "p3"]),
+    ] {
+        let document = of(&Server::start_with(options), profile);
+        let bad: Vec<_> = rows(&document).iter().filter(|row| row["verdict"] != "pass").collect();
+        assert!(bad.is_empty() && rows(&document).len() > 35, "{profile}: {bad:#?}");
+    }
+    let document = of(&Server::start_with(&["--rpcrdma-version", "1"]), "p1");
+    assert_eq!(document["not_applicable"], rows(&document).len(), "{document:#}");
+}
+
 /// Rows that need an export must not be skipped without notice.
 #[test]
 fn an_export_that_cannot_be_used_is_an_error() {
@@ -96,6 +115,8 @@ fn rows_are_listed_and_chosen() {
     let of = |arguments: &[&str]| json(arguments)["rows"].as_array().unwrap().len();
     let (server, client) = (["conform", "--server", "nowhere", "--list"], ["conform", "--client", "--list"]);
     assert!(of(&server) > 80 && of(&client) > 40);
+    let [p1, p3] = ["p1", "p3"].map(|profile| of(&[&server[..], &["--profile", profile]].concat()));
+    assert!(p1 > 40 && p3 > 35 && p1 != p3);
     assert_eq!(of(&["conform", "--client", "--list", "--filter", "grant-"]), 4);
     // As a filter, "version" would match other names too.
     let named = ["conform", "--server", "nowhere", "--list", "--row", "version", "--row", "done"];

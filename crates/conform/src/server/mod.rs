@@ -14,11 +14,13 @@ mod hostile;
 mod keys;
 mod rows;
 mod setup;
+mod two;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rpcrdma_proto::Profile;
 use rpcrdma_verbs::{BoxFuture, Connector};
 use tokio::time::timeout;
 
@@ -36,6 +38,8 @@ pub struct Target {
     pub program: u32,
     /// Version of that program.
     pub version: u32,
+    /// Profile of Version Two for whose rows the server is tested; `None`: Version One.
+    pub profile: Option<Profile>,
     /// An NFSv3 export, for rows with chunks.
     pub export: Option<Export>,
     /// Maximum time for each answer of the server. A row takes at most [`ROW_FACTOR`] times as long.
@@ -67,6 +71,7 @@ impl Target {
             address,
             program: nfs::PROGRAM,
             version: nfs::VERSION,
+            profile: None,
             export: None,
             limit: DEFAULT_LIMIT,
             silence: DEFAULT_SILENCE,
@@ -81,10 +86,13 @@ struct Row {
     run: for<'a> fn(&'a mut Bench<'_>) -> BoxFuture<'a, Outcome>,
 }
 
-/// Returns the table: every row, in the order of the run.
+/// Returns the table of Version One, or of Version Two in a profile: every row, in the order of the run.
 #[must_use]
-pub fn rows() -> Vec<RowInfo> {
-    rows::all().map(|row| row.info).collect()
+pub fn rows(profile: Option<Profile>) -> Vec<RowInfo> {
+    match profile {
+        None => rows::all().map(|row| row.info).collect(),
+        Some(profile) => two::all(profile).map(|(_, info)| info).collect(),
+    }
 }
 
 /// Runs rows against one server.
@@ -103,16 +111,37 @@ impl Tester {
     pub async fn run(&self, wanted: impl Fn(&RowInfo) -> bool, mut each: impl FnMut(&RowReport)) -> Report {
         let mut bench = Bench::new(&self.target);
         let mut report = Report::default();
-        let limit = self.target.limit.saturating_mul(ROW_FACTOR);
-        for row in rows::all().filter(|row| wanted(&row.info)) {
-            let outcome = timeout(limit, (row.run)(&mut bench))
-                .await
-                .unwrap_or_else(|_| Err(fail(format!("the row did not end within {limit:?}"))));
-            let row = RowReport::new(row.info, outcome);
+        let mut add = |info, outcome| {
+            let row = RowReport::new(info, outcome);
             each(&row);
             report.rows.push(row);
+        };
+        match self.target.profile {
+            None => {
+                for row in rows::all().filter(|row| wanted(&row.info)) {
+                    let outcome = self.limited((row.run)(&mut bench)).await;
+                    add(row.info, outcome);
+                }
+            }
+            Some(profile) => {
+                let spoken = two::spoken(&mut bench, profile).await;
+                for (row, info) in two::all(profile).filter(|(_, info)| wanted(info)) {
+                    let outcome = match &spoken {
+                        Ok(()) => self.limited(row.run(&mut bench, profile)).await,
+                        Err(wrong) => Err(wrong.clone()),
+                    };
+                    add(info, outcome);
+                }
+            }
         }
         bench.clean_up().await;
         report
+    }
+
+    /// Ends a row after its time.
+    async fn limited(&self, row: impl Future<Output = Outcome>) -> Outcome {
+        let limit = self.target.limit.saturating_mul(ROW_FACTOR);
+        let ended = timeout(limit, row).await;
+        ended.unwrap_or_else(|_| Err(fail(format!("the row did not end within {limit:?}"))))
     }
 }

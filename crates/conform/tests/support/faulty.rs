@@ -519,6 +519,7 @@ impl QueuePair for FaultyQueuePair {
                     // The last one completes the request of the good peer.
                     bytes = leaving.pop().unwrap_or_default();
                     leaving.into_iter().for_each(|message| self.send(message));
+                    send.invalidate = (script.invalidates)(&self.past).map(Key).or(send.invalidate);
                 }
                 if let Fault::Invalidates(key) = self.fault {
                     send.invalidate = key(&self.seen).map(Key);

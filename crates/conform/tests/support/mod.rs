@@ -17,6 +17,7 @@ use rpcrdma_nfs::Client;
 use rpcrdma_nfs::client::ClientOptions;
 use rpcrdma_nfs::fs::{MemoryFs, MemoryOptions};
 use rpcrdma_nfs::server::{HandleKey, NfsServer, ServerOptions};
+use rpcrdma_proto::{BufferStructure, Profile, Versions};
 use rpcrdma_sim::{CompletionMode, Fabric, FabricConfig};
 use rpcrdma_verbs::{Connector, Listener};
 
@@ -32,9 +33,20 @@ pub fn fabric(completion_mode: CompletionMode) -> Fabric {
 
 /// Serves NFS and MOUNT of a file system in memory.
 pub fn serve(listeners: Vec<Box<dyn Listener>>) {
+    serve_as(None, listeners);
+}
+
+/// Serves in these versions. In P1 and P2, the Receives have a segment for items.
+pub fn serve_as(versions: Option<Versions>, listeners: Vec<Box<dyn Listener>>) {
     let export = rpcrdma_nfs::server::Export::new("/", Arc::new(MemoryFs::new(MemoryOptions::default())));
     let mut config = ServerConfig::default();
     config.protocol.grant = 600;
+    if let Some(versions) = versions {
+        config.protocol.versions = versions;
+        if matches!(versions.profile(), Some(Profile::P1 | Profile::P2)) {
+            config.protocol.place_items(BufferStructure::with_items(1, 4096));
+        }
+    }
     let shares = config.shares();
     let options = ServerOptions { shares: shares.clone(), ..ServerOptions::default() };
     let nfs = NfsServer::new(HandleKey::random(), vec![export], options).unwrap();
@@ -60,23 +72,35 @@ pub async fn export(connector: Arc<dyn Connector>, address: SocketAddr) -> Expor
 
 /// Starts a server with this fault, and another listener of that server without it.
 pub async fn faulty_target(fault: Fault) -> Target {
+    faulty_target_as(None, fault).await
+}
+
+/// Starts a server with this fault that speaks these versions.
+pub async fn faulty_target_as(versions: Option<Versions>, fault: Fault) -> Target {
     let fabric = fabric(CompletionMode::Local);
     let faulty = FaultyListener::new(Box::new(fabric.listen(FAULTY).unwrap()), fault);
-    serve(vec![Box::new(fabric.listen(GOOD).unwrap()), Box::new(faulty)]);
-    tokio::task::yield_now().await;
-    let connector: Arc<dyn Connector> = Arc::new(fabric.connector(HOST));
-    let export = export(connector.clone(), GOOD).await;
-    Target { export: Some(export), ..Target::new(connector, FAULTY) }
+    serve_as(versions, vec![Box::new(fabric.listen(GOOD).unwrap()), Box::new(faulty)]);
+    Target { profile: versions.and_then(|versions| versions.profile()), ..target(&fabric, FAULTY).await }
 }
 
 /// Starts a server without a fault.
 pub async fn good_target(completion_mode: CompletionMode) -> Target {
+    good_target_as(None, completion_mode).await
+}
+
+/// Starts a server without a fault that speaks these versions.
+pub async fn good_target_as(versions: Option<Versions>, completion_mode: CompletionMode) -> Target {
     let fabric = fabric(completion_mode);
-    serve(vec![Box::new(fabric.listen(GOOD).unwrap())]);
+    serve_as(versions, vec![Box::new(fabric.listen(GOOD).unwrap())]);
+    Target { profile: versions.and_then(|versions| versions.profile()), ..target(&fabric, GOOD).await }
+}
+
+/// Returns the server at an address as a target, with its export.
+async fn target(fabric: &Fabric, address: SocketAddr) -> Target {
     tokio::task::yield_now().await;
     let connector: Arc<dyn Connector> = Arc::new(fabric.connector(HOST));
     let export = export(connector.clone(), GOOD).await;
-    Target { export: Some(export), ..Target::new(connector, GOOD) }
+    Target { export: Some(export), ..Target::new(connector, address) }
 }
 
 /// Checks that all of so many rows pass.

@@ -35,6 +35,8 @@ pub struct Script {
     pub sends: fn(&Past, Vec<u8>) -> Vec<Vec<u8>>,
     /// Changes the private data that the peer sends.
     pub announces: fn(Bytes) -> Bytes,
+    /// Returns the key that a message invalidates instead of that of the good peer.
+    pub invalidates: fn(&Past) -> Option<u32>,
 }
 
 impl Script {
@@ -43,6 +45,7 @@ impl Script {
         receives: |_, message| Turn::pass(message),
         sends: |_, message| vec![message],
         announces: |data| data,
+        invalidates: |_| None,
     };
 
     /// A fault in the treatment of received messages.
