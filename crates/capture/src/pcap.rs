@@ -63,6 +63,24 @@ pub struct TcpSegment {
     pub payload: Vec<u8>,
 }
 
+impl TcpSegment {
+    /// Returns an acknowledgment without payload, of packet 0: a base for segments that are made up.
+    #[must_use]
+    pub const fn empty(source: SocketAddr, destination: SocketAddr, sequence: u32) -> Self {
+        Self {
+            packet: 0,
+            source,
+            destination,
+            sequence,
+            syn: false,
+            ack: true,
+            fin: false,
+            rst: false,
+            payload: Vec::new(),
+        }
+    }
+}
+
 /// Reads numbers in one byte order.
 #[derive(Clone, Copy)]
 struct Order {

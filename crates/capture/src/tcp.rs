@@ -173,17 +173,7 @@ mod tests {
     fn segment(from: Side, sequence: u32, payload: &[u8]) -> TcpSegment {
         let (client, server) = ("10.0.0.1:1000".parse().unwrap(), "10.0.0.2:20049".parse().unwrap());
         let (source, destination) = if from == Side::Client { (client, server) } else { (server, client) };
-        TcpSegment {
-            packet: 0,
-            source,
-            destination,
-            sequence,
-            syn: false,
-            ack: true,
-            fin: false,
-            rst: false,
-            payload: payload.to_vec(),
-        }
+        TcpSegment { payload: payload.to_vec(), ..TcpSegment::empty(source, destination, sequence) }
     }
 
     fn syn(from: Side, sequence: u32) -> TcpSegment {

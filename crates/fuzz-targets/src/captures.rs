@@ -97,17 +97,7 @@ pub(crate) fn segment(from: Side, ipv6: bool, sequence: u32) -> TcpSegment {
     let address = if ipv6 { IpAddr::V6(Ipv6Addr::LOCALHOST) } else { IpAddr::from([10, 0, 2, 15]) };
     let ends = [SocketAddr::new(address, 700), SocketAddr::new(address, 20049)];
     let (source, destination) = if from == Side::Client { ends.into() } else { (ends[1], ends[0]) };
-    TcpSegment {
-        packet: 0,
-        source,
-        destination,
-        sequence,
-        syn: false,
-        ack: true,
-        fin: false,
-        rst: false,
-        payload: Vec::new(),
-    }
+    TcpSegment::empty(source, destination, sequence)
 }
 
 /// Cuts pieces of both directions into segments, moves and repeats them, and compares what is assembled.

@@ -9,7 +9,7 @@ use std::process::{Command, ExitCode};
 
 use self::page::Commit;
 pub(crate) use self::page::Origin;
-use crate::failure::{Context, Failure};
+use crate::failure::{Context, Failure, ensure};
 use crate::project::project;
 
 mod page;
@@ -31,9 +31,26 @@ pub(crate) fn run() -> ExitCode {
     }
 }
 
+/// Fails if a checkout has files that its commit lacks or has otherwise. A command that writes figures into `pages` calls
+/// this first: such figures would be of no commit. Changes of these pages do not count.
+pub(crate) fn ensure_committed(project: &Path, pages: &[&str]) -> Result<(), Failure> {
+    let pages = pages.iter().map(|page| format!(":(top,exclude){page}"));
+    let command = ["status", "--porcelain", "--untracked-files=all", "--", ":(top)"];
+    let arguments: Vec<String> = command.map(str::to_owned).into_iter().chain(pages).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    // Without a repository the figures state that no commit is recorded.
+    let changes = git(project, &arguments).unwrap_or_default();
+    ensure!(
+        changes.is_empty(),
+        "figures name the commit that was measured, and these files differ from it; commit them first:\n{changes}"
+    );
+    Ok(())
+}
+
 /// Returns the origin of figures that are measured now.
 pub(crate) fn origin(project: &Path, command: &str, machine: &str) -> Origin {
-    let commit = commit(project).map_or(Commit::Unknown, Commit::Measured);
+    let commit = git(project, &["rev-parse", "--short", "HEAD"]);
+    let commit = commit.map_or(Commit::Unknown, Commit::Measured);
     let today = output(Command::new("date").args(["-u", "+%F"]));
     Origin {
         command: command.to_owned(),
@@ -67,7 +84,7 @@ impl fmt::Display for Age {
             Self::Commits(count) => write!(f, "{count} commits old"),
             Self::Unseen => f.write_str("its commit is not in this clone"),
             Self::NotRecorded => f.write_str("no commit recorded"),
-            Self::Foreign => f.write_str("its commit is not in the history of HEAD"),
+            Self::Foreign => f.write_str("its commit is not in the history of HEAD, perhaps since a rebase"),
         }
     }
 }

@@ -12,8 +12,6 @@ const SEPARATOR: &str = " | ";
 pub(super) const UNKNOWN: &str = "not recorded";
 /// Stands before a commit that wrote the figures, if the measured one is not known.
 const WRITTEN: &str = "written in ";
-/// Stands behind a commit if the files that were measured differ from it, as `git describe` writes it.
-const DIRTY: &str = "-dirty";
 
 /// The commit of figures.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,8 +27,7 @@ impl Commit {
     /// Returns the hash.
     pub(crate) fn hash(&self) -> Option<&str> {
         match self {
-            Self::Measured(hash) => Some(hash.strip_suffix(DIRTY).unwrap_or(hash)),
-            Self::Written(hash) => Some(hash),
+            Self::Measured(hash) | Self::Written(hash) => Some(hash),
             Self::Unknown => None,
         }
     }
@@ -68,8 +65,7 @@ impl Origin {
         } else if let Some(hash) = commit.strip_prefix(WRITTEN) {
             Commit::Written(checked(hash)?)
         } else {
-            checked(commit.strip_suffix(DIRTY).unwrap_or(commit))?;
-            Commit::Measured(commit.to_owned())
+            Commit::Measured(checked(commit)?)
         };
         let (command, date, machine) = (command.to_owned(), date.to_owned(), machine.to_owned());
         Ok(Self { command, commit, date, machine })

@@ -103,6 +103,32 @@ fn figures_of_now_have_the_commit_of_now() {
 }
 
 #[test]
+fn figures_of_files_without_a_commit_are_refused() {
+    let (folder, _) = project(1);
+    let path = folder.path();
+    let refused = || ensure_committed(path, &["README.md"]).map_err(|failure| failure.to_string());
+    fs::write(path.join("code.rs"), "").unwrap();
+    run_git(path, &["add", "."]);
+    assert!(refused().unwrap_err().contains("code.rs"), "staged");
+    run_git(path, &["commit", "-q", "-m", "code"]);
+    assert_eq!(refused(), Ok(()));
+    fs::write(path.join("README.md"), "the table of before").unwrap();
+    assert_eq!(refused(), Ok(()), "the command writes this page itself");
+    let head = run_git(path, &["rev-parse", "--short", "HEAD"]);
+    assert_eq!(origin(path, "make", "a machine").commit, Commit::Measured(head));
+    fs::write(path.join("ARCHITECTURE.md"), "another page").unwrap();
+    assert!(refused().unwrap_err().contains("ARCHITECTURE.md"));
+    fs::write(path.join("ARCHITECTURE.md"), "").unwrap();
+    fs::write(path.join("docs/new.rs"), "").unwrap();
+    assert!(refused().unwrap_err().contains("docs/new.rs"), "no commit has it");
+    fs::remove_file(path.join("docs/new.rs")).unwrap();
+    fs::write(path.join("code.rs"), "changed").unwrap();
+    assert!(refused().unwrap_err().contains("code.rs"));
+    let none = TempDir::new().unwrap();
+    assert!(ensure_committed(none.path(), &[]).is_ok(), "no repository, so no commit is named");
+}
+
+#[test]
 fn old_figures_are_told() {
     assert_eq!(Age::Commits(51).to_string(), "51 commits old");
     assert_eq!(Age::NotRecorded.to_string(), "no commit recorded");

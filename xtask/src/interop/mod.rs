@@ -53,7 +53,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// Write the table of cases into docs/linux.md if all cases have run, and that of the conformance tester into
-    /// docs/conform.md if its case is green
+    /// docs/conform.md if its case is green; all other files must be committed
     #[arg(long)]
     write_docs: bool,
     /// Stop at the first red case
@@ -92,6 +92,9 @@ fn suite(options: &Options) -> Result<bool, Failure> {
     }
     let started = Instant::now();
     let project = project()?;
+    if options.write_docs {
+        figures::ensure_committed(&project, &["docs/linux.md", "docs/conform.md"])?;
+    }
     let interop = project.join("interop");
     let target = target(&project).join("interop");
     fs::create_dir_all(&target)?;

@@ -34,7 +34,7 @@ pub(crate) struct Options {
     /// Fail if a measure is beyond its gate or the table in ARCHITECTURE.md is stale
     #[arg(long)]
     check: bool,
-    /// Write the table into ARCHITECTURE.md
+    /// Write the table into ARCHITECTURE.md; all other files must be committed
     #[arg(long)]
     write_docs: bool,
     /// Print what one measure counts, by name: code, code-one, credits, files, checks, functions, fields,
@@ -62,6 +62,9 @@ pub(crate) fn run(options: &Options) -> ExitCode {
 /// Takes the measures, prints them, and returns whether the task succeeded.
 fn measures(options: &Options) -> Result<bool, Failure> {
     let project = project()?;
+    if options.write_docs {
+        figures::ensure_committed(&project, &[PAGE])?;
+    }
     let needs_call = options.list.as_ref().is_none_or(|key| take::OF_CALL.contains(&key.as_str()));
     let call = if needs_call && callgrind::is_installed() {
         Some(Example::build(&project)?.measure("1")?)

@@ -30,8 +30,9 @@ impl Default for Setup {
 }
 
 impl Setup {
-    pub(super) fn engine(&self, role: Role, now: Instant) -> Engine {
-        let negotiated = Negotiated {
+    /// Returns what this side agreed with its peer: no Ready-To-Receive message.
+    pub(super) fn negotiated(&self, role: Role) -> Negotiated {
+        Negotiated {
             role,
             crc: self.crc,
             markers: self.markers,
@@ -41,8 +42,11 @@ impl Setup {
             rtr: None,
             rtr_send_expected: false,
             private_data: Bytes::new(),
-        };
-        self.engine_with(negotiated, now)
+        }
+    }
+
+    pub(super) fn engine(&self, role: Role, now: Instant) -> Engine {
+        self.engine_with(self.negotiated(role), now)
     }
 
     pub(super) fn engine_with(&self, negotiated: Negotiated, now: Instant) -> Engine {

@@ -547,6 +547,40 @@ mod tests {
         }
     }
 
+    /// A long Send has begun. An express Send and an RDMA Read Request that may leave now wait for its end.
+    // requirement: rfc5041-5.3-2
+    #[test]
+    fn segments_of_two_untagged_messages_never_mix() {
+        let mut pair = Pair::open(&Setup { emss: 1448, ird: 1, ord: 1, ..Setup::default() });
+        let sources = [pair.server.open_read(pattern(10)), pair.server.open_read(pattern(20))];
+        let reads = sources.map(|source| pair.client.read(source));
+        let request = pair.client.transmit(pair.now);
+        pair.server.take_whole(&request, pair.now);
+        let response = pair.server.transmit(pair.now);
+        let receives = [pair.server.receive(1 << 20), pair.server.receive(10)];
+        pair.client.send(&pattern(1 << 20));
+        let mut stream = pair.client.transmit_some(usize::MAX, pair.now);
+        pair.client.take_whole(&response, pair.now);
+        let express = SendRequest {
+            gather: vec![Bytes::from_static(b"express")],
+            express: true,
+            ..SendRequest::default()
+        };
+        pair.client.post(rpcrdma_verbs::WorkRequest::Send(express));
+        stream.extend_from_slice(&pair.client.transmit(pair.now));
+        let mut order = places(&stream);
+        order.dedup();
+        assert_eq!(order[0], (queue::SEND, 2));
+        order.sort_unstable();
+        assert_eq!(order, [(queue::SEND, 2), (queue::SEND, 3), (queue::READ_REQUEST, 2)]);
+        pair.server.take_whole(&stream, pair.now);
+        assert_eq!(pair.server.message(receives[0]), pattern(1 << 20));
+        assert_eq!(pair.server.message(receives[1]), b"express");
+        pair.run();
+        assert_eq!(pair.client.sink(reads[0]), pattern(10));
+        assert_eq!(pair.client.sink(reads[1]), pattern(20));
+    }
+
     // requirement: rfc5044-4.5-3
     #[test]
     fn large_segments_are_even_and_small_ones_are_full() {

@@ -113,3 +113,27 @@ pub(super) async fn last_words(stream: &mut TcpStream, error: &StartupError, wit
     };
     let _ = tokio::time::timeout(within, send).await;
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_connection_has_its_options() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let hours = Duration::from_secs(3600 * 24 * 365);
+        for (stalled_send, limit) in
+            [(Duration::from_secs(7), Duration::from_secs(7)), (hours, USER_TIMEOUT_MAX)]
+        {
+            let timeouts =
+                Timeouts { keepalive: Duration::from_secs(5), stalled_send, ..Timeouts::default() };
+            configure(&stream, &timeouts).unwrap();
+            let socket = SockRef::from(&stream);
+            assert!(socket.tcp_nodelay().unwrap() && socket.keepalive().unwrap());
+            assert_eq!(socket.tcp_keepalive_time().unwrap(), Duration::from_secs(5));
+            assert_eq!(socket.tcp_user_timeout().unwrap(), Some(limit));
+        }
+        assert_eq!(emss(&stream), usize::try_from(SockRef::from(&stream).tcp_mss().unwrap()).unwrap());
+    }
+}

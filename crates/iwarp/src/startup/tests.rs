@@ -1,6 +1,6 @@
 use super::*;
 use crate::wire::hex::hex;
-use crate::wire::mpa::FrameView;
+use crate::wire::mpa::{FLAG_LARGE_FPDU, FrameView};
 
 fn settings(private_data: &[u8], ird: u16, ord: u16) -> Settings {
     Settings { private_data: Bytes::copy_from_slice(private_data), ird, ord, ..Settings::default() }
@@ -37,6 +37,21 @@ fn rfc6581_9_1_ird_and_ord_meet() {
     assert!(client.crc && server.crc && !client.markers && !server.markers);
     assert_eq!(&client.private_data[..], b"server");
     assert_eq!(&server.private_data[..], b"client");
+}
+
+/// RFC 6581 §9.1: 14 bits hold a depth, and all ones are none.
+// requirement: rfc6581-9.1-9
+#[test]
+fn rfc6581_9_1_no_depth_is_beyond_14_bits() {
+    let huge = settings(b"", u16::MAX, u16::MAX);
+    let (_, request) = Initiator::new(huge.clone()).unwrap();
+    let depths = |frame: &[u8]| FrameView::new(frame).enhanced().map(|enhanced| (enhanced.ird, enhanced.ord));
+    assert_eq!(depths(&request), Some((MAX_DEPTH, MAX_DEPTH)));
+    let open = hex("4d504120494420526571204672616d65 5002 0004 3fff3fff");
+    let (request, _) = Responder::new().handle(&open).unwrap().unwrap();
+    let (_, negotiated) = request.accept(&huge).unwrap();
+    assert_eq!((negotiated.ird, negotiated.ord), (MAX_DEPTH, MAX_DEPTH));
+    assert_eq!(depths(&request.reject(&huge, &Bytes::new()).unwrap()), Some((MAX_DEPTH, MAX_DEPTH)));
 }
 
 #[test]
@@ -100,6 +115,11 @@ fn rfc5044_4_4_crc_is_off_only_if_nobody_asks() {
         .unwrap();
         assert_eq!((a.crc, b.crc), (client || server, client || server));
     }
+    // The Reply says so, whatever the Initiator makes of it.
+    let (_, request) = Initiator::new(Settings { crc: true, ..Settings::default() }).unwrap();
+    let (request, _) = Responder::new().handle(&request).unwrap().unwrap();
+    let (reply, _) = request.accept(&Settings { crc: false, ..Settings::default() }).unwrap();
+    assert_eq!(FrameView::new(&reply).flags().unwrap() & 0x40, 0x40);
     // A Reply of another kind of peer, which repeats nothing of the Request.
     for (crc, flags) in [(false, "10"), (true, "10"), (false, "50")] {
         let reply = hex(&format!("4d504120494420526570204672616d65 {flags}02 0004 00080008"));
@@ -209,6 +229,15 @@ fn large_fpdus_need_both_sides() {
     assert!(negotiate(large(), large()).unwrap().0.large_fpdu);
     assert!(!negotiate(large(), Settings::default()).unwrap().0.large_fpdu);
     assert!(!negotiate(Settings::default(), large()).unwrap().1.large_fpdu);
+    assert!(negotiate(large(), large()).unwrap().1.large_fpdu);
+    assert!(!negotiate(large(), Settings::default()).unwrap().1.large_fpdu);
+    // A Reply has the flag only if the Request had, and means nothing to an Initiator that did not ask.
+    let (mut initiator, request) = Initiator::new(Settings::default()).unwrap();
+    let (request, _) = Responder::new().handle(&request).unwrap().unwrap();
+    let (mut reply, _) = request.accept(&large()).unwrap();
+    assert_eq!(reply[16] & FLAG_LARGE_FPDU, 0);
+    reply[16] |= FLAG_LARGE_FPDU;
+    assert!(!initiator.handle(&reply).unwrap().unwrap().0.large_fpdu);
 }
 
 /// The offered number stays valid, whatever the limit for more is.
@@ -244,6 +273,12 @@ fn rfc6581_9_2_the_octets_of_our_requests() {
     let key = "4d504120494420526571204672616d65";
     assert_eq!(ask(None, Revision::Two), hex(&format!("{key} 5002 0004 00050006")));
     assert_eq!(ask(all, Revision::Two), hex(&format!("{key} 5002 0004 c005c006")));
+    let (client, _) = negotiate(
+        Settings { peer_to_peer: all, revision: Revision::One, ..Settings::default() },
+        Settings::default(),
+    )
+    .unwrap();
+    assert_eq!(client.rtr, None, "revision 1 has no Ready-To-Receive message");
     // Revision 1 has no enhanced data.
     assert_eq!(ask(all, Revision::One), hex(&format!("{key} 4001 0000")));
 }
@@ -258,6 +293,8 @@ fn rfc6581_9_2_a_responder_names_a_ready_to_receive_message() {
         ("c0010001", [0xC0, 1, 0, 1]),
         ("80018001", [0x80, 1, 0x80, 1]),
         ("80014001", [0x80, 1, 0x40, 1]),
+        // Only an RDMA Read that announces readiness needs an IRD where the peer wants none.
+        ("80018000", [0x80, 0, 0x80, 1]),
         // Without A the others mean nothing.
         ("4001c001", [0, 1, 0, 1]),
     ] {

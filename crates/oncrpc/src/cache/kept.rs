@@ -65,7 +65,7 @@ struct Budget {
 #[derive(Debug, Default)]
 struct Window {
     awaited: HashSet<CacheKey>,
-    /// Replies that have left, with the number of Calls that proves each, which only grows.
+    /// Replies that have left, with the number of Calls that proves each. None is proven before an earlier one.
     flying: VecDeque<(u64, u64, CacheKey)>,
 }
 
@@ -173,8 +173,7 @@ impl Kept {
             self.stand(&key, Standing::Awaited(id));
         }
         if let Some(window) = self.windows.get_mut(&id) {
-            let least = window.flying.back().map_or(0, |(proof, ..)| *proof);
-            window.flying.push_back((proof.max(least), number, key));
+            window.flying.push_back((proof, number, key));
         }
     }
 
@@ -281,6 +280,8 @@ impl Kept {
             here.map(|reply| reply.cost).sum()
         };
         for (budget, effect) in [(&self.data, Effect::Data), (&self.state, Effect::State)] {
+            budget.proven.check_books();
+            budget.unproven.check_books();
             assert_eq!(
                 (budget.proven.cost(), budget.unproven.cost()),
                 (cost(effect, true), cost(effect, false))

@@ -59,4 +59,12 @@ impl Shelf {
         let (_, origin) = self.ranking.last()?;
         self.holdings.get(origin)?.keys.values().next().copied()
     }
+
+    #[cfg(test)]
+    pub(super) fn check_books(&self) {
+        let ranking = self.holdings.iter().map(|(origin, holding)| (holding.cost, *origin));
+        assert_eq!(self.ranking, ranking.collect::<BTreeSet<_>>());
+        assert!(self.holdings.values().all(|holding| !holding.keys.is_empty()));
+        assert_eq!(self.cost, self.holdings.values().map(|holding| holding.cost).sum::<usize>());
+    }
 }

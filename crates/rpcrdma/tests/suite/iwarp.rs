@@ -134,7 +134,7 @@ async fn proxy(server: SocketAddr) -> (SocketAddr, tokio::sync::mpsc::Sender<()>
 #[tokio::test]
 async fn i8_a_call_in_progress_at_the_loss_runs_once() {
     let program = program();
-    program.delay.store(300, Ordering::SeqCst);
+    program.held.send_replace(true);
     let server = serve(Arc::clone(&program), None).await;
     let (address, cut) = proxy(server.address).await;
     let mut config = ClientConfig::default();
@@ -148,6 +148,10 @@ async fn i8_a_call_in_progress_at_the_loss_runs_once() {
         tokio::task::yield_now().await;
     }
     cut.send(()).await.unwrap();
+    while client.stats().retransmissions == 0 {
+        tokio::task::yield_now().await;
+    }
+    program.held.send_replace(false);
     assert_eq!(call.await.unwrap().unwrap(), 1);
     assert_eq!(program.count.load(Ordering::SeqCst), 1);
     assert_eq!((client.stats().connections, client.stats().retransmissions), (2, 1));

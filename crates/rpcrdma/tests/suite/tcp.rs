@@ -158,13 +158,17 @@ async fn i8_a_call_survives_loss_at_every_step_and_runs_once() {
 #[tokio::test]
 async fn i8_a_call_in_progress_when_the_connection_is_lost_runs_once() {
     let program = program();
-    program.delay.store(50, Ordering::SeqCst);
+    program.held.send_replace(true);
     let server = serve(Arc::clone(&program), ServerConfig::default()).await;
     // The call arrives whole. The connection breaks while the call runs, because the client sends one more byte.
     let client = client(proxy(server.address, vec![(45, usize::MAX)]).await).await;
     let (first, second) = tokio::join!(count(&client), async {
-        tokio::time::sleep(Duration::from_millis(10)).await;
+        while program.calls.load(Ordering::SeqCst) == 0 {
+            tokio::task::yield_now().await;
+        }
         echo(&client, b"breaks the connection").await.unwrap();
+        // The echo came back on the second connection: the first is lost, and the answer with it.
+        program.held.send_replace(false);
     });
     assert_eq!((first.unwrap(), second), (1, ()));
     assert_eq!(program.count.load(Ordering::SeqCst), 1);
@@ -392,10 +396,12 @@ async fn i6_a_flood_of_calls_leaves_others_their_turn() {
 #[tokio::test]
 async fn i6_calls_left_behind_count_until_they_end() {
     let config = ServerConfig { max_connections_per_peer: 2, ..ServerConfig::default() };
-    let server = serve(program(), config).await;
+    let program = program();
+    program.held.send_replace(true);
+    let server = serve(Arc::clone(&program), config).await;
     for calls in 1..=2 {
         let mut bad = TcpStream::connect(server.address).await.unwrap();
-        bad.write_all(&record(crate::support::SLEEP, &[1000])).await.unwrap();
+        bad.write_all(&record(crate::support::SLEEP, &[0])).await.unwrap();
         while server.monitor.stats().calls < calls {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
@@ -407,6 +413,7 @@ async fn i6_calls_left_behind_count_until_they_end() {
     let mut third = TcpStream::connect(server.address).await.unwrap();
     assert_eq!(third.read(&mut [0]).await.unwrap_or(0), 0);
     assert_eq!(server.monitor.stats().refused, 1);
+    program.held.send_replace(false);
     while server.monitor.stats().connections > 0 {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }

@@ -13,6 +13,7 @@ use rpcrdma::{
     Procedure, Program, Reply, ResponseFuture, Sink,
 };
 use rpcrdma_xdr::{Decoder, Encoder, Stream};
+use tokio::sync::watch;
 
 pub mod bounce;
 pub mod network;
@@ -43,8 +44,10 @@ pub struct TestProgram {
     pub count: AtomicU32,
     /// Calls of any procedure.
     pub calls: AtomicUsize,
-    /// Milliseconds that COUNT takes.
+    /// Milliseconds that COUNT takes: for tests whose clock is virtual.
     pub delay: AtomicU32,
+    /// While it is true, answers of COUNT and SLEEP wait: for tests whose clock is real.
+    pub held: watch::Sender<bool>,
     /// The source of GET's memory.
     pub shares: Option<PeerShares>,
 }
@@ -127,8 +130,13 @@ impl Program for TestProgram {
             COUNT => u64::from(self.delay.load(Ordering::SeqCst)),
             _ => 0,
         };
+        let mut held = matches!(context.procedure, COUNT | SLEEP).then(|| self.held.subscribe());
         let result = self.run(&context, arguments);
         Box::pin(async move {
+            if let Some(held) = &mut held {
+                // An error means that the program is gone, so nobody waits for the answer.
+                let _ = held.wait_for(|held| !held).await;
+            }
             if delay > 0 {
                 tokio::time::sleep(Duration::from_millis(delay)).await;
             }

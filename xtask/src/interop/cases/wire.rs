@@ -64,7 +64,7 @@ pub(super) struct Settings {
     pub(super) credits: u32,
 }
 
-/// What a session of the kernel's client shows of its server's settings, and the use that both sides made of them.
+/// The settings of a server that a session of the kernel's client shows, and the use that both sides made of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Used {
     settings: Settings,
@@ -95,8 +95,8 @@ impl Used {
     }
 }
 
-/// Checks that the sessions show these settings, one after the other, and that both sides use the thresholds that follow
-/// (RFC 8797 §4.2): no Send is longer, and some are nearly as long. The kernel offers 4096 bytes.
+/// Checks that the sessions show these settings in turn, and that both sides use the resulting thresholds (RFC 8797
+/// §4.2). No Send is longer, and some are nearly as long. The kernel offers 4096 bytes.
 pub(super) fn check_settings(sessions: &[Session], due: &[Settings]) -> Result<String, Failure> {
     let used: Vec<Used> = sessions.iter().map(Used::of).collect::<Result<_, _>>()?;
     settings_in_turn(&used, due)

@@ -72,6 +72,7 @@ fn every_end_flushes_everything() {
         assert_flushed(client, outstanding);
         assert_eq!(client.end(), Some(due));
         assert!(client.engine.post(WrId(1), WorkRequest::Send(send(b""))).is_err());
+        assert!(client.engine.post(WrId(1), WorkRequest::LocalInvalidate { key: Key(1) }).is_err());
         assert!(client.engine.reserve_window(WindowMemory::Read(Bytes::new())).is_err());
         assert!(client.engine.post_receive(WrId(1), ReceiveMemory::Scatter(vec![])).is_err());
         assert_eq!(client.engine.send_room(), 256);
@@ -189,6 +190,39 @@ fn slow_progress_is_no_timeout() {
     assert_eq!(pair.client.end(), None);
 }
 
+/// An FPDU without payload whose CRC is wrong.
+const BAD: [u8; 8] = [0, 2, 0xFF, 0xFF, 0, 0, 0, 0];
+
+#[test]
+fn i6_a_peer_that_takes_no_terminate_is_left() {
+    let mut pair = Pair::open(&small());
+    pair.client.take_whole(&BAD, pair.now);
+    assert!(pair.client.engine.has_output());
+    assert_eq!(pair.client.engine.poll_timeout(), Some(pair.now + seconds(5)));
+    assert_eq!(pair.client.end(), None);
+    pair.wait(seconds(5));
+    assert!(matches!(pair.client.end(), Some(Disconnected::ProtocolError(_))));
+}
+
+/// A violation during our own end changes nothing about its reason. Behind our half of TCP no Terminate can follow.
+#[test]
+fn a_violation_during_our_own_end() {
+    let mut pair = Pair::open(&small());
+    pair.client.engine.disconnect(pair.now);
+    pair.client.take_whole(&BAD, pair.now);
+    assert!(!pair.client.transmit(pair.now).is_empty(), "the Terminate");
+    pair.client.engine.handle_end_of_stream();
+    assert_eq!(pair.client.end(), Some(Disconnected::Local));
+
+    let mut pair = Pair::open(&small());
+    pair.client.engine.disconnect(pair.now);
+    pair.client.engine.prepare(pair.now);
+    pair.client.engine.handle_shutdown();
+    pair.client.take_whole(&BAD, pair.now);
+    assert!(!pair.client.engine.has_output());
+    assert_eq!(pair.client.end(), Some(Disconnected::Local));
+}
+
 #[test]
 fn a_stream_that_ends_inside_an_fpdu_is_a_link_failure() {
     let mut pair = Pair::open(&small());
@@ -208,17 +242,7 @@ fn what_start_up_left_behind_is_delivered() {
     let stream = pair.client.transmit(now);
     let setup = small();
     let mut parameters = Parameters {
-        negotiated: crate::startup::Negotiated {
-            role: Role::Responder,
-            crc: true,
-            markers: false,
-            large_fpdu: false,
-            ird: 1,
-            ord: 1,
-            rtr: None,
-            rtr_send_expected: false,
-            private_data: Bytes::new(),
-        },
+        negotiated: setup.negotiated(Role::Responder),
         domain: ProtectionDomain::new(1 << 20),
         max_send_wr: 8,
         max_recv_wr: 8,

@@ -389,15 +389,9 @@ fn an_empty_send_behind_another_ready_to_receive_message_is_delivered() {
     let now = Instant::now();
     for rtr in [Rtr::Write, Rtr::Read, Rtr::Send] {
         let negotiated = |role| Negotiated {
-            role,
-            crc: true,
-            markers: false,
-            large_fpdu: false,
-            ird: 1,
-            ord: 1,
             rtr: (role == Role::Initiator).then_some(rtr),
             rtr_send_expected: role == Role::Responder,
-            private_data: Bytes::new(),
+            ..small().negotiated(role)
         };
         let mut pair = Pair {
             client: End::new(small().engine_with(negotiated(Role::Initiator), now)),
@@ -431,18 +425,8 @@ fn rfc5041_5_2_a_message_is_shorter_than_four_gib() {
 #[test]
 fn rfc5044_3_no_ulpdu_is_longer_than_64768_octets() {
     for large_fpdu in [false, true] {
-        let negotiated = Negotiated {
-            role: Role::Initiator,
-            crc: true,
-            markers: false,
-            large_fpdu,
-            ird: 1,
-            ord: 1,
-            rtr: None,
-            rtr_send_expected: false,
-            private_data: Bytes::new(),
-        };
         let setup = Setup { emss: 1 << 20, ..Setup::default() };
+        let negotiated = Negotiated { large_fpdu, ..setup.negotiated(Role::Initiator) };
         let mut client = End::new(setup.engine_with(negotiated, Instant::now()));
         client.send(&pattern(64_768 - 18));
         client.send(&pattern(64_768 - 17));

@@ -84,6 +84,26 @@ fn segments_of_two_tagged_messages_never_mix() {
     assert!(opcodes.contains(&WRITE) && opcodes.contains(&READ_RESPONSE));
 }
 
+// requirement: rfc5041-5.3-2
+#[test]
+fn a_write_waits_for_the_end_of_a_read_response_that_has_begun() {
+    let mut pair = Pair::open(&small());
+    let source = pair.server.open_read(pattern(1 << 20));
+    let target = pair.client.open_write(100_000);
+    let read = pair.client.read(source);
+    let request = pair.client.transmit(pair.now);
+    pair.server.take_whole(&request, pair.now);
+    let mut stream = pair.server.transmit_some(usize::MAX, pair.now);
+    pair.server.write(pattern(100_000), target);
+    stream.extend_from_slice(&pair.server.transmit(pair.now));
+    let mut opcodes = opcodes(&stream);
+    opcodes.dedup();
+    assert_eq!(opcodes, [READ_RESPONSE, WRITE]);
+    pair.client.take_whole(&stream, pair.now);
+    assert_eq!(pair.client.sink(read), pattern(1 << 20));
+    assert_eq!(pair.client.close(target), pattern(100_000));
+}
+
 // requirement: rfc5666-3.3-4, rfc5042-6.4.3.3-2
 // requirement: rfc5040-8.1.1-12
 // requirement: rfc5040-5.5-4, rfc5040-5.5-6, rfc5040-6.1-3, rfc5040-6.1-4
@@ -229,6 +249,25 @@ fn nudging_ends_with_the_answer() {
     assert!(pair.client.transmit(pair.now).is_empty());
 }
 
+/// The answer may come while the first data still leave.
+#[test]
+fn an_initiator_that_was_answered_early_does_not_nudge() {
+    let mut pair = Pair::new(&small());
+    pair.server.receive(10);
+    pair.server.receive(5000);
+    let receive = pair.client.receive(10);
+    pair.client.send(b"hello");
+    pair.client.send(&pattern(5000));
+    let first = pair.client.transmit_some(200, pair.now);
+    pair.server.take_whole(&first, pair.now);
+    pair.server.send(b"answer");
+    let answer = pair.server.transmit(pair.now);
+    pair.client.take_whole(&answer, pair.now);
+    assert_eq!(pair.client.message(receive), b"answer");
+    assert!(!pair.client.transmit(pair.now).is_empty());
+    assert_eq!(pair.client.engine.poll_timeout(), None);
+}
+
 #[test]
 fn an_answered_initiator_does_not_nudge() {
     let mut pair = Pair::new(&small());
@@ -249,15 +288,9 @@ fn rfc6581_9_2_each_ready_to_receive_message_comes_first_and_completes_nothing()
     for (rtr, opcode) in [(Rtr::Write, WRITE), (Rtr::Read, READ_REQUEST), (Rtr::Send, SEND)] {
         let setup = small();
         let negotiated = |role| Negotiated {
-            role,
-            crc: true,
-            markers: false,
-            large_fpdu: false,
-            ird: 1,
-            ord: 1,
             rtr: (role == Role::Initiator).then_some(rtr),
             rtr_send_expected: role == Role::Responder && rtr == Rtr::Send,
-            private_data: Bytes::new(),
+            ..setup.negotiated(role)
         };
         let mut pair = Pair {
             client: End::new(setup.engine_with(negotiated(Role::Initiator), now)),

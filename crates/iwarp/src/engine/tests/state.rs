@@ -393,3 +393,29 @@ fn i1_the_end_leaves_no_reference_to_a_window() {
     });
     assert_eq!(unique, Some(true));
 }
+
+/// Only output beyond one segment has an end of a segment to care for.
+#[test]
+fn output_beyond_one_segment_is_told() {
+    let mut pair = Pair::open(&small());
+    for (length, exceeds) in [(1000, false), (1000, true)] {
+        pair.client.send(&pattern(length));
+        pair.client.engine.prepare(pair.now);
+        assert_eq!(pair.client.engine.output_exceeds_segment(), exceeds);
+    }
+    pair.client.engine.set_emss(9000);
+    assert!(!pair.client.engine.output_exceeds_segment());
+}
+
+#[test]
+fn large_fpdus_do_not_follow_the_size_of_a_segment() {
+    use crate::startup::{Negotiated, Role};
+    let setup = small();
+    for (large_fpdu, count) in [(true, 1), (false, 43)] {
+        let negotiated = Negotiated { large_fpdu, ..setup.negotiated(Role::Initiator) };
+        let now = Instant::now();
+        let mut end = End::new(setup.engine_with(negotiated, now));
+        end.send(&pattern(60_000));
+        assert_eq!(fpdus(&end.transmit(now)).len(), count);
+    }
+}

@@ -66,6 +66,37 @@ fn rfc6581_9_enhanced_data_bits() {
 }
 
 #[test]
+fn common_ready_to_receive_messages_are_in_both_sets() {
+    let set = |bits: u8| RtrSet { send: bits & 1 != 0, write: bits & 2 != 0, read: bits & 4 != 0 };
+    for (ours, theirs) in (0..8).flat_map(|ours| (0..8).map(move |theirs| (ours, theirs))) {
+        assert_eq!(set(ours).intersection(set(theirs)), set(ours & theirs));
+    }
+}
+
+/// Values that a frame cannot hold never become others.
+#[test]
+fn what_does_not_fit_a_frame_is_not_written() {
+    let beyond = Enhanced { peer_to_peer: None, ird: u16::MAX, ord: u16::MAX };
+    assert_eq!(beyond.encode(), [0x3F, 0xFF, 0x3F, 0xFF]);
+    let mut frame = decode(&hex(SIW_REQUEST), FrameKind::Request);
+    frame.rejected = true;
+    assert_eq!(frame.encode().unwrap(), hex(SIW_REQUEST), "only a Reply refuses");
+    frame.revision = Revision::One;
+    let bytes = frame.encode().unwrap();
+    assert_eq!((bytes[16] & FLAG_ENHANCED, bytes.len()), (0, HEADER_LEN + frame.private_data.len()));
+    assert_eq!(Frame::private_data_capacity(false), MAX_PRIVATE_DATA);
+}
+
+/// RFC 6581 §6: the S flag of revision 1 is reserved.
+// requirement: rfc6581-6-3
+#[test]
+fn rfc6581_6_revision_1_has_no_enhanced_data() {
+    let bytes = hex("4d504120494420526571204672616d65 5001 0004 00050006");
+    let frame = decode(&bytes, FrameKind::Request);
+    assert_eq!((frame.enhanced, frame.private_data), (None, vec![0, 5, 0, 6]));
+}
+
+#[test]
 fn rfc6581_9_2_each_ready_to_receive_bit_stands_for_itself() {
     for (word, send, write, read) in [
         ([0x80, 0, 0, 0], false, false, false),
@@ -134,6 +165,10 @@ fn rfc5044_7_1_2_bad_frames_are_named() {
     assert!(with(16, 0x17 | FLAG_REJECT).unwrap().is_some_and(|(frame, _)| !frame.rejected));
     let role = FrameError::Role { seen: FrameKind::Request, due: FrameKind::Reply };
     assert_eq!(Frame::decode(&request, FrameKind::Reply), Err(role));
+    let role = FrameError::Role { seen: FrameKind::Reply, due: FrameKind::Request };
+    assert_eq!(Frame::decode(&hex(SIW_REPLY), FrameKind::Request), Err(role));
+    // Only a complete key tells a role.
+    assert_eq!(Frame::decode(&request[..KEY_LEN - 1], FrameKind::Reply), Ok(None));
     assert_eq!(Frame::decode(b"GET / HTTP/1.1", FrameKind::Request), Err(FrameError::Key));
 }
 

@@ -83,6 +83,8 @@ fn siw_terminates_are_understood() {
         ("20 06 03 00", cause::UNEXPECTED_OPCODE),
         // Legal by RFC 5040, and ambiguous without control bits.
         ("20 06 00 00", cause::MPA_INSUFFICIENT_IRD),
+        // The upper bits are those of the RFCs.
+        ("20 06 c3 00", cause::MPA_INSUFFICIENT_IRD),
         // Causes in the form of the RFCs are unchanged.
         ("12 03 c0 00", cause::INVALID_MSN),
         ("20 02 00 00", cause::MPA_CRC),
@@ -93,6 +95,9 @@ fn siw_terminates_are_understood() {
         assert!(describe(seen).is_some());
     }
     assert_eq!(TerminateView::new(&[0x11]).likely_cause(), None);
+    // What no document defines in either form is left as it is.
+    let unknown = TerminateCause { layer: 15, error_type: 14, code: 0 };
+    assert_eq!(TerminateView::new(&hex("fe 00 03 00")).likely_cause(), Some(unknown));
 }
 
 /// RFC 5040 §4.8: reserved bits mean nothing. The three lowest of the third octet are an exception: `siw` uses them.

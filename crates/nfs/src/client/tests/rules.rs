@@ -9,7 +9,7 @@ use rpcrdma_oncrpc::Refused;
 use super::loopback::{Loopback, Step, arguments, options};
 use crate::client::procedures::Procedures;
 use crate::client::transport::{ReplyFuture, Request, Transport};
-use crate::client::{MountClient, process_credential};
+use crate::client::{File, MountClient, process_credential};
 use crate::wire::*;
 
 /// A transport that keeps the flavors of calls and answers none.
@@ -133,19 +133,25 @@ async fn rfc1813_3_3_17_cookies_and_their_verifier() {
     }
 }
 
+/// Returns a new file, and its server, whose replies to WRITE report this stability.
+async fn committing(committed: StableHow) -> (Arc<Loopback>, File) {
+    let server = Loopback::exporting(&["/"]);
+    let client = server.mount().await;
+    let file = client.create("/file", SetAttributes::default()).await.unwrap();
+    server.hook(move |procedure, _| match procedure {
+        NfsProcedure::Write => Step::change::<WriteArgs>(move |ok| ok.committed = committed),
+        _ => Step::Serve,
+    });
+    (server, file)
+}
+
 /// RFC 1813 §3.3.7: after a reply of DATA_SYNC or UNSTABLE to an UNSTABLE WRITE comes a COMMIT; after FILE_SYNC none.
 // requirement: rfc1813-3.3.7-13, rfc1813-4.12-1
 #[tokio::test]
 async fn rfc1813_3_3_7_what_is_not_file_sync_is_committed() {
     for (committed, commits) in [(StableHow::Unstable, 1), (StableHow::DataSync, 1), (StableHow::FileSync, 0)]
     {
-        let server = Loopback::exporting(&["/"]);
-        let client = server.mount().await;
-        let file = client.create("/file", SetAttributes::default()).await.unwrap();
-        server.hook(move |procedure, _| match procedure {
-            NfsProcedure::Write => Step::change::<WriteArgs>(move |ok| ok.committed = committed),
-            _ => Step::Serve,
-        });
+        let (server, file) = committing(committed).await;
         server.calls();
         file.write_at(0, Bytes::from_static(b"data")).await.unwrap();
         assert_eq!(file.unstable_bytes(), 4 * commits, "{committed:?}");
@@ -160,13 +166,7 @@ async fn rfc1813_3_3_7_what_is_not_file_sync_is_committed() {
 #[tokio::test]
 async fn rfc1813_3_3_21_data_that_is_stable_is_not_written_again() {
     for (committed, again) in [(StableHow::Unstable, 1), (StableHow::DataSync, 0)] {
-        let server = Loopback::exporting(&["/"]);
-        let client = server.mount().await;
-        let file = client.create("/file", SetAttributes::default()).await.unwrap();
-        server.hook(move |procedure, _| match procedure {
-            NfsProcedure::Write => Step::change::<WriteArgs>(move |ok| ok.committed = committed),
-            _ => Step::Serve,
-        });
+        let (server, file) = committing(committed).await;
         file.write_at(0, Bytes::from_static(b"data")).await.unwrap();
         server.hook(move |procedure, _| match procedure {
             NfsProcedure::Commit => Step::change::<CommitArgs>(move |ok| ok.verifier = [9; 8]),

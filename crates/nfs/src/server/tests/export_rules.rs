@@ -45,10 +45,7 @@ async fn a_read_only_export_refuses_every_change() {
 // requirement: rfc1813-2.1-2, rfc1813-4.4-4
 #[tokio::test]
 async fn root_is_squashed() {
-    for mut bed in Bed::all_with(|export, _| export.squash = Squash::Root) {
-        if bed.places.is_some() && !super::objects::acts_as_callers() {
-            continue;
-        }
+    for mut bed in Bed::all_of_users(|export, _| export.squash = Squash::Root) {
         if let Some(places) = &bed.places {
             std::fs::set_permissions(places.0.path(), std::os::unix::fs::PermissionsExt::from_mode(0o777))
                 .unwrap();

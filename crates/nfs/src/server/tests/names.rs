@@ -32,7 +32,7 @@ async fn create_in_its_three_ways() {
         assert_eq!(cut.attributes.unwrap().size, 0, "{}", bed.name);
         assert_eq!(cut.object, Some(file));
         let new = bed.call(&create(bed.root, "b", CreateHow::Unchecked(with(0o4600, None)))).await.unwrap();
-        let lends = bed.places.is_none() || super::objects::acts_as_callers();
+        let lends = bed.distinguishes_users();
         assert_eq!(new.attributes.unwrap().mode, if lends { 0o4600 } else { 0o600 }, "{}", bed.name);
         // Other objects are not files.
         bed.make_directory(bed.root, "dir", 0o755).await;
@@ -110,7 +110,7 @@ async fn special_files() {
         ];
         for (name, what, file_type) in cases {
             let device = matches!(file_type, FileType::CharacterDevice | FileType::BlockDevice);
-            if device && bed.places.is_some() && !super::objects::acts_as_callers() {
+            if device && !bed.distinguishes_users() {
                 continue;
             }
             let made = bed.call(&MknodArgs { place: place(bed.root, name), what }).await.unwrap();
@@ -136,7 +136,7 @@ async fn special_files() {
         assert_eq!(open, None);
         let bed = bed.by(1000, 1000);
         let status = bed.status(&MknodArgs { place: place(bed.root, "y"), what }).await;
-        if bed.places.is_none() || super::objects::acts_as_callers() {
+        if bed.distinguishes_users() {
             assert_eq!(status, Some(Status::Perm), "{}", bed.name);
         }
     }

@@ -171,7 +171,7 @@ async fn attributes_are_set() {
         let time = |seconds| NfsTime { seconds, nanoseconds: 5 };
         // A user other than root cannot give files away.
         let own = bed.getattr(file).await.unwrap();
-        let free = bed.places.is_none() || acts_as_callers();
+        let free = bed.distinguishes_users();
         let (uid, gid) = if free { (7, 8) } else { (own.uid, own.gid) };
         let new = SetAttributes {
             mode: Some(0o4711),
@@ -299,10 +299,7 @@ async fn access_by_the_bits() {
     // Mode, kind of object, rights of the owner, of the group, of others.
     let read = ACCESS3_READ;
     let write = ACCESS3_MODIFY | ACCESS3_EXTEND;
-    for bed in Bed::all_with(|_, options| options.open_files = 4) {
-        if bed.places.is_some() && !acts_as_callers() {
-            continue;
-        }
+    for bed in Bed::all_of_users(|_, options| options.open_files = 4) {
         let _open = bed.set(bed.root, mode(0o755)).await;
         let new = SetAttributes { uid: Some(1000), gid: Some(2000), ..mode(0o642) };
         let file = bed.make_file(bed.root, "file", 0o600).await;
@@ -339,10 +336,7 @@ pub(super) fn acts_as_callers() -> bool {
 // requirement: rfc1813-1.5-1, rfc1813-2.6-2, rfc1813-3.3.20-3, rfc1813-4.4-1, rfc1813-4.4-3
 #[tokio::test]
 async fn permissions_hold_for_data_and_names() {
-    for bed in Bed::all() {
-        if bed.places.is_some() && !acts_as_callers() {
-            continue;
-        }
+    for bed in Bed::all_of_users(untuned) {
         assert_eq!(bed.set(bed.root, mode(0o755)).await, None);
         let file = bed.make_file(bed.root, "file", 0o600).await;
         bed.write(file, 0, b"secret").await.unwrap();
@@ -384,10 +378,7 @@ fn now(accessed: bool, modified: bool) -> SetAttributes {
 /// Returns a bed for each file system that distinguishes callers, each with a file of user 0 with these bits.
 async fn files_of_root(bits: u32) -> Vec<(Bed, FileHandle)> {
     let mut files = Vec::new();
-    for bed in Bed::all() {
-        if bed.places.is_some() && !acts_as_callers() {
-            continue;
-        }
+    for bed in Bed::all_of_users(untuned) {
         assert_eq!(bed.set(bed.root, mode(0o755)).await, None);
         let file = bed.make_file(bed.root, "file", 0o600).await;
         bed.write(file, 0, b"precious").await.unwrap();
@@ -511,10 +502,7 @@ async fn writing_and_cutting_take_set_id_bits_off() {
 // requirement: rfc1813-3.3.9-1
 #[tokio::test]
 async fn a_new_object_belongs_to_its_maker() {
-    for bed in Bed::all() {
-        if bed.places.is_some() && !acts_as_callers() {
-            continue;
-        }
+    for bed in Bed::all_of_users(untuned) {
         assert_eq!(bed.set(bed.root, mode(0o1777)).await, None);
         let bed = bed.by(1000, 2000);
         let file = bed.make_file(bed.root, "file", 0o666).await;

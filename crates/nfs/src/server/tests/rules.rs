@@ -5,6 +5,17 @@ use super::*;
 const OLD: NfsTime = NfsTime { seconds: 100, nanoseconds: 0 };
 
 impl Bed {
+    /// Returns a bed of each kind, each with a file "file" and a directory "dir" in its root.
+    async fn all_with_objects() -> Vec<(Self, FileHandle, FileHandle)> {
+        let mut all = Vec::new();
+        for bed in Self::all() {
+            let file = bed.make_file(bed.root, "file", 0o640).await;
+            let dir = bed.make_directory(bed.root, "dir", 0o755).await;
+            all.push((bed, file, dir));
+        }
+        all
+    }
+
     /// Sets the time of modification of a file far back, so that any change of it shows.
     async fn age(&self, file: FileHandle) {
         let old = SetAttributes { mtime: SetTime::ClientTime(OLD), ..SetAttributes::default() };
@@ -77,10 +88,8 @@ async fn rfc1813_3_3_6_eof_at_the_very_end() {
 // requirement: rfc1813-3.1-1
 #[tokio::test]
 async fn rfc1813_3_1_failures_carry_attributes() {
-    for bed in Bed::all() {
+    for (bed, file, dir) in Bed::all_with_objects().await {
         let (root, name) = (bed.root, bed.name);
-        let file = bed.make_file(root, "file", 0o640).await;
-        let dir = bed.make_directory(root, "dir", 0o755).await;
         let attributes = SetAttributes::default();
         let data = Bytes::from_static(b"x");
         let write =
@@ -131,10 +140,8 @@ async fn rfc1813_3_1_failures_carry_attributes() {
 // requirement: rfc1813-2.5-15, rfc1813-2.5-16
 #[tokio::test]
 async fn rfc1813_2_5_weak_cache_consistency_of_every_change() {
-    for bed in Bed::all() {
+    for (bed, file, dir) in Bed::all_with_objects().await {
         let (root, name) = (bed.root, bed.name);
-        let dir = bed.make_directory(root, "dir", 0o755).await;
-        let file = bed.make_file(root, "file", 0o640).await;
         let attributes = SetAttributes::default();
         let check = async |object: FileHandle, before: Attributes, wcc: WccData, what: &str| {
             let told = wcc.before.unwrap_or_else(|| panic!("{name} {what}: nothing before"));
@@ -391,10 +398,7 @@ async fn rfc1813_3_3_20_names_keep_their_case() {
 // requirement: rfc1813-4.4-2
 #[tokio::test]
 async fn rfc1813_4_4_access_knows_no_right_of_owners() {
-    for bed in Bed::all() {
-        if bed.places.is_some() && !super::objects::acts_as_callers() {
-            continue;
-        }
+    for bed in Bed::all_of_users(untuned) {
         assert_eq!(bed.set(bed.root, mode(0o755)).await, None);
         let file = bed.make_file(bed.root, "file", 0o600).await;
         assert_eq!(bed.set(file, SetAttributes { uid: Some(1000), ..mode(0) }).await, None);
