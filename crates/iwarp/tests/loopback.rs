@@ -277,6 +277,18 @@ async fn by_hand(request: &[u8]) -> (TcpStream, Pair, Vec<u8>) {
     (stream, server, reply)
 }
 
+/// A reset is no end that the peer asked for.
+#[tokio::test]
+async fn a_reset_is_a_failure_of_the_link() {
+    let (stream, mut server, _) = by_hand(b"MPA ID Req Frame\x40\x01\0\0").await;
+    receive(&mut server, 1, 10);
+    socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO)).unwrap();
+    drop(stream);
+    let (completions, end) = drain(&mut server).await;
+    assert_eq!(completions.len(), 1);
+    assert!(matches!(end, Disconnected::Link(_)), "{end:?}");
+}
+
 /// RFC 6581 §10: the octets of an unenhanced and of an enhanced Reply.
 // requirement: rfc5044-4.4-6, rfc5044-7.1.1-1, rfc5044-7.1.1-5, rfc5044-7.1.1-6, rfc5044-7.1.1-7, rfc5044-7.1.2-2
 // requirement: rfc5044-7.1.2-6, rfc6581-6-1, rfc6581-6-2, rfc6581-6-3, rfc6581-6-4, rfc6581-9.1-2, rfc6581-10-1

@@ -405,6 +405,25 @@ fn an_empty_send_behind_another_ready_to_receive_message_is_delivered() {
     }
 }
 
+/// RFC 6581 §9.2: an empty Send announces readiness. Any other Send is a message, also as the first FPDU.
+// requirement: rfc5040-5.3-6
+#[test]
+fn a_first_send_that_announces_nothing_is_delivered() {
+    let now = Instant::now();
+    for (message, solicited) in [(&b"hello"[..], false), (b"", true)] {
+        let expecting = Negotiated { rtr_send_expected: true, ..small().negotiated(Role::Responder) };
+        let mut pair = Pair {
+            client: End::new(small().engine(Role::Initiator, now)),
+            server: End::new(small().engine_with(expecting, now)),
+            now,
+        };
+        let receive = pair.server.receive(10);
+        pair.client.post(WorkRequest::Send(SendRequest { solicited, ..send(message) }));
+        pair.run();
+        assert_eq!(pair.server.message(receive), message);
+    }
+}
+
 // requirement: rfc5041-5.2-3
 #[test]
 fn rfc5041_5_2_a_message_is_shorter_than_four_gib() {
