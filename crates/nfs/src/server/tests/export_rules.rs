@@ -8,8 +8,10 @@ use tracing::field::{Field, Visit};
 use tracing::subscriber::NoSubscriber;
 use tracing::{Dispatch, Event, Level, Metadata, Subscriber, span};
 
-use super::super::{Membership, UserDatabase};
+use super::super::{ExportError, Membership, UserDatabase};
 use super::*;
+use crate::fs::NAME_MAX;
+use crate::mount::MAX_MOUNT_PATH;
 
 // requirement: rfc1813-2.6-3, rfc1813-3.3.4-3
 #[tokio::test]
@@ -323,6 +325,42 @@ async fn calls_are_counted() {
         .map(|count| (count.procedure.name(), count.calls, count.failures))
         .collect();
     assert_eq!(counted, [("GETATTR", 1, 0), ("LOOKUP", 1, 1)]);
+}
+
+#[tokio::test]
+async fn bytes_of_data_are_counted() {
+    for bed in Bed::all() {
+        let file = bed.make_file(bed.root, "file", 0o600).await;
+        bed.write(file, 0, b"12345").await.unwrap();
+        bed.read(file, 1, 100).await.unwrap();
+        bed.read(file, 9, 100).await.unwrap();
+        let counters = bed.server.counters();
+        assert_eq!((counters.bytes_written(), counters.bytes_read()), (5, 4), "{}", bed.name);
+    }
+}
+
+#[test]
+fn names_of_exports_are_plain_paths_and_differ() {
+    let refused = |names: &[&str]| {
+        let fs = || Arc::new(MemoryFs::new(MemoryOptions::default()));
+        let exports = names.iter().map(|name| Export::new(*name, fs())).collect();
+        let options = ServerOptions { io_threads: 1, ..ServerOptions::default() };
+        NfsServer::new(HandleKey::random(), exports, options).err()
+    };
+    let part = "x".repeat(NAME_MAX);
+    let (fits, beyond) = (format!("/{part}"), format!("/{part}x"));
+    for name in ["/", "/a", "/a/b", "/...", &fits] {
+        assert_eq!(refused(&[name]), None, "{name}");
+    }
+    for name in ["", "a", "a/b", "//", "/a//b", "/a/", "/.", "/a/..", "/a\0", &beyond] {
+        assert_eq!(refused(&[name]), Some(ExportError::Name(name.to_owned())));
+    }
+    let longest = &format!("{}/{}", fits.repeat(3), "x".repeat(NAME_MAX));
+    assert_eq!((longest.len(), refused(&[longest])), (MAX_MOUNT_PATH, None));
+    let too_long = ExportError::NameTooLong { length: MAX_MOUNT_PATH + 2 };
+    assert_eq!(refused(&[&format!("{longest}/x")]), Some(too_long));
+    assert_eq!(refused(&["/a", "/b"]), None);
+    assert_eq!(refused(&["/a", "/b", "/a"]), Some(ExportError::Duplicate("/a".to_owned())));
 }
 
 // requirement: rfc1813-4.5-1
