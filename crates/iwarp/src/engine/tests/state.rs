@@ -419,3 +419,14 @@ fn large_fpdus_do_not_follow_the_size_of_a_segment() {
         assert_eq!(fpdus(&end.transmit(now)).len(), count);
     }
 }
+
+#[test]
+fn requests_without_segments() {
+    let mut pair = Pair::open(&small());
+    let engine = &mut pair.client.engine;
+    let read = WorkRequest::Read { sink: Buffer::adopt(vec![]), sources: vec![] };
+    assert!(matches!(engine.post(WrId(1), read), Err(PostError { kind: PostErrorKind::Invalid(_), .. })));
+    let room = engine.send_room();
+    engine.post(WrId(2), WorkRequest::Write { gather: vec![], targets: vec![] }).unwrap();
+    assert_eq!(engine.send_room(), room - 1, "it takes a place until it completes");
+}
