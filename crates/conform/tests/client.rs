@@ -14,18 +14,20 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{BufMut, Bytes, BytesMut};
 use rpcrdma::{Call, Client, ClientConfig, Sink};
 use rpcrdma_conform::client::{DEFAULT_SILENCE, Host, rows, run};
 use rpcrdma_conform::{DEFAULT_LIMIT, Report, Verdict};
 use rpcrdma_iwarp::{IwarpConnector, IwarpListener};
-use rpcrdma_proto::wire::{ChunkLists, Segment, WriteChunk};
+use rpcrdma_proto::wire::two::{self, Exchange};
+use rpcrdma_proto::wire::{Body, ChunkLists, Direction, Header, Segment, WriteChunk};
+use rpcrdma_proto::{Profile, Versions};
 use rpcrdma_sim::CompletionMode;
 use rpcrdma_verbs::{Connector, Listener};
 use rpcrdma_xdr::Encoder;
 use support::faulty::{
-    Act, DIES_OF_FAULTS, DIES_WITH_ITS_CONNECTION, Fault, FaultyConnector, FaultyListener, Seen, lists,
-    with_lists, word,
+    Act, DIES_OF_FAULTS, DIES_WITH_ITS_CONNECTION, Fault, FaultyConnector, FaultyListener, Seen, with_lists,
+    word,
 };
 use support::{Found, all_pass, each_has_a_fault, each_has_a_live_fault, each_is_red, fabric, page_shows};
 use tokio::task::{AbortHandle, JoinSet};
@@ -42,14 +44,22 @@ impl Drop for Caller {
     }
 }
 
+const PROFILES: [Profile; 3] = [Profile::P1, Profile::P2, Profile::P3];
 /// The longest Send of our client, in bytes: more than the tester takes.
 const SEND_SIZE: usize = 16_384;
 /// Calls that our client makes at once.
 const AT_ONCE: usize = 3;
 
 /// Runs our client with several callers that call NULL, READ, READDIR and WRITE in turn, whatever the results are.
-fn caller(connector: Arc<dyn Connector>, address: SocketAddr, at_once: usize) -> Caller {
+fn caller(
+    connector: Arc<dyn Connector>,
+    address: SocketAddr,
+    profile: Option<Profile>,
+    at_once: usize,
+) -> Caller {
     let mut config = ClientConfig::default();
+    config.protocol.versions = profile.map_or(Versions::ONE, Versions::both);
+    config.protocol.program = Some((100_003, 3));
     config.protocol.timeouts.call = Duration::from_secs(2);
     config.protocol.send_size = SEND_SIZE;
     let task = tokio::spawn(async move {
@@ -96,28 +106,54 @@ async fn calls(client: Client, first: usize) {
     }
 }
 
-fn host(listener: Box<dyn Listener>) -> Host {
-    Host { listener, limit: DEFAULT_LIMIT, silence: DEFAULT_SILENCE }
+fn host(listener: Box<dyn Listener>, profile: Option<Profile>) -> Host {
+    Host { listener, profile, limit: DEFAULT_LIMIT, silence: DEFAULT_SILENCE }
 }
 
 async fn on_sim(mode: CompletionMode, fault: Fault, filter: Option<&str>) -> Report {
-    with_callers(mode, fault, AT_ONCE, filter).await
+    with_callers(mode, fault, None, AT_ONCE, filter).await
 }
 
-async fn with_callers(mode: CompletionMode, fault: Fault, at_once: usize, filter: Option<&str>) -> Report {
+/// Runs rows of Version Two, whose clients make one call at a time.
+async fn in_profile(mode: CompletionMode, fault: Fault, profile: Profile, filter: Option<&str>) -> Report {
+    with_callers(mode, fault, Some(profile), 1, filter).await
+}
+
+async fn with_callers(
+    mode: CompletionMode,
+    fault: Fault,
+    profile: Option<Profile>,
+    at_once: usize,
+    filter: Option<&str>,
+) -> Report {
     let fabric = fabric(mode);
     let (of_client, of_adapter) =
         if fault.is_of_adapter() { (Fault::None, fault) } else { (fault, Fault::None) };
     let listener = FaultyListener::new(Box::new(fabric.listen(ADDRESS).unwrap()), of_adapter);
-    let connector = FaultyConnector::new(Arc::new(fabric.connector(HOST)), of_client);
-    let _caller = caller(Arc::new(connector), ADDRESS, at_once);
-    run(host(Box::new(listener)), |row| filter.is_none_or(|name| name == row.name), |_| ()).await
+    let connector = FaultyConnector::speaking(Arc::new(fabric.connector(HOST)), of_client, profile);
+    let _caller = caller(Arc::new(connector), ADDRESS, profile, at_once);
+    let host = host(Box::new(listener), profile);
+    run(host, |row| filter.is_none_or(|name| name == row.name), |_| ()).await
 }
 
 #[tokio::test(start_paused = true)]
 async fn our_client_passes_on_sim() {
     for mode in [CompletionMode::Local, CompletionMode::Acknowledged] {
-        all_pass(&on_sim(mode, Fault::None, None).await, rows().len());
+        all_pass(&on_sim(mode, Fault::None, None).await, rows(None).len());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn our_client_passes_in_every_profile() {
+    for profile in PROFILES {
+        for mode in [CompletionMode::Local, CompletionMode::Acknowledged] {
+            let report = in_profile(mode, Fault::None, profile, None).await;
+            if mode == CompletionMode::Local {
+                // For docs/conform.md, with --nocapture.
+                println!("{profile:?}\n{}", report.table());
+            }
+            all_pass(&report, rows(Some(profile)).len());
+        }
     }
 }
 
@@ -126,32 +162,32 @@ async fn our_client_passes_on_iwarp() {
     let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let listener = IwarpListener::bind(any, rpcrdma_iwarp::Config::default()).await.unwrap();
     let address = listener.local_address().unwrap();
-    let _caller = caller(Arc::new(IwarpConnector::default()), address, AT_ONCE);
+    let _caller = caller(Arc::new(IwarpConnector::default()), address, None, AT_ONCE);
     let silence = Duration::from_millis(50);
-    let host = Host { silence, ..host(Box::new(listener)) };
+    let host = Host { silence, ..host(Box::new(listener), None) };
     let report = run(host, |_| true, |_| ()).await;
     // For docs/conform.md, with --nocapture.
     println!("{}", report.table());
-    all_pass(&report, rows().len());
+    all_pass(&report, rows(None).len());
 }
 
 #[tokio::test(start_paused = true)]
 async fn one_call_at_a_time_says_nothing_of_a_grant() {
-    let report = with_callers(CompletionMode::Local, Fault::None, 1, None).await;
+    let report = with_callers(CompletionMode::Local, Fault::None, None, 1, None).await;
     for row in &report.rows {
         let about_the_grant = ["first-flight", "grant-one"].contains(&row.row.name);
         let expected = if about_the_grant { Verdict::NotApplicable } else { Verdict::Pass };
         assert_eq!(row.verdict, expected, "{row:?}");
     }
-    assert_eq!(report.rows.len(), rows().len());
+    assert_eq!(report.rows.len(), rows(None).len());
 }
 
 #[tokio::test(start_paused = true)]
 async fn without_a_client_every_row_fails() {
     let fabric = fabric(CompletionMode::Local);
     let listener = fabric.listen(ADDRESS).unwrap();
-    let report = run(host(Box::new(listener)), |_| true, |_| ()).await;
-    assert_eq!(report.count(Verdict::Fail), rows().len(), "{report:#?}");
+    let report = run(host(Box::new(listener), None), |_| true, |_| ()).await;
+    assert_eq!(report.count(Verdict::Fail), rows(None).len(), "{report:#?}");
 }
 
 /// Returns a good reply to the call with the XID of these bytes.
@@ -172,7 +208,7 @@ fn as_last(seen: &Seen, _: &[u8]) -> Vec<u8> {
 /// Takes the chunks of a reply as those that the call offered.
 fn as_offered(seen: &Seen, bytes: &[u8]) -> Vec<u8> {
     let offered = seen.offer(bytes);
-    with_lists(bytes, |lists| *lists = ChunkLists { read: Vec::new(), ..offered })
+    seen.with_lists(bytes, |lists| *lists = ChunkLists { read: Vec::new(), ..offered })
 }
 
 /// Returns whether this is the first message of a connection, where a row begins with a bad one.
@@ -186,17 +222,17 @@ fn set(bytes: &[u8], index: usize, value: u32) -> Vec<u8> {
     bytes
 }
 
-fn has_write(_: &Seen, bytes: &[u8]) -> bool {
-    lists(bytes).is_some_and(|(_, lists, _)| !lists.write.is_empty())
+fn has_write(seen: &Seen, bytes: &[u8]) -> bool {
+    seen.lists(bytes).is_some_and(|(_, lists, _)| !lists.write.is_empty())
 }
 
-fn has_reply(_: &Seen, bytes: &[u8]) -> bool {
-    lists(bytes).is_some_and(|(_, lists, _)| lists.reply.is_some())
+fn has_reply(seen: &Seen, bytes: &[u8]) -> bool {
+    seen.lists(bytes).is_some_and(|(_, lists, _)| lists.reply.is_some())
 }
 
 /// Returns whether a reply returns chunks that its call did not offer, or longer ones.
 fn returns_others(seen: &Seen, bytes: &[u8]) -> bool {
-    let Some((_, returned, _)) = lists(bytes) else { return false };
+    let Some((_, returned, _)) = seen.lists(bytes) else { return false };
     let offered = seen.offer(bytes);
     let all = |lists: &ChunkLists| lists.write.iter().chain(&lists.reply).cloned().collect::<Vec<_>>();
     let (returned, offered) = (all(&returned), all(&offered));
@@ -210,9 +246,9 @@ fn returns_others(seen: &Seen, bytes: &[u8]) -> bool {
 }
 
 /// Returns whether an RDMA_NOMSG carries no reply.
-fn is_empty_nomsg(_: &Seen, bytes: &[u8]) -> bool {
+fn is_empty_nomsg(seen: &Seen, bytes: &[u8]) -> bool {
     let total = |lists: &ChunkLists| lists.reply.as_ref().map_or(0, WriteChunk::total);
-    lists(bytes).is_some_and(|(inline, lists, _)| !inline && total(&lists) == 0)
+    seen.lists(bytes).is_some_and(|(inline, lists, _)| !inline && total(&lists) == 0)
 }
 
 /// A client that takes any chunk that a reply returns, as if its call had offered that chunk.
@@ -383,10 +419,203 @@ static FAULTS: &[Found] = &[
     ("refused", DIES_WITH_ITS_CONNECTION, "no call within"),
 ];
 
+/// Returns whether a message of Version Two answers no call: it does not decode, has the XID of none, or goes the other
+/// way.
+fn is_for_nobody(seen: &Seen, bytes: &[u8]) -> bool {
+    let is_answer = |header: &Header| match header.body {
+        Body::Two(_) => true,
+        _ => header.direction != Some(Direction::Call) && seen.sent.contains(&header.xid),
+    };
+    seen.header(bytes).is_none_or(|header| !is_answer(&header))
+}
+
+/// Takes a message of Version Two as the good answer to the last call.
+fn as_good(seen: &Seen, bytes: &[u8]) -> Vec<u8> {
+    as_whole(seen, bytes, &[*seen.sent.last().unwrap(), 1, 0, 0, 0, 0])
+}
+
+/// Takes a message as the last part of the answer to the last call.
+fn as_last_part(seen: &Seen, bytes: &[u8]) -> Vec<u8> {
+    as_whole(seen, bytes, &[0, 0, 0])
+}
+
+/// Takes a message as a reply to the last call, with this payload.
+fn as_whole(seen: &Seen, bytes: &[u8], payload: &[u32]) -> Vec<u8> {
+    let xid = *seen.sent.last().unwrap();
+    let header = Header {
+        xid,
+        version: 2,
+        credit: word(bytes, 2),
+        direction: Some(Direction::Reply),
+        invalidate: 0,
+        body: Body::Message(ChunkLists::default()),
+    };
+    let mut out = BytesMut::new();
+    seen.codec().encode(&header, &mut out);
+    payload.iter().for_each(|word| out.put_u32(*word));
+    out.to_vec()
+}
+
+/// Returns the operation in a message of Version Two.
+fn operation(seen: &Seen, bytes: &[u8]) -> Option<two::Body> {
+    match seen.header(bytes)?.body {
+        Body::Two(body) => Some(body),
+        _ => None,
+    }
+}
+
+/// Returns the place of the word 2048.
+fn value_of_2048(bytes: &[u8]) -> usize {
+    (0..bytes.len() / 4).find(|at| word(bytes, *at) == 2048).unwrap()
+}
+
+fn is_announcement(seen: &Seen, bytes: &[u8]) -> bool {
+    matches!(operation(seen, bytes), Some(two::Body::Exchange(Exchange::Initial { .. })))
+}
+
+fn is_request(seen: &Seen, bytes: &[u8]) -> bool {
+    matches!(operation(seen, bytes), Some(two::Body::Exchange(Exchange::Request { .. })))
+}
+
+fn is_part(seen: &Seen, bytes: &[u8]) -> bool {
+    matches!(operation(seen, bytes), Some(two::Body::Middle { .. }))
+}
+
+fn is_transmission(seen: &Seen, bytes: &[u8]) -> bool {
+    matches!(operation(seen, bytes), Some(two::Body::Transmission(_)))
+}
+
+fn does_not_decode(seen: &Seen, bytes: &[u8]) -> bool {
+    seen.header(bytes).is_none()
+}
+
+fn is_any_error(seen: &Seen, bytes: &[u8]) -> bool {
+    seen.header(bytes).is_some_and(|header| matches!(header.body, Body::Error(_)))
+}
+
+/// A client that takes any answer as one to its last call.
+const TAKES_ANY_ANSWER: Fault = Fault::On(is_for_nobody, Act::Mend(as_good));
+const NO_ERROR: &str = "the client sends no RDMA2_ERROR";
+
+/// A fault of a client of Version Two, in some profiles.
+type FoundIn = (&'static [Profile], Found);
+
+const P1_P2: &[Profile] = &[Profile::P1, Profile::P2];
+const P3: &[Profile] = &[Profile::P3];
+
+/// Faults for each row of Version Two, with the words of the report.
+static FAULTS_OF_TWO: &[FoundIn] = &[
+    (P1_P2, ("offer", Fault::Doubles, "over the grant")),
+    (P3, ("offer", Fault::Doubles, "message 2 of the client, the limit is 1")),
+    (&PROFILES, ("reply-inline", Fault::Sends(|_, m| *m = set(m, 0, word(m, 0) ^ 1)), "in front of XID")),
+    (&PROFILES, ("version-one-reply", TAKES_ANY_ANSWER, "rdma_vers 1: another call")),
+    (&PROFILES, ("reply-other-xid", TAKES_ANY_ANSWER, "another XID: another call")),
+    (&PROFILES, ("unknown-type", TAKES_ANY_ANSWER, COMPLETED)),
+    (
+        &PROFILES,
+        ("unknown-type", Fault::On(does_not_decode, Act::ErrVers(1, 2)), "the client answers: versions 1"),
+    ),
+    (&PROFILES, ("direction", TAKES_ANY_ANSWER, COMPLETED)),
+    (&PROFILES, ("reply-cut", TAKES_ANY_ANSWER, "14 bytes: another call")),
+    (&PROFILES, ("errors", Fault::On(is_any_error, Act::Close), LEAVES)),
+    (&PROFILES, ("error-unknown", TAKES_ANY_ANSWER, "code 77: another call")),
+    (&PROFILES, ("error-other-xid", TAKES_ANY_ANSWER, "an error: another call")),
+    (&PROFILES, ("write-chunk-used", Fault::On(has_write, Act::Close), LEAVES)),
+    (&PROFILES, ("write-other-handle", TAKES_ANY_CHUNK, COMPLETED)),
+    (&PROFILES, ("write-too-long", TAKES_ANY_CHUNK, COMPLETED)),
+    (&PROFILES, ("write-more-segments", TAKES_ANY_CHUNK, COMPLETED)),
+    (&PROFILES, ("write-list-unasked", TAKES_ANY_CHUNK, COMPLETED)),
+    (&PROFILES, ("reply-chunk-used", Fault::On(has_reply, Act::Close), LEAVES)),
+    (&PROFILES, ("reply-chunk-other-handle", TAKES_ANY_CHUNK, COMPLETED)),
+    (&PROFILES, ("reply-chunk-too-long", TAKES_ANY_CHUNK, COMPLETED)),
+    (&PROFILES, ("invalidation", Fault::On(|seen, _| seen.invalidates, Act::Close), LEAVES)),
+    (P1_P2, ("cut", Fault::DoublesLater, "over the grant")),
+    (P3, ("cut", Fault::DoublesLater, "message 2 of the client, the limit is 1")),
+    (
+        &PROFILES,
+        ("properties-unknown", Fault::On(is_announcement, Act::ErrChunk), "the properties: the client sends"),
+    ),
+    (&PROFILES, ("properties-cut", Fault::On(does_not_decode, Act::Ignore), NO_ERROR)),
+    (&PROFILES, ("properties-short", Fault::On(is_announcement, Act::Ignore), NO_ERROR)),
+    (
+        &PROFILES,
+        (
+            "receive-size",
+            Fault::On(is_announcement, Act::Rewrite(|m| set(m, value_of_2048(m), 4096))),
+            "bytes, the inline threshold is 2048",
+        ),
+    ),
+    (&PROFILES, ("properties-asked", Fault::On(is_request, Act::Ignore), "no response")),
+    (
+        &PROFILES,
+        (
+            "properties-asked",
+            Fault::Sends(|seen, m| {
+                if matches!(operation(seen, m), Some(two::Body::Exchange(Exchange::Response { .. }))) {
+                    *m = set(m, 0, word(m, 0) ^ 1);
+                }
+            }),
+            "a response under XID",
+        ),
+    ),
+    (&PROFILES, ("operation-unknown", Fault::On(does_not_decode, Act::Ignore), NO_ERROR)),
+    (
+        &PROFILES,
+        ("operation-unknown", Fault::On(does_not_decode, Act::ErrChunk), "the client answers: transport"),
+    ),
+    (&PROFILES, ("properties-twice", Fault::On(is_announcement, Act::Ignore), NO_ERROR)),
+    (&PROFILES, ("continued", Fault::On(is_part, Act::Close), LEAVES)),
+    (&PROFILES, ("continued-remaining", Fault::On(is_part, Act::Rewrite(|m| set(m, 4, 12))), COMPLETED)),
+    (&PROFILES, ("continued-other-xid", Fault::On(is_for_nobody, Act::Mend(as_last_part)), COMPLETED)),
+    (&PROFILES, ("continued-interrupted", Fault::On(is_for_nobody, Act::Mend(as_last_part)), COMPLETED)),
+    (&PROFILES, ("continuation-alone", Fault::On(is_transmission, Act::Mend(as_good)), COMPLETED)),
+    (
+        &PROFILES,
+        ("continuation-alone", Fault::On(is_transmission, Act::ErrChunk), "the client answers: transport"),
+    ),
+    (&PROFILES, ("response-unasked", Fault::On(is_transmission, Act::Mend(as_good)), COMPLETED)),
+    (
+        &PROFILES,
+        ("response-unasked", Fault::On(is_transmission, Act::ErrChunk), "the client answers: transport"),
+    ),
+    (&PROFILES, ("err-vers", Fault::On(is_any_error, Act::Mend(as_good)), "a message that does not decode")),
+];
+
+/// Returns the faults of the rows of a profile.
+fn faults_of(profile: Profile) -> Vec<Found> {
+    let rows = rows(Some(profile));
+    let is_row = |name: &str| rows.iter().any(|row| row.name == name);
+    let found =
+        FAULTS_OF_TWO.iter().filter(|(profiles, (name, ..))| profiles.contains(&profile) && is_row(name));
+    found.map(|(_, found)| *found).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_row_of_version_two_is_red_on_its_faulty_client() {
+    for profile in PROFILES {
+        each_is_red(&faults_of(profile), async |name, fault| {
+            in_profile(CompletionMode::Local, fault, profile, Some(name)).await
+        })
+        .await;
+    }
+}
+
 #[test]
 fn no_row_is_without_its_faulty_client() {
-    each_has_a_fault(&rows(), FAULTS);
-    each_has_a_live_fault(&rows(), FAULTS);
+    for profile in PROFILES {
+        let (rows, faults) = (rows(Some(profile)), faults_of(profile));
+        each_has_a_fault(&rows, &faults);
+        each_has_a_live_fault(&rows, &faults);
+    }
+    let names = FAULTS_OF_TWO.iter().map(|(_, (name, ..))| name);
+    for name in names {
+        assert!(
+            PROFILES.iter().any(|profile| rows(Some(*profile)).iter().any(|row| row.name == *name)),
+            "{name}"
+        );
+    }
+    each_has_a_fault(&rows(None), FAULTS);
+    each_has_a_live_fault(&rows(None), FAULTS);
 }
 
 #[tokio::test(start_paused = true)]
@@ -396,5 +625,8 @@ async fn every_row_is_red_on_its_faulty_client() {
 
 #[test]
 fn the_page_shows_every_row() {
-    page_shows("Our own client", &rows());
+    page_shows("Our own client", &rows(None));
+    for profile in PROFILES {
+        page_shows(&format!("Our own client in Version Two, {profile:?}"), &rows(Some(profile)));
+    }
 }

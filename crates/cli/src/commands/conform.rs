@@ -40,7 +40,8 @@ Version One, or with --profile about Version Two. The rows of Version Two are no
 --client: waits for one client that makes calls repeatedly by itself, even after failures. For example:
   rpcrdma conform --client --listen 127.0.0.1:20050 &
   rpcrdma ping 127.0.0.1:20050 -c 0 -i 0.05 --timeout 2
-Rows with chunks need a client that offers chunks (READ, READDIR). The tester serves it an NFSv3 export / with one file.
+Rows with chunks need a client that offers chunks (READ, READDIR). The tester serves it an NFSv3 export / with one file. \
+With --profile the client needs both versions, the same profile, and one call at a time.
 
 --json prints {role, address, pass, differs, fail, not_applicable, rows: [{name, section, rule, sends, expects, verdict, \
 seen}]}; rule is required, recommended or choice, verdict pass, differs, fail or not_applicable. With --list {rows: [{name, \
@@ -81,7 +82,7 @@ pub(crate) struct Conform {
     #[arg(long, value_name = "NUMBER", default_value_t = 3, value_parser = whole::<u32>(0, u32::MAX), conflicts_with = "client")]
     version: u32,
     /// Test Version Two, as these drafts define it, instead of Version One
-    #[arg(long, value_enum, value_name = "PROFILE", conflicts_with = "client")]
+    #[arg(long, value_enum, value_name = "PROFILE")]
     profile: Option<ProfileName>,
     /// Try only rows whose name contains TEXT; can be given several times
     #[arg(long, value_name = "TEXT")]
@@ -123,7 +124,7 @@ struct List<'a> {
 impl Conform {
     pub(crate) async fn run(&self, common: Common) -> Result<(), Failure> {
         let profile = self.profile.map(ProfileName::profile);
-        let rows = if self.client { client::rows() } else { server::rows(profile) };
+        let rows = if self.client { client::rows(profile) } else { server::rows(profile) };
         if let Some(name) = self.only.iter().find(|name| !rows.iter().any(|row| row.name == name.as_str())) {
             return Err(Failure::usage(format!("no row is named {name} (--list shows the names)")));
         }
@@ -203,7 +204,12 @@ impl Conform {
             .map_err(|error| Failure::failed(format!("cannot find the address of the listener: {error}")))?;
         output::note(format_args!("waiting for a client at {address}"));
         let silence = self.silence.unwrap_or(client::DEFAULT_SILENCE);
-        let host = client::Host { listener, limit: self.limit, silence };
+        let host = client::Host {
+            listener,
+            profile: self.profile.map(ProfileName::profile),
+            limit: self.limit,
+            silence,
+        };
         let report = client::run(host, |row| self.wants(row), show(common)).await;
         print("client", address, &report, common)
     }

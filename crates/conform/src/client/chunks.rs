@@ -30,7 +30,7 @@ async fn offering(stage: &mut Stage, wanted: fn(&Call) -> bool, what: &str) -> R
         .call_where(
             |call| {
                 any = true;
-                wanted(call)
+                call.settled && wanted(call)
             },
             limit,
         )
@@ -203,6 +203,7 @@ pub(super) async fn write_nowhere(stage: &mut Stage) -> Outcome {
 pub(super) async fn invalidated(stage: &mut Stage) -> Outcome {
     let call = offering(stage, |call| has_write(call) || has_reply(call), "chunk").await?;
     let reply = reply(&call);
+    let bytes = stage.encode(&call, &reply, ONE)?;
     let handle = call.lists.handles().next().unwrap_or(NOWHERE);
     let endpoint = stage.endpoint(call.connection)?;
     let theirs = rpcrdma_proto::PrivateData::find(&endpoint.peer_private_data()).unwrap_or_default();
@@ -213,7 +214,7 @@ pub(super) async fn invalidated(stage: &mut Stage) -> Outcome {
     for (data, targets) in &reply.writes {
         endpoint.write(data.clone(), targets);
     }
-    endpoint.send_invalidating(reply.message(call.xid, ONE), handle);
+    endpoint.send_invalidating(bytes, handle);
     endpoint.push().await;
     stage.answered(&call)?;
     stage.ended(&call).await

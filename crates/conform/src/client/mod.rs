@@ -14,9 +14,12 @@ mod rows;
 mod serve;
 mod setup;
 mod stage;
+mod two;
+mod wire;
 
 use std::time::Duration;
 
+use rpcrdma_proto::Profile;
 use rpcrdma_verbs::{BoxFuture, Listener};
 use tokio::time::timeout;
 
@@ -32,6 +35,8 @@ pub const DEFAULT_SILENCE: Duration = Duration::from_millis(500);
 pub struct Host {
     /// Accepts the client's connections.
     pub listener: Box<dyn Listener>,
+    /// Profile of Version Two for whose rows the client is tested; `None`: Version One.
+    pub profile: Option<Profile>,
     /// Maximum time until the next call of the client. Must be longer than the client's timer for a reply.
     pub limit: Duration,
     /// Time for which the client is watched when it should not act. Must be longer than its pause between calls.
@@ -45,18 +50,26 @@ struct Row {
     run: for<'a> fn(&'a mut Stage) -> BoxFuture<'a, Outcome>,
 }
 
-/// Returns the table: every row, in the order of the run.
+/// Returns the table of Version One, or of Version Two in a profile: every row, in the order of the run.
 #[must_use]
-pub fn rows() -> Vec<RowInfo> {
-    rows::all().map(|row| row.info).collect()
+pub fn rows(profile: Option<Profile>) -> Vec<RowInfo> {
+    all(profile).into_iter().map(|row| row.info).collect()
+}
+
+fn all(profile: Option<Profile>) -> Vec<Row> {
+    match profile {
+        None => rows::all().copied().collect(),
+        Some(profile) => two::all(profile).collect(),
+    }
 }
 
 /// Runs the rows that are wanted on the clients that connect; `each` receives every row when it has ended.
 pub async fn run(host: Host, wanted: impl Fn(&RowInfo) -> bool, mut each: impl FnMut(&RowReport)) -> Report {
     let limit = host.limit.saturating_mul(ROW_FACTOR);
+    let table = all(host.profile);
     let mut stage = Stage::new(host);
     let mut report = Report::default();
-    for row in rows::all().filter(|row| wanted(&row.info)) {
+    for row in table.into_iter().filter(|row| wanted(&row.info)) {
         let outcome = timeout(limit, (row.run)(&mut stage))
             .await
             .unwrap_or_else(|_| Err(fail(format!("the row did not end within {limit:?}"))));

@@ -4,11 +4,11 @@
 //! This module owns no memory: a reply names the client's chunks and holds the data to be written there.
 
 use bytes::Bytes;
-use rpcrdma_proto::wire::{ChunkLists, Segment, WriteChunk};
+use rpcrdma_proto::wire::{Body, ChunkLists, ErrorBody, Segment, WriteChunk};
 use rpcrdma_xdr::{DecodeError, Decoder};
 
 use super::stage::Call;
-use crate::message::{ERR_CHUNK, RDMA_ERROR, RDMA_MSG, RDMA_NOMSG, Words, message};
+use crate::message::{RDMA_ERROR, RDMA_MSG, RDMA_NOMSG, Words};
 use crate::nfs;
 
 /// Minimum threshold, in bytes: the limit of a client that announced none.
@@ -105,10 +105,12 @@ pub(super) struct Reply {
 }
 
 impl Reply {
-    pub(super) fn message(&self, xid: u32, grant: u32) -> Bytes {
+    /// Returns the content of the header.
+    pub(super) fn body(&self) -> Body {
         match self.procedure {
-            RDMA_ERROR => Words::new().words(&[xid, 1, grant, RDMA_ERROR, ERR_CHUNK]).finish(),
-            procedure => message(xid, grant, procedure, self.lists.clone(), &self.payload),
+            RDMA_ERROR => Body::Error(ErrorBody::Chunk),
+            RDMA_NOMSG => Body::NoMessage(self.lists.clone()),
+            _ => Body::Message(self.lists.clone()),
         }
     }
 }

@@ -15,8 +15,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
-use rpcrdma_proto::wire::v1::V1;
-use rpcrdma_proto::wire::{Body, ChunkLists, Codec, ReadSegment};
+use rpcrdma_proto::wire::two::{self, Exchange};
+use rpcrdma_proto::wire::{Body, ChunkLists, Header, ReadSegment};
 use rpcrdma_proto::{Limits, PrivateData};
 use rpcrdma_verbs::{Listener, QueuePair};
 use tokio::sync::{Mutex, mpsc};
@@ -24,6 +24,8 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout_at};
 
 use super::Host;
+use super::serve::{Reply, reply};
+use super::wire::Wire;
 use crate::endpoint::{Arrived, Endpoint, Next, parameters};
 use crate::report::{Wrong, differs, fail};
 
@@ -35,6 +37,8 @@ const RECEIVES: usize = 64;
 /// Length of the tester's Receives, in bytes. The tester announces less, and reports a client that exceeds the
 /// announced size.
 const RECEIVE_LEN: usize = 8192;
+/// The XID before the first operation of the tester. Clients choose theirs at random.
+const FIRST_OPERATION: u32 = 0x5eed_0000;
 /// Announced size in both directions, in bytes.
 pub(super) const ANNOUNCED: usize = 4096;
 /// Maximum number of connections that wait to be handled.
@@ -60,6 +64,12 @@ pub(super) struct Call {
     pub(super) procedure: u32,
     /// The RPC message, without the items in chunks.
     pub(super) message: Bytes,
+    /// The handle that the reply may invalidate, or 0 (version-two-03 §6.2.3).
+    pub(super) invalidate: u32,
+    /// Length of the Send, in bytes.
+    pub(super) len: usize,
+    /// Whether the version of the connection was settled before: it is the first answer that settles Version Two.
+    pub(super) settled: bool,
 }
 
 /// An action of the client.
@@ -86,6 +96,16 @@ struct Connection {
     /// The largest grant that the client may still use: a smaller one may not have arrived when the client made its
     /// calls.
     ceiling: u32,
+    /// Answered calls.
+    answers: u32,
+    /// Messages of the client, and the number up to which it may send them, where credits count messages
+    /// (version-two-07 §4.2.1).
+    received: u32,
+    limit: u32,
+    /// Whether the tester has announced its properties.
+    announced: bool,
+    /// The threshold of calls after the next reply: an announcement is on its way.
+    next_threshold: Option<usize>,
 }
 
 impl Connection {
@@ -98,12 +118,21 @@ impl Connection {
             // RFC 8166 §3.3.3: the client may assume no more.
             grant: ONE,
             ceiling: ONE,
+            answers: 0,
+            received: 0,
+            limit: ONE,
+            announced: false,
+            next_threshold: None,
         }
     }
 
     /// Records that an answer to this call leaves, with this grant. A grant of 0 does not change the grant.
     fn answered(&mut self, xid: u32, grant: u32) {
         self.in_flight.retain(|waiting| *waiting != xid);
+        self.answers += 1;
+        if let Some(threshold) = self.next_threshold.take() {
+            self.threshold = threshold;
+        }
         if grant > 0 {
             self.grant = grant;
             self.ceiling = self.ceiling.max(grant);
@@ -128,6 +157,13 @@ impl Connection {
 pub(super) struct Stage {
     pub(super) limit: Duration,
     pub(super) silence: Duration,
+    /// The version that the tester speaks.
+    pub(super) wire: Wire,
+    /// Whether the tester answers the properties of a client by its own.
+    pub(super) announces: bool,
+    /// Operations of the client that are no calls, and their connections.
+    pub(super) operations: Vec<(u64, Header)>,
+    next_operation: u32,
     welcome: Arc<Mutex<Welcome>>,
     arriving: mpsc::Receiver<(Box<dyn QueuePair>, Bytes)>,
     accepting: JoinHandle<()>,
@@ -180,13 +216,17 @@ async fn accept(
 
 impl Stage {
     pub(super) fn new(host: Host) -> Self {
-        let Host { listener, limit, silence } = host;
+        let Host { listener, profile, limit, silence } = host;
         let welcome = Arc::new(Mutex::new(Welcome::Accept(announcement())));
         let (sender, arriving) = mpsc::channel(BACKLOG);
         let accepting = tokio::spawn(accept(listener, welcome.clone(), sender));
         Self {
             limit,
             silence,
+            wire: Wire::new(profile),
+            announces: true,
+            operations: Vec::new(),
+            next_operation: FIRST_OPERATION,
             welcome,
             arriving,
             accepting,
@@ -238,61 +278,79 @@ impl Stage {
 
     /// Waits for the next action of the client, at most for `limit`.
     pub(super) async fn event(&mut self, limit: Duration) -> Result<Event, Wrong> {
+        let deadline = Instant::now() + limit;
         if let Some(call) = self.calls.pop_front() {
             return Ok(Event::Call(call));
         }
-        let next = poll_fn(|cx| {
-            if let Poll::Ready(Some((queue_pair, announced))) = self.arriving.poll_recv(cx) {
-                self.next_connection += 1;
-                self.connections.push(Connection::new(self.next_connection, queue_pair, &announced));
-                return Poll::Ready((self.next_connection, None));
-            }
-            for Connection { number, endpoint, .. } in &mut self.connections {
-                if let Poll::Ready(next) = endpoint.poll_next(cx) {
-                    return Poll::Ready((*number, Some(next)));
+        loop {
+            let next = poll_fn(|cx| {
+                if let Poll::Ready(Some((queue_pair, announced))) = self.arriving.poll_recv(cx) {
+                    self.next_connection += 1;
+                    self.connections.push(Connection::new(self.next_connection, queue_pair, &announced));
+                    return Poll::Ready((self.next_connection, None));
                 }
-            }
-            Poll::Pending
-        });
-        let Ok((connection, next)) = timeout_at(Instant::now() + limit, next).await else {
-            // A client that was watched for this long has received the last grant.
-            if limit >= self.silence {
-                self.connections.iter_mut().for_each(|there| there.ceiling = there.grant);
-            }
-            return Ok(Event::Nothing);
-        };
-        match next {
-            None => Ok(Event::Connected),
-            Some(Next::Message(arrived)) => self.message(connection, arrived).await,
-            Some(Next::Closed(_) | Next::Silence) => {
-                self.take(connection);
-                Ok(Event::Ended(connection))
+                for Connection { number, endpoint, .. } in &mut self.connections {
+                    if let Poll::Ready(next) = endpoint.poll_next(cx) {
+                        return Poll::Ready((*number, Some(next)));
+                    }
+                }
+                Poll::Pending
+            });
+            let Ok((connection, next)) = timeout_at(deadline, next).await else {
+                // A client that was watched for this long has received the last grant.
+                if limit >= self.silence {
+                    self.connections.iter_mut().for_each(|there| there.ceiling = there.grant);
+                }
+                return Ok(Event::Nothing);
+            };
+            let event = match next {
+                None => Some(Event::Connected),
+                Some(Next::Message(arrived)) => self.message(connection, arrived).await?,
+                Some(Next::Closed(_) | Next::Silence) => {
+                    self.take(connection);
+                    Some(Event::Ended(connection))
+                }
+            };
+            if let Some(event) = event {
+                return Ok(event);
             }
         }
     }
 
-    /// Decodes a message; a call has to obey every rule for calls.
-    async fn message(&mut self, connection: u64, arrived: Arrived) -> Result<Event, Wrong> {
-        let threshold = self.connection(connection)?.threshold;
+    /// Decodes a message; a call has to obey every rule for calls. Returns `None` for an operation that is no call.
+    async fn message(&mut self, connection: u64, arrived: Arrived) -> Result<Option<Event>, Wrong> {
+        let there = self.connection(connection)?;
+        there.received += 1;
+        let (threshold, received, limit) = (there.threshold, there.received, there.limit);
+        let settled = there.answers > 0;
         if arrived.bytes.len() > threshold {
             let len = arrived.bytes.len();
             return Err(fail(format!("a Send of {len} bytes, the inline threshold is {threshold}")));
         }
-        let (header, len) = match V1.decode(&arrived.bytes, &Limits::default()) {
+        let (header, len) = match self.wire.codec.decode(&arrived.bytes, &Limits::default()) {
             Ok(decoded) => decoded,
             Err(error) => {
                 return Err(fail(format!("the client sends a message that does not decode: {error}")));
             }
         };
+        let grants = matches!(header.body, Body::Two(two::Body::Grant));
+        // A GRANT may go one beyond (version-two-07 §4.2.1.1).
+        if self.wire.counts_messages() && !grants && received > limit {
+            return Err(fail(format!("message {received} of the client, the limit is {limit}")));
+        }
+        let invalidate = header.invalidate;
         let (lists, inline) = match header.body {
             Body::Message(lists) => (lists, Some(arrived.bytes.slice(len.min(arrived.bytes.len())..))),
             Body::NoMessage(lists) => (lists, None),
             Body::Padded { .. } => return Err(fail("the client sends an RDMA_MSGP")),
             Body::Done => return Err(fail("the client sends an RDMA_DONE")),
-            Body::Error(_) | Body::Two(_) => {
-                return Ok(Event::Other(arrived.bytes));
+            Body::Error(_) => return Ok(Some(Event::Other(arrived.bytes))),
+            Body::Two(_) => {
+                self.operation(connection, header).await?;
+                return Ok(None);
             }
         };
+        let other = |bytes| Ok(Some(Event::Other(bytes)));
         // RFC 4506 §4.19: 2 occurred only in a proposal.
         if lists.has_padding() {
             return Err(fail("a Read segment with discriminator 2"));
@@ -327,12 +385,12 @@ impl Stage {
         let [xid, kind, rpc, program, _, procedure] = words[..] else {
             // A reply may be shorter.
             return match words.get(1) {
-                Some(1) => Ok(Event::Other(arrived.bytes)),
+                Some(1) => other(arrived.bytes),
                 _ => Err(fail("the client sends an RPC message that is cut off")),
             };
         };
         if kind == 1 {
-            return Ok(Event::Other(arrived.bytes));
+            return other(arrived.bytes);
         }
         if (kind, rpc) != (0, 2) {
             return Err(fail(format!("the client sends RPC message type {kind}, version {rpc}")));
@@ -342,7 +400,19 @@ impl Stage {
             return Err(fail(format!("rdma_xid {:#010x} in front of XID {xid:#010x}", header.xid)));
         }
         self.connection(connection)?.called(xid)?;
-        Ok(Event::Call(Call { connection, xid, lists, program, procedure, message: payload }))
+        let len = arrived.bytes.len();
+        let settled = settled || self.wire.profile().is_none();
+        Ok(Some(Event::Call(Call {
+            connection,
+            xid,
+            lists,
+            program,
+            procedure,
+            message: payload,
+            invalidate,
+            len,
+            settled,
+        })))
     }
 
     /// Waits for the next call that is `wanted`; others are answered.
@@ -377,12 +447,12 @@ impl Stage {
 
     /// Answers a call as a correct server does, with this grant.
     pub(super) async fn serve_granting(&mut self, call: &Call, grant: u32) {
-        let reply = super::serve::reply(call);
+        let reply = reply(call);
         self.send_reply(call, reply, grant).await;
     }
 
     /// Performs the Writes of a reply, then sends it.
-    pub(super) async fn send_reply(&mut self, call: &Call, reply: super::serve::Reply, grant: u32) {
+    pub(super) async fn send_reply(&mut self, call: &Call, reply: Reply, grant: u32) {
         let Ok(connection) = self.connection(call.connection) else { return };
         connection.answered(call.xid, grant);
         // The connection exists.
@@ -390,17 +460,80 @@ impl Stage {
     }
 
     /// Performs the Writes of a reply that ends no call, then sends it.
-    pub(super) async fn post_reply(
-        &mut self,
-        call: &Call,
-        reply: &super::serve::Reply,
-        grant: u32,
-    ) -> Result<(), Wrong> {
+    pub(super) async fn post_reply(&mut self, call: &Call, reply: &Reply, grant: u32) -> Result<(), Wrong> {
+        let bytes = self.encode(call, reply, grant)?;
         let endpoint = self.endpoint(call.connection)?;
         for (data, targets) in &reply.writes {
             endpoint.write(data.clone(), targets);
         }
-        endpoint.send(reply.message(call.xid, grant));
+        endpoint.send(bytes);
+        endpoint.push().await;
+        Ok(())
+    }
+
+    /// Encodes a reply with a grant.
+    pub(super) fn encode(&mut self, call: &Call, reply: &Reply, grant: u32) -> Result<Bytes, Wrong> {
+        let credit = self.credit(call.connection, grant)?;
+        Ok(self.wire.encode(call.xid, credit, reply.body(), &reply.payload))
+    }
+
+    /// Returns the credit word for a grant. Where credits count messages, the client may send so many more.
+    pub(super) fn credit(&mut self, connection: u64, grant: u32) -> Result<u32, Wrong> {
+        let counts = self.wire.counts_messages();
+        let there = self.connection(connection)?;
+        if !counts {
+            return Ok(grant);
+        }
+        there.limit = there.limit.max(there.received.saturating_add(grant));
+        Ok(there.limit)
+    }
+
+    /// Returns whether the tester has announced its properties on a connection.
+    pub(super) fn has_announced(&mut self, connection: u64) -> bool {
+        self.connection(connection).is_ok_and(|there| there.announced)
+    }
+
+    /// Returns the XID of the tester's next operation.
+    pub(super) fn operation_xid(&mut self) -> u32 {
+        self.next_operation += 1;
+        self.next_operation
+    }
+
+    /// Records an operation of the client. Its first properties are answered by those of the tester, and its message
+    /// gets its credit back.
+    async fn operation(&mut self, connection: u64, header: Header) -> Result<(), Wrong> {
+        let begins = matches!(&header.body, Body::Two(two::Body::Exchange(Exchange::Initial { .. })));
+        self.operations.push((connection, header));
+        let waits = !self.connection(connection)?.in_flight.is_empty();
+        if begins && self.announces && !self.connection(connection)?.announced {
+            self.announce(connection).await
+        } else if self.wire.counts_messages() && !waits {
+            let credit = self.credit(connection, ONE)?;
+            let grant = self.wire.encode(0, credit, Body::Two(two::Body::Grant), &[]);
+            self.post(connection, grant).await
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Announces the properties of the tester.
+    async fn announce(&mut self, connection: u64) -> Result<(), Wrong> {
+        let xid = self.operation_xid();
+        let waits = u32::from(self.connection(connection)?.in_flight.is_empty());
+        let credit = self.credit(connection, waits)?;
+        let body = Body::Two(two::Body::Exchange(self.wire.properties()));
+        let bytes = self.wire.encode_operation(xid, credit.max(ONE), body);
+        let next = self.wire.receive_size;
+        let there = self.connection(connection)?;
+        there.announced = true;
+        there.next_threshold = Some(next);
+        self.post(connection, bytes).await
+    }
+
+    /// Sends bytes on a connection.
+    async fn post(&mut self, connection: u64, bytes: Bytes) -> Result<(), Wrong> {
+        let endpoint = self.endpoint(connection)?;
+        endpoint.send(bytes);
         endpoint.push().await;
         Ok(())
     }
@@ -419,10 +552,7 @@ impl Stage {
 
     /// Sends bytes that end no call, on the connection of a call.
     pub(super) async fn send(&mut self, call: &Call, bytes: Bytes) -> Result<(), Wrong> {
-        let endpoint = self.endpoint(call.connection)?;
-        endpoint.send(bytes);
-        endpoint.push().await;
-        Ok(())
+        self.post(call.connection, bytes).await
     }
 
     /// Keeps a call for the next request for one.

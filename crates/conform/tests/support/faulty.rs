@@ -13,9 +13,9 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use rpcrdma_proto::Limits;
 use rpcrdma_proto::wire::v1::V1;
 use rpcrdma_proto::wire::{Body, ChunkLists, Codec, Header};
+use rpcrdma_proto::{Limits, Profile};
 use rpcrdma_verbs::{
     BoxFuture, Buffer, Capabilities, Completion, ConnectError, ConnectParameters, ConnectionRequest,
     Connector, Counters, Disconnected, Incoming, Key, Listener, PostError, Progress, ProtectionDomain,
@@ -31,6 +31,8 @@ const OWN: u64 = 1 << 62;
 /// State of a connection so far.
 #[derive(Debug, Default)]
 pub struct Seen {
+    /// Profile of Version Two that the peers speak, if they do.
+    pub profile: Option<Profile>,
     /// Messages received.
     pub count: usize,
     /// `rdma_credit` of the last one.
@@ -42,13 +44,33 @@ pub struct Seen {
     pub xids: Vec<u32>,
     /// Whether the message invalidates a window.
     pub invalidates: bool,
-    /// XIDs of the messages that the good peer has sent, in order.
+    /// XIDs of the RPC messages that the good peer has sent, in order.
     pub sent: Vec<u32>,
     /// Lists of these messages, by XID.
     pub offered: HashMap<u32, ChunkLists>,
 }
 
 impl Seen {
+    /// Returns the codec of the version that the peers speak.
+    pub fn codec(&self) -> &'static dyn Codec {
+        self.profile.map_or(&V1, Profile::codec)
+    }
+
+    /// Returns the header of a message, if it decodes.
+    pub fn header(&self, bytes: &[u8]) -> Option<Header> {
+        self.codec().decode(bytes, &Limits::default()).ok().map(|(header, _)| header)
+    }
+
+    /// Returns `rdma_proc` and the lists of a message, if it decodes.
+    pub fn lists<'a>(&self, bytes: &'a [u8]) -> Option<(bool, ChunkLists, &'a [u8])> {
+        lists_by(self.codec(), bytes)
+    }
+
+    /// Changes the lists of a message.
+    pub fn with_lists(&self, bytes: &[u8], change: impl FnOnce(&mut ChunkLists)) -> Vec<u8> {
+        with_lists_by(self.codec(), bytes, change)
+    }
+
     /// Returns the lists that a message of the good peer had under the XID of this one.
     pub fn offer(&self, bytes: &[u8]) -> ChunkLists {
         self.offered.get(&word(bytes, 0)).cloned().unwrap_or_default()
@@ -139,9 +161,13 @@ pub const DIES_OF_FAULTS: Fault = Fault::DiesAtEnd(|reason| !matches!(reason, Di
 /// A peer that does not survive the end of any connection.
 pub const DIES_WITH_ITS_CONNECTION: Fault = Fault::DiesAtEnd(|_| true);
 
-/// Returns `rdma_proc` and the lists of a message, if it decodes.
+/// Returns `rdma_proc` and the lists of a message of Version One, if it decodes.
 pub fn lists(bytes: &[u8]) -> Option<(bool, ChunkLists, &[u8])> {
-    let (header, len) = V1.decode(bytes, &Limits::default()).ok()?;
+    lists_by(&V1, bytes)
+}
+
+fn lists_by<'a>(codec: &dyn Codec, bytes: &'a [u8]) -> Option<(bool, ChunkLists, &'a [u8])> {
+    let (header, len) = codec.decode(bytes, &Limits::default()).ok()?;
     match header.body {
         Body::Message(lists) => Some((true, lists, &bytes[len..])),
         Body::NoMessage(lists) => Some((false, lists, &bytes[len..])),
@@ -154,9 +180,13 @@ pub fn word(bytes: &[u8], index: usize) -> u32 {
     bytes.get(index * 4..index * 4 + 4).map_or(0, |word| u32::from_be_bytes(word.try_into().unwrap()))
 }
 
-/// Changes the lists of a message.
+/// Changes the lists of a message of Version One.
 pub fn with_lists(bytes: &[u8], change: impl FnOnce(&mut ChunkLists)) -> Vec<u8> {
-    let Ok((header, len)) = V1.decode(bytes, &Limits::default()) else { return bytes.to_vec() };
+    with_lists_by(&V1, bytes, change)
+}
+
+fn with_lists_by(codec: &dyn Codec, bytes: &[u8], change: impl FnOnce(&mut ChunkLists)) -> Vec<u8> {
+    let Ok((header, len)) = codec.decode(bytes, &Limits::default()) else { return bytes.to_vec() };
     let body = match header.body {
         Body::Message(mut lists) => {
             change(&mut lists);
@@ -169,7 +199,7 @@ pub fn with_lists(bytes: &[u8], change: impl FnOnce(&mut ChunkLists)) -> Vec<u8>
         body => body,
     };
     let mut out = BytesMut::new();
-    V1.encode(&Header { body, ..header }, &mut out);
+    codec.encode(&Header { body, ..header }, &mut out);
     out.extend_from_slice(&bytes[len..]);
     out.to_vec()
 }
@@ -183,6 +213,7 @@ struct Shared {
     xids: Mutex<Vec<u32>>,
     /// Connections so far.
     connections: AtomicUsize,
+    profile: Option<Profile>,
 }
 
 pub struct FaultyListener {
@@ -301,7 +332,12 @@ pub struct FaultyConnector {
 
 impl FaultyConnector {
     pub fn new(inner: Arc<dyn Connector>, fault: Fault) -> Self {
-        Self { inner, fault, shared: Arc::default() }
+        Self::speaking(inner, fault, None)
+    }
+
+    /// Returns the connector of a client that speaks Version Two in this profile.
+    pub fn speaking(inner: Arc<dyn Connector>, fault: Fault, profile: Option<Profile>) -> Self {
+        Self { inner, fault, shared: Arc::new(Shared { profile, ..Shared::default() }) }
     }
 }
 
@@ -368,13 +404,14 @@ impl FaultyQueuePair {
         shared: Arc<Shared>,
     ) -> Box<dyn QueuePair> {
         shared.open.fetch_add(1, Ordering::SeqCst);
+        let seen = Seen { profile: shared.profile, ..Seen::default() };
         let is_first = shared.connections.fetch_add(1, Ordering::SeqCst) == 0;
         Box::new(Self {
             inner,
             private_data,
             fault,
             shared,
-            seen: Seen::default(),
+            seen,
             own: OWN,
             late: None,
             reading: 0,
@@ -413,7 +450,7 @@ impl FaultyQueuePair {
         let (xid, version) = (word(&bytes, 0), word(&bytes, 1));
         self.seen.count += 1;
         self.seen.credit = word(&bytes, 2);
-        if let Some((_, lists, _)) = lists(&bytes) {
+        if let Some((_, lists, _)) = self.seen.lists(&bytes) {
             self.seen.last_handles = lists.handles().collect();
             if self.seen.first_handles.is_empty() {
                 self.seen.first_handles = self.seen.last_handles.clone();
@@ -505,8 +542,8 @@ impl QueuePair for FaultyQueuePair {
         let request = match request {
             WorkRequest::Send(mut send) => {
                 let mut bytes = send.gather.concat();
-                self.seen.sent.push(word(&bytes, 0));
-                if let Some((_, lists, _)) = lists(&bytes) {
+                if let Some((_, lists, _)) = self.seen.lists(&bytes) {
+                    self.seen.sent.push(word(&bytes, 0));
                     self.seen.offered.insert(word(&bytes, 0), lists);
                 }
                 if let Fault::Sends(change) = self.fault {
@@ -537,7 +574,7 @@ impl QueuePair for FaultyQueuePair {
                 if doubles {
                     let mut again = bytes.clone();
                     // The XID of an inline call stands behind the header, too.
-                    let inline = lists(&bytes).map_or(0, |(_, _, payload)| payload.len());
+                    let inline = self.seen.lists(&bytes).map_or(0, |(_, _, payload)| payload.len());
                     for at in [3, bytes.len() - inline + 3] {
                         if let Some(byte) = again.get_mut(at) {
                             *byte = byte.wrapping_add(1);
