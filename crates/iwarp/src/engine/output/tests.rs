@@ -144,6 +144,34 @@ fn an_error_lets_only_the_current_fpdu_finish() {
     }
 }
 
+/// Whatever an error cuts off, markers stay where they are due in the stream.
+// requirement: rfc5044-4.3-1
+#[test]
+fn rfc5044_4_3_markers_stay_in_step_behind_an_error() {
+    for written in [0, 1, 300, 430, 600, 870, 1200] {
+        let mut output = Output::new(true, true);
+        let starts = [1, 2, 3].map(|msn| {
+            let start = output.queued();
+            lay_out(&mut output, msn, vec![vec![1; 402]]);
+            start
+        });
+        let begun = starts.iter().filter(|start| **start < written).count();
+        let mut stream = flatten(&output);
+        stream.truncate(written);
+        output.wrote(written);
+        while output.take_finished().is_some() {}
+        output.cut_after_current();
+        lay_out(&mut output, 9, vec![vec![3; 600]]);
+        stream.extend(drain(&mut output, 11));
+        let mut due = Output::new(true, true);
+        for msn in (1..=3).take(begun) {
+            lay_out(&mut due, msn, vec![vec![1; 402]]);
+        }
+        lay_out(&mut due, 9, vec![vec![3; 600]]);
+        assert_eq!(stream, drain(&mut due, usize::MAX), "{written}");
+    }
+}
+
 // requirement: rfc5040-5.5-5
 #[test]
 fn completions_follow_the_last_byte() {

@@ -187,6 +187,34 @@ fn i2_a_send_with_invalidate_is_delivered_after_the_read_response_left() {
     assert_eq!(pair.server.message(later), b"behind it");
 }
 
+/// The first message names the window whose response leaves last.
+// requirement: rfc5040-5.3-8
+#[test]
+fn i2_each_message_waits_for_its_own_window() {
+    let mut pair = Pair::open(&small());
+    let [first, last] = [1 << 20, 1 << 19].map(|length| pair.server.open_read(pattern(length)));
+    let receives = [pair.server.receive(100), pair.server.receive(100)];
+    for source in [first, last] {
+        pair.client.read(source);
+    }
+    for source in [last, first] {
+        let request = SendRequest { invalidate: Some(source.key), ..send(b"over") };
+        pair.client.post(WorkRequest::Send(request));
+    }
+    let stream = pair.client.transmit(pair.now);
+    pair.server.take_whole(&stream, pair.now);
+    assert!(receives.iter().all(|receive| pair.server.take(*receive).is_none()));
+    pair.server.transmit(pair.now);
+    for (receive, source) in receives.into_iter().zip([last, first]) {
+        let Work::Receive { invalidated: Some((key, WindowMemory::Read(memory))), .. } =
+            pair.server.take(receive).unwrap().work
+        else {
+            panic!("no invalidation")
+        };
+        assert_eq!((key, memory.len()), (source.key, usize::try_from(source.length).unwrap()));
+    }
+}
+
 #[test]
 fn i1_a_half_placed_segment_keeps_the_window_memory() {
     let mut pair = Pair::open(&Setup::default());
