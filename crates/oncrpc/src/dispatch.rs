@@ -123,6 +123,9 @@ impl Peer {
     }
 }
 
+/// The program numbers that RFC 5531 §8.3 does not reserve.
+const FREE_OF_RESERVE: std::ops::RangeInclusive<u32> = 1..=0x5fff_ffff;
+
 /// The reason why a program was not registered.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
@@ -136,6 +139,12 @@ pub enum RegisterError {
     /// RFC 5531 §8.1: version numbers begin at 1.
     #[error("program {program} offers version 0, but versions begin at 1")]
     VersionZero {
+        /// Program number.
+        program: u32,
+    },
+    /// RFC 5531 §8.3: 0, and the numbers from 0x60000000, are reserved (§13.3.4: a program must not use them).
+    #[error("program {program:#x} has a reserved number; 0x20000000 to 0x3fffffff are free to use")]
+    Reserved {
         /// Program number.
         program: u32,
     },
@@ -165,6 +174,9 @@ impl Dispatcher {
     /// Adds a program. Several programs with one number may serve different versions of it.
     pub fn register(&mut self, program: Arc<dyn Program>) -> Result<(), RegisterError> {
         let number = program.number();
+        if !FREE_OF_RESERVE.contains(&number) {
+            return Err(RegisterError::Reserved { program: number });
+        }
         let versions = program.versions();
         if versions.is_empty() {
             return Err(RegisterError::NoVersion { program: number });

@@ -13,7 +13,7 @@ use super::windows::{Closed, WindowTable};
 use super::{Engine, Phase};
 use crate::wire::ddp::{FIRST_MSN, Header, TAGGED_LEN, Tagged, UNTAGGED_LEN, Untagged, queue};
 use crate::wire::rdmap::{self, Opcode, ReadRequest};
-use crate::wire::terminate::{self, Terminate, TerminateView, TerminatedHeader, cause};
+use crate::wire::terminate::{self, Terminate, TerminateView, TerminatedHeader};
 
 /// Target of the payload of an admitted segment. Names the place and never holds the memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -143,8 +143,11 @@ impl Engine {
                     Opcode::Terminate => {
                         check_place(&header, FIRST_MSN)?;
                         fits(length, terminate::MAX_LEN)?;
+                        if !header.last || length < terminate::CONTROL_LEN {
+                            return Err(Violation::TerminateLength(length));
+                        }
                         let view = TerminateView::new(self.buffered_range(payload));
-                        let cause = view.likely_cause().unwrap_or(cause::UNSPECIFIED);
+                        let cause = view.likely_cause().ok_or(Violation::TerminateLength(length))?;
                         self.handle_terminate(cause);
                         Ok(Target::Nothing)
                     }

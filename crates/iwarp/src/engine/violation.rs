@@ -115,6 +115,9 @@ pub enum Violation {
     /// An RDMA Read Request is not one segment with 28 bytes.
     #[error("an RDMA Read Request with {0} bytes; 28 in one segment are due")]
     ReadRequestLength(usize),
+    /// A Terminate is not one segment, or is shorter than its header (RFC 5040 §4.8, §5.4).
+    #[error("a Terminate with {0} bytes; at least 4 in one segment are due")]
+    TerminateLength(usize),
     /// The peer has more RDMA Read Requests outstanding than negotiated.
     #[error("more than {0} RDMA Read Requests outstanding")]
     TooManyReads(u16),
@@ -152,9 +155,9 @@ impl Violation {
             Self::Header(HeaderError::Version { tagged: true, .. }) => cause::TAGGED_VERSION,
             Self::Header(HeaderError::Version { tagged: false, .. }) => cause::UNTAGGED_VERSION,
             // The tables have no code for a segment that is too short: the stream as such is broken.
-            Self::Header(HeaderError::Truncated(_)) | Self::ReadRequestLength(_) => {
-                cause::STREAM_CATASTROPHIC
-            }
+            Self::Header(HeaderError::Truncated(_))
+            | Self::ReadRequestLength(_)
+            | Self::TerminateLength(_) => cause::STREAM_CATASTROPHIC,
             Self::Control(ControlError::Version(_)) => cause::RDMAP_VERSION,
             Self::Control(ControlError::Opcode(_)) | Self::UnexpectedOpcode(_) => cause::UNEXPECTED_OPCODE,
             Self::Queue { .. } => cause::INVALID_QUEUE,

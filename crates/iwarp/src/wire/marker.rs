@@ -52,7 +52,7 @@ impl MarkerClock {
 mod tests {
     use super::*;
 
-    // requirement: rfc5044-4.2-2, rfc5044-4.2-3, rfc5044-4.3-6
+    // requirement: rfc5044-4.2-2, rfc5044-4.2-3
     #[test]
     fn rfc5044_4_2_the_bits_of_a_marker() {
         assert_eq!(marker(0xABCF), [0, 0, 0xAB, 0xCC]);

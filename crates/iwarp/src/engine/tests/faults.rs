@@ -65,7 +65,6 @@ fn terminate(pair: &mut Pair, fpdus: &[Vec<u8>]) -> (TerminateCause, Vec<u8>) {
 }
 
 // requirement: rfc5042-6.4.3.3-1, rfc5042-A-4
-// requirement: rfc5040-8.1.2-7
 // requirement: rfc5040-4.1-2, rfc5040-4.1-4, rfc5040-4.8-3, rfc5040-4.8-4, rfc5040-4.8-6, rfc5040-4.8-7
 // requirement: rfc5040-4.8-8, rfc5040-5.1-1, rfc5040-5.2.1-1, rfc5040-5.2.1-4, rfc5040-5.2.1-9, rfc5040-5.2.2-1
 // requirement: rfc5040-5.3-1, rfc5040-5.3-2, rfc5040-5.3-4, rfc5040-5.3-8, rfc5040-5.4-1, rfc5040-5.4-2

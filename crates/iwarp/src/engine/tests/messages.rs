@@ -371,6 +371,20 @@ fn rfc5040_5_4_a_terminate_has_its_own_buffer() {
     }
 }
 
+/// RFC 5040 §5.4: an invalid Terminate is an error of its own, and reports none.
+// requirement: rfc5040-4.8-1
+#[test]
+fn rfc5040_4_8_a_terminate_is_one_segment_with_a_whole_header() {
+    for (last, payload) in
+        [(true, &[][..]), (true, &[0x11]), (true, &[0x11, 0, 0]), (false, &[0x11, 0, 0, 0])]
+    {
+        let mut pair = Pair::open(&small());
+        pair.server.take_whole(&untagged(TERMINATE, 2, 1, 0, last, payload), pair.now);
+        assert_eq!(terminated(&mut pair.server, pair.now), cause::STREAM_CATASTROPHIC, "{last} {payload:?}");
+        assert!(!matches!(pair.server.end(), Some(Disconnected::Terminated(_))), "{last} {payload:?}");
+    }
+}
+
 #[test]
 fn a_long_terminate_ends_nothing_before_its_crc_matched() {
     let mut pair = Pair::open(&small());

@@ -120,7 +120,7 @@ fn gather_and_scatter_lists_hold_max_sge_pieces() {
 
 /// A Receive counts until it has completed, also in the middle of its message.
 // requirement: rfc5042-6.4.3.2-1, rfc5042-6.4.6-1
-// requirement: rfc5040-8.1.2-5, rfc5040-8.1.1-11
+// requirement: rfc5040-8.1.2-5
 #[test]
 fn the_receive_queue_is_bounded() {
     let mut pair = Pair::open(&small());
@@ -133,6 +133,37 @@ fn the_receive_queue_is_bounded() {
     assert_eq!(refused.kind, PostErrorKind::QueueFull { limit: 64 });
     pair.server.take_whole(&untagged(0x43, 0, 2, 5, true, b"half"), pair.now);
     pair.server.receive(10);
+}
+
+/// RFC 5040 §8.1: a request without an entry for its completion is refused when it is posted. Each connection has its own
+/// entries, and its own queue of RDMA Read Requests.
+// requirement: rfc5040-8.1.1-11, rfc5040-8.1.2-5, rfc5040-8.1.2-7
+#[test]
+fn rfc5040_8_1_full_queues_of_one_connection_leave_another_alone() {
+    let setup = Setup { ird: 1, ord: 1, max_send_wr: 4, ..small() };
+    let (mut full, mut other) = (Pair::open(&setup), Pair::open(&setup));
+    let source = full.server.open_read(pattern(100));
+    full.client.read(source);
+    let request = full.client.transmit(full.now);
+    full.server.take_whole(&request, full.now);
+    while full.client.engine.send_room() > 0 {
+        full.client.send(b"");
+    }
+    let refused = full.client.engine.post(WrId(999), WorkRequest::Send(send(b""))).unwrap_err();
+    assert_eq!(refused.kind, PostErrorKind::QueueFull { limit: 4 });
+    for _ in 0..64 {
+        full.server.receive(10);
+    }
+    let refused = full.server.engine.post_receive(WrId(999), ReceiveMemory::Scatter(vec![])).unwrap_err();
+    assert_eq!(refused.kind, PostErrorKind::QueueFull { limit: 64 });
+
+    let source = other.server.open_read(pattern(100));
+    let read = other.client.read(source);
+    let receive = other.server.receive(10);
+    other.client.send(b"call");
+    other.run();
+    assert_eq!(other.client.sink(read), pattern(100));
+    assert_eq!(other.server.message(receive), b"call");
 }
 
 // requirement: rfc5040-5.5-5

@@ -25,10 +25,11 @@ fn readable(len: usize) -> WindowMemory {
 #[test]
 fn i7_keys_and_addresses_are_unpredictable_and_never_wrap() {
     let mut table = WindowTable::new(4096, 64, SEED);
-    let mut seen = HashSet::new();
+    let (mut seen, mut keys) = (HashSet::new(), Vec::new());
     for _ in 0..4096 {
         let segment = table.reserve(readable(3)).unwrap();
         assert!(segment.key.0 > 1 && seen.insert(segment.key.0));
+        keys.push(segment.key.0);
         let (_, base) = table.fresh_name(u32::MAX);
         assert!(base.checked_add(u64::from(u32::MAX)).is_some());
     }
@@ -38,6 +39,13 @@ fn i7_keys_and_addresses_are_unpredictable_and_never_wrap() {
     // Spread over the complete range, not counted up.
     let high_bits: HashSet<u32> = seen.iter().map(|key| key >> 24).collect();
     assert!(high_bits.len() > 200);
+    // The next key follows from the last one by no step that repeats.
+    let steps: HashSet<u32> = keys.windows(2).map(|pair| pair[1].wrapping_sub(pair[0])).collect();
+    assert!(steps.len() > 4090);
+    // Another seed gives other keys.
+    let mut other = WindowTable::new(4096, 64, [!SEED[0]; 32]);
+    let common = keys.iter().filter(|key| other.reserve(readable(3)).unwrap().key.0 == **key).count();
+    assert!(common < 3);
 }
 
 #[test]
