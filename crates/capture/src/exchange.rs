@@ -87,6 +87,11 @@ struct Region {
     genuine: bool,
 }
 
+/// Returns whether a segment has so many bytes.
+fn holds(segment: &Segment, bytes: usize) -> bool {
+    u32::try_from(bytes).is_ok_and(|bytes| bytes <= segment.length)
+}
+
 /// The memory of both sides, by steering tag.
 #[derive(Debug, Default)]
 struct Memory {
@@ -104,7 +109,7 @@ impl Memory {
         let start = usize::try_from(offset.wrapping_sub(region.segment.offset)).unwrap_or(usize::MAX);
         let end = start.saturating_add(bytes.len());
         // Bytes behind a hole would need memory for the hole, and both sides fill a segment from its front.
-        if start > region.data.len() || u32::try_from(end).is_ok_and(|end| end > region.segment.length) {
+        if start > region.data.len() || !holds(&region.segment, end) {
             region.genuine = false;
             return;
         }
@@ -254,6 +259,25 @@ impl Part {
             let (data, genuine) = memory.take(owner, chunk.segments.iter());
             self.message = data;
             self.genuine &= genuine;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn i5_no_segment_holds_more_bytes_than_its_length_can_say() {
+        for (length, bytes, is_held) in [
+            (0, 0, true),
+            (0, 1, false),
+            (8, 8, true),
+            (8, 9, false),
+            (u32::MAX, 0xffff_ffff, true),
+            (u32::MAX, usize::MAX, false),
+        ] {
+            assert_eq!(holds(&Segment { handle: 1, length, offset: 0 }, bytes), is_held, "{length} {bytes}");
         }
     }
 }

@@ -59,7 +59,7 @@ pub struct Connection {
     pub chunks: Vec<Chunk>,
     /// Segments behind a hole: the recorder lost bytes in front of them.
     pub behind_holes: usize,
-    /// Segments that were recorded before an earlier one of their direction.
+    /// Segments that were recorded before an earlier one of their direction. Those behind a hole do not count.
     pub out_of_order: usize,
 }
 
@@ -70,7 +70,7 @@ struct Direction {
     due: Option<u32>,
     /// Segments that came too early.
     early: Vec<TcpSegment>,
-    /// Segments that came too early, now or before.
+    /// Segments that came too early, and whose turn came later.
     out_of_order: usize,
     ended: bool,
 }
@@ -81,18 +81,18 @@ impl Direction {
         if self.ended {
             return;
         }
+        // The turn of this segment comes at once or later; that of a SYN, which may be a repeated one, is not counted.
+        let mut at_once = usize::from(!segment.syn);
         if segment.syn {
-            self.due = Some(segment.sequence.wrapping_add(1));
-            return;
+            self.due.get_or_insert(segment.sequence.wrapping_add(1));
+        } else {
+            self.early.push(segment);
         }
-        if self.due.is_some_and(|due| !is_due(&segment, due)) {
-            self.out_of_order += 1;
-        }
-        self.early.push(segment);
         while let Some(due) = self.due
             && let Some(at) = self.early.iter().position(|segment| is_due(segment, due))
         {
             let segment = self.early.swap_remove(at);
+            self.out_of_order += 1 - std::mem::take(&mut at_once);
             let seen = usize::try_from(due.wrapping_sub(segment.sequence)).unwrap_or(usize::MAX);
             let fresh = segment.payload.get(seen..).unwrap_or_default().to_vec();
             let end = match (segment.rst, segment.fin) {
@@ -235,6 +235,31 @@ mod tests {
             vec![syn(Side::Client, 0), segment(Side::Client, 1, b"a"), segment(Side::Client, 3, b"c")];
         let connection = &connections(segments)[0];
         assert_eq!(bytes(connection, Side::Client), b"a");
-        assert_eq!((connection.behind_holes, connection.out_of_order), (1, 1));
+        assert_eq!((connection.behind_holes, connection.out_of_order), (1, 0));
+    }
+
+    #[test]
+    fn out_of_order_is_what_an_earlier_segment_came_after() {
+        let segments = vec![
+            // Before the SYN.
+            segment(Side::Server, 10, b"a"),
+            syn(Side::Client, 0),
+            segment(Side::Client, 2, b"b"),
+            segment(Side::Client, 3, b"c"),
+            segment(Side::Client, 1, b"a"),
+            syn(Side::Server, 9),
+            // A repeated SYN changes nothing.
+            syn(Side::Server, 9),
+            segment(Side::Server, 10, b"a"),
+            segment(Side::Server, 11, b"b"),
+            syn(Side::Server, 9),
+            segment(Side::Server, 11, b"b"),
+            // Behind a hole.
+            segment(Side::Server, 13, b"d"),
+        ];
+        let connection = &connections(segments)[0];
+        assert_eq!(bytes(connection, Side::Client), b"abc");
+        assert_eq!(bytes(connection, Side::Server), b"ab");
+        assert_eq!((connection.behind_holes, connection.out_of_order), (1, 2));
     }
 }

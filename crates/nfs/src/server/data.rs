@@ -18,8 +18,8 @@ pub(super) fn limited(count: u32, shared: &Shared) -> usize {
     usize::try_from(count.min(shared.max_payload)).unwrap_or(MAX_PAYLOAD)
 }
 
-/// Returns the status of a READ or WRITE that failed. RFC 1813 §3.3.6, §3.3.7: NFS3ERR_INVAL for what is no regular
-/// file, and for a directory too.
+/// Returns the status of a READ, WRITE or COMMIT that failed. RFC 1813 §3.3.6, §3.3.7: NFS3ERR_INVAL for what is no
+/// regular file, and for a directory too. §3.3.21 does not say this of COMMIT, but requires a regular file as well.
 fn refusal(error: FsError) -> Status {
     match error {
         FsError::IsDirectory => Status::Inval,
@@ -108,7 +108,7 @@ impl Serve for CommitArgs {
         let file_wcc = at.wcc(&outcome.change);
         match outcome.result {
             Ok(verifier) => Ok(CommitOk { file_wcc, verifier: verifier.to_be_bytes() }),
-            Err(error) => Err((error.into(), file_wcc)),
+            Err(error) => Err((refusal(error), file_wcc)),
         }
     }
 }

@@ -256,7 +256,8 @@ impl DirectoryFs {
         let losses = file.losses();
         let mut outcome = self.change_file(id, &file, |before| {
             let length: usize = data.iter().map(|slice| slice.len()).sum();
-            if offset.checked_add(length as u64).is_none_or(|end| end > OFFSET_MAX) {
+            // RFC 1813 §3.3.7: no data fits anywhere.
+            if length > 0 && offset.checked_add(length as u64).is_none_or(|end| end > OFFSET_MAX) {
                 return Err(FsError::FileTooLarge);
             }
             // Before the first byte: if the storage loses any of them, the verifier has changed since.

@@ -453,8 +453,9 @@ impl FileSystem for MemoryFs {
             if !permission::may_write(&inode.attributes(), who) {
                 return Err(FsError::AccessDenied);
             }
-            let end = offset.checked_add(length as u64).ok_or(FsError::FileTooLarge)?;
-            if end > self.options.max_file_size {
+            // RFC 1813 §3.3.7: no data fits anywhere.
+            let end = if length == 0 { Some(0) } else { offset.checked_add(length as u64) };
+            if end.is_none_or(|end| end > self.options.max_file_size) {
                 return Err(FsError::FileTooLarge);
             }
             let held = contents.used();

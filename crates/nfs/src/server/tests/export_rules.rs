@@ -274,7 +274,7 @@ async fn garbage_is_called_so() {
     assert!(garbage(&body.unwrap_err()), "something behind the arguments of GETATTR");
 }
 
-// requirement: rfc1813-3-2, rfc1813-3.3.0-1, rfc1813-4.1-2
+// requirement: rfc1813-3-2, rfc1813-4.1-2
 #[tokio::test]
 async fn versions_procedures_and_programs_that_are_not_served() {
     let bed = Bed::memory_with(MemoryOptions::default(), untuned);

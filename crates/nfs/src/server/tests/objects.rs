@@ -144,7 +144,7 @@ async fn stability_is_granted_and_the_verifier_stays() {
         assert_eq!(commit.file_wcc.after.unwrap().size, 4);
         let directory = bed.make_directory(bed.root, "dir", 0o755).await;
         let refused = bed.status(&CommitArgs { file: directory, offset: 0, count: 0 }).await;
-        assert_eq!(refused, Some(Status::IsDir));
+        assert_eq!(refused, Some(Status::Inval), "as READ and WRITE: it is no regular file");
         bed.server.flush().await.unwrap();
     }
 }

@@ -43,6 +43,19 @@ fn a_commit_that_fails_changes_the_verifier_of_all() {
     assert_eq!(fs.commit(&me(), &one, 0, 0).result, Ok(again));
 }
 
+/// RFC 1813 §3.3.21: a COMMIT of any range flushes the range; here it flushes the whole file. Count 0 is no empty range.
+// requirement: rfc1813-3.3.21-2
+#[test]
+fn rfc1813_3_3_21_count_0_is_the_rest_of_the_file() {
+    for (offset, count) in [(0, 0), (1, 0), (0, 1), (1, 2)] {
+        let (device, _places, fs) = failing();
+        let one = file(&fs, "one");
+        write(&fs, &one, Stability::Unstable).unwrap();
+        device.sync.lock().unwrap().push(Errno::IO);
+        assert_eq!(fs.commit(&me(), &one, offset, count).result, Err(FsError::Io), "{offset} {count}");
+    }
+}
+
 // requirement: rfc1813-4.8-1
 #[test]
 fn an_error_at_the_close_reaches_the_commit() {
