@@ -17,9 +17,12 @@ pub(crate) const CHECKS: usize = 15;
 pub(crate) const FUNCTION_LINES: usize = 80;
 /// Most fields of a struct of the engine, as aimed at.
 pub(crate) const FIELDS: usize = 14;
-/// Instructions of the engine for a NULL call of Version One, both ends. 1 % more is allowed, because
-/// compilers differ. The figure is what the call took when this gate was made.
+/// Instructions of the engine for a NULL call of Version One, both ends. [`TOLERANCE`] more is allowed. The
+/// figure is what the call took when this gate was made.
 pub(crate) const INSTRUCTIONS: usize = 11_980;
+/// Per cent by which a count of instructions may differ. What the compiler inlines depends on the names of crates
+/// too: a change of another crate alone made 12,006 instructions 12,230.
+pub(crate) const TOLERANCE: usize = 3;
 /// Most places with a `cfg` of a door's feature.
 pub(crate) const CFG_SITES: usize = 12;
 /// Most files of the engine in the section of `ARCHITECTURE.md` about a call of Version One.

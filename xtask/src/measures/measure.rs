@@ -23,7 +23,7 @@ pub(crate) struct Measure {
 pub(crate) enum Now {
     /// A count that the table has to state exactly.
     Exact(usize),
-    /// A count that may differ by 1 % from the table's: compilers differ.
+    /// A count that may differ from the table's by [`TOLERANCE`](super::gates::TOLERANCE).
     Near(usize),
     /// A count without a gate, which the table need not follow.
     Free(usize),

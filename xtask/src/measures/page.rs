@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use super::gates::TOLERANCE;
 use super::measure::{Measure, Now};
 use crate::failure::{Failure, ensure};
 use crate::figures::Origin;
@@ -72,7 +73,9 @@ pub(crate) fn stale(page: &str, measures: &[Measure]) -> Vec<String> {
         let agrees = match (&measure.now, stated) {
             (_, None) => false,
             (Now::Exact(now), _) => number == Some(*now),
-            (Now::Near(now), _) => number.is_some_and(|number| number.abs_diff(*now) * 100 <= *now),
+            (Now::Near(now), _) => {
+                number.is_some_and(|number| number.abs_diff(*now) * 100 <= TOLERANCE * *now)
+            }
             (Now::Text(text), Some(stated)) => text == stated,
             (Now::Free(_) | Now::Unmeasured, Some(_)) => true,
         };

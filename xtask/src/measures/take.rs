@@ -182,8 +182,8 @@ fn instructions(call: Option<&Call>) -> Measure {
     let list = call.map(|call| format!("{} in proto, {} in all", call.proto, call.all));
     let mut measure = Measure::new("instructions", title, "16,979", now, "≤ 14,500".to_owned())
         .with_list(list.into_iter().collect())
-        .at_most(gates::INSTRUCTIONS * 101 / 100);
-    if figure.is_some_and(|figure| figure < gates::INSTRUCTIONS * 97 / 100) {
+        .at_most(gates::INSTRUCTIONS * (100 + gates::TOLERANCE) / 100);
+    if figure.is_some_and(|figure| figure < gates::INSTRUCTIONS * (100 - gates::TOLERANCE) / 100) {
         let (now, gate) = (figure.map_or_else(String::new, thousands), thousands(gates::INSTRUCTIONS));
         measure
             .notes

@@ -327,11 +327,11 @@ fn read<T: Datum>(
     initial: &impl Field<T>,
     limits: &Limits,
 ) -> Result<Option<T>, two::Error> {
-    // version-two-03 §5.1.1: a value without data is the default.
-    if profile != Profile::P1 && data.is_empty() {
-        return Ok(initial.get());
-    }
-    let datum = T::parse(profile, data, limits)?;
+    let datum = match initial.get() {
+        // version-two-03 §5.1.1: a value without data is the default.
+        Some(default) if profile != Profile::P1 && data.is_empty() => Some(default),
+        _ => T::parse(profile, data, limits)?,
+    };
     datum.map(Some).ok_or(two::Error::BadCharacteristic { id: *id, len: data.len() })
 }
 
@@ -378,8 +378,9 @@ impl Datum for ReverseSupport {
 }
 
 impl Datum for BufferStructure {
-    fn parse(_: Profile, data: &[u8], limits: &Limits) -> Result<Option<Self>, two::Error> {
-        Ok(Some(Self::decode(data, limits)?))
+    fn parse(profile: Profile, data: &[u8], limits: &Limits) -> Result<Option<Self>, two::Error> {
+        let is_default = profile != Profile::P1 && data.is_empty();
+        Ok(Some(if is_default { Self::default() } else { Self::decode(data, limits)? }))
     }
 
     fn data(&self, _: Profile) -> Bytes {

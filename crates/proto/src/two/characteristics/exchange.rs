@@ -28,7 +28,7 @@ use std::collections::VecDeque;
 
 use self::own::{Announcement, Change, Own, Resize};
 use self::requests::{Request, Requests};
-use super::{Characteristic, Characteristics, Disposition, NotExchanged, Notice};
+use super::{Characteristic, Characteristics, Disposition, NotExchanged, Notice, RECEIVE_SIZES};
 use crate::flow::arrival::{Mark, Shown};
 use crate::settings::config::Config;
 use crate::wire::two::{self, Exchange, Profile, Rest, Subset, Value};
@@ -121,12 +121,13 @@ struct Peer {
 
 impl Peer {
     /// Replaces a value. Until the peer announces its receive size, that is the sum of the segments of its structure
-    /// (rtrext-02 §8.3). A structure that is not consistent is not believed.
+    /// (rtrext-02 §8.3). With the default structure, and with one that is not consistent, it is the default: the least.
     fn apply(&mut self, value: Characteristic) {
         match &value {
             Characteristic::ReceiveSize(_) => self.size_is_told = true,
-            Characteristic::BufferStructure(structure) if !self.size_is_told && structure.check().is_ok() => {
-                self.values.receive_size = structure.total;
+            Characteristic::BufferStructure(structure) if !self.size_is_told => {
+                self.values.receive_size =
+                    structure.check().map_or(*RECEIVE_SIZES.start(), |()| structure.total);
             }
             _ => {}
         }
@@ -351,24 +352,22 @@ impl Exchanges {
             }
             Exchange::Update { now, clears } => {
                 let values = self.decode(&now)?;
+                // Whether by its size or by its structure, the peer reduces what it was asked to.
+                let was_asked = self.peer.pending.iter().any(|c| matches!(c, Characteristic::ReceiveSize(_)));
+                let before = self.peer.values.receive_size;
                 for (value, raw) in values.into_iter().zip(&now) {
                     let Some(value) = value else {
                         self.faults.push(two::Error::UnknownCharacteristic { id: raw.id });
                         continue;
                     };
-                    let was_pending = self.peer.pending.iter().any(|pending| pending.is_same_kind(&value));
-                    let before = self.peer.values.receive_size;
                     self.peer.apply(value.clone());
-                    let size = self.peer.values.receive_size;
-                    if size < before && !was_pending {
-                        self.faults.push(two::Error::UnaskedReduction { size, before });
-                    }
-                    if clears {
-                        self.peer.pending.retain(|pending| !pending.is_same_kind(&value));
-                    }
-                    if clears && was_pending {
+                    if clears && self.peer.pending.extract_if(.., |c| c.is_same_kind(&value)).count() > 0 {
                         self.notices.push(Notice::Completed(value));
                     }
+                }
+                let size = self.peer.values.receive_size;
+                if size < before && !was_asked {
+                    self.faults.push(two::Error::UnaskedReduction { size, before });
                 }
                 self.tell_peer();
             }
@@ -436,7 +435,7 @@ impl Exchanges {
     /// Checks that this side may announce or request this value.
     fn check_own(&self, value: &Characteristic) -> Result<(), NotExchanged> {
         match value {
-            Characteristic::ReceiveSize(size) if !super::RECEIVE_SIZES.contains(size) => {
+            Characteristic::ReceiveSize(size) if !RECEIVE_SIZES.contains(size) => {
                 Err(NotExchanged::Impossible(value.clone()))
             }
             Characteristic::Registered { id, .. } if !self.own.values.registered.contains_key(id) => {

@@ -1,11 +1,12 @@
 //! Operations on characteristics as they look on the wire, and what is made of answers that say too much or too little.
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use rpcrdma_xdr::Stream;
 
 use super::version_two::{EXCHANGING, PROFILES, faults, header_of, last, message_of, operate, raw, size};
 use crate::testing::*;
 use crate::two::characteristics::{EXPERIMENTAL, REGISTERED_MAX, REGISTERED_MOST};
+use crate::wire::two::transmission::{BufferStructure, Property};
 use crate::wire::two::{self, Exchange, Profile, Rest, Subset, Value};
 use crate::wire::{Body, ChunkLists, Direction, ErrorBody, Header};
 use crate::{
@@ -191,6 +192,40 @@ fn with_own(side: Side, profile: Profile) -> Raw {
 fn tell(raw: &mut Raw, profile: Profile) {
     let initial = Exchange::Initial { start: vec![], constant: Subset::default() };
     operate(raw, profile, 2, Direction::Call, initial);
+}
+
+/// A peer that tells its receive size by its structure reduces the size by another structure: that is the change which this
+/// side asked for.
+#[test]
+fn xcharext_s3_1_a_size_that_was_asked_for_may_come_as_a_structure() {
+    let profile = Profile::P1;
+    let structure = |size| {
+        let mut data = BytesMut::new();
+        BufferStructure::default_of(size).encode(&mut data);
+        let now = vec![Value { id: Property::BufferStructure.id(profile).unwrap(), data: data.freeze() }];
+        Exchange::Update { now, clears: false }
+    };
+    for is_asked in [true, false] {
+        let mut raw = with_own(Side::Client, profile);
+        tell(&mut raw, profile);
+        operate(&mut raw, profile, 3, Direction::Call, structure(16_384));
+        if is_asked {
+            prove(&mut raw, profile, 100);
+            raw.received.clear();
+            raw.end.connection.ask(vec![size(8192)]).unwrap();
+            raw.settle();
+            let [(request, Exchange::Request { .. })] = operations(&raw, profile)[..] else {
+                panic!("{:?}", operations(&raw, profile))
+            };
+            let none = Subset::default;
+            let rest = Rest::Pending([0].into_iter().collect());
+            let response = Exchange::Response { done: none(), rejected: none(), rest };
+            operate(&mut raw, profile, request, Direction::Reply, response);
+        }
+        operate(&mut raw, profile, 4, Direction::Call, structure(8192));
+        assert_eq!(raw.end.connection.peer_characteristics().unwrap().receive_size, 8192);
+        assert_eq!(faults(&raw, "unasked_reduction"), u64::from(!is_asked));
+    }
 }
 
 /// Answers a new Call, which proves that the operations before it have arrived.

@@ -858,6 +858,51 @@ fn rtrext_s8_3_a_structure_without_a_receive_size_tells_the_size() {
             assert_eq!(raw.end.connection.peer_characteristics().unwrap().receive_size, receive_size);
         }
         assert_eq!(faults(&raw, "unasked_reduction"), 1);
+        // A structure that is not consistent tells no size, and the size of the one before it is over.
+        let mut raw = client_with(profile, Config::default());
+        for (value, receive_size) in [(told.clone(), 9216), (told_structure(profile, &odd), 4096)] {
+            let update = Exchange::Update { now: vec![value], clears: false };
+            operate(&mut raw, profile, 0x8000_0003, Direction::Call, update);
+            assert_eq!(raw.end.connection.peer_characteristics().unwrap().receive_size, receive_size);
+        }
+    }
+}
+
+/// A value without data is the default (version-two-03 §5.1.1): here a structure of one segment, without placement. Its
+/// size is the default too, unless the peer announces one.
+// requirement: rtrext-02-8.3-3
+#[test]
+fn rtrext_s8_3_a_structure_without_data_is_the_default_and_so_is_its_size() {
+    let size = Value { id: 1, data: Bytes::copy_from_slice(&8192_u32.to_be_bytes()) };
+    let profile = Profile::P2;
+    let group = |(count, length, flags)| BufferGroup { count, length, align: 1, flags };
+    let structure = BufferStructure::new([(1, 1024, 0), (2, 4096, TARGETABLE)].map(group)).unwrap();
+    let empty = Value { id: Property::BufferStructure.id(profile).unwrap(), data: Bytes::new() };
+    for (start, receive_size) in [(vec![], 4096), (vec![size], 8192)] {
+        let mut raw = client_with(profile, Config::default());
+        let told = start.iter().cloned().chain([told_structure(profile, &structure)]).collect();
+        for (now, targets) in [(told, 2), (vec![empty.clone()], 0)] {
+            operate(&mut raw, profile, 0x8000_0003, Direction::Call, Exchange::Update { now, clears: false });
+            let told = raw.end.connection.peer_characteristics().unwrap();
+            assert_eq!(told.transmissions.structure.as_ref().map_or(0, BufferStructure::targets), targets);
+        }
+        assert_eq!(raw.end.connection.peer_characteristics().unwrap().receive_size, receive_size);
+    }
+}
+
+/// An update counts as a whole: a size that a later value of it restores is not reduced.
+#[test]
+fn xcharext_s3_1_a_reduction_is_judged_at_the_end_of_an_update() {
+    let size = |size: u32| Value { id: 1, data: Bytes::copy_from_slice(&size.to_be_bytes()) };
+    let profile = Profile::P2;
+    let group = BufferGroup { count: 2, length: 1024, align: 1, flags: 0 };
+    let small = told_structure(profile, &BufferStructure::new([group]).unwrap());
+    for (now, unasked) in
+        [(vec![small.clone(), size(4096)], 0), (vec![small.clone()], 1), (vec![size(2048)], 1)]
+    {
+        let mut raw = client_with(profile, Config::default());
+        operate(&mut raw, profile, 0x8000_0003, Direction::Call, Exchange::Update { now, clears: false });
+        assert_eq!(faults(&raw, "unasked_reduction"), unasked);
     }
 }
 

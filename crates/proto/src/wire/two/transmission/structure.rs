@@ -105,8 +105,8 @@ pub enum Inconsistent {
 }
 
 /// The structure of each receive buffer of a side (`xmrbs_buf`, rtrext-02 §7.2). The structure of a peer is
-/// not checked; its user calls [`Self::check`] first.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// not checked; its user calls [`Self::check`] first. Without groups it stands for the default, [`Self::default_of`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BufferStructure {
     /// `xmrbuf_length`: the whole buffer, bytes.
     pub total: u32,
