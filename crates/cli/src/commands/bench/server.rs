@@ -4,6 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use rpcrdma::{PeerShares, Server, ServerConfig, ServerMonitor};
 use rpcrdma_iwarp::IwarpListener;
@@ -55,7 +56,8 @@ impl BenchServer {
             .name("bench-server".to_owned())
             .spawn(move || {
                 let result = {
-                    let mut config = ServerConfig::default();
+                    // It is dropped on the thread of its clients, so none of them takes part in an orderly end.
+                    let mut config = ServerConfig { grace: Duration::ZERO, ..ServerConfig::default() };
                     configure(&mut config);
                     serve(&directory, &state, config, stopped, |ready| drop(tell.send(Ok(ready))))
                 };
