@@ -512,7 +512,7 @@ fn fpdus(seeds: &mut Seeds) {
         msn: 1,
         offset: 0,
     };
-    let ulpdus: [(&str, Vec<Vec<u8>>); 6] = [
+    let ulpdus: [(&str, Vec<Vec<u8>>); 8] = [
         (
             "sends",
             vec![
@@ -534,6 +534,11 @@ fn fpdus(seeds: &mut Seeds) {
         ("reads", vec![read(1), send(1, 0, true, Opcode::SendInvalidate, readable.key.0, b""), read(2)]),
         ("empty", vec![send(1, 0, true, Opcode::Send, 0, b""), write(0, b""), read(1)]),
         ("terminate", vec![[&terminate.encode()[..], &[0x12, 3, 0, 0]].concat()]),
+        ("terminate-cut", vec![[&terminate.encode()[..], &[0x12, 3, 0]].concat()]),
+        (
+            "terminate-open",
+            vec![[&Untagged { last: false, ..terminate }.encode()[..], &[0x12, 3, 0, 0]].concat()],
+        ),
         ("short", vec![vec![0x41, 0x43, 0, 0], vec![0xC1, 0x40]]),
     ];
     for (name, ulpdus) in ulpdus {

@@ -173,6 +173,10 @@ impl Model<'_> {
                     Opcode::Terminate if header.offset != 0 => Err(cause::INVALID_MO.into()),
                     // RFC 5040 §4.8: all parts together.
                     Opcode::Terminate if payload.len() > 52 => Err(cause::MESSAGE_TOO_LONG.into()),
+                    // One segment, with the control field at least.
+                    Opcode::Terminate if !header.last || payload.len() < 4 => {
+                        Err(cause::STREAM_CATASTROPHIC.into())
+                    }
                     Opcode::Terminate => Err(Stop::Terminated),
                     _ => self.send(&header, opcode, payload),
                 }

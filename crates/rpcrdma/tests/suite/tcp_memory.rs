@@ -362,7 +362,8 @@ async fn i6_calls_that_come_together_need_no_more_memory_than_one() {
         let (mut stream, held) = begin(enough, calls).await;
         let mut replies = vec![0; calls * REPLY];
         let arrived = timeout(Duration::from_secs(20), stream.read(&mut replies)).await;
-        let arrived = arrived.unwrap_or_else(|_| panic!("no reply to {calls} calls with {enough} KiB")).unwrap();
+        let arrived =
+            arrived.unwrap_or_else(|_| panic!("no reply to {calls} calls with {enough} KiB")).unwrap();
         drop(held);
         stream.read_exact(&mut replies[arrived..]).await.unwrap();
     }
