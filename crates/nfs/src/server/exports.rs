@@ -212,8 +212,8 @@ fn is_name(name: &str) -> bool {
 fn overlap(key: &HandleKey, one: &Served, all: &[Served]) -> Result<(ExportId, Vec<Place>), ExportError> {
     let mut inner: BTreeSet<&[u8]> = BTreeSet::new();
     let mut overlaps = false;
-    let others = || all.iter().filter(|other| other.place.is_some() && other.place != one.place);
-    for other in others().filter(|_| one.place.is_some()) {
+    let others = || all.iter().filter(|other| other.place != one.place);
+    for other in others() {
         match (one.export.file_system.location(), other.export.file_system.location()) {
             (Some(here), Some(there)) => {
                 if here.contains(there) {

@@ -358,6 +358,19 @@ async fn handles_from_before_an_export_was_inside_are_stale() {
 }
 
 #[tokio::test]
+async fn an_export_beside_another_has_no_part_in_it() {
+    for trees in Trees::all() {
+        let open = || Export { squash: Squash::Nobody, ..Export::new("/", trees.directory("open")) };
+        let bed = trees.serve(vec![open()]);
+        let file = bed.lookup(bed.root, "file").await.unwrap();
+        drop(bed);
+        let bed = trees.serve(vec![open(), trees.inner()]);
+        assert!(bed.getattr(file).await.is_ok(), "{}", bed.name);
+        assert!(bed.server.shared.exports.iter().all(|served| !served.overlaps()), "no border to look after");
+    }
+}
+
+#[tokio::test]
 async fn a_directory_that_was_moved_over_the_border_takes_no_handle_with_it() {
     for trees in Trees::all() {
         let mut bed = trees.serve_with(|_| {});
@@ -367,6 +380,8 @@ async fn a_directory_that_was_moved_over_the_border_takes_no_handle_with_it() {
         fs::rename(trees.path("open"), trees.path("secret/open")).unwrap();
         for handle in [open, below] {
             assert_eq!(bed.getattr(handle).await, Err(Status::Stale), "{name}");
+            let read = ReadlinkArgs { symlink: handle };
+            assert_eq!(bed.status(&read).await, Some(Status::Stale), "{name}");
             for path in ["..", "file"] {
                 assert_eq!(bed.lookup(handle, path).await, Err(Status::Stale), "{name} {path}");
             }
@@ -383,6 +398,39 @@ async fn a_directory_that_was_moved_over_the_border_takes_no_handle_with_it() {
         for path in ["..", "."] {
             assert_eq!(bed.lookup(deep, path).await, Err(Status::Stale), "{name} {path}");
         }
+    }
+}
+
+/// The place of a directory was checked before its parent was found.
+#[tokio::test]
+async fn a_parent_that_is_moved_over_the_border_meanwhile_is_not_shown() {
+    for trees in Trees::all() {
+        fs::write(trees.path("open/below/file"), "last").unwrap();
+        let files = Arc::new(FlakyFs::new(trees.directory("")));
+        let outer = Export { squash: Squash::Nobody, ..Export::new("/", files.clone()) };
+        let bed = trees.serve(vec![outer, trees.inner()]);
+        let open = bed.lookup(bed.root, "open").await.unwrap();
+        let below = bed.lookup(open, "below").await.unwrap();
+        assert_eq!(bed.lookup(below, "..").await, Ok(open), "{}", bed.name);
+        assert_eq!(bed.entry(below, "..").await.handle, Some(open), "{}", bed.name);
+        let (_, parent) = bed.server.shared.exports.open(&open).unwrap();
+        files.move_away(parent);
+        assert_eq!(bed.lookup(below, "..").await, Err(Status::Stale), "{}", bed.name);
+        let entry = bed.entry(below, "..").await;
+        assert_eq!((entry.handle, entry.attributes), (None, None), "{}", bed.name);
+        assert!(bed.entry(below, "file").await.handle.is_some(), "{}", bed.name);
+        // What is found below a directory was in its place with it.
+        assert_eq!(bed.lookup(bed.root, "open").await, Ok(open), "{}", bed.name);
+    }
+}
+
+#[tokio::test]
+async fn a_tree_of_unknown_location_may_stand_beside_another_file_system() {
+    for trees in Trees::all() {
+        let tree = Export::new("/", Arc::new(FlakyFs::without_location(trees.directory(""))));
+        let memory = Export::new("/memory", Arc::new(MemoryFs::new(MemoryOptions::default())));
+        let bed = trees.serve(vec![tree, memory]);
+        assert!(bed.getattr(bed.root).await.is_ok(), "{}", bed.name);
     }
 }
 

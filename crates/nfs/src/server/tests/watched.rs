@@ -4,8 +4,8 @@ use std::io::IoSlice;
 use std::sync::Arc;
 
 use crate::fs::{
-    Access, Attributes, Change, CreateHow, EntrySink, FileId, FileSystem, Found, FsError, Identity, Linked,
-    Listing, Location, LookupName, Name, Node, Outcome, Place, Properties, ReadResult, Renamed,
+    Access, Attributes, Change, CreateHow, EntrySink, Extents, FileId, FileSystem, Found, FsError, Identity,
+    Linked, Listing, Location, LookupName, Name, Node, Outcome, Place, Properties, ReadResult, Renamed,
     SetAttributes, Special, Stability, Statistics, Timestamp, WriteResult,
 };
 
@@ -40,6 +40,21 @@ pub(super) trait Watch: Send + Sync + 'static {
         true
     }
 
+    /// Returns whether the file system makes hard links for its callers.
+    fn may_link(&self) -> bool {
+        self.has_links()
+    }
+
+    /// Returns whether an object is still where it was.
+    fn holds(&self, _id: &FileId) -> bool {
+        true
+    }
+
+    /// Returns the ranges with data of every file, if not those of the file system.
+    fn extents(&self) -> Option<Extents> {
+        None
+    }
+
     /// Returns whether the location of the file system is known.
     fn shows_location(&self) -> bool {
         true
@@ -72,7 +87,7 @@ impl<W: Watch> FileSystem for WatchedFs<W> {
     }
 
     fn is_within(&self, id: &FileId, borders: &[Place]) -> Result<bool, FsError> {
-        self.inner.is_within(id, borders)
+        Ok(self.watch.holds(id) && self.inner.is_within(id, borders)?)
     }
 
     fn properties(&self) -> Result<Properties, FsError> {
@@ -119,6 +134,10 @@ impl<W: Watch> FileSystem for WatchedFs<W> {
     ) -> Result<ReadResult, FsError> {
         self.watch.before(Step::Read(*id));
         self.inner.read(who, id, offset, buffer)
+    }
+
+    fn extents(&self, who: &Identity, id: &FileId, offset: u64, limit: usize) -> Result<Extents, FsError> {
+        self.watch.extents().map_or_else(|| self.inner.extents(who, id, offset, limit), Ok)
     }
 
     fn write_telling(
@@ -190,7 +209,7 @@ impl<W: Watch> FileSystem for WatchedFs<W> {
     }
 
     fn link(&self, who: &Identity, file: &FileId, directory: &FileId, name: Name<'_>) -> Linked {
-        if !self.watch.has_links() {
+        if !self.watch.may_link() {
             return Linked { result: Err(FsError::NotPermitted), file: None, directory: Change::default() };
         }
         self.inner.link(who, file, directory, name)
