@@ -134,13 +134,16 @@ mod tests {
 
     #[test]
     fn exports_of_other_names_or_roots_have_other_numbers() {
-        let (a, b) = (FileId::new(b"a").unwrap(), FileId::new(b"b").unwrap());
-        let none = BTreeSet::new();
+        let [a, b, long] = [b"a".as_slice(), b"b", b"ya"].map(|id| FileId::new(id).unwrap());
+        let (none, inner) = (BTreeSet::new(), BTreeSet::from([b.as_bytes()]));
         let number = |name: &[u8], root, inner| key().export_id(name, root, inner);
         assert_eq!(number(b"/x", &a, &none), number(b"/x", &a, &none));
         assert_ne!(number(b"/x", &a, &none), number(b"/x", &b, &none));
         assert_ne!(number(b"/x", &a, &none), number(b"/y", &a, &none));
-        assert_ne!(number(b"/x", &a, &none), number(b"/x", &a, &BTreeSet::from([b.as_bytes()])));
+        assert_ne!(number(b"/x", &a, &none), number(b"/x", &a, &inner));
+        // The parts have lengths, and the numbers of exports are no tags of handles.
+        assert_ne!(number(b"/x", &long, &none), number(b"/xy", &a, &none));
+        assert_ne!(key().tag(b'e', &[b"/x"]), key().tag(VERSION, &[b"/x"]));
     }
 
     proptest! {

@@ -320,3 +320,54 @@ impl Program for MountProgram {
 
 /// No item of MOUNT is eligible (RFC 8267 §5.1).
 impl Binding for MountProgram {}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    #[test]
+    fn i6_hosts_without_mounts_are_forgotten() {
+        let table = MountTable::default();
+        let hosts = u32::try_from(MOUNTS_MAX).unwrap() + 10;
+        for host in 0..hosts {
+            table.add(Ipv4Addr::from(host).into(), b"/");
+        }
+        assert_eq!(table.lock().len(), MOUNTS_MAX);
+        for host in 0..hosts {
+            table.remove(Ipv4Addr::from(host).into(), None);
+        }
+        assert!(table.lock().is_empty());
+    }
+
+    #[test]
+    fn the_mounts_of_a_host_stand_together() {
+        let table = MountTable::default();
+        for (host, path) in [("2001:db8::2", "/a"), ("2001:db8::1", "/b"), ("2001:db8::2", "/c")] {
+            table.add(host.parse().unwrap(), path.as_bytes());
+        }
+        let paths: Vec<String> =
+            table.list().mounts.iter().map(|mount| mount.directory.to_string()).collect();
+        assert_eq!(paths, ["/b", "/a", "/c"]);
+    }
+
+    /// RFC 1813 §5.1.5.
+    #[test]
+    fn failures_have_the_status_of_their_name() {
+        for (error, expected) in [
+            (FsError::NotPermitted, MountStatus::Perm),
+            (FsError::NotFound, MountStatus::NoEnt),
+            (FsError::Stale, MountStatus::NoEnt),
+            (FsError::Io, MountStatus::Io),
+            (FsError::AccessDenied, MountStatus::Acces),
+            (FsError::NotDirectory, MountStatus::NotDir),
+            (FsError::InvalidArgument, MountStatus::Inval),
+            (FsError::NameTooLong, MountStatus::NameTooLong),
+            (FsError::NotSupported, MountStatus::NotSupp),
+            (FsError::TryLater, MountStatus::ServerFault),
+        ] {
+            assert_eq!(status(error), expected, "{error:?}");
+        }
+    }
+}

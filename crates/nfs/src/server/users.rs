@@ -390,6 +390,35 @@ mod tests {
         assert!(state.origins.len() <= FEW, "{}", state.origins.len());
     }
 
+    /// Known users wait for no look-up, and are held for each address that uses them.
+    #[tokio::test]
+    async fn i6_what_is_known_is_at_hand_for_every_address() {
+        let users = Users::new(Arc::new(Table::default()));
+        let (mut state, now) = (users.lock(), Instant::now());
+        let answer = state.begin(origin(1), 1, now);
+        assert!(matches!(state.find(origin(1), 1, now), Found::Line(_)), "the database has not answered");
+        answer.set(None).unwrap();
+        assert!(matches!(state.find(origin(2), 1, now), Found::Known(_)));
+        assert!(Arc::ptr_eq(&state.begin(origin(3), 1, now), &answer), "it is not asked again");
+        assert_eq!((state.held, state.known[&1].holders), (3, 3));
+    }
+
+    /// The room for unused addresses is not that of addresses with a call in line, or with users.
+    #[tokio::test]
+    async fn i6_a_flood_of_addresses_leaves_those_in_use() {
+        let users = Users::new(Arc::new(Table::default()));
+        let (mut state, now) = (users.lock(), Instant::now());
+        let Found::Line(line) = state.find(origin(1), 1, now) else { panic!("nobody was asked") };
+        drop(state.begin(origin(2), 2, now));
+        for number in 0..1000_u32 {
+            let other = Some(Origin::of(std::net::Ipv4Addr::from(number).into()));
+            assert!(matches!(state.find(other, 1, now), Found::Line(_)));
+        }
+        let again = state.find(origin(1), 1, now);
+        assert!(matches!(again, Found::Line(again) if Arc::ptr_eq(&again, &line)), "one look-up at a time");
+        assert_eq!(state.origins[&origin(2)].users.len(), 1);
+    }
+
     #[tokio::test]
     async fn i6_the_addresses_of_one_ipv6_network_ask_for_one_user_at_a_time() {
         let users = Users::new(Arc::new(Table::default()));

@@ -204,21 +204,17 @@ impl<J> Queues<J> {
         self.flows.values().any(|flow| !flow.entries.is_empty() || !flow.writes.is_empty())
     }
 
-    /// Removes all waiting jobs, because no thread will come.
+    /// Removes all waiting jobs, because no thread will come. No job runs, so none holds a file.
     pub(super) fn clear(&mut self) -> Vec<J> {
         let mut jobs = Vec::new();
         self.ready.clear();
-        self.taken.values_mut().for_each(|taken| taken.waiting.clear());
-        for flow in self.flows.values_mut() {
-            let entries = std::mem::take(&mut flow.entries).into_iter();
-            jobs.extend(entries.filter_map(|entry| match entry {
+        for (_, flow) in self.flows.drain() {
+            jobs.extend(flow.entries.into_iter().filter_map(|entry| match entry {
                 Entry::Job(waiting) => Some(waiting.job),
                 Entry::Write(_) => None,
             }));
-            let writes = std::mem::take(&mut flow.writes).into_values();
-            jobs.extend(writes.flatten().map(|waiting| waiting.job));
+            jobs.extend(flow.writes.into_values().flatten().map(|waiting| waiting.job));
         }
-        self.flows.retain(|_, flow| !flow.is_idle());
         jobs
     }
 
@@ -529,6 +525,31 @@ mod tests {
         }
         assert_eq!(order, ["0-1", "0-2", "0-3", "1-1", "1-2", "1-3", "2-1", "2-2", "2-3"]);
         assert!(bench.is_empty());
+        // The first to come is the first, whatever its address.
+        bench.push(2, "first");
+        bench.push(1, "second");
+        assert_eq!(bench.begin(), ["first", "second"]);
+    }
+
+    #[test]
+    fn an_idle_thread_looks_again_for_quick_jobs_only() {
+        let mut bench = Bench::of(Limits { quick: 1, ..LIMITS });
+        bench.push(1, "quick");
+        bench.begin();
+        assert!(!bench.queues.is_held_back(), "no job waits");
+        bench.push(1, "next");
+        assert!(bench.queues.is_held_back());
+        bench.queues.finish(address(1), SLOW);
+        for number in 0..4 {
+            bench.push(1, &format!("slow{number}"));
+        }
+        bench.begin();
+        assert_eq!(bench.queues.held(), 3);
+        assert!(!bench.queues.is_held_back(), "the address holds its maximum");
+        bench.push(2, "quick");
+        bench.begin();
+        bench.push(2, "next");
+        assert!(!bench.queues.is_held_back(), "there is no thread");
     }
 
     #[test]
@@ -622,11 +643,81 @@ mod tests {
     }
 
     #[test]
+    fn i6_an_address_with_threads_left_is_not_refused() {
+        let mut bench = Bench::new();
+        bench.push(1, "long");
+        assert_eq!(bench.begin(), ["long"]);
+        bench.wait(STALLED);
+        assert!(bench.push(1, "next"));
+        assert_eq!(bench.begin(), ["next"]);
+    }
+
+    /// A WRITE to file 7 never ends. WRITEs to file 8, and the other jobs of address 1, go on.
+    #[test]
+    fn i6_only_what_waits_long_and_for_what_does_not_go_on_is_refused() {
+        let mut bench = Bench::new();
+        bench.write(2, 7, "stuck");
+        bench.write(2, 8, "slow write");
+        for name in ["one", "two"] {
+            bench.push(1, name);
+        }
+        assert_eq!(bench.begin(), ["stuck", "one", "slow write", "two"]);
+        for name in ["three", "four"] {
+            bench.push(1, name);
+        }
+        bench.write(1, 7, "behind");
+        for name in ["first to 8", "second to 8"] {
+            bench.write(3, 8, name);
+        }
+        bench.write(3, 7, "behind too");
+        bench.now += STALLED / 2;
+        bench.write(1, 7, "young");
+        bench.end(2, 8);
+        assert_eq!(bench.begin(), ["first to 8"]);
+        bench.finish(1);
+        assert_eq!(bench.begin(), ["three"]);
+        assert_eq!(bench.wait(STALLED / 2), ["behind", "behind too"]);
+        bench.end(3, 8);
+        assert_eq!(bench.begin(), ["second to 8"]);
+        bench.end(2, 7);
+        assert_eq!(bench.begin(), ["four"]);
+        bench.finish(1);
+        assert_eq!(bench.begin(), ["young"]);
+    }
+
+    #[test]
+    fn i6_nothing_is_left_of_what_was_refused() {
+        let mut bench = Bench::new();
+        bench.write(1, 7, "stuck");
+        for number in 0..3 {
+            bench.push(2, &format!("stuck{number}"));
+        }
+        assert_eq!(bench.begin().len(), 4);
+        bench.write(3, 7, "behind");
+        bench.write(3, 8, "elsewhere");
+        bench.push(3, "first");
+        bench.now += STALLED / 2;
+        // Another job begins, so that one may come later.
+        bench.finish(2);
+        bench.push(2, "new");
+        assert_eq!(bench.begin(), ["elsewhere"]);
+        bench.end(3, 8);
+        assert_eq!(bench.begin(), ["first"]);
+        bench.write(3, 8, "late");
+        assert_eq!(bench.wait(STALLED / 2), ["behind"]);
+        assert!(bench.queues.taken[&file(7)].waiting.is_empty(), "nobody waits for the file");
+        assert_eq!(bench.wait(STALLED / 2), ["late", "new"]);
+        assert!(!bench.queues.is_waiting());
+        assert!(bench.queues.ready.is_empty(), "no thread is needed");
+    }
+
+    #[test]
     fn i6_a_write_that_does_not_end_refuses_the_others_to_its_file_only() {
         let mut bench = Bench::new();
         bench.write(1, 7, "stuck");
         assert_eq!(bench.begin(), ["stuck"]);
         bench.write(1, 7, "behind");
+        assert!(bench.queues.is_waiting());
         bench.write(2, 7, "behind-too");
         bench.now += STALLED / 2;
         // Meanwhile the addresses continue.

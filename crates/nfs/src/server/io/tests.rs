@@ -50,6 +50,42 @@ async fn jobs_run_side_by_side_within_the_limits() {
     assert_eq!(most.load(Ordering::SeqCst), of_address);
 }
 
+#[test]
+fn i6_no_address_has_all_threads_of_a_lane() {
+    let limits = |threads| IoThreads::new(threads).limits;
+    assert_eq!(limits(0), Limits { threads: 2, of_address: 1, quick: 1 });
+    assert_eq!(limits(64), Limits { threads: 16, of_address: 12, quick: 12 });
+    // Looks need processors, of which one address has half.
+    let processors = thread::available_parallelism().map_or(1, NonZero::get);
+    let looks = IoThreads::new(64 * processors).limits(Work::Look).quick;
+    assert!(looks == 1 || 2 * looks <= processors, "{looks} of {processors}");
+}
+
+#[test]
+fn a_thread_is_woken_once_and_started_up_to_the_limit() {
+    let limits = Limits { threads: 2, of_address: 2, quick: 1 };
+    let lane = Lane::new(Work::Look, limits, IDLE);
+    let mut state = lane.lock();
+    assert_eq!((state.threads, state.idle, state.woken), (0, 0, 0));
+    let now = Instant::now();
+    let steps = |state: &mut State| [(); 2].map(|()| state.staff(limits.threads, now));
+    assert_eq!(steps(&mut state), [Staff::Enough; 2], "there is no job");
+    let push = |state: &mut State, address| {
+        assert!(state.queues.push(at(address), None, Box::new(|_| {}), now).is_ok());
+    };
+    (state.threads, state.idle) = (1, 1);
+    push(&mut state, 1);
+    assert_eq!(steps(&mut state), [Staff::Wake, Staff::Start], "the idle thread is woken once");
+    assert_eq!(steps(&mut state), [Staff::Enough; 2], "the lane has its threads");
+    // A job waits for a quick one of its address: one thread looks again.
+    assert!(state.queues.begin(now).is_some());
+    (state.threads, state.idle, state.woken) = (0, 0, 0);
+    push(&mut state, 1);
+    assert_eq!(steps(&mut state), [Staff::Start, Staff::Enough]);
+    state.lookout = Lookout::There;
+    assert_eq!(steps(&mut state), [Staff::Enough; 2], "it is there");
+}
+
 #[tokio::test]
 async fn i6_a_lane_that_is_stuck_leaves_the_other_lanes_and_exports() {
     let threads = IoThreads::new(THREADS_LEAST);
@@ -107,6 +143,69 @@ async fn a_write_that_has_to_be_stable_gives_its_file_free_before_its_sync() {
     for job in jobs {
         assert_eq!(job.await, Ok(true));
     }
+}
+
+/// No other job comes or ends during the sync.
+#[test]
+fn the_end_of_a_turn_gives_the_next_write_a_thread() {
+    let lane = Arc::new(Lane::new(Work::Write, Limits { threads: 2, of_address: 2, quick: 2 }, IDLE));
+    let file = Some(FileId::from_array(b"file"));
+    let (begin, begun) = mpsc::channel();
+    let (written, data) = mpsc::channel();
+    let (open, gate) = mpsc::channel::<()>();
+    let first = move |turn: &Turn<'_>| {
+        begin.send(()).unwrap();
+        data.recv().unwrap();
+        turn.release();
+        assert!(gate.recv().is_err());
+    };
+    lane.push(at(1), file, Box::new(first));
+    begun.recv().unwrap();
+    let (tell, told) = mpsc::channel();
+    lane.push(at(1), file, Box::new(move |_| tell.send(()).unwrap()));
+    written.send(()).unwrap();
+    told.recv_timeout(IDLE / 2).unwrap();
+    drop(open);
+}
+
+#[tokio::test]
+async fn i6_a_watch_runs_while_jobs_wait_and_ends_with_the_threads() {
+    let threads = IoThreads::new(THREADS_LEAST);
+    let (open, gate) = mpsc::channel::<()>();
+    let from = source("/", 1);
+    let is_watched = || threads.watch.lock().running;
+    let stuck = threads.run(from, Work::Look, None, move |_| gate.recv().is_err());
+    assert!(!is_watched(), "no job waits");
+    let behind = threads.run(from, Work::Look, None, |_| 5);
+    assert!(is_watched(), "it may wait for ever");
+    assert_eq!(threads.watch.lock().lanes.len(), 1);
+    let lane = threads.lane(from.export, Work::Look);
+    let watch = Arc::downgrade(&threads.watch);
+    let start = Instant::now();
+    drop(threads);
+    while watch.strong_count() > 0 {
+        assert!(start.elapsed() < STALLED / 2, "the watch goes on");
+        thread::yield_now();
+    }
+    drop(open);
+    assert_eq!((stuck.await, behind.await), (Ok(true), Ok(5)));
+    wait_for_end(&lane);
+    assert!(start.elapsed() < IDLE, "a closed lane keeps no idle thread");
+}
+
+#[tokio::test]
+async fn idle_threads_end_with_the_last_handle() {
+    let threads = IoThreads::new(THREADS_LEAST);
+    let from = source("/", 1);
+    assert_eq!(threads.run(from, Work::Look, None, |_| 5).await, Ok(5));
+    let lane = threads.lane(from.export, Work::Look);
+    while lane.lock().idle == 0 {
+        thread::yield_now();
+    }
+    let start = Instant::now();
+    drop(threads);
+    wait_for_end(&lane);
+    assert!(start.elapsed() < IDLE / 2);
 }
 
 #[tokio::test]
@@ -185,7 +284,7 @@ fn i6_jobs_that_come_together_and_block_get_the_threads_of_their_address() {
                 tell.send(()).unwrap();
             };
             let waits = lane.push(at(1), None, Box::new(job));
-            assert!(waits || number == 0, "the watch has to look after what waits");
+            assert_eq!(waits, number > 0, "the watch has to look after what waits, and that alone");
         }
         for _ in 0..3 {
             told.recv_timeout(Duration::from_secs(20)).unwrap();

@@ -327,6 +327,26 @@ async fn calls_are_counted() {
     assert_eq!(counted, [("GETATTR", 1, 0), ("LOOKUP", 1, 1)]);
 }
 
+/// RFC 1813 §2.6: a failure has the attributes of the object too, if they are available.
+#[tokio::test]
+async fn a_change_that_an_export_refuses_shows_the_attributes() {
+    for bed in Bed::all_with(|export, _| export.read_only = true) {
+        let write = super::slow::one_byte(bed.root, 0, StableHow::Unstable);
+        let (status, wcc) = bed.call(&write).await.unwrap_err();
+        assert_eq!(status, Status::Rofs, "{}", bed.name);
+        assert_eq!((wcc.before, wcc.after), (None, bed.getattr(bed.root).await.ok()), "{}", bed.name);
+    }
+}
+
+#[test]
+fn the_options_have_the_documented_defaults() {
+    let options = ServerOptions::default();
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    assert_eq!((options.max_payload, options.flush_wait.as_secs()), (1 << 20, 60));
+    assert_eq!(options.io_threads, (8 * processors).clamp(32, 128));
+    assert_eq!((options.shares.limit(), options.shares.domain().usage().limit), (16 << 20, 64 << 20));
+}
+
 #[tokio::test]
 async fn bytes_of_data_are_counted() {
     for bed in Bed::all() {

@@ -131,6 +131,46 @@ async fn plus_keeps_to_both_limits() {
     }
 }
 
+#[tokio::test]
+async fn names_and_numbers_may_fill_their_limit() {
+    for bed in Bed::all() {
+        bed.make_file(bed.root, "file", 0o640).await;
+        let whole = bed.readdirplus(bed.root, 0, (8192, 8192)).await.unwrap();
+        let names: usize = whole.entries.iter().map(DirEntryPlus::dir_size).sum();
+        for (short, expected) in [(0, 3), (1, 2)] {
+            let limit = u32::try_from(names - short).unwrap();
+            let list = bed.readdirplus(bed.root, 0, (limit, 8192)).await.unwrap();
+            assert_eq!(list.entries.len(), expected, "{}", bed.name);
+        }
+    }
+}
+
+/// RFC 1813 §3.3.19: the sizes of FSINFO are those of this server, and bound its listings too.
+#[tokio::test]
+async fn a_small_limit_of_the_server_bounds_every_size() {
+    for (max_payload, largest) in [(0, 1), (1000, 1000)] {
+        let file_system = Arc::new(MemoryFs::new(MemoryOptions::default()));
+        let export = Export { squash: Squash::Nobody, ..Export::new("/", file_system) };
+        let options = ServerOptions { max_payload, ..ServerOptions::default() };
+        let server = NfsServer::new(HandleKey::random(), vec![export], options).unwrap();
+        let bed = Bed::calling(&server, "/", "192.0.2.1", 0);
+        let info = bed.call(&FsinfoArgs { root: bed.root }).await.unwrap();
+        let sizes =
+            [info.read_max, info.read_multiple, info.write_max, info.write_multiple, info.readdir_preferred];
+        assert_eq!(sizes, [largest; 5]);
+        for number in 0..50 {
+            bed.make_file(bed.root, &format!("file{number}"), 0o640).await;
+        }
+        match bed.readdir(bed.root, 0, u32::MAX).await {
+            Ok(list) => {
+                let entries: usize = list.entries.iter().map(DirEntry::size).sum();
+                assert!(ReaddirOk::OVERHEAD + entries <= 1000 && !list.eof, "{entries}");
+            }
+            Err(status) => assert_eq!((status, largest), (Status::TooSmall, 1)),
+        }
+    }
+}
+
 // requirement: rfc1813-3.3.16-7
 #[tokio::test]
 async fn a_reply_with_room_for_nothing_is_too_small() {

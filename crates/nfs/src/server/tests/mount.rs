@@ -1,7 +1,7 @@
 //! Tests of the MOUNT program.
 
 use super::*;
-use crate::mount::{Exports as ExportList, MountList, MountProcedure, MountStatus};
+use crate::mount::{Exports as ExportList, MAX_MOUNT_PATH, MountList, MountProcedure, MountStatus};
 
 impl Bed {
     async fn mount_call<T: Decode>(&self, procedure: MountProcedure, arguments: &impl Encode) -> T {
@@ -42,6 +42,9 @@ async fn an_export_and_what_is_below_it() {
             ("/../../etc", Err(MountStatus::Acces)),
             (&*format!("/{}", "x".repeat(256)), Err(MountStatus::NameTooLong)),
             (&*format!("/{}", "x/".repeat(600)), Err(MountStatus::NameTooLong)),
+            // MNTPATHLEN counts the bytes of the path as it is sent.
+            (&*"/".repeat(MAX_MOUNT_PATH), Ok(bed.root)),
+            (&*"/".repeat(MAX_MOUNT_PATH + 1), Err(MountStatus::NameTooLong)),
         ] {
             assert_eq!(bed.mounted(path).await, handle, "{} {path}", bed.name);
         }
@@ -99,6 +102,20 @@ async fn who_mounted_what() {
     bed.peer = "192.0.2.1:9".parse().unwrap();
     bed.mount_call::<()>(MountProcedure::Umnt, &DirPath::new("/")).await;
     assert_eq!(dump(&bed).await, ["192.0.2.1:/dir"]);
+}
+
+#[tokio::test]
+async fn procedures_without_arguments_take_none() {
+    let bed = Bed::memory_with(MemoryOptions::default(), untuned);
+    for procedure in
+        [MountProcedure::Null, MountProcedure::Dump, MountProcedure::UmntAll, MountProcedure::Export]
+    {
+        let call = [MOUNT_PROGRAM, MOUNT_VERSION, procedure.number()];
+        let failed = bed.rpc(call, &1_u32).await.unwrap_err();
+        let expected = rpcrdma_oncrpc::AcceptStat::GarbageArguments;
+        assert!(matches!(failed, ReplyBody::Accepted { status, .. } if status == expected), "{failed:?}");
+        bed.rpc(call, &()).await.unwrap();
+    }
 }
 
 // requirement: rfc1813-5.2.5-1

@@ -531,7 +531,7 @@ async fn what_the_file_system_says_about_itself() {
         let info = bed.call(&FsinfoArgs { root: bed.root }).await.unwrap();
         assert_eq!(info.properties, FSF3_LINK | FSF3_SYMLINK | FSF3_HOMOGENEOUS | FSF3_CANSETTIME);
         assert!(info.max_file_size > 1 << 40, "{}", bed.name);
-        assert_eq!(info.write_multiple, 4096);
+        assert_eq!((info.read_multiple, info.write_multiple), (4096, 4096));
         assert!(info.attributes.unwrap().is_directory());
         let space = bed.call(&FsstatArgs { root: bed.root }).await.unwrap();
         assert!(space.total_bytes >= space.free_bytes && space.free_bytes >= space.available_bytes);

@@ -371,6 +371,27 @@ async fn rfc1813_1_6_no_links_are_not_supported() {
     assert_eq!(bed.call(&FsinfoArgs { root: bed.root }).await.unwrap().properties & FSF3_LINK, 0);
 }
 
+/// A file system that refuses hard links to all its callers.
+struct LinksRefused;
+
+impl super::watched::Watch for LinksRefused {
+    fn may_link(&self) -> bool {
+        false
+    }
+}
+
+/// RFC 1813 §2.6, NFS3ERR_PERM: the refusal of a file system that has links is one of permission.
+#[tokio::test]
+async fn rfc1813_2_6_a_link_that_is_not_permitted() {
+    let files: Arc<dyn crate::fs::FileSystem> = Arc::new(MemoryFs::new(MemoryOptions::default()));
+    let mut export = Export::new("/", Arc::new(super::watched::WatchedFs::over(files, LinksRefused)));
+    export.squash = Squash::Nobody;
+    let bed = Bed::serving("links refused", vec![export], HandleKey::random());
+    let file = bed.make_file(bed.root, "file", 0o640).await;
+    let link = LinkArgs { file, link: place(bed.root, "second") };
+    assert_eq!(bed.status(&link).await, Some(Status::Perm));
+}
+
 /// RFC 1813 §3.3.9: `.` and `..` exist.
 // requirement: rfc1813-3.3.9-2
 #[tokio::test]

@@ -245,6 +245,16 @@ async fn i6_a_frozen_export_does_not_keep_the_server_from_stopping() {
 }
 
 #[tokio::test]
+async fn a_file_system_of_two_exports_is_flushed_once() {
+    let (file_system, gate) = GatedFs::new(|_| false);
+    let exports = ["/", "/again"].map(|name| Export::new(name, file_system.clone()));
+    let server = NfsServer::new(HandleKey::random(), exports.into(), ServerOptions::default()).unwrap();
+    gate.close();
+    server.flush().await.unwrap();
+    assert_eq!(gate.passed(), [Step::Flush]);
+}
+
+#[tokio::test]
 async fn a_file_system_that_panics_fails_that_call() {
     let house = House::new(&[("/", |_| false)]);
     let bed = house.caller("/", "192.0.2.1", 0);
