@@ -14,6 +14,7 @@
 //! | `endpoint` | a directly driven queue pair |
 //! | `message` | messages built word by word, and the decoding of answers |
 //! | `nfs` | the few NFSv3 calls and results that rows with chunks need |
+//! | `placement` | the structure of a peer's Receives |
 //!
 //! *Buffers.* Each connection has its own domain; all memory ends with the row.
 //!
@@ -24,6 +25,7 @@ pub mod client;
 mod endpoint;
 mod message;
 mod nfs;
+mod placement;
 pub mod report;
 pub mod server;
 

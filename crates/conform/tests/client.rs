@@ -19,9 +19,10 @@ use rpcrdma::{Call, Client, ClientConfig, Sink};
 use rpcrdma_conform::client::{DEFAULT_SILENCE, Host, rows, run};
 use rpcrdma_conform::{DEFAULT_LIMIT, Report, Verdict};
 use rpcrdma_iwarp::{IwarpConnector, IwarpListener};
+use rpcrdma_proto::wire::two::transmission::{Operation, TransmitRequest};
 use rpcrdma_proto::wire::two::{self, Exchange};
 use rpcrdma_proto::wire::{Body, ChunkLists, Direction, Header, Segment, WriteChunk};
-use rpcrdma_proto::{Profile, Versions};
+use rpcrdma_proto::{BufferStructure, Limits, Profile, Versions};
 use rpcrdma_sim::CompletionMode;
 use rpcrdma_verbs::{Connector, Listener};
 use rpcrdma_xdr::Encoder;
@@ -47,6 +48,8 @@ impl Drop for Caller {
 const PROFILES: [Profile; 3] = [Profile::P1, Profile::P2, Profile::P3];
 /// The longest Send of our client, in bytes: more than the tester takes.
 const SEND_SIZE: usize = 16_384;
+/// Length of the segment for items in its Receives, in bytes.
+const SEGMENT: u32 = 4096;
 /// Calls that our client makes at once.
 const AT_ONCE: usize = 3;
 
@@ -62,6 +65,9 @@ fn caller(
     config.protocol.program = Some((100_003, 3));
     config.protocol.timeouts.call = Duration::from_secs(2);
     config.protocol.send_size = SEND_SIZE;
+    if matches!(profile, Some(Profile::P1 | Profile::P2)) {
+        config.protocol.place_items(BufferStructure::with_items(1, SEGMENT));
+    }
     let task = tokio::spawn(async move {
         // A faulty client may fail earlier.
         let Ok(client) = Client::rdma(connector, address, config).await else { return };
@@ -84,6 +90,10 @@ async fn calls(client: Client, first: usize) {
         let read = arguments(|encoder| {
             [4, 0x6669_6c65, 0, 0, 20_000].iter().for_each(|word| encoder.u32(*word));
         });
+        // Data that fits in a segment of our Receives.
+        let block = arguments(|encoder| {
+            [4, 0x6669_6c65, 0, 0, SEGMENT].iter().for_each(|word| encoder.u32(*word));
+        });
         let list = arguments(|encoder| {
             [4, 0x726f_6f74, 0, 0, 0, 0, 8192].iter().for_each(|word| encoder.u32(*word));
         });
@@ -96,6 +106,7 @@ async fn calls(client: Client, first: usize) {
             Call::new(100_003, 3, 7).arguments(write).results(200),
             // Inline if the server accepts that length.
             Call::new(100_003, 3, 7).arguments(short).results(200),
+            Call::new(100_003, 3, 6).arguments(block).results(200).sink(Sink::Pool(4096)),
         ];
         calls.rotate_left(first);
         for call in calls {
@@ -431,17 +442,23 @@ fn is_for_nobody(seen: &Seen, bytes: &[u8]) -> bool {
 
 /// Takes a message of Version Two as the good answer to the last call.
 fn as_good(seen: &Seen, bytes: &[u8]) -> Vec<u8> {
-    as_whole(seen, bytes, &[*seen.sent.last().unwrap(), 1, 0, 0, 0, 0])
+    let xid = *seen.sent.last().unwrap();
+    as_whole(seen, bytes, xid, &[xid, 1, 0, 0, 0, 0])
 }
 
 /// Takes a message as the last part of the answer to the last call.
 fn as_last_part(seen: &Seen, bytes: &[u8]) -> Vec<u8> {
-    as_whole(seen, bytes, &[0, 0, 0])
+    as_whole(seen, bytes, *seen.sent.last().unwrap(), &[0, 0, 0])
 }
 
-/// Takes a message as a reply to the last call, with this payload.
-fn as_whole(seen: &Seen, bytes: &[u8], payload: &[u32]) -> Vec<u8> {
-    let xid = *seen.sent.last().unwrap();
+/// Takes a message of Version Two as the good answer to the call of its XID.
+fn as_good_to_it(seen: &Seen, bytes: &[u8]) -> Vec<u8> {
+    let xid = word(bytes, 0);
+    as_whole(seen, bytes, xid, &[xid, 1, 0, 0, 0, 0])
+}
+
+/// Takes a message as a reply to the call of this XID, with this payload.
+fn as_whole(seen: &Seen, bytes: &[u8], xid: u32, payload: &[u32]) -> Vec<u8> {
     let header = Header {
         xid,
         version: 2,
@@ -484,6 +501,38 @@ fn is_part(seen: &Seen, bytes: &[u8]) -> bool {
 fn is_transmission(seen: &Seen, bytes: &[u8]) -> bool {
     matches!(operation(seen, bytes), Some(two::Body::Transmission(_)))
 }
+
+fn is_reverse_call(seen: &Seen, bytes: &[u8]) -> bool {
+    seen.header(bytes).is_some_and(|header| {
+        header.direction == Some(Direction::Call) && matches!(header.body, Body::Message(_))
+    })
+}
+
+/// Returns whether this is the first transmission of a reply.
+fn is_response(seen: &Seen, bytes: &[u8]) -> bool {
+    matches!(operation(seen, bytes), Some(two::Body::Transmission(Operation::Response(_))))
+}
+
+/// Returns whether this is a later transmission.
+fn is_later(seen: &Seen, bytes: &[u8]) -> bool {
+    matches!(operation(seen, bytes), Some(two::Body::Transmission(Operation::Continuation(_))))
+}
+
+/// Changes the words of a request in a group.
+fn change_request(seen: &Seen, bytes: &mut Vec<u8>, change: fn(&mut TransmitRequest)) {
+    let Ok((mut header, len)) = seen.codec().decode(bytes, &Limits::default()) else { return };
+    let Body::Two(two::Body::Transmission(Operation::Request(request))) = &mut header.body else { return };
+    change(request);
+    let mut out = BytesMut::new();
+    seen.codec().encode(&header, &mut out);
+    out.put_slice(&bytes[len..]);
+    *bytes = out.to_vec();
+}
+
+/// A client that takes the first transmission of any reply as a good reply.
+const TAKES_ANY_GROUP: Fault = Fault::On(is_response, Act::Mend(as_good_to_it));
+/// A client that does not look at transmissions.
+const SEES_NO_GROUP: Fault = Fault::On(is_transmission, Act::Ignore);
 
 fn does_not_decode(seen: &Seen, bytes: &[u8]) -> bool {
     seen.header(bytes).is_none()
@@ -578,6 +627,52 @@ static FAULTS_OF_TWO: &[FoundIn] = &[
         &PROFILES,
         ("response-unasked", Fault::On(is_transmission, Act::ErrChunk), "the client answers: transport"),
     ),
+    (&PROFILES, ("reverse-call", Fault::On(is_reverse_call, Act::Mend(as_good)), COMPLETED)),
+    (&PROFILES, ("reverse-call", Fault::On(is_reverse_call, Act::ErrVers(1, 2)), "the answer is")),
+    (P1_P2, ("group-reply", Fault::On(is_response, Act::Close), LEAVES)),
+    (
+        P1_P2,
+        (
+            "group-reply",
+            Fault::Sends(|seen, m| change_request(seen, m, |request| request.count = 3)),
+            "a request in 3 transmissions, the limit is 1",
+        ),
+    ),
+    (
+        P1_P2,
+        (
+            "group-reply",
+            Fault::Sends(|seen, m| change_request(seen, m, |request| request.payload_len = 5000)),
+            "a Payload stream of 5000 bytes in a Send with",
+        ),
+    ),
+    (P1_P2, ("group-reply", Fault::On(is_later, Act::Ignore), "no call within")),
+    (P1_P2, ("group-sequence", TAKES_ANY_GROUP, COMPLETED)),
+    (P1_P2, ("group-sequence", SEES_NO_GROUP, NO_ERROR)),
+    (P1_P2, ("group-other-xid", TAKES_ANY_GROUP, COMPLETED)),
+    (P1_P2, ("group-other-xid", SEES_NO_GROUP, NO_ERROR)),
+    (P1_P2, ("group-interrupted", TAKES_ANY_GROUP, COMPLETED)),
+    (P1_P2, ("group-interrupted", SEES_NO_GROUP, NO_ERROR)),
+    (P1_P2, ("group-another", TAKES_ANY_GROUP, COMPLETED)),
+    (P1_P2, ("group-another", SEES_NO_GROUP, NO_ERROR)),
+    (P1_P2, ("group-count", TAKES_ANY_GROUP, COMPLETED)),
+    (P1_P2, ("group-count", SEES_NO_GROUP, NO_ERROR)),
+    (P1_P2, ("group-payload", TAKES_ANY_GROUP, COMPLETED)),
+    (P1_P2, ("group-payload", SEES_NO_GROUP, NO_ERROR)),
+    (P1_P2, ("item-unasked", TAKES_ANY_GROUP, COMPLETED)),
+    (P1_P2, ("item-unasked", SEES_NO_GROUP, NO_ERROR)),
+    (P1_P2, ("placed-segment", TAKES_ANY_GROUP, COMPLETED)),
+    (P1_P2, ("placed-segment", SEES_NO_GROUP, NO_ERROR)),
+    (P1_P2, ("placed-outside", TAKES_ANY_GROUP, COMPLETED)),
+    (P1_P2, ("placed-outside", SEES_NO_GROUP, NO_ERROR)),
+    (P1_P2, ("placed-too-long", TAKES_ANY_GROUP, COMPLETED)),
+    (P1_P2, ("placed-too-long", SEES_NO_GROUP, NO_ERROR)),
+    (P1_P2, ("placed-elsewhere", TAKES_ANY_GROUP, COMPLETED)),
+    (P1_P2, ("placed-elsewhere", SEES_NO_GROUP, NO_ERROR)),
+    (P1_P2, ("direction-unanswered", TAKES_ANY_GROUP, COMPLETED)),
+    (P1_P2, ("direction-unanswered", SEES_NO_GROUP, NO_ERROR)),
+    (P1_P2, ("placed", Fault::On(is_response, Act::Close), LEAVES)),
+    (P1_P2, ("placed", SEES_NO_GROUP, "no call within")),
     (&PROFILES, ("err-vers", Fault::On(is_any_error, Act::Mend(as_good)), "a message that does not decode")),
 ];
 

@@ -304,21 +304,38 @@ pub(super) async fn twice(stage: &mut Stage) -> Outcome {
 pub(super) async fn reverse_call(stage: &mut Stage) -> Outcome {
     let call = stage.call().await?;
     let xid = other(call.xid);
-    let reverse = Words::new().words(&[xid, 0, 2, 0x4000_0000, 1, 0, 0, 0, 0, 0]).finish();
-    stage.send(&call, message(xid, 1, RDMA_MSG, ChunkLists::default(), &reverse)).await?;
+    stage.send(&call, message(xid, 1, RDMA_MSG, ChunkLists::default(), &reverse_rpc(xid))).await?;
+    let judge = |bytes: &Bytes| {
+        let seen = answer(bytes, xid).reaction;
+        let allowed = matches!(seen, Reaction::Reply(RpcEnd::ProgramUnavailable) | Reaction::ErrChunk);
+        (seen.to_string(), allowed)
+    };
+    reverse_answer(stage, &call, judge).await
+}
+
+/// Returns a call of a program that no client serves.
+pub(super) fn reverse_rpc(xid: u32) -> Bytes {
+    Words::new().words(&[xid, 0, 2, 0x4000_0000, 1, 0, 0, 0, 0, 0]).finish()
+}
+
+/// Watches a client after a call in the reverse direction. `judge` describes its answer, and says whether it is allowed.
+pub(super) async fn reverse_answer(
+    stage: &mut Stage,
+    call: &Call,
+    judge: impl Fn(&Bytes) -> (String, bool),
+) -> Outcome {
     let deadline = Instant::now() + stage.silence;
-    let mut seen = Reaction::Nothing;
+    let mut seen: Option<String> = None;
     loop {
         match stage.event(deadline.saturating_duration_since(Instant::now())).await? {
-            Event::Other(bytes) if seen == Reaction::Nothing => {
-                seen = answer(&bytes, xid).reaction;
-                if !matches!(seen, Reaction::Reply(RpcEnd::ProgramUnavailable) | Reaction::ErrChunk) {
-                    return Err(fail(format!("the answer is {seen}")));
-                }
-            }
-            Event::Other(_) => return Err(fail("a second answer")),
+            Event::Other(_) if seen.is_some() => return Err(fail("a second answer")),
+            Event::Other(bytes) => match judge(&bytes) {
+                (answer, true) => seen = Some(answer),
+                (answer, false) => return Err(fail(format!("the answer is {answer}"))),
+            },
             Event::Ended(connection) if connection == call.connection => {
-                return Err(fail("the client closes the connection"));
+                // RFC 8167 §5 expects this of a client that is not prepared.
+                return Err(differs("the client closes the connection"));
             }
             Event::Nothing => break,
             Event::Call(next) if next.connection != call.connection => stage.serve(&next).await,
@@ -326,7 +343,8 @@ pub(super) async fn reverse_call(stage: &mut Stage) -> Outcome {
             _ => {}
         }
     }
-    stage.serve(&call).await;
-    let text = stage.ended(&call).await?;
+    let seen = seen.unwrap_or_else(|| Reaction::Nothing.to_string());
+    stage.serve(call).await;
+    let text = stage.ended(call).await?;
     Ok(format!("{seen}; {text}"))
 }

@@ -25,6 +25,7 @@ use tokio::time::timeout;
 
 use crate::report::{Outcome, Report, RowInfo, RowReport, fail};
 use stage::Stage;
+use wire::Wire;
 
 /// Maximum duration of a row, as a multiple of [`Host::limit`].
 pub const ROW_FACTOR: u32 = 6;
@@ -66,7 +67,7 @@ fn all(profile: Option<Profile>) -> Vec<Row> {
 /// Runs the rows that are wanted on the clients that connect; `each` receives every row when it has ended.
 pub async fn run(host: Host, wanted: impl Fn(&RowInfo) -> bool, mut each: impl FnMut(&RowReport)) -> Report {
     let limit = host.limit.saturating_mul(ROW_FACTOR);
-    let table = all(host.profile);
+    let (profile, table) = (host.profile, all(host.profile));
     let mut stage = Stage::new(host);
     let mut report = Report::default();
     for row in table.into_iter().filter(|row| wanted(&row.info)) {
@@ -76,6 +77,8 @@ pub async fn run(host: Host, wanted: impl Fn(&RowInfo) -> bool, mut each: impl F
         if outcome.is_err() {
             // The next row starts without any state of this one.
             stage.clear().await;
+            stage.wire = Wire::new(profile);
+            stage.announces = true;
         }
         let row = RowReport::new(row.info, outcome);
         each(&row);

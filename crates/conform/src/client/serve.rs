@@ -4,11 +4,12 @@
 //! This module owns no memory: a reply names the client's chunks and holds the data to be written there.
 
 use bytes::Bytes;
-use rpcrdma_proto::wire::{Body, ChunkLists, ErrorBody, Segment, WriteChunk};
+use rpcrdma_proto::wire::two::transmission::{Location, Operation, PlacedItem, TransmitResponse};
+use rpcrdma_proto::wire::{Body, ChunkLists, ErrorBody, Segment, WriteChunk, two};
 use rpcrdma_xdr::{DecodeError, Decoder};
 
 use super::stage::Call;
-use crate::message::{RDMA_ERROR, RDMA_MSG, RDMA_NOMSG, Words};
+use crate::message::{RDMA_ERROR, RDMA_MSG, RDMA_NOMSG, Words, u32_of};
 use crate::nfs;
 
 /// Minimum threshold, in bytes: the limit of a client that announced none.
@@ -18,6 +19,8 @@ const SMALL_READ: u64 = 64;
 const MOUNT: u32 = 100_005;
 /// NFS3ERR_NOENT.
 const NO_ENTRY: u32 = 2;
+/// NFS3ERR_IO.
+const IO: u32 = 5;
 /// PROC_UNAVAIL (RFC 5531 §9).
 const PROC_UNAVAIL: u32 = 3;
 const GARBAGE_ARGS: u32 = 4;
@@ -102,11 +105,18 @@ pub(super) struct Reply {
     pub(super) payload: Bytes,
     /// Data to be written first, and the target segments.
     pub(super) writes: Vec<(Bytes, Vec<Segment>)>,
+    /// The results of the directions that the call gave for items. With some, the reply travels in a group.
+    pub(super) placed: Vec<PlacedItem>,
 }
 
 impl Reply {
     /// Returns the content of the header.
     pub(super) fn body(&self) -> Body {
+        if !self.placed.is_empty() {
+            let (placed, payload_len) = (self.placed.clone(), u32_of(self.payload.len()));
+            let response = TransmitResponse { placed, count: 1, payload_len };
+            return Body::Two(two::Body::Transmission(Operation::Response(response)));
+        }
         match self.procedure {
             RDMA_ERROR => Body::Error(ErrorBody::Chunk),
             RDMA_NOMSG => Body::NoMessage(self.lists.clone()),
@@ -122,8 +132,33 @@ pub(super) fn accepted(xid: u32, status: u32) -> Words {
 
 /// Returns the answer of a correct server.
 pub(super) fn reply(call: &Call) -> Reply {
+    if !call.directions.is_empty() {
+        return without_items(call);
+    }
     let (results, data) = results(call).unwrap_or_else(|_| (accepted(call.xid, GARBAGE_ARGS), None));
     travel(call, results, data)
+}
+
+/// Returns an error as the answer to a call with directions for items: its results have no item.
+fn without_items(call: &Call) -> Reply {
+    let none = PlacedItem { displacement: 0, length: 0, location: Location::NoItem };
+    Reply {
+        procedure: RDMA_MSG,
+        lists: ChunkLists::default(),
+        payload: accepted(call.xid, 0).words(&[IO, 0]).finish(),
+        writes: Vec::new(),
+        placed: vec![none; call.directions.len()],
+    }
+}
+
+/// Returns the results of a READ of so many bytes that the call asks for, `most` at most, and the data.
+pub(super) fn read_apart(call: &Call, most: usize) -> Result<(Words, Bytes), DecodeError> {
+    let (_, mut arguments) = arguments(&call.message)?;
+    arguments.u64()?;
+    let asked = usize::try_from(arguments.u32()?).unwrap_or(usize::MAX);
+    let len = asked.min(most) / 4 * 4;
+    let results = attributes(accepted(call.xid, 0).words(&[0, 1]), &FILE_ATTRIBUTES, call.xid);
+    Ok((results.words(&[u32_of(len), 0, u32_of(len)]), Bytes::from(vec![FILE_BYTE; len])))
 }
 
 /// Returns results, and the data of a READ.
@@ -160,7 +195,7 @@ fn file_system(call: &Call) -> Result<(Words, Option<Bytes>), DecodeError> {
         4 => with(0).words(&[0x23]),
         nfs::READ => {
             let (data, end) = data(call, arguments)?;
-            let len = crate::message::u32_of(data.len());
+            let len = u32_of(data.len());
             return Ok((with(0).words(&[len, u32::from(end), len]), Some(data)));
         }
         nfs::READDIR => entries(with(0), arguments, None)?,
@@ -192,16 +227,16 @@ fn travel(call: &Call, results: Words, data: Option<Bytes>) -> Reply {
     }
     let payload = payload.finish();
     let Some(chunk) = &call.lists.reply else {
-        return Reply { procedure: RDMA_MSG, lists, payload, writes };
+        return Reply { procedure: RDMA_MSG, lists, payload, writes, placed: Vec::new() };
     };
     let unused = WriteChunk {
         segments: chunk.segments.iter().map(|segment| Segment { length: 0, ..*segment }).collect(),
     };
     if payload.len() + 200 <= LEAST_INLINE {
         lists.reply = Some(unused);
-        return Reply { procedure: RDMA_MSG, lists, payload, writes };
+        return Reply { procedure: RDMA_MSG, lists, payload, writes, placed: Vec::new() };
     }
-    let reply = Reply { procedure: RDMA_MSG, lists, payload, writes };
+    let reply = Reply { procedure: RDMA_MSG, lists, payload, writes, placed: Vec::new() };
     long(call, &reply).unwrap_or(Reply { procedure: RDMA_ERROR, ..reply })
 }
 

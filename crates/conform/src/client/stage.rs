@@ -15,6 +15,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
+use rpcrdma_proto::wire::two::transmission::{Location, Operation, ResponseDirection, TransmitRequest};
 use rpcrdma_proto::wire::two::{self, Exchange};
 use rpcrdma_proto::wire::{Body, ChunkLists, Header, ReadSegment};
 use rpcrdma_proto::{Limits, PrivateData};
@@ -64,6 +65,9 @@ pub(super) struct Call {
     pub(super) procedure: u32,
     /// The RPC message, without the items in chunks.
     pub(super) message: Bytes,
+    /// Directions for the items of the reply, and Receives for it, of a call in a transmission group (rtrext-02 §9.2).
+    pub(super) directions: Vec<ResponseDirection>,
+    pub(super) buffers: u32,
     /// The handle that the reply may invalidate, or 0 (version-two-03 §6.2.3).
     pub(super) invalidate: u32,
     /// Length of the Send, in bytes.
@@ -163,6 +167,8 @@ pub(super) struct Stage {
     pub(super) announces: bool,
     /// Operations of the client that are no calls, and their connections.
     pub(super) operations: Vec<(u64, Header)>,
+    /// Kinds of calls for which an earlier row has waited in vain.
+    pub(super) absent: Vec<&'static str>,
     next_operation: u32,
     welcome: Arc<Mutex<Welcome>>,
     arriving: mpsc::Receiver<(Box<dyn QueuePair>, Bytes)>,
@@ -226,6 +232,7 @@ impl Stage {
             wire: Wire::new(profile),
             announces: true,
             operations: Vec::new(),
+            absent: Vec::new(),
             next_operation: FIRST_OPERATION,
             welcome,
             arriving,
@@ -251,6 +258,17 @@ impl Stage {
     /// Returns the connection of this number, if it still exists.
     pub(super) fn endpoint(&mut self, connection: u64) -> Result<&mut Endpoint, Wrong> {
         self.connection(connection).map(|there| &mut there.endpoint)
+    }
+
+    /// Returns the last value that the client announced under this number on a connection.
+    pub(super) fn told(&self, connection: u64, id: u32) -> Option<Bytes> {
+        let of = |(at, header): &(u64, Header)| match &header.body {
+            Body::Two(two::Body::Exchange(Exchange::Initial { start, .. })) if *at == connection => {
+                start.iter().find(|value| value.id == id).map(|value| value.data.clone())
+            }
+            _ => None,
+        };
+        self.operations.iter().rev().find_map(of)
     }
 
     /// Removes a connection, to be ended.
@@ -339,12 +357,20 @@ impl Stage {
             return Err(fail(format!("message {received} of the client, the limit is {limit}")));
         }
         let invalidate = header.invalidate;
+        let behind = arrived.bytes.slice(len.min(arrived.bytes.len())..);
+        let (mut directions, mut buffers) = (Vec::new(), 0);
         let (lists, inline) = match header.body {
-            Body::Message(lists) => (lists, Some(arrived.bytes.slice(len.min(arrived.bytes.len())..))),
+            Body::Message(lists) => (lists, Some(behind)),
             Body::NoMessage(lists) => (lists, None),
             Body::Padded { .. } => return Err(fail("the client sends an RDMA_MSGP")),
             Body::Done => return Err(fail("the client sends an RDMA_DONE")),
             Body::Error(_) => return Ok(Some(Event::Other(arrived.bytes))),
+            Body::Two(two::Body::Transmission(Operation::Request(request))) if self.wire.groups => {
+                let (lists, payload) = request_of(&request, &behind)?;
+                directions = request.response.into_iter().flat_map(|set| set.directions).collect();
+                buffers = request.response_buffers;
+                (lists, Some(payload))
+            }
             Body::Two(_) => {
                 self.operation(connection, header).await?;
                 return Ok(None);
@@ -409,6 +435,8 @@ impl Stage {
             program,
             procedure,
             message: payload,
+            directions,
+            buffers,
             invalidate,
             len,
             settled,
@@ -633,6 +661,27 @@ impl Stage {
             "other calls on a new connection".into()
         }))
     }
+}
+
+/// Returns the Read list and the Payload stream of a request in one transmission, the only form that the tester takes.
+fn request_of(request: &TransmitRequest, behind: &Bytes) -> Result<(ChunkLists, Bytes), Wrong> {
+    let TransmitRequest { placed, count, payload_len, .. } = request;
+    // rtrext-02 §8.4: the tester announces no limit, so it is 1.
+    if *count != 1 {
+        return Err(fail(format!("a request in {count} transmissions, the limit is 1")));
+    }
+    let len = usize::try_from(*payload_len).unwrap_or(usize::MAX);
+    if len > behind.len() {
+        return Err(fail(format!("a Payload stream of {len} bytes in a Send with {}", behind.len())));
+    }
+    let mut lists = ChunkLists::default();
+    for item in placed {
+        let Location::Explicit(segments) = &item.location else {
+            return Err(fail("an item in a target segment, of which the tester has none"));
+        };
+        lists.read.extend(segments.iter().map(|segment| ReadSegment::new(item.displacement, *segment)));
+    }
+    Ok((lists, behind.slice(..len)))
 }
 
 /// Describes a message of the client that is no call.

@@ -4,6 +4,9 @@
 
 use bytes::{BufMut, Bytes, BytesMut};
 use rpcrdma_proto::Profile;
+use rpcrdma_proto::wire::two::transmission::{
+    Property, SUPPORT_CONTINUATION, SUPPORT_REQUEST, SUPPORT_RESPONSE,
+};
 use rpcrdma_proto::wire::two::{self, Exchange, Value};
 use rpcrdma_proto::wire::v1::V1;
 use rpcrdma_proto::wire::{Body, Codec, Direction, Header};
@@ -11,18 +14,23 @@ use rpcrdma_proto::wire::{Body, Codec, Direction, Header};
 use super::stage::ANNOUNCED;
 use crate::message::u32_of;
 
+/// Maximum number of transmissions of a reply, as the tester announces it.
+const RESPONSE_LIMIT: u32 = 8;
+
 /// The version of the tester.
 #[derive(Clone, Debug)]
 pub(super) struct Wire {
     pub(super) codec: &'static dyn Codec,
     /// The announced size of the tester's Receives in Version Two, in bytes.
     pub(super) receive_size: usize,
+    /// Whether the tester announces transmission groups (rtrext-02 §8).
+    pub(super) groups: bool,
 }
 
 impl Wire {
     pub(super) fn new(profile: Option<Profile>) -> Self {
         let codec = profile.map_or(&V1 as &'static dyn Codec, Profile::codec);
-        Self { codec, receive_size: ANNOUNCED }
+        Self { codec, receive_size: ANNOUNCED, groups: false }
     }
 
     fn rules(&self) -> Option<two::Rules> {
@@ -80,6 +88,11 @@ impl Wire {
         if self.profile() == Some(Profile::P3) { 2 } else { 1 }
     }
 
+    /// Returns the number of a property of transmission groups, if the profile has them.
+    pub(super) fn property(&self, property: Property) -> Option<u32> {
+        property.id(self.profile()?)
+    }
+
     /// Returns a property that is one word.
     pub(super) fn word(id: u32, value: u32) -> Value {
         Value { id, data: Bytes::copy_from_slice(&value.to_be_bytes()) }
@@ -87,7 +100,12 @@ impl Wire {
 
     /// Returns the announcement of the tester.
     pub(super) fn properties(&self) -> Exchange {
-        let start = vec![Self::word(self.receive_size_id(), u32_of(self.receive_size))];
-        Exchange::Initial { constant: std::iter::once(0).collect(), start }
+        let mut start = vec![Self::word(self.receive_size_id(), u32_of(self.receive_size))];
+        let support = SUPPORT_REQUEST | SUPPORT_RESPONSE | SUPPORT_CONTINUATION;
+        let words = [(Property::Support, support), (Property::ResponseLimit, RESPONSE_LIMIT)];
+        for (property, word) in words.into_iter().filter(|_| self.groups) {
+            start.extend(self.property(property).map(|id| Self::word(id, word)));
+        }
+        Exchange::Initial { constant: (0..start.len()).collect(), start }
     }
 }

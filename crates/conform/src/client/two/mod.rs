@@ -43,6 +43,7 @@ fn null_reply(xid: u32) -> Reply {
         lists: ChunkLists::default(),
         payload: accepted(xid, 0).finish(),
         writes: Vec::new(),
+        placed: Vec::new(),
     }
 }
 
@@ -103,6 +104,17 @@ async fn refused(stage: &mut Stage, call: &Call, bytes: Bytes, answers: Answers<
 
 /// Waits for the RDMA2_ERROR of a client.
 async fn error(stage: &mut Stage, call: &Call, answers: Answers<'_>) -> Outcome {
+    let Answers { xid, errors, silence } = answers;
+    one_error(stage, call, (xid, silence), |error| errors.contains(error)).await
+}
+
+/// Waits for the RDMA2_ERROR of a client under this XID. `is_good` judges its content.
+async fn one_error(
+    stage: &mut Stage,
+    call: &Call,
+    (xid, silence): (u32, bool),
+    is_good: impl Fn(&ErrorBody) -> bool,
+) -> Outcome {
     let deadline = Instant::now() + stage.silence;
     let mut seen: Option<ErrorBody> = None;
     loop {
@@ -111,10 +123,10 @@ async fn error(stage: &mut Stage, call: &Call, answers: Answers<'_>) -> Outcome 
                 let decoded = stage.wire.codec.decode(&bytes, &Limits::default());
                 let Ok((header, _)) = decoded else { return Err(fail("a message that does not decode")) };
                 let Body::Error(error) = header.body else { return Err(fail("a reply to nothing")) };
-                if header.xid != answers.xid {
+                if header.xid != xid {
                     return Err(fail(format!("an RDMA2_ERROR under XID {:#010x}: {error}", header.xid)));
                 }
-                if seen.is_some() || !answers.errors.contains(&error) {
+                if seen.is_some() || !is_good(&error) {
                     return Err(fail(format!("the client answers: {error}")));
                 }
                 seen = Some(error);
@@ -130,7 +142,7 @@ async fn error(stage: &mut Stage, call: &Call, answers: Answers<'_>) -> Outcome 
     }
     match seen {
         Some(error) => Ok(format!("RDMA2_ERROR: {error}")),
-        None if answers.silence => Ok(SILENCE.into()),
+        None if silence => Ok(SILENCE.into()),
         None => Err(fail("the client sends no RDMA2_ERROR")),
     }
 }

@@ -3,13 +3,14 @@
 use bytes::Bytes;
 use rpcrdma_proto::Profile;
 use rpcrdma_proto::wire::v1::V1;
-use rpcrdma_proto::wire::{Body, ChunkLists, Direction, ErrorBody, two};
+use rpcrdma_proto::wire::{Body, ChunkLists, Direction, ErrorBody, Header, Limits, two};
 
 use super::{Answers, credit, discarded, good, null_reply, one, refused, set, settled};
+use crate::client::broken::{reverse_answer, reverse_rpc};
 use crate::client::credits::hold;
 use crate::client::serve::{accepted, reply};
 use crate::client::stage::{ONE, Stage};
-use crate::message::{LEAST_HEADER, RDMA_ERROR, RDMA_MSG, Words, message};
+use crate::message::{LEAST_HEADER, RDMA_ERROR, RDMA_MSG, RpcEnd, Words, message, rpc_reply};
 use crate::report::{Outcome, Wrong, fail};
 
 /// Maximum length of the first message, in bytes (version-two-01 §5).
@@ -80,6 +81,31 @@ pub(super) async fn cut(stage: &mut Stage) -> Outcome {
         [LEAST_HEADER / 2, 16].map(|len| (format!("{len} bytes"), good.slice(..len.min(good.len())))).into()
     })
     .await
+}
+
+/// Sends an unexpected call in the reverse direction (RFC 8167). A client without a responder stays silent, or refuses it
+/// under its XID with PROG_UNAVAIL or an RDMA2_ERROR.
+pub(super) async fn reverse_call(stage: &mut Stage) -> Outcome {
+    let call = settled(stage).await?;
+    let (xid, credit, codec) = (other(call.xid), credit(stage, &call)?, stage.wire.codec);
+    let body = Body::Message(ChunkLists::default());
+    let bytes = stage.wire.directed(Direction::Call, xid, credit, body, &reverse_rpc(xid));
+    stage.send(&call, bytes).await?;
+    let judge = |bytes: &Bytes| match codec.decode(bytes, &Limits::default()) {
+        Err(error) => (format!("a message that does not decode: {error}"), false),
+        Ok((header, _)) if header.xid != xid => (format!("under XID {:#010x}", header.xid), false),
+        Ok((Header { body: Body::Error(error), .. }, _)) => {
+            (format!("RDMA2_ERROR: {error}"), !matches!(error, ErrorBody::Version { .. }))
+        }
+        Ok((Header { body: Body::Message(_), direction: Some(Direction::Reply), .. }, len)) => {
+            match rpc_reply(xid, bytes.slice(len.min(bytes.len())..)) {
+                Ok((end, _)) => (format!("reply {end}"), end == RpcEnd::ProgramUnavailable),
+                Err(what) => (what, false),
+            }
+        }
+        Ok(_) => ("neither a reply nor an RDMA2_ERROR".into(), false),
+    };
+    reverse_answer(stage, &call, judge).await
 }
 
 /// Returns the errors of a profile that end a call.

@@ -6,18 +6,18 @@
 use bytes::Bytes;
 use rpcrdma_proto::Profile;
 use rpcrdma_proto::wire::two::transmission::{
-    BufferStructure, Location, Operation, PlacedItem, Property, ResponseDirection, ResponseLocation,
-    ResponseSet, TransmitContinuation, TransmitRequest,
+    Location, Operation, PlacedItem, Property, ResponseDirection, ResponseLocation, ResponseSet,
+    TransmitContinuation, TransmitRequest,
 };
 use rpcrdma_proto::wire::two::{self, Exchange, Value, operation_len};
 use rpcrdma_proto::wire::{Body, ChunkLists};
-use rpcrdma_xdr::Decoder;
 
 use super::headers::scratch;
 use super::properties::announce;
 use super::talk::{Case, Code, Heard, SUCCESS, Talk, alive, each, encode, raw};
 use crate::message::{Words, u32_of};
 use crate::nfs;
+use crate::placement::{first_target, structure_of};
 use crate::report::{Outcome, Wrong, fail, not_applicable};
 use crate::server::bench::{Bench, pattern};
 
@@ -308,27 +308,7 @@ async fn targets(bench: &mut Bench<'_>, talk: &mut Talk) -> Result<(usize, usize
     };
     let structure = structure_of(&told.ok_or_else(none)?.data)
         .map_err(|error| fail(format!("a buffer structure that does not decode: {error}")))?;
-    let mut begin = 0;
-    for group in &structure.groups {
-        let length = usize::try_from(group.length).unwrap_or(usize::MAX);
-        if group.count > 0 && group.flags & 1 == 1 {
-            return Ok((begin, length));
-        }
-        begin += length.saturating_mul(usize::try_from(group.count).unwrap_or(usize::MAX));
-    }
-    Err(none())
-}
-
-/// Decodes an `xmrbs_buf` (rtrext-02 §7.2).
-fn structure_of(data: &Bytes) -> Result<BufferStructure, rpcrdma_xdr::DecodeError> {
-    let mut decoder = Decoder::new(data.clone());
-    let total = decoder.u32()?;
-    let mut groups = Vec::new();
-    for _ in 0..decoder.u32()?.min(64) {
-        let [count, length, align, flags] = [decoder.u32()?, decoder.u32()?, decoder.u32()?, decoder.u32()?];
-        groups.push(rpcrdma_proto::BufferGroup { count, length, align, flags });
-    }
-    Ok(BufferStructure { total, groups })
+    first_target(&structure).ok_or_else(none)
 }
 
 /// A WRITE whose data is in the first targetable segment, as far as the location says.
