@@ -343,6 +343,41 @@ const THREE_READ_CHUNKS: Script =
 const SEVEN_BYTES: Script =
     Script::receives(|_, m| if is_plain(m) { Turn::pass(m) } else { words(m, &[4, 9, 1, 7]) });
 
+/// Returns a message with another value in one word.
+fn with(mut message: Vec<u8>, at: usize, word: u32) -> Vec<u8> {
+    message[at * 4..at * 4 + 4].copy_from_slice(&word.to_be_bytes());
+    message
+}
+
+/// Sends the parts of a reply twice.
+const REPEATS_PARTS: Script = Script::sends(|_, m| match word(&m, 3) {
+    12 => vec![m.clone(), m],
+    _ => vec![m],
+});
+/// Gives later transmissions a wrong number.
+const MISCOUNTS: Script =
+    Script::sends(|_, m| if is_optional(&m, 7) { vec![with(m, 7, 5)] } else { vec![m] });
+/// Loses the payload of later transmissions.
+const LOSES_PAYLOAD: Script =
+    Script::sends(|_, m| if is_optional(&m, 7) { vec![with(m, 9, 0)] } else { vec![m] });
+/// Reads a larger number of Receives for the reply.
+const FINDS_MORE_RECEIVES: Script = Script::receives(|_, m| match is_optional(m, 5) && !is_plain(m) {
+    true => Turn::pass(&with(m.to_vec(), 10, 8)),
+    false => Turn::pass(m),
+});
+/// Says that an item lies four bytes behind its place.
+const MISPLACES: Script = Script::sends(|_, m| match is_optional(&m, 6) && word(&m, 7) == 1 {
+    true => vec![with(m, 11, 4)],
+    false => vec![m],
+});
+/// Sends zeroes in the place of an item.
+const FILLS_SEGMENTS: Script = Script::sends(|_, mut m| {
+    if is_optional(&m, 6) && word(&m, 7) == 1 {
+        m[1024..].fill(0);
+    }
+    vec![m]
+});
+
 /// A row, the profiles in which a fault is tried, the fault, and a part of the text that the row then shows.
 type Found = (&'static str, &'static [Profile], Script, &'static str);
 
@@ -447,6 +482,12 @@ static FAULTS: &[Found] = &[
     ("two-placed", EXCHANGING, ACCEPTS_GROUPS, "the file does not hold the data of the item"),
     ("two-placed-outside", EXCHANGING, ACCEPTS_GROUPS, "reply SUCCESS"),
     ("two-placed-too-long", EXCHANGING, ACCEPTS_GROUPS, "reply SUCCESS"),
+    ("two-continued-reply", &[P3], REPEATS_PARTS, "remaining, where"),
+    ("two-group-reply", EXCHANGING, MISCOUNTS, "transmission 5 of type 6 where 1 is due"),
+    ("two-group-reply", EXCHANGING, LOSES_PAYLOAD, "results that do not decode"),
+    ("two-group-reply-limit", EXCHANGING, FINDS_MORE_RECEIVES, "a reply in 2 transmissions, 1 are allowed"),
+    ("two-placed-reply", EXCHANGING, MISPLACES, "data at offset 4 that ends beyond the Send"),
+    ("two-placed-reply", EXCHANGING, FILLS_SEGMENTS, "the segment does not hold the data of the file"),
 ];
 
 #[test]

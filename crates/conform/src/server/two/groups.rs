@@ -30,12 +30,12 @@ const MANY: usize = 8;
 /// Number of a target buffer segment that no peer has.
 const NO_SEGMENT: u32 = 4_000_000;
 
-fn encoded(profile: Profile, xid: u32, operation: Operation, payload: &[u8]) -> Bytes {
+pub(super) fn encoded(profile: Profile, xid: u32, operation: Operation, payload: &[u8]) -> Bytes {
     encode(profile, xid, 0, Body::Two(two::Body::Transmission(operation)), payload)
 }
 
 /// Returns a request in `count` transmissions, of which this one has `payload_len` bytes of the Payload stream.
-const fn request(count: u32, payload_len: u32) -> TransmitRequest {
+pub(super) const fn request(count: u32, payload_len: u32) -> TransmitRequest {
     TransmitRequest { placed: vec![], response: vec![], count, response_buffers: 1, payload_len }
 }
 
@@ -58,7 +58,7 @@ fn parts(bench: &mut Bench<'_>) -> (u32, Bytes, Bytes) {
 }
 
 /// Opens a connection to a server that takes groups.
-async fn ready(bench: &mut Bench<'_>, profile: Profile) -> Result<Talk, Wrong> {
+pub(super) async fn ready(bench: &mut Bench<'_>, profile: Profile) -> Result<Talk, Wrong> {
     let mut talk = Talk::ready(bench, profile).await?;
     let xid = bench.xid();
     let call = bench.null_rpc().call(xid, 0).finish();

@@ -8,6 +8,7 @@ mod groups;
 mod headers;
 mod negotiation;
 mod properties;
+mod replies;
 mod rows;
 mod talk;
 

@@ -1,6 +1,6 @@
 //! The table of rows in Version Two, with the section of each profile that has the row.
 
-use super::{Row, continuation, groups, headers, negotiation, properties};
+use super::{Row, continuation, groups, headers, negotiation, properties, replies};
 use crate::report::Rule;
 
 /// Rows: `name, sections of P1, P2 and P3, rule, sends, expects => function`. The section `""` means that the profile does not
@@ -61,6 +61,7 @@ rows! {
     "two-continued-remaining", "", "", "v2-07 §7.1.4", Required, "parts that are 4 bytes longer or shorter than rdma_remaining", "INVAL_CONT" => continuation::remaining;
     "two-continued-too-long", "", "", "v2-07 §7.1.4", Choice, "a part of a call of 4 GiB", "INVAL_CONT or SYSTEM" => continuation::too_long;
     "two-continued-empty", "", "", "v2-07 §6.3.6", Required, "a part without payload", "BAD_XDR or INVAL_CONT" => continuation::empty;
+    "two-continued-reply", "", "", "v2-07 §6.3.9", Required, "READ of 6000 bytes without a chunk", "the reply in several messages, in order and complete" => replies::continued;
     "two-continued-never", "", "", "v2-07 §6.3.6", Choice, "calls of which the end never comes", "others are served" => continuation::never;
 
     "two-up-to-the-grant", "RFC 8166 §3.3.1", "RFC 8166 §3.3.1", "v2-07 §4.2.1", Required, "as many calls at once as granted", "replies to all" => continuation::up_to_the_grant;
@@ -79,6 +80,8 @@ rows! {
     "two-group-count", "rtrext-02 §8.4", "rtrext-02 §8.4", "", Choice, "groups of no transmission, and of 2^32-1", "BADSEQ" => groups::count;
     "two-group-cut", "rtrext-02 §9.5", "rtrext-02 §9.5", "", Required, "ROPT_XMTREQ without its last word", "BAD_XDR, no report" => groups::cut;
     "two-group-never", "rtrext-02 §4.2", "rtrext-02 §4.2", "", Choice, "groups of which the end never comes", "others are served" => groups::never;
+    "two-group-reply", "rtrext-02 §9.3", "rtrext-02 §9.3", "", Required, "READ of 6000 bytes without a chunk, four Receives for the reply", "the reply in at most four transmissions, in order and complete" => replies::group;
+    "two-group-reply-limit", "rtrext-02 §5.2", "rtrext-02 §5.2", "", Required, "READ of 6000 bytes without a chunk, one Receive for the reply", "BAD_XDR in P1, REPLY_RESOURCE in P2; or less data in one transmission" => replies::group_limit;
     "two-place-segment", "rtrext-02 §9.5", "rtrext-02 §9.5", "", Required, "an item in target segment 4000000", "BADTBSN" => groups::no_segment;
     "two-place-response-type", "rtrext-02 §6.2", "rtrext-02 §6.2", "", Required, "XMPTYPE_TOOSHORT and XMPTYPE_NOITEM in a request", "BADOFF" => groups::only_in_responses;
     "two-place-type", "rtrext-02 §6.2", "rtrext-02 §6.2", "", Required, "placement types 0, 3, 4 and 7 in a location", "BAD_XDR, no report" => groups::no_type;
@@ -87,4 +90,5 @@ rows! {
     "two-placed", "rtrext-02 §7.3", "rtrext-02 §7.3", "", Required, "WRITE, its data in a target segment", "the data is in the file" => groups::placed;
     "two-placed-outside", "rtrext-02 §9.5", "rtrext-02 §9.5", "", Required, "WRITE, its data beyond the target segment", "BADOFF" => groups::placed_outside;
     "two-placed-too-long", "rtrext-02 §9.5", "rtrext-02 §9.5", "", Required, "WRITE, its data longer than the Send", "BADOFF" => groups::placed_too_long;
+    "two-placed-reply", "rtrext-02 §7.4", "rtrext-02 §7.4", "", Required, "READ of 2000 bytes, a direction for its data to a target segment", "the data in the segment" => replies::placed;
 }

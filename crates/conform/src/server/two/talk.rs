@@ -53,7 +53,7 @@ pub(super) enum Code {
 }
 
 impl Code {
-    const fn of(error: &ErrorBody) -> Option<Self> {
+    pub(super) const fn of(error: &ErrorBody) -> Option<Self> {
         Some(match error {
             ErrorBody::Version { .. } => Self::Version,
             ErrorBody::Chunk => Self::BadXdr,

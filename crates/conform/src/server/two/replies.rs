@@ -1,0 +1,309 @@
+//! Replies in several Sends (rtrext-02, version-two-07 §6.3.9), and replies whose data a Send places in a segment of the
+//! tester's Receives.
+//!
+//! The calls are READs without a chunk. The forms of the replies are optional. A server that refuses such a call, or that
+//! returns less data instead, has rows that are not applicable.
+
+use bytes::Bytes;
+use rpcrdma_proto::wire::two::transmission::{
+    BufferStructure, Location, Operation, PlacedItem, Property, ResponseDirection, ResponseLocation,
+    ResponseSet, SUPPORT_CONTINUATION, SUPPORT_RESPONSE, TransmitContinuation, TransmitRequest,
+    TransmitResponse,
+};
+use rpcrdma_proto::wire::two::{self, Value};
+use rpcrdma_proto::wire::{Body, ChunkLists, Direction, Header};
+use rpcrdma_proto::{Limits, Profile};
+
+use super::groups::{encoded, ready, request};
+use super::headers::scratch;
+use super::properties::announce;
+use super::talk::{Code, Talk, encode};
+use crate::endpoint::Next;
+use crate::message::{RpcEnd, Words, rpc_reply, u32_of};
+use crate::nfs;
+use crate::placement::first_target;
+use crate::report::{Outcome, Wrong, fail, not_applicable};
+use crate::server::bench::{Bench, SOURCE_LEN, pattern, results_wrong};
+
+/// `rdma_opttype` of ROPT_XMTRESP (rtrext-02 §9.1, table 4).
+const RESPONSE: u32 = 6;
+/// Data of a READ that no default Receive holds, in bytes.
+const LONG: usize = 6000;
+/// Receives that the tester allows for its reply.
+const BUFFERS: u32 = 4;
+/// Data of a READ that is placed, in bytes, and the length of the segment for it.
+const BLOCK: usize = 2000;
+const SEGMENT: u32 = 4096;
+
+/// A reply, all of whose Sends have come.
+#[derive(Default)]
+struct Joined {
+    payload: Vec<u8>,
+    /// The Sends, header included.
+    sends: Vec<Bytes>,
+    placed: Vec<PlacedItem>,
+}
+
+/// The end of a call.
+enum End {
+    Reply(Joined),
+    Refused(Code),
+}
+
+/// The rest of a reply that is due.
+enum Due {
+    /// So many bytes in parts.
+    Parts(usize),
+    /// So many transmissions in all.
+    Transmissions(u32),
+}
+
+/// Returns the part of the Payload stream at the front of these bytes.
+fn front(behind: &Bytes, len: u32) -> Result<Bytes, Wrong> {
+    let wide = usize::try_from(len).unwrap_or(usize::MAX);
+    match wide <= behind.len() {
+        true => Ok(behind.slice(..wide)),
+        false => Err(fail(format!("a Payload stream of {len} bytes in a Send with {}", behind.len()))),
+    }
+}
+
+/// Takes a Send of a reply; returns what is due behind it, if anything is. `most` is the number of transmissions that the
+/// call allows.
+fn take(
+    joined: &mut Joined,
+    due: Option<Due>,
+    most: u32,
+    (body, behind): (Body, &Bytes),
+) -> Result<Option<Due>, Wrong> {
+    let came = u32_of(joined.sends.len());
+    let (part, due) = match (body, due) {
+        (Body::Message(lists), None) if lists == ChunkLists::default() => (behind.clone(), None),
+        (Body::Message(lists), Some(Due::Parts(left))) if lists == ChunkLists::default() => {
+            if behind.len() != left {
+                return Err(fail(format!("a last part of {} bytes where {left} are due", behind.len())));
+            }
+            (behind.clone(), None)
+        }
+        (Body::Two(two::Body::Middle { remaining }), due @ (None | Some(Due::Parts(_)))) => {
+            let remaining = usize::try_from(remaining).unwrap_or(usize::MAX);
+            if let Some(Due::Parts(left)) = due
+                && behind.len().saturating_add(remaining) != left
+            {
+                let len = behind.len();
+                return Err(fail(format!(
+                    "a part of {len} bytes, {remaining} remaining, where {left} are due"
+                )));
+            }
+            if behind.is_empty() {
+                return Err(fail("a part without payload"));
+            }
+            (behind.clone(), Some(Due::Parts(remaining)))
+        }
+        (Body::Two(two::Body::Transmission(Operation::Response(response))), None) => {
+            let TransmitResponse { placed, count, payload_len } = response;
+            if count == 0 || count > most {
+                return Err(fail(format!("a reply in {count} transmissions, {most} are allowed")));
+            }
+            joined.placed = placed;
+            (front(behind, payload_len)?, Some(Due::Transmissions(count)).filter(|_| count > 1))
+        }
+        (
+            Body::Two(two::Body::Transmission(Operation::Continuation(later))),
+            Some(Due::Transmissions(count)),
+        ) => {
+            let TransmitContinuation { number, initial_type, payload_len } = later;
+            if number != came || initial_type != RESPONSE {
+                return Err(fail(format!(
+                    "transmission {number} of type {initial_type} where {came} is due"
+                )));
+            }
+            let due = Some(Due::Transmissions(count)).filter(|_| came + 1 < count);
+            (front(behind, payload_len)?, due)
+        }
+        _ => return Err(fail("a message that is no next Send of the reply")),
+    };
+    joined.payload.extend_from_slice(&part);
+    Ok(due)
+}
+
+/// Waits for all Sends of the reply to a call.
+async fn reply(bench: &Bench<'_>, talk: &mut Talk, xid: u32, most: u32) -> Result<End, Wrong> {
+    let mut joined = Joined::default();
+    let mut due = None;
+    loop {
+        let arrived = match talk.endpoint.next(bench.limit()).await {
+            Next::Message(arrived) => arrived.bytes,
+            Next::Silence => return Err(fail(format!("nothing behind {} Sends", joined.sends.len()))),
+            Next::Closed(_) => return Err(fail("connection closed")),
+        };
+        talk.received = talk.received.wrapping_add(1);
+        let decoded = talk.profile.codec().decode(&arrived, &Limits::default());
+        let (header, len) =
+            decoded.map_err(|error| fail(format!("a message that does not decode: {error}")))?;
+        let Header { xid: seen, credit, direction, body, .. } = header;
+        talk.credit = credit;
+        if matches!(body, Body::Two(two::Body::Exchange(_) | two::Body::Grant)) {
+            continue;
+        }
+        if seen != xid || direction == Some(Direction::Call) {
+            return Err(fail(format!("a message under XID {seen:#010x} in the reply to {xid:#010x}")));
+        }
+        if let Body::Error(error) = &body {
+            return match (Code::of(error), joined.sends.is_empty()) {
+                (Some(code), true) => Ok(End::Refused(code)),
+                _ => Err(fail("an unknown RDMA2_ERROR, or one behind the begin of a reply")),
+            };
+        }
+        let behind = arrived.slice(len.min(arrived.len())..);
+        due = take(&mut joined, due, most, (body, &behind))?;
+        joined.sends.push(arrived);
+        if due.is_none() {
+            return Ok(End::Reply(joined));
+        }
+    }
+}
+
+/// Returns a READ of so much data from the beginning of the file.
+async fn read(bench: &mut Bench<'_>, len: usize) -> Result<(u32, Bytes), Wrong> {
+    let scratch = scratch(bench).await?;
+    let xid = bench.xid();
+    Ok((xid, nfs::read(bench.nfs_rpc().call(xid, nfs::READ), &scratch.source, 0, len).finish()))
+}
+
+/// Decodes the results of a READ up to its data; returns the length of the data, and the rest of the results.
+fn results(xid: u32, payload: Vec<u8>) -> Result<(usize, rpcrdma_xdr::Decoder), Wrong> {
+    let (end, mut results) = rpc_reply(xid, payload.into()).map_err(fail)?;
+    if end != RpcEnd::Success {
+        return Err(fail(format!("reply {end}")));
+    }
+    match nfs::status(&mut results).map_err(results_wrong)? {
+        0 => {}
+        status => return Err(fail(format!("nfsstat3 {status}"))),
+    }
+    let (_, len) = nfs::read_results(&mut results).map_err(results_wrong)?;
+    Ok((len, results))
+}
+
+/// Checks that the data of a READ is inline, and that of the file; returns its length.
+fn inline(xid: u32, payload: Vec<u8>) -> Result<usize, Wrong> {
+    let (len, results) = results(xid, payload)?;
+    let data = nfs::inline_data(results, len).map_err(results_wrong)?;
+    match pattern(0, SOURCE_LEN).starts_with(&data) {
+        true => Ok(len),
+        false => Err(fail("the data is not that of the file")),
+    }
+}
+
+/// Checks a long reply in several Sends, and that the connection serves on.
+async fn several(bench: &mut Bench<'_>, mut talk: Talk, xid: u32, most: u32) -> Outcome {
+    let joined = match reply(bench, &mut talk, xid, most).await? {
+        End::Reply(joined) => joined,
+        End::Refused(code) => {
+            return Err(not_applicable(format!("the server does not divide replies: {code}")));
+        }
+    };
+    let sends = joined.sends.len();
+    let len = inline(xid, joined.payload)?;
+    if sends == 1 {
+        return Err(not_applicable(format!("the server returns {len} bytes in one Send")));
+    }
+    talk.null(bench).await?;
+    talk.finish(bench).await?;
+    Ok(format!("{len} bytes of data in {sends} Sends"))
+}
+
+pub(super) async fn continued(bench: &mut Bench<'_>, profile: Profile) -> Outcome {
+    let (xid, call) = read(bench, LONG).await?;
+    let mut talk = Talk::ready(bench, profile).await?;
+    talk.send(encode(profile, xid, 0, Body::Message(ChunkLists::default()), &call));
+    several(bench, talk, xid, 1).await
+}
+
+/// Sends a READ in a group, with Receives for so many transmissions.
+async fn in_group(bench: &mut Bench<'_>, profile: Profile, buffers: u32) -> Result<(Talk, u32), Wrong> {
+    let (xid, call) = read(bench, LONG).await?;
+    let mut talk = ready(bench, profile).await?;
+    let request = TransmitRequest { response_buffers: buffers, ..request(1, u32_of(call.len())) };
+    talk.send(encoded(profile, xid, Operation::Request(request), &call));
+    Ok((talk, xid))
+}
+
+pub(super) async fn group(bench: &mut Bench<'_>, profile: Profile) -> Outcome {
+    let (talk, xid) = in_group(bench, profile, BUFFERS).await?;
+    several(bench, talk, xid, BUFFERS).await
+}
+
+/// Allows one transmission for a reply that does not fit.
+pub(super) async fn group_limit(bench: &mut Bench<'_>, profile: Profile) -> Outcome {
+    let (mut talk, xid) = in_group(bench, profile, 1).await?;
+    let due = if profile == Profile::P1 { Code::BadXdr } else { Code::ReplyResource };
+    let text = match reply(bench, &mut talk, xid, 1).await? {
+        End::Refused(code) if code == due => code.to_string(),
+        End::Refused(code) => return Err(fail(code.to_string())),
+        End::Reply(joined) => format!("{} bytes of data in one Send", inline(xid, joined.payload)?),
+    };
+    talk.null(bench).await?;
+    talk.finish(bench).await?;
+    Ok(text)
+}
+
+/// Directs the data of a READ to a target segment of the tester's Receives.
+pub(super) async fn placed(bench: &mut Bench<'_>, profile: Profile) -> Outcome {
+    let (xid, call) = read(bench, BLOCK).await?;
+    let mut talk = ready(bench, profile).await?;
+    let structure = BufferStructure::with_items(1, SEGMENT);
+    let (begin, _) = first_target(&structure).unwrap_or_default();
+    let mut data = Words::new().words(&[structure.total, u32_of(structure.groups.len())]);
+    for group in &structure.groups {
+        data = data.words(&[group.count, group.length, group.align, group.flags]);
+    }
+    let size = Value { id: 1, data: Words::new().words(&[structure.total]).finish() };
+    let id = Property::BufferStructure.id(profile).unwrap_or_default();
+    let support = Value {
+        id: Property::Support.id(profile).unwrap_or_default(),
+        data: Words::new().words(&[SUPPORT_RESPONSE | SUPPORT_CONTINUATION]).finish(),
+    };
+    announce(bench, &mut talk, vec![size, support, Value { id, data: data.finish() }]).await?;
+    // The new size of the Receives holds behind a reply.
+    talk.null(bench).await?;
+    let len = u32_of(call.len());
+    let directions = vec![ResponseDirection { least_len: 4, location: ResponseLocation::Targets }];
+    let response = vec![ResponseSet { begin: 0, end: len, directions }];
+    let operation = Operation::Request(TransmitRequest { response, ..request(1, len) });
+    talk.send(encoded(profile, xid, operation, &call));
+    let joined = match reply(bench, &mut talk, xid, 1).await? {
+        End::Reply(joined) => joined,
+        End::Refused(code) => {
+            return Err(not_applicable(format!("the server places no data: {code}")));
+        }
+    };
+    let end = joined.payload.len();
+    let item = match &joined.placed[..] {
+        [item] => item.clone(),
+        items => return Err(fail(format!("{} results for one direction", items.len()))),
+    };
+    let Location::Targets { offset, segments } = item.location else {
+        return match item.location {
+            Location::TooShort => Err(not_applicable("the server returns the data inline")),
+            _ => Err(fail("a result that the direction does not allow")),
+        };
+    };
+    let (named, _) = results(xid, joined.payload)?;
+    let told = usize::try_from(item.length).unwrap_or(usize::MAX);
+    if named != told || item.displacement != u32_of(end) || segments != [0] {
+        return Err(fail(format!(
+            "{told} bytes at {} in segments {segments:?}; the READ returns {named} at {end}",
+            item.displacement
+        )));
+    }
+    let start = begin.saturating_add(usize::try_from(offset).unwrap_or(usize::MAX));
+    let found = joined.sends.first().and_then(|send| send.get(start..start.saturating_add(told)));
+    match found {
+        Some(data) if pattern(0, SOURCE_LEN).starts_with(data) => {}
+        Some(_) => return Err(fail("the segment does not hold the data of the file")),
+        None => return Err(fail(format!("data at offset {offset} that ends beyond the Send"))),
+    }
+    talk.null(bench).await?;
+    talk.finish(bench).await?;
+    Ok(format!("{told} bytes of data in the segment"))
+}
