@@ -483,6 +483,7 @@ static FAULTS: &[Found] = &[
     ("two-placed-outside", EXCHANGING, ACCEPTS_GROUPS, "reply SUCCESS"),
     ("two-placed-too-long", EXCHANGING, ACCEPTS_GROUPS, "reply SUCCESS"),
     ("two-continued-reply", &[P3], REPEATS_PARTS, "remaining, where"),
+    ("two-continued-reply-withheld", &[P3], HAS_NO_LIMIT, "2 messages where one is allowed"),
     ("two-group-reply", EXCHANGING, MISCOUNTS, "transmission 5 of type 6 where 1 is due"),
     ("two-group-reply", EXCHANGING, LOSES_PAYLOAD, "results that do not decode"),
     ("two-group-reply-limit", EXCHANGING, FINDS_MORE_RECEIVES, "a reply in 2 transmissions, 1 are allowed"),

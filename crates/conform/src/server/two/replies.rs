@@ -1,8 +1,10 @@
-//! Replies in several Sends (rtrext-02, version-two-07 §6.3.9), and replies whose data a Send places in a segment of the
+//! Replies in several Sends (rtrext-02, version-two-07 §4.2.1, §6.3.9), and replies whose data a Send places in a segment of the
 //! tester's Receives.
 //!
 //! The calls are READs without a chunk. The forms of the replies are optional. A server that refuses such a call, or that
 //! returns less data instead, has rows that are not applicable.
+
+use std::time::Duration;
 
 use bytes::Bytes;
 use rpcrdma_proto::wire::two::transmission::{
@@ -17,7 +19,7 @@ use rpcrdma_proto::{Limits, Profile};
 use super::groups::{encoded, ready, request};
 use super::headers::scratch;
 use super::properties::announce;
-use super::talk::{Code, Talk, encode};
+use super::talk::{Code, Heard, Talk, call_words, encode, raw};
 use crate::endpoint::Next;
 use crate::message::{RpcEnd, Words, rpc_reply, u32_of};
 use crate::nfs;
@@ -128,12 +130,26 @@ fn take(
 
 /// Waits for all Sends of the reply to a call.
 async fn reply(bench: &Bench<'_>, talk: &mut Talk, xid: u32, most: u32) -> Result<End, Wrong> {
-    let mut joined = Joined::default();
-    let mut due = None;
+    let (mut joined, mut due) = (Joined::default(), None);
+    match sends(talk, (xid, most), (&mut joined, &mut due), bench.limit()).await? {
+        Some(code) => Ok(End::Refused(code)),
+        None if due.is_none() && !joined.sends.is_empty() => Ok(End::Reply(joined)),
+        None => Err(fail(format!("nothing behind {} Sends", joined.sends.len()))),
+    }
+}
+
+/// Takes the Sends of the reply to a call, until that is all, or nothing comes for this time. Returns the error that the
+/// server answers instead.
+async fn sends(
+    talk: &mut Talk,
+    (xid, most): (u32, u32),
+    (joined, due): (&mut Joined, &mut Option<Due>),
+    limit: Duration,
+) -> Result<Option<Code>, Wrong> {
     loop {
-        let arrived = match talk.endpoint.next(bench.limit()).await {
+        let arrived = match talk.endpoint.next(limit).await {
             Next::Message(arrived) => arrived.bytes,
-            Next::Silence => return Err(fail(format!("nothing behind {} Sends", joined.sends.len()))),
+            Next::Silence => return Ok(None),
             Next::Closed(_) => return Err(fail("connection closed")),
         };
         talk.received = talk.received.wrapping_add(1);
@@ -150,15 +166,15 @@ async fn reply(bench: &Bench<'_>, talk: &mut Talk, xid: u32, most: u32) -> Resul
         }
         if let Body::Error(error) = &body {
             return match (Code::of(error), joined.sends.is_empty()) {
-                (Some(code), true) => Ok(End::Refused(code)),
+                (Some(code), true) => Ok(Some(code)),
                 _ => Err(fail("an unknown RDMA2_ERROR, or one behind the begin of a reply")),
             };
         }
         let behind = arrived.slice(len.min(arrived.len())..);
-        due = take(&mut joined, due, most, (body, &behind))?;
+        *due = take(joined, due.take(), most, (body, &behind))?;
         joined.sends.push(arrived);
         if due.is_none() {
-            return Ok(End::Reply(joined));
+            return Ok(None);
         }
     }
 }
@@ -217,6 +233,46 @@ pub(super) async fn continued(bench: &mut Bench<'_>, profile: Profile) -> Outcom
     let mut talk = Talk::ready(bench, profile).await?;
     talk.send(encode(profile, xid, 0, Body::Message(ChunkLists::default()), &call));
     several(bench, talk, xid, 1).await
+}
+
+/// Allows the server one message of a longer reply, then all by an RDMA2_GRANT. Messages of the server that are still on
+/// their way count.
+pub(super) async fn withheld(bench: &mut Bench<'_>, profile: Profile) -> Outcome {
+    let (xid, call) = read(bench, LONG).await?;
+    let mut talk = Talk::ready(bench, profile).await?;
+    if talk.observe(0, bench.target.silence).await.heard != Heard::Nothing {
+        return Err(fail("a message without a call"));
+    }
+    // By the letter a message may leave when as many have left as are allowed (version-two-07 §4.2.1).
+    let words = call_words(profile, &[0, 0, 0]);
+    talk.send(Words::new().words(&[xid, 2, talk.received]).words(&words).bytes(&call).finish());
+    let (mut joined, mut due) = (Joined::default(), None);
+    let early = sends(&mut talk, (xid, 1), (&mut joined, &mut due), bench.target.silence).await?;
+    let before = joined.sends.len();
+    if before > 1 {
+        return Err(fail(format!("{before} messages where one is allowed")));
+    }
+    let code = match early {
+        None if due.is_some() || joined.sends.is_empty() => {
+            talk.send(raw(profile, bench.xid(), &[5], &[]));
+            sends(&mut talk, (xid, 1), (&mut joined, &mut due), bench.limit()).await?
+        }
+        early => early,
+    };
+    if let Some(code) = code {
+        return Err(not_applicable(format!("the server does not divide replies: {code}")));
+    }
+    let count = joined.sends.len();
+    if due.is_some() || count == 0 {
+        return Err(fail(format!("after an RDMA2_GRANT: nothing behind {count} Sends")));
+    }
+    let len = inline(xid, joined.payload)?;
+    if count == 1 {
+        return Err(not_applicable(format!("the server returns {len} bytes in one Send")));
+    }
+    talk.null(bench).await?;
+    talk.finish(bench).await?;
+    Ok(format!("Sends before the grant: {before}, in all: {count}"))
 }
 
 /// Sends a READ in a group, with Receives for so many transmissions.

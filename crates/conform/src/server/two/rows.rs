@@ -62,6 +62,7 @@ rows! {
     "two-continued-too-long", "", "", "v2-07 §7.1.4", Choice, "a part of a call of 4 GiB", "INVAL_CONT or SYSTEM" => continuation::too_long;
     "two-continued-empty", "", "", "v2-07 §6.3.6", Required, "a part without payload", "BAD_XDR or INVAL_CONT" => continuation::empty;
     "two-continued-reply", "", "", "v2-07 §6.3.9", Required, "READ of 6000 bytes without a chunk", "the reply in several messages, in order and complete" => replies::continued;
+    "two-continued-reply-withheld", "", "", "v2-07 §4.2.1", Required, "READ of 6000 bytes without a chunk that allows one message, then an RDMA2_GRANT", "at most one message before the grant, the rest of the reply after it" => replies::withheld;
     "two-continued-never", "", "", "v2-07 §6.3.6", Choice, "calls of which the end never comes", "others are served" => continuation::never;
 
     "two-up-to-the-grant", "RFC 8166 §3.3.1", "RFC 8166 §3.3.1", "v2-07 §4.2.1", Required, "as many calls at once as granted", "replies to all" => continuation::up_to_the_grant;
