@@ -178,6 +178,8 @@ async fn i6_a_watch_runs_while_jobs_wait_and_ends_with_the_threads() {
     assert!(!is_watched(), "no job waits");
     let behind = threads.run(from, Work::Look, None, |_| 5);
     assert!(is_watched(), "it may wait for ever");
+    let too = threads.run(from, Work::Look, None, |_| 6);
+    assert_eq!(Arc::strong_count(&threads.watch), 2, "one thread looks after both");
     assert_eq!(threads.watch.lock().lanes.len(), 1);
     let lane = threads.lane(from.export, Work::Look);
     let watch = Arc::downgrade(&threads.watch);
@@ -188,7 +190,7 @@ async fn i6_a_watch_runs_while_jobs_wait_and_ends_with_the_threads() {
         thread::yield_now();
     }
     drop(open);
-    assert_eq!((stuck.await, behind.await), (Ok(true), Ok(5)));
+    assert_eq!((stuck.await, behind.await, too.await), (Ok(true), Ok(5), Ok(6)));
     wait_for_end(&lane);
     assert!(start.elapsed() < IDLE, "a closed lane keeps no idle thread");
 }

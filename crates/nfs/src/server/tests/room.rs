@@ -173,10 +173,11 @@ async fn i6_results_in_reserved_memory_have_their_length() {
     assert_eq!(share.usage().in_use, before, "there is no data");
     drop(empty);
     let held: Vec<_> = std::iter::from_fn(|| share.allocate(1, 1).ok()).collect();
-    assert_eq!(room.hold(b"text").unwrap(), b"text"[..]);
+    let text = room.hold(b"text").unwrap();
+    assert_eq!(text, b"text"[..]);
     tokio::time::pause();
     assert_eq!(bed.read(file, 0, 0).await.unwrap().count, 0);
-    drop(held);
+    drop((held, text));
 }
 
 /// RFC 4506 §3: items have a multiple of four bytes. A piece of results begins and ends with an item.
