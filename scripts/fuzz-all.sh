@@ -95,10 +95,11 @@ run() {
     # New inputs go to the corpus; the seeds are only read.
     inputs=("$corpus")
     [ ! -d "fuzz/seeds/$target" ] || inputs+=("fuzz/seeds/$target")
-    # Leak detection needs ptrace, which containers often refuse; memory is owned by safe Rust here.
+    # Leak detection needs ptrace, which containers often refuse; memory is owned by safe Rust here. The limit of time for an
+    # input counts real time: a target that runs beside other work may get a hundredth of a processor.
     local TIMEFORMAT='%U %S' took done corpus_size new
     took=$({ time "$program" "${inputs[@]}" -max_total_time="$seconds" -detect_leaks=0 -rss_limit_mb=2048 \
-        -timeout=20 -artifact_prefix="fuzz/artifacts/$target/" -print_final_stats=1 >"$log" 2>&1 || bad=1; \
+        -timeout=120 -artifact_prefix="fuzz/artifacts/$target/" -print_final_stats=1 >"$log" 2>&1 || bad=1; \
         echo "$bad" >"$log.bad"; } 2>&1 | awk '{ printf "%.0f", $1 + $2 }')
     bad=$(cat "$log.bad")
     done=$(stat "$log" number_of_executed_units) new=$(stat "$log" new_units_added)
