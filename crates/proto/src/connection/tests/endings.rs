@@ -253,3 +253,49 @@ fn what_was_not_posted_is_given_up_with_the_connection() {
     connection.handle_disconnected(rpcrdma_verbs::Disconnected::Peer);
     assert!(raw.end.domain.usage().in_use + 2000 <= before);
 }
+
+/// Rule I6: a window that the provider does not close holds its call, and then ends the connection.
+#[test]
+fn i6_the_invalidation_of_a_window_has_a_timer() {
+    let timeouts = Timeouts { invalidate: Duration::from_secs(7), ..Timeouts::default() };
+    for abandoned in [false, true] {
+        let mut raw = Raw::new(Side::Client, Config { timeouts: timeouts.clone(), ..Config::default() });
+        let now = raw.fabric.instant();
+        let id = raw.end.connection.call(now, read(1, 5000)).unwrap();
+        raw.settle();
+        let Body::Message(lists) = raw.last().0.body else { panic!("RDMA_MSG") };
+        let returned = ChunkLists { write: vec![lists.write[0].filled(0)], ..ChunkLists::default() };
+        let words = [1, 1, 0, 0, 0, 0, 0].map(u32::to_be_bytes).concat();
+        let reply = message(&header(1, Body::Message(returned)), &Stream::from(bytes::Bytes::from(words)));
+        raw.end.connection.handle_completion(now, received(&reply));
+        let invalidations = std::iter::from_fn(|| raw.end.connection.poll_transmit(now, &mut raw.end.qp))
+            .filter(|post| matches!(post, Post::Work(_, WorkRequest::LocalInvalidate { .. })));
+        assert_eq!(invalidations.count(), 1);
+        if abandoned {
+            raw.end.connection.abandon(now, id);
+        }
+        let deadline = now + timeouts.invalidate;
+        assert_eq!(raw.end.connection.poll_timeout(), Some(deadline));
+        raw.end.connection.handle_timeout(deadline - Duration::from_millis(1));
+        assert!(raw.end.connection.poll_transmit(now, &mut raw.end.qp).is_none());
+        raw.end.connection.handle_timeout(deadline);
+        assert!(raw.end.connection.poll_event().is_none(), "rule I2: the call has not ended");
+        assert!(matches!(raw.end.connection.poll_transmit(deadline, &mut raw.end.qp), Some(Post::Abort)));
+        assert_eq!(raw.end.connection.poll_timeout(), None, "a deadline that is past would ring for ever");
+        rpcrdma_verbs::QueuePair::abort(&mut raw.end.qp);
+        raw.settle();
+        assert_eq!(raw.end.closed, Some(CloseReason::Timeout("the invalidation of a window")));
+    }
+}
+
+/// The calls of a lost connection are reported in the order in which they were made.
+#[test]
+fn i8_calls_that_are_lost_are_told_in_their_order() {
+    let mut raw = Raw::new(Side::Client, Config::default());
+    let now = raw.fabric.instant();
+    let ids: Vec<_> =
+        [7, 3, 0x8000_0000, 1, 4, 900].map(|xid| raw.end.connection.call(now, null(xid)).unwrap()).into();
+    raw.end.connection.handle_disconnected(rpcrdma_verbs::Disconnected::Peer);
+    raw.settle();
+    assert_eq!(raw.end.replies.iter().map(|(id, _)| *id).collect::<Vec<_>>(), ids);
+}

@@ -287,3 +287,33 @@ fn after_a_refusal_no_messages_share_a_send() {
     calls(&mut world, 33..50);
     assert_eq!((combined(&world), world.attempts.len()), (0, 2));
 }
+
+/// version-two-01 §5.2: a peer counts as one without the version for a limited time, since it may gain the version.
+#[test]
+fn v2_01_s5_2_the_version_is_offered_again_after_some_time() {
+    for refuses in [true, false] {
+        let both = Versions::both(Profile::P1);
+        let timeouts = Timeouts { version_memory: SECOND * 100, ..Timeouts::default() };
+        let mut world = world(both, if refuses { Versions::ONE } else { both });
+        let config = Config { timeouts, ..Config::clone(&world.config) };
+        world.session = Session::new(Arc::new(config), 42);
+        world.keep_calls = !refuses;
+        world.call(store(1, 100));
+        world.run_for(SECOND * 10);
+        assert_eq!(version(&world), Some(1));
+        assert_eq!(world.session.peer_versions(), refuses.then_some((1, 1)));
+        world.keep_calls = false;
+        world.server_config = Arc::new(Config { versions: both, ..server_config() });
+        let again = |world: &mut World, xid: u32| {
+            world.fabric.cut(u64::try_from(world.attempts.len()).unwrap() - 1);
+            world.run_for(SECOND);
+            world.call(store(xid, 100));
+            world.run_for(SECOND * 20);
+            version(world)
+        };
+        assert_eq!(again(&mut world, 2), Some(1), "not yet");
+        world.run_for(SECOND * 80);
+        assert_eq!(again(&mut world, 3), Some(2));
+        assert_eq!(world.session.peer_versions(), None);
+    }
+}

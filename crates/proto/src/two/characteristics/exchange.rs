@@ -521,9 +521,8 @@ impl Exchanges {
     fn may_become(&self, want: &Characteristic) -> bool {
         match want {
             Characteristic::RemoteInvalidation(takes) => !takes || self.terms.may_invalidate,
-            Characteristic::Registered { id, data } => {
-                self.terms.changeable.contains(id) && data.len() <= super::REGISTERED_MAX
-            }
+            // The length of the data was checked where it was decoded.
+            Characteristic::Registered { id, .. } => self.terms.changeable.contains(id),
             _ => false,
         }
     }
@@ -714,3 +713,6 @@ impl Exchanges {
         self.own.resize.as_ref().is_some_and(|resize| resize.until.is_some())
     }
 }
+
+#[cfg(test)]
+mod tests;
