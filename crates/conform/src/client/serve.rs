@@ -132,23 +132,29 @@ pub(super) fn accepted(xid: u32, status: u32) -> Words {
 
 /// Returns the answer of a correct server.
 pub(super) fn reply(call: &Call) -> Reply {
-    if !call.directions.is_empty() {
-        return without_items(call);
-    }
     let (results, data) = results(call).unwrap_or_else(|_| (accepted(call.xid, GARBAGE_ARGS), None));
-    travel(call, results, data)
+    match call.directions.first() {
+        Some(first) => directed(call, first.least_len, results, data),
+        None => travel(call, results, data),
+    }
 }
 
-/// Returns an error as the answer to a call with directions for items: its results have no item.
-fn without_items(call: &Call) -> Reply {
+/// Returns the answer to a call with directions for items (rtrext-02 §7.4). The data of a READ is inline, as an item that is
+/// too short; an item of any length gets an error instead.
+fn directed(call: &Call, least_len: u32, results: Words, data: Option<Bytes>) -> Reply {
+    let displacement = u32_of(results.len());
+    let (payload, location) = match data {
+        Some(data) if u32_of(data.len()) < least_len => (results.bytes(&data), Location::TooShort),
+        Some(_) => (accepted(call.xid, 0).words(&[IO, 0]), Location::NoItem),
+        None => (results, Location::NoItem),
+    };
     let none = PlacedItem { displacement: 0, length: 0, location: Location::NoItem };
-    Reply {
-        procedure: RDMA_MSG,
-        lists: ChunkLists::default(),
-        payload: accepted(call.xid, 0).words(&[IO, 0]).finish(),
-        writes: Vec::new(),
-        placed: vec![none; call.directions.len()],
+    let mut placed = vec![none; call.directions.len()];
+    if let Some(first) = placed.first_mut().filter(|_| location == Location::TooShort) {
+        *first = PlacedItem { displacement, length: 0, location };
     }
+    let (payload, lists) = (payload.finish(), ChunkLists::default());
+    Reply { procedure: RDMA_MSG, lists, payload, writes: Vec::new(), placed }
 }
 
 /// Returns the results of a READ of so many bytes that the call asks for, `most` at most, and the data.
