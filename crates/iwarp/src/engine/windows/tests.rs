@@ -162,6 +162,7 @@ fn i1_memory_comes_back_only_when_unused() {
     let late = table.take_closed().unwrap();
     assert_eq!((late.key, late.local, late.memory.len()), (segment.key, Some(WrId(5)), 10));
     assert!(matches!(table.close_local(segment.key, WrId(6)), Closed::Now(None)));
+    assert!(!table.is_free(segment.key.0), "rule I7: the key rests after a late close, too");
 }
 
 #[test]

@@ -328,3 +328,35 @@ proptest! {
         prop_assert!(peers.iter().all(|peer| peer.credits.available()), "{peers:?}");
     }
 }
+
+/// Rule I3: a smaller window takes no Receive from a message that the peer may still send.
+#[test]
+fn i3_receives_are_owed_for_what_was_announced() {
+    let mut credits = MessageCredits::new(8);
+    assert!(credits.accept(false));
+    assert_eq!(credits.advertise(9), 9);
+    credits.set_window(2);
+    assert_eq!((credits.outstanding(), credits.receives_owed()), (8, 9));
+    for _ in 0..7 {
+        assert!(credits.accept(false));
+    }
+    assert_eq!((credits.outstanding(), credits.receives_owed()), (1, 3));
+}
+
+/// A refusal gives a server the one message of its next answer, and takes nothing from a limit that has room.
+#[test]
+fn v2_07_s4_3_a_refusal_allows_one_message_where_there_is_none() {
+    let mut credits = MessageCredits::new(8);
+    assert!(credits.take_one());
+    credits.allow_refusal(false);
+    assert!(credits.take_one() && !credits.take_one(), "the credit for a message of ours is kept");
+    let mut credits = MessageCredits::new(8);
+    credits.limit(3);
+    credits.allow_refusal(true);
+    assert_eq!(credits.room(), 3);
+    credits.take(3);
+    credits.allow_refusal(false);
+    assert_eq!(credits.room(), 0, "only a server's error may exceed the limit");
+    credits.allow_refusal(true);
+    assert_eq!(credits.room(), 1);
+}
