@@ -55,7 +55,8 @@ pub trait FileSystem: Send + Sync + 'static {
     fn root(&self) -> FileId;
 
     /// Returns the location of the root, for comparison with other trees. `None` means that nothing in this
-    /// tree can be in another one, or that the location is unknown.
+    /// tree can be in another one, or that the location is unknown. Objects of a tree with a location have a
+    /// [`Place`](types::Place).
     fn location(&self) -> Option<&Location> {
         None
     }

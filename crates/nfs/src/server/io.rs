@@ -400,6 +400,8 @@ pub(super) struct IoThreads {
     limits: Limits,
     /// Threads for one address that looks at objects in memory.
     looks: usize,
+    /// Time for which an idle thread is kept.
+    idle: Duration,
     lanes: RwLock<HashMap<(ExportId, Work), Arc<Lane>>>,
     watch: Arc<Watch>,
 }
@@ -412,7 +414,7 @@ impl IoThreads {
         let limits = Limits { threads, of_address, quick: of_address };
         let processors = thread::available_parallelism().map_or(1, NonZero::get);
         let looks = (processors / 2).clamp(1, of_address);
-        Self { limits, looks, lanes: RwLock::default(), watch: Arc::default() }
+        Self { limits, looks, idle: IDLE, lanes: RwLock::default(), watch: Arc::default() }
     }
 
     /// Returns the limits for a kind of work. Data comes from or goes to a disk; objects to look at are
@@ -431,7 +433,7 @@ impl IoThreads {
         }
         let mut lanes = self.lanes.write().unwrap_or_else(PoisonError::into_inner);
         let lane = lanes.entry(key).or_insert_with(|| {
-            let lane = Arc::new(Lane::new(work, self.limits(work), IDLE));
+            let lane = Arc::new(Lane::new(work, self.limits(work), self.idle));
             self.watch.lock().lanes.push(Arc::downgrade(&lane));
             lane
         });

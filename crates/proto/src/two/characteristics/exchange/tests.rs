@@ -267,7 +267,7 @@ fn v2_03_s5_3_3_a_response_beyond_its_request_is_a_fault() {
         (places([0, 1]), Some(two::Error::SubsetTooLong { end: 2, len: 1 })),
         (places([]), Some(two::Error::ResponseUnclear { place: 0, saying: "nothing" })),
     ] {
-        let mut exchanges = announced(Profile::P1);
+        let mut exchanges = announced(Profile::P2);
         exchanges.ask(vec![registered(ID, b"x")], 8).unwrap();
         assert!(matches!(sent(&mut exchanges, 2), Some(Exchange::Request { .. })));
         let answer = Exchange::Response { done: places([]), rejected, rest: Rest::Other(vec![]) };
@@ -276,11 +276,13 @@ fn v2_03_s5_3_3_a_response_beyond_its_request_is_a_fault() {
         let [Notice::Answered { dispositions, .. }] = &exchanges.notices[..] else { panic!("an answer") };
         assert_eq!(dispositions[0].1, Disposition::Rejected);
     }
-    let mut exchanges = announced(Profile::P1);
+    let mut exchanges = announced(Profile::P2);
     exchanges.ask(vec![registered(ID, b"x")], 8).unwrap();
     sent(&mut exchanges, 2).unwrap();
     let answer = Exchange::Response { done: places([0]), rejected: places([0]), rest: Rest::Other(vec![]) };
     exchanges.handle(2, answer, NOW, 64).unwrap();
+    let [Notice::Answered { dispositions, .. }] = &exchanges.notices[..] else { panic!("an answer") };
+    assert_eq!(dispositions[0].1, Disposition::Rejected);
     let twice = two::Error::ResponseUnclear { place: 0, saying: "several things" };
     assert_eq!(exchanges.faults, [twice]);
 }
