@@ -299,3 +299,84 @@ fn i8_calls_that_are_lost_are_told_in_their_order() {
     raw.settle();
     assert_eq!(raw.end.replies.iter().map(|(id, _)| *id).collect::<Vec<_>>(), ids);
 }
+
+/// After its end a connection takes nothing, posts nothing, has no deadline, and reports nothing again.
+#[test]
+fn i6_a_connection_that_is_gone_does_nothing_more() {
+    let timeouts = Timeouts { idle: Some(Duration::from_secs(10)), ..Timeouts::default() };
+    for side in [Side::Client, Side::Server] {
+        let mut raw = Raw::new(side, Config { timeouts: timeouts.clone(), ..server_config() });
+        let now = raw.fabric.instant();
+        let connection = &mut raw.end.connection;
+        connection.responder.wait_for_answer(&connection.core, now, crate::flow::Wait::Credits);
+        connection.handle_disconnected(rpcrdma_verbs::Disconnected::Peer);
+        assert!(matches!(connection.poll_event(), Some(Event::Closed(_))));
+        assert_eq!(connection.call(now, null(1)).unwrap_err().kind, RefusedKind::Closed);
+        connection.close(now);
+        connection.handle_disconnected(rpcrdma_verbs::Disconnected::Peer);
+        connection.handle_timeout(now + Duration::from_secs(3600));
+        assert_eq!(connection.poll_timeout(), None);
+        assert!(connection.poll_transmit(now, &mut raw.end.qp).is_none());
+        assert!(connection.poll_event().is_none(), "its end is reported once");
+    }
+}
+
+/// The first failure is the reason of the end.
+#[test]
+fn the_first_failure_is_the_reason() {
+    let mut raw = Raw::new(Side::Client, Config::default());
+    raw.end.connection.fail(CloseReason::InvalidationFailed);
+    raw.end.connection.fail(CloseReason::ReplyLost);
+    raw.end.connection.handle_disconnected(rpcrdma_verbs::Disconnected::Peer);
+    assert!(matches!(raw.end.connection.poll_event(), Some(Event::Closed(CloseReason::InvalidationFailed))));
+}
+
+/// The idle time of a connection begins with the last Call or message of either side. A release of a connection that was
+/// not kept is none.
+#[test]
+fn idle_time_begins_with_the_last_call_or_message() {
+    let second = Duration::from_secs(1);
+    let timeouts = Timeouts { idle: Some(second * 60), send: second * 3600, ..Timeouts::default() };
+    let config = |config: Config| Config { timeouts: timeouts.clone(), ..config };
+    let mut raw = Raw::new(Side::Client, config(Config::default()));
+    let start = raw.fabric.instant();
+    let connection = &mut raw.end.connection;
+    let id = connection.call(start + second * 10, null(1)).unwrap();
+    connection.abandon(start + second * 10, id);
+    assert_eq!(connection.poll_timeout(), Some(start + second * 70), "a Call that never left");
+    connection.keep(start + second * 20, false);
+    assert_eq!(connection.poll_timeout(), Some(start + second * 70));
+    connection.call(start + second * 30, null(2)).unwrap();
+    raw.settle();
+    let words = [2, 1, 0, 0, 0, 0].map(u32::to_be_bytes).concat();
+    let reply =
+        message(&header(2, Body::Message(ChunkLists::default())), &Stream::from(bytes::Bytes::from(words)));
+    raw.end.connection.handle_completion(start + second * 40, received(&reply));
+    assert_eq!(raw.end.connection.poll_timeout(), Some(start + second * 100), "a reply");
+
+    let mut raw = Raw::new(Side::Server, config(server_config()));
+    let start = raw.fabric.instant();
+    let call = message(&header(1, Body::Message(ChunkLists::default())), &null(1).message);
+    raw.end.connection.handle_completion(start, received(&call));
+    let Some(Event::Call(call)) = raw.end.connection.poll_event() else { panic!("a Call") };
+    assert!(!raw.end.connection.has_departed(call.token), "its answer is still to come");
+    raw.end.connection.reply(start + second * 50, call.token, serve(call.message));
+    raw.settle();
+    assert_eq!(raw.end.connection.poll_timeout(), Some(start + second * 110), "an answer");
+    assert!(raw.end.connection.has_departed(call.token));
+}
+
+/// Rule I6: an orderly close has all of its time.
+#[test]
+fn i6_a_close_is_not_cut_off_before_its_time() {
+    let mut raw = Raw::new(Side::Client, Config::default());
+    let now = raw.fabric.instant();
+    let connection = &mut raw.end.connection;
+    connection.close(now);
+    assert!(matches!(connection.poll_transmit(now, &mut raw.end.qp), Some(Post::Disconnect)));
+    let deadline = connection.poll_timeout().unwrap();
+    connection.handle_timeout(deadline - Duration::from_millis(1));
+    assert!(connection.poll_transmit(now, &mut raw.end.qp).is_none());
+    connection.handle_timeout(deadline);
+    assert!(matches!(connection.poll_transmit(deadline, &mut raw.end.qp), Some(Post::Abort)));
+}

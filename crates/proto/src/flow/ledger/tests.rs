@@ -511,3 +511,84 @@ proptest! {
         prop_assert!(ledger.may_call().is_ok());
     }
 }
+
+/// version-two-07 §4.2.1: the way in which credits count is set once; what was used stays used.
+#[test]
+fn i4_credits_per_message_do_not_begin_anew() {
+    let domain = domain(64);
+    let mut ledger = counting(5, &domain);
+    assert!(ledger.operation(Direction::Call).is_some());
+    ledger.count_messages(true);
+    assert!(ledger.may_send(4) && !ledger.may_send(5));
+}
+
+/// version-two-07 §4.2.1: each message uses one credit, and only a message with a grant says one.
+#[test]
+fn i4_other_messages_use_one_credit_each() {
+    let domain = domain(64);
+    let mut counted = counting(5, &domain);
+    for (direction, left) in [(Direction::Call, 4), (Direction::Reply, 3)] {
+        let mut permit = counted.operation(direction).unwrap();
+        assert!(permit.grant().is_some() && permit.spend() && !permit.spend());
+        assert!(counted.may_send(left) && !counted.may_send(left + 1), "{direction:?}");
+    }
+    let mut ledger = ledger(Side::Client, 8, 8);
+    for (direction, grants) in [(Direction::Call, false), (Direction::Reply, true)] {
+        let mut permit = ledger.operation(direction).unwrap();
+        assert_eq!(permit.grant().is_some(), grants, "{direction:?}");
+        assert!(permit.spend() && !permit.spend());
+    }
+    let (_, lease) = call(&mut ledger, &domain).unwrap();
+    let mut report = ledger.report(&lease);
+    assert!(report.grant().is_none() && report.spend() && !report.spend());
+    let owed = ledger.owe_done(lease, 4);
+    let mut done = ledger.done(owed);
+    assert!(done.grant().is_none() && done.spend() && !done.spend());
+}
+
+/// version-two-07 §6.6.2: a Call in several Sends leaves the credits for answers to the Calls in progress.
+#[test]
+fn v2_07_s6_6_2_a_call_leaves_the_credits_of_answers() {
+    let domain = domain(64);
+    let mut ledger = counting(5, &domain);
+    let _charges = [ledger.admit(None).unwrap(), ledger.admit(None).unwrap()];
+    assert_eq!((ledger.sends_for_call(true, 1), ledger.sends_for_call(false, 1)), (3, 3));
+    assert_eq!((ledger.sends_for_answer(true), ledger.sends_for_answer(false)), (5, 5));
+}
+
+/// RFC 8166 §3.3.1: with a credit per transaction an answer is one Send, and waits for none in line.
+#[test]
+fn s3_3_1_an_answer_is_one_send() {
+    let ledger = ledger(Side::Server, 8, 8);
+    assert_eq!((ledger.sends_for_answer(true), ledger.sends_for_answer(false)), (1, 1));
+    assert_eq!((ledger.sends_for_call(true, 0), ledger.sends_for_call(true, 1)), (1, 1));
+    assert!(!ledger.has_to_wait(1));
+}
+
+/// RFC 5666 §3.8: data is exposed until the last reply that exposes some has its RDMA_DONE.
+#[test]
+fn rfc5666_s3_8_every_exposed_reply_counts() {
+    let mut ledger = ledger(Side::Server, 8, 8);
+    let before = ledger.others_owed();
+    ledger.expose();
+    ledger.expose();
+    ledger.conceal();
+    assert!(ledger.exposes());
+    assert_eq!(ledger.others_owed(), before + 1, "a Receive for its RDMA_DONE");
+    ledger.conceal();
+    assert!(!ledger.exposes());
+}
+
+/// rtrext-02 §4.3: the credit request of each part of a Call is heard, as that of a whole Call.
+#[test]
+fn i4_a_part_of_a_call_requests_credits() {
+    for requested in [None, Some(5)] {
+        let (mut ledger, domain) = (ledger(Side::Server, 8, 8), domain(64));
+        let charge = ledger.admit(Some(2)).unwrap();
+        ledger.give_back(0);
+        assert_eq!(answer(&mut ledger, charge, &domain), 2);
+        ledger.admit_part(requested).unwrap();
+        let charge = ledger.admit(None).unwrap();
+        assert_eq!(answer(&mut ledger, charge, &domain), requested.unwrap_or(2));
+    }
+}

@@ -196,3 +196,87 @@ fn i6_a_message_behind_others_does_not_wait_for_memory() {
         assert_eq!(world.reads.late(world.now, &world.outbox), Some(late));
     }
 }
+
+/// RFC 6581 §9.1: an agreement allows no RDMA Read that the queue pair cannot have in flight. No more messages hold memory.
+#[test]
+fn i6_an_agreement_raises_no_limit_of_the_queue_pair() {
+    for (ord, messages) in [(0, 1), (1, 2), (4, 5)] {
+        let mut capabilities = Capabilities::default();
+        capabilities.ord = ord;
+        let mut world = World {
+            reads: Reads::new(Arc::default(), &capabilities),
+            ..world(64 * ProtectionDomain::room_for(LEN))
+        };
+        world.reads.allow(100);
+        assert_eq!(world.reads.are_allowed(), ord > 0);
+        (0..10).for_each(|xid| world.add(Owner::Reply(xid), 1));
+        assert_eq!((0..10).filter(|_| world.take_memory()).count(), messages, "{ord} RDMA Reads");
+    }
+}
+
+/// Rule I6: reads of a connection that has ended have no deadline: not for RDMA Reads, memory, or the whole message.
+#[test]
+fn i6_reads_that_are_cleared_have_no_deadline() {
+    for step in 0..3 {
+        let mut world = world(LEN);
+        let by = Moving::new(world.now, Duration::from_secs(1), Flow::Read, None, 0);
+        match step {
+            0 => world.reads.add(Owner::Reply(1), pull(1), Some(|_| by)),
+            1 => {
+                world.add(Owner::Reply(1), 1);
+                assert!(world.take_memory() && world.next().is_some());
+            }
+            _ => {
+                let _held = world.domain.allocate(LEN, 1).unwrap();
+                world.add(Owner::Reply(1), 1);
+                assert!(!world.take_memory());
+            }
+        }
+        assert!(world.reads.poll_timeout().is_some());
+        world.reads.clear();
+        assert_eq!(world.reads.poll_timeout(), None, "{step}");
+        assert!(world.next().is_none() && !world.take_memory() && world.reads.sole().is_none());
+    }
+}
+
+/// Rule I6: a wait for memory has its whole time once nothing is read that could give some back. A message that comes
+/// before the one that waits has a time of its own. What is late is reported once.
+#[test]
+fn i6_a_wait_for_memory_begins_anew_after_rdma_reads() {
+    let second = Duration::from_secs(1);
+    let memory = Timeouts::default().memory;
+    let mut world = world(LEN);
+    world.add(Owner::Call(1), 1);
+    assert!(world.take_memory());
+    let read = world.next().unwrap();
+    world.add(Owner::Call(2), 1);
+    assert!(!world.take_memory());
+    world.now += second;
+    let _pulled = world.complete(read).unwrap();
+    assert_eq!(world.reads.poll_timeout(), Some(world.now + memory));
+    world.now += second;
+    world.add(Owner::Reply(3), 1);
+    assert!(world.next().is_none());
+    assert!(!world.reads.reply_waits(), "it has not asked for memory");
+    assert!(!world.take_memory() && world.reads.reply_waits());
+    assert_eq!(world.reads.poll_timeout(), Some(world.now + memory));
+    world.now += memory;
+    assert_eq!(world.reads.late(world.now, &world.outbox), Some("memory for a reply's chunks"));
+    assert_eq!((world.reads.late(world.now, &world.outbox), world.reads.poll_timeout()), (None, None));
+}
+
+/// A message that is withdrawn leaves the others in their places; one that memory never suffices for leaves no trace.
+#[test]
+fn messages_that_leave_the_line_leave_the_others() {
+    let mut world = world(2 * LEN);
+    world.add(Owner::Reply(1), 1);
+    world.add(Owner::Reply(2), 1);
+    assert!(world.reads.withdraw(Owner::Reply(2)));
+    assert!(world.take_memory());
+    assert!(matches!(world.next(), Some((Origin::Read { owner: Owner::Reply(1), .. }, _))));
+    world.add(Owner::Reply(3), 9);
+    let refused = world.reads.take_memory(world.now, &world.domain, &mut world.stats);
+    assert!(matches!(refused, Err((Owner::Reply(3), PoolExhausted::OverLimit { .. }))), "{refused:?}");
+    assert_eq!(world.reads.sole(), Some(Owner::Reply(1)), "nothing else is read");
+    assert!(!world.take_memory());
+}

@@ -1,0 +1,161 @@
+//! Limits of a connection at its start: the receive queue, private data, and Receives that the owner provides. The limits
+//! of segments follow, which apply to each Call.
+
+use std::sync::Arc;
+
+use rpcrdma_verbs::{Capabilities, ProtectionDomain};
+
+use crate::testing::*;
+use crate::two::characteristics::OPERATION_RECEIVES;
+use crate::wire::{Body, ChunkLists};
+use crate::{Config, Connection, Post, Side, Versions};
+
+fn with_queue(side: Side, config: &Config, max_recv_wr: usize) -> Connection {
+    let mut capabilities = Capabilities::default();
+    capabilities.max_recv_wr = max_recv_wr;
+    let peer = Config::default().private_data().encode();
+    Connection::new(side, Arc::new(config.clone()), &peer, &capabilities, std::time::Instant::now())
+}
+
+/// The credits that a connection requests in each Call.
+fn requested(connection: &mut Connection) -> u32 {
+    let offer = connection.core.ledger.ask_call((1, 1), true, &ProtectionDomain::new(1 << 20)).unwrap();
+    offer.credit()
+}
+
+/// Each direction has half of the receive queue, beyond the Receives for operations, GRANTs and RDMA_DONEs.
+#[test]
+fn i3_the_receive_queue_that_was_asked_for_has_room_for_all_calls() {
+    let all = [
+        Versions::ONE,
+        #[cfg(feature = "two")]
+        Versions::both(crate::Profile::P1),
+        #[cfg(feature = "two")]
+        Versions::both(crate::Profile::P3),
+    ];
+    for versions in all {
+        let config = Config { calls: 16, grant: 4, versions, ..Config::default() };
+        let enough = config.max_recv_wr();
+        // Version One has no operations.
+        let least = if versions.profile().is_some() { enough } else { enough - OPERATION_RECEIVES };
+        for (queue, credits) in [(enough, 16), (least, 16), (least - 1, 15), (least - 2, 15), (least - 3, 14)]
+        {
+            let mut connection = with_queue(Side::Client, &config, queue);
+            assert_eq!(requested(&mut connection), credits, "{versions:?}: {queue}");
+        }
+    }
+    assert_eq!(requested(&mut with_queue(Side::Client, &Config::default(), 3)), 1, "one for each direction");
+}
+
+/// Calls before the first grant use the half of the receive queue that belongs to the peer's Calls, and no more.
+#[test]
+fn i3_early_calls_are_bounded_by_half_of_the_receive_queue() {
+    let config = Config { early_calls: 30, ..server_config() };
+    let mut raw = Raw::new(Side::Server, config.clone());
+    let now = raw.fabric.instant();
+    let mut connection = with_queue(Side::Server, &config, 20);
+    let posts = std::iter::from_fn(|| connection.poll_transmit(now, &mut raw.end.qp));
+    assert_eq!(posts.filter(|post| matches!(post, Post::Receive(..))).count(), 10);
+}
+
+/// RFC 8797 §4.1: a side that announces nothing expects no invalidation of the peer, and sends none.
+#[test]
+fn rfc8797_s4_1_a_side_that_announces_nothing_takes_part_in_no_invalidation() {
+    for (announce, invalidates) in [(true, true), (false, false)] {
+        let config = Config { announce, remote_invalidation: true, ..server_config() };
+        let connection = with_queue(Side::Server, &config, 64);
+        assert_eq!(connection.core.peer.invalidates, invalidates, "announces: {announce}");
+    }
+}
+
+/// Rule I3: the Receives that a listener reserved are posted first. Later ones come from the same share.
+#[test]
+fn i3_provided_receives_come_from_the_share_of_the_listener() {
+    let config = Config { early_calls: 5, ..server_config() };
+    let (count, len) = config.first_receives();
+    assert_eq!((count, len), (5, 4096));
+    let mut raw = Raw::new(Side::Server, config.clone());
+    let now = raw.fabric.instant();
+    let mut connection = with_queue(Side::Server, &config, 64);
+    let own = ProtectionDomain::new(1 << 20);
+    let share = own.share(usize::MAX);
+    connection.provide(share.clone(), (0..3).map(|_| share.reserve(len).unwrap()).collect());
+    let before = (raw.end.domain.usage().in_use, own.usage().in_use);
+    let posts: Vec<_> = std::iter::from_fn(|| connection.poll_transmit(now, &mut raw.end.qp)).collect();
+    assert_eq!(posts.len(), 5);
+    let room = ProtectionDomain::room_for(len);
+    assert_eq!((raw.end.domain.usage().in_use, own.usage().in_use), (before.0, before.1 + 2 * room));
+}
+
+/// The settings of a listener: no fewer Receives than the first Call needs, no more than the largest grant.
+#[test]
+fn i3_first_receives_are_within_the_grant() {
+    for (early_calls, grant, count) in [(0, 8, 1), (1, 8, 1), (5, 8, 5), (9, 8, 8), (5, 0, 1)] {
+        let config = Config { early_calls, grant, ..server_config() };
+        assert_eq!(config.first_receives().0, count, "{early_calls} of {grant}");
+    }
+    for (receive_size, len) in [(1024, 1024), (512, 1024), (8192, 8192)] {
+        let config = Config { receive_size, ..server_config() };
+        assert_eq!((config.first_receives().1, config.largest_receive()), (len, len), "{receive_size}");
+    }
+}
+
+/// A client of this configuration whose peer accepts segments of this length, and so many in all chunks of a message.
+/// Returns what the Call offers; `None` if it is refused.
+fn offered(config: Config, segments: (Option<u32>, Option<u32>), call: crate::Call) -> Option<ChunkLists> {
+    let mut raw = Raw::new(Side::Client, config);
+    let now = raw.fabric.instant();
+    raw.end.connection.core.peer.segments = segments;
+    raw.end.connection.call(now, call).unwrap();
+    raw.settle();
+    match raw.received.len() {
+        0 => {
+            assert!(raw.end.replies.remove(0).1.is_err());
+            None
+        }
+        _ => match raw.last().0.body {
+            Body::Message(lists) | Body::NoMessage(lists) => Some(lists),
+            body => panic!("{body:?}"),
+        },
+    }
+}
+
+/// version-two-07 §5.2.4: no segment is longer than the peer accepts, and all chunks together have no more segments. A
+/// peer that accepts no byte accepts no segment.
+#[test]
+fn v2_07_s5_2_4_segments_are_within_the_limits_of_the_peer() {
+    let config = || Config { max_segments: 16, ..Config::default() };
+    let lengths =
+        |lists: ChunkLists| lists.write[0].segments.iter().map(|segment| segment.length).collect::<Vec<_>>();
+    assert_eq!(offered(config(), (None, None), read(1, 5000)).map(lengths), Some(vec![5000]));
+    assert_eq!(
+        offered(config(), (Some(2000), None), read(1, 5000)).map(lengths),
+        Some(vec![2000, 2000, 1000])
+    );
+    assert!(offered(config(), (Some(0), None), read(1, 5000)).is_none());
+    assert!(offered(config(), (Some(2000), Some(3)), read(1, 5000)).is_some());
+    assert!(offered(config(), (Some(2000), Some(2)), read(1, 5000)).is_none());
+    assert!(offered(config(), (None, Some(0)), read(1, 5000)).is_none());
+    let reduced = |longest| {
+        let config = Config { reduce_from: Some(4), ..config() };
+        offered(config, (Some(longest), None), write(1, 8)).map(|lists| lists.read.len())
+    };
+    assert_eq!((reduced(8), reduced(1)), (Some(1), Some(8)));
+    assert!(reduced(0).is_none_or(|segments| segments == 0));
+    for (all, leaves) in [(1, false), (2, true), (3, true)] {
+        assert_eq!(offered(config(), (None, Some(all)), both(1, 40_000, 40_000)).is_some(), leaves, "{all}");
+    }
+}
+
+/// A setting below 1024 bytes would make every chunk many segments: no segment is cut shorter for it.
+#[test]
+fn the_longest_segment_has_at_least_1024_bytes() {
+    for (max_segment_len, expected) in
+        [(1, vec![1024, 1024, 1024, 1024, 904]), (2000, vec![2000, 2000, 1000])]
+    {
+        let lists =
+            offered(Config { max_segment_len, ..Config::default() }, (None, None), read(1, 5000)).unwrap();
+        let lengths: Vec<_> = lists.write[0].segments.iter().map(|segment| segment.length).collect();
+        assert_eq!(lengths, expected, "{max_segment_len}");
+    }
+}
