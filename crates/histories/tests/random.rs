@@ -105,3 +105,15 @@ fn fixture_i3_a_late_response_proves_the_arrival_of_its_request_alone() {
         0x00, 0x00, 0x00, 0x01, 0x37,
     ]);
 }
+
+/// Found by random bytes: a responder of version-two-07 counted the first message of a requester of version-two-01, and
+/// sent a GRANT. The model took GRANTs for impossible between different profiles.
+#[test]
+fn fixture_a_grant_to_a_peer_of_another_profile() {
+    rpcrdma_histories::two_endpoints(&[
+        183, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 94, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 53, 103, 0,
+        0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 78, 0, 40, 17, 8, 0, 0, 198, 32, 191, 1, 224, 177, 73, 205, 37, 230,
+        78, 121, 157, 112, 170, 251, 157, 117, 158, 214, 169, 172, 26, 21, 163, 28, 3, 183, 63, 123, 129,
+        163, 220, 83, 41, 65,
+    ]);
+}
