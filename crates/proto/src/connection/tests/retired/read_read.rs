@@ -79,6 +79,9 @@ fn rfc5666_3_8_replies_are_read_by_the_client() {
             }
             assert_eq!(pair.client.connection.stats().dones_sent, 4);
             assert_eq!(pair.server.connection.stats().dones_received, 4);
+            // Every window that was opened is closed, and counted once.
+            let stats = pair.server.connection.stats();
+            assert_eq!(stats.registrations, stats.local_invalidations);
             assert!(pair.client.closed.is_none() && pair.server.closed.is_none());
             pair.check_no_leak();
         }
@@ -367,6 +370,82 @@ fn i6_rfc5666_11_exposure_is_limited_in_number_and_bytes() {
     }
 }
 
+/// RFC 5666 §11: the limits themselves are allowed, and no reply is exposed where none may be.
+// requirement: rfc5666-11-4
+#[test]
+fn i6_rfc5666_11_as_much_as_the_limits_is_exposed() {
+    let (mut raw, _) =
+        exposed(ReadRead { exposed_bytes: 10_002, ..ReadRead::default() }, Timeouts::default(), 5001);
+    assert_eq!(ask(&mut raw, 2, 5001).len(), 1, "both fill the limit");
+    raw.send(done(1));
+    raw.send(done(2));
+    assert_eq!(ask(&mut raw, 3, 10_002).len(), 1, "one fills the limit");
+    raw.send(read_call(4, 8));
+    assert!(raw.received.is_empty(), "it waits");
+
+    let config = exposing(ReadRead { exposed_replies: 0, ..ReadRead::default() });
+    let mut raw = Raw::new(Side::Server, config);
+    raw.send(read_call(1, 8));
+    expect_error(&mut raw, 1, ErrorBody::Chunk, "reply_not_exposed");
+}
+
+/// RFC 5666 §11: the credits of a client cover the RDMA_DONEs of all exposed replies and one Call more.
+// requirement: rfc5666-3.8-2, rfc5666-11-5
+#[test]
+fn rfc5666_11_a_reply_waits_for_the_rdma_dones_that_fill_the_grant() {
+    let mut raw = Raw::new(Side::Server, exposing(ReadRead::default()));
+    raw.send(read_call(1, 2));
+    assert_eq!(raw.last().0.xid, 1);
+    raw.received.clear();
+    raw.send(read_call(2, 2));
+    assert!(raw.received.is_empty(), "it waits");
+    raw.send(done(1));
+    let (answer, _) = raw.last();
+    assert_eq!((answer.xid, answer.credit), (2, 2));
+    assert!(matches!(answer.body, Body::Message(lists) if lists.read.len() == 1));
+}
+
+/// Rules I2, I6: a window of exposed memory that does not close in time ends the connection. Until then, a second
+/// RDMA_DONE is for an unknown XID, and nothing is invalidated twice.
+#[test]
+fn i6_the_invalidation_of_exposed_memory_has_a_deadline() {
+    let (mut raw, _) = exposed(ReadRead::default(), Timeouts::default(), 5001);
+    let now = raw.fabric.instant();
+    let mut invalidations = 0;
+    // Whether the connection ends, with nothing handed to the provider.
+    let mut ends = |raw: &mut Raw, at| {
+        while let Some(post) = raw.end.connection.poll_transmit(at, &mut raw.end.qp) {
+            match post {
+                crate::Post::Work(_, WorkRequest::LocalInvalidate { .. }) => invalidations += 1,
+                crate::Post::Abort => return true,
+                _ => {}
+            }
+        }
+        false
+    };
+    // The RDMA_DONEs bypass the provider, because the provider's windows always close.
+    for number in 1..=2 {
+        let message = Buffer::adopt(done(1).to_vec());
+        let (len, buffers) = (message.len(), vec![message]);
+        let work = Work::Receive { len, buffers, invalidated: None, solicited: false };
+        let completion = Completion { id: WrId(number), status: Status::Success, work };
+        raw.end.connection.handle_completion(now, completion);
+        assert!(!ends(&mut raw, now));
+    }
+    assert_eq!(raw.end.connection.stats().dones_received, 1);
+    assert_eq!(raw.end.connection.stats().errors.get("unknown_done"), Some(&1));
+    let due = now + Timeouts::default().invalidate;
+    let before = due - Duration::from_nanos(1);
+    raw.end.connection.handle_timeout(before);
+    assert!(!ends(&mut raw, before), "not before its deadline");
+    raw.end.connection.handle_timeout(due);
+    assert!(ends(&mut raw, due));
+    assert_eq!(invalidations, 1);
+    rpcrdma_verbs::QueuePair::abort(&mut raw.end.qp);
+    raw.settle();
+    assert_eq!(raw.end.closed, Some(CloseReason::Timeout("the invalidation of a window")));
+}
+
 /// RFC 5666 §11: "originating from one or many clients". Exposed memory counts against the domain, and a reply waits
 /// for it as for any other memory.
 // requirement: rfc5666-11-4
@@ -451,7 +530,11 @@ fn i6_windows_for_a_reply_are_waited_for() {
             pass(&mut raw, Duration::from_secs(31));
             assert!(raw.end.closed.is_none());
         } else {
-            pass(&mut raw, Duration::from_secs(30));
+            let due = raw.end.connection.poll_timeout().unwrap() - raw.fabric.instant();
+            let before = Duration::from_nanos(1);
+            pass(&mut raw, due - before);
+            assert!(raw.end.closed.is_none(), "not before its deadline");
+            pass(&mut raw, before);
             assert_eq!(raw.end.closed, Some(CloseReason::Timeout("windows for an answer")));
         }
     }

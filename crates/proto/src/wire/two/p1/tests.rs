@@ -142,6 +142,21 @@ fn xcharext_s4_2_to_s4_4_reqxch_respxch_updxch() {
     );
 }
 
+/// An update that clears nothing says so, and RDMA_MSGP exists in Version One only.
+#[test]
+fn v2_01_s4_2_an_update_says_what_it_clears() {
+    let update = |clears| Exchange::Update { now: vec![value(1, b"\0\0\x20\0")], clears };
+    let hex = |clears: u8| {
+        let info = "00 00 00 10 00 00 00 01 00 00 00 04 00 00 20 00";
+        format!("{FIXED} 00 00 00 05 00 00 00 00 00 00 00 04 {info} 00 00 00 0{clears}")
+    };
+    for clears in [false, true] {
+        let body = Body::Two(two::Body::Exchange(update(clears)));
+        check(&hex(u8::from(clears)), &header(Direction::Call, body));
+    }
+    assert_eq!(V2P1.padded_extra(), None);
+}
+
 // requirement: xchar-02-2.1-1
 #[test]
 fn xcharext_s2_1_data_that_runs_past_the_end_is_an_xdr_error() {

@@ -461,6 +461,16 @@ fn rtrext_s8_3_structure_and_receive_size_from_each_other() {
     assert_eq!(two.sum(), 1031);
 }
 
+/// Rule I5: no length makes the alignment of a structure fail.
+#[test]
+fn rtrext_s7_2_a_structure_without_bytes_is_only_inconsistent() {
+    for count in [0, 1] {
+        let structure = BufferStructure::behind_head(0, count, 4096);
+        assert_eq!(structure.check(), Err(Inconsistent::NoBytes { group: 0 }));
+    }
+    assert_eq!(BufferStructure { total: 0, groups: vec![] }.align(), 1);
+}
+
 #[test]
 fn rtrext_s7_2_inconsistent_structures() {
     let structure = |total, groups: &[BufferGroup]| BufferStructure { total, groups: groups.to_vec() };
