@@ -487,8 +487,29 @@ async fn a_set_up_that_is_given_up_is_brought_to_its_reply() {
     assert!(silent.is_err());
     let mut reply = Vec::from(*b"MPA ID Rep Frame");
     reply.extend([0x50, 2, 0, 4, 0, 8, 0, 8]);
+    let answered = std::time::Instant::now();
     stream.write_all(&reply).await.unwrap();
     assert_eq!(stream.read(&mut [0; 16]).await.unwrap(), 0);
+    // `siw` is not ready for the end at once.
+    assert!(answered.elapsed() >= Duration::from_millis(100), "{:?}", answered.elapsed());
+}
+
+/// A queue pair may outlive the runtime that watches its socket.
+#[test]
+fn a_socket_without_a_runtime_is_a_failure_of_the_link() {
+    for posts in [false, true] {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let (mut client, _server) = runtime.block_on(connected());
+        drop(runtime);
+        if posts {
+            client.post(WrId(1), send(&b"call"[..])).unwrap();
+        }
+        let another = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let (completions, end) = another.block_on(drain(&mut client));
+        assert_eq!(completions.len(), usize::from(posts));
+        assert!(completions.iter().all(|completion| completion.status == Status::Flushed), "nothing leaves");
+        assert!(matches!(end, Disconnected::Link(_)), "{end:?}");
+    }
 }
 
 #[tokio::test]
