@@ -542,6 +542,35 @@ fn is_any_error(seen: &Seen, bytes: &[u8]) -> bool {
     seen.header(bytes).is_some_and(|header| matches!(header.body, Body::Error(_)))
 }
 
+/// Returns whether a message of a client is a report (ROPT_REPTERR, rtrext-02 §9.5).
+fn is_report(message: &[u8]) -> bool {
+    (word(message, 3), word(message, 5)) == (5, 8)
+}
+
+/// A client that gives its reports the direction REPLY.
+const REPORTS_AS_A_REPLY: Fault = Fault::Sends(|_, m| {
+    if is_report(m) {
+        *m = set(m, 4, 1);
+    }
+});
+
+/// What the drafts allow, though our client does otherwise.
+#[tokio::test(start_paused = true)]
+async fn what_the_drafts_leave_open_passes() {
+    // The Requester chooses the XID of a report (version-two-01 §4.2.2).
+    let other_xid = Fault::Sends(|_, m| {
+        if is_report(m) {
+            *m = set(m, 0, word(m, 0) ^ 0x2000_0000);
+        }
+    });
+    for profile in [Profile::P1, Profile::P2] {
+        for row in ["group-sequence", "group-other-xid", "placed-segment", "item-unasked"] {
+            let report = in_profile(CompletionMode::Local, other_xid, profile, Some(row)).await;
+            assert_eq!(report.rows[0].verdict, Verdict::Pass, "{profile:?}: {:?}", report.rows[0]);
+        }
+    }
+}
+
 /// A client that takes any answer as one to its last call.
 const TAKES_ANY_ANSWER: Fault = Fault::On(is_for_nobody, Act::Mend(as_good));
 const NO_ERROR: &str = "the client sends no RDMA2_ERROR";
@@ -647,6 +676,7 @@ static FAULTS_OF_TWO: &[FoundIn] = &[
         ),
     ),
     (P1_P2, ("group-reply", Fault::On(is_later, Act::Ignore), "no call within")),
+    (P1_P2, ("group-sequence", REPORTS_AS_A_REPLY, "a report without the direction CALL")),
     (P1_P2, ("group-sequence", TAKES_ANY_GROUP, COMPLETED)),
     (P1_P2, ("group-sequence", SEES_NO_GROUP, NO_ERROR)),
     (P1_P2, ("group-other-xid", TAKES_ANY_GROUP, COMPLETED)),

@@ -354,6 +354,14 @@ const REPEATS_PARTS: Script = Script::sends(|_, m| match word(&m, 3) {
     12 => vec![m.clone(), m],
     _ => vec![m],
 });
+/// Sends the last part of a long reply as a middle one, and nothing in the last.
+const HAS_EMPTY_END: Script = Script::sends(|_, m| match (word(&m, 3), m.len()) {
+    (13, 1000..) => vec![with(with(m.clone(), 3, 12), 4, 0), m[..20].to_vec()],
+    _ => vec![m],
+});
+/// Says that a MiB of the reply remains.
+const PROMISES_MUCH: Script =
+    Script::sends(|_, m| if word(&m, 3) == 12 { vec![with(m, 4, 1 << 20)] } else { vec![m] });
 /// Gives later transmissions a wrong number.
 const MISCOUNTS: Script =
     Script::sends(|_, m| if is_optional(&m, 7) { vec![with(m, 7, 5)] } else { vec![m] });
@@ -483,10 +491,12 @@ static FAULTS: &[Found] = &[
     ("two-placed-outside", EXCHANGING, ACCEPTS_GROUPS, "reply SUCCESS"),
     ("two-placed-too-long", EXCHANGING, ACCEPTS_GROUPS, "reply SUCCESS"),
     ("two-continued-reply", &[P3], REPEATS_PARTS, "remaining, where"),
+    ("two-continued-reply", &[P3], HAS_EMPTY_END, "a part that is not the last, with nothing remaining"),
+    ("two-continued-reply", &[P3], PROMISES_MUCH, "1048576 bytes remaining; the reply has at most 16384"),
     ("two-continued-reply-withheld", &[P3], HAS_NO_LIMIT, "2 messages where one is allowed"),
     ("two-group-reply", EXCHANGING, MISCOUNTS, "transmission 5 of type 6 where 1 is due"),
     ("two-group-reply", EXCHANGING, LOSES_PAYLOAD, "results that do not decode"),
-    ("two-group-reply-limit", EXCHANGING, FINDS_MORE_RECEIVES, "a reply in 2 transmissions, 1 are allowed"),
+    ("two-group-reply-limit", EXCHANGING, FINDS_MORE_RECEIVES, "a reply in 3 transmissions, 2 are allowed"),
     ("two-placed-reply", EXCHANGING, MISPLACES, "data at offset 4 that ends beyond the Send"),
     ("two-placed-reply", EXCHANGING, FILLS_SEGMENTS, "the segment does not hold the data of the file"),
 ];

@@ -42,7 +42,7 @@ group! { ERRORS:
     "version", "RFC 8166 §4.5", Required, "a reply under rdma_vers 9", "discarded" => broken::version;
     "rpc-cut", "RFC 5531 §9", Choice, "RPC replies cut off", "discarded, or the call fails; calls go on, on the same connection" => broken::rpc_cut;
     "reply-twice", "RFC 8166 §4.2.1", Required, "a reply twice", "the second is discarded" => broken::twice;
-    "reverse-call", "RFC 8167 §5", Choice, "an unexpected call in the reverse direction", "silence, PROG_UNAVAIL or ERR_CHUNK; then the next call follows on the same connection" => broken::reverse_call;
+    "reverse-call", "RFC 8167 §6", Choice, "an unexpected call in the reverse direction", "silence, PROG_UNAVAIL or ERR_CHUNK; then the next call follows on the same connection" => broken::reverse_call;
 }
 
 group! { CHUNKS:

@@ -139,19 +139,25 @@ pub(super) fn reply(call: &Call) -> Reply {
     }
 }
 
+/// The result of a direction that no item answers (rtrext-02 §6.2).
+pub(super) const NO_ITEM: PlacedItem = PlacedItem { displacement: 0, length: 0, location: Location::NoItem };
+
 /// Returns the answer to a call with directions for items (rtrext-02 §7.4). The data of a READ is inline, as an item that is
-/// too short; an item of any length gets an error instead.
+/// too short. Data that is as long as the direction asks for gets an error instead.
 fn directed(call: &Call, least_len: u32, results: Words, data: Option<Bytes>) -> Reply {
     let displacement = u32_of(results.len());
+    let mut length = 0;
     let (payload, location) = match data {
-        Some(data) if u32_of(data.len()) < least_len => (results.bytes(&data), Location::TooShort),
+        Some(data) if u32_of(data.len()) < least_len => {
+            length = u32_of(data.len());
+            (results.bytes(&data), Location::TooShort)
+        }
         Some(_) => (accepted(call.xid, 0).words(&[IO, 0]), Location::NoItem),
         None => (results, Location::NoItem),
     };
-    let none = PlacedItem { displacement: 0, length: 0, location: Location::NoItem };
-    let mut placed = vec![none; call.directions.len()];
+    let mut placed = vec![NO_ITEM; call.directions.len()];
     if let Some(first) = placed.first_mut().filter(|_| location == Location::TooShort) {
-        *first = PlacedItem { displacement, length: 0, location };
+        *first = PlacedItem { displacement, length, location };
     }
     let (payload, lists) = (payload.finish(), ChunkLists::default());
     Reply { procedure: RDMA_MSG, lists, payload, writes: Vec::new(), placed }
@@ -162,7 +168,8 @@ pub(super) fn read_apart(call: &Call, most: usize) -> Result<(Words, Bytes), Dec
     let (_, mut arguments) = arguments(&call.message)?;
     arguments.u64()?;
     let asked = usize::try_from(arguments.u32()?).unwrap_or(usize::MAX);
-    let len = asked.min(most) / 4 * 4;
+    let longest = usize::try_from(READ_SIZE).unwrap_or(usize::MAX);
+    let len = asked.min(most).min(longest) / 4 * 4;
     let results = attributes(accepted(call.xid, 0).words(&[0, 1]), &FILE_ATTRIBUTES, call.xid);
     Ok((results.words(&[u32_of(len), 0, u32_of(len)]), Bytes::from(vec![FILE_BYTE; len])))
 }

@@ -30,6 +30,8 @@ use super::wire::Wire;
 use crate::endpoint::{Arrived, Endpoint, Next, parameters};
 use crate::report::{Wrong, differs, fail};
 
+/// Maximum number of operations of the client that are kept: those of the last connections.
+const MOST_OPERATIONS: usize = 1024;
 /// Granted credits, except in rows about credits.
 pub(super) const ONE: u32 = 1;
 /// A larger grant, and the Receives that back it.
@@ -260,7 +262,7 @@ impl Stage {
         self.connection(connection).map(|there| &mut there.endpoint)
     }
 
-    /// Returns the last value that the client announced under this number on a connection.
+    /// Returns the last value that the client announced under this number at the start of a connection.
     pub(super) fn told(&self, connection: u64, id: u32) -> Option<Bytes> {
         let of = |(at, header): &(u64, Header)| match &header.body {
             Body::Two(two::Body::Exchange(Exchange::Initial { start, .. })) if *at == connection => {
@@ -531,6 +533,9 @@ impl Stage {
     /// gets its credit back.
     async fn operation(&mut self, connection: u64, header: Header) -> Result<(), Wrong> {
         let begins = matches!(&header.body, Body::Two(two::Body::Exchange(Exchange::Initial { .. })));
+        if self.operations.len() >= MOST_OPERATIONS {
+            self.operations.remove(0);
+        }
         self.operations.push((connection, header));
         let waits = !self.connection(connection)?.in_flight.is_empty();
         if begins && self.announces && !self.connection(connection)?.announced {

@@ -15,11 +15,11 @@ use rpcrdma_proto::wire::{Body, Direction, ErrorBody, Segment, two};
 
 use super::{Answers, null_reply, one_error, refused, settled};
 use crate::client::broken::still_waits;
-use crate::client::serve::{accepted, read_apart, reply};
+use crate::client::serve::{NO_ITEM, accepted, read_apart, reply};
 use crate::client::stage::{Call, ONE, Stage};
 use crate::message::u32_of;
 use crate::nfs;
-use crate::placement::{first_target, structure_of};
+use crate::placement::target_of;
 use crate::report::{Outcome, Wrong, fail, not_applicable};
 
 /// `rdma_opttype` of ROPT_XMTRESP and ROPT_XMTCONT (rtrext-02 §9.1, table 4).
@@ -175,7 +175,10 @@ async fn reported(stage: &mut Stage, call: &Call, errors: &[ReportedError]) -> O
                 due => due == seen,
             })
     };
-    let is_of_reply = |id: &TransmissionId| (id.xid, id.direction) == (call.xid, Direction::Reply);
+    // `optre_bad` is where the error was detected, which may be a transmission of another XID. `optre_lead` is optional.
+    let is_of_reply = |id: &TransmissionId| {
+        [call.xid, other(call.xid)].contains(&id.xid) && id.direction == Direction::Reply
+    };
     let is_good = |error: &ErrorBody| match error {
         ErrorBody::Two(two::ErrorBody::Report(ErrorReport { bad, lead, error })) => {
             is_due(error) && (is_of_reply(bad) || lead.as_ref().is_some_and(is_of_reply))
@@ -195,6 +198,12 @@ fn parts(call: &Call) -> (Bytes, Bytes) {
 /// Returns an XID that no call has.
 const fn other(xid: u32) -> u32 {
     xid.wrapping_add(0x4000_0000)
+}
+
+/// Returns the error about a transmission with the [`other`] XID. §9.5 orders no checks: where the type is wrong too,
+/// either error is right.
+const fn bad_xid(call: &Call) -> ReportedError {
+    ReportedError::Xid { expected: call.xid, seen: other(call.xid) }
 }
 
 /// Returns the first of two transmissions, and the rest of the Payload stream.
@@ -231,8 +240,7 @@ pub(super) async fn sequence(stage: &mut Stage) -> Outcome {
 pub(super) async fn other_xid(stage: &mut Stage) -> Outcome {
     let answer = |stage: &Stage, call: &Call| {
         let (lead, rest) = begun(stage, call);
-        let error = ReportedError::Xid { expected: call.xid, seen: other(call.xid) };
-        Ok(Sent::Faulty(vec![lead, next(stage, other(call.xid), 1, &rest)], vec![error]))
+        Ok(Sent::Faulty(vec![lead, next(stage, other(call.xid), 1, &rest)], vec![bad_xid(call)]))
     };
     in_groups(stage, &LONG, &[answer]).await
 }
@@ -243,8 +251,8 @@ pub(super) async fn interrupted(stage: &mut Stage) -> Outcome {
         let (lead, _) = begun(stage, call);
         let between = null_reply(other(call.xid));
         let bytes = stage.wire.encode(other(call.xid), ONE, between.body(), &between.payload);
-        let error = ReportedError::HeaderType { expected: OPTIONAL, seen: PLAIN };
-        Ok(Sent::Faulty(vec![lead, bytes], vec![error]))
+        let errors = vec![ReportedError::HeaderType { expected: OPTIONAL, seen: PLAIN }, bad_xid(call)];
+        Ok(Sent::Faulty(vec![lead, bytes], errors))
     };
     in_groups(stage, &LONG, &[answer]).await
 }
@@ -254,17 +262,21 @@ pub(super) async fn another(stage: &mut Stage) -> Outcome {
     let answer = |stage: &Stage, call: &Call| {
         let (lead, _) = begun(stage, call);
         let bytes = first(stage, other(call.xid), 2, &accepted(other(call.xid), 0).finish());
-        let error = ReportedError::OperationType { expected: CONTINUATION, seen: RESPONSE };
-        Ok(Sent::Faulty(vec![lead, bytes], vec![error]))
+        let errors =
+            vec![ReportedError::OperationType { expected: CONTINUATION, seen: RESPONSE }, bad_xid(call)];
+        Ok(Sent::Faulty(vec![lead, bytes], errors))
     };
     in_groups(stage, &LONG, &[answer]).await
 }
 
-/// Announces more transmissions than the client has Receives for, and none.
+/// Announces more transmissions than the client has Receives for, and none. The reservation may be of all transmissions
+/// (§5.2), or of those behind the first (§4.3): two more are too many in any case.
 pub(super) async fn count(stage: &mut Stage) -> Outcome {
     let more = |stage: &Stage, call: &Call| {
-        let message = first(stage, call.xid, call.buffers.saturating_add(1), &parts(call).0);
-        Ok(Sent::Faulty(vec![message], Vec::new()))
+        let count = call.buffers.checked_add(2).ok_or_else(|| {
+            not_applicable(format!("no number of transmissions exceeds a reservation of {}", call.buffers))
+        })?;
+        Ok(Sent::Faulty(vec![first(stage, call.xid, count, &parts(call).0)], Vec::new()))
     };
     let none = |stage: &Stage, call: &Call| {
         Ok(Sent::Faulty(vec![first(stage, call.xid, 0, &parts(call).0)], Vec::new()))
@@ -325,9 +337,7 @@ impl Placed {
         let id = stage.wire.property(Property::BufferStructure).unwrap_or_default();
         let none = || not_applicable("the client announces no segments to place items in");
         let told = stage.told(call.connection, id).ok_or_else(none)?;
-        let structure = structure_of(&told)
-            .map_err(|error| fail(format!("a buffer structure that does not decode: {error}")))?;
-        let (begin, room) = first_target(&structure).ok_or_else(none)?;
+        let (begin, room) = target_of(&told)?.ok_or_else(none)?;
         let (results, data) =
             read_apart(call, room).map_err(|error| fail(format!("a READ that does not decode: {error}")))?;
         let least = call.directions.first().map_or(0, |direction| direction.least_len);
@@ -341,8 +351,10 @@ impl Placed {
         Ok(Self { payload, data, begin, item })
     }
 
-    /// Returns the reply with these results. The data begins where the segment does.
-    fn with(&self, stage: &Stage, call: &Call, placed: Vec<PlacedItem>) -> Result<Bytes, Wrong> {
+    /// Returns the reply with this result of the first direction, if any, and no item for the others (§7.4). The data
+    /// begins where the segment does.
+    fn with(&self, stage: &Stage, call: &Call, item: Option<PlacedItem>) -> Result<Bytes, Wrong> {
+        let placed = item.into_iter().chain(call.directions.iter().skip(1).map(|_| NO_ITEM)).collect();
         let payload_len = u32_of(self.payload.len());
         let operation = Operation::Response(TransmitResponse { placed, count: 1, payload_len });
         let mut behind = self.payload.to_vec();
@@ -368,14 +380,14 @@ impl Placed {
         let placed = Self::new(stage, call)?;
         let mut item = placed.item.clone();
         change(&mut item);
-        Ok(Sent::Faulty(vec![placed.with(stage, call, vec![item])?], errors))
+        Ok(Sent::Faulty(vec![placed.with(stage, call, Some(item))?], errors))
     }
 }
 
 pub(super) async fn placed(stage: &mut Stage) -> Outcome {
     let answer = |stage: &Stage, call: &Call| {
         let placed = Placed::new(stage, call)?;
-        Ok(Sent::Good(vec![placed.with(stage, call, vec![placed.item.clone()])?]))
+        Ok(Sent::Good(vec![placed.with(stage, call, Some(placed.item.clone()))?]))
     };
     in_groups(stage, &PLACING, &[answer]).await
 }
@@ -402,10 +414,10 @@ pub(super) async fn placed_outside(stage: &mut Stage) -> Outcome {
     in_groups(stage, &PLACING, &[answer]).await
 }
 
-/// Names a length beyond that of the Send and of the segments.
+/// Names a length beyond that of the Send. The draft names no error for it.
 pub(super) async fn placed_too_long(stage: &mut Stage) -> Outcome {
     let answer =
-        |stage: &Stage, call: &Call| Placed::changed(stage, call, |item| item.length += 4, vec![BAD_OFFSET]);
+        |stage: &Stage, call: &Call| Placed::changed(stage, call, |item| item.length += 4, Vec::new());
     in_groups(stage, &PLACING, &[answer]).await
 }
 
@@ -421,7 +433,7 @@ pub(super) async fn placed_elsewhere(stage: &mut Stage) -> Outcome {
 pub(super) async fn direction_unanswered(stage: &mut Stage) -> Outcome {
     let answer = |stage: &Stage, call: &Call| {
         let placed = Placed::new(stage, call)?;
-        Ok(Sent::Faulty(vec![placed.with(stage, call, Vec::new())?], Vec::new()))
+        Ok(Sent::Faulty(vec![placed.with(stage, call, None)?], Vec::new()))
     };
     in_groups(stage, &PLACING, &[answer]).await
 }

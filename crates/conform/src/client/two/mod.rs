@@ -11,7 +11,7 @@ mod replies;
 mod rows;
 
 use bytes::Bytes;
-use rpcrdma_proto::wire::{Body, ChunkLists, ErrorBody, Limits};
+use rpcrdma_proto::wire::{Body, ChunkLists, Direction, ErrorBody, Limits, two};
 use tokio::time::Instant;
 
 use super::broken::{quiet, still_waits};
@@ -108,14 +108,17 @@ async fn error(stage: &mut Stage, call: &Call, answers: Answers<'_>) -> Outcome 
     one_error(stage, call, (xid, silence), |error| errors.contains(error)).await
 }
 
-/// Waits for the RDMA2_ERROR of a client under this XID. `is_good` judges its content.
+/// Waits for the RDMA2_ERROR of a client under this XID, or for its report. `is_good` judges the content.
+///
+/// A report is a message of its own. The Requester gives it the direction CALL and any XID of that direction
+/// (version-two-01 §4.2.2); its content names the bad transmission (rtrext-02 §9.5).
 async fn one_error(
     stage: &mut Stage,
     call: &Call,
     (xid, silence): (u32, bool),
     is_good: impl Fn(&ErrorBody) -> bool,
 ) -> Outcome {
-    let deadline = Instant::now() + stage.silence;
+    let mut deadline = Instant::now() + if silence { stage.silence } else { stage.limit };
     let mut seen: Option<ErrorBody> = None;
     loop {
         match stage.event(deadline.saturating_duration_since(Instant::now())).await? {
@@ -123,13 +126,18 @@ async fn one_error(
                 let decoded = stage.wire.codec.decode(&bytes, &Limits::default());
                 let Ok((header, _)) = decoded else { return Err(fail("a message that does not decode")) };
                 let Body::Error(error) = header.body else { return Err(fail("a reply to nothing")) };
-                if header.xid != xid {
+                if matches!(error, ErrorBody::Two(two::ErrorBody::Report(_))) {
+                    if header.direction != Some(Direction::Call) {
+                        return Err(fail(format!("a report without the direction CALL: {error}")));
+                    }
+                } else if header.xid != xid {
                     return Err(fail(format!("an RDMA2_ERROR under XID {:#010x}: {error}", header.xid)));
                 }
                 if seen.is_some() || !is_good(&error) {
                     return Err(fail(format!("the client answers: {error}")));
                 }
                 seen = Some(error);
+                deadline = Instant::now() + stage.silence;
             }
             Event::Ended(connection) if connection == call.connection => {
                 return Err(fail("the client closes the connection"));

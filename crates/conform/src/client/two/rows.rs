@@ -36,7 +36,7 @@ group! { REPLIES:
     "errors", ["version-two-01 §4.2", "version-two-03 §6.2.4", "version-two-07 §7"], Required, "every RDMA2_ERROR that ends a call", "the call ends, the next call follows on the same connection" => replies::errors;
     "error-unknown", ["version-two-01 §4.2.3", "version-two-03 §6.2.4", "version-two-07 §7"], Required, "an RDMA2_ERROR with an unknown code", "discarded" => replies::error_unknown;
     "error-other-xid", ["version-two-01 §4.2.3", "version-two-03 §6.2.4", "version-two-07 §7"], Required, "an RDMA2_ERROR under an XID that no call has", "discarded" => replies::error_other_xid;
-    "reverse-call", ["RFC 8167 §5", "RFC 8167 §5", "version-two-07 §4.6.3"], Choice, "an unexpected call in the reverse direction", "silence, PROG_UNAVAIL or RDMA2_ERROR; then the next call follows on the same connection" => replies::reverse_call;
+    "reverse-call", ["RFC 8167 §6", "RFC 8167 §6", "version-two-07 §4.6.3"], Choice, "an unexpected call in the reverse direction", "silence, PROG_UNAVAIL or RDMA2_ERROR; then the next call follows on the same connection" => replies::reverse_call;
 }
 
 group! { CHUNKS:
@@ -72,18 +72,18 @@ group! { CONTINUED:
 group! { GROUPS:
     "continuation-alone", ["rtrext-02 §5.4", "rtrext-02 §5.4", ""], Required, "a ROPT_XMTCONT that continues nothing", "a report, INVAL_OPTION or silence; the call still waits" => groups::continuation_alone;
     "response-unasked", ["rtrext-02 §9.3", "rtrext-02 §9.3", ""], Required, "a ROPT_XMTRESP of two transmissions to a call outside of a group", "a report, INVAL_OPTION or silence; the call still waits" => groups::response_unasked;
-    "group-reply", ["rtrext-02 §9.4", "rtrext-02 §9.4", ""], Required, "a reply in three transmissions, one without payload", "the call ends, the next call follows on the same connection" => groups::good;
+    "group-reply", ["rtrext-02 §9.4", "rtrext-02 §9.4", ""], Required, "a reply in up to three transmissions, the second of three without payload", "the call ends, the next call follows on the same connection" => groups::good;
     "group-sequence", ["rtrext-02 §9.5", "rtrext-02 §9.5", ""], Required, "the third transmission of a reply instead of the second", "BADSEQ; the call still waits" => groups::sequence;
     "group-other-xid", ["rtrext-02 §9.5", "rtrext-02 §9.5", ""], Required, "the second transmission of a reply under another XID", "BADXID; the call still waits" => groups::other_xid;
-    "group-interrupted", ["rtrext-02 §9.5", "rtrext-02 §9.5", ""], Required, "a plain reply to nothing between two transmissions", "BADHMT; the call still waits" => groups::interrupted;
-    "group-another", ["rtrext-02 §9.5", "rtrext-02 §9.5", ""], Required, "another group between two transmissions", "BADOMT; the call still waits" => groups::another;
-    "group-count", ["rtrext-02 §5.2", "rtrext-02 §5.2", ""], Required, "a reply in more transmissions than the call has Receives for, and in none", "a report; the call still waits" => groups::count;
+    "group-interrupted", ["rtrext-02 §9.5", "rtrext-02 §9.5", ""], Required, "a plain reply to nothing between two transmissions", "BADHMT or BADXID; the call still waits" => groups::interrupted;
+    "group-another", ["rtrext-02 §9.5", "rtrext-02 §9.5", ""], Required, "another group between two transmissions", "BADOMT or BADXID; the call still waits" => groups::another;
+    "group-count", ["rtrext-02 §5.2", "rtrext-02 §5.2", ""], Required, "a reply in two transmissions more than the call has Receives for, and in none", "a report; the call still waits" => groups::count;
     "group-payload", ["rtrext-02 §9.5", "rtrext-02 §9.5", ""], Required, "a payload length beyond the Send", "BADPL; the call still waits" => groups::payload_length;
     "item-unasked", ["rtrext-02 §7.4", "rtrext-02 §7.4", ""], Required, "results for items without a direction: in a target segment, in memory", "a report; the call still waits" => groups::item_unasked;
     "placed", ["rtrext-02 §7.3", "rtrext-02 §7.3", ""], Required, "the data of a READ in a target segment", "the call ends, the next call follows on the same connection" => groups::placed;
     "placed-segment", ["rtrext-02 §9.5", "rtrext-02 §9.5", ""], Required, "data in target segment 4000000", "BADTBSN; the call still waits" => groups::placed_segment;
     "placed-outside", ["rtrext-02 §9.5", "rtrext-02 §9.5", ""], Required, "data beyond the target segment", "BADOFF; the call still waits" => groups::placed_outside;
-    "placed-too-long", ["rtrext-02 §9.5", "rtrext-02 §9.5", ""], Required, "data longer than its Send and its segment", "BADOFF; the call still waits" => groups::placed_too_long;
+    "placed-too-long", ["rtrext-02 §9.5", "rtrext-02 §9.5", ""], Required, "data longer than its Send", "a report; the call still waits" => groups::placed_too_long;
     "placed-elsewhere", ["rtrext-02 §7.4", "rtrext-02 §7.4", ""], Required, "data in memory that the call does not offer", "a report; the call still waits" => groups::placed_elsewhere;
     "direction-unanswered", ["rtrext-02 §7.4", "rtrext-02 §7.4", ""], Required, "a direction of the call without a result", "a report; the call still waits" => groups::direction_unanswered;
 }

@@ -223,7 +223,8 @@ pub(super) async fn withheld(bench: &mut Bench<'_>, profile: Profile) -> Outcome
         Heard::Nothing => {}
         heard => return Err(fail(format!("beyond the limit of {withheld} messages: {heard}"))),
     }
-    talk.send(raw(profile, bench.xid(), &[5], &[]));
+    // Senders set the XID of a grant to zero (§6.3.2).
+    talk.send(raw(profile, 0, &[5], &[]));
     match talk.observe(xid, bench.limit()).await.heard {
         heard if heard == SUCCESS => {}
         heard => return Err(fail(format!("after an RDMA2_GRANT of {LIMIT}: {heard}"))),

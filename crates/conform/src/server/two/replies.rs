@@ -24,18 +24,24 @@ use crate::endpoint::Next;
 use crate::message::{RpcEnd, Words, rpc_reply, u32_of};
 use crate::nfs;
 use crate::placement::first_target;
-use crate::report::{Outcome, Wrong, fail, not_applicable};
+use crate::report::{Outcome, Verdict, Wrong, fail, not_applicable};
 use crate::server::bench::{Bench, SOURCE_LEN, pattern, results_wrong};
 
 /// `rdma_opttype` of ROPT_XMTRESP (rtrext-02 §9.1, table 4).
 const RESPONSE: u32 = 6;
+/// `ROPT_XMTRESP` in the XDR of §9.3. §9.4 does not say which of the two numbers `optxc_itype` has.
+const RESPONSE_OF_XDR: u32 = 2;
 /// Data of a READ that no default Receive holds, in bytes.
 const LONG: usize = 6000;
+/// Maximum length of a reply in parts, in bytes: [`SOURCE_LEN`] bytes of data with all that stands before them.
+const MOST_REPLY: usize = 16 << 10;
 /// Receives that the tester allows for its reply.
 const BUFFERS: u32 = 4;
 /// Data of a READ that is placed, in bytes, and the length of the segment for it.
 const BLOCK: usize = 2000;
 const SEGMENT: u32 = 4096;
+/// Length from which an item is bulk data, in bytes (`xmdrsdi_minlen`, rtrext-02 §7.4).
+const LEAST: u32 = 4;
 
 /// A reply, all of whose Sends have come.
 #[derive(Default)]
@@ -69,12 +75,12 @@ fn front(behind: &Bytes, len: u32) -> Result<Bytes, Wrong> {
     }
 }
 
-/// Takes a Send of a reply; returns what is due behind it, if anything is. `most` is the number of transmissions that the
-/// call allows.
+/// Takes a Send of a reply; returns what is due behind it, if anything is. `buffers` is the reservation of the call: for all
+/// transmissions (rtrext-02 §5.2), or for those behind the first (§4.3).
 fn take(
     joined: &mut Joined,
     due: Option<Due>,
-    most: u32,
+    buffers: u32,
     (body, behind): (Body, &Bytes),
 ) -> Result<Option<Due>, Wrong> {
     let came = u32_of(joined.sends.len());
@@ -99,10 +105,17 @@ fn take(
             if behind.is_empty() {
                 return Err(fail("a part without payload"));
             }
+            if remaining == 0 {
+                return Err(fail("a part that is not the last, with nothing remaining"));
+            }
+            if remaining > MOST_REPLY {
+                return Err(fail(format!("{remaining} bytes remaining; the reply has at most {MOST_REPLY}")));
+            }
             (behind.clone(), Some(Due::Parts(remaining)))
         }
         (Body::Two(two::Body::Transmission(Operation::Response(response))), None) => {
             let TransmitResponse { placed, count, payload_len } = response;
+            let most = buffers.saturating_add(1);
             if count == 0 || count > most {
                 return Err(fail(format!("a reply in {count} transmissions, {most} are allowed")));
             }
@@ -114,7 +127,7 @@ fn take(
             Some(Due::Transmissions(count)),
         ) => {
             let TransmitContinuation { number, initial_type, payload_len } = later;
-            if number != came || initial_type != RESPONSE {
+            if number != came || ![RESPONSE, RESPONSE_OF_XDR].contains(&initial_type) {
                 return Err(fail(format!(
                     "transmission {number} of type {initial_type} where {came} is due"
                 )));
@@ -129,9 +142,9 @@ fn take(
 }
 
 /// Waits for all Sends of the reply to a call.
-async fn reply(bench: &Bench<'_>, talk: &mut Talk, xid: u32, most: u32) -> Result<End, Wrong> {
+async fn reply(bench: &Bench<'_>, talk: &mut Talk, xid: u32, buffers: u32) -> Result<End, Wrong> {
     let (mut joined, mut due) = (Joined::default(), None);
-    match sends(talk, (xid, most), (&mut joined, &mut due), bench.limit()).await? {
+    match sends(talk, (xid, buffers), (&mut joined, &mut due), bench.limit()).await? {
         Some(code) => Ok(End::Refused(code)),
         None if due.is_none() && !joined.sends.is_empty() => Ok(End::Reply(joined)),
         None => Err(fail(format!("nothing behind {} Sends", joined.sends.len()))),
@@ -142,7 +155,7 @@ async fn reply(bench: &Bench<'_>, talk: &mut Talk, xid: u32, most: u32) -> Resul
 /// server answers instead.
 async fn sends(
     talk: &mut Talk,
-    (xid, most): (u32, u32),
+    (xid, buffers): (u32, u32),
     (joined, due): (&mut Joined, &mut Option<Due>),
     limit: Duration,
 ) -> Result<Option<Code>, Wrong> {
@@ -171,7 +184,7 @@ async fn sends(
             };
         }
         let behind = arrived.slice(len.min(arrived.len())..);
-        *due = take(joined, due.take(), most, (body, &behind))?;
+        *due = take(joined, due.take(), buffers, (body, &behind))?;
         joined.sends.push(arrived);
         if due.is_none() {
             return Ok(None);
@@ -187,22 +200,28 @@ async fn read(bench: &mut Bench<'_>, len: usize) -> Result<(u32, Bytes), Wrong> 
 }
 
 /// Decodes the results of a READ up to its data; returns the length of the data, and the rest of the results.
+///
+/// # Errors
+/// Not applicable if the server answers with an error of RPC or NFS. A failure if the results do not decode.
 fn results(xid: u32, payload: Vec<u8>) -> Result<(usize, rpcrdma_xdr::Decoder), Wrong> {
     let (end, mut results) = rpc_reply(xid, payload.into()).map_err(fail)?;
     if end != RpcEnd::Success {
-        return Err(fail(format!("reply {end}")));
+        return Err(not_applicable(format!("the server does not read: {end}")));
     }
     match nfs::status(&mut results).map_err(results_wrong)? {
         0 => {}
-        status => return Err(fail(format!("nfsstat3 {status}"))),
+        status => return Err(not_applicable(format!("the server does not read: nfsstat3 {status}"))),
     }
     let (_, len) = nfs::read_results(&mut results).map_err(results_wrong)?;
     Ok((len, results))
 }
 
-/// Checks that the data of a READ is inline, and that of the file; returns its length.
-fn inline(xid: u32, payload: Vec<u8>) -> Result<usize, Wrong> {
+/// Checks that the data of a READ of so many bytes is inline, and that of the file; returns its length.
+fn inline(xid: u32, payload: Vec<u8>, asked: usize) -> Result<usize, Wrong> {
     let (len, results) = results(xid, payload)?;
+    if len > asked {
+        return Err(fail(format!("{len} bytes of data for a READ of {asked}")));
+    }
     let data = nfs::inline_data(results, len).map_err(results_wrong)?;
     match pattern(0, SOURCE_LEN).starts_with(&data) {
         true => Ok(len),
@@ -211,15 +230,15 @@ fn inline(xid: u32, payload: Vec<u8>) -> Result<usize, Wrong> {
 }
 
 /// Checks a long reply in several Sends, and that the connection serves on.
-async fn several(bench: &mut Bench<'_>, mut talk: Talk, xid: u32, most: u32) -> Outcome {
-    let joined = match reply(bench, &mut talk, xid, most).await? {
+async fn several(bench: &mut Bench<'_>, mut talk: Talk, xid: u32, buffers: u32) -> Outcome {
+    let joined = match reply(bench, &mut talk, xid, buffers).await? {
         End::Reply(joined) => joined,
         End::Refused(code) => {
             return Err(not_applicable(format!("the server does not divide replies: {code}")));
         }
     };
     let sends = joined.sends.len();
-    let len = inline(xid, joined.payload)?;
+    let len = inline(xid, joined.payload, LONG)?;
     if sends == 1 {
         return Err(not_applicable(format!("the server returns {len} bytes in one Send")));
     }
@@ -254,7 +273,7 @@ pub(super) async fn withheld(bench: &mut Bench<'_>, profile: Profile) -> Outcome
     }
     let code = match early {
         None if due.is_some() || joined.sends.is_empty() => {
-            talk.send(raw(profile, bench.xid(), &[5], &[]));
+            talk.send(raw(profile, 0, &[5], &[]));
             sends(&mut talk, (xid, 1), (&mut joined, &mut due), bench.limit()).await?
         }
         early => early,
@@ -266,7 +285,7 @@ pub(super) async fn withheld(bench: &mut Bench<'_>, profile: Profile) -> Outcome
     if due.is_some() || count == 0 {
         return Err(fail(format!("after an RDMA2_GRANT: nothing behind {count} Sends")));
     }
-    let len = inline(xid, joined.payload)?;
+    let len = inline(xid, joined.payload, LONG)?;
     if count == 1 {
         return Err(not_applicable(format!("the server returns {len} bytes in one Send")));
     }
@@ -275,9 +294,14 @@ pub(super) async fn withheld(bench: &mut Bench<'_>, profile: Profile) -> Outcome
     Ok(format!("Sends before the grant: {before}, in all: {count}"))
 }
 
-/// Sends a READ in a group, with Receives for so many transmissions.
-async fn in_group(bench: &mut Bench<'_>, profile: Profile, buffers: u32) -> Result<(Talk, u32), Wrong> {
-    let (xid, call) = read(bench, LONG).await?;
+/// Sends a READ of so much data in a group, with a reservation of so many Receives for the reply.
+async fn in_group(
+    bench: &mut Bench<'_>,
+    profile: Profile,
+    asked: usize,
+    buffers: u32,
+) -> Result<(Talk, u32), Wrong> {
+    let (xid, call) = read(bench, asked).await?;
     let mut talk = ready(bench, profile).await?;
     let request = TransmitRequest { response_buffers: buffers, ..request(1, u32_of(call.len())) };
     talk.send(encoded(profile, xid, Operation::Request(request), &call));
@@ -285,18 +309,23 @@ async fn in_group(bench: &mut Bench<'_>, profile: Profile, buffers: u32) -> Resu
 }
 
 pub(super) async fn group(bench: &mut Bench<'_>, profile: Profile) -> Outcome {
-    let (talk, xid) = in_group(bench, profile, BUFFERS).await?;
+    let (talk, xid) = in_group(bench, profile, LONG, BUFFERS).await?;
     several(bench, talk, xid, BUFFERS).await
 }
 
-/// Allows one transmission for a reply that does not fit.
+/// Reserves one Receive for a reply that fits in three transmissions. §5.2 bounds the transmissions, and names no error.
 pub(super) async fn group_limit(bench: &mut Bench<'_>, profile: Profile) -> Outcome {
-    let (mut talk, xid) = in_group(bench, profile, 1).await?;
-    let due = if profile == Profile::P1 { Code::BadXdr } else { Code::ReplyResource };
+    let (mut talk, xid) = in_group(bench, profile, SOURCE_LEN, 1).await?;
     let text = match reply(bench, &mut talk, xid, 1).await? {
-        End::Refused(code) if code == due => code.to_string(),
-        End::Refused(code) => return Err(fail(code.to_string())),
-        End::Reply(joined) => format!("{} bytes of data in one Send", inline(xid, joined.payload)?),
+        End::Refused(code) => code.to_string(),
+        End::Reply(joined) => {
+            let sends = joined.sends.len();
+            match inline(xid, joined.payload, SOURCE_LEN) {
+                Ok(len) => format!("{len} bytes of data in {sends} Sends"),
+                Err(wrong) if wrong.verdict == Verdict::NotApplicable => wrong.seen,
+                Err(wrong) => return Err(wrong),
+            }
+        }
     };
     talk.null(bench).await?;
     talk.finish(bench).await?;
@@ -323,7 +352,7 @@ pub(super) async fn placed(bench: &mut Bench<'_>, profile: Profile) -> Outcome {
     // The new size of the Receives holds behind a reply.
     talk.null(bench).await?;
     let len = u32_of(call.len());
-    let directions = vec![ResponseDirection { least_len: 4, location: ResponseLocation::Targets }];
+    let directions = vec![ResponseDirection { least_len: LEAST, location: ResponseLocation::Targets }];
     let response = vec![ResponseSet { begin: 0, end: len, directions }];
     let operation = Operation::Request(TransmitRequest { response, ..request(1, len) });
     talk.send(encoded(profile, xid, operation, &call));
@@ -334,6 +363,7 @@ pub(super) async fn placed(bench: &mut Bench<'_>, profile: Profile) -> Outcome {
         }
     };
     let end = joined.payload.len();
+    let (named, _) = results(xid, joined.payload)?;
     let item = match &joined.placed[..] {
         [item] => item.clone(),
         items => return Err(fail(format!("{} results for one direction", items.len()))),
@@ -344,13 +374,15 @@ pub(super) async fn placed(bench: &mut Bench<'_>, profile: Profile) -> Outcome {
             _ => Err(fail("a result that the direction does not allow")),
         };
     };
-    let (named, _) = results(xid, joined.payload)?;
     let told = usize::try_from(item.length).unwrap_or(usize::MAX);
     if named != told || item.displacement != u32_of(end) || segments != [0] {
         return Err(fail(format!(
             "{told} bytes at {} in segments {segments:?}; the READ returns {named} at {end}",
             item.displacement
         )));
+    }
+    if item.length < LEAST || told > BLOCK {
+        return Err(fail(format!("an item of {told} bytes; {LEAST} to {BLOCK} are due")));
     }
     let start = begin.saturating_add(usize::try_from(offset).unwrap_or(usize::MAX));
     let found = joined.sends.first().and_then(|send| send.get(start..start.saturating_add(told)));

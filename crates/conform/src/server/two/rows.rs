@@ -72,8 +72,8 @@ rows! {
     "two-grant", "", "", "v2-07 §6.3.2", Required, "RDMA2_GRANTs, one with an XID", "nothing" => headers::grant;
 
     "two-group", "rtrext-02 §9.4", "rtrext-02 §9.4", "", Required, "NULL in three transmissions, one without payload", "a reply" => groups::several;
-    "two-group-interrupted", "rtrext-02 §9.5", "rtrext-02 §9.5", "", Required, "a whole call between two transmissions", "BADHMT for the group, a reply to the whole call" => groups::interrupted;
-    "two-group-another", "rtrext-02 §9.5", "rtrext-02 §9.5", "", Required, "another group between two transmissions", "BADOMT for the group, a reply to the other" => groups::another_group;
+    "two-group-interrupted", "rtrext-02 §9.5", "rtrext-02 §9.5", "", Required, "a whole call between two transmissions", "BADHMT or BADXID for the group, a reply to the whole call" => groups::interrupted;
+    "two-group-another", "rtrext-02 §9.5", "rtrext-02 §9.5", "", Required, "another group between two transmissions", "BADOMT or BADXID for the group, a reply to the other" => groups::another_group;
     "two-group-sequence", "rtrext-02 §9.5", "rtrext-02 §9.5", "", Required, "the third transmission instead of the second", "BADSEQ" => groups::sequence;
     "two-group-xid", "rtrext-02 §9.5", "rtrext-02 §9.5", "", Required, "the second transmission under another XID", "BADXID for the group; BADCONT or nothing for the other XID" => groups::other_xid;
     "two-group-stray", "rtrext-02 §9.5", "rtrext-02 §9.5", "", Required, "a later transmission of no group", "BADCONT" => groups::stray;
@@ -81,8 +81,8 @@ rows! {
     "two-group-count", "rtrext-02 §8.4", "rtrext-02 §8.4", "", Choice, "groups of no transmission, and of 2^32-1", "BADSEQ" => groups::count;
     "two-group-cut", "rtrext-02 §9.5", "rtrext-02 §9.5", "", Required, "ROPT_XMTREQ without its last word", "BAD_XDR, no report" => groups::cut;
     "two-group-never", "rtrext-02 §4.2", "rtrext-02 §4.2", "", Choice, "groups of which the end never comes", "others are served" => groups::never;
-    "two-group-reply", "rtrext-02 §9.3", "rtrext-02 §9.3", "", Required, "READ of 6000 bytes without a chunk, four Receives for the reply", "the reply in at most four transmissions, in order and complete" => replies::group;
-    "two-group-reply-limit", "rtrext-02 §5.2", "rtrext-02 §5.2", "", Required, "READ of 6000 bytes without a chunk, one Receive for the reply", "BAD_XDR in P1, REPLY_RESOURCE in P2; or less data in one transmission" => replies::group_limit;
+    "two-group-reply", "rtrext-02 §9.3", "rtrext-02 §9.3", "", Required, "READ of 6000 bytes without a chunk, four Receives for the reply", "the reply in at most five transmissions, in order and complete" => replies::group;
+    "two-group-reply-limit", "rtrext-02 §5.2", "rtrext-02 §5.2", "", Required, "READ of 8192 bytes without a chunk, one Receive for the reply", "an error, or less data in at most two transmissions" => replies::group_limit;
     "two-place-segment", "rtrext-02 §9.5", "rtrext-02 §9.5", "", Required, "an item in target segment 4000000", "BADTBSN" => groups::no_segment;
     "two-place-response-type", "rtrext-02 §6.2", "rtrext-02 §6.2", "", Required, "XMPTYPE_TOOSHORT and XMPTYPE_NOITEM in a request", "BADOFF" => groups::only_in_responses;
     "two-place-type", "rtrext-02 §6.2", "rtrext-02 §6.2", "", Required, "placement types 0, 3, 4 and 7 in a location", "BAD_XDR, no report" => groups::no_type;
@@ -90,6 +90,6 @@ rows! {
     "two-place-structure", "rtrext-02 §7.2", "rtrext-02 §7.2", "", Required, "a buffer structure that is cut off", "BAD_XDR" => groups::structure;
     "two-placed", "rtrext-02 §7.3", "rtrext-02 §7.3", "", Required, "WRITE, its data in a target segment", "the data is in the file" => groups::placed;
     "two-placed-outside", "rtrext-02 §9.5", "rtrext-02 §9.5", "", Required, "WRITE, its data beyond the target segment", "BADOFF" => groups::placed_outside;
-    "two-placed-too-long", "rtrext-02 §9.5", "rtrext-02 §9.5", "", Required, "WRITE, its data longer than the Send", "BADOFF" => groups::placed_too_long;
+    "two-placed-too-long", "rtrext-02 §9.5", "rtrext-02 §9.5", "", Required, "WRITE, its data longer than the Send", "BADOFF, BADTBSN or BADPL" => groups::placed_too_long;
     "two-placed-reply", "rtrext-02 §7.4", "rtrext-02 §7.4", "", Required, "READ of 2000 bytes, a direction for its data to a target segment", "the data in the segment" => replies::placed;
 }

@@ -295,13 +295,19 @@ impl Talk {
         let payload = bytes.slice(len.min(bytes.len())..);
         self.credit = header.credit;
         let counts = self.profile == Profile::P3;
+        // A report names its transmission itself. A Responder gives it the direction REPLY (version-two-01 §4.2.2), and no
+        // section fixes its XID.
+        let is_report = matches!(&header.body, Body::Error(ErrorBody::Two(two::ErrorBody::Report(_))));
         let heard = match &header.body {
             Body::Two(two::Body::Exchange(exchange)) => {
                 self.told.push(Told { xid: header.xid, exchange: exchange.clone(), len: bytes.len() });
                 return None;
             }
             Body::Two(two::Body::Grant) => return None,
-            _ if header.xid != xid => {
+            _ if is_report && header.direction != Some(Direction::Reply) => {
+                Heard::Odd("a report without the direction REPLY".into())
+            }
+            _ if !is_report && header.xid != xid => {
                 Heard::Odd(format!("a message under XID {:#010x}, not {xid:#010x}", header.xid))
             }
             Body::Error(_) if !payload.is_empty() => Heard::Odd("an RDMA2_ERROR with a payload".into()),
