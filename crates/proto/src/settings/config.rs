@@ -219,3 +219,54 @@ impl Config {
         if self.announce { self.private_data().encode() } else { Bytes::new() }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Rule I3: the receive queue holds a Receive for each call of either direction, whichever direction has more.
+    #[test]
+    fn i3_the_receive_queue_holds_the_calls_of_both_directions() {
+        let config = |calls, grant| Config { calls, grant, ..Config::default() };
+        let beyond = config(1, 1).receives_beyond_calls();
+        for (calls, grant, most) in [(5, 3, 5), (3, 7, 7), (1, 1, 1), (0, 0, 1)] {
+            let config = config(calls, grant);
+            assert_eq!(config.max_recv_wr(), 2 * most + beyond, "{calls} calls, a grant of {grant}");
+        }
+    }
+
+    /// Rule I3: the first Receives of a server serve the Calls before its first grant, and no more than it grants.
+    #[test]
+    fn i3_the_first_receives_serve_early_calls_within_the_grant() {
+        let first =
+            |early_calls, grant| Config { early_calls, grant, ..Config::default() }.first_receives().0;
+        assert_eq!(first(8, 32), 8);
+        assert_eq!(first(8, 4), 4, "no more than are granted");
+        assert_eq!(first(0, 32), 1, "a peer may send one Call (RFC 8166 §3.3.3)");
+        assert_eq!(first(0, 0), 1);
+    }
+
+    /// Rule I3: a Receive holds the largest message of which the peer may know.
+    #[test]
+    fn i3_receives_have_the_largest_size_that_may_be_announced() {
+        let sized = |receive_size| Config { receive_size, ..Config::default() };
+        let least = sized(1).versions.least_receive();
+        assert_eq!(sized(1).largest_receive(), announced(1).max(least));
+        assert_eq!(sized(16_384).largest_receive(), 16_384);
+        assert_eq!(sized(16_384).first_receives().1, 16_384);
+        assert_eq!(sized(1).first_receives().1, announced(least.max(1)));
+    }
+
+    /// Version-two-07 §4.2.1.1: only a version that counts messages has spare Receives.
+    #[cfg(feature = "two")]
+    #[test]
+    fn v2_07_s4_2_1_1_spare_receives_are_of_the_version_that_counts_messages() {
+        use crate::Profile;
+        let messages = |versions| Config { versions, ..Config::default() }.receives_for_messages();
+        let one = messages(Versions::ONE);
+        assert_eq!(messages(Versions::two(Profile::P1)), messages(Versions::two(Profile::P2)));
+        let spare = messages(Versions::two(Profile::P3)) - one;
+        assert!(spare >= sized(SPARE_RECEIVES), "{spare}");
+        assert!(messages(Versions::two(Profile::P1)) < messages(Versions::two(Profile::P3)) || one > 0);
+    }
+}

@@ -313,6 +313,22 @@ mod tests {
         assert_eq!(now - start, Duration::from_secs(35));
     }
 
+    /// Rule I6: bytes that gave no time still count. A burst of others' data takes nothing from data of one's own.
+    #[test]
+    fn i6_a_burst_of_others_takes_no_time_away() {
+        let start = Instant::now();
+        let mut told = Told::new(start, progress(0));
+        let mut moving = Moving::new(start, PACE.stall, Flow::Link, Some(&told), 1_000_000);
+        told.update(start + Duration::from_secs(1), Progress::new(0, 900_000, 0));
+        let mut now = start;
+        for second in 2..=500 {
+            now = start + Duration::from_secs(second);
+            told.update(now, Progress::new(0, 900_000, second * 2000));
+            assert!(moving.deadline > now || moving.goes_on(now, PACE, Some(&told)), "{second} s");
+        }
+        assert_eq!(now - start, Duration::from_secs(500));
+    }
+
     #[test]
     fn where_only_completions_are_known_data_has_the_time_of_the_least_rate() {
         let start = Instant::now();
@@ -321,6 +337,23 @@ mod tests {
         assert!(moving.goes_on(moving.deadline, PACE, None));
         assert_eq!(moving.deadline, start + Duration::from_secs(35));
         assert!(!moving.goes_on(moving.deadline, PACE, None));
+    }
+
+    /// Rule I6: only the data that someone waits for gives more time. Other data that moves on the link does not.
+    #[test]
+    fn i6_each_flow_has_the_time_of_its_own_progress() {
+        let start = Instant::now();
+        let second = Duration::from_secs(1);
+        let mut told = Told::new(start, Progress::new(0, 0, 0));
+        told.update(start + second, Progress::new(7, 0, 0));
+        told.update(start + 2 * second, Progress::new(7, 5, 0));
+        told.update(start + 3 * second, Progress::new(7, 5, 3));
+        told.update(start + 4 * second, Progress::new(7, 5, 3));
+        let moved = |flow| (told.bytes(flow), told.moved_at(flow) - start);
+        assert_eq!(moved(Flow::Read), (7, second));
+        assert_eq!(moved(Flow::Sent), (5, 2 * second));
+        assert_eq!(moved(Flow::SentAndRead), (12, 2 * second));
+        assert_eq!(moved(Flow::Link), (8, 3 * second));
     }
 
     /// Rule I6: without a least rate and without reports of progress, nothing gives the data more time.

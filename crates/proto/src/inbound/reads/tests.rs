@@ -280,3 +280,81 @@ fn messages_that_leave_the_line_leave_the_others() {
     assert_eq!(world.reads.sole(), Some(Owner::Reply(1)), "nothing else is read");
     assert!(!world.take_memory());
 }
+
+/// Rule I6: without reports of progress, data in flight has the time of the least rate, all of it and nothing else: RDMA
+/// Reads that are not complete, and what leaves before and between them.
+#[test]
+fn i6_rdma_reads_in_flight_have_the_time_of_their_bytes() {
+    let timeouts = Timeouts::default();
+    let pace = timeouts.pace(timeouts.rdma_read);
+    let len = u64::try_from(LEN).unwrap();
+    let mut world = world(8 * ProtectionDomain::room_for(LEN));
+    let send = |outbox: &mut Outbox, len| {
+        let gather = vec![Bytes::from(vec![0; len])];
+        outbox.push(Origin::Send, WorkRequest::Send(SendRequest { gather, ..SendRequest::default() }));
+    };
+    send(&mut world.outbox, 999);
+    for owner in [Owner::Call(1), Owner::Call(2), Owner::Call(3)] {
+        world.add(owner, 1);
+        assert!(world.take_memory());
+    }
+    let first = world.next().unwrap();
+    let deadline = world.reads.poll_timeout().unwrap();
+    send(&mut world.outbox, 1999);
+    world.now += Duration::from_secs(1);
+    let second = world.next().unwrap();
+    assert_eq!(
+        world.reads.poll_timeout(),
+        Some(deadline),
+        "another RDMA Read gives no time before it is due"
+    );
+    assert_eq!(world.reads.late(deadline, &world.outbox), None);
+    // A Send counts as one byte more than it has.
+    let extended = deadline + pace.time_for(2 * len + 1000 + 2000);
+    assert_eq!(world.reads.poll_timeout(), Some(extended));
+    let third = world.next().unwrap();
+    world.now += Duration::from_secs(1);
+    world.complete(first);
+    let deadline = world.now + pace.stall;
+    assert_eq!(world.reads.poll_timeout(), Some(deadline));
+    assert_eq!(world.reads.late(deadline, &world.outbox), None);
+    let left = world.outbox.bytes_to_leave();
+    assert_eq!(world.reads.poll_timeout(), Some(deadline + pace.time_for(2 * len + left)));
+    world.complete(second);
+    world.complete(third);
+    assert_eq!(world.reads.poll_timeout(), None);
+}
+
+/// Rule I10: a message for which there will never be memory leaves nothing behind.
+#[test]
+fn i10_nothing_is_left_of_a_message_that_no_memory_can_hold() {
+    let mut world = world(LEN);
+    world.add(Owner::Call(1), 2);
+    world.add(Owner::Call(2), 1);
+    let refused = world.reads.take_memory(world.now, &world.domain, &mut world.stats);
+    assert!(matches!(refused, Err((Owner::Call(1), PoolExhausted::OverLimit { .. }))));
+    assert!(!world.reads.withdraw(Owner::Call(1)), "it is forgotten");
+    assert_eq!(world.reads.poll_timeout(), None);
+    assert!(world.take_memory(), "the next message has its turn");
+}
+
+/// Rule I6: memory that the caller gave for a result is not asked for again.
+#[test]
+fn i6_a_result_with_memory_of_its_own_needs_none_of_the_pool() {
+    let mut world = world(ProtectionDomain::room_for(LEN));
+    let mut pull = Pull::new(Layout { zero: None, chunks: vec![chunk(40, 1)] });
+    pull.read_into(&mut [Sink::Buffer(Buffer::adopt(vec![0; LEN]))]);
+    let _held = world.domain.allocate(LEN, 1).unwrap();
+    world.reads.add(Owner::Reply(1), pull, None::<fn(u64) -> Moving>);
+    assert!(world.take_memory(), "the pool is empty, but nothing is missing");
+    assert!(world.next().is_some());
+}
+
+/// RFC 5666 §3.8: memory for results is used only if each result has its own.
+#[test]
+fn rfc5666_s3_8_memory_for_other_results_is_not_used() {
+    let layout = Layout { zero: None, chunks: vec![chunk(40, 1), chunk(80, 1)] };
+    let mut sinks = [Sink::Buffer(Buffer::adopt(vec![0; LEN]))];
+    Pull::new(layout).read_into(&mut sinks);
+    assert!(matches!(&sinks, [Sink::Buffer(memory)] if memory.len() == LEN));
+}
