@@ -105,3 +105,41 @@ fn a_prelude_needs_a_connection_that_has_one() {
         assert_eq!(refused.kind, RefusedKind::Closed);
     }
 }
+
+/// What is said of a prelude that is not under way has no effect. A refused call leaves its XID free.
+#[test]
+fn only_a_prelude_that_is_under_way_ends() {
+    let mut world = world();
+    let now = world.now();
+    world.session.prelude_done(now);
+    assert_eq!(world.session.prelude_call(now, null(1)).unwrap_err().kind, RefusedKind::Closed);
+    world.call(null(1));
+    world.run_for(SECOND);
+    world.prelude_done();
+    world.run_for(SECOND);
+    assert!(matches!(world.ended().as_slice(), [(_, Ok(_))]));
+    world.session.prelude_failed("too late".to_owned());
+    world.call(null(2));
+    world.run_for(SECOND);
+    assert!(matches!(world.ended().as_slice(), [(_, Ok(_))]), "on the same connection");
+    assert_eq!(world.attempts.len(), 1);
+}
+
+/// RFC 5666 §6.1: no agreement is below the basic inline size.
+#[test]
+fn rfc5666_s6_1_a_session_refuses_an_agreement_below_the_basic_size() {
+    use crate::{Agreement, BASIC_INLINE};
+    let mut world = world();
+    let agreement = |call_size| Agreement {
+        call_size,
+        reply_size: BASIC_INLINE,
+        client_reads: 1,
+        server_reads: 1,
+        align: 1,
+    };
+    assert_eq!(world.session.agree(agreement(BASIC_INLINE - 1)), Ok(()), "there is no connection");
+    world.call(null(1));
+    world.run_for(SECOND);
+    assert!(world.session.agree(agreement(BASIC_INLINE - 1)).is_err());
+    assert_eq!(world.session.agree(agreement(BASIC_INLINE)), Ok(()));
+}

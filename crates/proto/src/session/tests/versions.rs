@@ -317,3 +317,49 @@ fn v2_01_s5_2_the_version_is_offered_again_after_some_time() {
         assert_eq!(world.session.peer_versions(), None);
     }
 }
+
+/// RFC 8166 §4.5.1, version-two-01 §5.2: if the peer refuses the version in use and has another one of ours, the session
+/// connects again and offers a version anew. Otherwise the connection stays.
+#[test]
+fn v2_01_s5_2_a_version_that_is_refused_later_is_given_up_if_there_is_another() {
+    for (range, goes_on) in [((1, 1), true), ((2, 2), false), ((3, 4), false), ((1, 2), true)] {
+        let mut world = world(Versions::both(Profile::P1), Versions::both(Profile::P1));
+        calls(&mut world, 1..3);
+        assert_eq!(version(&world), Some(2));
+        let now = world.now();
+        let id = world.session.calls.begin(50, now);
+        let failure = CallFailure::permanent(CallError::Version { low: range.0, high: range.1 }, true);
+        assert!(world.session.call_ended(id, Err(failure)).is_some());
+        while world.pump() {}
+        let refused = world
+            .events
+            .iter()
+            .any(|event| matches!(event, SessionEvent::Disconnected(CloseReason::Refused(_))));
+        assert_eq!(refused, goes_on, "{range:?}");
+        calls(&mut world, 60..62);
+        let attempts = 1 + usize::from(goes_on);
+        assert_eq!((version(&world), world.attempts.len()), (Some(2), attempts), "{range:?}: offered anew");
+    }
+}
+
+/// Version-two-01 §5.2: a session does not go on in Version One with a peer that does not have it.
+#[test]
+fn v2_01_s5_2_no_fallback_to_a_version_that_the_peer_does_not_have() {
+    let mut world = world(Versions::both(Profile::P1), Versions::both(Profile::P1));
+    let id = world.call(null(1));
+    while world.attempts.is_empty() {
+        world.pump();
+    }
+    let now = world.now();
+    let failure = CallFailure::permanent(CallError::Version { low: 3, high: 4 }, true);
+    world.session.offer_ended(now, Err(failure));
+    world.run_for(SECOND);
+    let refused =
+        world.events.iter().any(|event| matches!(event, SessionEvent::Disconnected(CloseReason::Refused(_))));
+    assert!(refused, "{:?}", world.events);
+    let ended = world.ended();
+    assert!(matches!(
+        ended.as_slice(),
+        [(ended, Err(CallFailure { error: CallError::Version { low: 3, high: 4 }, .. }))] if *ended == id
+    ));
+}
