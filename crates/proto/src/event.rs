@@ -79,3 +79,23 @@ impl Answer {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use rpcrdma_xdr::Piece;
+
+    use super::*;
+
+    #[test]
+    fn an_answer_has_the_bytes_of_its_reply() {
+        let mut message = Stream::new();
+        message.push(Piece::Inline(Bytes::from_static(&[0; 24])));
+        message.push(Piece::Payload { data: Bytes::from_static(&[0; 100]), ddp_eligible: true });
+        let len = message.len();
+        assert_eq!((len, Answer::message(message).bytes()), (124, 124));
+        for answer in [Answer::ChunkError, Answer::Drop, Answer::Lost] {
+            assert_eq!(answer.bytes(), 0);
+        }
+    }
+}

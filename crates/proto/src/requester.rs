@@ -91,6 +91,12 @@ impl Requester {
         self.calls.contains_key(&xid)
     }
 
+    /// Whether no key belongs to a call.
+    #[cfg(test)]
+    pub(crate) fn has_no_key(&self) -> bool {
+        self.keys.is_empty()
+    }
+
     /// Whether the peer may be reading the arguments of a call.
     pub(crate) fn is_read(&self) -> bool {
         let open = |window: &flight::Window| window.open && window.place == Place::Read;

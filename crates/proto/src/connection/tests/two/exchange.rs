@@ -49,6 +49,20 @@ fn ask(raw: &mut Raw, profile: Profile, want: Vec<Characteristic>) -> u32 {
     header.xid
 }
 
+/// Version-two-01 §4.2.2: an operation has an XID of its direction. While its answer is due, no call has that XID.
+#[test]
+fn v2_01_s4_2_2_the_xid_of_a_request_is_in_use() {
+    for profile in EXCHANGING {
+        let mut raw = client(profile, Config::default());
+        let xid = ask(&mut raw, profile, vec![size(8192)]);
+        assert!(raw.end.connection.xid_in_use(xid));
+        let now = raw.fabric.instant();
+        let refused = raw.end.connection.call(now, null(xid)).unwrap_err();
+        assert_eq!(refused.kind, crate::RefusedKind::XidInUse(xid));
+        assert!(!raw.end.connection.xid_in_use(xid ^ 1));
+    }
+}
+
 // requirement: v2-01-4.2.1-2, v2-03-6.2.1-2
 #[test]
 fn v2_01_s4_2_1_nothing_follows_an_error() {

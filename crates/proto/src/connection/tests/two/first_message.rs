@@ -44,6 +44,36 @@ fn version_of(end: &End) -> Option<u32> {
     end.connection.version().map(|rules| rules.version)
 }
 
+/// Version-two-01 §5.3: a server's own Call waits for the first message, and leaves by a guess only when its time is over.
+#[test]
+fn v2_01_s5_3_no_guess_is_made_early() {
+    let mut raw = Raw::new(Side::Server, serving(Profile::P1));
+    let now = raw.fabric.instant();
+    raw.end.connection.call(now, store(50, 100)).unwrap();
+    raw.settle();
+    let due = now + raw.end.connection.core.config.timeouts.first_message;
+    raw.end.connection.handle_timeout(due - Duration::from_millis(1));
+    raw.settle();
+    assert!(raw.received.is_empty());
+    raw.end.connection.handle_timeout(due);
+    raw.settle();
+    assert_eq!(raw.received.len(), 1);
+}
+
+/// Without Version One there is nothing to guess.
+#[test]
+fn v2_01_s5_3_a_server_of_version_two_alone_makes_no_guess() {
+    let config = Config { versions: crate::Versions::two(Profile::P1), ..serving(Profile::P1) };
+    let mut raw = Raw::new(Side::Server, config);
+    let now = raw.fabric.instant();
+    raw.end.connection.call(now, store(50, 100)).unwrap();
+    raw.settle();
+    let due = now + raw.end.connection.core.config.timeouts.first_message;
+    raw.end.connection.handle_timeout(due + Duration::from_secs(1));
+    raw.settle();
+    assert!(raw.received.is_empty());
+}
+
 #[test]
 fn v2_01_s5_3_a_first_message_after_the_guess_still_decides_the_version() {
     for profile in PROFILES {

@@ -530,6 +530,30 @@ fn i4_a_peer_beyond_its_limit_loses_its_connection() {
     );
 }
 
+/// §6.5: `rdma_inv_handle` is 0 in a reply, and in a Call that allows no invalidation.
+#[test]
+fn v2_07_s6_5_no_handle_is_zero() {
+    for (remote_invalidation, named) in [(true, true), (false, false)] {
+        let mut raw = Raw::new(Side::Client, Config { remote_invalidation, ..client() });
+        let now = raw.fabric.instant();
+        raw.end.connection.call(now, null(1)).unwrap();
+        raw.settle();
+        assert_eq!(sent(&raw)[0].invalidate, 0, "a Call without chunks");
+        let answer = header(1, MANY, Direction::Reply, Body::Message(ChunkLists::default()));
+        raw.send(bytes(&answer, &super::super::requester::accepted(1, &[])));
+        raw.end.connection.call(now, crate::testing::read(2, 5000)).unwrap();
+        raw.settle();
+        let call = sent(&raw).pop().unwrap();
+        let Body::Message(lists) = &call.body else { panic!("{call:?}") };
+        let handle = lists.write[0].segments[0].handle;
+        assert_eq!(call.invalidate, if named { handle } else { 0 });
+    }
+    let mut raw = raw(server());
+    raw.send(call(2));
+    let reply = sent(&raw).pop().unwrap();
+    assert_eq!((reply.xid, reply.invalidate), (2, 0));
+}
+
 // requirement: v2-07-4.2.1-5, v2-07-4.3-1
 #[test]
 fn i4_nothing_leaves_beyond_the_limit_of_the_peer() {
