@@ -117,6 +117,22 @@ fn rfc5666_3_8_how_a_reply_is_exposed() {
             (Form::Reduced, vec![(400, 2000), (2404, 3001)], 408, 0),
         ),
         (
+            "results of any length",
+            stream(96, &[(1, true), (5001, true)]),
+            &none,
+            false,
+            Some(RULES),
+            (Form::Reduced, vec![(96, 1), (104, 5001)], 104, 0),
+        ),
+        (
+            "a rest that fills the Send",
+            stream(968, &[(5001, true)]),
+            &none,
+            false,
+            Some(RULES),
+            (Form::Reduced, vec![(968, 5001)], 972, 0),
+        ),
+        (
             "what is not eligible, whole",
             stream(96, &[(5001, false)]),
             &none,
@@ -234,7 +250,31 @@ fn rfc5666_3_9_how_opaque_data_is_aligned() {
     assert_eq!(plan(&two, true, 0, send, 64), plain(Form::Inline), "the flavour touches the data");
     assert_eq!(plan(&two, false, 0, send, 1024), plain(Form::Reduced), "no room for the pad");
     assert_eq!(plan(&two, false, 0, send, 1 << 31), plain(Form::Reduced), "nothing of that length is made");
+    // 36 + 40 = 76, so 512; 512 + 508 + 4 = 1024.
+    let full = stream(40, &[(508, true)]);
+    assert_eq!(plan(&full, false, 0, send, 512), (Form::Padded, Some((512, 40)), vec![512]));
+    assert_eq!(
+        plan(&stream(40, &[(512, true)]), false, 0, send, 512).0,
+        Form::Reduced,
+        "four bytes too many"
+    );
     // Items that could lie within an inline run are shorter than the threshold.
     let long_run = stream(300, &[(200, true)]);
     assert_eq!(plan(&long_run, false, 0, send, 64).0, Form::Reduced);
+}
+
+/// RFC 5666 §5.1: the header with the Read list of a whole reply may fill the Send, and never exceeds it.
+#[test]
+fn rfc5666_5_1_the_read_list_of_a_whole_reply_fits_one_send() {
+    let (message, none) = (stream(96, &[(5001, false)]), ChunkLists::default());
+    let plan = |send| {
+        let input =
+            ReplyInput { codec: &V1, message: &message, flavor_touches_data: false, send, offered: &none };
+        ReplyForms(ChunkRules { max_segment_len: 1000, ..RULES }).plan_reply(&input)
+    };
+    let read_segments = segments(&plan(1024).unwrap().read);
+    let header = V1.header_len(&Shape { read_segments, ..none.shape(Direction::Reply) });
+    let plan = [header, header - 1].map(|send| plan(send).map(|plan| plan.form()));
+    assert_eq!(plan[0], Ok(Form::Long));
+    assert!(matches!(plan[1], Err(ProtocolError::ReplyTooLong { .. })));
 }

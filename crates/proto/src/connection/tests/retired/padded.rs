@@ -267,3 +267,17 @@ fn s8_2_2_3_a_protected_call_is_not_padded() {
     let call = crate::Call { flavor_touches_data: true, ..write(1, 2001) };
     assert_eq!(pair.round_trip(call).call.form, Form::Inline);
 }
+
+/// RFC 5666 §3.9: an alignment of 4 is the least that is used.
+#[test]
+fn rfc5666_3_9_an_alignment_of_four_is_used() {
+    let config = aligned(4, AlignmentBase::Send);
+    assert!(config.honours_padding());
+    let others = [PaddedMessages::Refuse, PaddedMessages::AsMessage];
+    assert!(others.iter().all(|mode| !taking(*mode, Config::default()).honours_padding()));
+    let server = taking(PaddedMessages::Honour, server_config());
+    let mut pair = Pair::with(FabricConfig::default(), config, server);
+    let reply = pair.round_trip(write(1, 2001));
+    assert_eq!(reply.call.form, Form::Padded);
+    check_reply(WRITE, 2001, reply);
+}

@@ -399,6 +399,8 @@ fn rfc5666_11_a_reply_waits_for_the_rdma_dones_that_fill_the_grant() {
     raw.received.clear();
     raw.send(read_call(2, 2));
     assert!(raw.received.is_empty(), "it waits");
+    // It waits for the other reply, which has a timer of its own, and not for memory.
+    assert_eq!(raw.end.connection.wants_memory(), None);
     raw.send(done(1));
     let (answer, _) = raw.last();
     assert_eq!((answer.xid, answer.credit), (2, 2));
@@ -708,6 +710,7 @@ fn i5_a_read_list_of_a_reply_is_bounded_before_anything_is_read() {
     };
     for (call, bad, name) in [
         (read(1, 5001), inline(vec![nowhere(28, 5008)]), "reply_read_too_long"),
+        (read(1, 5001), inline(vec![nowhere(28, 5005)]), "reply_read_too_long"),
         (read(1, 5001), inline(vec![nowhere(28, u32::MAX)]), "read_segment_too_long"),
         (read(1, 5001), inline(vec![nowhere(24, 4), nowhere(28, 5001)]), "reply_read_chunks"),
         (read(1, 5001), inline(vec![nowhere(32, 5001)]), "position_beyond_message"),
@@ -900,4 +903,177 @@ fn i6_i8_only_an_exposed_reply_waits_to_be_read() {
         raw.received.clear();
     }
     assert_eq!(in_order, 160);
+}
+
+fn ask_for(raw: &mut Raw, xid: u32, len: u32) {
+    let call = rpc(xid, READ, &len.to_be_bytes());
+    raw.send(message(&header(xid, Body::Message(ChunkLists::default())), &call));
+}
+
+/// A reply waits for a window that another reply holds. If none is held, it never finds its windows, and is refused.
+#[test]
+fn i6_a_reply_waits_for_windows_only_while_any_is_held() {
+    let mut capabilities = rpcrdma_verbs::Capabilities::default();
+    capabilities.max_windows = 1;
+    let fabric = Fabric::new(FabricConfig { capabilities, ..FabricConfig::default() });
+    let config = Config { max_segment_len: 6000, ..exposing(ReadRead::default()) };
+    let mut raw = Raw::on(&fabric, Side::Server, config, &Config::default());
+    ask_for(&mut raw, 1, 15_000);
+    expect_error(&mut raw, 1, ErrorBody::Chunk, "reply_not_exposed");
+    assert_eq!(raw.fabric.outstanding().windows, 0, "the reservation is released");
+    raw.received.clear();
+    ask(&mut raw, 2, 5001);
+    ask_for(&mut raw, 3, 5001);
+    assert!(raw.received.is_empty(), "it waits");
+    raw.send(done(2));
+    assert_eq!(raw.last().0.xid, 3);
+}
+
+/// If the queue pair has ended, nothing is exposed, and the reply is no fault.
+#[test]
+fn i8_no_reply_is_exposed_on_a_queue_pair_that_has_ended() {
+    let mut raw = Raw::new(Side::Server, exposing(ReadRead::default()));
+    raw.end.serving = false;
+    ask_for(&mut raw, 1, 5001);
+    let (token, .., message) = raw.end.calls.pop().unwrap();
+    let now = raw.fabric.instant();
+    rpcrdma_verbs::QueuePair::abort(&mut raw.end.qp);
+    raw.end.connection.reply(now, token, serve(message));
+    while let Some(post) = raw.end.connection.poll_transmit(now, &mut raw.end.qp) {
+        assert!(!matches!(post, crate::Post::Work(_, WorkRequest::Send { .. })), "{post:?}");
+    }
+    assert_eq!(raw.end.connection.stats().errors.get("reply_not_exposed"), None);
+    raw.settle();
+}
+
+/// Hands over a message by a completion, without the provider.
+fn bypass(raw: &mut Raw, number: u64, message: &Bytes) {
+    let message = Buffer::adopt(message.to_vec());
+    let (len, buffers) = (message.len(), vec![message]);
+    let work = Work::Receive { len, buffers, invalidated: None, solicited: false };
+    let now = raw.fabric.instant();
+    let completion = Completion { id: WrId(number), status: Status::Success, work };
+    raw.end.connection.handle_completion(now, completion);
+}
+
+/// Returns the requests that are ready now, without handing them to the provider.
+fn posts(raw: &mut Raw) -> Vec<(WrId, WorkRequest)> {
+    let now = raw.fabric.instant();
+    let connection = &mut raw.end.connection;
+    let ready = std::iter::from_fn(|| connection.poll_transmit(now, &mut raw.end.qp));
+    ready
+        .filter_map(|post| if let crate::Post::Work(id, work) = post { Some((id, work)) } else { None })
+        .collect()
+}
+
+/// Rule I1: a reply is exposed until the last of its windows is invalid.
+#[test]
+fn i1_a_reply_is_exposed_until_all_its_windows_are_invalid() {
+    let config = Config { max_segment_len: 3000, ..exposing(ReadRead::default()) };
+    let mut raw = Raw::new(Side::Server, config);
+    raw.end.serving = false;
+    ask_for(&mut raw, 1, 5001);
+    let (token, .., message) = raw.end.calls.pop().unwrap();
+    let now = raw.fabric.instant();
+    raw.end.connection.reply(now, token, serve(message));
+    raw.settle();
+    assert_eq!(raw.fabric.outstanding().windows, 2);
+    bypass(&mut raw, 1, &done(1));
+    let invalidations: Vec<_> = posts(&mut raw)
+        .into_iter()
+        .filter(|(_, work)| matches!(work, WorkRequest::LocalInvalidate { .. }))
+        .collect();
+    assert_eq!(invalidations.len(), 2);
+    for (index, (id, _)) in invalidations.into_iter().enumerate() {
+        assert!(!raw.end.connection.has_departed(token), "{index} windows are invalid");
+        let work = Work::LocalInvalidate { memory: None };
+        raw.end.connection.handle_completion(now, Completion { id, status: Status::Success, work });
+    }
+    assert!(raw.end.connection.has_departed(token));
+}
+
+/// A connection counts as idle once no reply is exposed.
+#[test]
+fn i6_a_connection_is_idle_after_the_last_rdma_done() {
+    let timeouts = Timeouts { idle: Some(Duration::from_secs(3)), ..Timeouts::default() };
+    let (mut raw, _) = exposed(ReadRead::default(), timeouts, 5001);
+    raw.send(done(1));
+    pass(&mut raw, Duration::from_secs(3));
+    assert_eq!(raw.end.closed, Some(CloseReason::Idle));
+}
+
+/// RFC 5666 §3.8: the form holds in the forward direction, so a server reads no reply.
+#[test]
+fn rfc5666_3_8_a_server_reads_no_reply() {
+    let mut raw = Raw::new(Side::Server, exposing(ReadRead::default()));
+    let now = raw.fabric.instant();
+    raw.end.connection.call(now, null(100)).unwrap();
+    raw.settle();
+    raw.send(reply_with(100, vec![at(28, Segment { handle: 0xbad, length: 4, offset: 0 })], 4));
+    assert_eq!(raw.end.connection.stats().errors.get("reply_read_list"), Some(&1));
+    assert!(raw.end.replies.is_empty());
+}
+
+/// RFC 8166 §4.3.1: another form does not enable exposed replies.
+#[test]
+fn s4_3_1_another_form_exposes_no_reply() {
+    let compatibility = Compatibility { pad_chunks: true, ..Compatibility::default() };
+    let mut raw = Raw::new(Side::Server, Config { compatibility, ..server_config() });
+    ask_for(&mut raw, 1, 9000);
+    expect_error(&mut raw, 1, ErrorBody::Chunk, "reply_too_long");
+}
+
+/// RFC 6581 §9.1: to a client whose ORD is 0 no reply is exposed.
+#[test]
+fn rfc5666_3_8_a_client_that_cannot_read_gets_no_exposed_reply() {
+    let fabric = Fabric::new(FabricConfig::default());
+    let mut raw =
+        Raw::with_depths(&fabric, Side::Server, exposing(ReadRead::default()), &Config::default(), (16, 0));
+    ask_for(&mut raw, 1, 9000);
+    expect_error(&mut raw, 1, ErrorBody::Chunk, "reply_too_long");
+}
+
+/// A segment is never shorter than 1024 bytes, whatever the configuration says.
+#[test]
+fn rfc5666_3_8_segments_of_exposed_replies_have_a_least_length() {
+    let config = Config { max_segment_len: 1, ..exposing(ReadRead::default()) };
+    let mut raw = Raw::new(Side::Server, config);
+    let lengths: Vec<_> = ask(&mut raw, 1, 5001).iter().map(|entry| entry.segment.length).collect();
+    assert_eq!(lengths, [1024, 1024, 1024, 1024, 905]);
+}
+
+/// A Read list without bytes needs no RDMA Read: the RDMA_DONE leaves at once, and the call completes.
+#[test]
+fn rfc5666_3_8_a_read_list_without_bytes_is_not_read() {
+    let mut raw = Raw::new(Side::Client, withholding());
+    send(&mut raw, read(1, 5001));
+    raw.send(reply_with(1, vec![at(28, Segment { handle: 0xbad, length: 0, offset: 0 })], 0));
+    assert_eq!(raw.last().0.body, Body::Done);
+    check_reply(READ, 0, result(&mut raw).unwrap().unwrap());
+    assert!(raw.end.closed.is_none() && !raw.end.connection.xid_in_use(1));
+}
+
+/// RFC 8166 §4.3.3, RFC 5666 §5.1: a reply in the Reply chunk has no Position-Zero chunk.
+#[test]
+fn s4_3_3_a_reply_is_in_the_reply_chunk_or_in_a_read_chunk() {
+    for len in [1, 24] {
+        let mut raw = Raw::new(Side::Client, opted(ReadRead::default(), Config::default()));
+        let offered = send(&mut raw, list(1, 9001));
+        let mut read = lists(vec![at(0, Segment { handle: 0xbad, length: 32, offset: 0 })], vec![], None);
+        read.reply = Some(offered.reply.as_ref().unwrap().filled(len));
+        raw.send(message(&header(1, Body::NoMessage(read)), &Stream::new()));
+        assert_eq!(raw.end.connection.stats().errors.get("reply_chunk_use"), Some(&1), "{len}");
+        assert!(raw.end.closed.is_none());
+    }
+}
+
+/// Without RDMA Reads, by the peer's IRD, no Read list of a reply is accepted.
+#[test]
+fn i6_a_read_list_of_a_peer_that_cannot_be_read_is_refused() {
+    let fabric = Fabric::new(FabricConfig::default());
+    let peer = Config::default();
+    let mut raw = Raw::with_depths(&fabric, Side::Client, withholding(), &peer, (0, 16));
+    send(&mut raw, read(1, 5001));
+    let list = vec![at(28, Segment { handle: 0xbad, length: 5001, offset: 0 })];
+    discarded(&mut raw, reply_with(1, list, 5001), plain(1), "reads_not_agreed");
 }

@@ -294,3 +294,21 @@ fn rfc5666_3_7_no_other_length_is_taken() {
         assert!(result(&mut raw).is_some());
     }
 }
+
+/// Each form has its own setting: another form enables neither padding segments nor lengths with the pad.
+#[test]
+fn s4_5_2_another_form_enables_no_pads() {
+    let compatibility = Compatibility { pad_chunks: true, ..Compatibility::default() };
+    let mut raw = Raw::new(Side::Server, Config { compatibility: compatibility.clone(), ..server_config() });
+    let pad = ReadSegment { padding: true, ..at(44, Segment { handle: 0xbad, length: 3, offset: 0 }) };
+    let read = vec![at(44, raw.readable(&pattern(5))), pad];
+    raw.send(message(&header(1, Body::Message(lists(read, vec![], None))), &rpc(1, WRITE, &word(5))));
+    expect_error(&mut raw, 1, ErrorBody::Chunk, "padding_segment");
+
+    let mut raw = Raw::new(Side::Client, Config { compatibility, ..Config::default() });
+    let offered = send(&mut raw, crate::testing::read(1, 5001));
+    let reply = rounded_up(&mut raw, &offered, 5001);
+    raw.send(reply);
+    assert!(result(&mut raw).is_none());
+    assert_eq!(raw.end.connection.stats().errors.get("reply_list_lengths"), Some(&1));
+}

@@ -243,3 +243,69 @@ fn every_cut_is_refused() {
         assert!(V2P1.decode(&whole[..cut], &Limits::default()).is_err(), "{cut}");
     }
 }
+
+/// RFC 8166 §3.4.5: Version Two has no pads in the Read list, so each Position is a multiple of four.
+#[test]
+fn s3_4_5_a_pad_in_a_chunk_of_its_own_is_refused() {
+    let pad = ReadSegment::new(30, Segment { handle: 7, length: 2, offset: 9 });
+    let lists = ChunkLists { read: vec![pad], ..ChunkLists::default() };
+    let mut message = BytesMut::new();
+    V2P1.encode(&header(Direction::Call, Body::Message(lists)), &mut message);
+    let error = V2P1.decode(&message, &Limits::default()).unwrap_err();
+    assert_eq!(error, ProtocolError::UnalignedPosition { position: 30 });
+}
+
+/// version-two-01 §3.1: an error without a code in this document is RDMA2_ERR_BAD_HEADER.
+#[test]
+fn v2_01_s3_1_what_the_document_has_no_code_for() {
+    for error in [
+        ProtocolError::NotEligible { chunks: 2, eligible: 1 },
+        ProtocolError::TooManyWriteChunks { allowed: 4 },
+        ProtocolError::UnknownProcedure { procedure: 14 },
+        ProtocolError::Two(two::Error::ToldTwice),
+    ] {
+        assert_eq!(V2P1.refusal(&error), ErrorBody::Chunk, "{error}");
+    }
+}
+
+/// version-two-01 §4.2: a header whose direction was not read still carries the code of its error.
+#[test]
+fn v2_01_s4_2_an_error_may_be_without_a_direction() {
+    let encoded = |direction| {
+        let body = Body::Error(ErrorBody::Two(two::ErrorBody::InvalidOption));
+        let mut out = BytesMut::new();
+        V2P1.encode(&Header { direction, ..header(Direction::Reply, body) }, &mut out);
+        out
+    };
+    for direction in [None, Some(Direction::Call), Some(Direction::Reply)] {
+        assert_eq!(encoded(direction)[..], bytes(&format!("{FIXED} 00 00 00 04 00 00 00 03")));
+    }
+}
+
+/// xcharext-02 §4.4: an update has one value.
+#[test]
+fn xcharext_s4_4_an_update_of_several_values_leaves_with_the_first() {
+    let encoded = |now| {
+        let body = Body::Two(two::Body::Exchange(Exchange::Update { now, clears: false }));
+        let mut out = BytesMut::new();
+        V2P1.encode(&header(Direction::Call, body), &mut out);
+        out
+    };
+    let (first, second) = (value(1, b"\0\0\x20\0"), value(2, b"\0\0\0\x01"));
+    assert_eq!(encoded(vec![first.clone(), second]), encoded(vec![first]));
+}
+
+/// A Payload with the XID in its second word is one of this document, unless the word before is the end of P2's lists.
+#[test]
+fn only_a_message_with_one_more_absent_list_is_of_p2() {
+    let message = |word: &str| {
+        bytes(&format!(
+            "{FIXED} 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 {word} 11 22 33 44"
+        ))
+    };
+    assert!(V2P1.decode(&message("00 00 00 05"), &Limits::default()).is_ok());
+    assert_eq!(
+        V2P1.decode(&message("00 00 00 00"), &Limits::default()).unwrap_err(),
+        ProtocolError::Two(two::Error::OtherProfile { ours: Profile::P1, theirs: Profile::P2 })
+    );
+}

@@ -133,3 +133,29 @@ fn v2_03_s6_2_4_what_each_refusal_says() {
         assert_eq!(V2P2.refusal(&error), answer, "{error}");
     }
 }
+
+/// version-two-03 §6.2.4: limits of memory and of exposed replies get the code of a header that is not accepted.
+#[test]
+fn v2_03_s6_2_4_what_the_document_has_no_better_code_for() {
+    for error in [
+        ProtocolError::ReplyNotExposed { len: 9, grant: 2 },
+        ProtocolError::ReadListTooLong { total: 9, allowed: 8 },
+        ProtocolError::ExceedsMemory { len: 1 },
+        ProtocolError::EarlierReadFailed { xid: 1 },
+    ] {
+        assert_eq!(V2P2.refusal(&error), ErrorBody::Chunk, "{error}");
+    }
+}
+
+/// A message of P1 is known by its XID where P2 has the Reply chunk; any other word is a fault.
+#[test]
+fn a_bad_discriminator_alone_is_no_message_of_another_document() {
+    let zeros = "00 00 00 00 ".repeat(5);
+    let error = refused(&format!("{FIXED} {zeros} 00 00 00 07"));
+    assert_eq!(error, ProtocolError::BadDiscriminator { list: crate::wire::List::Reply, value: 7 });
+    let error = refused(&format!("{FIXED} {zeros} 11 22 33 44"));
+    assert_eq!(
+        error,
+        ProtocolError::Two(two::Error::OtherProfile { ours: Profile::P2, theirs: Profile::P1 })
+    );
+}

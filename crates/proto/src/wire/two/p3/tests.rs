@@ -351,3 +351,29 @@ fn what_this_document_does_not_have_is_encoded_as_an_error() {
         assert_eq!(out[..], bytes(&format!("{FIXED} 00 00 00 04 00 00 00 02")));
     }
 }
+
+/// A message of P1 is known by the XID of its RPC message. XIDs 0 and 1 look like words of a list.
+#[test]
+fn an_xid_that_could_be_a_discriminator_tells_no_document() {
+    for (xid, is_known) in [(0_u32, false), (1, false), (2, true)] {
+        let mut message = bytes(FIXED);
+        message[..4].copy_from_slice(&xid.to_be_bytes());
+        message.extend([0; 5 * 4]);
+        message.extend(xid.to_be_bytes());
+        let error = V2P3.decode(&message, &Limits::default()).unwrap_err();
+        let other = two::Error::OtherProfile { ours: Profile::P3, theirs: Profile::P1 };
+        let expected = if is_known { other.into() } else { ProtocolError::UnknownProcedure { procedure: 0 } };
+        assert_eq!(error, expected, "{xid}");
+    }
+}
+
+/// version-two-07 §7.1.3: the document has operations neither on characteristics nor on transmissions.
+#[test]
+fn v2_07_s7_1_3_errors_of_operations_have_codes_of_this_document() {
+    use crate::wire::two::transmission::{ErrorReport, ReportedError, TransmissionId};
+    let unknown = ProtocolError::Two(two::Error::UnknownOperation { operation: 9 });
+    assert_eq!(V2P3.refusal(&unknown), ErrorBody::Two(two::ErrorBody::InvalidProcedure));
+    let bad = TransmissionId { xid: 1, direction: Direction::Call, number: 0 };
+    let report = ErrorReport { bad, lead: None, error: ReportedError::HeaderType { expected: 0, seen: 1 } };
+    assert_eq!(V2P3.refusal(&ProtocolError::Two(two::Error::Group(report))), ErrorBody::Chunk);
+}
