@@ -58,14 +58,18 @@ impl Responder {
     ) -> Result<Vec<ReadSegment>, Room> {
         let (replies, exposed) = core.exposures().map_or((0, 0), |open| (open.count(), open.bytes()));
         let others = replies > 0;
-        let held = core.windows > 0;
         let room = |room| if others { Room::Later } else { Room::Memory(room) };
-        let bytes = plan.exposed();
+        let (bytes, windows) =
+            (plan.exposed(), plan.read.iter().map(|chunk| chunk.segments.len()).sum::<usize>());
+        let most = qp.capabilities().max_windows;
         let Some(limits) = core.exposes_replies() else { return Err(Room::Never) };
-        if bytes > limits.exposed_bytes || limits.exposed_replies == 0 || core.ledger.served.wanted() < 2 {
+        let (most_replies, most_bytes) = (limits.exposed_replies, limits.exposed_bytes);
+        if bytes > most_bytes || most_replies == 0 || windows > most || core.ledger.served.wanted() < 2 {
             return Err(Room::Never);
         }
-        let full = replies >= limits.exposed_replies || exposed.saturating_add(bytes) > limits.exposed_bytes;
+        // Windows that a failed try gave back would cause the next try at once.
+        let lacking = core.windows + windows > most;
+        let full = replies >= most_replies || exposed.saturating_add(bytes) > most_bytes || lacking;
         // RFC 5666 §11: RDMA_DONEs that are due must not use the last credit.
         let starving = sized(grant) < replies + 2;
         if full {
@@ -84,7 +88,6 @@ impl Responder {
         let call = (token, call.call.xid);
         core.expose(now, call, (&plan.read, charged), qp).map_err(|kind| match kind {
             WindowErrorKind::Disconnected => Room::Ended,
-            WindowErrorKind::Exhausted { .. } if held => Room::Later,
             _ => Room::Never,
         })
     }

@@ -929,6 +929,26 @@ fn i6_a_reply_waits_for_windows_only_while_any_is_held() {
     assert_eq!(raw.last().0.xid, 3);
 }
 
+/// A reply that needs more windows than are free waits without another try until some are closed. One that needs more than
+/// there are does not wait.
+#[test]
+fn i6_a_reply_that_waits_for_several_windows_is_at_rest() {
+    let mut capabilities = rpcrdma_verbs::Capabilities::default();
+    capabilities.max_windows = 2;
+    let fabric = Fabric::new(FabricConfig { capabilities, ..FabricConfig::default() });
+    let config = Config { max_segment_len: 6000, ..exposing(ReadRead::default()) };
+    let mut raw = Raw::on(&fabric, Side::Server, config, &Config::default());
+    ask(&mut raw, 1, 5001);
+    ask_for(&mut raw, 2, 11_000);
+    assert!(raw.received.is_empty(), "it waits");
+    assert_eq!(raw.end.connection.stats().local_invalidations, 0, "nothing was reserved");
+    raw.send(done(1));
+    assert_eq!(raw.last().0.xid, 2);
+    raw.received.clear();
+    ask_for(&mut raw, 3, 15_000);
+    expect_error(&mut raw, 3, ErrorBody::Chunk, "reply_not_exposed");
+}
+
 /// If the queue pair has ended, nothing is exposed, and the reply is no fault.
 #[test]
 fn i8_no_reply_is_exposed_on_a_queue_pair_that_has_ended() {
