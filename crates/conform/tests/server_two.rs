@@ -386,6 +386,34 @@ const FILLS_SEGMENTS: Script = Script::sends(|_, mut m| {
     vec![m]
 });
 
+/// Gives its reports the direction CALL.
+const REPORTS_AS_A_CALL: Script =
+    Script::sends(|_, m| if is_optional(&m, 8) { vec![with(m, 4, 0)] } else { vec![m] });
+/// Gives its reports an XID of their own.
+const REPORTS_UNDER_ANOTHER_XID: Script = Script::sends(|_, m| match is_optional(&m, 8) {
+    true => vec![with(m.clone(), 0, word(&m, 0) ^ 0x2000_0000)],
+    false => vec![m],
+});
+/// Continues replies with the number that ROPT_XMTRESP has in the XDR of rtrext-02 §9.3.
+const CONTINUES_BY_THE_XDR: Script =
+    Script::sends(|_, m| if is_optional(&m, 7) { vec![with(m, 8, 2)] } else { vec![m] });
+
+/// The drafts give a Responder's report no XID (version-two-01 §4.2.2), and `optxc_itype` no definition (rtrext-02 §9.4).
+#[tokio::test(start_paused = true)]
+async fn what_the_drafts_leave_open_passes() {
+    for profile in EXCHANGING {
+        for (name, script) in [
+            ("two-group-sequence", REPORTS_UNDER_ANOTHER_XID),
+            ("two-group-xid", REPORTS_UNDER_ANOTHER_XID),
+            ("two-place-segment", REPORTS_UNDER_ANOTHER_XID),
+            ("two-group-reply", CONTINUES_BY_THE_XDR),
+        ] {
+            let report = run(faulty_target_as(both(*profile), Fault::Script(script)).await, Some(name)).await;
+            assert_eq!(report.rows[0].verdict, Verdict::Pass, "{profile:?}: {:?}", report.rows[0]);
+        }
+    }
+}
+
 /// A row, the profiles in which a fault is tried, the fault, and a part of the text that the row then shows.
 type Found = (&'static str, &'static [Profile], Script, &'static str);
 
@@ -494,6 +522,7 @@ static FAULTS: &[Found] = &[
     ("two-continued-reply", &[P3], HAS_EMPTY_END, "a part that is not the last, with nothing remaining"),
     ("two-continued-reply", &[P3], PROMISES_MUCH, "1048576 bytes remaining; the reply has at most 16384"),
     ("two-continued-reply-withheld", &[P3], HAS_NO_LIMIT, "2 messages where one is allowed"),
+    ("two-group-sequence", EXCHANGING, REPORTS_AS_A_CALL, "a report without the direction REPLY"),
     ("two-group-reply", EXCHANGING, MISCOUNTS, "transmission 5 of type 6 where 1 is due"),
     ("two-group-reply", EXCHANGING, LOSES_PAYLOAD, "results that do not decode"),
     ("two-group-reply-limit", EXCHANGING, FINDS_MORE_RECEIVES, "a reply in 3 transmissions, 2 are allowed"),
