@@ -267,6 +267,5 @@ mod tests {
         assert_eq!(messages(Versions::two(Profile::P1)), messages(Versions::two(Profile::P2)));
         let spare = messages(Versions::two(Profile::P3)) - one;
         assert!(spare >= sized(SPARE_RECEIVES), "{spare}");
-        assert!(messages(Versions::two(Profile::P1)) < messages(Versions::two(Profile::P3)) || one > 0);
     }
 }

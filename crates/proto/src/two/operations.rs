@@ -233,3 +233,31 @@ fn peer_groups(said: &Transmissions, longest: usize) -> Option<PeerGroups> {
         targets,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Rtrext-02 §5.2, §8: what a peer announces is used as far as it goes. A limit of 0 counts as 1.
+    #[test]
+    fn rtrext_s8_a_peer_gets_what_it_announces() {
+        let of = |support, request_limit, response_limit| {
+            let structure = Some(BufferStructure::with_items(1, 3072));
+            let said = Transmissions { support, structure, request_limit, response_limit };
+            peer_groups(&said, 4096)
+        };
+        assert!(of(0, 4, 4).is_none(), "no groups");
+        let all = of(SUPPORT_REQUEST | SUPPORT_RESPONSE | SUPPORT_CONTINUATION, 4, 3).unwrap();
+        assert!(all.takes_calls && all.places && all.targets.is_some());
+        assert_eq!((all.requests, all.responses), (4, 3));
+        let whole = of(SUPPORT_REQUEST, 4, 0).unwrap();
+        assert!(whole.takes_calls && !whole.places);
+        assert_eq!((whole.requests, whole.responses), (1, 1));
+        let replies = of(SUPPORT_CONTINUATION, 0, 2).unwrap();
+        assert!(!replies.takes_calls);
+        assert_eq!((replies.requests, replies.responses), (1, 2));
+        let structure = Some(BufferStructure::with_items(1, 3073));
+        let said = Transmissions { support: SUPPORT_REQUEST, structure, request_limit: 1, response_limit: 1 };
+        assert!(peer_groups(&said, 4096).unwrap().targets.is_none(), "longer than its Receives");
+    }
+}

@@ -475,8 +475,7 @@ fn attempt(
             Location::Targets { .. } => items.push(data.clone()),
             Location::TooShort | Location::NoItem => rest.push(piece.clone()),
         }
-        let length = if location == Location::TooShort { 0 } else { narrow(data.len()) };
-        placed.push(PlacedItem { displacement, length, location });
+        placed.push(PlacedItem { displacement, length: narrow(data.len()), location });
         write.push(returned);
     }
     for (_, direction) in directions {

@@ -305,3 +305,80 @@ fn results(
     }
     Ok(results)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::two::transmission::TransmitRequest;
+    use crate::wire::{ReadSegment, Segment};
+
+    const MEMORY: Segment = Segment { handle: 7, length: 100, offset: 64 };
+
+    fn explicit(segment: Segment) -> Location {
+        Location::Explicit(vec![segment])
+    }
+
+    /// Rtrext-02 §7.3, §7.4: a request names the memory of each item, and of each direction, in their order.
+    #[test]
+    fn rtrext_s7_3_a_request_names_the_memory_of_its_items() {
+        let at = |handle| Segment { handle, ..MEMORY };
+        let item = |displacement, location| PlacedItem { displacement, length: 100, location };
+        let direction = |location| ResponseDirection { least_len: 0, location };
+        let memory = || vec![at(0)];
+        let directions = vec![
+            direction(ResponseLocation::Explicit(memory())),
+            direction(ResponseLocation::Targets),
+            direction(ResponseLocation::Choice(memory())),
+        ];
+        let response = vec![crate::wire::two::transmission::ResponseSet { begin: 0, end: 400, directions }];
+        let placed = vec![
+            item(40, explicit(at(0))),
+            item(200, Location::Targets { offset: 0, segments: vec![0] }),
+            item(300, explicit(at(0))),
+        ];
+        let mut lead = Operation::Request(TransmitRequest {
+            placed,
+            response,
+            count: 1,
+            response_buffers: 1,
+            payload_len: 0,
+        });
+        let offered = ChunkLists {
+            read: vec![
+                ReadSegment::new(40, at(1)),
+                ReadSegment::new(300, at(2)),
+                ReadSegment::new(300, at(3)),
+            ],
+            write: vec![WriteChunk { segments: vec![at(4)] }, WriteChunk { segments: vec![at(5)] }],
+            reply: None,
+        };
+        let named = name_memory(&mut lead, &offered).unwrap();
+        let Operation::Request(request) = lead else { panic!("a request") };
+        assert_eq!(request.placed[0].location, explicit(at(1)));
+        assert_eq!(request.placed[2].location, Location::Explicit(vec![at(2), at(3)]));
+        assert_eq!(named[0].location, ResponseLocation::Explicit(vec![at(4)]));
+        assert_eq!(named[1].location, ResponseLocation::Targets);
+        assert_eq!(named[2].location, ResponseLocation::Choice(vec![at(5)]));
+        assert_eq!(named, request.response[0].directions);
+    }
+
+    /// Rtrext-02 §7.4: there is one result for each direction, of a kind that it allows, in the memory that it names.
+    #[test]
+    fn rtrext_s7_4_results_are_those_that_the_directions_allow() {
+        let direction = |location| ResponseDirection { least_len: 0, location };
+        let directions = [direction(ResponseLocation::Explicit(vec![MEMORY]))];
+        let of = |length, location| {
+            results(&directions, &[PlacedItem { displacement: 0, length, location }], Vec::new())
+        };
+        let part = |length| explicit(Segment { length, ..MEMORY });
+        assert!(matches!(of(60, part(60)).unwrap()[..], [Written::Chunk(60)]));
+        assert!(matches!(of(0, Location::NoItem).unwrap()[..], [Written::Chunk(0)]));
+        assert!(matches!(of(0, Location::TooShort).unwrap()[..], [Written::Inline]));
+        let range = ReportedError::Offset { value: 60, least: 0, most: 100 };
+        assert_eq!(of(60, part(64)).err(), Some(range), "another length");
+        assert_eq!(of(60, explicit(Segment { handle: 8, length: 60, ..MEMORY })).err(), Some(range));
+        assert!(of(60, Location::Targets { offset: 0, segments: vec![0] }).is_err(), "not as directed");
+        let none = ReportedError::Offset { value: 0, least: 1, most: 1 };
+        assert_eq!(results(&directions, &[], Vec::new()).err(), Some(none));
+    }
+}

@@ -171,3 +171,127 @@ impl Config {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::two::transmission::BufferGroup;
+    use crate::{Exchanged, Limits, Profile, Versions};
+
+    fn config(transmissions: TransmissionSettings) -> Config {
+        Config { versions: Versions::two(Profile::P1), transmissions, ..Config::default() }
+    }
+
+    fn told(config: &Config) -> Transmissions {
+        config.transmissions.told(config)
+    }
+
+    /// Rtrext-02 §8.2, §8.4, §8.5: a side announces what it does and takes, and no more.
+    #[test]
+    fn rtrext_s8_a_side_announces_what_it_does() {
+        let defaults = TransmissionSettings::default();
+        let limits = Limits { continued_parts: 5, continued_len: 1 << 20, ..Limits::default() };
+        let of =
+            |transmissions| Config { limits: limits.clone(), continued_parts: 7, ..config(transmissions) };
+        let all = told(&of(defaults.clone()));
+        assert_eq!(all.support, SUPPORT_REQUEST | SUPPORT_RESPONSE | SUPPORT_CONTINUATION);
+        assert_eq!((all.request_limit, all.response_limit, &all.structure), (5, 7, &None));
+        let none = TransmissionSettings { enabled: false, ..defaults.clone() };
+        assert_eq!(told(&of(none)), Transmissions::default());
+        // Without Calls in groups, no reply is in a group either, but ours to the peer's may be.
+        let no_calls = told(&of(TransmissionSettings { takes_calls: false, ..defaults.clone() }));
+        assert_eq!(no_calls.support, SUPPORT_RESPONSE | SUPPORT_CONTINUATION);
+        assert_eq!((no_calls.request_limit, no_calls.response_limit), (1, 1));
+        let neither =
+            TransmissionSettings { takes_calls: false, continued_replies: false, ..defaults.clone() };
+        assert_eq!(told(&of(neither)).support, SUPPORT_RESPONSE);
+        let whole = TransmissionSettings { continued_replies: false, ..defaults.clone() };
+        assert_eq!(told(&of(whole)).support, all.support, "Calls may be continued");
+        let plain = TransmissionSettings { replies: Features::NONE, ..defaults.clone() };
+        let plain = told(&of(plain));
+        assert_eq!((plain.support, plain.response_limit), (SUPPORT_REQUEST | SUPPORT_CONTINUATION, 1));
+        let mut one = of(defaults);
+        one.limits.continued_parts = 1;
+        assert_eq!((told(&one).support, told(&one).request_limit), (SUPPORT_REQUEST | SUPPORT_RESPONSE, 1));
+    }
+
+    /// Rule I6: a peer that keeps to the announced number of Sends keeps to the limit on the length.
+    #[test]
+    fn i6_the_announced_sends_are_within_the_limit_on_the_length() {
+        let mut config = config(TransmissionSettings::default());
+        config.limits.continued_parts = 100;
+        config.limits.continued_len = 3 * config.largest_receive() + 1;
+        assert_eq!(told(&config).request_limit, 3);
+        config.limits.continued_len = 1;
+        assert_eq!(told(&config).request_limit, 1, "one Send is always taken");
+    }
+
+    /// Rtrext-02 §7.2, §8.3: a structure of our Receives that no Receive has is neither set nor announced.
+    #[test]
+    fn rtrext_s8_3_only_a_structure_of_our_receives_is_announced() {
+        let good = BufferStructure::with_items(1, 3072);
+        let mut placing = config(TransmissionSettings::default());
+        placing.send_size = 1024;
+        placing.place_items(good.clone());
+        assert_eq!((placing.receive_size, placing.send_size), (4096, 4096));
+        assert_eq!((placing.structure(), told(&placing).structure.as_ref()), (Some(&good), Some(&good)));
+        assert_eq!(placing.receive_align(), good.align());
+        let larger = Config { send_size: 16_384, ..placing.clone() };
+        let mut kept = larger.clone();
+        kept.place_items(good.clone());
+        assert_eq!(kept.send_size, 16_384);
+        let mut wrong = good.clone();
+        wrong.total += 1;
+        for bad in [wrong.clone(), BufferStructure::default()] {
+            let mut config = config(TransmissionSettings::default());
+            let before = config.clone();
+            config.place_items(bad);
+            assert_eq!(
+                (config.receive_size, &config.transmissions),
+                (before.receive_size, &before.transmissions)
+            );
+        }
+        let with = |structure: &BufferStructure, change: fn(&mut Config)| {
+            let mut config = placing.clone();
+            config.transmissions.structure = Some(structure.clone());
+            change(&mut config);
+            config.structure().is_some()
+        };
+        assert!(with(&good, |_| {}));
+        assert!(!with(&wrong, |_| {}), "segments that are not the buffer");
+        assert!(!with(&good, |config| config.receive_size = 8192), "another size");
+        assert!(!with(&good, |config| config.transmissions.enabled = false));
+        assert!(!with(&good, |config| config.versions = Versions::ONE));
+        assert!(!with(&good, |config| config.versions = Versions::two(Profile::P3)), "it has no groups");
+        let wide = BufferGroup { count: 1, length: 4096, align: 8192, flags: 1 };
+        assert!(!with(&BufferStructure { total: 4096, groups: vec![wide] }, |_| {}), "more than a page");
+        let plain = config(TransmissionSettings::default());
+        assert_eq!((plain.structure(), plain.receive_align()), (None, 1));
+    }
+
+    /// Rule I3: Receives for later parts of a reply are kept in versions that have such replies.
+    #[test]
+    fn i3_receives_for_parts_are_of_versions_that_have_parts() {
+        let parts = |versions, enabled| {
+            let transmissions = TransmissionSettings { enabled, ..TransmissionSettings::default() };
+            Config { versions, continued_parts: 4, ..config(transmissions) }.receives_for_parts()
+        };
+        assert_eq!(parts(Versions::two(Profile::P1), true), 3);
+        assert_eq!(parts(Versions::two(Profile::P1), false), 0, "groups alone have parts there");
+        assert_eq!(parts(Versions::two(Profile::P3), false), 3, "its own continued messages");
+        assert_eq!(parts(Versions::ONE, true), 0);
+    }
+
+    /// Xcharext-02 §3.1: Receives have the size that a peer may request, where it can request one.
+    #[test]
+    fn xcharext_s3_1_only_an_exchange_can_request_larger_receives() {
+        let requested = |versions, enabled| {
+            let mut characteristics = Exchanged::default();
+            (characteristics.enabled, characteristics.most_receive_size) = (enabled, 65_536);
+            Config { versions, characteristics, ..Config::default() }.largest_requested()
+        };
+        assert_eq!(requested(Versions::two(Profile::P1), true), 65_536);
+        assert_eq!(requested(Versions::two(Profile::P1), false), 0);
+        assert_eq!(requested(Versions::ONE, true), 0);
+    }
+}
