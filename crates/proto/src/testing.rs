@@ -607,13 +607,18 @@ impl Raw {
             domain: theirs,
             next_id: 0,
         };
-        for _ in 0..200 {
-            let memory = ReceiveMemory::Pooled(raw.domain.reserve(4096).unwrap());
-            let id = raw.id();
-            raw.peer.post_receive(id, memory).unwrap();
-        }
+        raw.post_receives(200);
         raw.settle();
         raw
+    }
+
+    /// Posts Receives of the peer.
+    pub(crate) fn post_receives(&mut self, count: usize) {
+        for _ in 0..count {
+            let memory = ReceiveMemory::Pooled(self.domain.reserve(4096).unwrap());
+            let id = self.id();
+            self.peer.post_receive(id, memory).unwrap();
+        }
     }
 
     fn id(&mut self) -> WrId {

@@ -1010,3 +1010,59 @@ fn i6_a_group_that_does_not_go_on() {
         assert_eq!(raw.end.closed, Some(timeout));
     }
 }
+
+/// Sends a call in a group whose reply has this length, and allows this many Sends for it.
+fn ask_in_group(raw: &mut Raw, profile: Profile, xid: u32, len: usize, response_buffers: u32) {
+    let asked = list(xid, len).message.flatten().0;
+    let lead = TransmitRequest { response_buffers, ..bare(1, narrow(asked.len())) };
+    raw.received.clear();
+    raw.send(call(profile, xid, Operation::Request(lead), asked));
+}
+
+/// Rtrext-02 §4.3, §5.2: a reply has no more Sends than the Call has Receives for it, than the settings allow, and than
+/// both features say. No Receive counts as one.
+#[test]
+fn rtrext_s5_2_a_reply_has_the_sends_that_both_sides_allow() {
+    for profile in EXCHANGING {
+        let with = |continued_parts, continuation| {
+            let mut config = Config { continued_parts, ..structured() };
+            config.transmissions.replies.continuation = continuation;
+            raw(profile, config)
+        };
+        for (buffers, len, parts, continuation, sends) in [
+            (3, 9000, 8, true, Some(3)),
+            (2, 9000, 8, true, None),
+            (8, 9000, 2, true, None),
+            (8, 4500, 2, true, Some(2)),
+            (8, 4500, 8, false, None),
+            (1, 4500, 8, true, None),
+            (0, 4500, 8, true, None),
+            (0, 100, 8, true, Some(1)),
+        ] {
+            let mut raw = with(parts, continuation);
+            ask_in_group(&mut raw, profile, 11, len, buffers);
+            let is_error = bodies(&raw, profile).iter().any(|(_, body)| matches!(body, Body::Error(_)));
+            let seen = (!is_error).then_some(raw.received.len());
+            assert_eq!(seen, sends, "{profile:?}: {len} bytes, {buffers} Receives, {parts} parts");
+            assert!(raw.end.closed.is_none());
+        }
+    }
+}
+
+/// Rule I6: of replies in groups, the last 1024 can be reported.
+#[test]
+fn i6_replies_in_groups_are_remembered_up_to_a_limit() {
+    let profile = EXCHANGING[0];
+    let mut raw = server(profile);
+    for xid in 100..1125 {
+        raw.post_receives(2);
+        ask_in_group(&mut raw, profile, xid, 4500, 8);
+    }
+    raw.received.clear();
+    for (xid, answers) in [(100, 0), (101, 1)] {
+        let bad = TransmissionId { xid, direction: Direction::Reply, number: 0 };
+        let report = ErrorReport { bad, lead: None, error: ReportedError::Continuation };
+        answer(&mut raw, profile, xid, Direction::Call, ErrorBody::Two(two::ErrorBody::Report(report)));
+        assert_eq!(raw.received.len(), answers, "{xid}");
+    }
+}

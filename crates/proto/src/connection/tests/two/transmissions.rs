@@ -442,3 +442,17 @@ fn messages_in_several_receives_are_handed_on_without_a_copy() {
         check_slices(&mut placed, read(103, 30_000), 4, 30_000);
     }
 }
+
+/// An invalidation follows the data: the last Send of a reply in several Sends invalidates the window of its call, and no
+/// earlier one. In P2 a Call in a group names no handle (version-two-03 §6.2.3), so nothing is invalidated.
+#[test]
+fn the_last_send_of_a_reply_invalidates_the_window() {
+    for profile in EXCHANGING {
+        let mut pair = pair(profile, Config::default(), server_config());
+        let reply = pair.round_trip(both(10, 5000, 9000));
+        let expected = if profile == Profile::P1 { (1, 0) } else { (0, 1) };
+        assert_eq!((reply.invalidations.remote, reply.invalidations.local), expected, "{profile:?}");
+        assert_eq!(pair.server.connection.stats().replies_sent.continued, 1);
+        check_quiet(&pair);
+    }
+}
