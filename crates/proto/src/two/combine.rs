@@ -101,3 +101,79 @@ impl Combine {
         waiting
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rpcrdma_xdr::Piece;
+
+    use super::*;
+    use crate::wire::ChunkLists;
+    use crate::wire::two::transmission::{ErrorReport, ReportedError, TransmissionId};
+
+    fn header(version: u32, body: Body) -> Header {
+        Header { xid: 1, version, credit: 1, direction: Some(Direction::Call), invalidate: 0, body }
+    }
+
+    fn waiting(len: usize, express: bool) -> Waiting {
+        let mut payload = Stream::new();
+        payload.push(Piece::Inline(Bytes::from(vec![0; len])));
+        Waiting {
+            xid: 1,
+            direction: Direction::Call,
+            credit: 1,
+            grant: None,
+            header: BytesMut::zeroed(40),
+            payload,
+            express,
+        }
+    }
+
+    /// Operations, reports, and messages in another version leave alone; all do if a Send has one message.
+    #[test]
+    fn only_messages_and_errors_of_the_version_share_a_send() {
+        let combine = |most| Combine { most, ..Combine::default() };
+        let message = || Body::Message(ChunkLists::default());
+        let bad = TransmissionId { xid: 1, direction: Direction::Call, number: 0 };
+        let report = ErrorReport { bad, lead: None, error: ReportedError::Continuation };
+        for (body, version, takes) in [
+            (message(), 2, true),
+            (Body::NoMessage(ChunkLists::default()), 2, true),
+            (Body::Error(ErrorBody::Chunk), 2, true),
+            (Body::Error(ErrorBody::Chunk), 1, false),
+            (Body::Error(ErrorBody::Two(two::ErrorBody::Report(report))), 2, false),
+            (Body::Two(two::Body::Grant), 2, false),
+        ] {
+            let header = header(version, body);
+            assert_eq!(combine(2).takes(&header, 2), takes, "{header:?}");
+            assert!(!combine(1).takes(&header, 2));
+        }
+    }
+
+    /// A Send may be filled exactly. Messages of another order have another Send.
+    #[test]
+    fn messages_share_a_send_as_long_as_it_holds_them() {
+        let mut combine = Combine { most: 3, ..Combine::default() };
+        let room = |len| Room { len, entries: 8 };
+        combine.push(waiting(60, true));
+        let both = header_len(2) + 200;
+        assert!(combine.fits(&waiting(60, true), room(both)));
+        assert!(!combine.fits(&waiting(60, true), room(both - 1)));
+        assert!(!combine.fits(&waiting(60, false), room(both)), "it may not pass");
+        assert!(!combine.fits(&waiting(60, true), Room { len: both, entries: 0 }));
+        combine.push(waiting(60, true));
+        combine.push(waiting(60, true));
+        assert!(!combine.fits(&waiting(4, true), room(1 << 20)), "three are enough");
+        assert_eq!(combine.take().len(), 3);
+        assert!(combine.used && combine.is_empty());
+        assert!(combine.fits(&waiting(60, true), room(header_len(1) + 100)), "it begins anew");
+    }
+
+    /// One message in a Send is no combined Send: its refusal means something else.
+    #[test]
+    fn a_single_message_is_not_combined() {
+        let mut combine = Combine { most: 3, ..Combine::default() };
+        combine.push(waiting(60, true));
+        assert_eq!(combine.take().len(), 1);
+        assert!(!combine.used);
+    }
+}

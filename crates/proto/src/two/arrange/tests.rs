@@ -214,3 +214,59 @@ proptest! {
         }
     }
 }
+
+/// Rtrext-02 §7.2: each item lies where its segment begins, behind zeroes of any number.
+#[test]
+fn rtrext_s7_2_two_items_of_a_send_lie_in_their_segments() {
+    for gap in [0, 1, 5000] {
+        let start = 1024 + gap;
+        let targets = targets(&[start..start + 100, start + 200..start + 300]);
+        let arranged = arrange(&bounds(&targets, start + 300, 1), 200, &[50, 60], header).unwrap();
+        let items = vec![Bytes::from(vec![1; 50]), Bytes::from(vec![2; 60])];
+        let arranged = Arrangement { items, ..arranged };
+        // The Payload ends where the gap begins.
+        let mut behind = Stream::new();
+        arranged.put_items(&arranged.sends[0], 1024, &mut behind);
+        let (bytes, _) = behind.flatten();
+        assert_eq!(bytes.len(), gap + 200 + 60, "{gap}");
+        assert!(bytes[..gap].iter().all(|byte| *byte == 0));
+        assert!(bytes[gap..gap + 50].iter().all(|byte| *byte == 1));
+        assert!(bytes[gap + 50..gap + 200].iter().all(|byte| *byte == 0));
+        assert!(bytes[gap + 200..].iter().all(|byte| *byte == 2));
+    }
+}
+
+/// Rule I5: the search for segments ends for every structure of a peer. Here a longer description moves the first item, and
+/// a shorter one moves it back.
+#[test]
+fn i5_the_search_for_segments_ends() {
+    let targets = targets(&[
+        Range { start: 116, end: 117 },
+        Range { start: 117, end: 118 },
+        Range { start: 118, end: 119 },
+        Range { start: 120, end: 125 },
+        Range { start: 200, end: 300 },
+        Range { start: 300, end: 304 },
+        Range { start: 304, end: 404 },
+    ]);
+    let arranged = arrange(&bounds(&targets, 404, 1), 0, &[8, 50], header).unwrap();
+    assert_eq!(arranged.segments(0).collect::<Vec<_>>(), [4]);
+    assert_eq!(arranged.segments(1).collect::<Vec<_>>(), [5, 6]);
+}
+
+/// Items lie behind all of the Payload stream, so the Send with its end is the first that may have one.
+#[test]
+fn no_item_lies_before_the_end_of_the_payload() {
+    let targets = targets(&[Range { start: 100, end: 102 }]);
+    let arranged = arrange(&bounds(&targets, 102, 3), 60, &[2], |_| 80).unwrap();
+    assert_eq!(arranged.sends.first().map(|send| send.placed.len()), Some(0));
+    assert!(segments(&arranged)[0] > 0);
+}
+
+/// Rtrext-02 §8.1: a structure without segments for items has no targets. A threshold above the Receive counts.
+#[test]
+fn rtrext_s8_1_a_plain_structure_has_no_targets() {
+    assert_eq!(Targets::of(&BufferStructure::default_of(4096)), None);
+    let targets = targets(&[Range { start: 1024, end: 2048 }]);
+    assert_eq!((targets.longest_send(1024), targets.longest_send(4096)), (2048, 4096));
+}

@@ -237,3 +237,53 @@ fn parts_that_fill_their_receives_are_not_copied() {
     assert_eq!((payload == all, copied), (true, CopyCount::default()));
     assert!(payload.iter().map(|slice| slice.as_ptr()).eq([0, 16, 32].map(|at| all[at..].as_ptr())));
 }
+
+/// Rule I6: the rest of a message has one deadline. While the peer lacks a credit for it, the time is that for memory.
+#[test]
+fn i6_the_rest_of_a_message_has_one_deadline() {
+    let second = Duration::from_secs(1);
+    let timeouts = Timeouts { memory: 7 * second, continuation: 5 * second, ..Timeouts::default() };
+    let mut assembly = Assembly::new(&Arc::new(Config { timeouts, ..Config::default() }));
+    let now = Instant::now();
+    assembly.time(false, now);
+    assert_eq!(assembly.poll_timeout(), None, "nothing has begun");
+    middle(&mut assembly, ID, bytes(16), 24, now).unwrap();
+    assert_eq!(assembly.poll_timeout(), Some(now + 5 * second));
+    assembly.time(true, now + second);
+    assert_eq!(assembly.poll_timeout(), Some(now + 5 * second), "no pass renews it");
+    assembly.time(false, now + second);
+    assert_eq!(assembly.poll_timeout(), Some(now + 8 * second));
+    assembly.time(false, now + 2 * second);
+    assert_eq!(assembly.poll_timeout(), Some(now + 8 * second));
+    assembly.time(true, now + 3 * second);
+    assert_eq!(assembly.poll_timeout(), Some(now + 8 * second), "the credit came: five seconds from now on");
+}
+
+/// Version-two-07 §6.6.2: a message may have as many parts as the limit says, and fill the limit on its length.
+#[test]
+fn v2_07_s6_6_2_a_message_may_fill_its_limits() {
+    let now = Instant::now();
+    let mut assembly = assembly();
+    for (part, remaining) in [(40, 60), (20, 40), (20, 20)] {
+        middle(&mut assembly, ID, bytes(part), remaining, now).unwrap();
+    }
+    let (message, earlier) = last(&mut assembly, ID, bytes(20)).unwrap();
+    assert_eq!((message.len(), earlier), (100, 3));
+    let limits = Limits { continued_parts: 2, ..Limits::default() };
+    let mut two = Assembly::new(&Arc::new(Config { limits, ..Config::default() }));
+    middle(&mut two, ID, bytes(8), 8, now).unwrap();
+    assert_eq!(last(&mut two, ID, bytes(8)).map(|(message, _)| message.len()), Ok(16));
+}
+
+/// What does not decode ends the parts of its own message only. A message that is given up has no deadline.
+#[test]
+fn v2_07_s7_1_4_only_the_message_itself_ends() {
+    let now = Instant::now();
+    let mut assembly = assembly();
+    middle(&mut assembly, ID, bytes(16), 24, now).unwrap();
+    assembly.undecoded_part(8, false);
+    assert_eq!(assembly.parts(), Some(ID));
+    assembly.give_up_parts(ID);
+    assert_eq!((assembly.parts(), assembly.poll_timeout()), (None, None));
+    assert!(passes(&mut assembly, ID, true));
+}
