@@ -140,12 +140,9 @@ impl Two {
             Err(error) => Err(Broken { error, sends: 0 }),
         };
         match assembled {
-            Ok(None) => {
-                if taken == Taken::AsCall {
-                    halves.admit_part(Some(fixed.credit));
-                }
-                Outcome::Done
-            }
+            // Each transmission of a Call has a credit (§4.3), also the last; a complete Call keeps one.
+            Ok(_) if taken == Taken::AsCall && !halves.admit_part(Some(fixed.credit)) => Outcome::Done,
+            Ok(None) => Outcome::Done,
             Ok(Some(assembled)) => self.take_group(halves, now, fixed, header, assembled),
             Err(Broken { error, sends }) => {
                 if taken == Taken::AsCall {
@@ -200,7 +197,7 @@ impl Two {
         let continued = sends > 1;
         match lead {
             Some(Lead::Request(request)) => {
-                halves.core.ledger.give_back(sends.saturating_sub(1));
+                halves.core.ledger.give_back(sends);
                 halves.core.stats.copied(copied);
                 let (lists, group) = match chunk_lists(request, &halves.core.config.limits) {
                     Ok(lists) => lists,

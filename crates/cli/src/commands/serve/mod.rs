@@ -47,7 +47,7 @@ the default: root of a client then acts as nobody. A program on this machine can
 Locks (NLM) are not served: mount with nolock.
 
 Limits hold for each client and for all clients together. A client that reaches a limit waits or is refused, and others go on. \
---memory bounds the messages and payloads of all connections. Each RDMA connection reserves credits x inline bytes of it. \
+--memory bounds the messages and payloads of all connections. Each RDMA connection reserves (credits + 2) x inline bytes of it. \
 Reserved bytes become memory only while messages arrive, and all reservations together get at most half. The rest is for \
 payloads; a call that finds no memory waits. Each connection takes about 40 KiB more for its state.
 

@@ -220,6 +220,35 @@ fn i4_what_is_passed_over_needs_a_credit_and_comes_once() {
     }
 }
 
+/// Rtrext-02 §4.3: the last transmission of a Call has a credit of its own, too. A complete Call has one.
+#[test]
+fn i4_the_last_transmission_of_a_call_is_within_the_grant() {
+    for profile in EXCHANGING {
+        for (others, exceeds) in [(0, false), (1, true)] {
+            let mut raw = raw(profile, Config { grant: 2, early_calls: 1, ..structured() });
+            raw.end.serving = false;
+            for other in 0..others {
+                raw.send(plain(profile, 20 + other));
+            }
+            let all = null(10).message.flatten().0;
+            raw.send(call(profile, 10, request(vec![], 2, 20), &all[..20]));
+            assert_eq!(raw.end.closed, None);
+            raw.send(call(profile, 10, continuation(1, XMTREQ, narrow(all.len() - 20)), &all[20..]));
+            assert_eq!(faults(&raw, "credits_exceeded"), u64::from(exceeds), "{profile:?}: {others} others");
+            if !exceeds {
+                raw.send(plain(profile, 30));
+                assert_eq!(
+                    (faults(&raw, "credits_exceeded"), raw.end.calls.len()),
+                    (0, 2),
+                    "it has one credit"
+                );
+                raw.send(plain(profile, 31));
+                assert_eq!(faults(&raw, "credits_exceeded"), 1);
+            }
+        }
+    }
+}
+
 /// version-two-01 §5.1: the sizes of the first message hold until its answer, however many transmissions carry it.
 #[test]
 fn v2_01_s5_1_transmissions_are_no_answers() {
