@@ -554,7 +554,7 @@ const REPORTS_AS_A_REPLY: Fault = Fault::Sends(|_, m| {
     }
 });
 
-/// What the drafts allow, though our client does otherwise.
+/// The drafts allow this, though our client does otherwise.
 #[tokio::test(start_paused = true)]
 async fn what_the_drafts_leave_open_passes() {
     // The Requester chooses the XID of a report (version-two-01 §4.2.2).

@@ -334,7 +334,7 @@ pub(super) async fn reverse_answer(
                 (answer, false) => return Err(fail(format!("the answer is {answer}"))),
             },
             Event::Ended(connection) if connection == call.connection => {
-                // RFC 8167 §6 expects this of a client that is not prepared.
+                // RFC 8167 §6: with a client that is not prepared, the loss of the connection might result.
                 return Err(differs("the client closes the connection"));
             }
             Event::Nothing => break,

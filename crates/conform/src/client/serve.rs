@@ -146,12 +146,9 @@ pub(super) const NO_ITEM: PlacedItem = PlacedItem { displacement: 0, length: 0, 
 /// too short. Data that is as long as the direction asks for gets an error instead.
 fn directed(call: &Call, least_len: u32, results: Words, data: Option<Bytes>) -> Reply {
     let displacement = u32_of(results.len());
-    let mut length = 0;
+    let length = data.as_ref().map_or(0, |data| u32_of(data.len()));
     let (payload, location) = match data {
-        Some(data) if u32_of(data.len()) < least_len => {
-            length = u32_of(data.len());
-            (results.bytes(&data), Location::TooShort)
-        }
+        Some(data) if length < least_len => (results.bytes(&data), Location::TooShort),
         Some(_) => (accepted(call.xid, 0).words(&[IO, 0]), Location::NoItem),
         None => (results, Location::NoItem),
     };

@@ -102,7 +102,7 @@ pub(super) async fn several(bench: &mut Bench<'_>, profile: Profile) -> Outcome 
     Ok("three calls in three transmissions each".into())
 }
 
-/// Begins a group, sends another message, and returns the report about the group. rtrext-02 §9.5 orders no checks: where type
+/// Begins a group, sends another message, and returns the report about the group. Rtrext-02 §9.5 orders no checks. Where type
 /// and XID are wrong, either error is right.
 async fn interrupt(
     bench: &mut Bench<'_>,
