@@ -143,3 +143,21 @@ fn rfc5666_s6_1_a_session_refuses_an_agreement_below_the_basic_size() {
     assert!(world.session.agree(agreement(BASIC_INLINE - 1)).is_err());
     assert_eq!(world.session.agree(agreement(BASIC_INLINE)), Ok(()));
 }
+
+/// A call that came too late for a prelude leaves nothing behind.
+#[test]
+fn a_prelude_that_has_failed_takes_no_call() {
+    let mut world = world();
+    let waits = world.call(null(1));
+    world.run_for(SECOND);
+    world.session.prelude_failed("of no use".to_owned());
+    let now = world.now();
+    assert_eq!(world.session.prelude_call(now, null(2)).unwrap_err().kind, RefusedKind::Closed);
+    assert_eq!(world.session.in_progress(), 1);
+    world.call(null(2));
+    world.run_for(SECOND * 10);
+    world.prelude_done();
+    world.run_for(SECOND);
+    assert!(world.ended().iter().any(|(id, reply)| *id == waits && reply.is_ok()));
+    assert_eq!(world.seen, [1, 2]);
+}

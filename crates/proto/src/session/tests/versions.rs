@@ -363,3 +363,58 @@ fn v2_01_s5_2_no_fallback_to_a_version_that_the_peer_does_not_have() {
         [(ended, Err(CallFailure { error: CallError::Version { low: 3, high: 4 }, .. }))] if *ended == id
     ));
 }
+
+/// RFC 8166 §4.5.1: while the session remembers the peer's range, it begins with no version outside. With nothing in
+/// common it asks again.
+#[test]
+fn s4_5_1_a_version_outside_the_range_of_the_peer_is_not_the_first() {
+    let mut world = world(Versions::both(Profile::P1), Versions::both(Profile::P1));
+    world.call(null(1));
+    while world.attempts.is_empty() {
+        world.pump();
+    }
+    let now = world.now();
+    let refused = |low, high| Err(CallFailure::permanent(CallError::Version { low, high }, true));
+    world.session.offer_ended(now, refused(3, 4));
+    let memory = Timeouts::default().version_memory;
+    let first = |world: &mut World, at| world.session.first_codec(at).rules().version;
+    assert_eq!(first(&mut world, now), 2, "neither is in the range");
+    assert_eq!(world.session.peer_versions(), Some((3, 4)));
+    world.session.state = State::Offering(now);
+    world.session.offer_ended(now, refused(1, 1));
+    assert_eq!(first(&mut world, now + memory - Duration::from_nanos(1)), 1);
+    assert_eq!(world.session.peer_versions(), Some((1, 1)));
+    assert_eq!(first(&mut world, now + memory), 2, "the time is over");
+    assert_eq!(world.session.peer_versions(), None);
+}
+
+/// Version-two-01 §5.2: a version that the peer names later is offered, although it was refused before.
+#[test]
+fn v2_01_s5_2_a_version_that_the_peer_names_is_offered_again() {
+    let mut world = world(Versions::both(Profile::P1), Versions::ONE);
+    calls(&mut world, 1..3);
+    assert_eq!(version(&world), Some(1));
+    let now = world.now();
+    assert_eq!(world.session.first_codec(now).rules().version, 1, "it was refused");
+    let id = world.session.calls.begin(50, now + SECOND);
+    let failure = CallFailure::permanent(CallError::Version { low: 1, high: 2 }, true);
+    assert!(world.session.call_ended(id, Err(failure)).is_some());
+    assert_eq!(world.session.first_codec(now).rules().version, 2);
+}
+
+/// The time in which a session counts on Version One begins with the refusal, and no later timer renews it.
+#[test]
+fn v2_01_s5_2_a_refusal_is_remembered_from_its_arrival() {
+    let mut world = world(Versions::both(Profile::P1), Versions::both(Profile::P1));
+    world.call(null(1));
+    while world.attempts.is_empty() {
+        world.pump();
+    }
+    let now = world.now();
+    world.session.offer_ended(now, Err(CallFailure::permanent(CallError::Chunk, true)));
+    assert!(matches!(world.session.state, State::Offering(_)), "until the connection has ended");
+    world.session.handle_timeout(now + Timeouts::default().offer);
+    let until = now + Timeouts::default().version_memory;
+    assert_eq!(world.session.first_codec(until - Duration::from_nanos(1)).rules().version, 1);
+    assert_eq!(world.session.first_codec(until).rules().version, 2);
+}
