@@ -592,3 +592,104 @@ fn i4_a_part_of_a_call_requests_credits() {
         assert_eq!(answer(&mut ledger, charge, &domain), requested.unwrap_or(2));
     }
 }
+
+/// rtrext-02 §4.3: only a Call without another form uses credits whose Sends may not have arrived.
+#[test]
+fn i4_a_call_that_falls_back_uses_proved_credits_alone() {
+    let (mut ledger, domain) = (ledger(Side::Client, 8, 1), domain(16));
+    let (_, lease) = call(&mut ledger, &domain).unwrap();
+    ledger.settle(lease, Settled::Answered { grant: 8 });
+    let offer = ledger.ask_call((8, 1), true, &domain).unwrap();
+    let (_permit, lease) = ledger.take_call(offer);
+    ledger.settle(lease, Settled::Refused { grant: 8 });
+    assert!(ledger.ask_call((1, 1), true, &domain).is_ok());
+    assert_eq!(ledger.ask_call((2, 1), true, &domain).unwrap_err(), Wait::Credits);
+    assert!(ledger.ask_call((2, 1), false, &domain).is_ok());
+}
+
+/// version-two-07 §6.6.4: an answer of two Sends waits for two credits.
+#[test]
+fn i4_an_answer_of_two_sends_waits_for_both_credits() {
+    let domain = domain(64);
+    let mut ledger = counting(1, &domain);
+    let _charge = ledger.admit(None).unwrap();
+    assert_eq!(ledger.ask_answer(2, (false, false), &domain).unwrap_err(), Wait::Line);
+    let_send(&mut ledger, 2);
+    assert!(ledger.ask_answer(2, (false, false), &domain).is_ok());
+}
+
+/// An operation is one message: its credit returns once, and a message can wait for no more.
+#[test]
+fn i6_an_operation_gives_back_one_credit() {
+    let mut ledger = counting(5, &domain(64));
+    let before = ledger.sends_for_answer(false);
+    assert!(ledger.operation(Direction::Reply).is_some());
+    assert_eq!((ledger.sends_for_answer(true), ledger.sends_for_answer(false)), (before - 1, before));
+}
+
+/// version-two-07 §6.3.2: a GRANT is one message, and its `rdma_credit` is a grant.
+#[test]
+fn v2_07_s6_3_2_a_grant_is_one_send_that_grants() {
+    let mut ledger = counting(5, &domain(64));
+    assert!(ledger.grant().is_none(), "the peer has credits");
+    while ledger.peer_may_send() {
+        let_send(&mut ledger, 5);
+    }
+    let sent = ledger.sent;
+    let mut permit = ledger.grant().expect("a GRANT is due");
+    assert_eq!((permit.grant(), ledger.sent), (ledger.messages.as_ref().map(MessageCredits::told), sent + 1));
+    assert!(permit.spend() && !permit.spend());
+}
+
+/// version-two-07 §4.2.1: each message counts, even one that came before the version was known.
+#[test]
+fn v2_07_s4_2_1_earlier_messages_are_counted_too() {
+    let mut ledger = ledger(Side::Server, 8, 8);
+    ledger.count_received();
+    ledger.count_message(false, None).unwrap();
+    ledger.count_messages(true);
+    assert_eq!(ledger.messages.as_ref().map(MessageCredits::told), Some(3), "two came, and one may follow");
+}
+
+/// Rule I6: an answer in line that needs more than the peer's limit can ever allow holds no Call back.
+#[test]
+fn i6_a_hopeless_answer_in_line_keeps_no_credits() {
+    let mut ledger = counting(5, &domain(64));
+    ledger.line.join_answer(7, 6, deadline());
+    assert_eq!(ledger.may_call(), Ok(()));
+    ledger.line.pop_answer();
+    ledger.line.join_answer(8, 5, deadline());
+    assert_eq!(ledger.may_call(), Ok(()), "four are left for the answer, and one for a Call");
+    let_send(&mut ledger, 4);
+    assert!(ledger.operation(Direction::Reply).is_some() && ledger.operation(Direction::Reply).is_some());
+    ledger.line.pop_answer();
+    ledger.line.join_answer(9, 4, deadline());
+    assert_eq!(ledger.may_call(), Err(Wait::Credits), "four come back for it");
+}
+
+/// A connection that ends posts no Receive that it had reserved: the command is next.
+#[test]
+fn an_ended_ledger_has_no_receive_to_post() {
+    let (mut ledger, domain) = (ledger(Side::Server, 8, 8), domain(8));
+    ledger.reserve_receives(&domain);
+    assert!(ledger.receives.is_ready());
+    ledger.receives.end();
+    assert!(!ledger.receives.is_ready() && ledger.next_receive().is_none());
+}
+
+/// xcharext-02 §3.1: each earlier size holds back until its own Receives have completed.
+#[test]
+fn xcharext_s3_1_every_size_lasts_as_long_as_its_receives() {
+    let domain = domain(64);
+    let mut receives = Receives::new(ReceiveSize { len: LEN, align: 1 });
+    receives.reserve(2, &domain);
+    receives.resize(2 * LEN);
+    receives.reserve(3, &domain);
+    receives.resize(3 * LEN);
+    assert_eq!(receives.least_earlier(), Some(LEN));
+    receives.complete();
+    receives.complete();
+    assert_eq!(receives.least_earlier(), Some(2 * LEN));
+    receives.complete();
+    assert_eq!(receives.least_earlier(), None);
+}

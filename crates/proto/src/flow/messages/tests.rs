@@ -360,3 +360,47 @@ fn v2_07_s4_3_a_refusal_allows_one_message_where_there_is_none() {
     credits.allow_refusal(true);
     assert_eq!(credits.room(), 1);
 }
+
+/// §4.3: who begins to count in the middle counts as at the beginning: one message each way, and no more.
+#[test]
+fn v2_07_s4_3_one_message_each_way_when_counting_begins() {
+    for mut credits in [MessageCredits::new(4), MessageCredits::after(0, 0, 0)] {
+        assert_eq!((credits.room(), credits.lasting(0)), (1, 1), "none of ours is under way");
+        assert!(credits.take_one() && !credits.take_one());
+        assert!(credits.accept(false) && !credits.accept(false));
+    }
+    let mut credits = MessageCredits::after(3, 5, 2);
+    assert!(credits.take_one() && !credits.take_one());
+    assert!((0..3).all(|_| credits.accept(false)) && !credits.accept(false), "two replies are awaited");
+}
+
+/// §4.2.1.1: while the peer has messages left, a GRANT has to add half of the window. It never says less than was said.
+#[test]
+fn v2_07_s4_2_1_1_a_grant_adds_half_of_the_window() {
+    let mut credits = MessageCredits::new(8);
+    credits.limit(100);
+    assert!((0..4).all(|_| {
+        let _ = credits.advertise(9);
+        credits.accept(false)
+    }));
+    credits.told = 8;
+    assert_eq!(credits.outstanding(), 4);
+    for (posted, due) in [(0, false), (5, false), (7, false), (8, false), (9, true)] {
+        assert_eq!(credits.grant_due(posted), due, "a gain of {}", i64::from(posted) - 5);
+    }
+    let mut credits = MessageCredits::new(4);
+    credits.limit(100);
+    assert!(credits.accept(false));
+    credits.told = 2;
+    assert!(!credits.grant_due(3), "a gain of one, although the window has more");
+}
+
+/// "credit limit values MUST be less than 2^31 - 1" (§4.2.1), whatever the Calls in progress ask for.
+#[test]
+fn v2_07_s4_2_1_a_window_that_grows_stays_within_half_of_the_counts() {
+    let mut credits = MessageCredits::new(4);
+    credits.set_window(u32::MAX);
+    assert_eq!(credits.window(), MOST_WINDOW);
+    credits.set_window(0);
+    assert_eq!(credits.window(), 0);
+}
