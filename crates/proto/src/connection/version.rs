@@ -131,9 +131,7 @@ impl Connection {
         match self.core.peer.reverse {
             // After a message in Version Two that did not decode, there is nothing to guess.
             _ if self.version == Version::Guessed || two.holds_calls() => false,
-            Some(reverse) => reverse > ReverseSupport::None || two.is_exchanged().is_some(),
-            // Before the version is in use, no announcement has arrived.
-            None => !self.core.codec.rules().two.is_some_and(|two| two.tells_once),
+            reverse => reverse > Some(ReverseSupport::None) || two.is_exchanged().is_some(),
         }
     }
 

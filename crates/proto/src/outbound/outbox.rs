@@ -190,7 +190,7 @@ impl Outbox {
     }
 
     /// Returns the origin of a completed request. If the request has `left` at this time, the timer of the next Sends
-    /// and RDMA Writes restarts then, unless the provider reports progress.
+    /// and RDMA Writes restarts then, unless the provider reports progress. With `None` the request was not posted.
     pub(crate) fn complete(&mut self, id: WrId, left: Option<(Instant, Duration)>) -> Option<Origin> {
         let Posted { origin, cost, bytes } = self.works.remove(&id)?;
         self.to_leave = self.to_leave.saturating_sub(bytes);
@@ -198,15 +198,13 @@ impl Outbox {
         if origin == Origin::Send {
             self.in_order.retain(|(sent, _)| *sent != id);
         }
-        if bytes > 0
-            && let Some((now, stall)) = left
-        {
+        if bytes > 0 {
             let (count, total) = self.data;
             let (count, total) = (count.saturating_sub(1), total.saturating_sub(bytes));
             self.data = (count, total);
             if count == 0 {
                 self.sending = None;
-            } else if self.told.is_none() {
+            } else if let (Some((now, stall)), None) = (left, &self.told) {
                 self.sending = Some(Moving::new(now, stall, Flow::Sent, None, total));
             }
         }

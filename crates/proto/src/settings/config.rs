@@ -268,4 +268,18 @@ mod tests {
         let spare = messages(Versions::two(Profile::P3)) - one;
         assert!(spare >= sized(SPARE_RECEIVES), "{spare}");
     }
+
+    /// Version-two-01 §2.3, xcharext-02 §3.1: Version Two has a least size, and the peer may request a larger one.
+    #[cfg(feature = "two")]
+    #[test]
+    fn i3_receives_have_the_least_size_of_the_version_and_the_largest_that_is_requested() {
+        use crate::{Exchanged, Profile};
+        for (enabled, largest) in [(false, 4096), (true, 65_536)] {
+            let mut characteristics = Exchanged::default();
+            (characteristics.enabled, characteristics.most_receive_size) = (enabled, 65_536);
+            let versions = Versions::two(Profile::P1);
+            let config = Config { receive_size: 1024, versions, characteristics, ..Config::default() };
+            assert_eq!((config.largest_receive(), config.first_receives().1), (largest, 4096));
+        }
+    }
 }

@@ -386,4 +386,20 @@ mod tests {
         assert_eq!(earliest([None, Some(later)]), Some(later));
         assert_eq!(earliest([None, None]), None);
     }
+
+    /// Bytes that moved before are no reason for more time.
+    #[test]
+    fn i6_bytes_that_were_seen_extend_no_deadline() {
+        for sees in [false, true] {
+            let start = Instant::now();
+            let mut told = Told::new(start, progress(0));
+            let mut moving = Moving::new(start, PACE.stall, Flow::Read, Some(&told), 1_000_000);
+            told.update(start + Duration::from_secs(1), progress(10_000));
+            if sees {
+                moving.see(Some(&told));
+            }
+            let deadline = moving.deadline;
+            assert_eq!(moving.goes_on(deadline, PACE, Some(&told)), !sees);
+        }
+    }
 }

@@ -380,3 +380,56 @@ fn i6_a_close_is_not_cut_off_before_its_time() {
     connection.handle_timeout(deadline);
     assert!(matches!(connection.poll_transmit(deadline, &mut raw.end.qp), Some(Post::Abort)));
 }
+
+/// A queue pair that has ended is waited for: the timer of a Send that it did not take is no reason for the end.
+#[test]
+fn i6_a_send_that_was_not_posted_has_no_timer() {
+    let timeouts = Timeouts { send: Duration::from_secs(5), ..Timeouts::default() };
+    let mut raw = Raw::new(Side::Client, Config { timeouts, ..Config::default() });
+    let now = raw.fabric.instant();
+    raw.end.connection.call(now, null(1)).unwrap();
+    let id = std::iter::from_fn(|| raw.end.connection.poll_transmit(now, &mut raw.end.qp))
+        .find_map(|post| match post {
+            Post::Work(id, WorkRequest::Send(_)) => Some(id),
+            _ => None,
+        })
+        .expect("the Call");
+    raw.end.connection.handle_post_error(id, &PostErrorKind::Disconnected);
+    raw.end.connection.handle_timeout(now + Duration::from_secs(5));
+    raw.end.connection.handle_disconnected(rpcrdma_verbs::Disconnected::Peer);
+    let events = std::iter::from_fn(|| raw.end.connection.poll_event());
+    let closed =
+        events.filter_map(|event| if let Event::Closed(reason) = event { Some(reason) } else { None });
+    assert_eq!(closed.collect::<Vec<_>>(), [CloseReason::Link(rpcrdma_verbs::Disconnected::Peer)]);
+}
+
+/// A connection that fails posts no Receive that it had reserved: the end comes first.
+#[test]
+fn a_connection_that_is_given_up_posts_nothing_before_its_end() {
+    let mut raw = Raw::new(Side::Server, server_config());
+    let now = raw.fabric.instant();
+    let capabilities = Capabilities::default();
+    let mut connection = Connection::new(Side::Server, Arc::new(server_config()), &[], &capabilities, now);
+    let first = connection.poll_transmit(now, &mut raw.end.qp);
+    assert!(matches!(first, Some(Post::Receive(..))), "one of several");
+    connection.give_up();
+    assert!(matches!(connection.poll_transmit(now, &mut raw.end.qp), Some(Post::Abort)));
+    assert!(connection.poll_transmit(now, &mut raw.end.qp).is_none());
+}
+
+/// `handle_timeout` is harmless if no timer is due: a closing connection keeps its time for data that moves.
+#[test]
+fn i6_an_early_timeout_takes_no_time_from_a_connection_that_closes() {
+    let timeouts = Timeouts { close: Duration::from_secs(5), ..Timeouts::default() };
+    let mut raw = Raw::new(Side::Client, Config { timeouts, ..Config::default() });
+    let now = raw.fabric.instant();
+    let progress = |sent| rpcrdma_verbs::Progress::new(sent, 0, 0);
+    raw.end.connection.handle_progress(now, progress(0));
+    raw.end.connection.call(now, null(1)).unwrap();
+    while raw.end.connection.poll_transmit(now, &mut raw.end.qp).is_some() {}
+    raw.end.connection.close(now);
+    let deadline = raw.end.connection.poll_timeout().expect("a deadline");
+    raw.end.connection.handle_progress(now + Duration::from_secs(1), progress(40));
+    raw.end.connection.handle_timeout(now + Duration::from_secs(1));
+    assert_eq!(raw.end.connection.poll_timeout(), Some(deadline));
+}

@@ -3,11 +3,11 @@
 
 use std::sync::Arc;
 
-use rpcrdma_verbs::{Capabilities, ProtectionDomain};
+use rpcrdma_verbs::{Capabilities, Key, ProtectionDomain};
 
 use crate::testing::*;
 use crate::two::characteristics::OPERATION_RECEIVES;
-use crate::wire::{Body, ChunkLists};
+use crate::wire::{Body, ChunkLists, Segment, WriteChunk};
 use crate::{Config, Connection, Post, Side, Versions};
 
 fn with_queue(side: Side, config: &Config, max_recv_wr: usize) -> Connection {
@@ -158,4 +158,97 @@ fn the_longest_segment_has_at_least_1024_bytes() {
         let lengths: Vec<_> = lists.write[0].segments.iter().map(|segment| segment.length).collect();
         assert_eq!(lengths, expected, "{max_segment_len}");
     }
+}
+
+/// What the owner says wakes a connection: nothing that it has to post is passed over.
+#[test]
+fn a_connection_looks_for_work_after_each_command() {
+    let config = server_config();
+    let commands: [fn(&mut Connection); 3] =
+        [|connection| connection.fail_queued(), |connection| connection.refuse([1]), |_| ()];
+    for command in commands {
+        let mut raw = Raw::new(Side::Server, config.clone());
+        let now = raw.fabric.instant();
+        let mut connection = with_queue(Side::Server, &config, 64);
+        command(&mut connection);
+        assert!(connection.poll_transmit(now, &mut raw.end.qp).is_some());
+    }
+}
+
+/// Rule I3: the receive queue keeps entries for the RDMA_DONEs of exposed replies.
+#[cfg(feature = "retired")]
+#[test]
+fn i3_calls_leave_the_entries_of_rdma_dones_in_the_receive_queue() {
+    let read_read = crate::ReadRead { exposed_replies: 3, ..crate::ReadRead::default() };
+    let compatibility =
+        crate::Compatibility { read_read: Some(read_read), ..crate::Compatibility::default() };
+    let config = Config { calls: 16, grant: 16, compatibility, ..Config::default() };
+    assert_eq!(config.max_recv_wr(), 2 * 16 + config.receives_beyond_calls());
+    let enough = config.max_recv_wr() - OPERATION_RECEIVES;
+    for (queue, credits) in [(enough, 16), (enough - 2, 15)] {
+        assert_eq!(requested(&mut with_queue(Side::Client, &config, queue)), credits, "{queue}");
+    }
+    let least = Config { calls: 1, grant: 1, ..config };
+    assert_eq!(
+        least.max_recv_wr(),
+        2 * 2 + least.receives_beyond_calls(),
+        "a Call has to follow an RDMA_DONE"
+    );
+}
+
+/// Too many or too long segments are refused where the Call is planned, and only those wait for an announcement.
+#[test]
+fn segments_of_an_item_are_within_our_own_settings() {
+    let config = |max_segments| Config { max_segments, ..Config::default() };
+    let longest = (Some(2000), None);
+    assert!(offered(config(2), longest, read(1, 5000)).is_none());
+    assert_eq!(
+        offered(config(3), longest, read(1, 5000)).map(|lists| lists.write[0].segments.len()),
+        Some(3)
+    );
+}
+
+/// RFC 6581 §9.1: a peer that can have one RDMA Read outstanding reads chunks; one that can have none does not.
+#[test]
+fn rfc6581_s9_1_one_outstanding_rdma_read_is_enough() {
+    for (ird, reads) in [(0, false), (1, true), (16, true)] {
+        let mut capabilities = Capabilities::default();
+        capabilities.ird = ird;
+        let config = Arc::new(Config::default());
+        let connection = Connection::new(Side::Client, config, &[], &capabilities, std::time::Instant::now());
+        assert_eq!(connection.core.read_chunks(), reads, "{ird}");
+    }
+}
+
+/// version-two-01 §5: a version begins with its own limits, and nothing of an earlier one holds.
+#[test]
+fn a_version_begins_with_its_own_limits() {
+    let mut connection = with_queue(Side::Server, &server_config(), 64);
+    let peer = &mut connection.core.peer;
+    (peer.send_earlier, peer.invalidates) = (9999, false);
+    let thresholds = crate::Thresholds { send: 2048, receive: 1024 };
+    peer.begin(thresholds, true);
+    assert_eq!((peer.thresholds, peer.send_earlier, peer.invalidates), (thresholds, 2048, true));
+    peer.begin(thresholds, false);
+    assert!(!peer.invalidates);
+}
+
+/// version-two-03 §6.2.3: a Call that names the handle 0 names none, even if the peer uses 0 as a handle.
+#[test]
+fn v2_03_s6_2_3_the_handle_zero_is_none() {
+    let mut connection = with_queue(Side::Server, &server_config(), 64);
+    let chunk = |handle| {
+        let segment = Segment { handle, length: 8, offset: 0 };
+        ChunkLists { write: vec![WriteChunk { segments: vec![segment] }], ..ChunkLists::default() }
+    };
+    let core = &mut connection.core;
+    core.peer.invalidates = true;
+    assert_eq!(core.invalidated_by_reply(&chunk(0), Some(0)), None);
+    for handle in [1, 2] {
+        assert_eq!(core.invalidated_by_reply(&chunk(handle), Some(handle)), Some(Key(handle)));
+        assert_eq!(core.invalidated_by_reply(&chunk(handle), Some(0)), None);
+        assert_eq!(core.invalidated_by_reply(&chunk(handle), None), Some(Key(handle)), "the first");
+    }
+    core.peer.invalidates = false;
+    assert_eq!(core.invalidated_by_reply(&chunk(1), Some(1)), None);
 }

@@ -358,3 +358,31 @@ fn rfc5666_s3_8_memory_for_other_results_is_not_used() {
     Pull::new(layout).read_into(&mut sinks);
     assert!(matches!(&sinks, [Sink::Buffer(memory)] if memory.len() == LEN));
 }
+
+/// Rule I6: a wait for memory ends when there is memory, and leaves no timer.
+#[test]
+fn i6_memory_that_has_come_is_waited_for_no_more() {
+    let mut world = world(LEN);
+    let held = world.domain.allocate(LEN, 1).unwrap();
+    world.add(Owner::Call(1), 1);
+    assert!(!world.take_memory() && world.reads.poll_timeout().is_some());
+    drop(held);
+    assert!(world.take_memory());
+    assert_eq!(world.reads.poll_timeout(), None);
+}
+
+/// Rule I6: a message whose data moves gets more time, and a new deadline for that.
+#[test]
+fn i6_a_message_with_more_time_has_a_deadline_again() {
+    let mut world = world(LEN);
+    world.outbox.handle_progress(world.now, Progress::new(0, 0, 0));
+    let by = Moving::new(world.now, Duration::from_secs(1), Flow::Read, world.outbox.told(), 100_000);
+    world.reads.add(Owner::Reply(1), pull(1), Some(|_| by));
+    let deadline = world.now + Duration::from_secs(1);
+    assert_eq!(world.reads.poll_timeout(), Some(deadline));
+    world.outbox.handle_progress(deadline, Progress::new(10_000, 0, 0));
+    assert_eq!(world.reads.late(deadline, &world.outbox), None);
+    let next = world.reads.poll_timeout().expect("a deadline");
+    assert!(next > deadline);
+    assert!(world.reads.late(next, &world.outbox).is_some(), "nothing has moved since");
+}

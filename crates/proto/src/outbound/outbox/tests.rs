@@ -1,4 +1,4 @@
-use rpcrdma_verbs::{Buffer, RemoteSegment};
+use rpcrdma_verbs::{Buffer, Progress, RemoteSegment};
 
 use super::*;
 
@@ -128,4 +128,28 @@ fn i8_a_completion_puts_only_its_own_send_in_order() {
     assert!(!outbox.is_in_order(mark), "the second may still be passed");
     outbox.complete(ids[1], None);
     assert!(outbox.is_in_order(mark));
+}
+
+/// Rule I6: `handle_timeout` changes nothing before the deadline, even if data has moved.
+#[test]
+fn i6_a_deadline_that_is_to_come_stands() {
+    let start = Instant::now();
+    let (mut outbox, _) = posted(start, vec![send(), send()]);
+    outbox.handle_progress(start, Progress::new(0, 0, 0));
+    let deadline = outbox.timeout();
+    let early = start + Duration::from_secs(1);
+    outbox.handle_progress(early, Progress::new(0, 100, 0));
+    assert!(outbox.handle_timeout(early, PACE));
+    assert_eq!(outbox.timeout(), deadline);
+}
+
+/// A provider that states no limit is used with the least that any has.
+#[test]
+fn a_queue_pair_takes_at_least_one_request_of_one_entry() {
+    for (stated, used) in [(0, 1), (1, 1), (2, 2)] {
+        let mut capabilities = Capabilities::default();
+        (capabilities.max_sge, capabilities.max_send_wr) = (stated, stated);
+        let outbox = Outbox::new(&capabilities);
+        assert_eq!((outbox.max_sge(), outbox.max_send_wr), (used, used));
+    }
 }

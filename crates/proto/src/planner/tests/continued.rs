@@ -3,6 +3,7 @@
 use super::*;
 use crate::two::plan::{CallOptions, parts};
 use crate::wire::two::p3::V2P3;
+use crate::wire::{Body, ChunkLists, Codec, Header};
 
 /// The Sends reserved for a reply, or the refusal with the largest length.
 #[test]
@@ -72,4 +73,32 @@ fn v2_07_s6_6_2_a_call_goes_on_where_that_is_allowed() {
     let mixed = stream(3000, &[(5000, true)]);
     let (form, parts, inline, read) = row(&mixed, 8, RULES).unwrap();
     assert_eq!((form, parts.len(), read), (Form::Continued, 4, 1), "{inline}");
+}
+
+/// version-two-07 §6.3.5: the header of a Call in a chunk has one word more, and has to fit with it.
+#[test]
+fn v2_07_s6_3_5_the_header_of_a_long_call_fits_to_the_byte() {
+    let message = stream(5000, &[]);
+    let plan = |send| {
+        plan_call(&CallInput {
+            codec: &V2P3,
+            message: &message,
+            flavor_touches_data: false,
+            send,
+            receive: 1024,
+            reply_max: 100,
+            sinks: &[],
+            chunks: RULES,
+        })
+    };
+    let Err(Refusal::HeaderTooLong { len, allowed: 1 }) = plan(1) else { panic!("{:?}", plan(1)) };
+    let zero =
+        ReadSegment { position: 0, segment: Segment { handle: 1, length: 5000, offset: 0 }, padding: false };
+    let read = ChunkLists { read: vec![zero], ..ChunkLists::default() };
+    let mut encoded = bytes::BytesMut::new();
+    let (version, credit, direction) = (2, 1, Some(Direction::Call));
+    let body = Body::NoMessage(read);
+    V2P3.encode(&Header { xid: 1, version, credit, direction, invalidate: 0, body }, &mut encoded);
+    assert_eq!(encoded.len(), len);
+    assert!(plan(len).is_ok());
 }

@@ -1097,3 +1097,51 @@ fn i6_a_read_list_of_a_peer_that_cannot_be_read_is_refused() {
     let list = vec![at(28, Segment { handle: 0xbad, length: 5001, offset: 0 })];
     discarded(&mut raw, reply_with(1, list, 5001), plain(1), "reads_not_agreed");
 }
+
+/// Rule I6: answers give memory back, so an answer that waits for memory gets it before the arguments of other Calls.
+#[test]
+fn i6_an_answer_that_waits_for_memory_precedes_arguments() {
+    let config = Config { early_calls: 2, ..exposing(ReadRead::default()) };
+    let mut raw = Raw::new(Side::Server, config);
+    raw.end.serving = false;
+    raw.send(read_call(1, 2));
+    let (token, .., call) = raw.end.calls.pop().unwrap();
+    let answer = serve(call.clone());
+    let mut held = hold_all(&raw.end.domain);
+    let data = raw.readable(&pattern(8));
+    let reduced = rpc(2, WRITE, &8_u32.to_be_bytes());
+    raw.send(message(&header(2, Body::Message(lists(vec![at(44, data)], vec![], None))), &reduced));
+    assert_eq!(raw.end.connection.wants_memory(), Some(ProtectionDomain::room_for(8)), "for arguments");
+    let now = raw.fabric.instant();
+    raw.end.connection.reply(now, token, answer);
+    raw.settle();
+    let room = ProtectionDomain::room_for(4096);
+    assert_eq!(raw.end.connection.wants_memory(), Some(room), "for the RDMA_DONE of the answer");
+    held.retain(|buffer| buffer.len() > 1024);
+    raw.settle();
+    assert_eq!((raw.received.len(), raw.end.calls.len()), (0, 0), "no arguments are read");
+    drop(held);
+    raw.settle();
+    assert_eq!((raw.received.len(), raw.end.calls.len()), (1, 1));
+}
+
+/// RFC 8167 §5.3: a client that reads its replies takes a message with a Position-Zero chunk for a Call, unless it
+/// awaits a reply with that XID.
+#[test]
+fn rfc8167_s5_3_only_an_awaited_reply_is_read() {
+    for (xid, answers) in [(1, 0), (70, 1)] {
+        let mut raw = Raw::new(Side::Client, withholding());
+        let now = raw.fabric.instant();
+        raw.end.connection.call(now, list(1, 5000)).unwrap();
+        raw.settle();
+        raw.received.clear();
+        let whole = raw.readable(&store(xid, 8).message.flatten().0);
+        let chunk = lists(vec![at(0, whole)], vec![], None);
+        raw.send(message(&header(xid, Body::NoMessage(chunk)), &Stream::new()));
+        let refusals = raw.received.iter().filter(|message| {
+            let (header, _) = V1.decode(message, &Limits::default()).unwrap();
+            header.body == Body::Error(ErrorBody::Chunk)
+        });
+        assert_eq!(refusals.count(), answers, "{xid}");
+    }
+}

@@ -605,3 +605,24 @@ fn the_id_of_the_characteristic_is_taken() {
     let refused = Registered::new(CHARACTERISTIC, Bytes::new(), false);
     assert_eq!(refused, Err(crate::two::characteristics::NotRegistered::Twice { id: CHARACTERISTIC }));
 }
+
+/// version-two-01 §5: an error does not prove that the peer speaks the version, not even together with others.
+#[test]
+fn v2_01_s5_errors_that_share_a_send_prove_no_version() {
+    for profile in EXCHANGING {
+        let client = Config { versions: Versions::both(profile), ..combining(4, Config::default()) };
+        let mut raw = Raw::new(Side::Client, client);
+        let error = |xid| {
+            let header = header_of(xid, Direction::Reply, Body::Error(ErrorBody::Chunk));
+            message_of(profile.codec(), &header, &Stream::new())
+        };
+        let (first, second) = (error(100), error(2));
+        raw.send(together(profile, &[narrow(first.len()), narrow(second.len())], &[first, second].concat()));
+        assert!(raw.end.closed.is_none() && raw.end.connection.version().is_none(), "{profile:?}");
+        let reply = header_of(3, Direction::Reply, Body::Message(ChunkLists::default()));
+        let reply = message_of(profile.codec(), &reply, &super::super::requester::accepted(3, &[]));
+        let error = error(100);
+        raw.send(together(profile, &[narrow(error.len()), narrow(reply.len())], &[error, reply].concat()));
+        assert!(raw.end.connection.version().is_some(), "{profile:?}: a reply does");
+    }
+}

@@ -394,3 +394,27 @@ fn v2_01_s4_2_2_an_operation_does_not_take_the_xid_of_the_guess() {
         );
     }
 }
+
+/// version-two-07 §4.2.1: a limit counts all messages, also those in Version One before the first message. The answer to
+/// the guess has a Receive before it comes, and a place in the window after it has come.
+#[test]
+fn v2_07_s4_2_1_what_came_in_version_one_is_counted() {
+    let refusal =
+        || message(&header(50, Body::Error(ErrorBody::Version { low: 2, high: 2 })), &Stream::new());
+    let limit = |answered: bool| {
+        let mut raw = guessing(Profile::P3);
+        if answered {
+            raw.send(refusal());
+        }
+        raw.send(plain(Profile::P3, 7));
+        last(&raw, Profile::P3).0.credit
+    };
+    assert_eq!(limit(true), limit(false));
+}
+
+/// Version-two-01 §5.3: the wait for the first message has a timer only while a Call waits.
+#[test]
+fn v2_01_s5_3_nothing_is_guessed_without_a_call() {
+    let raw = Raw::new(Side::Server, serving(Profile::P1));
+    assert_eq!(raw.end.connection.poll_timeout(), None);
+}

@@ -9,7 +9,7 @@ use rpcrdma_xdr::Stream;
 use crate::testing::*;
 use crate::two::characteristics::EXPERIMENTAL;
 use crate::wire::two::{self, Exchange, Profile, Rest, Subset, Value};
-use crate::wire::{Body, ChunkLists, Codec, Direction, ErrorBody, Header, v1::V1};
+use crate::wire::{Body, ChunkLists, Codec, Direction, ErrorBody, Header, WriteChunk, v1::V1};
 use crate::{
     Characteristic, Config, Disposition, Exchanged, Limits, NotExchanged, Notice, Registered, ReverseSupport,
     Side, Versions,
@@ -974,4 +974,66 @@ fn version_two_01_s5_an_error_tells_no_grant_before_a_reply_has() {
     let error = Header { credit: 128, ..header(1, Body::Error(ErrorBody::Chunk)) };
     raw.send(message(&error, &Stream::new()));
     assert_eq!(raw.received.len(), 2, "one at a time still");
+}
+
+/// version-two-03 §6.2.3: `rdma_inv_handle` is zero in a reply.
+#[test]
+fn v2_03_s6_2_3_a_reply_names_no_handle() {
+    let mut raw = raw(Profile::P2, server_config());
+    let call = header_of(2, Direction::Call, Body::Message(ChunkLists::default()));
+    raw.send(message_of(Profile::P2.codec(), &call, &null(2).message));
+    let (reply, _) = last(&raw, Profile::P2);
+    assert_eq!((reply.direction, reply.invalidate), (Some(Direction::Reply), 0));
+}
+
+/// version-two-01 §4.2.2: the header says the direction, whatever the chunks suggest. A Call with nothing but a Reply
+/// chunk is a bad Call, and has an answer.
+#[test]
+fn v2_01_s4_2_2_the_header_says_that_a_message_in_a_chunk_is_a_call() {
+    for profile in EXCHANGING {
+        let mut raw = Raw::new(Side::Client, two(profile));
+        let now = raw.fabric.instant();
+        raw.end.connection.call(now, null(1)).unwrap();
+        raw.settle();
+        let reply = header_of(1, Direction::Reply, Body::Message(ChunkLists::default()));
+        raw.send(message_of(profile.codec(), &reply, &super::super::requester::accepted(1, &[])));
+        let chunk = WriteChunk { segments: vec![raw.writable(64)] };
+        let lists = || ChunkLists { reply: Some(chunk.clone()), ..ChunkLists::default() };
+        for (direction, answers) in [(Direction::Call, 1), (Direction::Reply, 0)] {
+            raw.received.clear();
+            raw.send(message_of(
+                profile.codec(),
+                &header_of(70, direction, Body::NoMessage(lists())),
+                &Stream::new(),
+            ));
+            assert_eq!(raw.received.len(), answers, "{profile:?} {direction:?}");
+        }
+    }
+}
+
+/// Rule I3: Receives for operations are those of Version Two alone. A connection that goes back to Version One has none.
+#[test]
+fn i3_version_one_keeps_no_receives_for_operations() {
+    let receives = |versions: Versions| {
+        let mut raw = Raw::new(Side::Client, Config { versions, ..Config::default() });
+        let now = raw.fabric.instant();
+        raw.end.connection.call(now, null(1)).unwrap();
+        raw.settle();
+        if versions.profile().is_some() {
+            operate(
+                &mut raw,
+                Profile::P1,
+                9,
+                Direction::Call,
+                Exchange::Initial { start: vec![], constant: Subset::default() },
+            );
+            assert!(raw.end.connection.version().is_some());
+            raw.end.connection.speak(&V1);
+        }
+        for _ in 0..8 {
+            raw.send(message(&header(77, Body::Done), &Stream::new()));
+        }
+        raw.end.connection.receives_posted()
+    };
+    assert_eq!(receives(Versions::both(Profile::P1)), receives(Versions::ONE));
 }

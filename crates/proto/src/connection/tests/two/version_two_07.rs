@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use rpcrdma_sim::FabricConfig;
+use rpcrdma_sim::{Fabric, FabricConfig};
 use rpcrdma_xdr::Stream;
 
 use crate::testing::*;
@@ -657,4 +657,67 @@ fn v2_07_s4_3_2_a_server_without_version_two_is_spoken_to_in_version_one() {
     let mut pair = Pair::with(FabricConfig::default(), client(), server_config());
     let failure = pair.outcome(null(1)).unwrap_err();
     assert_eq!(failure.error, CallError::Version { low: 1, high: 1 });
+}
+
+/// §4.2.1.1: a peer without credits may send one GRANT, but no other message, not even one that is too short to be read.
+// requirement: v2-07-4.2.1.1-1
+#[test]
+fn i4_only_a_grant_goes_beyond_the_limit() {
+    let grant = bytes(&header(0, MANY, Direction::Call, Body::Two(two::Body::Grant)), &Stream::new());
+    let properties = operation(99, last_of(vec![word(2, 8192)]));
+    for (message, allowed) in [(grant, true), (properties, false), (Bytes::from_static(&[0; 7]), false)] {
+        let mut raw = raw(Config { grant: 4, ..server() });
+        raw.end.serving = false;
+        for xid in 2..30 {
+            if raw.end.connection.core.ledger.peer_may_send() {
+                raw.send(call(xid));
+            }
+        }
+        assert!(raw.end.closed.is_none());
+        raw.send(message);
+        let exceeded = |reason: &CloseReason| matches!(reason, CloseReason::Protocol(error) if error.name() == "limit_exceeded");
+        assert_eq!(raw.end.closed.as_ref().map(exceeded), (!allowed).then_some(true));
+    }
+}
+
+/// §4.2.1: a refusal is a message too, and waits for a credit.
+#[test]
+fn i4_the_refusal_of_a_call_waits_for_a_credit() {
+    let mut raw = Raw::new(Side::Server, server());
+    let first = header(1, 1, Direction::Call, Body::Message(ChunkLists::default()));
+    raw.send(bytes(&first, &null(1).message));
+    assert_eq!(raw.received.len(), 1);
+    let cut = bytes(&Header { xid: 2, ..first }, &null(2).message).slice(..24);
+    raw.send(cut);
+    assert_eq!(raw.received.len(), 1, "one message was all that the peer takes");
+    // The server's properties precede answers.
+    raw.send(bytes(&header(0, 3, Direction::Call, Body::Two(two::Body::Grant)), &Stream::new()));
+    let refusal = sent(&raw).pop().unwrap();
+    assert_eq!((raw.received.len(), refusal.xid, refusal.body), (3, 2, Body::Error(ErrorBody::Chunk)));
+}
+
+/// RFC 8797 §4.1: a Call names no handle if the provider cannot tell that a Send has invalidated one.
+#[test]
+fn rfc8797_s4_1_a_provider_without_remote_invalidation_names_no_handle() {
+    for able in [true, false] {
+        let mut capabilities = rpcrdma_verbs::Capabilities::default();
+        capabilities.remote_invalidation = able;
+        let fabric = Fabric::new(FabricConfig { capabilities, ..FabricConfig::default() });
+        let mut raw = Raw::on(&fabric, Side::Client, client(), &Config::default());
+        let now = raw.fabric.instant();
+        raw.end.connection.call(now, read(1, 5000)).unwrap();
+        raw.settle();
+        assert_eq!(sent(&raw)[0].invalidate != 0, able);
+    }
+}
+
+/// version-two-07 §4.3: counting begins with the first message in this version. What came before it is no fault.
+#[test]
+fn v2_07_s4_3_short_messages_before_the_version_exceed_no_limit() {
+    let mut raw = Raw::new(Side::Server, server());
+    raw.send(Bytes::from_static(&[0; 3]));
+    raw.send(Bytes::from_static(&[0; 3]));
+    raw.send(call(1));
+    assert!(raw.end.closed.is_none());
+    assert_eq!(sent(&raw)[0].body, Body::Message(ChunkLists::default()));
 }
