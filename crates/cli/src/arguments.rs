@@ -36,7 +36,8 @@ pub(crate) struct Connection {
     #[arg(long, value_name = "PORT", value_parser = whole::<u16>(1, 65_535), help_heading = "Connection")]
     pub(crate) mountport: Option<u16>,
     /// Time limit for a connection, and for each reply including reconnection, in seconds. A reply may take
-    /// longer while its data moves at 8 KiB a second or more
+    /// longer while its data moves at 8 KiB a second or more. Each step of the search for a MOUNT service has
+    /// this time too, and at most 10 seconds
     #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = some_seconds, help_heading = "Connection")]
     pub(crate) timeout: Duration,
     /// Do not request CRCs; if the server does not request them either, there are none. For links with

@@ -135,10 +135,18 @@ impl<'a> Servers<'a> {
         Ok(Location { client, path, root_is_nobody, url: url.clone(), server: rpc.peer_address() })
     }
 
+    /// Closes all connections in order, so that their counters are logged.
+    pub(crate) async fn close(self) {
+        for (_, client) in self.open {
+            client.close().await;
+        }
+    }
+
     /// Returns the options for NFS clients.
     pub(crate) fn options(&self) -> ClientOptions {
         let mut options = ClientOptions::default();
         options.mount_port = self.connection.mountport;
+        options.mount_timeout = options.mount_timeout.min(self.connection.timeout);
         options
     }
 }

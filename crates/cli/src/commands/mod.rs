@@ -133,17 +133,17 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
         Command::Exports(exports) => client(exports.run(common)),
         Command::Ls(ls) => client(ls.run(common)),
         Command::Stat(stat) => client(stat.run(common)),
-        Command::Cat(cat) => client(cat.run()),
+        Command::Cat(cat) => client(cat.run(common)),
         // After a signal these report the work completed.
         Command::Get(get) => on_runtime(Builder::new_multi_thread(), orderly(get.run(common))),
         Command::Put(put) => {
             let umask = umask();
             on_runtime(Builder::new_multi_thread(), orderly(put.run(common, umask)))
         }
-        Command::Mkdir(mkdir) => client(mkdir.run()),
-        Command::Rm(rm) => client(rm.run()),
-        Command::Mv(mv) => client(mv.run()),
-        Command::Ln(ln) => client(ln.run()),
+        Command::Mkdir(mkdir) => client(mkdir.run(common)),
+        Command::Rm(rm) => client(rm.run(common)),
+        Command::Mv(mv) => client(mv.run(common)),
+        Command::Ln(ln) => client(ln.run(common)),
     }
 }
 

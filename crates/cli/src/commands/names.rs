@@ -8,18 +8,50 @@ use rpcrdma_nfs::client::{Client, Error, MAX_DEPTH, NfsUrl, Node};
 use rpcrdma_nfs::wire::{
     DirOpArgs, FileHandle, FileType, GetattrArgs, LookupArgs, RemoveArgs, RmdirArgs, SetAttributes, Status,
 };
+use serde::Serialize;
 use tokio::task::JoinSet;
 
 use super::Tally;
-use crate::arguments::{Connection, Place};
+use crate::arguments::{Common, Connection, Place};
 use crate::connect::{Location, Servers};
 use crate::exit::Failure;
+use crate::output;
 
 /// REMOVEs in flight at a time.
 const IN_FLIGHT: usize = 32;
 
+/// The operations of a command that succeeded, in their order: the document of `--json`.
+#[derive(Debug, Default, Serialize)]
+struct Document {
+    done: Vec<Done>,
+}
+
+/// A name that was made, removed or renamed.
+#[derive(Debug, Serialize)]
+struct Done {
+    url: String,
+    /// The new name of a file that was moved, or the object of a link.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    to: Option<String>,
+}
+
+impl Document {
+    fn add(&mut self, url: impl ToString, to: Option<String>) {
+        self.done.push(Done { url: url.to_string(), to });
+    }
+
+    /// Prints the document, if it is wanted.
+    fn print(&self, common: Common) -> Result<(), Failure> {
+        if common.json { output::json(self) } else { Ok(()) }
+    }
+}
+
+const AFTER_HELP: &str =
+    "--json prints {done: [{url}]}: what was done, in order. Failures go to standard error.";
+
 /// Make directories
 #[derive(Debug, Args)]
+#[command(after_help = AFTER_HELP)]
 pub(crate) struct Mkdir {
     /// Make missing parent directories, and accept directories that exist
     #[arg(short, long)]
@@ -35,13 +67,16 @@ pub(crate) struct Mkdir {
 }
 
 impl Mkdir {
-    pub(crate) async fn run(&self) -> Result<(), Failure> {
+    pub(crate) async fn run(&self, common: Common) -> Result<(), Failure> {
         let mut servers = Servers::new(&self.connection);
-        let mut tally = Tally::default();
+        let (mut tally, mut document) = (Tally::default(), Document::default());
         for url in &self.urls {
             let made = self.make(&mut servers, url).await;
-            tally.count(made)?;
+            if tally.count(made)?.is_some() {
+                document.add(url, None);
+            }
         }
+        document.print(common)?;
         tally.finish()
     }
 
@@ -77,6 +112,7 @@ impl Mkdir {
 
 /// Remove files and directories. Symbolic links are removed, not followed
 #[derive(Debug, Args)]
+#[command(after_help = AFTER_HELP)]
 pub(crate) struct Rm {
     /// Remove directories with everything in them
     #[arg(short, long)]
@@ -92,13 +128,16 @@ pub(crate) struct Rm {
 }
 
 impl Rm {
-    pub(crate) async fn run(&self) -> Result<(), Failure> {
+    pub(crate) async fn run(&self, common: Common) -> Result<(), Failure> {
         let mut servers = Servers::new(&self.connection);
-        let mut tally = Tally::default();
+        let (mut tally, mut document) = (Tally::default(), Document::default());
         for url in &self.urls {
             let removed = self.remove(&mut servers, url).await;
-            tally.count(removed)?;
+            if tally.count(removed)?.is_some() {
+                document.add(url, None);
+            }
         }
+        document.print(common)?;
         tally.finish()
     }
 
@@ -212,6 +251,9 @@ async fn look_up(client: &Client, what: &DirOpArgs) -> Result<Option<Node>, Erro
 /// Rename or move on one server. If DEST is a directory, the sources move into it; a file of the same name is
 /// replaced
 #[derive(Debug, Args)]
+#[command(
+    after_help = "--json prints {done: [{url, to}]}: old and new names, in order. Failures go to standard error."
+)]
 pub(crate) struct Mv {
     /// Files and directories to move
     #[arg(required = true, value_name = "SOURCE")]
@@ -224,7 +266,7 @@ pub(crate) struct Mv {
 }
 
 impl Mv {
-    pub(crate) async fn run(&self) -> Result<(), Failure> {
+    pub(crate) async fn run(&self, common: Common) -> Result<(), Failure> {
         let mut servers = Servers::new(&self.connection);
         let destination = servers.locate(&self.destination).await?;
         let into = is_directory(&destination).await?;
@@ -232,11 +274,14 @@ impl Mv {
             let url = &self.destination;
             return Err(Failure::usage(format!("{url} is not a directory: several sources need one")));
         }
-        let mut tally = Tally::default();
+        let (mut tally, mut document) = (Tally::default(), Document::default());
         for url in &self.sources {
             let moved = self.rename(&mut servers, url, &destination, into).await;
-            tally.count(moved)?;
+            if let Some(name) = tally.count(moved)? {
+                document.add(url, Some(name));
+            }
         }
+        document.print(common)?;
         tally.finish()
     }
 
@@ -246,7 +291,7 @@ impl Mv {
         url: &NfsUrl,
         destination: &Location,
         into: bool,
-    ) -> Result<(), Failure> {
+    ) -> Result<String, Failure> {
         let source = servers.locate(url).await?;
         if !source.same_export(destination) {
             return Err(Failure::failed(format!(
@@ -257,13 +302,21 @@ impl Mv {
         let Some(name) = url.file_name().filter(|_| !source.is_root()) else {
             return Err(Failure::failed(format!("{url} is the root of an export and cannot be moved")));
         };
-        let target = if into { destination.child(name) } else { destination.path.clone() };
-        source.client.rename(&source.path, target).await.map_err(|error| source.failure(error))
+        let (target, new) = if into {
+            (destination.child(name), self.destination.child(name))
+        } else {
+            (destination.path.clone(), self.destination.clone())
+        };
+        match source.client.rename(&source.path, target).await {
+            Ok(()) => Ok(new.to_string()),
+            Err(error) => Err(at_fault(&source, destination, error).await),
+        }
     }
 }
 
 /// Make links: a hard link to a file, or with -s a symbolic link with any text
 #[derive(Debug, Args)]
+#[command(after_help = "--json prints {done: [{url, to}]}: the link, and the file or text that it leads to.")]
 pub(crate) struct Ln {
     /// Make a symbolic link; TARGET is then its text, not a URL
     #[arg(short, long)]
@@ -279,14 +332,16 @@ pub(crate) struct Ln {
 }
 
 impl Ln {
-    pub(crate) async fn run(&self) -> Result<(), Failure> {
+    pub(crate) async fn run(&self, common: Common) -> Result<(), Failure> {
         let mut servers = Servers::new(&self.connection);
         if self.symbolic {
             let text = self.target.as_bytes();
             let name = text.rsplit(|&byte| byte == b'/').find(|part| !part.is_empty());
             let link = servers.locate(&self.link).await?;
-            let path = self.path(&link, name).await?;
-            return link.client.symlink(text, path).await.map_err(|error| link.failure(error));
+            let (path, url) = self.path(&link, name).await?;
+            let made = link.client.symlink(text, path).await;
+            made.map_err(|error| link.failure(error))?;
+            return print(common, &url, String::from_utf8_lossy(text).into_owned());
         }
         let url = match Place::parse(self.target.clone()) {
             Ok(Place::Remote(url)) => url,
@@ -307,25 +362,47 @@ impl Ln {
                 self.link
             )));
         }
-        let path = self.path(&link, url.file_name()).await?;
-        target.client.link(&target.path, path).await.map_err(|error| match error {
+        let (path, new) = self.path(&link, url.file_name()).await?;
+        match target.client.link(&target.path, path).await {
+            Ok(_) => print(common, &new, url.to_string()),
             // The object at fault is the target of the link, not its new name.
-            Error::Nfs { status: status @ (Status::IsDir | Status::MLink), operation, .. } => {
-                target.failure(Error::Nfs { status, operation, path: String::new() })
+            Err(Error::Nfs { status: status @ (Status::IsDir | Status::MLink), operation, .. }) => {
+                Err(target.failure(Error::Nfs { status, operation, path: String::new() }))
             }
-            error => link.failure(error),
-        })
+            Err(error) if error.status() == Some(Status::NoEnt) => Err(at_fault(&target, &link, error).await),
+            Err(error) => Err(link.failure(error)),
+        }
     }
 
-    /// Returns the path of the new link. In a directory the link gets the name of its target.
-    async fn path(&self, link: &Location, name: Option<&[u8]>) -> Result<Vec<u8>, Failure> {
+    /// Returns the path and the URL of the new link. In a directory the link gets the name of its target.
+    async fn path(&self, link: &Location, name: Option<&[u8]>) -> Result<(Vec<u8>, NfsUrl), Failure> {
         if !is_directory(link).await? {
-            return Ok(link.path.clone());
+            return Ok((link.path.clone(), self.link.clone()));
         }
         match name {
-            Some(name) if !matches!(name, b"." | b"..") => Ok(link.child(name)),
+            Some(name) if !matches!(name, b"." | b"..") => Ok((link.child(name), self.link.child(name))),
             _ => Err(Failure::usage(format!("{} is a directory: add the name of the link", self.link))),
         }
+    }
+}
+
+/// Prints the document of one link.
+fn print(common: Common, url: &NfsUrl, to: String) -> Result<(), Failure> {
+    let mut document = Document::default();
+    document.add(url, Some(to));
+    document.print(common)
+}
+
+/// Returns the failure for an error of a procedure with an old and a new name. "No such file" is about the old one, or
+/// about the directory of the new one: the function looks which of them is missing.
+async fn at_fault(old: &Location, new: &Location, error: Error) -> Failure {
+    let Error::Nfs { status: status @ Status::NoEnt, operation, .. } = error else {
+        return old.failure(error);
+    };
+    let missing = |at: &Location| at.failure(Error::Nfs { status, operation, path: String::new() });
+    match old.client.lookup_link(&old.path).await {
+        Ok(_) => Failure::failed(format!("{}: its directory does not exist", missing(new))),
+        Err(_) => missing(old),
     }
 }
 

@@ -275,6 +275,26 @@ fn names_at_a_server() {
     succeed(&["ln", "-s", "/x/y", &url("/a")]);
     assert!(export.join("a/y").is_symlink());
 
+    // The complaint names what is missing.
+    for command in ["mv", "ln"] {
+        let complaint = fail(1, &[command, &url("/a/g"), &url("/no/where")]);
+        let missing = format!("rpcrdma: {}: no such file", url("/no/where"));
+        assert!(complaint.starts_with(&missing) && complaint.contains("its directory"), "{complaint}");
+        let complaint = fail(1, &[command, &url("/nothing"), &url("/x")]);
+        let missing = format!("rpcrdma: {}: no such file", url("/nothing"));
+        assert!(complaint.starts_with(&missing) && !complaint.contains("its directory"), "{complaint}");
+    }
+
+    let done = |arguments: &[&str]| json(arguments)["done"].clone();
+    assert_eq!(done(&["mkdir", &url("/j"), &url("/k")])[1]["url"], url("/k"));
+    fs::write(export.join("j/f"), "").unwrap();
+    let moved = done(&["mv", &url("/j/f"), &url("/k")]);
+    assert_eq!((&moved[0]["url"], &moved[0]["to"]), (&url("/j/f").into(), &url("/k/f").into()));
+    let linked = done(&["ln", "-s", "f", &url("/k/l")]);
+    assert_eq!((&linked[0]["url"], &linked[0]["to"]), (&url("/k/l").into(), &"f".into()));
+    assert_eq!(done(&["rm", "-r", &url("/j"), &url("/k")]).as_array().unwrap().len(), 2);
+    assert!(fail(2, &["cat", "--json", &url("/a/g")]).contains("--json"));
+
     let complaint = fail(1, &["ln", &url("/a"), &url("/to_a")]);
     assert!(complaint.contains("/a: the object is a directory"), "{complaint}");
     let complaint = fail(1, &["rm", &url("/a")]);
@@ -288,6 +308,26 @@ fn names_at_a_server() {
     succeed(&["rm", "-r", &url("/a"), &url("/b")]);
     assert!(!export.join("a").exists());
     assert!(export.join("target/kept").exists());
+}
+
+/// The search for MOUNT has the time limit of the command, and counters are logged at the end of `cat`.
+#[test]
+fn a_silent_mount_service_is_given_up_in_time() {
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = silent.local_addr().unwrap().port().to_string();
+    let url = format!("nfs://127.0.0.1:{port}/");
+    let complaint = fail(3, &["ls", "--timeout", "0.1", "--proto", "tcp", "--mountport", &port, &url]);
+    assert_eq!(complaint.matches("no reply within 100ms").count(), 2, "{complaint}");
+
+    let server = Server::start();
+    fs::write(server.directory().join("f"), "x").unwrap();
+    for command in [vec!["cat", "-v"], vec!["get", "-v"]] {
+        let to = if command[0] == "get" { vec!["-"] } else { vec![] };
+        let url = server.url("/f");
+        let output = run(&[command, vec![url.as_str()], to].concat());
+        let told = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.success() && told.contains("RDMA connection ended calls="), "{told}");
+    }
 }
 
 #[test]

@@ -9,13 +9,12 @@ use std::time::Duration;
 
 use rpcrdma::CallError;
 use rpcrdma::rpcbind::{Rpcbind, RpcbindError};
-use rpcrdma_oncrpc::Credential;
 use rpcrdma_oncrpc::rpcbind::{self, Netid};
 
 use super::{Client, ClientOptions, Error, MountClient, Transport};
 use crate::mount::{ExportNode, MOUNT_PROGRAM, MOUNT_VERSION, MountStatus};
 
-/// Time limit for a TCP connection to a MOUNT service, and for each call on it.
+/// Default of [`ClientOptions::mount_timeout`].
 pub const MOUNT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Memory for replies of a MOUNT service over TCP, in bytes.
@@ -159,7 +158,7 @@ fn candidates(path: &[u8], exports: &[ExportNode]) -> Vec<Vec<u8>> {
 /// Returns the MOUNT service of the server that `rpc` is connected to: on that connection, else over TCP.
 async fn mount_service(rpc: &rpcrdma::Client, options: &ClientOptions) -> Result<MountClient, Error> {
     let transport: Arc<dyn Transport> = Arc::new(rpc.clone());
-    let probe = MountClient::on(transport.clone(), options.credential.clone(), Some(MOUNT_TIMEOUT));
+    let probe = MountClient::on(transport.clone(), options.credential.clone(), Some(options.mount_timeout));
     match probe.null().await {
         Ok(()) => Ok(MountClient::on(transport, options.credential.clone(), options.timeout)),
         Err(
@@ -195,17 +194,18 @@ async fn mount_service_over_tcp(
         let rpcbind = Rpcbind::connect_to(address).await.map_err(hint)?;
         address = rpcbind.lookup(MOUNT_PROGRAM, MOUNT_VERSION, netid).await.map_err(hint)?;
     }
-    connect_mount(address, options.credential.clone()).await.map_err(failed)
+    connect_mount(address, options).await.map_err(failed)
 }
 
-async fn connect_mount(address: SocketAddr, credential: Credential) -> Result<MountClient, String> {
+async fn connect_mount(address: SocketAddr, options: &ClientOptions) -> Result<MountClient, String> {
+    let limit = options.mount_timeout;
     let config = rpcrdma::ClientConfig { memory: MOUNT_MEMORY, ..rpcrdma::ClientConfig::default() };
     let connecting = rpcrdma::Client::tcp(address, config);
-    let client = tokio::time::timeout(MOUNT_TIMEOUT, connecting)
+    let client = tokio::time::timeout(limit, connecting)
         .await
-        .map_err(|_| format!("no TCP connection to {address} within {MOUNT_TIMEOUT:?}"))?
+        .map_err(|_| format!("no TCP connection to {address} within {limit:?}"))?
         .map_err(|error| format!("TCP to {address}: {error}"))?;
-    let service = MountClient::on(Arc::new(client), credential, Some(MOUNT_TIMEOUT));
+    let service = MountClient::on(Arc::new(client), options.credential.clone(), Some(limit));
     service.null().await.map_err(|error| format!("TCP to {address}: {error}"))?;
     Ok(service)
 }

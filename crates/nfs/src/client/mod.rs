@@ -101,6 +101,9 @@ pub struct ClientOptions {
     /// TCP port of the MOUNT service, if the NFS connection has no such service. With `None`, the client asks
     /// rpcbind.
     pub mount_port: Option<u16>,
+    /// Time limit for a TCP connection to a MOUNT service, for each call on it, and for the question whether the NFS
+    /// connection has this service. Default: [`MOUNT_TIMEOUT`].
+    pub mount_timeout: Duration,
     /// Time for which a call that gets NFS3ERR_JUKEBOX is repeated before it fails. Default: one minute.
     pub jukebox_patience: Duration,
 }
@@ -115,6 +118,7 @@ impl Default for ClientOptions {
             unstable_limit: 128 << 20,
             timeout: None,
             mount_port: None,
+            mount_timeout: MOUNT_TIMEOUT,
             jukebox_patience: Duration::from_secs(60),
         }
     }

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use clap::Args;
 use rpcrdma_nfs::client::NfsUrl;
 
-use crate::arguments::Connection;
+use crate::arguments::{Common, Connection};
 use crate::commands::Tally;
 use crate::connect::Servers;
 use crate::exit::Failure;
@@ -22,13 +22,19 @@ pub(crate) struct Cat {
 }
 
 impl Cat {
-    pub(crate) async fn run(&self) -> Result<(), Failure> {
+    pub(crate) async fn run(&self, common: Common) -> Result<(), Failure> {
+        if common.json {
+            return Err(Failure::usage(
+                "cat writes the content of files and has no JSON form: leave --json out",
+            ));
+        }
         let mut servers = Servers::new(&self.connection);
         let mut tally = Tally::default();
         for url in &self.urls {
             let written = write(&mut servers, url).await;
             tally.count(written)?;
         }
+        servers.close().await;
         tally.finish()
     }
 }

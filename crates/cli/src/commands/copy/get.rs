@@ -89,7 +89,12 @@ impl Get {
         let wrong = match sources {
             [_] if self.options.recursive => "a tree cannot go to standard output: leave -r out",
             [_] if common.json => "--json prints to standard output too: give DEST a name",
-            [url] => return cat::write(&mut Servers::new(&self.connection), url).await,
+            [url] => {
+                let mut servers = Servers::new(&self.connection);
+                let written = cat::write(&mut servers, url).await;
+                servers.close().await;
+                return written;
+            }
             _ => "one file only goes to standard output: cat takes several",
         };
         Err(Failure::usage(wrong))

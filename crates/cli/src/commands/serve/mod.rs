@@ -60,7 +60,8 @@ local users look at the whole address. A client whose connection was closed conn
 When the server is ready, it prints one line that begins with \"ready:\". The line ends with the command by which Linux mounts \
 the first export, or with the reason why there is none. --json prints {pid, rdma, tcp, exports: [{name, directory, read_only, \
 allow}], mount, mount_note} instead. SIGINT or SIGTERM stops the server: it answers calls in progress and flushes data. A \
-second signal ends it at once. SIGHUP is logged and changes nothing.";
+second signal ends it at once. SIGHUP is logged and changes nothing. A signal that was ignored when rpcrdma started has no \
+effect: a shell script starts `rpcrdma serve DIR &` with SIGINT ignored.";
 
 /// Serve a directory by NFSv3 over RDMA (software iWARP) and over TCP
 #[derive(Debug, Args)]
