@@ -194,16 +194,13 @@ impl Requester {
         }
     }
 
-    /// Removes a call without open windows.
+    /// Removes an unsent call.
     fn forget(&mut self, core: &mut Core, xid: u32) {
         if let Some(transaction) = self.calls.remove(&xid) {
             self.deadlines.remove(&(transaction.deadline, xid));
-            self.bulk = self.bulk.saturating_sub(transaction.bulk());
-            if matches!(transaction.stage, Stage::Queued) {
-                self.queue.retain(|queued| *queued != xid);
-                core.ledger.line.forget_call(xid);
-                core.forget_group(xid);
-            }
+            self.queue.retain(|queued| *queued != xid);
+            core.ledger.line.forget_call(xid);
+            core.forget_group(xid);
         }
     }
 

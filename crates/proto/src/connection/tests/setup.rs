@@ -252,3 +252,37 @@ fn v2_03_s6_2_3_the_handle_zero_is_none() {
     core.peer.invalidates = false;
     assert_eq!(core.invalidated_by_reply(&chunk(1), Some(1)), None);
 }
+
+/// version-two-07 §5.2.4: a Call gives up segments, down to one for each chunk, before it is refused.
+#[test]
+fn v2_07_s5_2_4_a_call_has_as_few_segments_as_the_peer_accepts() {
+    let call = |data: usize, reply: usize| {
+        let mut call = two(1, data, data);
+        call.flavor_touches_data = true;
+        call.reply = crate::ReplyShape::plain(reply);
+        call
+    };
+    let count = |lists: ChunkLists| {
+        (
+            lists.read.len(),
+            lists.write.iter().chain(&lists.reply).map(|chunk| chunk.segments.len()).sum::<usize>(),
+        )
+    };
+    let all = |call, longest, most| offered(Config::default(), (longest, Some(most)), call).map(count);
+    // Both data items, and what lies between them, are runs of their own. They are copied together if they have to be.
+    assert_eq!(all(call(5000, 9000), None, 2), Some((1, 1)));
+    assert_eq!(all(call(5000, 9000), None, 1), None, "a chunk each way needs two");
+    let (apart, _) = all(call(5000, 9000), None, 16).unwrap();
+    assert!(apart > 2);
+    // The first chunk needs two segments, or three, of the longest length.
+    assert_eq!(all(call(5000, 9000), Some(9500), 4), Some((2, 1)));
+    assert_eq!(all(call(6000, 5000), Some(5000), 4), Some((3, 1)), "not halved");
+    // Exactly as many as the peer accepts.
+    let mut results = two(1, 0, 0);
+    results.reply.sinks = vec![crate::Sink::Pool(5000), crate::Sink::Pool(3000)];
+    assert_eq!(all(results, Some(3000), 3), Some((0, 3)));
+    let one = Config { reduce_from: Some(1), ..Config::default() };
+    assert!(offered(one, (Some(0), None), write(1, 1)).is_none_or(|lists| lists.read.is_empty()));
+    let limits = crate::Limits { segments_per_chunk: 0, ..crate::Limits::default() };
+    assert!(offered(Config { limits, ..Config::default() }, (None, None), null(1)).is_some());
+}

@@ -1145,3 +1145,45 @@ fn rfc8167_s5_3_only_an_awaited_reply_is_read() {
         assert_eq!(refusals.count(), answers, "{xid}");
     }
 }
+
+/// RFC 5666 §3.8: no Call leaves while a reply waits for the memory of its data.
+#[test]
+fn i6_a_reply_that_waits_for_memory_precedes_calls() {
+    let mut raw = Raw::new(Side::Client, withholding());
+    send(&mut raw, null(9));
+    raw.send(plain(9));
+    result(&mut raw).unwrap().unwrap();
+    send(&mut raw, read(1, 100_001));
+    let mut held = hold_all(&raw.end.domain);
+    let data = raw.readable(&pattern(100_001));
+    raw.send(reply_with(1, vec![at(28, data)], 100_001));
+    assert!(raw.end.replies.is_empty() && raw.end.connection.wants_memory().is_some());
+    raw.received.clear();
+    let now = raw.fabric.instant();
+    raw.end.connection.call(now, null(2)).unwrap();
+    // The Receive of the call has memory.
+    held.retain(|buffer| buffer.len() > 1 << 12);
+    raw.settle();
+    assert!(raw.received.is_empty(), "the data comes first");
+    drop(held);
+    raw.settle();
+    check_reply(READ, 100_001, result(&mut raw).unwrap().unwrap());
+    assert!(raw.received.iter().any(|message| message[..4] == [0, 0, 0, 2]));
+}
+
+/// Rule I10: an abandoned call whose reply is being read has no timer and no event of its own.
+#[test]
+fn i10_a_call_that_is_abandoned_while_its_reply_is_read_has_no_event() {
+    let mut raw = Raw::new(Side::Client, withholding());
+    let now = raw.fabric.instant();
+    let call = Call { timeout: Some(Duration::from_secs(5)), ..read(1, 5001) };
+    let id = raw.end.connection.call(now, call).unwrap();
+    raw.settle();
+    let _held = hold_all(&raw.end.domain);
+    let data = raw.readable(&pattern(5001));
+    raw.send(reply_with(1, vec![at(28, data)], 5001));
+    raw.end.connection.abandon(now, id);
+    pass(&mut raw, Duration::from_secs(6));
+    assert!(raw.end.replies.is_empty() && raw.end.closed.is_none());
+    assert_eq!(raw.end.connection.stats().timeouts, 0);
+}

@@ -444,3 +444,21 @@ fn calls_in_line_fail_at_once_on_an_aborted_connection() {
         "{event:?}"
     );
 }
+
+/// version-two-07 §6.6.2: a Call that joins the line does not keep the one behind it from leaving.
+#[test]
+fn v2_07_s6_6_2_a_short_call_passes_in_the_same_pass() {
+    let config = Config { chunks: crate::ChunkSupport::Optional { forward: false }, ..server() };
+    let mut raw = begun(config);
+    grant(&mut raw, 2);
+    let from = raw.received.len();
+    let now = raw.fabric.instant();
+    raw.end.connection.call(now, store(70, THREE)).unwrap();
+    raw.end.connection.call(now, null(71)).unwrap();
+    let posts = std::iter::from_fn(|| raw.end.connection.poll_transmit(now, &mut raw.end.qp));
+    for post in posts.collect::<Vec<_>>() {
+        raw.end.post(post);
+    }
+    raw.settle();
+    assert_eq!(xids(&raw, from), [71]);
+}

@@ -721,3 +721,23 @@ fn v2_07_s4_3_short_messages_before_the_version_exceed_no_limit() {
     assert!(raw.end.closed.is_none());
     assert_eq!(sent(&raw)[0].body, Body::Message(ChunkLists::default()));
 }
+
+/// §5.1: only a Call that other properties would help waits for them, and no longer than its own time.
+#[test]
+fn v2_07_s5_1_a_call_waits_for_properties_that_can_help() {
+    let limits = Limits { write_chunks: 1, ..Limits::default() };
+    let mut raw = answered(Config { limits, ..client() });
+    let mut chunks = two(2, 0, 0);
+    chunks.reply.sinks = vec![crate::Sink::Pool(5000), crate::Sink::Pool(5000)];
+    make(&mut raw, chunks);
+    let (_, result) = raw.end.replies.pop().expect("properties change no limit of ours");
+    assert!(matches!(result.unwrap_err().error, CallError::Unsendable(_)));
+
+    let mut raw = answered(Config { max_segments: 2, ..client() });
+    make(&mut raw, Call { timeout: Some(Duration::from_secs(1)), ..write(2, 3 << 20) });
+    let deadline = raw.end.connection.poll_timeout().unwrap();
+    assert_eq!(deadline - raw.fabric.instant(), Duration::from_secs(1));
+    raw.end.connection.handle_timeout(deadline);
+    raw.settle();
+    assert_eq!(raw.end.replies.pop().unwrap().1.unwrap_err().error, CallError::TimedOut);
+}
