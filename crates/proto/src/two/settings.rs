@@ -241,8 +241,9 @@ mod tests {
         kept.place_items(good.clone());
         assert_eq!(kept.send_size, 16_384);
         let mut wrong = good.clone();
-        wrong.total += 1;
-        for bad in [wrong.clone(), BufferStructure::default()] {
+        wrong.groups[0].length -= 1;
+        // Segments that are not the buffer, no segments, and a size that private data cannot announce.
+        for bad in [wrong.clone(), BufferStructure::default(), BufferStructure::with_items(1, 3073)] {
             let mut config = config(TransmissionSettings::default());
             let before = config.clone();
             config.place_items(bad);

@@ -103,3 +103,45 @@ fn xcharext_s6_2_only_experimental_ids_can_be_registered() {
     let more = Registered::new(u32::MAX, short, false).unwrap();
     assert_eq!(exchanged.register(more), Err(NotRegistered::TooMany));
 }
+
+/// Version-two-07, Appendix B.3: there are no experimental ids any more.
+#[test]
+fn v2_07_b_3_experimental_ids_are_of_earlier_profiles() {
+    let data = Bytes::from_static(b"anything");
+    let own = Characteristic::Registered { id: EXPERIMENTAL, data: data.clone() };
+    let value = Value { id: EXPERIMENTAL, data };
+    for (profile, has) in [(Profile::P1, true), (Profile::P2, true), (Profile::P3, false)] {
+        assert_eq!(own.encode(profile), has.then(|| value.clone()));
+        let decoded = Characteristic::decode(profile, &value, &Limits::default());
+        assert_eq!(decoded, Ok(has.then(|| own.clone())), "{profile:?}");
+    }
+}
+
+/// Version-two-03 §5.1.1: a value without data is the default. In P1 it is no structure.
+#[test]
+fn v2_03_s5_1_1_a_structure_without_data_is_the_default_from_p2_on() {
+    let none = |profile| {
+        let id = Property::BufferStructure.id(profile).unwrap();
+        Characteristic::decode(profile, &value(id, &[]), &Limits::default())
+    };
+    assert!(none(Profile::P1).is_err());
+    assert_eq!(none(Profile::P2), Ok(Some(Characteristic::BufferStructure(BufferStructure::default()))));
+}
+
+/// Rtrext-02 §8: a side without transmission groups announces none of their properties, and one message in a Send is not
+/// announced.
+#[test]
+fn rtrext_s8_what_is_the_default_of_an_extension_is_not_announced() {
+    use Characteristic::{
+        Combined, ReceiveSize, RemoteInvalidation, RequestLimit, ResponseLimit, Reverse, TransmissionSupport,
+    };
+    let base = || vec![ReceiveSize(4096), RemoteInvalidation(false), Reverse(ReverseSupport::Inline)];
+    let mut side = Characteristics::default();
+    assert_eq!(Vec::from_iter(side.all()), base());
+    side.combined = 2;
+    assert_eq!(Vec::from_iter(side.all()), [base(), vec![Combined(2)]].concat());
+    side.combined = 1;
+    side.transmissions.support = 1;
+    let groups = vec![TransmissionSupport(1), RequestLimit(1), ResponseLimit(1)];
+    assert_eq!(Vec::from_iter(side.all()), [base(), groups].concat());
+}

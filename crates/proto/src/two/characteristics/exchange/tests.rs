@@ -12,14 +12,22 @@ const FIXED: u32 = EXPERIMENTAL + 2;
 const NOW: Progress =
     Progress { mark: Mark::after_calls(5), shown: Shown { answered: 9, received: 0 }, oldest: None };
 
-fn with(profile: Profile, enabled: bool, may_invalidate: bool) -> Exchanges {
+/// No message of ours has surely arrived.
+const UNPROVED: Progress = Progress { shown: Shown { answered: 0, received: 0 }, ..NOW };
+
+/// A side that may not announce itself yet.
+fn silent(profile: Profile, enabled: bool, may_invalidate: bool) -> Exchanges {
     let mut characteristics = Exchanged { enabled, most_receive_size: 16_384, ..Exchanged::default() };
     for (id, changeable) in [(ID, true), (FIXED, false)] {
         let registered = Registered::new(id, Bytes::from_static(b"own"), changeable).unwrap();
         characteristics.register(registered).unwrap();
     }
     let config = Config { characteristics, ..Config::default() };
-    let mut exchanges = Exchanges::new(profile, &config, 8192, ReverseSupport::Inline, may_invalidate);
+    Exchanges::new(profile, &config, 8192, ReverseSupport::Inline, may_invalidate)
+}
+
+fn with(profile: Profile, enabled: bool, may_invalidate: bool) -> Exchanges {
+    let mut exchanges = silent(profile, enabled, may_invalidate);
     exchanges.begin();
     exchanges
 }
@@ -33,7 +41,12 @@ fn announced(profile: Profile) -> Exchanges {
 
 /// Sends the next operation under this XID.
 fn sent(exchanges: &mut Exchanges, xid: u32) -> Option<Exchange> {
-    let Operation { body, .. } = exchanges.next(NOW)?;
+    sent_at(exchanges, xid, NOW)
+}
+
+/// Sends the next operation under this XID, if this progress allows one.
+fn sent_at(exchanges: &mut Exchanges, xid: u32, progress: Progress) -> Option<Exchange> {
+    let Operation { body, .. } = exchanges.next(progress)?;
     exchanges.sent_under(xid, &body);
     let Body::Two(two::Body::Exchange(exchange)) = body else { panic!("{body:?}") };
     Some(exchange)
@@ -69,6 +82,11 @@ fn response(exchanges: &mut Exchanges) -> Option<(Subset, Subset, Rest)> {
     }
 }
 
+/// The announcement of a peer whose values are all the defaults.
+fn hear(exchanges: &mut Exchanges) {
+    exchanges.handle(7, Exchange::Initial { start: vec![], constant: places([]) }, NOW, 64).unwrap();
+}
+
 fn places<const N: usize>(places: [usize; N]) -> Subset {
     places.into_iter().collect()
 }
@@ -86,6 +104,9 @@ fn xcharext_s4_4_a_response_says_what_becomes_of_each_value() {
     assert!(!exchanges.ours().remote_invalidation);
     assert_eq!(exchanges.ours().registered[&ID], b"theirs"[..]);
     assert_eq!(exchanges.ours().registered[&FIXED], b"own"[..]);
+    requested(&mut exchanges, profile, &[takes(true)]).unwrap();
+    assert_eq!(response(&mut exchanges).unwrap().0, places([0]));
+    assert!(exchanges.ours().remote_invalidation, "what it can do, it does again");
     // A provider that cannot do it is not asked to.
     let mut exchanges = with(profile, true, false);
     requested(&mut exchanges, profile, &[takes(true)]).unwrap();
@@ -121,7 +142,7 @@ fn xcharext_s4_4_one_change_of_the_receive_size_is_pending() {
 fn v2_03_s5_3_3_a_decrease_waits_for_earlier_calls_and_is_answered_then() {
     let profile = Profile::P2;
     let mut exchanges = announced(profile);
-    exchanges.handle(7, Exchange::Initial { start: vec![], constant: places([]) }, NOW, 64).unwrap();
+    hear(&mut exchanges);
     assert_eq!(exchanges.receive(), 8192);
     let want = [size(4096), size(6000), registered(ID, b"theirs")];
     assert_eq!(requested(&mut exchanges, profile, &want), Ok(None), "no Receive shrinks yet");
@@ -145,6 +166,7 @@ fn xcharext_s3_1_a_side_increases_its_size_and_says_so_afterwards() {
     assert_eq!(exchanges.change(size(16_384)), Ok(Some(16_384)));
     assert_eq!(exchanges.change(size(8192)), Err(NotExchanged::Reduction { size: 8192, now: 16_384 }));
     assert_eq!(exchanges.change(size(16_384)), Ok(None), "that is under way");
+    assert!(!exchanges.is_lowering());
     assert_eq!(exchanges.advance(NOW, Some(8192)), None);
     assert_eq!(sent(&mut exchanges, 2), None);
     assert_eq!(exchanges.advance(NOW, Some(16_384)), None);
@@ -159,6 +181,7 @@ fn xcharext_s4_3_an_update_says_the_last_value_of_its_characteristic() {
     let mut exchanges = with(profile, true, true);
     exchanges.change(registered(ID, b"before")).unwrap();
     assert!(matches!(sent(&mut exchanges, 1), Some(Exchange::Initial { .. })));
+    assert_eq!(sent(&mut exchanges, 2), None, "the announcement has the value already");
     let takes = Characteristic::RemoteInvalidation(false);
     for value in [registered(ID, b"first"), takes.clone(), registered(ID, b"last")] {
         assert_eq!(exchanges.change(value), Ok(None));
@@ -170,11 +193,11 @@ fn xcharext_s4_3_an_update_says_the_last_value_of_its_characteristic() {
     }
     assert_eq!(sent(&mut exchanges, 4), None);
     // A change at the peer's request corrects an update that waits.
-    exchanges.change(registered(ID, b"ours")).unwrap();
     exchanges.change(registered(FIXED, b"ours")).unwrap();
+    exchanges.change(registered(ID, b"ours")).unwrap();
     requested(&mut exchanges, profile, &[registered(ID, b"theirs")]).unwrap();
     assert!(response(&mut exchanges).is_some());
-    for (xid, value) in [(4, registered(ID, b"theirs")), (5, registered(FIXED, b"ours"))] {
+    for (xid, value) in [(4, registered(FIXED, b"ours")), (5, registered(ID, b"theirs"))] {
         let now = values(profile, &[value]);
         assert_eq!(sent(&mut exchanges, xid), Some(Exchange::Update { now, clears: false }));
     }
@@ -196,6 +219,7 @@ fn values_that_a_side_cannot_have_are_neither_announced_nor_asked_for() {
     assert_eq!(exchanges.change(registered(ID, &[0; REGISTERED_MAX])), Ok(None));
     let takes = Characteristic::RemoteInvalidation;
     assert_eq!(announced(Profile::P2).change(takes(true)), Err(NotExchanged::Unknown(takes(true))));
+    assert_eq!(announced(Profile::P1).change(takes(true)), Ok(None));
     let mut cannot = with(Profile::P1, true, false);
     assert_eq!(cannot.change(takes(true)), Err(NotExchanged::Impossible(takes(true))));
     assert_eq!(cannot.change(takes(false)), Ok(None));
@@ -231,7 +255,7 @@ fn i6_requests_to_the_peer_are_bounded_in_number_and_length() {
 fn xcharext_s4_3_an_update_completes_what_was_pending() {
     let profile = Profile::P1;
     let mut exchanges = announced(profile);
-    exchanges.handle(7, Exchange::Initial { start: vec![], constant: places([]) }, NOW, 64).unwrap();
+    hear(&mut exchanges);
     let number = exchanges.ask(vec![size(16_384)], 8).unwrap();
     assert_eq!(exchanges.send(100_000, 100_000), (4096, 4096));
     assert!(matches!(sent(&mut exchanges, 2), Some(Exchange::Request { .. })));
@@ -257,6 +281,27 @@ fn xcharext_s4_3_an_update_completes_what_was_pending() {
     assert!(matches!(&update(&size(16_384), true)[..], [Notice::Peer(_)]), "once");
     assert_eq!(exchanges.send(100_000, 100_000), (16_384, 16_384));
     assert_eq!(exchanges.send(1024, 2048), (1024, 2048));
+}
+
+/// Xcharext-02 §3.1: a peer reduces its size when it is asked for that, and not for another change.
+#[test]
+fn xcharext_s3_1_a_change_of_another_kind_asks_for_no_reduction() {
+    let profile = Profile::P1;
+    let reduced = || Exchange::Update { now: values(profile, &[size(4096)]), clears: false };
+    for (want, unasked) in [(registered(ID, b"x"), true), (size(4096), false)] {
+        let mut exchanges = announced(profile);
+        let start = values(profile, &[size(8192)]);
+        exchanges.handle(7, Exchange::Initial { start, constant: places([]) }, NOW, 64).unwrap();
+        assert!(matches!(&exchanges.notices[..], [Notice::Peer(told)] if told.receive_size == 8192));
+        exchanges.ask(vec![want], 8).unwrap();
+        sent(&mut exchanges, 2).unwrap();
+        let rest = Rest::Pending(places([0]));
+        let answer = Exchange::Response { done: places([]), rejected: places([]), rest };
+        exchanges.handle(2, answer, NOW, 64).unwrap();
+        exchanges.handle(8, reduced(), NOW, 64).unwrap();
+        let fault = two::Error::UnaskedReduction { size: 4096, before: 8192 };
+        assert_eq!(exchanges.faults, Vec::from_iter(unasked.then_some(fault)));
+    }
 }
 
 /// version-two-03 §5.3.3: places beyond the request are a fault, and a value that is named twice is rejected.
@@ -285,6 +330,17 @@ fn v2_03_s5_3_3_a_response_beyond_its_request_is_a_fault() {
     assert_eq!(dispositions[0].1, Disposition::Rejected);
     let twice = two::Error::ResponseUnclear { place: 0, saying: "several things" };
     assert_eq!(exchanges.faults, [twice]);
+    let none = || places([]);
+    for (done, rejected, pending) in
+        [(places([0, 1]), none(), none()), (none(), places([0, 1]), none()), (none(), none(), places([0, 1]))]
+    {
+        let mut exchanges = announced(Profile::P1);
+        exchanges.ask(vec![registered(ID, b"x")], 8).unwrap();
+        sent(&mut exchanges, 2).unwrap();
+        let answer = Exchange::Response { done, rejected, rest: Rest::Pending(pending) };
+        exchanges.handle(2, answer, NOW, 64).unwrap();
+        assert_eq!(exchanges.faults, [two::Error::SubsetTooLong { end: 2, len: 1 }]);
+    }
 }
 
 /// xcharext-02 §4: a peer that refuses the first operation exchanges nothing, so every request has ended.
@@ -311,13 +367,15 @@ fn xcharext_s4_a_refusal_ends_all_requests() {
     assert_eq!(exchanges.receive(), 4096);
     exchanges.handle_refusal(1);
     assert_eq!(exchanges.notices.len(), 3, "once");
+    exchanges.change(registered(ID, b"d")).unwrap();
+    assert_eq!(sent(&mut exchanges, 2), None, "it would be refused too");
 }
 
 /// A peer that exchanges characteristics may refuse one operation; the others go on.
 #[test]
 fn xcharext_s4_the_refusal_of_one_operation_ends_only_that() {
     let mut exchanges = announced(Profile::P1);
-    exchanges.handle(7, Exchange::Initial { start: vec![], constant: places([]) }, NOW, 64).unwrap();
+    hear(&mut exchanges);
     for data in [b"a", b"b"] {
         exchanges.ask(vec![registered(ID, data)], 8).unwrap();
     }
@@ -330,8 +388,11 @@ fn xcharext_s4_the_refusal_of_one_operation_ends_only_that() {
     assert_eq!(exchanges.notices, [Notice::Answered { request: 0, dispositions }]);
     assert_eq!((exchanges.is_exchanged(), exchanges.receive()), (Some(true), 8192));
     assert!(matches!(sent(&mut exchanges, 4), Some(Exchange::Request { .. })));
-    // The peer may not know the size that a refused operation announced.
+    // The peer may not know the size that a refused operation announced, or that a smaller one is not.
     exchanges.handle_refusal(5);
+    assert_eq!(exchanges.receive(), 4096);
+    requested(&mut exchanges, Profile::P1, &[size(6000)]).unwrap();
+    assert!(exchanges.is_lowering());
     assert_eq!(exchanges.receive(), 4096);
 }
 
@@ -373,5 +434,184 @@ fn v2_07_s6_3_4_a_side_that_exchanges_nothing_keeps_to_the_defaults() {
         exchanges.handle(7, Exchange::Initial { start, constant: places([]) }, NOW, 64).unwrap();
         assert_eq!(exchanges.peer().receive_size, expected);
         assert!(matches!(&exchanges.notices[..], [Notice::Peer(_)]));
+    }
+}
+
+/// Xcharext-02 §4: an operation of a profile without it, or of a side that exchanges nothing, is refused by its own code.
+#[test]
+fn v2_01_s3_1_operations_that_are_not_taken_are_refused() {
+    let unknown = || ProtocolError::from(two::Error::UnknownOperation { operation: 0 });
+    let update = || Exchange::Update { now: vec![], clears: false };
+    let part = || Exchange::Part { start: vec![] };
+    let procedure = ProtocolError::UnknownProcedure { procedure: 0 };
+    for (profile, enabled, exchange, error) in [
+        (Profile::P1, false, update(), unknown()),
+        (Profile::P2, false, update(), procedure),
+        (Profile::P1, true, part(), unknown()),
+        (Profile::P2, true, part(), unknown()),
+        (Profile::P3, true, update(), unknown()),
+    ] {
+        let mut exchanges = with(profile, enabled, true);
+        assert_eq!(exchanges.handle(7, exchange, NOW, 64), Err(error), "{profile:?} {enabled}");
+        assert_eq!(exchanges.is_exchanged(), None);
+    }
+}
+
+/// Rule I6: data of a registered characteristic is as long as its owner may register it, and no longer.
+#[test]
+fn i6_registered_data_of_the_peer_has_a_limit() {
+    let profile = Profile::P1;
+    for (len, taken) in [(REGISTERED_MAX, true), (REGISTERED_MAX + 1, false)] {
+        let mut exchanges = announced(profile);
+        let start = values(profile, &[registered(ID, &vec![0; len])]);
+        let bad = two::Error::BadCharacteristic { id: ID, len };
+        let expected = if taken { Ok(None) } else { Err(bad.into()) };
+        assert_eq!(exchanges.handle(7, Exchange::Initial { start, constant: places([]) }, NOW, 64), expected);
+    }
+}
+
+/// Version-two-03 §5.3.3: a response has values in place of "pending".
+#[test]
+fn v2_03_s5_3_3_a_response_names_values_and_nothing_that_is_open() {
+    let profile = Profile::P2;
+    let mut exchanges = announced(profile);
+    requested(&mut exchanges, profile, &[registered(ID, b"theirs")]).unwrap();
+    let (done, rejected, rest) = response(&mut exchanges).unwrap();
+    assert_eq!((done, rejected, rest), (places([0]), places([]), Rest::Other(vec![])));
+}
+
+/// Version-two-01 §2.3, rtrext-02 §8.3: a peer may request no Receive below 4096 bytes, the configured least size, or the
+/// structure in which it places items.
+#[test]
+fn v2_01_s2_3_receives_do_not_shrink_below_what_is_needed() {
+    use crate::two::settings::TransmissionSettings;
+    use crate::wire::two::transmission::BufferStructure;
+    let profile = Profile::P1;
+    let structure = BufferStructure::with_items(1, 7168);
+    assert_eq!(structure.total, 8192);
+    for (least_receive_size, structure, refused, taken) in
+        [(1024, None, 4095, 4096), (6000, None, 5999, 6000), (1024, Some(structure), 8191, 8192)]
+    {
+        let mut characteristics = Exchanged::default();
+        (characteristics.least_receive_size, characteristics.most_receive_size) =
+            (least_receive_size, 16_384);
+        let transmissions = TransmissionSettings { structure, ..TransmissionSettings::default() };
+        let versions = crate::Versions::two(profile);
+        let config =
+            Config { characteristics, transmissions, versions, receive_size: 8192, ..Config::default() };
+        for (wanted, rejected) in [(refused, places([0])), (taken, places([]))] {
+            let mut exchanges = Exchanges::new(profile, &config, 16_384, ReverseSupport::Inline, true);
+            requested(&mut exchanges, profile, &[size(wanted)]).unwrap();
+            assert_eq!(response(&mut exchanges).unwrap().1, rejected, "{wanted}");
+        }
+    }
+}
+
+/// One message in a Send is what every side takes, whatever its limit.
+#[test]
+fn a_side_takes_one_message_in_a_send_at_least() {
+    for (limit, combined) in [(0, 1), (1, 1), (4, 4)] {
+        let limits = Limits { combined_messages: limit, ..Limits::default() };
+        let config = Config { limits, ..Config::default() };
+        let exchanges = Exchanges::new(Profile::P1, &config, 8192, ReverseSupport::Inline, true);
+        assert_eq!(exchanges.ours().combined, combined);
+    }
+}
+
+/// Replies are planned by what the peer knows of our Receives for certain. A smaller size holds before its announcement
+/// leaves, a larger one when the peer has shown that it exchanges characteristics.
+#[test]
+fn xcharext_s3_1_replies_are_no_longer_than_both_sides_know() {
+    let profile = Profile::P1;
+    let mut exchanges = announced(profile);
+    assert_eq!(exchanges.receive(), 4096, "the peer may take no part");
+    hear(&mut exchanges);
+    assert_eq!(exchanges.receive(), 8192);
+    assert_eq!(requested(&mut exchanges, profile, &[size(4096)]), Ok(None));
+    assert_eq!(exchanges.advance(NOW, None), Some(4096));
+    assert!(!exchanges.is_lowering());
+    assert_eq!(exchanges.receive(), 4096, "before the update leaves");
+}
+
+/// The answer to an operation proves its arrival, so that the next one may leave.
+#[test]
+fn xcharext_s4_a_refusal_proves_that_its_operation_has_arrived() {
+    let mut exchanges = announced(Profile::P1);
+    hear(&mut exchanges);
+    for value in [registered(ID, b"a"), registered(FIXED, b"b")] {
+        exchanges.change(value).unwrap();
+    }
+    assert!(matches!(sent(&mut exchanges, 2), Some(Exchange::Update { .. })));
+    assert_eq!(sent_at(&mut exchanges, 3, UNPROVED), None);
+    exchanges.handle_refusal(2);
+    assert!(matches!(sent_at(&mut exchanges, 3, UNPROVED), Some(Exchange::Update { .. })));
+}
+
+/// Version-two-01 §4.2.2: an operation that has arrived and gets no answer gives its XID back.
+#[test]
+fn v2_01_s4_2_2_the_xid_of_an_operation_is_free_when_that_is_over() {
+    let mut exchanges = announced(Profile::P1);
+    assert!(exchanges.knows(1));
+    assert_eq!(sent_at(&mut exchanges, 2, UNPROVED), None);
+    assert!(exchanges.knows(1), "the peer may still refuse it");
+    assert_eq!(sent(&mut exchanges, 2), None);
+    assert!(!exchanges.knows(1));
+}
+
+/// Xcharext-02 §4.1: a server waits for the client's announcement. What the client requests before that is done, and
+/// completed after our own announcement.
+#[test]
+fn xcharext_s4_1_nothing_leaves_before_the_announcement() {
+    let profile = Profile::P1;
+    let mut exchanges = silent(profile, true, true);
+    exchanges.ask(vec![registered(ID, b"theirs")], 8).unwrap();
+    assert_eq!(sent(&mut exchanges, 1), None);
+    assert_eq!(requested(&mut exchanges, profile, &[size(16_384)]), Ok(Some(16_384)));
+    assert_eq!(response(&mut exchanges).unwrap().2, Rest::Pending(places([0])));
+    assert_eq!(exchanges.advance(NOW, Some(16_384)), None);
+    assert_eq!(sent(&mut exchanges, 1), None);
+    hear(&mut exchanges);
+    assert!(matches!(sent(&mut exchanges, 1), Some(Exchange::Initial { .. })));
+    let now = values(profile, &[size(16_384)]);
+    assert_eq!(sent(&mut exchanges, 2), Some(Exchange::Update { now, clears: true }));
+    assert!(matches!(sent(&mut exchanges, 3), Some(Exchange::Request { .. })));
+}
+
+/// Xcharext-02 §4.3: an update that completes a requested change says so, also if it waits together with another change
+/// of that value.
+#[test]
+fn xcharext_s4_3_an_update_that_waits_completes_what_was_requested() {
+    let profile = Profile::P1;
+    // Our own change waits; the peer's request changes the size again, and the other way around.
+    for ours_first in [true, false] {
+        let mut exchanges = announced(profile);
+        let mut last = 0;
+        for (ours, wanted) in [(ours_first, 12_288), (!ours_first, 16_384)] {
+            if ours {
+                assert_eq!(exchanges.change(size(wanted)), Ok(Some(wanted)));
+            } else {
+                assert_eq!(requested(&mut exchanges, profile, &[size(wanted)]), Ok(Some(wanted)));
+                let open = response(&mut exchanges).unwrap().2;
+                assert_eq!(open, Rest::Pending(places([0])), "no change that was requested is open");
+            }
+            assert_eq!(exchanges.advance(NOW, None), None);
+            last = wanted;
+        }
+        let now = values(profile, &[size(last)]);
+        assert_eq!(sent(&mut exchanges, 2), Some(Exchange::Update { now, clears: true }));
+        assert_eq!(sent(&mut exchanges, 3), None);
+    }
+}
+
+/// Xcharext-02 §3.1: a decrease that this side makes smaller still waits for earlier Calls. At the present size and above
+/// nothing has to wait.
+#[test]
+fn xcharext_s3_1_a_decrease_is_over_at_the_present_size() {
+    let profile = Profile::P1;
+    for (grown, posted) in [(6000, None), (8191, None), (8192, Some(8192)), (16_384, Some(16_384))] {
+        let mut exchanges = announced(profile);
+        assert_eq!(requested(&mut exchanges, profile, &[size(4096)]), Ok(None));
+        assert_eq!(exchanges.change(size(grown)), Ok(posted), "{grown}");
+        assert_eq!(exchanges.is_lowering(), posted.is_none());
     }
 }
