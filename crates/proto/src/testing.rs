@@ -651,6 +651,15 @@ impl Raw {
         }
     }
 
+    /// Handles what has completed at both ends. Nothing is posted, and no event is read.
+    pub(crate) fn take_completions(&mut self) {
+        let mut cx = Context::from_waker(Waker::noop());
+        let _ = self.peer.poll(&mut cx, &mut vec![]);
+        let mut completions = vec![];
+        let _ = self.end.qp.poll(&mut cx, &mut completions);
+        self.end.handle(self.fabric.instant(), completions);
+    }
+
     /// Sends a message from the peer.
     pub(crate) fn send(&mut self, message: impl Into<Bytes>) {
         self.send_invalidating(message, None);

@@ -74,9 +74,7 @@ impl Session {
         if let CloseReason::Protocol(ProtocolError::Two(error)) = reason
             && error.is_refusal_of_combined()
         {
-            let config = Arc::make_mut(&mut self.config);
-            config.combined_messages = 1;
-            config.limits.combined_messages = 1;
+            Arc::make_mut(&mut self.config).limits.combined_messages = 1;
         }
     }
 }

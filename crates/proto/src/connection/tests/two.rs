@@ -7,6 +7,7 @@ mod directions;
 mod exchange;
 mod first_message;
 mod group_bounds;
+mod refusals;
 mod reports;
 #[cfg(feature = "retired")]
 mod settings;

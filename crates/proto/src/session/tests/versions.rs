@@ -255,9 +255,26 @@ fn v2_07_s7_3_an_error_makes_good_for_connections_that_came_to_nothing() {
     }
 }
 
-/// The session does not combine messages again with a peer that has refused that.
+/// The session does not combine messages again with a peer that has refused that, and does not announce that it takes them.
 #[test]
 fn after_a_refusal_no_messages_share_a_send() {
+    let (sends, announced) = combined_after(crate::wire::Body::Error(crate::wire::ErrorBody::Two(
+        crate::wire::two::ErrorBody::InvalidOption,
+    )));
+    assert_eq!((sends, announced), (0, 1));
+}
+
+/// Any other end of a connection says nothing about combined messages.
+#[test]
+fn after_another_fault_messages_share_a_send_again() {
+    let malformed = crate::wire::Body::Two(crate::wire::two::Body::Combined(vec![1, 1]));
+    let (sends, announced) = combined_after(malformed);
+    assert_eq!((sends > 0, announced), (true, 4));
+}
+
+/// Ends a connection on which messages are combined by this message. Returns the combined Sends of the next connection, and
+/// how many messages it announces.
+fn combined_after(body: crate::wire::Body) -> (u64, u32) {
     let mut world = world(Versions::two(Profile::P1), Versions::two(Profile::P1));
     let limits = crate::Limits { combined_messages: 4, ..crate::Limits::default() };
     let config = Config { combined_messages: 4, limits: limits.clone(), ..Config::default() };
@@ -274,9 +291,7 @@ fn after_a_refusal_no_messages_share_a_send() {
         credit: 8,
         direction: Some(crate::wire::Direction::Reply),
         invalidate: 0,
-        body: crate::wire::Body::Error(crate::wire::ErrorBody::Two(
-            crate::wire::two::ErrorBody::InvalidOption,
-        )),
+        body,
     };
     let mut bytes = bytes::BytesMut::new();
     Profile::P1.codec().encode(&error, &mut bytes);
@@ -285,7 +300,27 @@ fn after_a_refusal_no_messages_share_a_send() {
     server.qp.post(rpcrdma_verbs::WrId(u64::MAX), rpcrdma_verbs::WorkRequest::Send(send)).unwrap();
     calls(&mut world, 30..33);
     calls(&mut world, 33..50);
-    assert_eq!((combined(&world), world.attempts.len()), (0, 2));
+    assert_eq!(world.attempts.len(), 2);
+    (combined(&world), world.session.connection().unwrap().characteristics().unwrap().combined)
+}
+
+/// Xcharext-02 §4: requests and changes go to the present connection; without one they are refused.
+#[test]
+fn xcharext_s4_a_session_asks_and_changes_on_its_connection() {
+    use crate::{Characteristic, NotExchanged};
+    let mut world = world(Versions::two(Profile::P1), Versions::two(Profile::P1));
+    let size = || vec![Characteristic::ReceiveSize(8192)];
+    let takes = || Characteristic::RemoteInvalidation(false);
+    assert_eq!(world.session.ask(size()), Err(NotExchanged::NotSpoken));
+    assert_eq!(world.session.change(takes()), Err(NotExchanged::NotSpoken));
+    calls(&mut world, 1..20);
+    for number in 0..3 {
+        assert_eq!(world.session.ask(size()), Ok(number));
+    }
+    let ours = |world: &World| world.session.connection().unwrap().characteristics().unwrap().clone();
+    assert!(ours(&world).remote_invalidation);
+    assert_eq!(world.session.change(takes()), Ok(()));
+    assert!(!ours(&world).remote_invalidation);
 }
 
 /// version-two-01 §5.2: a peer counts as one without the version for a limited time, since it may gain the version.

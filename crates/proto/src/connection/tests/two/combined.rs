@@ -8,7 +8,7 @@ use rpcrdma_xdr::Stream;
 use super::version_two::{EXCHANGING, faults, header_of, message_of, operate, raw};
 use crate::testing::*;
 use crate::two::characteristics::{EXPERIMENTAL, Registered};
-use crate::wire::two::transmission::{Operation, TransmitRequest};
+use crate::wire::two::transmission::{Operation, TransmitRequest, TransmitResponse};
 use crate::wire::two::{self, Exchange, Profile, Subset, Value};
 use crate::wire::{Body, ChunkLists, Direction, ErrorBody, Fixed};
 use crate::wire::{
@@ -624,5 +624,43 @@ fn v2_01_s5_errors_that_share_a_send_prove_no_version() {
         let error = error(100);
         raw.send(together(profile, &[narrow(error.len()), narrow(reply.len())], &[error, reply].concat()));
         assert!(raw.end.connection.version().is_some(), "{profile:?}: a reply does");
+    }
+}
+
+/// An INVAL_OPTION that answers a Call in a group refuses the group, and no Send of several messages.
+#[test]
+fn a_refused_group_is_no_refusal_of_combined_messages() {
+    for profile in EXCHANGING {
+        for in_group in [true, false] {
+            let mut raw = super::reports::client_with(profile, combining(8, Config::default()));
+            let said = Value { id: CHARACTERISTIC, data: Bytes::copy_from_slice(&4_u32.to_be_bytes()) };
+            let update = Exchange::Update { now: vec![said], clears: false };
+            operate(&mut raw, profile, 0x8000_0002, Direction::Call, update);
+            let now = raw.fabric.instant();
+            for call in nulls(2) {
+                raw.end.connection.call(now, call).unwrap();
+            }
+            raw.settle();
+            assert_eq!(raw.end.connection.stats().messages_combined, 2);
+            if in_group {
+                for xid in [100, 101] {
+                    super::reports::reply(&mut raw, profile, xid, 0);
+                }
+                super::reports::make(&mut raw, store(110, 9000));
+                raw.received.clear();
+                refuse(&mut raw, profile, 110);
+                let again = super::reports::bodies(&raw, profile);
+                assert!(matches!(again[..], [(110, Body::NoMessage(_))]), "{again:?}");
+                assert_eq!(raw.end.closed, None);
+            } else {
+                // The reply was reported, but the Call is in no group.
+                let response = TransmitResponse { placed: vec![], count: 1, payload_len: 0 };
+                let operation = Operation::Response(response);
+                raw.send(super::reports::bytes(profile, 100, Direction::Reply, operation, []));
+                assert_eq!(raw.end.connection.stats().reports_sent, 1);
+                refuse(&mut raw, profile, 100);
+                assert_eq!(raw.end.closed, Some(ProtocolError::Two(two::Error::CombinedRefused).into()));
+            }
+        }
     }
 }

@@ -1,6 +1,8 @@
 //! Operations on characteristics as they look on the wire, and what is made of answers that say too much or too little.
 
 use bytes::{Bytes, BytesMut};
+use rpcrdma_sim::FabricConfig;
+use rpcrdma_verbs::{QueuePair, SendRequest, WorkRequest, WrId};
 use rpcrdma_xdr::Stream;
 
 use super::version_two::{EXCHANGING, PROFILES, faults, header_of, last, message_of, operate, raw, size};
@@ -10,8 +12,8 @@ use crate::wire::two::transmission::{BufferStructure, Property};
 use crate::wire::two::{self, Exchange, Profile, Rest, Subset, Value};
 use crate::wire::{Body, ChunkLists, Direction, ErrorBody, Header};
 use crate::{
-    CallError, Characteristic, Config, Disposition, Exchanged, Limits, NotExchanged, Notice, Registered,
-    Side, Versions,
+    CallError, Characteristic, ChunkSupport, Config, Disposition, Event, Exchanged, Limits, NotExchanged,
+    Notice, Post, Registered, ReverseSupport, Side, Versions,
 };
 
 /// What a client sends to a peer of this profile; its first call is answered.
@@ -441,5 +443,272 @@ fn xcharext_s4_1_the_longest_first_operation_fits_any_peer() {
         assert!(start.len() > REGISTERED_MOST, "{profile:?}");
         let len = raw.received.last().unwrap().len();
         assert!(len > REGISTERED_MOST * REGISTERED_MAX && len <= 4096, "{profile:?}: {len}");
+    }
+}
+
+/// An exchange that this side takes no part in.
+fn off() -> Exchanged {
+    let mut off = Exchanged::default();
+    off.enabled = false;
+    off
+}
+
+/// A Call of the peer without data.
+fn plain(profile: Profile, xid: u32) -> Bytes {
+    let call = header_of(xid, Direction::Call, Body::Message(ChunkLists::default()));
+    message_of(profile.codec(), &call, &null(xid).message)
+}
+
+/// Announces that the receive size of the peer is now this.
+fn grown(profile: Profile, size: u32) -> Exchange {
+    let id = if profile == Profile::P3 { 2 } else { 1 };
+    let now = vec![Value { id, data: Bytes::copy_from_slice(&size.to_be_bytes()) }];
+    Exchange::Update { now, clears: false }
+}
+
+/// Version-two-01 §5.1: a server's first answer is as short as the first message of a client, whatever comes later.
+#[test]
+fn v2_01_s5_1_the_first_answer_is_no_longer_than_every_peer_takes() {
+    for profile in PROFILES {
+        let client = Config { versions: Versions::two(profile), ..Config::default() };
+        let server = Config { versions: Versions::both(profile), ..server_config() };
+        let mut pair = Pair::with(FabricConfig::default(), client, server);
+        for (xid, inline) in [(1, 0), (2, 1)] {
+            check_reply(LIST, 2000, pair.round_trip(list(xid, 2000)));
+            assert_eq!(pair.client.connection.stats().replies_received.inline, inline, "{profile:?}");
+        }
+    }
+}
+
+/// Version-two-01 §5.1: the defaults of the version hold for a side that exchanges nothing, too.
+#[test]
+fn v2_01_s5_1_the_defaults_hold_without_an_exchange() {
+    for profile in PROFILES {
+        let raw = client(profile, Config { characteristics: off(), ..Config::default() });
+        let thresholds = raw.end.connection.thresholds();
+        assert_eq!((thresholds.send, thresholds.receive), (4096, 4096), "{profile:?}");
+    }
+}
+
+/// A server that is set not to use Send with Invalidate does not, whatever the client takes.
+#[test]
+fn xcharext_s3_2_a_server_invalidates_nothing_if_it_is_set_so() {
+    for profile in PROFILES {
+        for (remote_invalidation, used) in [(true, true), (false, false)] {
+            let client = Config { versions: Versions::two(profile), ..Config::default() };
+            let server = Config { versions: Versions::both(profile), remote_invalidation, ..server_config() };
+            let mut pair = Pair::with(FabricConfig::default(), client, server);
+            check_reply(0, 0, pair.round_trip(null(1)));
+            check_reply(ECHO, 9000, pair.round_trip(echo(2, 9000)));
+            assert_eq!(pair.client.connection.stats().remote_invalidations > 0, used, "{profile:?}");
+        }
+    }
+}
+
+/// Rule I3: an answer to an operation is one more message to the peer, whose answer needs a Receive. It waits for the
+/// Receives of operations.
+#[test]
+fn i3_an_answer_waits_for_the_receives_of_operations() {
+    for profile in EXCHANGING {
+        let config =
+            Config { grant: 2, early_calls: 2, versions: Versions::both(profile), ..server_config() };
+        let mut raw = Raw::new(Side::Server, config);
+        raw.end.serving = false;
+        let others = super::super::rules::hold_all(&raw.end.domain);
+        raw.send(plain(profile, 1));
+        let want = vec![Value { id: 1, data: Bytes::from_static(&[0, 0, 0x10, 0]) }];
+        operate(&mut raw, profile, 9, Direction::Call, Exchange::Request { want });
+        assert_eq!(operations(&raw, profile), []);
+        drop(others);
+        raw.settle();
+        assert!(matches!(operations(&raw, profile)[..], [(9, Exchange::Response { .. })]));
+    }
+}
+
+/// Xcharext-02 §3.1: after a decrease smaller Receives are posted.
+#[test]
+fn xcharext_s3_1_receives_are_smaller_after_a_decrease() {
+    for profile in EXCHANGING {
+        let mut raw = raw(profile, Config { receive_size: 8192, ..server_config() });
+        assert_eq!(raw.end.connection.core.ledger.receives.len(), 8192);
+        let want = vec![Value { id: 1, data: Bytes::from_static(&[0, 0, 0x10, 0]) }];
+        operate(&mut raw, profile, 9, Direction::Call, Exchange::Request { want });
+        assert_eq!(raw.end.connection.core.ledger.receives.len(), 4096, "{profile:?}");
+    }
+}
+
+/// An operation does not wait for RDMA Writes that were posted before it, where no message is divided.
+#[test]
+fn an_operation_passes_data_of_other_messages() {
+    for profile in EXCHANGING {
+        let mut raw = client(profile, Config { continued_parts: 1, ..Config::default() });
+        tell(&mut raw, profile);
+        raw.end.connection.ask(vec![size(8192)]).unwrap();
+        let now = raw.fabric.instant();
+        let mut passes = vec![];
+        while let Some(post) = raw.end.connection.poll_transmit(now, &mut raw.end.qp) {
+            if let Post::Work(_, WorkRequest::Send(send)) = &post {
+                passes.push(send.express);
+            }
+            raw.end.post(post);
+        }
+        assert_eq!(passes, [true], "{profile:?}");
+    }
+}
+
+/// Version-two-01 §4.2.2: an operation has another XID than a Call without an answer.
+#[test]
+fn v2_01_s4_2_2_an_operation_does_not_take_the_xid_of_a_call() {
+    for profile in PROFILES {
+        let mut raw =
+            Raw::new(Side::Client, Config { versions: Versions::two(profile), ..Config::default() });
+        let now = raw.fabric.instant();
+        for xid in [1, 0x8000_0000] {
+            raw.end.connection.call(now, null(xid)).unwrap();
+        }
+        raw.settle();
+        answer(&mut raw, profile, 1, Body::Message(ChunkLists::default()));
+        let [(xid, Exchange::Initial { .. })] = operations(&raw, profile)[..] else {
+            panic!("{:?}", operations(&raw, profile))
+        };
+        assert_ne!(xid, 0x8000_0000, "{profile:?}");
+    }
+}
+
+/// Rule I4: operations use no credits of Calls, and neither does the refusal of one.
+#[test]
+fn i4_the_refusal_of_an_operation_uses_no_credit_of_a_call() {
+    for profile in EXCHANGING {
+        let mut raw = raw(profile, Config { grant: 2, early_calls: 1, ..server_config() });
+        raw.end.serving = false;
+        raw.send(plain(profile, 10));
+        raw.send(plain(profile, 11));
+        assert_eq!(raw.end.calls.len(), 2, "all credits are in use");
+        let start = vec![Value { id: 1, data: Bytes::from_static(&[9]) }];
+        let initial = Exchange::Initial { start, constant: Subset::default() };
+        operate(&mut raw, profile, 12, Direction::Call, initial);
+        let (header, _) = last(&raw, profile);
+        assert_eq!((header.xid, header.body), (12, Body::Error(ErrorBody::Chunk)), "{profile:?}");
+        assert_eq!(raw.end.closed, None);
+    }
+}
+
+/// Rule I6: the values of a peer take the place of those that the application has not read.
+#[test]
+fn i6_values_that_nobody_has_read_are_replaced() {
+    for profile in EXCHANGING {
+        let mut raw = with_own(Side::Client, profile);
+        tell(&mut raw, profile);
+        for (id, size) in [(1, 0x2000), (2, 0x4000)] {
+            let body = Body::Two(two::Body::Exchange(grown(profile, size)));
+            let update = message_of(profile.codec(), &header_of(3, Direction::Call, body), &Stream::new());
+            let request = SendRequest { gather: vec![update], ..SendRequest::default() };
+            raw.peer.post(WrId(u64::MAX - id), WorkRequest::Send(request)).unwrap();
+        }
+        // Both have come, and no event was read.
+        while raw.end.connection.stats().operations_received < 3 {
+            raw.take_completions();
+            let taken = raw.end.connection.stats().operations_received == 3;
+            assert!(raw.fabric.step() || taken, "the updates arrive");
+        }
+        let events = std::iter::from_fn(|| raw.end.connection.poll_event());
+        let told: Vec<_> = events
+            .map(|event| match event {
+                Event::Characteristics(Notice::Peer(values)) => values.receive_size,
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        assert_eq!(told, [0x4000], "{profile:?}");
+    }
+}
+
+/// Version-two-07 §5.2.5: continued Calls are taken by a side that takes a message in two parts or more, and only in P3.
+#[test]
+fn v2_07_s5_2_5_continued_calls_are_taken_where_there_are_parts() {
+    use ReverseSupport::{Continued, Inline};
+    for (profile, continued_parts, expected) in [
+        (Profile::P3, 1, Inline),
+        (Profile::P3, 2, Continued),
+        (Profile::P2, 2, Inline),
+        (Profile::P1, 8, Inline),
+    ] {
+        let limits = Limits { continued_parts, ..Limits::default() };
+        let raw = client(profile, Config { limits, ..Config::default() });
+        let told = raw.end.connection.characteristics().unwrap().reverse;
+        assert_eq!(told, expected, "{profile:?} {continued_parts}");
+    }
+}
+
+/// A Call waits for the server's announcement where that can help: for its properties in P3, and without chunks for its
+/// transmission groups. It does not wait on a side that exchanges nothing.
+#[test]
+fn rtissues_s3_5_a_call_waits_for_an_announcement_that_can_help() {
+    let none = ChunkSupport::Optional { forward: false };
+    let with = |profile, chunks, characteristics| {
+        client(profile, Config { chunks, characteristics, ..Config::default() })
+    };
+    for (profile, chunks, characteristics, waits) in [
+        (Profile::P3, ChunkSupport::Required, Exchanged::default(), true),
+        (Profile::P1, ChunkSupport::Required, Exchanged::default(), false),
+        (Profile::P1, none, Exchanged::default(), true),
+        (Profile::P1, none, off(), false),
+    ] {
+        let mut raw = with(profile, chunks, characteristics);
+        assert_eq!(raw.end.connection.core.untold().is_some(), waits, "{profile:?} {chunks:?}");
+        if profile == Profile::P1 && chunks == none {
+            raw.end.replies.clear();
+            let now = raw.fabric.instant();
+            raw.end.connection.call(now, store(2, 9000)).unwrap();
+            raw.settle();
+            let failed = raw.end.replies.pop().map(|(_, outcome)| outcome.unwrap_err().error);
+            assert_eq!(matches!(failed, Some(CallError::Unsendable(_))), !waits, "{failed:?}");
+        }
+    }
+}
+
+/// Rule I6: operations are counted from the last Call or reply on.
+#[test]
+fn i6_a_call_or_reply_begins_the_count_of_operations_anew() {
+    let limits = Limits { operations: 10, ..Limits::default() };
+    for profile in EXCHANGING {
+        for side in [Side::Client, Side::Server] {
+            let config = Config { limits: limits.clone(), ..server_config() };
+            let mut raw = match side {
+                Side::Client => client(profile, config),
+                Side::Server => raw(profile, config),
+            };
+            for round in 100..103 {
+                for xid in 0..10 {
+                    operate(&mut raw, profile, xid, Direction::Call, grown(profile, 8192));
+                }
+                match side {
+                    Side::Client => prove(&mut raw, profile, round),
+                    Side::Server => raw.send(plain(profile, round)),
+                }
+            }
+            assert_eq!(raw.end.closed, None, "{profile:?} {side}");
+        }
+    }
+}
+
+/// The end of the exchange is reported, if there was one.
+#[test]
+fn the_end_of_an_exchange_is_reported() {
+    for profile in PROFILES {
+        let mut raw = client(profile, Config::default());
+        raw.end.notices.clear();
+        raw.peer.abort();
+        raw.settle();
+        assert_eq!(raw.end.notices, [Notice::Ended], "{profile:?}");
+        // The version was offered only.
+        let mut raw =
+            Raw::new(Side::Client, Config { versions: Versions::two(profile), ..Config::default() });
+        let now = raw.fabric.instant();
+        raw.end.connection.call(now, null(1)).unwrap();
+        raw.settle();
+        raw.peer.abort();
+        raw.settle();
+        assert!(raw.end.closed.is_some());
+        assert_eq!(raw.end.notices, [], "{profile:?}");
     }
 }

@@ -418,3 +418,24 @@ fn v2_01_s5_3_nothing_is_guessed_without_a_call() {
     let raw = Raw::new(Side::Server, serving(Profile::P1));
     assert_eq!(raw.end.connection.poll_timeout(), None);
 }
+
+/// Rules I3, I4: the answer to the guess has a Receive beside those of credits and operations. An error under another XID
+/// is not that answer.
+#[test]
+fn i3_the_answer_to_the_guess_has_a_receive_until_it_comes() {
+    for profile in [Profile::P1, Profile::P2] {
+        let config = || Config { grant: 4, ..serving(profile) };
+        let usual = super::version_two::raw(profile, config()).end.connection.receives_posted();
+        let mut raw = guessing_with(config(), 50);
+        raw.send(plain(profile, 7));
+        let posted = |raw: &Raw| raw.end.connection.receives_posted();
+        let holds = |raw: &Raw| raw.end.connection.two.as_ref().unwrap().holds_calls();
+        let error =
+            |xid| message(&header(xid, Body::Error(ErrorBody::Version { low: 2, high: 2 })), &Stream::new());
+        assert_eq!((posted(&raw), holds(&raw)), (usual + 1, true), "{profile:?}");
+        raw.send(error(51));
+        assert_eq!((posted(&raw), holds(&raw)), (usual + 1, true), "{profile:?}");
+        raw.send(error(50));
+        assert_eq!((posted(&raw), holds(&raw)), (usual, false), "{profile:?}");
+    }
+}

@@ -271,7 +271,7 @@ fn v2_01_s5_1_transmissions_are_no_answers() {
     }
 }
 
-fn refusal(profile: Profile, xid: u32, credit: u32) -> Bytes {
+pub(super) fn refusal(profile: Profile, xid: u32, credit: u32) -> Bytes {
     let error = ReportedError::Sequence { expected: 1, seen: 3 };
     let report = ErrorReport { bad: id(xid, 3), lead: Some(id(xid, 0)), error };
     let header =

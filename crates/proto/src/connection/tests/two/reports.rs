@@ -1,7 +1,5 @@
 //! Errors reported about transmission groups, and the fate of the reported message (rtrext-02 §5.4, §9.5).
 
-use std::task::{Context, Waker};
-
 use bytes::{Bytes, BytesMut};
 use rpcrdma_verbs::{Buffer, QueuePair, SendRequest, WorkRequest, WrId};
 use rpcrdma_xdr::Stream;
@@ -379,7 +377,7 @@ pub(super) fn client_with(profile: Profile, config: Config) -> Raw {
 }
 
 /// The value that announces support for everything.
-fn told_support(profile: Profile) -> Vec<Value> {
+pub(super) fn told_support(profile: Profile) -> Vec<Value> {
     let all = SUPPORT_REQUEST | SUPPORT_RESPONSE | SUPPORT_CONTINUATION;
     let value = |property: Property, word: u32| Value {
         id: property.id(profile).unwrap(),
@@ -465,6 +463,7 @@ fn rtrext_s5_4_a_call_that_is_reported_leaves_again_in_plain_messages() {
             assert_eq!(taken.call.form, Form::Long);
             check_reply(STORE, 9000, taken);
             assert_eq!(raw.end.connection.stats().sent_plainly, 1);
+            assert!(raw.end.connection.stats().errors.is_empty(), "a refusal is no fault");
         }
     }
 }
@@ -479,7 +478,9 @@ fn rtrext_s5_4_i2_a_reported_call_leaves_again_when_its_windows_are_closed() {
         {
             let mut raw = client(profile);
             let mut call = both(10, 5000, 8000);
-            call.reply.sinks = vec![Sink::Buffer(Buffer::adopt(vec![7; 5000]))];
+            let memory = vec![7; 5000];
+            let address = memory.as_ptr();
+            call.reply.sinks = vec![Sink::Buffer(Buffer::adopt(memory))];
             make(&mut raw, call);
             let [(10, Body::Two(two::Body::Transmission(Operation::Request(asked))))] =
                 &bodies(&raw, profile)[..]
@@ -507,7 +508,9 @@ fn rtrext_s5_4_i2_a_reported_call_leaves_again_when_its_windows_are_closed() {
             for _ in 0..6 {
                 taken.u32().unwrap();
             }
-            assert_eq!(taken.payload(MAX).unwrap(), pattern(5000));
+            let data = taken.payload(MAX).unwrap();
+            assert_eq!((&data, data.as_ptr()), (&pattern(5000), address), "the caller's memory");
+            assert_eq!(raw.end.connection.requester.bulk, 0, "no bytes of chunks are in flight");
             assert_eq!((raw.end.connection.stats().sent_plainly, raw.fabric.outstanding().windows), (1, 0));
             assert_eq!(raw.end.connection.in_progress(), 0);
         }
@@ -532,14 +535,8 @@ fn rtrext_s5_4_i8_a_reported_call_is_not_lost_while_its_windows_close() {
             let request = SendRequest { gather, ..SendRequest::default() };
             raw.peer.post(WrId(u64::MAX), WorkRequest::Send(request)).unwrap();
             // The report has come, and nothing was posted since.
-            let mut cx = Context::from_waker(Waker::noop());
             while raw.end.connection.stats().sent_plainly == 0 {
-                let _ = raw.peer.poll(&mut cx, &mut vec![]);
-                let mut completions = vec![];
-                let _ = raw.end.qp.poll(&mut cx, &mut completions);
-                for completion in completions {
-                    raw.end.connection.handle_completion(now, completion);
-                }
+                raw.take_completions();
                 let taken = raw.end.connection.stats().sent_plainly > 0;
                 assert!(raw.fabric.step() || taken, "the report arrives, and is taken");
             }

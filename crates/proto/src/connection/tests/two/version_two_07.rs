@@ -741,3 +741,15 @@ fn v2_07_s5_1_a_call_waits_for_properties_that_can_help() {
     raw.settle();
     assert_eq!(raw.end.replies.pop().unwrap().1.unwrap_err().error, CallError::TimedOut);
 }
+
+/// Rule I4: properties need a credit like any message, and leave when there is one.
+#[test]
+fn i4_properties_wait_for_a_credit() {
+    let mut raw = Raw::new(Side::Server, server());
+    let lists = Body::Message(ChunkLists::default());
+    raw.send(bytes(&header(1, 1, Direction::Call, lists), &null(1).message));
+    assert_eq!(sent(&raw).len(), 1, "the answer");
+    raw.send(bytes(&header(0, 2, Direction::Call, Body::Two(two::Body::Grant)), &Stream::new()));
+    let sent = sent(&raw);
+    assert!(matches!(&sent[1..], [Header { body: Body::Two(two::Body::Exchange(_)), .. }]), "{sent:?}");
+}
