@@ -664,3 +664,28 @@ fn a_refused_group_is_no_refusal_of_combined_messages() {
         }
     }
 }
+
+/// Version-two-01 §5.1: what a client has announced holds from the second answer on, so the first one leaves alone.
+#[test]
+fn v2_01_s5_1_the_first_answer_is_in_no_send_with_others() {
+    for profile in EXCHANGING {
+        let config = Config { versions: Versions::both(profile), ..combining(8, server_config()) };
+        let mut raw = Raw::new(Side::Server, config);
+        raw.end.serving = false;
+        tell(&mut raw, profile);
+        for xids in [[100, 101], [102, 103]] {
+            raw.received.clear();
+            for xid in xids {
+                raw.send(plain(profile, xid));
+            }
+            let now = raw.fabric.instant();
+            for (token, _, _, message) in std::mem::take(&mut raw.end.calls) {
+                raw.end.connection.reply(now, token, serve(message));
+            }
+            raw.settle();
+            let is_first = xids[0] == 100;
+            assert_eq!(raw.received.len(), if is_first { 2 } else { 1 }, "{profile:?}");
+            assert_eq!(raw.end.connection.stats().messages_combined > 0, !is_first);
+        }
+    }
+}
