@@ -287,3 +287,31 @@ fn v2_07_s7_1_4_only_the_message_itself_ends() {
     assert_eq!((assembly.parts(), assembly.poll_timeout()), (None, None));
     assert!(passes(&mut assembly, ID, true));
 }
+
+/// Rule I6: only slices of scarcely filled Receives are copied; the others stay where they are.
+#[test]
+fn i6_slices_of_well_filled_receives_are_not_copied() {
+    let config = Config { receive_size: 32, ..Config::default() };
+    let mut assembly = Assembly::new(&Arc::new(config));
+    assembly.use_domain(&ProtectionDomain::new(1 << 20));
+    let all = bytes(32);
+    let now = Instant::now();
+    for (range, remaining) in [(0..20, 12), (20..24, 8), (24..28, 4)] {
+        middle(&mut assembly, ID, all.slice(range), remaining, now).unwrap();
+    }
+    let fragment = Fragment { id: ID, message: all.slice(28..), header: 0, place: Place::Last };
+    let Assembled { payload, copied, .. } = assembly.take(now, fragment).unwrap().unwrap();
+    assert_eq!((payload == all, copied), (true, CopyCount { inline: 12, payload: 0 }));
+    assert_eq!(payload.iter().next().unwrap().as_ptr(), all.as_ptr());
+}
+
+/// version-two-07 §7.1.4: a message of which nothing more can come takes no place among those that are ignored.
+#[test]
+fn v2_07_s7_1_4_a_message_without_a_rest_is_not_remembered() {
+    let mut assembly = with_memory();
+    assembly.give_up_parts(ID);
+    for xid in 100..100 + u32::try_from(GIVEN_UP).unwrap() {
+        assembly.refuse_group((xid, Direction::Call), 1);
+    }
+    assert!(passes(&mut assembly, ID, true));
+}

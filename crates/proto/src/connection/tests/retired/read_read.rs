@@ -82,6 +82,8 @@ fn rfc5666_3_8_replies_are_read_by_the_client() {
             // Every window that was opened is closed, and counted once.
             let stats = pair.server.connection.stats();
             assert_eq!(stats.registrations, stats.local_invalidations);
+            assert_eq!(stats.read_segments, pair.client.connection.stats().read_segments);
+            assert!(stats.replies_sent.read_bytes > 0);
             assert!(pair.client.closed.is_none() && pair.server.closed.is_none());
             pair.check_no_leak();
         }
@@ -1186,4 +1188,48 @@ fn i10_a_call_that_is_abandoned_while_its_reply_is_read_has_no_event() {
     pass(&mut raw, Duration::from_secs(6));
     assert!(raw.end.replies.is_empty() && raw.end.closed.is_none());
     assert_eq!(raw.end.connection.stats().timeouts, 0);
+}
+
+/// Rule I6: the deadline of an answer that waits for memory ends with the wait.
+#[test]
+fn i6_an_answer_that_has_left_has_no_deadline() {
+    let config = Config { grant: 8, early_calls: 1, ..server_config() };
+    let mut raw = Raw::new(Side::Server, config);
+    raw.end.serving = false;
+    let held = hold_all(&raw.end.domain);
+    raw.send(message(&header(1, Body::Message(ChunkLists::default())), &rpc(1, 0, &[])));
+    let (token, .., call) = raw.end.calls.pop().unwrap();
+    let now = raw.fabric.instant();
+    raw.end.connection.reply(now, token, serve(call.clone()));
+    raw.settle();
+    assert!(raw.received.is_empty() && raw.end.connection.poll_timeout().is_some());
+    drop(held);
+    raw.settle();
+    assert_eq!(raw.received.len(), 1);
+    pass(&mut raw, Duration::from_secs(31));
+    assert!(raw.end.closed.is_none());
+    drop(call);
+}
+
+/// RFC 5666 §5.1: a whole reply that is exposed needs no RDMA Write, even if the Call has a Reply chunk that is too small.
+#[test]
+fn rfc5666_5_1_an_exposed_reply_writes_nothing() {
+    let mut raw = Raw::new(Side::Server, exposing(ReadRead::default()));
+    raw.end.serving = false;
+    let chunk = crate::wire::WriteChunk { segments: vec![raw.writable(8)] };
+    let asked = lists(vec![], vec![], Some(chunk));
+    let call = Header { credit: 2, ..header(1, Body::Message(asked)) };
+    raw.send(message(&call, &rpc(1, LIST, &9000_u32.to_be_bytes())));
+    let (token, .., call) = raw.end.calls.pop().unwrap();
+    let now = raw.fabric.instant();
+    raw.end.connection.reply(now, token, serve(call));
+    let mut sends = 0;
+    while let Some(post) = raw.end.connection.poll_transmit(now, &mut raw.end.qp) {
+        if let crate::Post::Work(_, request) = &post {
+            assert!(!matches!(request, WorkRequest::Write { .. }), "{request:?}");
+            sends += usize::from(matches!(request, WorkRequest::Send(_)));
+        }
+        raw.end.post(post);
+    }
+    assert_eq!(sends, 1);
 }

@@ -295,6 +295,23 @@ fn rfc5666_3_7_no_other_length_is_taken() {
     }
 }
 
+/// The pad is behind the data, so only the last length counts it.
+#[test]
+fn rfc5666_3_7_only_the_last_segment_has_the_pad() {
+    let compatibility = Compatibility { write_roundup: true, ..Compatibility::default() };
+    for (lengths, taken) in [([3000, 2004], true), ([3003, 2001], false)] {
+        let config =
+            Config { compatibility: compatibility.clone(), max_segment_len: 3000, ..Config::default() };
+        let mut raw = Raw::new(Side::Client, config);
+        let mut returned = send(&mut raw, read(1, 5001));
+        for (segment, length) in returned.write[0].segments.iter_mut().zip(lengths) {
+            segment.length = length;
+        }
+        raw.send(message(&header(1, Body::Message(returned)), &accepted(1, &word(5001))));
+        assert_eq!(result(&mut raw).is_some(), taken, "{lengths:?}");
+    }
+}
+
 /// Each form has its own setting: another form enables neither padding segments nor lengths with the pad.
 #[test]
 fn s4_5_2_another_form_enables_no_pads() {

@@ -689,3 +689,33 @@ fn v2_01_s5_1_the_first_answer_is_in_no_send_with_others() {
         }
     }
 }
+
+/// version-two-01 §3.1: only the refusal of an option, by a peer that got a combined Send, and about no Call in a group, ends
+/// the connection.
+#[test]
+fn only_the_refusal_of_a_combined_send_ends_the_connection() {
+    for profile in EXCHANGING {
+        for (combined, error) in
+            [(true, ErrorBody::Chunk), (false, ErrorBody::Two(two::ErrorBody::InvalidOption))]
+        {
+            let mut raw = raw(profile, combining(8, server_config()));
+            tell(&mut raw, profile);
+            if combined {
+                let calls = [plain(profile, 100), plain(profile, 101)];
+                raw.send(together(
+                    profile,
+                    &calls.each_ref().map(|call| narrow(call.len())),
+                    &calls.concat(),
+                ));
+                assert_eq!(raw.end.connection.stats().sends_combined, 1);
+            }
+            let error = header_of(100, Direction::Reply, Body::Error(error));
+            raw.send(message_of(profile.codec(), &error, &Stream::new()));
+            assert_eq!(
+                (&raw.end.closed, faults(&raw, "combined_refused")),
+                (&None, 0),
+                "{profile:?} {combined}"
+            );
+        }
+    }
+}

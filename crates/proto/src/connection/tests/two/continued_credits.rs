@@ -462,3 +462,67 @@ fn v2_07_s6_6_2_a_short_call_passes_in_the_same_pass() {
     raw.settle();
     assert_eq!(xids(&raw, from), [71]);
 }
+
+/// version-two-07 §6.6.4: an answer whose turn has come does not stand in line again behind a later one.
+#[test]
+fn v2_07_s6_6_4_an_answer_stands_in_line_once() {
+    let (mut raw, before) = waiting();
+    answer(&mut raw, 6);
+    grant(&mut raw, 3);
+    assert_eq!(xids(&raw, before), [2, 2, 2, 3, 3, 3]);
+    grant(&mut raw, 3);
+    assert_eq!(xids(&raw, before), [2, 2, 2, 3, 3, 3, 6, 6, 6]);
+}
+
+/// Rule I6: an answer of two Sends that lacks a credit has a deadline.
+#[test]
+fn i6_an_answer_of_two_sends_has_a_deadline() {
+    let mut raw = begun(server());
+    raw.end.serving = false;
+    for list in [list(2, THREE), list(3, 5000)] {
+        call(&mut raw, 4, &list);
+    }
+    let before = raw.received.len();
+    answer(&mut raw, 2);
+    assert_eq!(raw.end.connection.poll_timeout(), None);
+    answer(&mut raw, 3);
+    assert_eq!(xids(&raw, before), [2, 2, 2], "one credit is left");
+    let due = raw.fabric.instant() + raw.end.connection.core.config.timeouts.credits;
+    assert_eq!(raw.end.connection.poll_timeout(), Some(due));
+}
+
+/// An answer that joins the line does not keep the one behind it from leaving.
+#[test]
+fn v2_07_s6_6_4_an_answer_of_one_send_passes_in_the_same_pass() {
+    let mut raw = begun(server());
+    raw.end.serving = false;
+    for list in [list(2, THREE), list(3, THREE), null(4)] {
+        call(&mut raw, 5, &list);
+    }
+    let before = raw.received.len();
+    answer(&mut raw, 2);
+    let now = raw.fabric.instant();
+    for (token, _, _, message) in std::mem::take(&mut raw.end.calls) {
+        raw.end.connection.reply(now, token, serve(message));
+    }
+    while let Some(post) = raw.end.connection.poll_transmit(now, &mut raw.end.qp) {
+        raw.end.post(post);
+    }
+    raw.settle();
+    assert_eq!(xids(&raw, before), [2, 2, 2, 4]);
+}
+
+/// RFC 8166 §4.5.4: a lost answer ends the connection, after all earlier answers, also those in line. It has no error.
+#[test]
+fn s4_5_4_a_lost_answer_waits_for_those_in_line() {
+    let (mut raw, before) = waiting();
+    let place = raw.end.calls.iter().position(|(_, xid, ..)| *xid == 4).unwrap();
+    let (token, ..) = raw.end.calls.remove(place);
+    let now = raw.fabric.instant();
+    raw.end.connection.reply(now, token, crate::Answer::Lost);
+    raw.settle();
+    assert_eq!((xids(&raw, before), &raw.end.closed), (vec![2, 2, 2], &None));
+    grant(&mut raw, 3);
+    assert_eq!(xids(&raw, before), [2, 2, 2, 3, 3, 3]);
+    assert_eq!(raw.end.closed, Some(crate::CloseReason::ReplyLost));
+}

@@ -712,3 +712,25 @@ fn the_end_of_an_exchange_is_reported() {
         assert_eq!(raw.end.notices, [], "{profile:?}");
     }
 }
+
+/// xcharext-02 §4: a refusal of our request is told to the owner at once, and is no fault.
+#[test]
+fn xcharext_s4_a_refused_request_is_told_at_once() {
+    for profile in EXCHANGING {
+        let mut raw = with_own(Side::Server, profile);
+        tell(&mut raw, profile);
+        prove(&mut raw, profile, 100);
+        raw.received.clear();
+        raw.end.connection.ask(vec![size(8192)]).unwrap();
+        raw.settle();
+        let [(request, Exchange::Request { .. })] = operations(&raw, profile)[..] else {
+            panic!("{:?}", operations(&raw, profile))
+        };
+        raw.end.notices.clear();
+        let before = raw.end.connection.stats().errors.clone();
+        answer(&mut raw, profile, request, Body::Error(ErrorBody::Two(two::ErrorBody::InvalidOption)));
+        assert!(!raw.end.notices.is_empty(), "{profile:?}");
+        let stats = raw.end.connection.stats();
+        assert_eq!((&stats.errors, stats.operations_refused), (&before, 1));
+    }
+}

@@ -439,3 +439,78 @@ fn i3_the_answer_to_the_guess_has_a_receive_until_it_comes() {
         assert_eq!((posted(&raw), holds(&raw)), (usual, false), "{profile:?}");
     }
 }
+
+/// RFC 8166 §4.5.1: any answer to the guess lets the server's Calls go, also a reply in Version One, in which the guess was.
+/// A Call of the client under its XID is no answer.
+#[test]
+fn rfc8166_s4_5_1_a_reply_in_version_one_answers_the_guess() {
+    for profile in [Profile::P1, Profile::P2] {
+        let call = message(&header(50, Body::Message(ChunkLists::default())), &null(50).message);
+        for (answer, leaves) in [(late_reply(), true), (call, false)] {
+            let mut raw = guessing(profile);
+            raw.send(plain(profile, 7));
+            let now = raw.fabric.instant();
+            raw.end.connection.call(now, store(51, 100)).unwrap();
+            raw.settle();
+            raw.received.clear();
+            raw.send(answer);
+            let left = raw.received.iter().any(|message| message[..4] == [0, 0, 0, 51]);
+            assert_eq!(left, leaves, "{profile:?}");
+        }
+    }
+}
+
+/// RFC 8166 §4.5.1: a message in Version One that cannot be read is a Call at a server, unless it answers the guess.
+#[test]
+fn rfc8166_s4_5_1_a_server_refuses_what_it_cannot_read_in_version_one() {
+    for profile in PROFILES {
+        let mut raw = super::version_two::raw(profile, serving(profile));
+        let mut malformed =
+            message(&header(50, Body::Message(ChunkLists::default())), &null(50).message).to_vec();
+        malformed[19] = 9;
+        raw.send(malformed);
+        let refusal = raw.received.last().expect("an answer");
+        // Version One, RDMA_ERROR.
+        assert_eq!((&refusal[..8], &refusal[12..16]), (&[0, 0, 0, 50, 0, 0, 0, 1][..], &[0, 0, 0, 4][..]));
+        // An RDMA_DONE is no Call.
+        raw.received.clear();
+        raw.send(message(&header(51, Body::Done), &Stream::new()));
+        assert!(raw.received.is_empty(), "{profile:?}");
+    }
+}
+
+/// RFC 8166 §4.5.1: the number of a message type says nothing in an unknown version: such a message is a Call at a server.
+#[test]
+fn rfc8166_s4_5_1_a_reply_type_in_another_version_is_refused() {
+    let mut raw = super::version_two::raw(Profile::P3, serving(Profile::P3));
+    let mut reply = message_of(
+        Profile::P3.codec(),
+        &header_of(9, Direction::Reply, Body::Message(ChunkLists::default())),
+        &null(9).message,
+    )
+    .to_vec();
+    reply[7] = 3;
+    raw.send(reply);
+    let answer = raw.received.last().expect("an answer");
+    let words: Vec<u32> = answer.chunks(4).map(|word| u32::from_be_bytes(word.try_into().unwrap())).collect();
+    // RDMA_ERROR, ERR_VERS, and the range.
+    assert_eq!((words[..2].to_vec(), words[3..].to_vec()), (vec![9, 3], vec![4, 1, 1, 2]));
+}
+
+/// RFC 8167 §4.1: a client that has only offered the version answers no operation that does not decode.
+#[test]
+fn rfc8167_s4_1_an_operation_before_the_version_is_known_has_no_answer() {
+    for profile in [Profile::P1, Profile::P2] {
+        let config = Config { versions: Versions::both(profile), ..Config::default() };
+        let mut raw = Raw::new(Side::Client, config);
+        let now = raw.fabric.instant();
+        raw.end.connection.call(now, null(1)).unwrap();
+        raw.settle();
+        raw.received.clear();
+        let exchange = crate::wire::two::Exchange::Initial { start: vec![], constant: Default::default() };
+        let body = Body::Two(crate::wire::two::Body::Exchange(exchange));
+        let whole = message_of(profile.codec(), &header_of(9, Direction::Call, body), &Stream::new());
+        raw.send(whole.slice(..whole.len() - 4));
+        assert!(raw.received.is_empty() && raw.end.connection.version().is_none(), "{profile:?}");
+    }
+}

@@ -414,3 +414,151 @@ fn i4_an_interrupted_call_leaves_one_credit_for_its_report() {
         check_usable(raw, profile);
     }
 }
+
+/// rtrext-02 §4.2: behind a wrong number, the transmissions that were still due are ignored, each once.
+#[test]
+fn rtrext_s4_2_the_rest_behind_a_wrong_number_is_ignored_once() {
+    // With the second due, a later one comes, or one that there cannot be.
+    for (wrong, ignored, reported) in [(2, &[3][..], &[2, 3][..]), (9, &[2, 3], &[3, 9]), (0, &[2, 3], &[1])]
+    {
+        for profile in EXCHANGING {
+            let mut raw = server(profile);
+            raw.send(call(profile, 10, request(vec![], 4, 20), &null(10).message.flatten().0[..20]));
+            raw.send(call(profile, 10, continuation(wrong, XMTREQ, 0), []));
+            assert_eq!(answers(&raw, profile).0.len(), 1);
+            raw.received.clear();
+            if wrong == 2 {
+                raw.send(call(profile, 10, continuation(2, XMTREQ, 0), []));
+                assert_eq!(answers(&raw, profile).0.len(), 1, "it was the wrong one");
+                raw.received.clear();
+            }
+            for number in ignored {
+                raw.send(call(profile, 10, continuation(*number, XMTREQ, 0), []));
+                assert_eq!(answers(&raw, profile).0, [], "{number} after {wrong}");
+            }
+            for number in reported {
+                raw.send(call(profile, 10, continuation(*number, XMTREQ, 0), []));
+                assert_eq!(answers(&raw, profile).0.len(), 1, "{number} after {wrong}");
+                raw.received.clear();
+            }
+            check_usable(raw, profile);
+        }
+    }
+}
+
+/// Rule I5: one transmission is always taken, and as many as the setting says.
+#[test]
+fn i5_a_group_has_as_many_transmissions_as_the_setting_says() {
+    for (setting, count, taken) in [(0, 1, true), (0, 2, false), (1, 1, true), (1, 2, false), (2, 2, true)] {
+        for profile in EXCHANGING {
+            let limits = Limits { continued_parts: setting, ..server_config().limits };
+            let mut raw = raw(profile, Config { limits, ..structured() });
+            let all = null(10).message.flatten().0;
+            raw.send(call(
+                profile,
+                10,
+                request(vec![], count, 20 * (3 - count)),
+                &all[..if count == 1 { 40 } else { 20 }],
+            ));
+            if count == 2 && taken {
+                raw.send(call(profile, 10, continuation(1, XMTREQ, 20), &all[20..]));
+            }
+            let (reports, replies) = answers(&raw, profile);
+            assert_eq!((reports.is_empty(), replies.is_empty()), (taken, !taken), "{count} of {setting}");
+        }
+    }
+}
+
+/// rtrext-02 §7.3: only what lies in Receives is joined, so only that counts for the length of a message. A message in one
+/// Send has no such bound.
+#[test]
+fn i6_only_items_in_several_receives_count_for_the_length() {
+    for profile in EXCHANGING {
+        let mut raw = raw(profile, bounded(48));
+        let all = write(10, 512).message.flatten().0;
+        let chunk = crate::wire::two::transmission::Location::Explicit(vec![raw.readable(&all[44..])]);
+        raw.send(call(profile, 10, request(vec![item(44, 512, chunk)], 2, 20), &all[..20]));
+        raw.send(call(profile, 10, continuation(1, XMTREQ, 24), &all[20..44]));
+        assert_eq!(answers(&raw, profile), (vec![], vec![10]));
+
+        let mut raw = self::raw(profile, bounded(48));
+        let all = write(10, 1024).message.flatten().0;
+        let operation = request(vec![item(44, 1024, targets(0, vec![0]))], 1, 44);
+        let mut behind = all[..44].to_vec();
+        behind.resize(1024 - crate::wire::two::operation_len(&operation), 0);
+        behind.extend_from_slice(&all[44..]);
+        raw.send(call(profile, 10, operation, behind));
+        assert_eq!(answers(&raw, profile), (vec![], vec![10]));
+    }
+}
+
+/// version-two-01 §3.1: where groups are not accepted, none of their operations is known. Each message has one answer.
+#[test]
+fn v2_01_s3_1_without_groups_each_message_has_one_answer() {
+    for profile in EXCHANGING {
+        let of = |enabled, takes_calls| {
+            let mut config = structured();
+            (config.transmissions.enabled, config.transmissions.takes_calls) = (enabled, takes_calls);
+            raw(profile, config)
+        };
+        let invalid = |raw: &Raw| {
+            let (header, _) = last(raw, profile);
+            (header.xid, header.body) == (10, Body::Error(ErrorBody::Two(two::ErrorBody::InvalidOption)))
+        };
+        let all = null(10).message.flatten().0;
+        for (enabled, takes_calls) in [(true, false), (false, true)] {
+            let mut raw = of(enabled, takes_calls);
+            raw.send(call(profile, 10, request(vec![], 2, 20), &all[..20]));
+            assert!(invalid(&raw) && raw.received.len() == 1);
+            raw.send(call(profile, 10, continuation(1, XMTREQ, 20), &all[20..]));
+            assert_eq!(raw.received.len(), 1, "the rest is ignored");
+        }
+        let mut raw = of(false, true);
+        raw.send(call(profile, 10, continuation(1, XMTREQ, 20), &all[20..]));
+        assert!(invalid(&raw), "nothing is known of continuations");
+        // A reply in a group has no answer.
+        let config = Config { versions: Versions::two(profile), ..structured() };
+        let transmissions =
+            crate::two::settings::TransmissionSettings { enabled: false, ..config.transmissions.clone() };
+        let mut raw = client_with(profile, Config { transmissions, ..config });
+        make(&mut raw, null(10));
+        raw.received.clear();
+        raw.end.replies.clear();
+        let response = Operation::Response(TransmitResponse { placed: vec![], count: 1, payload_len: 24 });
+        raw.send(bytes(profile, 10, Direction::Reply, response, super::reports::result(10, &[]).flatten().0));
+        assert!(raw.received.is_empty() && raw.end.replies.is_empty());
+        assert_eq!(faults(&raw, "unknown_operation"), 1);
+    }
+}
+
+/// version-two-01 §4.2.2: a group has the direction that its header says.
+#[test]
+fn v2_01_s4_2_2_a_request_in_the_direction_of_replies_is_refused() {
+    for profile in EXCHANGING {
+        let mut raw = server(profile);
+        let all = null(10).message.flatten().0;
+        raw.send(bytes(profile, 10, Direction::Reply, request(vec![], 1, 40), &all));
+        assert_eq!(faults(&raw, "direction_mismatch"), 1);
+        assert_eq!(answers(&raw, profile), (vec![], vec![]), "a reply has no answer");
+        check_usable(raw, profile);
+    }
+}
+
+/// Rule I4: transmissions of our replies use no credits of the peer's Calls, not even if they are ignored.
+#[test]
+fn i4_what_is_ignored_of_a_reply_uses_no_credit_of_a_call() {
+    for profile in EXCHANGING {
+        let config = Config { grant: 1, ..Config::default() };
+        let mut raw = client_with(profile, config);
+        make(&mut raw, list(10, 9000));
+        raw.end.serving = false;
+        raw.send(plain(profile, 70));
+        assert_eq!(raw.end.calls.len(), 1, "it uses the only credit");
+        let begin = Operation::Response(TransmitResponse { placed: vec![], count: 3, payload_len: 3 });
+        raw.send(bytes(profile, 10, Direction::Reply, begin, [0; 4]));
+        assert_eq!(raw.end.connection.stats().reports_sent, 1);
+        raw.send(bytes(profile, 10, Direction::Reply, continuation(1, XMTRESP, 0), []));
+        assert_eq!(faults(&raw, "credits_exceeded"), 0);
+        assert!(raw.end.closed.is_none());
+    }
+}

@@ -14,7 +14,7 @@ use crate::wire::two::transmission::{
 };
 use crate::wire::two::{self, Exchange, Profile, Subset, Value, operation_len};
 use crate::wire::{Body, ChunkLists, Direction, ErrorBody, Segment};
-use crate::{CallError, Config, Form, Limits, Post, Side, Sink, Versions};
+use crate::{CallError, Config, Form, Limits, OperationBase, Post, Side, Sink, Versions};
 
 pub(super) const XMTREQ: u32 = 5;
 pub(super) const XMTRESP: u32 = 6;
@@ -314,6 +314,8 @@ fn rtrext_s9_5_badoff_an_offset_that_cannot_be() {
             assert_eq!(placed(profile, 1000, items), ReportedError::Offset { value, least, most }, "{what}");
         }
         // The item goes on behind several segments, each of which counts.
+        let error = placed(profile, 1500, vec![item(44, 1025, targets(0, vec![0]))]);
+        assert_eq!(error, ReportedError::Offset { value: 1025, least: 0, most: 1024 }, "one byte is missing");
         for (segments, most) in [(vec![0], 1024), (vec![0, 1], 1500)] {
             let error = placed(profile, 1500, vec![item(44, 1600, targets(0, segments))]);
             assert_eq!(error, ReportedError::Offset { value: 1600, least: 0, most });
@@ -642,6 +644,8 @@ fn rtrext_s5_4_a_reply_that_is_not_as_it_has_to_be_is_reported() {
         let (_, result) = raw.end.replies.pop().unwrap();
         assert_eq!(result.unwrap_err().error, CallError::Chunk);
         assert_eq!(raw.end.connection.stats().reports_sent, 1);
+        let faults: u64 = raw.end.connection.stats().errors.values().sum();
+        assert_eq!(faults, 2, "each of the two is counted");
     }
 }
 
@@ -993,6 +997,31 @@ fn i5_explicit_segments_in_a_group_have_the_same_bounds() {
     }
 }
 
+/// RFC 8166 §8.1.4: the number of Read segments in a group is bounded, over all its items; their bytes may fill the limit.
+#[test]
+fn i5_read_segments_of_a_group_are_counted_together() {
+    for profile in EXCHANGING {
+        let limits = Limits { read_chunks: 1, segments_per_chunk: 39, ..server_config().limits };
+        let mut raw = raw(profile, Config { limits, ..structured() });
+        let segments = || vec![Segment { handle: 7, length: 4, offset: 0 }; 20];
+        let places = vec![
+            item(44, 80, Location::Explicit(segments())),
+            item(44 + 84, 80, Location::Explicit(segments())),
+        ];
+        raw.send(call(profile, 10, request(places, 1, 48), &two_items(80, 80)[..48]));
+        assert_eq!(last(&raw, profile).0.body, Body::Error(ErrorBody::Chunk));
+        assert_eq!(faults(&raw, "too_many_read_segments"), 1);
+
+        let limits = Limits { read_total: 1000, ..server_config().limits };
+        let mut raw = self::raw(profile, Config { limits, ..structured() });
+        let all = write(10, 1000).message.flatten().0;
+        let (first, second) = (raw.readable(&all[44..444]), raw.readable(&all[444..1044]));
+        let places = vec![item(44, 1000, Location::Explicit(vec![first, second]))];
+        raw.send(call(profile, 10, request(places, 1, 44), &all[..44]));
+        assert_eq!(answers(&raw, profile), (vec![], vec![10]));
+    }
+}
+
 /// Rule I6: if a group does not continue, a timer ends the connection.
 #[test]
 fn i6_a_group_that_does_not_go_on() {
@@ -1061,5 +1090,160 @@ fn i6_replies_in_groups_are_remembered_up_to_a_limit() {
         let report = ErrorReport { bad, lead: None, error: ReportedError::Continuation };
         answer(&mut raw, profile, xid, Direction::Call, ErrorBody::Two(two::ErrorBody::Report(report)));
         assert_eq!(raw.received.len(), answers, "{xid}");
+    }
+}
+
+/// A WRITE in one Send whose data lies `offset` bytes into these segments, in this order.
+fn displaced(profile: Profile, places: Vec<PlacedItem>, segments: &[u8]) -> Raw {
+    let mut raw = server(profile);
+    raw.end.serving = false;
+    let all = two_items(400, 500);
+    let operation = request(places, 1, 48);
+    let mut behind = [&all[..44], &all[444..448]].concat();
+    behind.resize(1024 - operation_len(&operation), 0);
+    behind.extend_from_slice(segments);
+    raw.send(call(profile, 10, operation, behind));
+    raw
+}
+
+/// rtrext-02 §7.3: items lie in a segment in any order. The offset is that of the first segment; in later ones an item
+/// begins at their front.
+#[test]
+fn rtrext_s7_3_items_lie_in_any_order_and_go_on_at_the_front() {
+    for profile in EXCHANGING {
+        let all = two_items(400, 500);
+        let (first, second) = (&all[44..444], &all[448..948]);
+        let check = |mut raw: Raw| {
+            assert_eq!(answers(&raw, profile), (vec![], vec![]));
+            let (.., mut message) = raw.end.calls.pop().unwrap();
+            (0..10).for_each(|_| assert!(message.u32().is_ok()));
+            assert_eq!(
+                (message.payload(MAX).unwrap(), message.payload(MAX).unwrap()),
+                (pattern(400), pattern(500))
+            );
+        };
+        let places = vec![item(44, 400, targets(500, vec![0])), item(448, 500, targets(0, vec![0]))];
+        check(displaced(profile, places, &[second, first].concat()));
+        let places = vec![item(44, 400, targets(0, vec![0])), item(448, 500, targets(800, vec![0, 1]))];
+        let mut segments = first.to_vec();
+        segments.resize(800, 0);
+        segments.extend_from_slice(second);
+        check(displaced(profile, places, &segments));
+    }
+}
+
+/// rtrext-02 §7.3: the decoder gets the items in the order of their Positions, wherever they came from.
+#[test]
+fn rtrext_s7_3_an_item_in_a_receive_may_precede_one_in_a_chunk() {
+    for profile in EXCHANGING {
+        let mut raw = server(profile);
+        raw.end.serving = false;
+        let all = two_items(400, 500);
+        let chunk = Location::Explicit(vec![raw.readable(&all[448..948])]);
+        let operation = request(vec![item(44, 400, targets(0, vec![0])), item(448, 500, chunk)], 1, 48);
+        let mut behind = [&all[..44], &all[444..448]].concat();
+        behind.resize(1024 - operation_len(&operation), 0);
+        behind.extend_from_slice(&all[44..444]);
+        raw.send(call(profile, 10, operation, behind));
+        let (.., mut message) = raw.end.calls.pop().unwrap();
+        (0..10).for_each(|_| assert!(message.u32().is_ok()));
+        assert_eq!(
+            (message.payload(MAX).unwrap(), message.payload(MAX).unwrap()),
+            (pattern(400), pattern(500))
+        );
+    }
+}
+
+/// rtrext-02 §9.5: reports and operations on characteristics come between, too.
+#[test]
+fn rtrext_s9_5_badomt_an_operation_without_transmissions_comes_between() {
+    const REPORT: u32 = 8;
+    for profile in EXCHANGING {
+        for seen in [REPORT, 0] {
+            let mut raw = server(profile);
+            raw.send(call(profile, 10, request(vec![], 2, 20), &null(10).message.flatten().0[..20]));
+            if seen == REPORT {
+                let bad = TransmissionId { xid: 11, direction: Direction::Reply, number: 0 };
+                let report = ErrorReport { bad, lead: None, error: ReportedError::Continuation };
+                let report = ErrorBody::Two(two::ErrorBody::Report(report));
+                answer(&mut raw, profile, 11, Direction::Call, report);
+            } else {
+                let initial = Exchange::Initial { start: vec![], constant: Subset::default() };
+                operate(&mut raw, profile, 11, Direction::Call, initial);
+            }
+            // In P2 characteristics have message types of their own.
+            let error = if seen == 0 && profile == Profile::P2 {
+                ReportedError::HeaderType { expected: OPTIONAL, seen: 6 }
+            } else {
+                ReportedError::OperationType { expected: XMTCONT, seen }
+            };
+            let report = ErrorReport { bad: id(11, 0), lead: Some(id(10, 0)), error };
+            assert_eq!(answers(&raw, profile).0, [(10, report)], "{seen}");
+            check_usable(raw, profile);
+        }
+    }
+}
+
+/// A Call that begins anew before its end is answered once, as the new message. The first one is a fault.
+#[test]
+fn rtrext_s4_2_a_call_that_begins_anew_is_answered_once() {
+    for profile in EXCHANGING {
+        let mut raw = server(profile);
+        let all = null(10).message.flatten().0;
+        raw.send(call(profile, 10, request(vec![], 3, 20), &all[..20]));
+        raw.send(call(profile, 10, request(vec![], 2, 20), &all[..20]));
+        assert_eq!(raw.end.connection.stats().errors.values().sum::<u64>(), 1);
+        raw.send(call(profile, 10, continuation(1, XMTREQ, 20), &all[20..]));
+        assert_eq!(answers(&raw, profile), (vec![], vec![10]));
+        // Nothing of it is left to be ignored.
+        raw.received.clear();
+        raw.send(call(profile, 10, continuation(2, XMTREQ, 0), []));
+        let stray = ErrorReport { bad: id(10, 2), lead: None, error: ReportedError::Continuation };
+        assert_eq!(answers(&raw, profile), (vec![(10, stray)], vec![]));
+        check_usable(raw, profile);
+    }
+}
+
+/// rtrext-02 §9.1: a report counts operations by the numbers in use.
+#[test]
+fn rtrext_s9_1_a_report_has_the_numbers_of_the_operations_in_use() {
+    for (base, numbers) in [(OperationBase::Separate, [5, 6, 7]), (OperationBase::Tables, [1, 2, 3])] {
+        let versions = Versions::both(Profile::P2).with_operations(base).unwrap();
+        let mut raw = Raw::new(Side::Server, Config { versions, ..structured() });
+        let codec = versions.codec(2).unwrap();
+        let send = |raw: &mut Raw, xid, operation| {
+            let header = header_of(xid, Direction::Call, Body::Two(two::Body::Transmission(operation)));
+            raw.send(message_of(codec, &header, &null(xid).message));
+        };
+        send(&mut raw, 9, request(vec![], 1, 40));
+        raw.received.clear();
+        send(&mut raw, 10, request(vec![], 2, 40));
+        send(&mut raw, 10, continuation(1, numbers[1], 40));
+        let (header, _) = codec.decode(&raw.received[0], &Limits::default()).unwrap();
+        let Body::Error(ErrorBody::Two(two::ErrorBody::Report(report))) = header.body else {
+            panic!("{header:?}")
+        };
+        assert_eq!(report.error, ReportedError::OperationType { expected: numbers[0], seen: numbers[1] });
+        send(&mut raw, 11, request(vec![], 2, 40));
+        send(&mut raw, 12, request(vec![], 1, 40));
+        let (header, _) = codec.decode(&raw.received[1], &Limits::default()).unwrap();
+        let Body::Error(ErrorBody::Two(two::ErrorBody::Report(report))) = header.body else {
+            panic!("{header:?}")
+        };
+        assert_eq!(report.error, ReportedError::OperationType { expected: numbers[2], seen: numbers[0] });
+    }
+}
+
+/// A report about our reply concerns no Call of ours with its XID, and is no fault.
+#[test]
+fn rtrext_s5_4_a_report_about_a_reply_is_no_answer_to_a_call() {
+    for profile in EXCHANGING {
+        let mut raw = server(profile);
+        ask_in_group(&mut raw, profile, 11, 4500, 8);
+        let before = raw.end.connection.stats().errors.clone();
+        let bad = TransmissionId { xid: 11, direction: Direction::Reply, number: 0 };
+        let report = ErrorReport { bad, lead: None, error: ReportedError::Continuation };
+        answer(&mut raw, profile, 11, Direction::Call, ErrorBody::Two(two::ErrorBody::Report(report)));
+        assert_eq!(raw.end.connection.stats().errors, before);
     }
 }

@@ -1037,3 +1037,22 @@ fn i3_version_one_keeps_no_receives_for_operations() {
     };
     assert_eq!(receives(Versions::both(Profile::P1)), receives(Versions::ONE));
 }
+
+/// xcharext-02 §2.1: each operation that cannot be read is refused, also under the XID of an earlier one.
+#[test]
+fn xcharext_s2_1_operations_that_are_cut_off_are_refused_one_by_one() {
+    for profile in EXCHANGING {
+        let mut raw = raw(profile, server_config());
+        let initial = Exchange::Initial { start: vec![], constant: Subset::default() };
+        let body = Body::Two(two::Body::Exchange(initial));
+        let whole = message_of(profile.codec(), &header_of(9, Direction::Call, body), &Stream::new());
+        for answers in 1..=2 {
+            raw.send(whole.slice(..whole.len() - 4));
+            let errors = raw.received.iter().filter(|message| {
+                let (header, _) = profile.codec().decode(message, &Limits::default()).unwrap();
+                header.xid == 9 && matches!(header.body, Body::Error(_))
+            });
+            assert_eq!(errors.count(), answers, "{profile:?}");
+        }
+    }
+}

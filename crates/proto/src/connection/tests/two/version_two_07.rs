@@ -690,10 +690,30 @@ fn i4_the_refusal_of_a_call_waits_for_a_credit() {
     let cut = bytes(&Header { xid: 2, ..first }, &null(2).message).slice(..24);
     raw.send(cut);
     assert_eq!(raw.received.len(), 1, "one message was all that the peer takes");
+    let deadline = raw.fabric.instant() + raw.end.connection.core.config.timeouts.credits;
+    assert_eq!(raw.end.connection.poll_timeout(), Some(deadline));
     // The server's properties precede answers.
     raw.send(bytes(&header(0, 3, Direction::Call, Body::Two(two::Body::Grant)), &Stream::new()));
     let refusal = sent(&raw).pop().unwrap();
     assert_eq!((raw.received.len(), refusal.xid, refusal.body), (3, 2, Body::Error(ErrorBody::Chunk)));
+    raw.end.connection.handle_timeout(deadline);
+    raw.settle();
+    assert!(raw.end.closed.is_none(), "it waits no more");
+    // A connection that has ended waits for nothing.
+    raw.send(
+        bytes(
+            &Header {
+                xid: 3,
+                credit: 3,
+                ..header(3, 3, Direction::Call, Body::Message(ChunkLists::default()))
+            },
+            &null(3).message,
+        )
+        .slice(..24),
+    );
+    assert!(raw.end.connection.poll_timeout().is_some());
+    raw.end.connection.handle_disconnected(rpcrdma_verbs::Disconnected::Peer);
+    assert_eq!(raw.end.connection.poll_timeout(), None);
 }
 
 /// RFC 8797 §4.1: a Call names no handle if the provider cannot tell that a Send has invalidated one.
