@@ -285,6 +285,23 @@ fn i6_a_message_that_holds_all_receives_does_not_wait_for_memory() {
     drop(pinned);
 }
 
+/// There is memory for further Receives, and only the peer's own limit keeps the GRANT back: that message is not refused.
+#[test]
+fn i6_a_message_is_refused_only_if_memory_is_lacking() {
+    let (mut raw, pinned, told) = granted_four(&Timeouts::default());
+    drop(pinned);
+    let mut left = 4 * told + 100;
+    for _ in 0..told - 1 {
+        left -= 4;
+        let middle = Body::Two(two::Body::Middle { remaining: left });
+        raw.send(bytes(&header(10, 1, Direction::Call, middle), &[0; 4]));
+    }
+    assert_eq!((errors(&raw), faults(&raw, "continuation_memory")), (vec![], 0));
+    assert_eq!(raw.end.connection.stats().grants_sent, 0);
+    grant(&mut raw, MANY);
+    assert_eq!((errors(&raw), raw.end.connection.stats().grants_sent), (vec![], 1));
+}
+
 /// While the peer has no credit to continue its message, our timer for memory runs, not the timer for the continuation.
 #[test]
 fn i6_a_peer_without_credits_is_not_blamed_for_the_rest_of_a_message() {
