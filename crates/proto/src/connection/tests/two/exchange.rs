@@ -734,3 +734,21 @@ fn xcharext_s4_a_refused_request_is_told_at_once() {
         assert_eq!((&stats.errors, stats.operations_refused), (&before, 1));
     }
 }
+
+/// Xcharext-02 §4: a peer may refuse the announcement after it has answered later Calls, which proves only the arrival.
+#[test]
+fn xcharext_s4_a_refusal_may_come_late() {
+    for profile in EXCHANGING {
+        let mut raw = client(profile, Config::default());
+        let [(initial, Exchange::Initial { .. })] = operations(&raw, profile)[..] else {
+            panic!("{:?}", operations(&raw, profile))
+        };
+        for xid in 100..103 {
+            prove(&mut raw, profile, xid);
+        }
+        answer(&mut raw, profile, initial, Body::Error(ErrorBody::Chunk));
+        let connection = &raw.end.connection;
+        assert_eq!(connection.exchanges_characteristics(), Some(false), "{profile:?}");
+        assert_eq!((connection.stats().operations_refused, connection.stats().errors.len()), (1, 0));
+    }
+}
