@@ -165,7 +165,8 @@ mod tests {
         assert!(!combine.fits(&waiting(4, true), room(1 << 20)), "three are enough");
         assert_eq!(combine.take().len(), 3);
         assert!(combine.used && combine.is_empty());
-        assert!(combine.fits(&waiting(60, true), room(header_len(1) + 100)), "it begins anew");
+        let alone = header_len(1) + 100;
+        assert!(combine.fits(&waiting(60, true), Room { len: alone, entries: 2 }), "it begins anew");
     }
 
     /// One message in a Send is no combined Send: its refusal means something else.

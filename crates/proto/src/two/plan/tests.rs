@@ -349,3 +349,200 @@ fn rtrext_s7_4_a_direction_its_threshold_and_its_least_length() {
         assert_eq!(got(500, short, 1, true), Err(error));
     }
 }
+
+/// Whether the item of a Call to a Responder with segments is placed.
+fn is_placed(profile: Profile, message: &Stream, place_from: usize) -> bool {
+    let theirs = targets();
+    plan(&input(profile, message, &[]), CallGroups { theirs: Some(&theirs), place_from, ..groups() }).form()
+        == Form::Placed
+}
+
+/// rtrext-02 §7.3, RFC 8166 §3.4.5: an item is placed from its least length on, with at least one byte, and only if it begins
+/// at a multiple of four.
+#[test]
+fn rtrext_s7_3_an_item_that_is_placed_has_its_least_length() {
+    for profile in PROFILES {
+        for (place_from, len, placed) in [
+            (1024, 1000, false),
+            (1024, 1024, true),
+            (0, 0, false),
+            (0, 1, true),
+            (1, 1, true),
+            (2, 1, false),
+        ] {
+            assert_eq!(is_placed(profile, &stream(100, &[len]), place_from), placed, "{place_from} {len}");
+        }
+        assert!(!is_placed(profile, &stream(102, &[2000]), 1024), "its Position is no multiple of four");
+    }
+}
+
+/// A Call that fits keeps its items, even if it leaves in a group for its reply. Otherwise an item without a segment at the
+/// Responder has a Read chunk, within the settings for chunks.
+#[test]
+fn rtrext_s4_2_items_of_a_group_without_segments_have_read_chunks() {
+    for profile in PROFILES {
+        let message = stream(100, &[600]);
+        let fits = plan(&CallInput { reply_max: 1500, ..input(profile, &message, &[]) }, groups());
+        assert!(lead(&fits.route).is_some());
+        assert_eq!((fits.form(), fits.read.len(), fits.reply_sends), (Form::Inline, 0, 2));
+        let message = stream(2000, &[3000]);
+        let chunks = ChunkRules { max_segment_len: 1100, ..RULES };
+        let planned = plan(&CallInput { chunks, ..input(profile, &message, &[]) }, groups());
+        let Some(Operation::Request(TransmitRequest { placed, .. })) = lead(&planned.route) else {
+            panic!("{:?}", planned.route)
+        };
+        assert_eq!(placed[0].location.placement(), PlacementType::Explicit);
+        let lengths: Vec<_> = planned.read[0].segments.iter().map(Bytes::len).collect();
+        assert_eq!(lengths, [1100, 1100, 800]);
+        // The longest segment of a chunk does not cut an item in a Receive.
+        let theirs = targets();
+        let message = stream(100, &[3000]);
+        let planned = plan(
+            &CallInput { chunks, ..input(profile, &message, &[]) },
+            CallGroups { theirs: Some(&theirs), ..groups() },
+        );
+        let Some(Operation::Request(TransmitRequest { placed, response_buffers, .. })) = lead(&planned.route)
+        else {
+            panic!("{:?}", planned.route)
+        };
+        assert_eq!((placed.len(), placed[0].length, planned.read.len()), (1, 3000, 0));
+        assert_eq!((*response_buffers, planned.reply_sends), (1, 1), "a short reply takes one Receive");
+    }
+}
+
+/// rtrext-02 §7.4: results are placed from their least length on, in Receives that have segments. One byte of a result is
+/// enough for memory.
+#[test]
+fn rtrext_s7_4_a_result_that_is_placed_has_its_least_length() {
+    let (message, ours) = (stream(100, &[]), targets());
+    use ReplyPlacement::{BySize, Targets};
+    for profile in PROFILES {
+        let with = |place_from, sink, ours, asked, reply_max| {
+            let sinks = [sink];
+            let input = CallInput { reply_max, ..input(profile, &message, &sinks) };
+            directions(&plan(&input, CallGroups { ours, asked, place_from, ..groups() }))
+        };
+        assert_eq!(with(1024, 800, Some(&ours), Targets, 100), None, "it fits, and is too short");
+        assert_eq!(with(800, 800, Some(&ours), Targets, 100), Some(vec![PlacementType::Targets]));
+        assert_eq!(with(0, 1, Some(&ours), Targets, 100), Some(vec![PlacementType::Targets]));
+        let explicit = Some(vec![PlacementType::Explicit]);
+        assert_eq!(with(1024, 3000, None, BySize(1), 1500), explicit, "there are no segments");
+        assert_eq!(with(1024, 1, None, Targets, 1500), explicit);
+    }
+}
+
+/// The direction of the first item, and the Receives for the reply.
+fn first_direction(plan: &CallPlan) -> (ResponseDirection, usize) {
+    let Some(Operation::Request(TransmitRequest { response, .. })) = lead(&plan.route) else {
+        panic!("{:?}", plan.route)
+    };
+    (response[0].directions[0].clone(), plan.reply_sends)
+}
+
+/// rtrext-02 §6.2, §7.4: of items with a threshold, those below it lie in Receives. The least length is at least one byte; in
+/// memory an item may have any length.
+#[test]
+fn rtrext_s7_4_receives_are_for_items_below_the_threshold() {
+    let (message, ours) = (stream(100, &[]), targets());
+    let segment = u32::try_from(SEGMENT).unwrap();
+    for profile in PROFILES {
+        let with = |asked, sinks: &[usize], place_from, reply_max| {
+            let input = CallInput { reply_max, ..input(profile, &message, sinks) };
+            first_direction(&plan(
+                &input,
+                CallGroups { ours: Some(&ours), asked, place_from, reply_sends: 9, ..groups() },
+            ))
+        };
+        for (threshold, receives) in [(segment + 1, 1), (segment + 2, 2)] {
+            let (direction, sends) = with(ReplyPlacement::BySize(threshold), &[3 * SEGMENT], 1024, 100);
+            assert_eq!(
+                (direction.location.placement(), sends),
+                (PlacementType::BySize, receives),
+                "{threshold}"
+            );
+        }
+        for (place_from, least) in [(0, 1), (1, 1), (2, 2)] {
+            assert_eq!(with(ReplyPlacement::Targets, &[3000], place_from, 100).0.least_len, least);
+        }
+        // Of each item, the Payload stream has as much as may be too short for placement. A short one is described like the
+        // others, and lies in a segment of its own.
+        for short in [1, 4] {
+            let most = HEAD - response(&[in_receives(1), in_receives(3)]) - 4 - 100;
+            for (reply_max, receives) in [(most, 4), (most + 4, 5)] {
+                let sends = with(ReplyPlacement::Targets, &[short, 3 * SEGMENT], 100, reply_max).1;
+                assert_eq!(sends, receives, "{short} {reply_max}");
+            }
+        }
+        let explicit = CallInput { reply_max: 1500, ..input(profile, &message, &[3000]) };
+        assert_eq!(first_direction(&plan(&explicit, groups())).0.least_len, 0);
+    }
+}
+
+/// Rules I3, I6: a reply of several Receives is bounded by our limit, a reply of one is not. Receives suffice for Sends of the
+/// default size, however long ours are.
+#[test]
+fn i3_receives_suffice_for_sends_of_the_default_size() {
+    let (message, ours, theirs) = (stream(100, &[]), targets(), targets());
+    for profile in PROFILES {
+        let two = [2 * SEGMENT];
+        let input = |sinks| input(profile, &message, sinks);
+        let planned = plan(&input(&two), CallGroups { ours: Some(&ours), reply_len: 0, ..groups() });
+        assert!(!planned.write.is_empty(), "two Receives are beyond the limit");
+        let placed = stream(100, &[2000]);
+        let one = CallInput { message: &placed, ..input(&[3000]) };
+        let planned = plan(&one, CallGroups { theirs: Some(&theirs), reply_len: 0, ..groups() });
+        assert_eq!(directions(&planned), Some(vec![PlacementType::Explicit]), "one Receive is not");
+        let least = profile.codec().rules().default_inline;
+        let long = CallInput { reply_max: 4 * least, receive: 3 * least, ..input(&[]) };
+        assert_eq!(plan(&long, CallGroups { reply_sends: 9, ..groups() }).reply_sends, 5);
+    }
+}
+
+/// RFC 8166 §8.2.2.3: a reply whose flavour touches the data places no item, whatever the Call directs.
+#[test]
+fn s8_2_2_3_a_reply_that_the_flavour_touches_places_nothing() {
+    let theirs = targets();
+    let direction = ResponseDirection { least_len: 0, location: ResponseLocation::Targets };
+    for profile in PROFILES {
+        for (touches, placement) in [(false, PlacementType::Targets), (true, PlacementType::NoItem)] {
+            let directions = std::slice::from_ref(&direction);
+            let groups = ReplyGroups { sends: 1, places: true, directions, theirs: Some(&theirs) };
+            let options = ReplyOptions { continued: 1, groups: Some(groups) };
+            let message = stream(24, &[500]);
+            let plan = options.plan_reply(&ReplyInput {
+                codec: profile.codec(),
+                message: &message,
+                flavor_touches_data: touches,
+                send: HEAD,
+                offered: &ChunkLists::default(),
+            });
+            let plan = plan.unwrap();
+            let Some(Operation::Response(TransmitResponse { placed, .. })) = lead(&plan.route) else {
+                panic!("{:?}", plan.route)
+            };
+            assert_eq!(placed[0].location.placement(), placement);
+            assert_eq!(plan.rest.of(&message).len(), if touches { 24 + 500 + 4 } else { 24 + 4 });
+        }
+    }
+}
+
+/// RFC 8166 §4.3.3: in P1 and P2, a reply behind its header returns the Reply chunk unused. P3 does not (version-two-07
+/// §6.3.10).
+#[test]
+fn s4_3_3_an_inline_reply_returns_the_reply_chunk() {
+    let chunk = WriteChunk { segments: vec![Segment { handle: 7, length: 500, offset: 0 }] };
+    let offered = ChunkLists { reply: Some(chunk.clone()), ..ChunkLists::default() };
+    for (profile, returned) in
+        [(Profile::P1, Some(chunk.filled(0))), (Profile::P2, Some(chunk.filled(0))), (Profile::P3, None)]
+    {
+        let message = stream(24, &[]);
+        let plan = ReplyOptions { continued: 1, groups: None }.plan_reply(&ReplyInput {
+            codec: profile.codec(),
+            message: &message,
+            flavor_touches_data: false,
+            send: HEAD,
+            offered: &offered,
+        });
+        assert_eq!(plan.unwrap().lists.reply, returned, "{profile:?}");
+    }
+}

@@ -10,7 +10,7 @@ use rpcrdma_xdr::Stream;
 
 use super::super::requester::{accepted, discarded, plain, result, send};
 use super::super::responder::{at, expect_alive, expect_error, lists, rpc};
-use super::super::rules::hold_all;
+use super::super::rules::{complete, hold_all, invalidations, receive};
 use crate::testing::*;
 use crate::wire::{Body, ChunkLists, Codec, ErrorBody, Header, ReadSegment, Segment, v1::V1};
 use crate::{
@@ -1232,4 +1232,183 @@ fn rfc5666_5_1_an_exposed_reply_writes_nothing() {
         raw.end.post(post);
     }
     assert_eq!(sends, 1);
+}
+
+/// Version Two has no RDMA_DONE, so neither side takes part in the Read-Read model.
+#[cfg(feature = "two")]
+#[test]
+fn rfc5666_s3_8_the_model_is_of_version_one_alone() {
+    use crate::{Profile, Versions};
+    for (versions, reads) in [(Versions::ONE, true), (Versions::two(Profile::P1), false)] {
+        let raw = Raw::new(Side::Client, Config { versions, ..withholding() });
+        assert_eq!(raw.end.connection.core.reads_replies(), reads);
+    }
+}
+
+/// An answer that waits for windows or other replies does not keep the one behind it from leaving.
+#[test]
+fn i6_an_answer_passes_one_that_waits_to_be_exposed() {
+    let mut raw = Raw::new(Side::Server, exposing(ReadRead { exposed_replies: 1, ..ReadRead::default() }));
+    ask(&mut raw, 1, 5001);
+    raw.end.serving = false;
+    raw.send(read_call(2, 8));
+    raw.send(message(&header(3, Body::Message(ChunkLists::default())), &rpc(3, 0, &[])));
+    let now = raw.fabric.instant();
+    let calls = std::mem::take(&mut raw.end.calls);
+    assert_eq!(calls.len(), 2);
+    for (token, .., message) in calls {
+        raw.end.connection.reply(now, token, serve(message));
+    }
+    while let Some(post) = raw.end.connection.poll_transmit(now, &mut raw.end.qp) {
+        raw.end.post(post);
+    }
+    raw.settle();
+    assert_eq!((raw.received.len(), raw.last().0.xid), (1, 3));
+}
+
+/// Each window counts once: with one of two replies done, one window is open.
+#[test]
+fn rfc5666_s3_8_each_done_frees_its_own_windows() {
+    let mut raw = Raw::new(Side::Server, exposing(ReadRead::default()));
+    for xid in [1, 2, 3] {
+        assert_eq!(ask(&mut raw, xid, 5001).len(), 1);
+    }
+    for left in [2, 1, 0] {
+        raw.send(done(3 - u32::try_from(left).unwrap()));
+        assert_eq!(raw.end.connection.core.windows, left);
+    }
+}
+
+/// Rule I1: a reply that found too few windows gives back those that it had.
+#[test]
+fn i1_a_reply_that_is_not_exposed_keeps_no_window() {
+    let mut raw = Raw::new(Side::Server, Config { max_segment_len: 2000, ..exposing(ReadRead::default()) });
+    raw.end.serving = false;
+    raw.send(read_call(1, 8));
+    let (token, .., message) = raw.end.calls.pop().unwrap();
+    let now = raw.fabric.instant();
+    raw.end.connection.reply(now, token, serve(message));
+    let mut few = super::super::requester::Few(&mut raw.end.qp, 2);
+    let mut posts = vec![];
+    while let Some(post) = raw.end.connection.poll_transmit(now, &mut few) {
+        posts.push(post);
+    }
+    let released =
+        posts.iter().filter(|post| matches!(post, crate::Post::Work(_, WorkRequest::LocalInvalidate { .. })));
+    assert_eq!(released.count(), 2);
+    for post in posts {
+        raw.end.post(post);
+    }
+    raw.settle();
+    assert_eq!(raw.last().0.body, Body::Error(ErrorBody::Chunk));
+    assert_eq!(raw.end.connection.core.windows, 0);
+}
+
+/// Rule I6: data that moves gives the closing of a window no more time.
+#[test]
+fn i6_a_window_that_does_not_close_gets_no_time_for_data() {
+    let mut raw = Raw::new(Side::Server, exposing(ReadRead::default()));
+    raw.end.tells = false;
+    ask(&mut raw, 1, 100_000);
+    let now = raw.fabric.instant();
+    receive(&mut raw, 1, &done(1), None);
+    let closing = invalidations(&mut raw);
+    assert_eq!(closing.len(), 1);
+    raw.end.connection.handle_progress(now, rpcrdma_verbs::Progress::new(1 << 30, 1 << 30, 1 << 30));
+    raw.end.connection.handle_timeout(now + Duration::from_secs(30));
+    assert!(matches!(raw.end.connection.poll_transmit(now, &mut raw.end.qp), Some(crate::Post::Abort)));
+}
+
+/// Rule I6: exposed data that no memory can ever hold ends its call alone. The server learns that the reply is done.
+#[test]
+fn i6_exposed_data_that_no_memory_can_hold_fails_the_call() {
+    let fabric = Fabric::new(FabricConfig::default());
+    let small = ProtectionDomain::new(256 << 10);
+    let mut raw = Raw::with_memory(&fabric, Side::Client, withholding(), &Config::default(), (16, 16), small);
+    send(&mut raw, null(9));
+    raw.send(plain(9));
+    result(&mut raw).unwrap().unwrap();
+    send(&mut raw, read(1, 1 << 20));
+    let data = raw.readable(&pattern(1 << 20));
+    raw.send(reply_with(1, vec![at(28, data)], 1 << 20));
+    let failure = result(&mut raw).expect("the call has ended").unwrap_err();
+    assert!(matches!(failure.error, CallError::Memory(_)), "{failure}");
+    assert_eq!(raw.last().0.body, Body::Done);
+    assert!(raw.end.closed.is_none());
+}
+
+/// Rule I6: bytes of exposed data count while they are read, and no longer.
+#[test]
+fn i6_bytes_of_a_reply_that_was_read_extend_nothing() {
+    let mut raw = Raw::new(Side::Client, withholding());
+    send(&mut raw, read(1, 5001));
+    let held = hold_all(&raw.end.domain);
+    let data = raw.readable(&pattern(5001));
+    raw.send(reply_with(1, vec![at(28, data)], 5001));
+    assert_eq!(raw.end.connection.requester.bulk, 5001);
+    drop(held);
+    raw.settle();
+    check_reply(READ, 5001, result(&mut raw).unwrap().unwrap());
+    assert_eq!(raw.end.connection.requester.bulk, 0);
+}
+
+/// Rule I6: what moved before the data of a reply is read gives the call no time.
+#[test]
+fn i6_a_reply_gets_no_time_for_what_moved_before_it_came() {
+    let mut raw = Raw::new(Side::Client, withholding());
+    raw.end.tells = false;
+    let start = raw.fabric.instant();
+    let progress = |raw: &mut Raw, seconds, bytes| {
+        let at = start + Duration::from_secs(seconds);
+        raw.end.connection.handle_progress(at, rpcrdma_verbs::Progress::new(0, bytes, 0));
+    };
+    progress(&mut raw, 0, 1 << 30);
+    send(&mut raw, read(1, 100_001));
+    let _held = hold_all(&raw.end.domain);
+    let data = raw.readable(&pattern(100_001));
+    progress(&mut raw, 50, (1 << 30) + 90_000);
+    raw.send(reply_with(1, vec![at(28, data)], 100_001));
+    raw.end.connection.handle_timeout(start + Duration::from_secs(60));
+    raw.settle();
+    assert_eq!(result(&mut raw).expect("it has ended").unwrap_err().error, CallError::TimedOut);
+}
+
+/// Rule I6: with its data read, a call waits for the closing of its windows by that timer.
+#[test]
+fn i6_a_call_whose_reply_was_read_waits_for_its_windows() {
+    let read_read = ReadRead { withhold_chunks: false, ..ReadRead::default() };
+    let mut raw = Raw::new(Side::Client, opted(read_read, Config::default()));
+    let lists = send(&mut raw, read(1, 5001));
+    assert_eq!(lists.write.len(), 1);
+    let data = raw.readable(&pattern(5001));
+    receive(&mut raw, 0, &reply_with(1, vec![at(28, data)], 5001), None);
+    let now = raw.fabric.instant();
+    let posts: Vec<_> =
+        std::iter::from_fn(|| raw.end.connection.poll_transmit(now, &mut raw.end.qp)).collect();
+    let read = posts.into_iter().find_map(|post| match post {
+        crate::Post::Work(id, WorkRequest::Read { sink, .. }) => Some((id, sink)),
+        _ => None,
+    });
+    let (id, sink) = read.expect("an RDMA Read");
+    complete(&mut raw, id, Work::Read { sink });
+    let due = now + Timeouts::default().invalidate;
+    assert_eq!(raw.end.connection.requester.poll_timeout(), Some(due));
+}
+
+/// Rule I10: the caller's time is over while data is being read: the RDMA_DONE leaves only when the reads are done.
+#[test]
+fn i10_no_done_leaves_while_the_data_is_read() {
+    let mut raw = Raw::new(Side::Client, withholding());
+    let call = Call { timeout: Some(Duration::from_secs(5)), ..read(1, 5001) };
+    send(&mut raw, call);
+    let data = raw.readable(&pattern(5001));
+    receive(&mut raw, 0, &reply_with(1, vec![at(28, data)], 5001), None);
+    let now = raw.fabric.instant();
+    let read = std::iter::from_fn(|| raw.end.connection.poll_transmit(now, &mut raw.end.qp))
+        .find(|post| matches!(post, crate::Post::Work(_, WorkRequest::Read { .. })));
+    let Some(crate::Post::Work(id, WorkRequest::Read { sink, .. })) = read else { panic!("{read:?}") };
+    raw.end.connection.handle_timeout(now + Duration::from_secs(5));
+    assert_eq!(raw.end.connection.stats().dones_sent, 0);
+    complete(&mut raw, id, Work::Read { sink });
+    assert_eq!(raw.end.connection.stats().dones_sent, 1);
 }

@@ -719,3 +719,47 @@ fn only_the_refusal_of_a_combined_send_ends_the_connection() {
         }
     }
 }
+
+/// Rule I3: while a size changes, a Send of several messages is no longer than either of the two.
+#[test]
+fn i3_a_combined_send_is_within_both_sizes() {
+    let sizes = |send, earlier| {
+        let mut raw = raw(EXCHANGING[0], combining(8, server_config()));
+        tell(&mut raw, EXCHANGING[0]);
+        let peer = &mut raw.end.connection.core.peer;
+        (peer.thresholds.send, peer.send_earlier) = (send, earlier);
+        let calls = [plain(EXCHANGING[0], 100), plain(EXCHANGING[0], 101)];
+        raw.send(together(EXCHANGING[0], &calls.each_ref().map(|call| narrow(call.len())), &calls.concat()));
+        raw.end.connection.stats().sends_combined
+    };
+    assert_eq!((sizes(4096, 4096), sizes(100, 4096), sizes(4096, 100)), (1, 0, 0));
+}
+
+/// Messages of any length begin at a multiple of four, and nothing follows the last one.
+#[test]
+fn zeroes_are_between_the_messages_and_not_behind_them() {
+    for profile in EXCHANGING {
+        let mut raw = raw(profile, combining(8, server_config()));
+        tell(&mut raw, profile);
+        raw.end.serving = false;
+        for xid in [100, 101] {
+            raw.send(plain(profile, xid));
+        }
+        let now = raw.fabric.instant();
+        for (token, xid, ..) in std::mem::take(&mut raw.end.calls) {
+            let odd = [&super::reports::result(xid, &[]).flatten().0[..], &[7; 1]].concat();
+            raw.end.connection.reply(now, token, crate::Answer::message(Bytes::from(odd).into()));
+        }
+        raw.settle();
+        let limits = Limits { combined_messages: 8, ..Limits::default() };
+        let message = raw.received.last().expect("a message");
+        let (header, len) = profile.codec().decode(message, &limits).unwrap();
+        let behind = message.slice(len..);
+        let Body::Two(two::Body::Combined(lengths)) = header.body else { panic!("{header:?}") };
+        let [first, second] = lengths[..] else { panic!("{lengths:?}") };
+        let (first, second) = (usize::try_from(first).unwrap(), usize::try_from(second).unwrap());
+        assert_eq!((first % 4, behind.len()), (1, first + 3 + second), "{profile:?}");
+        assert_eq!(behind[first - 1..first + 3], [7, 0, 0, 0]);
+        assert_eq!(behind.last(), Some(&7));
+    }
+}

@@ -505,3 +505,44 @@ fn v2_07_s4_1_no_answer_passes_between_the_parts_of_another() {
     }
     assert!(between.contains(&10));
 }
+
+/// version-two-07 §5.2.5: in the reverse direction, messages are divided if the client has said that it takes that. In the
+/// forward direction they are. Without a credit there is one Send.
+#[test]
+fn v2_07_s5_2_5_reverse_messages_are_divided_if_the_client_takes_that() {
+    use crate::ReverseSupport::{Continued, General, Inline};
+    let mut pair = pair(client(), server());
+    for (support, divided) in [(Inline, false), (Continued, true), (General, true)] {
+        let core = &mut pair.server.connection.core;
+        core.peer.reverse = Some(support);
+        let options = core.call_options(10, 1).unwrap();
+        assert_eq!((options.continued > 1, options.continued_reply > 1), (divided, divided), "{support:?}");
+        let core = &mut pair.client.connection.core;
+        core.peer.reverse = Some(support);
+        let options = core.call_options(10, 1).unwrap();
+        assert!(options.continued > 1 && options.continued_reply > 1, "{support:?}");
+    }
+    let mut raw = raw(server());
+    raw.end.serving = false;
+    let core = &mut raw.end.connection.core;
+    core.ledger.count_message(false, Some(0)).unwrap();
+    assert_eq!(core.reply_options(None, true).unwrap().continued, 1, "no credit, one Send");
+}
+
+/// A Send passes no part of another message, and may pass where no message has parts.
+#[test]
+fn v2_07_s6_6_2_nothing_passes_where_messages_are_divided() {
+    for (continued_parts, express) in [(0, true), (1, true), (2, false)] {
+        let mut pair = pair(Config { continued_parts, ..client() }, server());
+        pair.call(null(10));
+        let now = pair.now();
+        let posts = std::iter::from_fn(|| pair.client.connection.poll_transmit(now, &mut pair.client.qp));
+        let sends: Vec<bool> = posts
+            .filter_map(|post| match post {
+                crate::Post::Work(_, rpcrdma_verbs::WorkRequest::Send(send)) => Some(send.express),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(sends, [express], "{continued_parts}");
+    }
+}

@@ -5,6 +5,7 @@ use rpcrdma_sim::FabricConfig;
 use super::reports::{bare, bodies, call, narrow, plain};
 use super::version_two::{EXCHANGING, raw};
 use crate::testing::*;
+use crate::two::sending::PeerGroups;
 use crate::two::settings::TransmissionSettings;
 use crate::wire::Body;
 use crate::wire::two::transmission::{BufferGroup, BufferStructure, Operation, TARGETABLE, TransmitRequest};
@@ -454,5 +455,109 @@ fn the_last_send_of_a_reply_invalidates_the_window() {
         assert_eq!((reply.invalidations.remote, reply.invalidations.local), expected, "{profile:?}");
         assert_eq!(pair.server.connection.stats().replies_sent.continued, 1);
         check_quiet(&pair);
+    }
+}
+
+/// The Sends and segments that a Call may use, with these settings and a peer of these abilities.
+fn options(config: Config, peer: PeerGroups) -> (usize, usize, usize, bool, bool) {
+    let mut raw = super::reports::client_with(Profile::P1, config);
+    let core = &mut raw.end.connection.core;
+    core.sending.as_mut().unwrap().peer_groups = Some(peer);
+    let groups = core.call_options(10, 1).unwrap().groups.expect("the peer takes Calls in groups");
+    (groups.sends, groups.reply_sends, groups.spread_up_to, groups.ours.is_some(), groups.directs)
+}
+
+fn able(responses: usize, places: bool) -> PeerGroups {
+    PeerGroups { takes_calls: true, places, requests: 8, responses, targets: None }
+}
+
+/// rtrext-02 §4.3, §5.2: Calls and replies have the Sends that both sides allow, and at least one. A Call with another form
+/// asks for few.
+#[test]
+fn rtrext_s5_2_a_call_and_its_reply_have_the_sends_that_both_allow() {
+    let without = crate::ChunkSupport::Optional { forward: false };
+    let with = |continued_parts, limit, chunks| {
+        let limits = crate::Limits { continued_parts: limit, ..crate::Limits::default() };
+        Config { continued_parts, limits, chunks, ..Config::default() }
+    };
+    let both = |config, responses| {
+        let (sends, reply_sends, ..) = options(config, able(responses, true));
+        (sends, reply_sends)
+    };
+    let usual = Config::default().chunks;
+    assert_eq!(both(with(0, 64, usual), 8), (1, 1));
+    assert_eq!(both(with(2, 64, usual), 8).1, 2, "as our own messages");
+    assert_eq!(both(with(8, 64, usual), 8).1, 3, "as the setting");
+    assert_eq!(both(with(8, 64, usual), 2).1, 2, "as the peer");
+    assert_eq!(both(with(8, 2, usual), 8).1, 2, "as our limit");
+    assert_eq!(both(with(8, 0, usual), 8).1, 1);
+    assert_eq!(both(with(8, 64, usual), 0).1, 1);
+    assert_eq!(both(with(8, 64, without), 8).1, 8, "without chunks there is no other form");
+    let (.., spread_up_to, _, _) = options(with(8, 64, without), able(8, true));
+    assert_eq!(spread_up_to, usize::MAX);
+    let mut config = with(8, 64, usual);
+    config.transmissions.continued_replies = false;
+    assert_eq!(both(config, 8).1, 1);
+}
+
+/// Rule I3: one long reply at a time has its Receives. A Call with another form does not wait for them, any other does.
+#[test]
+fn i3_a_call_with_another_form_does_not_ask_for_a_second_long_reply() {
+    for (forward, reply_sends) in [(true, 1), (false, 8)] {
+        let config = Config { chunks: crate::ChunkSupport::Optional { forward }, ..Config::default() };
+        let mut raw = super::reports::client_with(Profile::P1, config);
+        let core = &mut raw.end.connection.core;
+        core.sending.as_mut().unwrap().peer_groups = Some(able(8, true));
+        let domain = rpcrdma_verbs::ProtectionDomain::new(1 << 20);
+        let offer = core.ledger.ask_call((1, 3), true, &domain).unwrap();
+        let _held = core.ledger.take_call(offer);
+        assert_eq!(core.call_options(10, 1).unwrap().groups.unwrap().reply_sends, reply_sends);
+    }
+}
+
+/// rtrext-02 §5.3, §8: a peer that does not place gets no direction to our Receives. A peer whose replies have one Send, and
+/// that does not place, gets none at all.
+#[test]
+fn rtrext_s5_3_directions_are_for_peers_that_follow_them() {
+    for (places, responses, ours, directs) in
+        [(true, 1, true, true), (false, 2, false, true), (false, 1, false, false)]
+    {
+        let mut config = structured(1, 4096, Config::default());
+        config.transmissions.asked = crate::ReplyPlacement::Targets;
+        let (.., seen_ours, seen_directs) = options(config, able(responses, places));
+        assert_eq!((seen_ours, seen_directs), (ours, directs), "{places} {responses}");
+    }
+}
+
+/// rtrext-02 §4.3: a Call that has no Receive for its reply gets one Send.
+#[test]
+fn rtrext_s4_3_a_reply_has_one_send_at_least() {
+    let mut raw = super::reports::server(Profile::P1);
+    let core = &mut raw.end.connection.core;
+    let group = crate::two::groups::CallGroup { directions: vec![], buffers: 0 };
+    assert_eq!(core.reply_options(Some(&group), false).unwrap().groups.unwrap().sends, 1);
+}
+
+/// RFC 8797 §4.1: of a reply in several Sends, the last one invalidates.
+#[test]
+fn rfc8797_s4_1_no_earlier_send_of_a_reply_invalidates() {
+    for parts in [2_usize, 3] {
+        let mut pair = pair(Profile::P1, Config::default(), server_config());
+        pair.server.serving = false;
+        pair.call(both(10, 5000, 4096 * parts - 3000));
+        pair.settle();
+        let (token, _, _, message) = pair.server.calls.pop().unwrap();
+        let now = pair.now();
+        pair.server.connection.reply(now, token, serve(message));
+        let mut invalidates = vec![];
+        while let Some(post) = pair.server.connection.poll_transmit(now, &mut pair.server.qp) {
+            if let crate::Post::Work(_, rpcrdma_verbs::WorkRequest::Send(send)) = &post {
+                invalidates.push(send.invalidate.is_some());
+            }
+            pair.server.post(post);
+        }
+        let mut expected = vec![false; parts];
+        expected[parts - 1] = true;
+        assert_eq!(invalidates, expected);
     }
 }
