@@ -128,11 +128,9 @@ impl Connection {
 
     /// Whether Calls of a server that speaks Version Two may leave.
     fn may_call_back(&self, two: &Two) -> bool {
-        match self.core.peer.reverse {
-            // After a message in Version Two that did not decode, there is nothing to guess.
-            _ if self.version == Version::Guessed || two.holds_calls() => false,
-            reverse => reverse > Some(ReverseSupport::None) || two.is_exchanged().is_some(),
-        }
+        // Before the version is settled nothing has arrived that says so, also if a message did not decode.
+        let takes = self.core.peer.reverse > Some(ReverseSupport::None) || two.is_exchanged().is_some();
+        takes && !two.holds_calls()
     }
 
     /// Returns the deadline of the wait of a server's Call for the client's first message.

@@ -103,7 +103,7 @@ impl Core {
                 }
                 Err(error) => {
                     for key in windows {
-                        self.invalidate(Origin::Conceal { token, key }, key);
+                        self.invalidate(Origin::Release, key);
                     }
                     return Err(error.kind);
                 }

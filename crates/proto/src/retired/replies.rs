@@ -83,10 +83,8 @@ impl Requester {
             // An abandoned call skips the RDMA Reads.
             self.finish_reading(core, now, xid);
         } else {
-            // With Write chunks, the caller's memory is the offered one, and is not used for reads.
-            if flight.offered.write.is_empty() {
-                pull.read_into(&mut transaction.call.reply.sinks);
-            }
+            // With Write chunks, the caller's memory is the offered one: its sinks have none left.
+            pull.read_into(&mut transaction.call.reply.sinks);
             // Bytes to read move on the link like chunks, and extend the deadlines of this call and of later ones.
             flight.bulk = flight.bulk.saturating_add(pull.len());
             self.bulk = self.bulk.saturating_add(pull.len());

@@ -33,6 +33,7 @@ const MOST_TARGETS: u64 = 64;
 /// The targetable segments of each Receive of one side; at least one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Targets {
+    /// In ascending order, none without bytes.
     segments: Vec<Range<usize>>,
     /// Bytes of a Receive, which never decrease during a connection.
     total: usize,
@@ -303,17 +304,16 @@ fn place(sends: &mut Vec<ArrangedSend>, bounds: &Bounds<'_>, items: &[usize], he
             sends.push(ArrangedSend::default());
         }
         let send = sends.get_mut(index).filter(|_| index < bounds.most)?;
-        let mut at = send.payload + if index == 0 { header } else { bounds.further_header };
+        let at = send.payload + if index == 0 { header } else { bounds.further_header };
         for (number, target) in targets.segments.iter().enumerate() {
             let Some((which, len)) = item else { break };
             let now = (len - done).min(target.len());
             // An item that continues fills its segment.
-            if target.start < at || now == 0 || target.start + now > bounds.send {
+            if target.start < at || target.start + now > bounds.send {
                 continue;
             }
             let segment = u32::try_from(targets.segments.len() * index + number).ok()?;
             send.placed.push(PlacedRun { segment, at: target.start, item: which, range: done..done + now });
-            at = target.start + now;
             done += now;
             if done == len {
                 (item, done) = (lengths.next(), 0);

@@ -165,8 +165,10 @@ mod tests {
         assert!(!combine.fits(&waiting(4, true), room(1 << 20)), "three are enough");
         assert_eq!(combine.take().len(), 3);
         assert!(combine.used && combine.is_empty());
-        let alone = header_len(1) + 100;
-        assert!(combine.fits(&waiting(60, true), Room { len: alone, entries: 2 }), "it begins anew");
+        let alone = |entries| Room { len: header_len(1) + 100, entries };
+        let fresh = Combine { most: 3, ..Combine::default() };
+        let least = (0..8).find(|entries| fresh.fits(&waiting(60, true), alone(*entries))).unwrap();
+        assert!(combine.fits(&waiting(60, true), alone(least)), "it begins anew");
     }
 
     /// One message in a Send is no combined Send: its refusal means something else.

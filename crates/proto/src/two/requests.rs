@@ -7,6 +7,7 @@ use rpcrdma_xdr::{Payload, ReadChunk, Stream};
 use crate::core::Core;
 use crate::flow::{Lease, Settled};
 use crate::inbound::reads::Pulled;
+use crate::inbound::received::{REPLY, check_prefix};
 use crate::message::{Form, Travelled};
 use crate::requester::{Answered, Requester, Stage, Written};
 use crate::two::arrange::Arrangement;
@@ -108,6 +109,7 @@ impl Requester {
         (continued, len): (bool, usize),
     ) -> Result<(), ProtocolError> {
         self.sent(xid)?;
+        check_prefix(xid, &payload, REPLY)?;
         let directions = core.directions(xid).unwrap_or_default();
         let results = results(directions, &placed, items)
             .map_err(|error| ProtocolError::Two(two::Error::Group(report(xid, error))))?;

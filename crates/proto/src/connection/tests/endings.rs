@@ -423,7 +423,7 @@ fn i6_an_early_timeout_takes_no_time_from_a_connection_that_closes() {
     let timeouts = Timeouts { close: Duration::from_secs(5), ..Timeouts::default() };
     let mut raw = Raw::new(Side::Client, Config { timeouts, ..Config::default() });
     let now = raw.fabric.instant();
-    let progress = |sent| rpcrdma_verbs::Progress::new(sent, 0, 0);
+    let progress = |sent| rpcrdma_verbs::Progress::new(0, sent, 0);
     raw.end.connection.handle_progress(now, progress(0));
     raw.end.connection.call(now, null(1)).unwrap();
     while raw.end.connection.poll_transmit(now, &mut raw.end.qp).is_some() {}
@@ -432,4 +432,22 @@ fn i6_an_early_timeout_takes_no_time_from_a_connection_that_closes() {
     raw.end.connection.handle_progress(now + Duration::from_secs(1), progress(40));
     raw.end.connection.handle_timeout(now + Duration::from_secs(1));
     assert_eq!(raw.end.connection.poll_timeout(), Some(deadline));
+}
+
+/// Nothing can pass an answer on a connection that has ended.
+#[test]
+fn i8_answers_of_a_closed_connection_are_in_order() {
+    let mut raw = Raw::new(Side::Server, server_config());
+    let chunk = crate::wire::WriteChunk { segments: vec![raw.writable(5000)] };
+    let lists = ChunkLists { write: vec![chunk], ..ChunkLists::default() };
+    raw.end.serving = false;
+    raw.send(message(&header(1, Body::Message(lists)), &read(1, 5000).message));
+    let (token, .., call) = raw.end.calls.pop().unwrap();
+    let now = raw.fabric.instant();
+    raw.end.connection.reply(now, token, serve(call));
+    while raw.end.connection.poll_transmit(now, &mut raw.end.qp).is_some() {}
+    let mark = raw.end.connection.posted();
+    assert!(!raw.end.connection.is_in_order(mark), "the Send has not completed");
+    raw.end.connection.handle_disconnected(rpcrdma_verbs::Disconnected::Peer);
+    assert!(raw.end.connection.is_in_order(mark));
 }

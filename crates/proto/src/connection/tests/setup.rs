@@ -270,10 +270,21 @@ fn v2_07_s5_2_4_a_call_has_as_few_segments_as_the_peer_accepts() {
     };
     let all = |call, longest, most| offered(Config::default(), (longest, Some(most)), call).map(count);
     // Both data items, and what lies between them, are runs of their own. They are copied together if they have to be.
-    assert_eq!(all(call(5000, 9000), None, 2), Some((1, 1)));
     assert_eq!(all(call(5000, 9000), None, 1), None, "a chunk each way needs two");
-    let (apart, _) = all(call(5000, 9000), None, 16).unwrap();
-    assert!(apart > 2);
+    let apart =
+        |longest| all(call(5000, 9000), longest, 16).map_or(0, |(read, _)| u32::try_from(read).unwrap());
+    assert!(apart(None) > 2);
+    let joined = all(call(5000, 9000), None, apart(None)).expect("with fewer segments in each chunk");
+    assert!(joined.0 < usize::try_from(apart(None)).unwrap() && joined.1 == 1, "{joined:?}");
+    // The first chunk needs two of the longest segments.
+    assert!(all(call(5000, 9000), Some(9500), apart(Some(9500))).is_some());
+    let mut long = store(1, 5000);
+    long.reply = crate::ReplyShape::plain(9000);
+    assert_eq!(all(long, None, 2), Some((1, 1)), "head and data are copied together");
+    // Chunks without bytes count as chunks, and have no segment.
+    let mut empty = store(1, 5000);
+    empty.reply.sinks = vec![crate::Sink::Pool(0), crate::Sink::Pool(0), crate::Sink::Pool(5000)];
+    assert_eq!(all(empty, None, 2), Some((1, 1)));
     // The first chunk needs two segments, or three, of the longest length.
     assert_eq!(all(call(5000, 9000), Some(9500), 4), Some((2, 1)));
     assert_eq!(all(call(6000, 5000), Some(5000), 4), Some((3, 1)), "not halved");

@@ -406,6 +406,7 @@ fn rtrext_s4_2_items_of_a_group_without_segments_have_read_chunks() {
             panic!("{:?}", planned.route)
         };
         assert_eq!((placed.len(), placed[0].length, planned.read.len()), (1, 3000, 0));
+        assert_eq!((&placed[0].location, planned.route.sends()), (&in_receives(1), 1));
         assert_eq!((*response_buffers, planned.reply_sends), (1, 1), "a short reply takes one Receive");
     }
 }

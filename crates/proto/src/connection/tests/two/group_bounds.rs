@@ -343,6 +343,22 @@ fn a_call_that_waits_to_leave_again_has_left() {
     }
 }
 
+/// Rule I10: nothing is left of a call that is abandoned while it waits to leave again: a later one with its XID has not left.
+#[test]
+fn i10_nothing_is_left_of_an_abandoned_call_that_waits_to_leave_again() {
+    for profile in EXCHANGING {
+        let mut raw = client(profile);
+        make(&mut raw, null(9));
+        let now = raw.fabric.instant();
+        let id = raw.end.connection.call(now, store(10, 9000)).unwrap();
+        raw.settle();
+        raw.send(refusal(profile, 10, 1));
+        assert!(raw.end.connection.core.in_group(10));
+        raw.end.connection.abandon(now, id);
+        assert!(!raw.end.connection.core.in_group(10) && !raw.end.connection.xid_in_use(10));
+    }
+}
+
 /// A Requester that counts on an earlier size has sent directions, too (xcharext-02 §3.1).
 #[test]
 fn rtrext_s5_2_a_long_reply_keeps_its_length_while_the_size_is_lowered() {
@@ -474,7 +490,7 @@ fn i5_a_group_has_as_many_transmissions_as_the_setting_says() {
 #[test]
 fn i6_only_items_in_several_receives_count_for_the_length() {
     for profile in EXCHANGING {
-        let mut raw = raw(profile, bounded(48));
+        let mut raw = raw(profile, bounded(44));
         let all = write(10, 512).message.flatten().0;
         let chunk = crate::wire::two::transmission::Location::Explicit(vec![raw.readable(&all[44..])]);
         raw.send(call(profile, 10, request(vec![item(44, 512, chunk)], 2, 20), &all[..20]));

@@ -175,3 +175,47 @@ fn i3_a_report_waits_for_receives() {
         };
     }
 }
+
+/// A reply that is discarded shows nothing: the row of reports goes on.
+#[test]
+fn rtrext_s5_4_a_discarded_reply_ends_no_row_of_reports() {
+    for profile in EXCHANGING {
+        let mut raw = client(profile);
+        raw.end.replies.clear();
+        for xid in 10..13 {
+            raw.received.clear();
+            make(&mut raw, store(xid, 9000));
+            assert!(is_in_group(&raw, profile), "{xid}");
+            let header = header_of(xid, Direction::Reply, Body::Message(ChunkLists::default()));
+            raw.send(message_of(profile.codec(), &header, &super::reports::result(xid + 50, &[9000])));
+            assert!(raw.end.replies.is_empty(), "of another XID");
+            raw.send(refusal(profile, xid, 8));
+            reply(&mut raw, profile, xid, 1);
+            check_reply(STORE, 9000, raw.end.replies.pop().unwrap().1.unwrap());
+        }
+        raw.received.clear();
+        make(&mut raw, store(20, 9000));
+        assert!(!is_in_group(&raw, profile));
+    }
+}
+
+/// RFC 8166 §4.2.1, §4.5.2, version-two-01 §4.2.2: a reply in a group is checked like any other: its XID and its direction.
+#[test]
+fn s4_5_2_a_bad_reply_in_a_group_is_discarded() {
+    for profile in EXCHANGING {
+        for (words, name) in [([60, 1], "xid_mismatch"), ([10, 0], "wrong_direction")] {
+            let mut raw = client(profile);
+            raw.end.replies.clear();
+            make(&mut raw, store(10, 9000));
+            let mut all = super::reports::result(10, &[9000]).flatten().0.to_vec();
+            all[..8].copy_from_slice(&words.map(u32::to_be_bytes).concat());
+            let payload_len = super::reports::narrow(all.len());
+            let lead = Operation::Response(TransmitResponse { placed: vec![], count: 1, payload_len });
+            raw.send(bytes(profile, 10, Direction::Reply, lead, all));
+            assert_eq!(raw.end.connection.stats().errors.get(name), Some(&1), "{profile:?}");
+            assert!(raw.end.replies.is_empty() && raw.end.closed.is_none());
+            raw.send(group_reply(profile, 10, 1));
+            check_reply(STORE, 9000, raw.end.replies.pop().unwrap().1.unwrap());
+        }
+    }
+}
