@@ -380,7 +380,8 @@ impl Reads {
             Err(error) => {
                 self.line(owner).pop_front();
                 self.remove(owner);
-                self.wait = None;
+                // The wait of another message goes on.
+                self.wait.take_if(|(waiting, _)| *waiting == owner);
                 Err((owner, error))
             }
         }

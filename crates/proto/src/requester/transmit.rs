@@ -159,7 +159,7 @@ impl Requester {
         &mut self,
         core: &mut Core,
         xid: u32,
-        (exposures, lent): (Vec<Exposure>, Vec<usize>),
+        (exposures, mut lent): (Vec<Exposure>, Vec<usize>),
         plan: &CallPlan,
         qp: &mut dyn Windows,
     ) -> Result<Opened, WindowErrorKind> {
@@ -192,7 +192,7 @@ impl Requester {
             if let Some(transaction) = self.calls.get_mut(&xid) {
                 let left = exposures.map(|(place, _, memory)| (place, memory));
                 for (place, memory) in [(place, memory)].into_iter().chain(left) {
-                    keep(&mut transaction.call.reply.sinks, &lent, place, memory);
+                    keep(&mut transaction.call.reply.sinks, &mut lent, place, memory);
                 }
             }
             return Err(kind);
@@ -345,7 +345,8 @@ fn allocate(
     let mut lent = Vec::new();
     for (index, (buffer, lengths)) in pooled.into_iter().zip(&plan.write).enumerate() {
         let sinks = &mut transaction.call.reply.sinks;
-        if let Some(buffer) = buffer.or_else(|| lend(sinks, &mut lent, index)) {
+        let buffer = buffer.or_else(|| lend(sinks, &mut lent, index).filter(|buffer| !buffer.is_empty()));
+        if let Some(buffer) = buffer {
             split(buffer, lengths, Place::Write(index), &mut exposures);
         }
     }
@@ -383,12 +384,13 @@ fn lend(sinks: &mut [Sink], lent: &mut Vec<usize>, index: usize) -> Option<Buffe
 }
 
 /// Returns the complete memory of the caller if a call could not be sent.
-fn keep(sinks: &mut [Sink], lent: &[usize], place: Place, memory: WindowMemory) {
+fn keep(sinks: &mut [Sink], lent: &mut Vec<usize>, place: Place, memory: WindowMemory) {
     if let (Place::Write(index), WindowMemory::Write(buffer)) = (place, memory)
-        && lent.contains(&index)
+        && let Some(at) = lent.iter().position(|lent| *lent == index)
         && let Some(sink) = sinks.get_mut(index)
         && sink.len() == buffer.len()
     {
+        lent.swap_remove(at);
         *sink = Sink::Buffer(buffer);
     }
 }

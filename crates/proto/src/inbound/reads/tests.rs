@@ -386,3 +386,20 @@ fn i6_a_message_with_more_time_has_a_deadline_again() {
     assert!(next > deadline);
     assert!(world.reads.late(next, &world.outbox).is_some(), "nothing has moved since");
 }
+
+/// Rule I6: a message for which there will never be memory gives no other one more time to wait.
+#[test]
+fn i6_a_wait_goes_on_behind_a_message_that_no_memory_can_hold() {
+    let mut world = world(2 * LEN);
+    let _held = world.domain.allocate(2 * LEN, 1).unwrap();
+    world.add(Owner::Call(1), 1);
+    assert!(!world.take_memory());
+    let deadline = world.reads.poll_timeout();
+    assert!(deadline.is_some());
+    world.now += Duration::from_secs(1);
+    world.add(Owner::Reply(3), 9);
+    let refused = world.reads.take_memory(world.now, &world.domain, &mut world.stats);
+    assert!(matches!(refused, Err((Owner::Reply(3), PoolExhausted::OverLimit { .. }))), "{refused:?}");
+    assert!(!world.take_memory());
+    assert_eq!(world.reads.poll_timeout(), deadline);
+}

@@ -373,6 +373,9 @@ fn rtrext_s7_3_an_item_that_is_placed_has_its_least_length() {
             assert_eq!(is_placed(profile, &stream(100, &[len]), place_from), placed, "{place_from} {len}");
         }
         assert!(!is_placed(profile, &stream(102, &[2000]), 1024), "its Position is no multiple of four");
+        let (theirs, empty) = (targets(), stream(100, &[0]));
+        let groups = CallGroups { theirs: Some(&theirs), place_from: 0, ..groups() };
+        assert!(lead(&plan(&input(profile, &empty, &[]), groups).route).is_none(), "nothing is placed");
     }
 }
 

@@ -1452,3 +1452,27 @@ fn i6_a_call_gets_time_for_the_data_of_its_reply() {
     raw.end.connection.handle_timeout(start + Duration::from_secs(98));
     assert_eq!(raw.end.connection.stats().timeouts, 1, "the other one has had its time");
 }
+
+/// Rule I6: an answer that has memory at last, but no window, waits by the timer for windows alone.
+#[test]
+fn i6_a_wait_for_windows_begins_when_the_wait_for_memory_is_over() {
+    let mut raw = Raw::new(Side::Server, exposing(ReadRead::default()));
+    raw.end.serving = false;
+    raw.send(read_call(1, 8));
+    let (token, .., call) = raw.end.calls.pop().unwrap();
+    let answer = serve(call);
+    let held = hold_all(&raw.end.domain);
+    let start = raw.fabric.instant();
+    raw.end.connection.reply(start, token, answer);
+    raw.settle();
+    assert!(raw.received.is_empty() && raw.end.connection.wants_memory().is_some());
+    drop(held);
+    raw.end.connection.core.windows = rpcrdma_verbs::Windows::capabilities(&raw.end.qp).max_windows;
+    raw.fabric.advance(Duration::from_secs(20));
+    raw.settle();
+    assert!(raw.received.is_empty());
+    pass(&mut raw, Duration::from_secs(11));
+    assert!(raw.end.closed.is_none(), "{:?}", raw.end.closed);
+    pass(&mut raw, Duration::from_secs(20));
+    assert_eq!(raw.end.closed, Some(CloseReason::Timeout("windows for an answer")));
+}
