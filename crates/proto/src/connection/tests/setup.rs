@@ -280,6 +280,9 @@ fn v2_07_s5_2_4_a_call_has_as_few_segments_as_the_peer_accepts() {
     for most in 3..16 {
         assert!(all(call(5000, 9000), Some(9500), most).is_some(), "{most}");
     }
+    let mut padded = store(1, 7001);
+    padded.reply = crate::ReplyShape::plain(5000);
+    assert_eq!(all(padded, Some(6000), 4), Some((2, 1)), "two of the longest segments");
     let mut long = store(1, 5000);
     long.reply = crate::ReplyShape::plain(9000);
     assert_eq!(all(long, None, 2), Some((1, 1)), "head and data are copied together");
