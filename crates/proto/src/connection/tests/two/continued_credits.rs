@@ -543,3 +543,40 @@ fn s4_5_4_a_lost_answer_waits_for_those_in_line() {
     assert_eq!(xids(&raw, before), [2, 2, 2, 3, 3, 3]);
     assert_eq!(raw.end.closed, Some(crate::CloseReason::ReplyLost));
 }
+
+/// Rule I6: an answer of one Send that gives way to the line waits for a credit of its own only afterwards, and has its
+/// whole time for that.
+#[test]
+fn i6_an_answer_behind_the_line_has_its_own_time() {
+    let (mut raw, before) = waiting();
+    answer(&mut raw, 4);
+    answer(&mut raw, 5);
+    raw.fabric.advance(Duration::from_secs(20));
+    grant(&mut raw, 3);
+    assert_eq!(xids(&raw, before), [2, 2, 2, 4, 3, 3, 3], "no credit is left");
+    let left = raw.end.connection.poll_timeout().expect("a deadline") - raw.fabric.instant();
+    assert!(left > Duration::from_secs(29), "{left:?}");
+}
+
+/// Rule I6: an answer that stands in line has the deadline of the line alone, even if it lacked a credit before.
+#[test]
+fn i6_an_answer_that_joins_the_line_leaves_its_earlier_deadline() {
+    let mut raw = begun(server());
+    raw.end.serving = false;
+    make(&mut raw, null(60));
+    call(&mut raw, 0, &list(2, THREE));
+    let before = raw.received.len();
+    answer(&mut raw, 2);
+    assert!(raw.end.connection.poll_timeout().is_some());
+    raw.fabric.advance(Duration::from_secs(20));
+    // With the credit of our own Call, three messages will be allowed.
+    grant(&mut raw, 2);
+    assert_eq!(xids(&raw, before), [], "it waits in line");
+    raw.fabric.advance(Duration::from_secs(11));
+    let now = raw.fabric.instant();
+    raw.end.connection.handle_timeout(now);
+    raw.settle();
+    assert_eq!(raw.end.closed, None);
+    reply(&mut raw, 60, 3);
+    assert_eq!(xids(&raw, before), [2, 2, 2]);
+}

@@ -219,3 +219,32 @@ fn s4_5_2_a_bad_reply_in_a_group_is_discarded() {
         }
     }
 }
+
+/// Rule I6: a Call that leaves again gets time for what moves then, even if it had time for other data before.
+#[test]
+fn i6_a_call_that_leaves_again_gets_time_for_its_data() {
+    for profile in EXCHANGING {
+        let mut raw = client(profile);
+        raw.end.replies.clear();
+        raw.end.tells = false;
+        let start = raw.fabric.instant();
+        let moves = |raw: &mut Raw, seconds, bytes| {
+            let at = start + Duration::from_secs(seconds);
+            raw.end.connection.handle_progress(at, rpcrdma_verbs::Progress::new(0, bytes, 0));
+        };
+        moves(&mut raw, 0, 0);
+        let id = raw.end.connection.call(start, store(10, 9000)).unwrap();
+        raw.settle();
+        assert!(is_in_group(&raw, profile));
+        make(&mut raw, write(11, 300_000));
+        moves(&mut raw, 55, 300_000);
+        raw.end.connection.handle_timeout(start + Duration::from_secs(61));
+        assert!(raw.end.connection.poll_event().is_none(), "both have more time");
+        raw.send(refusal(profile, 10, 8));
+        moves(&mut raw, 90, 500_000);
+        raw.end.connection.handle_timeout(start + Duration::from_secs(98));
+        raw.settle();
+        assert!(raw.end.replies.iter().all(|(ended, _)| *ended != id), "{:?}", raw.end.replies);
+        assert_eq!(raw.end.replies.len(), 1, "the other Call has had its time");
+    }
+}
