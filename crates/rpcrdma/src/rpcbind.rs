@@ -104,9 +104,17 @@ impl Rpcbind {
     /// # Errors
     /// [`RpcbindError::Connect`].
     pub async fn connect_to(address: SocketAddr) -> Result<Self, RpcbindError> {
+        Self::connect_within(address, PATIENCE).await
+    }
+
+    /// Connects to an rpcbind at another address or port, with this time limit for the connection and for each question.
+    ///
+    /// # Errors
+    /// [`RpcbindError::Connect`].
+    pub async fn connect_within(address: SocketAddr, limit: Duration) -> Result<Self, RpcbindError> {
         let mut config = ClientConfig { max_record: MAX_RECORD, memory: MEMORY, ..ClientConfig::default() };
-        config.protocol.timeouts.connect = PATIENCE;
-        config.protocol.timeouts.call = PATIENCE;
+        config.protocol.timeouts.connect = limit;
+        config.protocol.timeouts.call = limit;
         let client =
             Client::tcp(address, config).await.map_err(|error| RpcbindError::Connect { address, error })?;
         Ok(Self { client, host: address.ip() })

@@ -75,6 +75,7 @@ impl Ls {
         if common.json {
             output::json(&document)?;
         }
+        servers.close().await;
         tally.finish()
     }
 

@@ -134,16 +134,16 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
         Command::Ls(ls) => client(ls.run(common)),
         Command::Stat(stat) => client(stat.run(common)),
         Command::Cat(cat) => client(cat.run(common)),
-        // After a signal these report the work completed.
+        // After a signal these report the work completed; so do those that change names.
         Command::Get(get) => on_runtime(Builder::new_multi_thread(), orderly(get.run(common))),
         Command::Put(put) => {
             let umask = umask();
             on_runtime(Builder::new_multi_thread(), orderly(put.run(common, umask)))
         }
-        Command::Mkdir(mkdir) => client(mkdir.run(common)),
-        Command::Rm(rm) => client(rm.run(common)),
-        Command::Mv(mv) => client(mv.run(common)),
-        Command::Ln(ln) => client(ln.run(common)),
+        Command::Mkdir(mkdir) => on_runtime(Builder::new_multi_thread(), orderly(mkdir.run(common))),
+        Command::Rm(rm) => on_runtime(Builder::new_multi_thread(), orderly(rm.run(common))),
+        Command::Mv(mv) => on_runtime(Builder::new_multi_thread(), orderly(mv.run(common))),
+        Command::Ln(ln) => on_runtime(Builder::new_multi_thread(), orderly(ln.run(common))),
     }
 }
 

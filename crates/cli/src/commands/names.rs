@@ -11,7 +11,7 @@ use rpcrdma_nfs::wire::{
 use serde::Serialize;
 use tokio::task::JoinSet;
 
-use super::Tally;
+use super::{Tally, until_signal};
 use crate::arguments::{Common, Connection, Place};
 use crate::connect::{Location, Servers};
 use crate::exit::Failure;
@@ -68,24 +68,32 @@ pub(crate) struct Mkdir {
 
 impl Mkdir {
     pub(crate) async fn run(&self, common: Common) -> Result<(), Failure> {
+        let mut document = Document::default();
+        let ended = until_signal(self.all(&mut document)).await;
+        document.print(common)?;
+        ended
+    }
+
+    async fn all(&self, document: &mut Document) -> Result<(), Failure> {
         let mut servers = Servers::new(&self.connection);
-        let (mut tally, mut document) = (Tally::default(), Document::default());
+        let mut tally = Tally::default();
         for url in &self.urls {
             let made = self.make(&mut servers, url).await;
-            if tally.count(made)?.is_some() {
+            if tally.count(made)? == Some(true) {
                 document.add(url, None);
             }
         }
-        document.print(common)?;
+        servers.close().await;
         tally.finish()
     }
 
-    async fn make(&self, servers: &mut Servers<'_>, url: &NfsUrl) -> Result<(), Failure> {
+    /// Makes a directory; returns `false` if there is one already, and that is accepted.
+    async fn make(&self, servers: &mut Servers<'_>, url: &NfsUrl) -> Result<bool, Failure> {
         let location = servers.locate(url).await?;
         let attributes = SetAttributes { mode: Some(self.mode), ..SetAttributes::default() };
         if !self.parents {
             return match location.client.mkdir(&location.path, attributes).await {
-                Ok(_) => Ok(()),
+                Ok(_) => Ok(true),
                 Err(error) if error.status() == Some(Status::NoEnt) => Err(Failure::failed(format!(
                     "{}; -p makes missing parent directories",
                     location.failure(error)
@@ -93,20 +101,20 @@ impl Mkdir {
                 Err(error) => Err(location.failure(error)),
             };
         }
-        let mut path = Vec::new();
+        let (mut path, mut made) = (Vec::new(), false);
         for component in location.components() {
             path.push(b'/');
             path.extend_from_slice(component);
             // Making the directory before looking leaves no gap for other clients.
             match location.client.mkdir(&path, attributes).await {
-                Ok(_) => {}
+                Ok(_) => made = true,
                 Err(error) => match location.client.stat(&path).await {
                     Ok(found) if found.file_type == FileType::Directory => {}
                     _ => return Err(location.failure(error)),
                 },
             }
         }
-        Ok(())
+        Ok(made)
     }
 }
 
@@ -129,19 +137,27 @@ pub(crate) struct Rm {
 
 impl Rm {
     pub(crate) async fn run(&self, common: Common) -> Result<(), Failure> {
+        let mut document = Document::default();
+        let ended = until_signal(self.all(&mut document)).await;
+        document.print(common)?;
+        ended
+    }
+
+    async fn all(&self, document: &mut Document) -> Result<(), Failure> {
         let mut servers = Servers::new(&self.connection);
-        let (mut tally, mut document) = (Tally::default(), Document::default());
+        let mut tally = Tally::default();
         for url in &self.urls {
             let removed = self.remove(&mut servers, url).await;
-            if tally.count(removed)?.is_some() {
+            if tally.count(removed)? == Some(true) {
                 document.add(url, None);
             }
         }
-        document.print(common)?;
+        servers.close().await;
         tally.finish()
     }
 
-    async fn remove(&self, servers: &mut Servers<'_>, url: &NfsUrl) -> Result<(), Failure> {
+    /// Removes a file or directory; returns `false` if there is none, and that is accepted.
+    async fn remove(&self, servers: &mut Servers<'_>, url: &NfsUrl) -> Result<bool, Failure> {
         let location = servers.locate(url).await?;
         if location.is_root() {
             return Err(Failure::failed(format!("{url} is the root of an export and cannot be removed")));
@@ -158,10 +174,10 @@ impl Rm {
                 empty(&location, node.handle).await?;
                 location.client.rmdir(&location.path).await
             }
-            Err(error) if self.force && error.status() == Some(Status::NoEnt) => return Ok(()),
+            Err(error) if self.force && error.status() == Some(Status::NoEnt) => return Ok(false),
             Err(error) => Err(error),
         };
-        result.map_err(fail)
+        result.map(|()| true).map_err(fail)
     }
 }
 
@@ -267,6 +283,13 @@ pub(crate) struct Mv {
 
 impl Mv {
     pub(crate) async fn run(&self, common: Common) -> Result<(), Failure> {
+        let mut document = Document::default();
+        let ended = until_signal(self.all(&mut document)).await;
+        document.print(common)?;
+        ended
+    }
+
+    async fn all(&self, document: &mut Document) -> Result<(), Failure> {
         let mut servers = Servers::new(&self.connection);
         let destination = servers.locate(&self.destination).await?;
         let into = is_directory(&destination).await?;
@@ -274,14 +297,14 @@ impl Mv {
             let url = &self.destination;
             return Err(Failure::usage(format!("{url} is not a directory: several sources need one")));
         }
-        let (mut tally, mut document) = (Tally::default(), Document::default());
+        let mut tally = Tally::default();
         for url in &self.sources {
             let moved = self.rename(&mut servers, url, &destination, into).await;
             if let Some(name) = tally.count(moved)? {
                 document.add(url, Some(name));
             }
         }
-        document.print(common)?;
+        servers.close().await;
         tally.finish()
     }
 
@@ -309,7 +332,7 @@ impl Mv {
         };
         match source.client.rename(&source.path, target).await {
             Ok(()) => Ok(new.to_string()),
-            Err(error) => Err(at_fault(&source, destination, error).await),
+            Err(error) => Err(at_fault(&source, &new, error).await),
         }
     }
 }
@@ -333,6 +356,13 @@ pub(crate) struct Ln {
 
 impl Ln {
     pub(crate) async fn run(&self, common: Common) -> Result<(), Failure> {
+        let mut document = Document::default();
+        let ended = until_signal(self.make(&mut document)).await;
+        document.print(common)?;
+        ended
+    }
+
+    async fn make(&self, document: &mut Document) -> Result<(), Failure> {
         let mut servers = Servers::new(&self.connection);
         if self.symbolic {
             let text = self.target.as_bytes();
@@ -341,7 +371,9 @@ impl Ln {
             let (path, url) = self.path(&link, name).await?;
             let made = link.client.symlink(text, path).await;
             made.map_err(|error| link.failure(error))?;
-            return print(common, &url, String::from_utf8_lossy(text).into_owned());
+            document.add(url, Some(String::from_utf8_lossy(text).into_owned()));
+            servers.close().await;
+            return Ok(());
         }
         let url = match Place::parse(self.target.clone()) {
             Ok(Place::Remote(url)) => url,
@@ -364,12 +396,16 @@ impl Ln {
         }
         let (path, new) = self.path(&link, url.file_name()).await?;
         match target.client.link(&target.path, path).await {
-            Ok(_) => print(common, &new, url.to_string()),
+            Ok(()) => {
+                document.add(new, Some(url.to_string()));
+                servers.close().await;
+                Ok(())
+            }
             // The object at fault is the target of the link, not its new name.
             Err(Error::Nfs { status: status @ (Status::IsDir | Status::MLink), operation, .. }) => {
                 Err(target.failure(Error::Nfs { status, operation, path: String::new() }))
             }
-            Err(error) if error.status() == Some(Status::NoEnt) => Err(at_fault(&target, &link, error).await),
+            Err(error) if error.status() == Some(Status::NoEnt) => Err(at_fault(&target, &new, error).await),
             Err(error) => Err(link.failure(error)),
         }
     }
@@ -386,23 +422,20 @@ impl Ln {
     }
 }
 
-/// Prints the document of one link.
-fn print(common: Common, url: &NfsUrl, to: String) -> Result<(), Failure> {
-    let mut document = Document::default();
-    document.add(url, Some(to));
-    document.print(common)
-}
-
 /// Returns the failure for an error of a procedure with an old and a new name. "No such file" is about the old one, or
 /// about the directory of the new one: the function looks which of them is missing.
-async fn at_fault(old: &Location, new: &Location, error: Error) -> Failure {
-    let Error::Nfs { status: status @ Status::NoEnt, operation, .. } = error else {
-        return old.failure(error);
-    };
-    let missing = |at: &Location| at.failure(Error::Nfs { status, operation, path: String::new() });
-    match old.client.lookup_link(&old.path).await {
-        Ok(_) => Failure::failed(format!("{}: its directory does not exist", missing(new))),
-        Err(_) => missing(old),
+async fn at_fault(old: &Location, new: &NfsUrl, error: Error) -> Failure {
+    let Error::Nfs { status, operation, .. } = error else { return old.failure(error) };
+    match status {
+        Status::NotEmpty | Status::Exist => Failure::failed(format!("{new}: {status} [{operation}]")),
+        Status::NoEnt => match old.client.lookup_link(&old.path).await {
+            Ok(_) => Failure::failed(format!("{new}: {status} [{operation}]: its directory does not exist")),
+            Err(error) if error.status() == Some(Status::NoEnt) => {
+                old.failure(Error::Nfs { status, operation, path: String::new() })
+            }
+            Err(error) => old.failure(error),
+        },
+        _ => old.failure(error),
     }
 }
 

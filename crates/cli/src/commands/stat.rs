@@ -53,6 +53,7 @@ impl Stat {
         if common.json {
             output::json(&document)?;
         }
+        servers.close().await;
         tally.finish()
     }
 }

@@ -293,6 +293,16 @@ fn names_at_a_server() {
     let linked = done(&["ln", "-s", "f", &url("/k/l")]);
     assert_eq!((&linked[0]["url"], &linked[0]["to"]), (&url("/k/l").into(), &"f".into()));
     assert_eq!(done(&["rm", "-r", &url("/j"), &url("/k")]).as_array().unwrap().len(), 2);
+    // Nothing is done for a name that is there, or that is not; what was done is told even if the rest fails.
+    assert_eq!(done(&["rm", "-f", &url("/never")]).as_array().unwrap().len(), 0);
+    assert_eq!(done(&["mkdir", "-p", &url("/a")]).as_array().unwrap().len(), 0);
+    let output = run(&["mkdir", "--json", "--timeout", "1", &url("/j"), "nfs://127.0.0.1:1/x"]);
+    assert_eq!(output.status.code(), Some(3));
+    assert!(text(&output.stdout).contains(&url("/j")), "{output:?}");
+    fs::create_dir_all(export.join("k/j/full")).unwrap();
+    let complaint = fail(1, &["mv", &url("/j"), &url("/k")]);
+    assert!(complaint.starts_with(&format!("rpcrdma: {}: ", url("/k/j"))), "{complaint}");
+    succeed(&["rm", "-r", &url("/j"), &url("/k")]);
     assert!(fail(2, &["cat", "--json", &url("/a/g")]).contains("--json"));
 
     let complaint = fail(1, &["ln", &url("/a"), &url("/to_a")]);
@@ -318,13 +328,25 @@ fn a_silent_mount_service_is_given_up_in_time() {
     let url = format!("nfs://127.0.0.1:{port}/");
     let complaint = fail(3, &["ls", "--timeout", "0.1", "--proto", "tcp", "--mountport", &port, &url]);
     assert_eq!(complaint.matches("no reply within 100ms").count(), 2, "{complaint}");
+}
 
+#[test]
+fn commands_end_their_connections_in_order() {
     let server = Server::start();
     fs::write(server.directory().join("f"), "x").unwrap();
-    for command in [vec!["cat", "-v"], vec!["get", "-v"]] {
-        let to = if command[0] == "get" { vec!["-"] } else { vec![] };
-        let url = server.url("/f");
-        let output = run(&[command, vec![url.as_str()], to].concat());
+    let (url, copy) = (server.url("/f"), server.url("/g"));
+    let to = server.directory().join("copy");
+    let to = to.to_str().unwrap();
+    for command in [
+        vec!["cat", &url],
+        vec!["get", &url, "-"],
+        vec!["get", &url, to],
+        vec!["put", to, &copy],
+        vec!["ls", &url],
+        vec!["stat", &url],
+        vec!["rm", &copy],
+    ] {
+        let output = run(&[vec!["-v"], command].concat());
         let told = String::from_utf8(output.stderr).unwrap();
         assert!(output.status.success() && told.contains("RDMA connection ended calls="), "{told}");
     }

@@ -191,7 +191,7 @@ async fn mount_service_over_tcp(
         let hint = |error: RpcbindError| failed(format!("{error}; name its TCP port"));
         let netid = if host.is_ipv6() { Netid::Tcp6 } else { Netid::Tcp };
         address.set_port(rpcbind::PORT);
-        let rpcbind = Rpcbind::connect_to(address).await.map_err(hint)?;
+        let rpcbind = Rpcbind::connect_within(address, options.mount_timeout).await.map_err(hint)?;
         address = rpcbind.lookup(MOUNT_PROGRAM, MOUNT_VERSION, netid).await.map_err(hint)?;
     }
     connect_mount(address, options).await.map_err(failed)

@@ -101,8 +101,8 @@ pub struct ClientOptions {
     /// TCP port of the MOUNT service, if the NFS connection has no such service. With `None`, the client asks
     /// rpcbind.
     pub mount_port: Option<u16>,
-    /// Time limit for a TCP connection to a MOUNT service, for each call on it, and for the question whether the NFS
-    /// connection has this service. Default: [`MOUNT_TIMEOUT`].
+    /// Time limit for each step of the search for a MOUNT service: the question on the NFS connection, the connections to
+    /// rpcbind and to the service, and each call on them. Default: [`MOUNT_TIMEOUT`].
     pub mount_timeout: Duration,
     /// Time for which a call that gets NFS3ERR_JUKEBOX is repeated before it fails. Default: one minute.
     pub jukebox_patience: Duration,

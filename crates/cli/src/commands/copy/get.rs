@@ -81,6 +81,7 @@ impl Get {
                 Err(failure) => copying.add_failure(url.to_string(), failure)?,
             }
         }
+        servers.close().await;
         Ok(())
     }
 

@@ -68,8 +68,16 @@ impl Put {
         copying.at(&location);
         let from_stdin = self.sources.iter().any(|source| source.as_path() == Path::new(STANDARD_STREAM));
         if from_stdin {
-            return self.copy_stdin(&location, copying).await;
+            self.copy_stdin(&location, copying).await?;
+        } else {
+            self.copy_files(&location, copying).await?;
         }
+        servers.close().await;
+        Ok(())
+    }
+
+    /// Stores the files and directories that the sources name.
+    async fn copy_files(&self, location: &Location, copying: &mut Copying) -> Result<(), Failure> {
         if self.sources.len() > 1 {
             let there = location.client.stat(&location.path).await;
             if !there.is_ok_and(|attributes| attributes.is_directory()) {

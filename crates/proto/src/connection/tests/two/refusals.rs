@@ -200,6 +200,7 @@ fn rtrext_s5_4_a_discarded_reply_ends_no_row_of_reports() {
 }
 
 /// RFC 8166 §4.2.1, §4.5.2, version-two-01 §4.2.2: a reply in a group is checked like any other: its XID and its direction.
+// requirement: v2-01-4.2.2-3
 #[test]
 fn s4_5_2_a_bad_reply_in_a_group_is_discarded() {
     for profile in EXCHANGING {
