@@ -135,15 +135,15 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
         Command::Stat(stat) => client(stat.run(common)),
         Command::Cat(cat) => client(cat.run(common)),
         // After a signal these report the work completed; so do those that change names.
-        Command::Get(get) => on_runtime(Builder::new_multi_thread(), orderly(get.run(common))),
+        Command::Get(get) => reporting(get.run(common)),
         Command::Put(put) => {
             let umask = umask();
-            on_runtime(Builder::new_multi_thread(), orderly(put.run(common, umask)))
+            reporting(put.run(common, umask))
         }
-        Command::Mkdir(mkdir) => on_runtime(Builder::new_multi_thread(), orderly(mkdir.run(common))),
-        Command::Rm(rm) => on_runtime(Builder::new_multi_thread(), orderly(rm.run(common))),
-        Command::Mv(mv) => on_runtime(Builder::new_multi_thread(), orderly(mv.run(common))),
-        Command::Ln(ln) => on_runtime(Builder::new_multi_thread(), orderly(ln.run(common))),
+        Command::Mkdir(mkdir) => reporting(mkdir.run(common)),
+        Command::Rm(rm) => reporting(rm.run(common)),
+        Command::Mv(mv) => reporting(mv.run(common)),
+        Command::Ln(ln) => reporting(ln.run(common)),
     }
 }
 
@@ -155,8 +155,14 @@ fn umask() -> u32 {
     mask.bits()
 }
 
+/// Runs a command that a signal ends.
 fn client(command: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
-    on_runtime(Builder::new_multi_thread(), orderly(until_signal(command)))
+    reporting(until_signal(command))
+}
+
+/// Runs a command that takes signals itself, to report the work completed.
+fn reporting(command: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
+    on_runtime(Builder::new_multi_thread(), orderly(command))
 }
 
 /// Runs a command. If the command fails, waits for its tasks to end or for a signal.

@@ -39,11 +39,19 @@ impl Document {
     fn add(&mut self, url: impl ToString, to: Option<String>) {
         self.done.push(Done { url: url.to_string(), to });
     }
+}
 
-    /// Prints the document, if it is wanted.
-    fn print(&self, common: Common) -> Result<(), Failure> {
-        if common.json { output::json(self) } else { Ok(()) }
+/// Runs the operations of a command to their end or to the first signal, and then prints their document, if it is wanted.
+async fn documented(
+    common: Common,
+    operations: impl AsyncFnOnce(&mut Document) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let mut document = Document::default();
+    let ended = until_signal(operations(&mut document)).await;
+    if common.json {
+        output::json(&document)?;
     }
+    ended
 }
 
 const AFTER_HELP: &str =
@@ -68,10 +76,7 @@ pub(crate) struct Mkdir {
 
 impl Mkdir {
     pub(crate) async fn run(&self, common: Common) -> Result<(), Failure> {
-        let mut document = Document::default();
-        let ended = until_signal(self.all(&mut document)).await;
-        document.print(common)?;
-        ended
+        documented(common, async |document| self.all(document).await).await
     }
 
     async fn all(&self, document: &mut Document) -> Result<(), Failure> {
@@ -137,10 +142,7 @@ pub(crate) struct Rm {
 
 impl Rm {
     pub(crate) async fn run(&self, common: Common) -> Result<(), Failure> {
-        let mut document = Document::default();
-        let ended = until_signal(self.all(&mut document)).await;
-        document.print(common)?;
-        ended
+        documented(common, async |document| self.all(document).await).await
     }
 
     async fn all(&self, document: &mut Document) -> Result<(), Failure> {
@@ -283,10 +285,7 @@ pub(crate) struct Mv {
 
 impl Mv {
     pub(crate) async fn run(&self, common: Common) -> Result<(), Failure> {
-        let mut document = Document::default();
-        let ended = until_signal(self.all(&mut document)).await;
-        document.print(common)?;
-        ended
+        documented(common, async |document| self.all(document).await).await
     }
 
     async fn all(&self, document: &mut Document) -> Result<(), Failure> {
@@ -356,10 +355,7 @@ pub(crate) struct Ln {
 
 impl Ln {
     pub(crate) async fn run(&self, common: Common) -> Result<(), Failure> {
-        let mut document = Document::default();
-        let ended = until_signal(self.make(&mut document)).await;
-        document.print(common)?;
-        ended
+        documented(common, async |document| self.make(document).await).await
     }
 
     async fn make(&self, document: &mut Document) -> Result<(), Failure> {
