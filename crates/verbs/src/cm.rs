@@ -95,7 +95,7 @@ pub trait ConnectionRequest: Send {
     fn peer_address(&self) -> Option<SocketAddr>;
 
     /// Accepts the connection. Receives posted before the first [`QueuePair::poll`] are in time for the peer's first
-    /// message.
+    /// message. The answer may leave only with that poll: the peer is not connected before it.
     fn accept(
         self: Box<Self>,
         parameters: ConnectParameters,

@@ -15,6 +15,7 @@ use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 
 use crate::buffer::Buffer;
+use crate::companions::Registrar;
 use crate::pool::{MAX_ALIGN, Pool, PoolExhausted, PoolUsage, Reservation, RoomWait, room_for};
 
 /// A pool of Buffers with a limit; the equivalent of `ibv_pd` with its registered memory. Cheap to clone.
@@ -64,6 +65,12 @@ impl ProtectionDomain {
     /// memory than before.
     pub fn poll_kept(&self, cx: &mut Context<'_>, len: usize) -> Poll<()> {
         self.pool.poll_kept(cx, room_for(len))
+    }
+
+    /// Lets a provider register all memory of the domain, and of the domain that this one is a share of. Memory gets its
+    /// companion when it is next allocated. A registrar that is there already, or has ended, has no effect.
+    pub fn add_registrar(&self, registrar: &Arc<dyn Registrar>) {
+        self.pool.add_registrar(registrar);
     }
 
     /// Returns a reference that can be upgraded as long as the domain, one of its shares or one of its Buffers lives.

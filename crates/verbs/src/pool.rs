@@ -16,6 +16,7 @@ mod line;
 mod wait;
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
@@ -23,6 +24,8 @@ use bytes::BytesMut;
 use line::Line;
 use thiserror::Error;
 pub use wait::RoomWait;
+
+use crate::companions::{Companion, Companions, Registrar, Registrars};
 
 /// Smallest size class, in bytes.
 const MIN_CLASS: usize = 1 << 10;
@@ -125,8 +128,17 @@ struct State {
     /// Bytes kept for reuse; 0 for a share.
     cached: usize,
     /// Memory for reuse, by (class, alignment). Empty for a share.
-    free: BTreeMap<(usize, usize), Vec<BytesMut>>,
+    free: BTreeMap<(usize, usize), Vec<Stored>>,
+    /// Empty for a share.
+    registrars: Registrars,
     line: Line,
+}
+
+/// Memory for reuse, with the companions that end before it.
+#[derive(Debug)]
+struct Stored {
+    companions: Companions,
+    storage: BytesMut,
 }
 
 /// The bytes that a fair share holds, and may hold: alone, and in any case.
@@ -178,6 +190,11 @@ impl Pool {
             state.waiting_for_kept.push(cx.waker().clone());
         }
         Poll::Pending
+    }
+
+    /// Tells this registrar of all memory of the whole, from the next use on.
+    pub(crate) fn add_registrar(&self, registrar: &Arc<dyn Registrar>) {
+        self.root().lock().registrars.add(registrar);
     }
 
     /// Returns the memory that is held now.
@@ -242,7 +259,7 @@ impl Pool {
 
     /// Takes back the bytes that [`charge`](Self::charge) counted, and their memory if it is to be reused. Wakes tasks
     /// whose turn it is.
-    fn discharge(&self, class: usize, memory: Option<(usize, BytesMut)>) {
+    fn discharge(&self, class: usize, memory: Option<(usize, Stored)>) {
         let mut woken = Vec::new();
         let mut pool = self;
         let mut left = class;
@@ -266,9 +283,9 @@ impl Pool {
                     pool = whole;
                 }
                 None => {
-                    if let Some((align, storage)) = memory {
+                    if let Some((align, stored)) = memory {
                         state.cached += class;
-                        state.free.entry((class, align)).or_default().push(storage);
+                        state.free.entry((class, align)).or_default().push(stored);
                     }
                     break state.shrink_to(pool.limit);
                 }
@@ -296,13 +313,13 @@ impl State {
 
     /// Takes cached memory out, largest first, until `in_use + cached <= target`. The caller frees it, without the lock.
     #[must_use]
-    fn shrink_to(&mut self, target: usize) -> Vec<BytesMut> {
+    fn shrink_to(&mut self, target: usize) -> Vec<Stored> {
         let mut freed = Vec::new();
         while self.in_use + self.cached > target {
             let Some(mut entry) = self.free.last_entry() else { break };
-            if let Some(storage) = entry.get_mut().pop() {
+            if let Some(stored) = entry.get_mut().pop() {
                 self.cached -= entry.key().0;
-                freed.push(storage);
+                freed.push(stored);
             } else {
                 entry.remove();
             }
@@ -329,6 +346,15 @@ pub(crate) struct Reservation {
     align: usize,
 }
 
+/// A reservation with the memory that was given for it.
+#[derive(Debug)]
+pub(crate) struct Held {
+    reservation: Reservation,
+    /// Addresses of the memory.
+    range: Range<usize>,
+    companions: Mutex<Companions>,
+}
+
 impl Reservation {
     /// Counts the size class of `len` bytes against the limits of the pool and its whole.
     pub(crate) fn charge(pool: &Arc<Pool>, len: usize) -> Result<Self, PoolExhausted> {
@@ -338,33 +364,57 @@ impl Reservation {
     }
 
     /// Returns the memory that was reserved, with the start in it of a Buffer that begins at a multiple of `align`, and
-    /// the reservation that takes the memory back.
-    pub(crate) fn into_storage(mut self, align: usize) -> (BytesMut, usize, Arc<Self>) {
+    /// the owner that takes the memory back.
+    pub(crate) fn into_storage(mut self, align: usize) -> (BytesMut, usize, Held) {
         let least = if self.class >= PAGE_ALIGNED_CLASS { MAX_ALIGN } else { SMALL_ALIGN };
         self.align = align.max(least);
-        let (reused, freed) = {
+        let (reused, freed, registrars) = {
             let root = self.pool.root();
             let mut state = root.lock();
             let reused = state.free.get_mut(&(self.class, self.align)).and_then(Vec::pop);
             if reused.is_some() {
                 state.cached -= self.class;
             }
-            (reused, state.shrink_to(root.limit))
+            (reused, state.shrink_to(root.limit), state.registrars.clone())
         };
         drop(freed);
-        let storage = reused.unwrap_or_else(|| BytesMut::zeroed(self.class + self.align));
+        let Stored { mut companions, storage } = reused.unwrap_or_else(|| Stored {
+            companions: Companions::default(),
+            storage: BytesMut::zeroed(self.class + self.align),
+        });
         // `align_offset` may in theory fail; the Buffer then starts unaligned, which costs speed, not safety.
         let start = storage.as_ptr().align_offset(self.align).min(self.align);
-        (storage, start, Arc::new(self))
+        let address = storage.as_ptr() as usize;
+        let range = address..address + storage.len();
+        registrars.complete(&mut companions, &range);
+        (storage, start, Held { reservation: self, range, companions: Mutex::new(companions) })
+    }
+}
+
+impl Held {
+    /// Returns the addresses of all memory of the reservation.
+    pub(crate) fn range(&self) -> Range<usize> {
+        self.range.clone()
     }
 
-    /// Takes back the storage of a dropped Buffer: whole memory is kept for reuse, parts are freed.
-    pub(crate) fn release(this: Arc<Self>, storage: BytesMut) {
-        let Some(mut reservation) = Arc::into_inner(this) else { return };
+    /// Keeps a value until the memory is freed.
+    pub(crate) fn attach(&self, companion: Box<dyn Companion>) {
+        self.companions.lock().unwrap_or_else(PoisonError::into_inner).add(companion);
+    }
+
+    /// Takes back the storage of the last Buffer that held some: whole memory is kept for reuse, parts are freed.
+    /// Companions go before the last part.
+    pub(crate) fn release(self, storage: BytesMut) {
+        let Self { mut reservation, companions, .. } = self;
+        let companions = companions.into_inner().unwrap_or_else(PoisonError::into_inner);
         if storage.len() == reservation.class + reservation.align {
             // The class moves from `in_use` to `cached` in one step; dropping the reservation must not count it again.
             let class = std::mem::take(&mut reservation.class);
-            reservation.pool.discharge(class, Some((reservation.align, storage)));
+            let stored = Stored { companions, storage };
+            reservation.pool.discharge(class, Some((reservation.align, stored)));
+        } else {
+            drop(companions);
+            drop(storage);
         }
     }
 }

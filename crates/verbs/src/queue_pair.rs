@@ -152,6 +152,10 @@ pub struct Counters {
     pub local_invalidations: u64,
     /// Windows of ours that the peer invalidated.
     pub remote_invalidations: u64,
+    /// Registrations of memory with an adapter for this connection.
+    pub registrations: u64,
+    /// Completions taken from an adapter.
+    pub completions: u64,
 }
 
 impl Counters {
@@ -181,6 +185,8 @@ impl Counters {
             windows_bound: join(self.windows_bound, other.windows_bound),
             local_invalidations: join(self.local_invalidations, other.local_invalidations),
             remote_invalidations: join(self.remote_invalidations, other.remote_invalidations),
+            registrations: join(self.registrations, other.registrations),
+            completions: join(self.completions, other.completions),
         }
     }
 }
@@ -238,6 +244,14 @@ pub enum WindowErrorKind {
     Exhausted {
         /// The provider's limit.
         limit: usize,
+    },
+    /// The adapter cannot expose the memory, for instance because the process may not lock more of it.
+    #[error("{len} bytes cannot be registered for the peer: {}", std::io::Error::from_raw_os_error(*os_error))]
+    Registration {
+        /// Bytes given.
+        len: usize,
+        /// The system's number of the error.
+        os_error: i32,
     },
     /// The connection has ended.
     #[error("the connection has ended")]
