@@ -46,7 +46,7 @@ mod defaults {
 
     rpcrdma_provider_tests::tests! {
         #[tokio::test]
-        Iwarp::new(|_| {})
+        => Iwarp::new(|_| {})
     }
 }
 
@@ -55,7 +55,7 @@ mod strict_crc {
 
     rpcrdma_provider_tests::tests! {
         #[tokio::test]
-        Iwarp::new(|config| config.strict_crc = true)
+        => Iwarp::new(|config| config.strict_crc = true)
     }
 }
 
@@ -64,7 +64,7 @@ mod peer_to_peer_without_crc {
 
     rpcrdma_provider_tests::tests! {
         #[tokio::test]
-        Iwarp::new(|config| {
+        => Iwarp::new(|config| {
             config.peer_to_peer = true;
             config.crc = false;
             config.large_fpdu = true;

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 use std::future::{Future, poll_fn};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
 use rpcrdma_verbs::{
-    Buffer, Completion, ConnectParameters, Disconnected, Key, PostErrorKind, ProtectionDomain, QueuePair,
-    ReceiveMemory, RemoteSegment, SendRequest, Status, WindowMemory, Work, WorkRequest, WrId,
+    Buffer, Completion, ConnectError, ConnectParameters, Disconnected, Key, PostErrorKind, ProtectionDomain,
+    QueuePair, ReceiveMemory, RemoteSegment, SendRequest, Status, WindowMemory, Work, WorkRequest, WrId,
 };
 
 use crate::Fixture;
@@ -104,9 +104,39 @@ pub async fn connect_silently(fixture: &dyn Fixture, a: ConnectParameters, b: Co
         let request = incoming.request().await.expect("the peer sends its request");
         request.accept(b).await.expect("accepting succeeds")
     };
-    let both = async { tokio::join!(connector.connect(address, a), accept) };
-    let (a, b) = within("connecting", both).await;
-    Duo { a: Node::new(a.expect("connecting succeeds")), b: Node::new(b) }
+    meet(connector.connect(address, a), accept).await
+}
+
+/// Waits for both ends of a connection. The end that accepts is driven meanwhile: its answer may leave with a poll.
+pub async fn meet(
+    connecting: impl Future<Output = Result<Box<dyn QueuePair>, ConnectError>>,
+    accepting: impl Future<Output = Box<dyn QueuePair>>,
+) -> Duo {
+    tokio::pin!(connecting, accepting);
+    let (mut a, mut b) = (None, None);
+    let both = poll_fn(|cx| {
+        if a.is_none()
+            && let Poll::Ready(connected) = connecting.as_mut().poll(cx)
+        {
+            a = Some(Node::new(connected.expect("connecting succeeds")));
+        }
+        if b.is_none()
+            && let Poll::Ready(accepted) = accepting.as_mut().poll(cx)
+        {
+            b = Some(Node::new(accepted));
+        }
+        if let (None, Some(b)) = (&a, &mut b) {
+            while b.poll(cx) {}
+        }
+        match (a.take(), b.take()) {
+            (Some(a), Some(b)) => Poll::Ready(Duo { a, b }),
+            (one, other) => {
+                (a, b) = (one, other);
+                Poll::Pending
+            }
+        }
+    });
+    within("connecting", both).await
 }
 
 impl Node {
@@ -161,6 +191,12 @@ impl Node {
         self.post(WorkRequest::Read { sink, sources: vec![source] })
     }
 
+    /// Returns whether Sends with Invalidate are possible.
+    #[must_use]
+    pub fn invalidates_remotely(&self) -> bool {
+        self.queue_pair.capabilities().remote_invalidation
+    }
+
     /// Posts an invalidation.
     pub fn invalidate(&mut self, key: Key) -> WrId {
         self.post(WorkRequest::LocalInvalidate { key })
@@ -208,7 +244,17 @@ impl Node {
     /// Opens a window.
     pub fn window(&mut self, memory: WindowMemory) -> RemoteSegment {
         let window = self.reserve(memory);
-        self.post(WorkRequest::BindWindow { key: window.key });
+        let id = self.post(WorkRequest::BindWindow { key: window.key });
+        if !self.sees_data() {
+            // An adapter binds on its own time, and the cases use the window without a message that tells of it.
+            let mut cx = Context::from_waker(Waker::noop());
+            let start = std::time::Instant::now();
+            while !self.has(id) && self.ended.is_none() {
+                self.poll(&mut cx);
+                assert!(start.elapsed() < LIMIT, "no bind within {LIMIT:?}");
+                std::thread::yield_now();
+            }
+        }
         window
     }
 
@@ -304,6 +350,12 @@ impl Node {
             Work::LocalInvalidate { memory } => memory,
             work => panic!("an invalidation completed as {work:?}"),
         }
+    }
+
+    /// Returns whether the provider counts data that is on its way, not only completions.
+    #[must_use]
+    pub fn sees_data(&self) -> bool {
+        self.queue_pair.progress().is_some()
     }
 
     /// Takes the memory of a window that the end of the connection closed.

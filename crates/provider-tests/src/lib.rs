@@ -5,7 +5,7 @@
 //! ```ignore
 //! rpcrdma_provider_tests::tests! {
 //!     #[tokio::test(start_paused = true)]
-//!     MyFixture::new()
+//!     => MyFixture::new()
 //! }
 //! ```
 //!
@@ -45,12 +45,102 @@ pub trait Fixture: Send + Sync {
     fn places_directly(&self) -> bool {
         true
     }
+
+    /// Returns where the provider differs from the contract. The cases check that it does, where they can.
+    fn differences(&self) -> &[Difference] {
+        &[]
+    }
+}
+
+/// A place where a provider may differ from the contract, because its fabric is so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Difference {
+    /// The peer can use a window from its reservation on.
+    OpenReservations,
+    /// Windows have addresses of the process.
+    ProcessAddresses,
+    /// The receiver does not learn whether the sender asked for a solicited event.
+    NoSolicitedFlag,
+    /// The fabric fills private data up with zeros.
+    PaddedPrivateData,
+    /// An invalidation ends Reads of the window that are under way.
+    InterruptedReads,
+    /// A Read that is under way goes on after the invalidation, and can see what the memory holds by then.
+    LateReads,
+    /// A Read of a window that the peer may only write is answered.
+    ReadableWriteWindows,
+    /// An invalidation of a key without a window harms the peer's system, so no case sends one.
+    DangerousInvalidations,
+}
+
+impl Difference {
+    /// All of them.
+    pub const ALL: [Self; 8] = [
+        Self::OpenReservations,
+        Self::ProcessAddresses,
+        Self::NoSolicitedFlag,
+        Self::PaddedPrivateData,
+        Self::InterruptedReads,
+        Self::LateReads,
+        Self::ReadableWriteWindows,
+        Self::DangerousInvalidations,
+    ];
+
+    /// Returns what the contract says, and what the provider does instead.
+    #[must_use]
+    pub const fn texts(self) -> (&'static str, &'static str) {
+        match self {
+            Self::OpenReservations => (
+                "A window is closed until its bind",
+                "open from its reservation on, since a registration is the window",
+            ),
+            Self::ProcessAddresses => {
+                ("Keys and addresses cannot be guessed", "addresses are those of the process")
+            }
+            Self::NoSolicitedFlag => {
+                ("A Receive tells whether a solicited event was asked for", "never told")
+            }
+            Self::PaddedPrivateData => ("Private data arrives as it was sent", "filled up with zeros"),
+            Self::InterruptedReads => (
+                "An invalidation waits for Reads of the window that are under way",
+                "such Reads fail, and the connection ends",
+            ),
+            Self::LateReads => (
+                "Memory that came back is not read any more",
+                "a Read that is under way can see later content",
+            ),
+            Self::ReadableWriteWindows => {
+                ("A window has one right, Read or Write", "a window for Writes can be read too")
+            }
+            Self::DangerousInvalidations => (
+                "An invalidation of a key without a window ends the connection",
+                "not tried: it can stop the peer's kernel",
+            ),
+        }
+    }
+}
+
+impl dyn Fixture + '_ {
+    /// Returns whether the provider differs here.
+    #[must_use]
+    pub fn differs(&self, difference: Difference) -> bool {
+        self.differences().contains(&difference)
+    }
+
+    /// Prints a line for each difference, with the name of the provider: the table of differences is made of them.
+    pub fn print_differences(&self, name: &str) {
+        for difference in Difference::ALL {
+            let (contract, deviation) = difference.texts();
+            let text = if self.differs(difference) { deviation } else { "as the contract" };
+            println!("difference: {name}: {contract}: {text}");
+        }
+    }
 }
 
 /// Makes one test for each case, with the given attributes and a fixture of its own.
 #[macro_export]
 macro_rules! tests {
-    ($(#[$attribute:meta])+ $fixture:expr) => {
+    ($(#[$attribute:meta])+ => $fixture:expr) => {
         $crate::tests! {
             @cases [$(#[$attribute])+] [$fixture]
             ordering: sends_arrive_in_order, a_send_follows_the_writes_before_it, later_writes_win,
@@ -73,7 +163,7 @@ macro_rules! tests {
                 i3_pooled_receives_are_backed, a_message_may_fill_its_receive_but_not_more,
                 a_message_without_a_receive_ends_the_connection, the_solicited_flag_arrives;
             transfers: sends_of_many_sizes, writes_of_many_sizes, reads_of_many_sizes,
-                writes_fill_several_targets, reads_join_several_sources, bulk_both_ways_does_not_deadlock,
+                writes_fill_several_targets, reads_join_several_sources, constant_memory_can_be_exposed, bulk_both_ways_does_not_deadlock,
                 placement_copies_nothing, more_reads_than_the_limit, read_limits_are_negotiated;
             ending: abort_flushes_everything, graceful_disconnect_delivers_what_was_posted,
                 both_may_disconnect_at_once, posting_fails_after_the_end, a_dropped_queue_pair_ends_the_connection,

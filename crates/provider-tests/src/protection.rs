@@ -6,8 +6,8 @@
 use bytes::Bytes;
 use rpcrdma_verbs::{Access, Buffer, Key, KeyScope, RemoteSegment, SendRequest, WindowMemory, WorkRequest};
 
-use crate::Fixture;
 use crate::harness::{Duo, bytes, connect, pattern};
+use crate::{Difference, Fixture};
 
 /// Length of the windows here, in bytes: one segment on every fabric, so that a message is refused as a whole.
 const LEN: u32 = 64;
@@ -121,6 +121,12 @@ pub async fn the_other_right_is_refused(fixture: &dyn Fixture) {
     let mut duo = connect(fixture).await;
     let window = duo.b.write_window(pattern(LENGTH, 1));
     duo.is_alive().await;
+    if fixture.differs(Difference::ReadableWriteWindows) {
+        let read = duo.a.read(window);
+        duo.a_completes(read).await;
+        assert_eq!(duo.a.take_read(read)[..], pattern(LENGTH, 1), "the Read is refused after all");
+        return;
+    }
     expect_read_refused(duo, window).await;
 }
 
@@ -158,6 +164,13 @@ pub async fn a_reserved_window_is_closed(fixture: &dyn Fixture) {
     let reserved = duo.b.reserve(WindowMemory::Write(Buffer::adopt(pattern(LENGTH, 1))));
     duo.is_alive().await;
     let key = reserved.key;
+    if fixture.differs(Difference::OpenReservations) {
+        duo.a.write(pattern(LENGTH, 99), reserved);
+        duo.is_alive().await;
+        let memory = duo.memory_of_b(key).await;
+        assert_eq!(bytes(memory.as_ref()), pattern(LENGTH, 99), "the window is closed after all");
+        return;
+    }
     expect_write_refused(duo, key, reserved).await;
 
     let mut duo = connect(fixture).await;
@@ -185,7 +198,7 @@ pub async fn a_locally_invalidated_window_is_closed(fixture: &dyn Fixture) {
 pub async fn a_remotely_invalidated_window_is_closed(fixture: &dyn Fixture) {
     for access in [Access::RemoteWrite, Access::RemoteRead] {
         let mut duo = connect(fixture).await;
-        if !duo.b.queue_pair.capabilities().remote_invalidation {
+        if !(duo.a.invalidates_remotely() && duo.b.invalidates_remotely()) {
             return;
         }
         let window = match access {

@@ -3,16 +3,17 @@
 use bytes::Bytes;
 use rpcrdma_verbs::{ProtectionDomain, SendRequest, Work, WorkRequest};
 
-use crate::Fixture;
 use crate::harness::{connect, connect_with, parameters, pattern};
+use crate::{Difference, Fixture};
 
 /// Checks that a scatter list is filled from its first byte on, and bytes beyond the message are not touched.
 pub async fn scattered_messages_fill_buffers_in_order(fixture: &dyn Fixture) {
-    const LENGTHS: [usize; 7] = [1, 7, 4096, 3, 30_001, 0, 64];
-    let total: usize = LENGTHS.iter().sum();
     let mut duo = connect(fixture).await;
+    let most = duo.b.queue_pair.capabilities().max_sge;
+    let lengths = &[1, 7, 4096, 3, 30_001, 0, 64][..most.min(7)];
+    let total: usize = lengths.iter().sum();
     for len in [0, 1, 2, 8, 9, 4103, 4104, 4105, 4107, 20_000, 34_108, total - 1, total] {
-        let receive = duo.b.receive(&LENGTHS);
+        let receive = duo.b.receive(lengths);
         // The message leaves in uneven pieces, some of them empty.
         let message = Bytes::from(pattern(len, 9));
         let cut = len / 3;
@@ -21,7 +22,7 @@ pub async fn scattered_messages_fill_buffers_in_order(fixture: &dyn Fixture) {
         duo.b_completes(receive).await;
         let Work::Receive { buffers, len: received, .. } = duo.b.take_success(receive) else { panic!() };
         assert_eq!(received, len);
-        assert_eq!(buffers.iter().map(|buffer| buffer.len()).collect::<Vec<_>>(), LENGTHS);
+        assert_eq!(buffers.iter().map(|buffer| buffer.len()).collect::<Vec<_>>(), lengths);
         let bytes: Vec<u8> = buffers.iter().flat_map(|buffer| buffer.iter()).copied().collect();
         assert!(bytes[..len] == message[..]);
         assert!(bytes[len..].iter().all(|&byte| byte == 0x55), "touched beyond the message");
@@ -132,6 +133,6 @@ pub async fn the_solicited_flag_arrives(fixture: &dyn Fixture) {
         else {
             panic!("an empty message");
         };
-        assert_eq!(seen, solicited);
+        assert_eq!(seen, solicited && !fixture.differs(Difference::NoSolicitedFlag));
     }
 }

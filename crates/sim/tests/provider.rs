@@ -38,7 +38,7 @@ mod local {
 
     rpcrdma_provider_tests::tests! {
         #[tokio::test(start_paused = true)]
-        Sim::new(FabricConfig { completion_mode: CompletionMode::Local, ..FabricConfig::default() })
+        => Sim::new(FabricConfig { completion_mode: CompletionMode::Local, ..FabricConfig::default() })
     }
 }
 
@@ -47,7 +47,7 @@ mod acknowledged {
 
     rpcrdma_provider_tests::tests! {
         #[tokio::test(start_paused = true)]
-        Sim::new(FabricConfig { completion_mode: CompletionMode::Acknowledged, ..FabricConfig::default() })
+        => Sim::new(FabricConfig { completion_mode: CompletionMode::Acknowledged, ..FabricConfig::default() })
     }
 }
 
@@ -57,7 +57,7 @@ mod distant {
 
     rpcrdma_provider_tests::tests! {
         #[tokio::test(start_paused = true)]
-        Sim::new(FabricConfig {
+        => Sim::new(FabricConfig {
             seed: 3,
             latency: Duration::from_millis(20),
             jitter: Duration::from_millis(5),
@@ -74,7 +74,7 @@ mod boundless {
 
     rpcrdma_provider_tests::tests! {
         #[tokio::test(start_paused = true)]
-        Sim::new(FabricConfig {
+        => Sim::new(FabricConfig {
             bandwidth: None,
             latency: Duration::ZERO,
             completion_mode: CompletionMode::Acknowledged,
