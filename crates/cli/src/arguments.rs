@@ -10,6 +10,7 @@ use rpcrdma::{BufferStructure, OperationBase, Profile, Versions};
 use rpcrdma_nfs::client::NfsUrl;
 
 use crate::exit::Failure;
+use crate::provider::ProviderOptions;
 
 /// Options of all commands.
 #[derive(Clone, Copy, Debug, Args)]
@@ -40,9 +41,9 @@ pub(crate) struct Connection {
     /// this time too, and at most 10 seconds
     #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = some_seconds, help_heading = "Connection")]
     pub(crate) timeout: Duration,
-    /// Do not request CRCs; if the server does not request them either, there are none. For links with
-    /// protection of their own, and for siw (the software iWARP of Linux) behind a proxy, where it rejects
-    /// some correct CRCs
+    /// Do not request CRCs over software iWARP; if the server does not request them either, there are none.
+    /// For links with protection of their own, and for siw (the software iWARP of Linux) behind a proxy, where
+    /// it rejects some correct CRCs. No effect on adapters
     #[arg(long, help_heading = "Connection")]
     pub(crate) no_crc: bool,
     /// Calls in flight at a time, at most: 1 to 1024. The server may grant fewer
@@ -66,6 +67,8 @@ pub(crate) struct Connection {
     pub(crate) profile: Option<ProfileName>,
     #[command(flatten)]
     pub(crate) sends: Sends,
+    #[command(flatten)]
+    pub(crate) rdma: ProviderOptions,
 }
 
 /// Options for the division of Version Two messages among Sends (rtrext-02, version-two-07 §6.6.2).
@@ -195,8 +198,14 @@ impl Connection {
     /// Returns the versions to speak.
     ///
     /// # Errors
-    /// An option has no effect with the chosen transport or version.
+    /// An option has no effect with the chosen transport, provider or version.
     pub(crate) fn versions(&self) -> Result<Versions, Failure> {
+        if let Some(option) = self.rdma.given().filter(|_| self.proto == Proto::Tcp) {
+            return Err(Failure::usage(format!(
+                "{option} is about RDMA: it has no meaning with --proto tcp"
+            )));
+        }
+        self.rdma.check([&self.rdma.provider], self.no_crc)?;
         let two = self.rpcrdma_version != Version::One;
         let wrong = if self.proto == Proto::Tcp && two {
             "--rpcrdma-version is about RDMA: it has no meaning with --proto tcp"

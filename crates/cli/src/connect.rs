@@ -4,18 +4,19 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use rpcrdma::Versions;
-use rpcrdma_iwarp::IwarpConnector;
+use rpcrdma_iwarp::Timeouts;
 use rpcrdma_nfs::client::{Client, ClientOptions, Error, NfsUrl};
 use rpcrdma_nfs::wire::{
     ACCESS3_LOOKUP, ACCESS3_MODIFY, ACCESS3_READ, AccessArgs, NFS_PROGRAM, NFS_VERSION, Status,
 };
-use rpcrdma_verbs::ConnectError;
+use rpcrdma_verbs::{ConnectError, Connector};
 use tokio::net::lookup_host;
 use tokio::time::timeout;
 
 use crate::arguments::{Connection, Proto};
 use crate::exit::{Exit, Failure};
 use crate::output::printable;
+use crate::provider::Settings;
 
 /// Memory for READs and WRITEs in flight and for messages, in bytes.
 const MEMORY: usize = 256 << 20;
@@ -31,6 +32,8 @@ pub(crate) async fn rpc(
     program: (u32, u32),
 ) -> Result<rpcrdma::Client, Failure> {
     let versions = connection.versions()?;
+    let settings =
+        Settings { options: &connection.rdma, no_crc: connection.no_crc, timeouts: Timeouts::default() };
     let authority = url.authority(connection.proto.default_port());
     let addresses: Vec<SocketAddr> = lookup_host(&authority)
         .await
@@ -40,11 +43,25 @@ pub(crate) async fn rpc(
         .collect();
     let mut last = None;
     for address in addresses {
-        match timeout(connection.timeout, open(address, connection, versions, program)).await {
+        let mut doubt = String::new();
+        let attempt = async {
+            let connector = match connection.proto {
+                Proto::Rdma => {
+                    let (connector, chosen) = settings.connector(address).await?;
+                    doubt = chosen.hint();
+                    Some(connector)
+                }
+                Proto::Tcp => None,
+            };
+            let opened = open(address, connector, connection, versions, program).await;
+            opened.map_err(|error| explain(&error, connection))
+        };
+        let reason = match timeout(connection.timeout, attempt).await {
             Ok(Ok(client)) => return Ok(client),
-            Ok(Err(error)) => last = Some((address, explain(&error, connection))),
-            Err(_) => last = Some((address, format!("no connection within {:?}", connection.timeout))),
-        }
+            Ok(Err(reason)) => reason,
+            Err(_) => format!("no connection within {:?}", connection.timeout),
+        };
+        last = Some((address, reason + &doubt));
     }
     let message = match last {
         Some((address, reason)) => {
@@ -55,8 +72,10 @@ pub(crate) async fn rpc(
     Err(Failure::new(Exit::Unreachable, message))
 }
 
+/// Opens a connection by this connector, or over TCP if there is none.
 async fn open(
     to: SocketAddr,
+    connector: Option<Arc<dyn Connector>>,
     connection: &Connection,
     versions: Versions,
     program: (u32, u32),
@@ -72,13 +91,9 @@ async fn open(
     config.ccp = connection.insecure_conf_rdma.then(rpcrdma::Ccp::insecure);
     config.protocol.timeouts.call = connection.timeout;
     config.protocol.timeouts.connect = connection.timeout;
-    match connection.proto {
-        Proto::Rdma => {
-            let mut iwarp = rpcrdma_iwarp::Config::default();
-            iwarp.crc = !connection.no_crc;
-            rpcrdma::Client::rdma(Arc::new(IwarpConnector::new(iwarp)), to, config).await
-        }
-        Proto::Tcp => rpcrdma::Client::tcp(to, config).await,
+    match connector {
+        Some(connector) => rpcrdma::Client::rdma(connector, to, config).await,
+        None => rpcrdma::Client::tcp(to, config).await,
     }
 }
 

@@ -1,7 +1,7 @@
 //! The `rpcrdma` command: serves directories by NFS over RDMA, and uses and measures such servers.
 //!
 //! `commands` declares the command line, with one file for each command; `arguments` has the options that
-//! they share. `connect` opens connections to servers. `output` prints text, JSON and progress. `trace`
+//! they share. `connect` opens connections to servers, by what `provider` chooses. `output` prints text, JSON and progress. `trace`
 //! prints the events of the libraries as lines.
 
 mod arguments;
@@ -9,6 +9,7 @@ mod commands;
 mod connect;
 mod exit;
 mod output;
+mod provider;
 mod signals;
 mod trace;
 

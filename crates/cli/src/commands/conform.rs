@@ -1,14 +1,13 @@
 //! `rpcrdma conform`: tests how a server or a client speaks RPC-over-RDMA.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{ArgGroup, Args};
 use rpcrdma_conform::report::{self, RowInfo};
 use rpcrdma_conform::server::{Export, Target, Tester};
 use rpcrdma_conform::{Report, RowReport, Verdict, client, server};
-use rpcrdma_iwarp::{IwarpConnector, IwarpListener};
+use rpcrdma_iwarp::Timeouts;
 use rpcrdma_nfs::client::{Client, ClientOptions, Error, NfsUrl};
 use rpcrdma_nfs::wire::SetAttributes;
 use serde::Serialize;
@@ -20,6 +19,7 @@ use crate::commands::cannot_listen;
 use crate::connect::{self, Servers, describe};
 use crate::exit::{Exit, Failure};
 use crate::output;
+use crate::provider::{ProviderOptions, Settings};
 
 const AFTER_HELP: &str = "\
 Prints a table in Markdown with one line for each row: verdict, name, section, how binding the section is, expected and seen \
@@ -100,9 +100,12 @@ pub(crate) struct Conform {
     /// longer than their pause between calls [default: 0.15 for servers, 0.5 for clients]
     #[arg(long, value_name = "SECONDS", value_parser = some_seconds)]
     silence: Option<Duration>,
-    /// Do not request CRCs (for siw, the software iWARP of Linux, behind a proxy)
+    /// Do not request CRCs over software iWARP (for siw, the software iWARP of Linux, behind a proxy). No effect
+    /// on adapters
     #[arg(long)]
     no_crc: bool,
+    #[command(flatten)]
+    rdma: ProviderOptions,
 }
 
 #[derive(Serialize)]
@@ -123,6 +126,7 @@ struct List<'a> {
 
 impl Conform {
     pub(crate) async fn run(&self, common: Common) -> Result<(), Failure> {
+        self.rdma.check([&self.rdma.provider], self.no_crc)?;
         let profile = self.profile.map(ProfileName::profile);
         let rows = if self.client { client::rows(profile) } else { server::rows(profile) };
         if let Some(name) = self.only.iter().find(|name| !rows.iter().any(|row| row.name == name.as_str())) {
@@ -153,10 +157,8 @@ impl Conform {
         named || filtered || (self.only.is_empty() && self.filter.is_empty())
     }
 
-    fn iwarp(&self) -> rpcrdma_iwarp::Config {
-        let mut iwarp = rpcrdma_iwarp::Config::default();
-        iwarp.crc = !self.no_crc;
-        iwarp
+    fn settings(&self) -> Settings<'_> {
+        Settings { options: &self.rdma, no_crc: self.no_crc, timeouts: Timeouts::default() }
     }
 
     async fn test_server(&self, url: &NfsUrl, common: Common) -> Result<(), Failure> {
@@ -172,6 +174,7 @@ impl Conform {
             rpcrdma_version: if self.profile.is_some() { Version::Auto } else { Version::One },
             profile: self.profile,
             sends: Sends::default(),
+            rdma: self.rdma.clone(),
         };
         // A connection first: an unreachable server is reported before any row.
         let rpc = connect::rpc(url, &connection, (self.program, self.version)).await?;
@@ -181,7 +184,9 @@ impl Conform {
             None => None,
         };
         rpc.close().await;
-        let connector = Arc::new(IwarpConnector::new(self.iwarp()));
+        let (connector, _) = self.settings().connector(address).await.map_err(|reason| {
+            Failure::new(Exit::Unreachable, format!("cannot connect to {address}: {reason}"))
+        })?;
         let target = Target {
             program: self.program,
             version: self.version,
@@ -196,9 +201,11 @@ impl Conform {
     }
 
     async fn test_client(&self, common: Common) -> Result<(), Failure> {
-        let listener =
-            IwarpListener::bind(self.listen, self.iwarp()).await.map_err(cannot_listen(self.listen))?;
-        let listener: Box<dyn rpcrdma_verbs::Listener> = Box::new(listener);
+        let (listener, _) = self
+            .settings()
+            .listen(&self.rdma.provider, self.listen)
+            .await
+            .map_err(cannot_listen(self.listen))?;
         let address = listener
             .local_address()
             .map_err(|error| Failure::failed(format!("cannot find the address of the listener: {error}")))?;

@@ -3,6 +3,7 @@
 mod bench;
 mod conform;
 mod copy;
+mod devices;
 mod entry;
 mod exports;
 mod ls;
@@ -39,7 +40,9 @@ pub(crate) fn cannot_listen(address: SocketAddr) -> impl Fn(io::Error) -> Failur
                 ": another server runs there; choose another port, or 0 for a free one"
             }
             io::ErrorKind::AddrNotAvailable => ": this machine does not have that address",
-            io::ErrorKind::PermissionDenied => ": ports below 1024 need rights; choose a higher one",
+            io::ErrorKind::PermissionDenied if (1..1024).contains(&address.port()) => {
+                ": ports below 1024 need rights; choose a higher one"
+            }
             _ => "",
         };
         Failure::failed(format!("cannot listen on {address}: {error}{hint}"))
@@ -70,8 +73,8 @@ Environment:
   RPCRDMA_LOG  events to show instead of those that -v chooses, e.g. \"warn,rpcrdma_proto=trace\"
   NO_COLOR     no colours in messages";
 
-/// Serve and use NFS over RPC-over-RDMA (RFC 8166, RFC 8267) on software iWARP, without RDMA hardware or a
-/// kernel module
+/// Serve and use NFS over RPC-over-RDMA (RFC 8166, RFC 8267), on software iWARP without RDMA hardware or a
+/// kernel module, or on RDMA adapters
 #[derive(Debug, Parser)]
 #[command(name = "rpcrdma", version, after_help = AFTER_HELP, arg_required_else_help = true, max_term_width = 100)]
 pub(crate) struct Arguments {
@@ -112,6 +115,8 @@ pub(crate) enum Command {
     Bench(bench::Bench),
     /// Test how a server or a client speaks RPC-over-RDMA
     Conform(conform::Conform),
+    /// List the RDMA devices of this machine
+    Devices(devices::Devices),
 }
 
 /// Runs the command.
@@ -130,6 +135,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
         // Each measurement has a runtime of its own.
         Command::Bench(bench) => bench.run(common),
         Command::Conform(conform) => client(conform.run(common)),
+        Command::Devices(devices) => devices.run(common),
         Command::Exports(exports) => client(exports.run(common)),
         Command::Ls(ls) => client(ls.run(common)),
         Command::Stat(stat) => client(stat.run(common)),

@@ -47,6 +47,30 @@ fn wrong_command_lines_are_told_what_to_type() {
         (vec!["serve", "/", "--memory-per-peer", "1G"], "at most 536870912 are possible, which is --memory"),
         (vec!["serve", "/", "--reply-cache", "1M"], "1048576 is less than 2097152 (2M)"),
         (vec!["serve", "/", "--listen", "localhost"], "not an IP address with a port"),
+        (vec!["serve", "/", "--listen", "verbs:127.0.0.1"], "after iwarp:, verbs: or auto:"),
+        (
+            vec!["serve", "/", "--listen", "127.0.0.1:1", "--listen", "tcp:127.0.0.1:2"],
+            "\"tcp:127.0.0.1:2\" is not",
+        ),
+        (vec!["serve", "/", "--provider", "roce"], "\"roce\" is not auto, iwarp, verbs, or verbs:DEVICE"),
+        (
+            vec!["serve", "/", "--provider", "verbs", "--no-crc"],
+            "--no-crc has no meaning with the provider verbs",
+        ),
+        (vec!["serve", "/", "--listen", "iwarp:127.0.0.1:0", "--tos", "8"], "--tos is about RDMA adapters"),
+        (vec!["serve", "/", "--tos", "256"], "whole number from 0 to 255"),
+        (vec!["ls", host, "--provider", "verbs:"], "\"verbs:\" is not auto"),
+        (
+            vec!["ls", host, "--provider", "verbs", "--no-crc"],
+            "--no-crc has no meaning with the provider verbs",
+        ),
+        (vec!["ping", "h", "--provider", "iwarp", "--no-windows"], "--no-windows is about RDMA adapters"),
+        (vec!["ping", "h", "--proto", "tcp", "--provider", "iwarp"], "--provider is about RDMA"),
+        (vec!["ping", "h", "--proto", "tcp", "--tos", "0"], "--tos is about RDMA"),
+        (
+            vec!["conform", "--list", "--server", "h", "--provider", "iwarp", "--tos", "1"],
+            "--tos is about RDMA adapters",
+        ),
         (vec!["serve", "/", "--tcp", "127.0.0.1:0", "--no-tcp"], "cannot be used with"),
         (vec!["ls"], "<URL>"),
         (vec!["ls", "/tmp"], "write nfs://HOST/PATH"),
@@ -62,6 +86,9 @@ fn wrong_command_lines_are_told_what_to_type() {
         (vec!["ping", "h", "-i", "-1"], "unexpected argument"),
         (vec!["bench", "--rounds", "0"], "1 to 99"),
         (vec!["bench", "roundtrips", "--distance", "0"], "not from 0.001 to 20000"),
+        (vec!["bench", "verbs", "--address", "0.0.0.0"], "an address of this machine"),
+        (vec!["bench", "verbs", "--address", "localhost"], "invalid value 'localhost'"),
+        (vec!["bench", "verbs", "--provider", "iwarp", "--no-windows"], "no meaning with the provider iwarp"),
         (vec!["bench", "roundtrips", "--svg", "f", "--distance", "1"], "cannot be used with"),
         (vec!["bench", "roundtrips", "--iwarp", "--bandwidth", "1"], "cannot be used with"),
         (vec!["bench", "roundtrips", "--iwarp", "--delay", "5", "--distance", "1"], "cannot be used with"),
@@ -83,7 +110,7 @@ fn help_is_complete() {
     }
     for name in [
         "serve", "exports", "ls", "stat", "cat", "get", "put", "mkdir", "rm", "mv", "ln", "ping", "bench",
-        "conform",
+        "conform", "devices",
     ] {
         let help = succeed(&[name, "--help"]);
         assert!(help.contains("Usage: rpcrdma"), "{name}");

@@ -6,5 +6,6 @@ mod callers;
 mod command_line;
 mod conform;
 mod copies;
+mod provider;
 mod support;
 mod tree;

@@ -5,14 +5,12 @@ use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
 use std::time::Duration;
 
-use rpcrdma_iwarp::IwarpConnector;
 use rpcrdma_nfs::wire::{NFS_PROGRAM, NFS_VERSION};
 use serde::Deserialize;
 
-use super::failed;
+use super::{Ends, failed};
 use crate::exit::Failure;
 
 /// Connections to open.
@@ -71,9 +69,8 @@ pub(super) async fn measure(directory: &Path, state: &Path) -> Result<(f64, f64)
 /// Opens a connection and makes a call on it.
 async fn open(to: SocketAddr) -> Result<rpcrdma::Client, Failure> {
     let config = rpcrdma::ClientConfig { memory: 1 << 20, ..rpcrdma::ClientConfig::default() };
-    let client = rpcrdma::Client::rdma(Arc::new(IwarpConnector::default()), to, config)
-        .await
-        .map_err(failed("connect"))?;
+    let connector = Ends::default().connector(to).await?;
+    let client = rpcrdma::Client::rdma(connector, to, config).await.map_err(failed("connect"))?;
     client.null(NFS_PROGRAM, NFS_VERSION).await.map_err(failed("call NULL"))?;
     Ok(client)
 }

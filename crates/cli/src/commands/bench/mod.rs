@@ -1,11 +1,13 @@
 //! `rpcrdma bench`: measures throughput, latency and memory as ratios to plain TCP in the same run.
 
+mod ends;
 mod mechanisms;
 mod memory;
 mod nfs;
 mod processor;
 mod roundtrips;
 mod server;
+mod streams;
 mod table;
 mod tcp;
 mod verbs;
@@ -19,12 +21,14 @@ use std::time::{Duration, Instant};
 use clap::{Args, Subcommand};
 use serde::Serialize;
 
+use self::ends::Ends;
 use self::mechanisms::Mechanisms;
 use self::nfs::NfsStreams;
 use self::processor::Processors;
 use self::roundtrips::Roundtrips;
 use self::server::{Addresses, BenchServer};
 use self::table::{Row, RowDocument, Target, Unit};
+use self::verbs::Verbs;
 use crate::arguments::{Common, Proto, whole};
 use crate::commands::until_signal;
 use crate::exit::Failure;
@@ -87,6 +91,8 @@ pub(crate) struct Bench {
 enum Other {
     /// Measure the ways in which a call or a reply can travel, on the loopback interface
     Mechanisms(Mechanisms),
+    /// Measure an RDMA provider: streams, NULL calls, and calls with chunks
+    Verbs(Verbs),
     /// Count the round trips of each way in which an operation can travel, on a simulated link or through a
     /// delay line
     Roundtrips(Roundtrips),
@@ -114,6 +120,7 @@ impl Bench {
     pub(crate) fn run(&self, common: Common) -> Result<(), Failure> {
         match &self.other {
             Some(Other::Mechanisms(mechanisms)) => return mechanisms.run(common),
+            Some(Other::Verbs(verbs)) => return verbs.run(common),
             Some(Other::Roundtrips(roundtrips)) => return roundtrips.run(common),
             None => {}
         }
@@ -144,7 +151,7 @@ impl Bench {
                 Row::new("server memory, 200 idle connections", Unit::Memory, Target::AtMost(1.0));
             memory.add(growth, bound);
 
-            let server = BenchServer::start(&directory, &state, |_| ())?;
+            let server = BenchServer::start(&Ends::default(), &directory, &state, |_| ())?;
             let processors = Processors::new(server.addresses.thread);
             // In a task of its own, so that each step does not also poll whatever else this runtime waits
             // for.
@@ -212,9 +219,10 @@ async fn measure(to: Addresses, effort: Effort, processors: Processors) -> Resul
     let Effort { rounds, operations, trips } = effort;
     let mut base = tcp::Stream::connect(to.base).await.map_err(failed("connect"))?;
     let mut ping_pong = tcp::PingPong::connect(to.base).await.map_err(failed("connect"))?;
-    let mut raw = verbs::Streams::connect(to.verbs).await?;
-    let rdma = NfsStreams::connect(Proto::Rdma, to.nfs_rdma, FILE).await?;
-    let tcp = NfsStreams::connect(Proto::Tcp, to.nfs_tcp, FILE).await?;
+    let ends = Ends::default();
+    let mut raw = streams::Streams::connect(&ends, to.streams).await?;
+    let rdma = NfsStreams::connect(&ends, Proto::Rdma, to.nfs_rdma, FILE).await?;
+    let tcp = NfsStreams::connect(&ends, Proto::Tcp, to.nfs_tcp, FILE).await?;
 
     let throughput = |name, bound| Row::new(name, Unit::Throughput, Target::AtLeast(bound));
     let mut rdma_write = throughput("RDMA Write stream / TCP stream", 0.75);

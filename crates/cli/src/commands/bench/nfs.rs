@@ -1,15 +1,13 @@
 //! Streams of NFS READ and WRITE, and NULL calls.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use rpcrdma_iwarp::IwarpConnector;
 use rpcrdma_nfs::client::{Client, ClientOptions, File};
 use rpcrdma_nfs::wire::{NFS_PROGRAM, NFS_VERSION, SetAttributes};
 
-use super::{FILE_OPERATIONS, MEMORY_EXPORT, OPERATION, failed, rate, table};
+use super::{Ends, FILE_OPERATIONS, MEMORY_EXPORT, OPERATION, failed, rate, table};
 use crate::arguments::Proto;
 use crate::exit::Failure;
 
@@ -23,10 +21,15 @@ pub(super) struct NfsStreams {
 
 impl NfsStreams {
     /// Mounts both exports; `source` is the name of the file to read.
-    pub(super) async fn connect(proto: Proto, to: SocketAddr, source: &str) -> Result<Self, Failure> {
+    pub(super) async fn connect(
+        ends: &Ends,
+        proto: Proto,
+        to: SocketAddr,
+        source: &str,
+    ) -> Result<Self, Failure> {
         let config = rpcrdma::ClientConfig::default();
         let rpc = match proto {
-            Proto::Rdma => rpcrdma::Client::rdma(Arc::new(IwarpConnector::default()), to, config).await,
+            Proto::Rdma => rpcrdma::Client::rdma(ends.connector(to).await?, to, config).await,
             Proto::Tcp => rpcrdma::Client::tcp(to, config).await,
         }
         .map_err(failed("connect"))?;

@@ -7,16 +7,15 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rpcrdma::{PeerShares, Server, ServerConfig, ServerMonitor};
-use rpcrdma_iwarp::IwarpListener;
 use rpcrdma_nfs::fs::{DirectoryFs, DirectoryOptions, MemoryFs, MemoryOptions, StateDirectory};
 use rpcrdma_nfs::server::{Export, HandleKey, NfsServer, ServerOptions, Squash};
-use rpcrdma_verbs::{Listener, ProtectionDomain};
+use rpcrdma_verbs::ProtectionDomain;
 use rustix::thread::{Pid, gettid};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
 use super::roundtrips::Transfers;
-use super::{MEMORY_EXPORT, failed, tcp, verbs};
+use super::{Ends, MEMORY_EXPORT, failed, streams, tcp};
 use crate::exit::Failure;
 
 /// Memory of the server for payloads, in bytes.
@@ -26,9 +25,11 @@ const POOL: usize = 256 << 20;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Addresses {
     pub(super) base: SocketAddr,
-    pub(super) verbs: SocketAddr,
+    pub(super) streams: SocketAddr,
     pub(super) nfs_rdma: SocketAddr,
     pub(super) nfs_tcp: SocketAddr,
+    /// Name of the RDMA provider.
+    pub(super) provider: &'static str,
     /// Thread that serves.
     pub(super) thread: Pid,
 }
@@ -45,13 +46,14 @@ impl BenchServer {
     /// Starts to serve `directory` as `/` and a file system in memory as [`MEMORY_EXPORT`]. Settings not
     /// changed here have their defaults.
     pub(super) fn start(
+        ends: &Ends,
         directory: &Path,
         state: &Path,
         configure: impl FnOnce(&mut ServerConfig) + Send + 'static,
     ) -> Result<Self, Failure> {
         let (stop, stopped) = oneshot::channel();
         let (tell, told) = std::sync::mpsc::channel();
-        let (directory, state) = (directory.to_owned(), state.to_owned());
+        let (ends, directory, state) = (ends.clone(), directory.to_owned(), state.to_owned());
         let thread = std::thread::Builder::new()
             .name("bench-server".to_owned())
             .spawn(move || {
@@ -59,7 +61,7 @@ impl BenchServer {
                     // It is dropped on the thread of its clients, so none of them takes part in an orderly end.
                     let mut config = ServerConfig { grace: Duration::ZERO, ..ServerConfig::default() };
                     configure(&mut config);
-                    serve(&directory, &state, config, stopped, |ready| drop(tell.send(Ok(ready))))
+                    serve(&ends, &directory, &state, config, stopped, |ready| drop(tell.send(Ok(ready))))
                 };
                 if let Err(failure) = result {
                     drop(tell.send(Err(failure)));
@@ -82,6 +84,7 @@ impl Drop for BenchServer {
 }
 
 fn serve(
+    ends: &Ends,
     directory: &Path,
     state: &Path,
     config: ServerConfig,
@@ -110,16 +113,16 @@ fn serve(
         let nfs = NfsServer::new(HandleKey::random(), exports.into(), options).map_err(failed("export"))?;
 
         let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        let iwarp = rpcrdma_iwarp::Config::default;
         let base = TcpListener::bind(any).await.map_err(failed("listen"))?;
-        let raw = IwarpListener::bind(any, iwarp()).await.map_err(failed("listen"))?;
-        let nfs_rdma = IwarpListener::bind(any, iwarp()).await.map_err(failed("listen"))?;
+        let (raw, provider) = ends.listen().await?;
+        let (nfs_rdma, _) = ends.listen().await?;
         let nfs_tcp = TcpListener::bind(any).await.map_err(failed("listen"))?;
         let addresses = Addresses {
             base: base.local_addr().map_err(failed("listen"))?,
-            verbs: raw.local_address().map_err(failed("listen"))?,
+            streams: raw.local_address().map_err(failed("listen"))?,
             nfs_rdma: nfs_rdma.local_address().map_err(failed("listen"))?,
             nfs_tcp: nfs_tcp.local_addr().map_err(failed("listen"))?,
+            provider,
             thread: gettid(),
         };
         let server = Server::builder()
@@ -128,12 +131,12 @@ fn serve(
             .program(nfs.nfs_program())
             .program(nfs.mount_program())
             .program(Arc::new(Transfers))
-            .listen_rdma(Box::new(nfs_rdma))
+            .listen_rdma(nfs_rdma)
             .listen_tcp(nfs_tcp)
             .build()
             .map_err(failed("serve"))?;
         tokio::spawn(tcp::serve(base));
-        tokio::spawn(verbs::serve(Box::new(raw), ProtectionDomain::new(POOL)));
+        tokio::spawn(streams::serve(raw, ProtectionDomain::new(POOL)));
         ready((addresses, server.monitor()));
         // Dropping the sender stops the server.
         server.serve(async { drop(stopped.await) }).await.map_err(failed("serve"))

@@ -1,214 +1,404 @@
-//! RDMA Write and RDMA Read streams on the iWARP provider alone.
-//!
-//! The server opens a window of 1 MiB for each stream and announces both. A stream ends with a Send that the
-//! server answers. The server can answer only after all earlier Writes are placed.
+//! `rpcrdma bench verbs`: measures an RDMA provider between two ends at one address, which may lie on an
+//! adapter.
 
-use std::future::poll_fn;
-use std::net::SocketAddr;
-use std::time::Instant;
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::Path;
+use std::time::Duration;
 
-use bytes::{Buf, BufMut, Bytes};
-use rpcrdma_iwarp::IwarpConnector;
-use rpcrdma_verbs::{
-    Completion, ConnectParameters, Connector, Key, Listener, ProtectionDomain, QueuePair, ReceiveMemory,
-    RemoteSegment, SendRequest, WindowMemory, Work, WorkRequest, WrId,
-};
+use clap::Args;
+use rpcrdma_verbs::Counters;
+use serde::Serialize;
 
-use super::{OPERATION, OPERATION_LEN};
+use super::mechanisms::cases::{Task, VERSION_ONE};
+use super::mechanisms::measure::{Cost, Subject, to_float};
+use super::streams::{self, Streams};
+use super::{Ends, OPERATION_LEN, failed, machine, prepare, table};
+use crate::arguments::{Common, whole};
+use crate::commands::until_signal;
 use crate::exit::Failure;
+use crate::output::{self, Text};
+use crate::provider::ProviderOptions;
 
-/// Operations in flight.
-const DEPTH: u32 = 8;
-/// Bytes of a message: two segments of key, address and length.
-const MESSAGE: usize = 2 * (4 + 8 + 4);
-/// Receives on each side.
-const RECEIVES: u64 = 4;
+const AFTER_HELP: &str = "\
+Client and server run in this process, each on a thread of its own, with Version One and an inline size of 4 KiB. All rows take \
+turns, round by round, after a round that warms up. Each value is the median of the rounds.
 
-fn parameters(domain: &ProtectionDomain) -> ConnectParameters {
-    ConnectParameters {
-        private_data: Bytes::new(),
-        ird: 32,
-        ord: 32,
-        max_send_wr: 64,
-        max_recv_wr: 16,
-        domain: domain.clone(),
-    }
+  RDMA Write, RDMA Read, Send  streams of operations of 1 MiB on the provider alone
+  NULL                         one call after the other: the time of a call; at a depth: calls a second
+  WRITE, READ                  NFS calls by chunks, on a file system in memory, of 4 KiB and 1 MiB
+  depth                        operations in flight
+
+The counts are for one operation: of the client for streams, of client and server for calls.
+
+  bound       windows that were bound
+  local       windows that their owner invalidated
+  remote      windows that the peer invalidated
+  sends       system calls that sent; for adapters, calls of ibv_post_send
+  events      system calls that received; for adapters, completion events that were read
+  done        completions of an adapter
+  registered  registrations of memory with an adapter
+
+--json prints {machine, provider, address, rounds, operations, milliseconds, rows: [{name, bytes, depth, unit, value, \
+least, most, counts: {windows_bound, local_invalidations, remote_invalidations, send_calls, receive_calls, completions, \
+completions_per_event, registrations}}]}. The unit is MiB/s, seconds or calls/s.";
+
+/// Most calls in flight at a depth.
+const DEPTH: u32 = 16;
+/// Lengths of data of calls.
+const LENGTHS: [u32; 2] = [4 << 10, 1 << 20];
+
+/// Measure an RDMA provider: streams, NULL calls, and calls with chunks
+#[derive(Debug, Args)]
+#[command(after_help = AFTER_HELP)]
+pub(super) struct Verbs {
+    /// Run briefly for a first impression, with fewer rounds, less data and less time
+    #[arg(long)]
+    quick: bool,
+    /// Rounds, 1 to 99 [default: 7, with --quick 3]
+    #[arg(long, value_name = "COUNT", value_parser = whole::<u16>(1, 99))]
+    rounds: Option<u16>,
+    /// Operations of each stream in a round [default: 1024, with --quick 64]
+    #[arg(long, value_name = "COUNT", value_parser = whole::<u32>(1, 1_000_000))]
+    operations: Option<u32>,
+    /// Time for each kind of call in a round, in milliseconds, 1 to 10000 [default: 500, with --quick 100]
+    #[arg(long, value_name = "MILLISECONDS", value_parser = whole::<u16>(1, 10_000))]
+    milliseconds: Option<u16>,
+    /// Address of both ends: of an adapter, or of any interface for software iWARP
+    #[arg(long, value_name = "ADDR", default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
+    address: IpAddr,
+    #[command(flatten)]
+    provider: ProviderOptions,
 }
 
-/// A queue pair, with the state to run one operation after the other.
-struct Endpoint {
-    queue_pair: Box<dyn QueuePair>,
-    completions: Vec<Completion>,
-    next: u64,
+#[derive(Serialize)]
+struct Document {
+    machine: String,
+    provider: &'static str,
+    address: IpAddr,
+    rounds: u16,
+    operations: u32,
+    milliseconds: u16,
+    rows: Vec<Row>,
 }
 
-impl Endpoint {
-    fn new(queue_pair: Box<dyn QueuePair>) -> Result<Self, Failure> {
-        let mut endpoint = Self { queue_pair, completions: Vec::new(), next: 0 };
-        for _ in 0..RECEIVES {
-            endpoint.receive()?;
-        }
-        Ok(endpoint)
-    }
+/// What a row measures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Write,
+    Read,
+    Send,
+    /// NULL calls, one after the other.
+    Latency,
+    Calls(Task, u32),
+}
 
-    fn id(&mut self) -> WrId {
-        self.next += 1;
-        WrId(self.next)
-    }
-
-    fn receive(&mut self) -> Result<(), Failure> {
-        let memory = self.queue_pair.domain().reserve(MESSAGE).map_err(failed)?;
-        let id = self.id();
-        self.queue_pair.post_receive(id, ReceiveMemory::Pooled(memory)).map_err(failed)
-    }
-
-    fn post(&mut self, request: WorkRequest) -> Result<(), Failure> {
-        let id = self.id();
-        self.queue_pair.post(id, request).map_err(failed)
-    }
-
-    fn send(&mut self, message: Bytes) -> Result<(), Failure> {
-        self.post(WorkRequest::Send(SendRequest { gather: vec![message], ..SendRequest::default() }))
-    }
-
-    fn open(&mut self, memory: WindowMemory) -> Result<RemoteSegment, Failure> {
-        let segment = self.queue_pair.reserve_window(memory).map_err(failed)?;
-        self.post(WorkRequest::BindWindow { key: segment.key })?;
-        Ok(segment)
-    }
-
-    async fn next(&mut self) -> Result<Completion, Failure> {
-        loop {
-            if let Some(completion) = self.completions.pop() {
-                if completion.status.is_success() {
-                    return Ok(completion);
-                }
-                return Err(failed(format!("a work request failed: {:?}", completion.status)));
+impl Kind {
+    /// Returns the rows in the order of their measurement.
+    fn all() -> Vec<Self> {
+        let mut all =
+            vec![Self::Write, Self::Read, Self::Send, Self::Latency, Self::Calls(Task::Null, DEPTH)];
+        for len in LENGTHS {
+            for task in [Task::Write(len), Task::Read(len)] {
+                all.extend([1, DEPTH].map(|depth| Self::Calls(task, depth)));
             }
-            let Self { queue_pair, completions, .. } = self;
-            poll_fn(|cx| queue_pair.poll(cx, completions)).await.map_err(failed)?;
-            completions.reverse();
+        }
+        all
+    }
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Write => "RDMA Write",
+            Self::Read => "RDMA Read",
+            Self::Send => "Send",
+            Self::Latency => Task::Null.name(),
+            Self::Calls(task, _) => task.name(),
         }
     }
 
-    /// Returns the next message, and posts a new Receive in its place.
-    async fn message(&mut self) -> Result<Bytes, Failure> {
-        loop {
-            if let Work::Receive { buffers, len, .. } = self.next().await?.work {
-                self.receive()?;
-                let message =
-                    buffers.into_iter().next().map_or_else(Bytes::new, rpcrdma_verbs::Buffer::freeze);
-                return Ok(message.slice(..len.min(message.len())));
-            }
+    const fn bytes(self) -> u32 {
+        match self {
+            Self::Write | Self::Read | Self::Send => OPERATION_LEN,
+            Self::Latency => 0,
+            Self::Calls(task, _) => task.bytes(),
+        }
+    }
+
+    const fn depth(self) -> u32 {
+        match self {
+            Self::Write | Self::Read => streams::DEPTH,
+            Self::Send => streams::SENDS,
+            Self::Latency => 1,
+            Self::Calls(_, depth) => depth,
+        }
+    }
+
+    const fn unit(self) -> &'static str {
+        match self {
+            Self::Write | Self::Read | Self::Send => "MiB/s",
+            Self::Latency => "seconds",
+            Self::Calls(..) => "calls/s",
         }
     }
 }
 
-/// Serves the streams to clients, until the listener fails.
-pub(super) async fn serve(mut listener: Box<dyn Listener>, domain: ProtectionDomain) -> Result<(), Failure> {
-    loop {
-        let incoming = listener.accept().await.map_err(failed)?;
-        let request = incoming.request().await.map_err(failed)?;
-        let queue_pair = request.accept(parameters(&domain)).await.map_err(failed)?;
-        let domain = domain.clone();
-        tokio::spawn(async move {
-            // The client reports a measurement that fails.
-            let _ = serve_one(queue_pair, &domain).await;
-        });
+/// Counts of one operation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+struct Counts {
+    windows_bound: f64,
+    local_invalidations: f64,
+    remote_invalidations: f64,
+    send_calls: f64,
+    receive_calls: f64,
+    completions: f64,
+    completions_per_event: f64,
+    registrations: f64,
+}
+
+impl Counts {
+    fn new(counters: &Counters, operations: u64) -> Self {
+        let share = |count, of: u64| to_float(count) / to_float(of.max(1));
+        let each = |count| share(count, operations);
+        Self {
+            windows_bound: each(counters.windows_bound),
+            local_invalidations: each(counters.local_invalidations),
+            remote_invalidations: each(counters.remote_invalidations),
+            send_calls: each(counters.send_calls),
+            receive_calls: each(counters.receive_calls),
+            completions: each(counters.completions),
+            completions_per_event: share(counters.completions, counters.receive_calls),
+            registrations: each(counters.registrations),
+        }
     }
 }
 
-async fn serve_one(queue_pair: Box<dyn QueuePair>, domain: &ProtectionDomain) -> Result<(), Failure> {
-    let mut endpoint = Endpoint::new(queue_pair)?;
-    let sink = domain.allocate(OPERATION, 4096).map_err(failed)?;
-    let source = domain.allocate(OPERATION, 4096).map_err(failed)?.freeze();
-    let segments = [endpoint.open(WindowMemory::Write(sink))?, endpoint.open(WindowMemory::Read(source))?];
-    // The client speaks first: it asks for the windows, and later whether everything has arrived.
-    loop {
-        endpoint.message().await?;
-        let mut answer = Vec::with_capacity(MESSAGE);
-        for segment in &segments {
-            answer.put_u32(segment.key.0);
-            answer.put_u64(segment.address);
-            answer.put_u32(segment.length);
+/// Result of a row.
+#[derive(Clone, Debug, Serialize)]
+struct Row {
+    name: &'static str,
+    bytes: u32,
+    depth: u32,
+    unit: &'static str,
+    value: f64,
+    least: f64,
+    most: f64,
+    counts: Counts,
+}
+
+/// Measurements of a row.
+#[derive(Clone, Debug, Default)]
+struct Measured {
+    values: Vec<f64>,
+    operations: u64,
+    counters: Counters,
+}
+
+impl Measured {
+    fn add(&mut self, value: f64, operations: u64, counters: &Counters) {
+        self.values.push(value);
+        self.operations += operations;
+        self.counters = self.counters.plus(counters);
+    }
+
+    fn row(&self, kind: Kind) -> Row {
+        Row {
+            name: kind.name(),
+            bytes: kind.bytes(),
+            depth: kind.depth(),
+            unit: kind.unit(),
+            value: table::median(self.values.clone()),
+            least: self.values.iter().copied().fold(f64::INFINITY, f64::min),
+            most: self.values.iter().copied().fold(f64::NEG_INFINITY, f64::max),
+            counts: Counts::new(&self.counters, self.operations),
         }
-        endpoint.send(answer.into())?;
     }
 }
 
-/// Client of the streams.
-pub(super) struct Streams {
-    endpoint: Endpoint,
-    block: Bytes,
-    write_to: RemoteSegment,
-    read_from: RemoteSegment,
-}
+const HEAD: &str = "\
+| what       |   bytes | depth |          value | bound | local | remote |  sends | events |   done | registered |
+| ---------- | ------: | ----: | -------------: | ----: | ----: | -----: | -----: | -----: | -----: | ---------: |";
 
-impl Streams {
-    pub(super) async fn connect(to: SocketAddr) -> Result<Self, Failure> {
-        let domain = ProtectionDomain::new(64 << 20);
-        let queue_pair = IwarpConnector::default().connect(to, parameters(&domain)).await.map_err(failed)?;
-        let mut endpoint = Endpoint::new(queue_pair)?;
-        endpoint.send(Bytes::from_static(b"where"))?;
-        let mut answer = endpoint.message().await?;
-        if answer.len() != MESSAGE {
-            return Err(failed(format!("an answer of {} bytes, {MESSAGE} expected", answer.len())));
-        }
-        let mut segment = || RemoteSegment {
-            key: Key(answer.get_u32()),
-            address: answer.get_u64(),
-            length: answer.get_u32(),
+impl Row {
+    fn line(&self) -> String {
+        let Self { name, bytes, depth, unit, value, counts, .. } = self;
+        let value = match *unit {
+            "seconds" => format!("{:.1} us", value * 1e6),
+            unit => format!("{value:.0} {unit}"),
         };
-        let (write_to, read_from) = (segment(), segment());
-        let block = domain.allocate(OPERATION, 4096).map_err(failed)?.freeze();
-        Ok(Self { endpoint, block, write_to, read_from })
-    }
-
-    /// Writes by RDMA until the peer has all data. Returns bytes a second.
-    pub(super) async fn write(&mut self, operations: u32) -> Result<f64, Failure> {
-        let start = Instant::now();
-        let (mut posted, mut done) = (0, 0);
-        while done < operations {
-            while posted < operations && posted - done < DEPTH {
-                self.endpoint.post(WorkRequest::Write {
-                    gather: vec![self.block.clone()],
-                    targets: vec![self.write_to],
-                })?;
-                posted += 1;
-            }
-            if matches!(self.endpoint.next().await?.work, Work::Write) {
-                done += 1;
-            }
-        }
-        self.endpoint.send(Bytes::from_static(b"all?"))?;
-        self.endpoint.message().await?;
-        Ok(super::rate(operations, start.elapsed()))
-    }
-
-    /// Reads by RDMA. Returns bytes a second.
-    pub(super) async fn read(&mut self, operations: u32) -> Result<f64, Failure> {
-        let start = Instant::now();
-        let mut sinks = Vec::new();
-        let (mut posted, mut done) = (0, 0);
-        while done < operations {
-            while posted < operations && posted - done < DEPTH {
-                let sink = match sinks.pop() {
-                    Some(sink) => sink,
-                    None => self.endpoint.queue_pair.domain().allocate(OPERATION, 4096).map_err(failed)?,
-                };
-                let source = RemoteSegment { length: OPERATION_LEN, ..self.read_from };
-                self.endpoint.post(WorkRequest::Read { sink, sources: vec![source] })?;
-                posted += 1;
-            }
-            if let Work::Read { sink } = self.endpoint.next().await?.work {
-                sinks.push(sink);
-                done += 1;
-            }
-        }
-        Ok(super::rate(operations, start.elapsed()))
+        format!(
+            "| {name:10} | {bytes:>7} | {depth:>5} | {value:>14} | {:5.1} | {:5.1} | {:6.1} | {:6.1} | {:6.1} | {:6.1} | {:10.3} |",
+            counts.windows_bound,
+            counts.local_invalidations,
+            counts.remote_invalidations,
+            counts.send_calls,
+            counts.receive_calls,
+            counts.completions,
+            counts.registrations,
+        )
     }
 }
 
-fn failed(error: impl std::fmt::Display) -> Failure {
-    Failure::failed(format!("the RDMA streams failed: {error}"))
+/// Amount of work in a round.
+#[derive(Clone, Copy, Debug)]
+struct Effort {
+    rounds: u16,
+    operations: u32,
+    milliseconds: u16,
+}
+
+impl Verbs {
+    pub(super) fn run(&self, common: Common) -> Result<(), Failure> {
+        self.provider.check([&self.provider.provider], false)?;
+        if self.address.is_unspecified() {
+            return Err(Failure::usage(
+                "--address needs an address of this machine: nobody connects to all addresses",
+            ));
+        }
+        let effort = Effort {
+            rounds: self.rounds.unwrap_or(if self.quick { 3 } else { 7 }),
+            operations: self.operations.unwrap_or(if self.quick { 64 } else { 1024 }),
+            milliseconds: self.milliseconds.unwrap_or(if self.quick { 100 } else { 500 }),
+        };
+        let place = tempfile::Builder::new()
+            .prefix("rpcrdma-bench-")
+            .tempdir()
+            .map_err(failed("make a temporary directory"))?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(failed("start the client's runtime"))?;
+        let mut measured = ("", Vec::new());
+        runtime.block_on(until_signal(async {
+            let ends = Ends { options: self.provider.clone(), address: self.address };
+            let place = place.path().to_owned();
+            // In a task of its own, so that each step does not also poll whatever else this runtime waits
+            // for.
+            let measuring = tokio::spawn(async move { measure(&ends, &place, effort).await });
+            measured = measuring.await.map_err(failed("run the benchmark"))??;
+            Ok(())
+        }))?;
+        let (provider, rows) = measured;
+        let Effort { rounds, operations, milliseconds } = effort;
+        if common.json {
+            return output::json(&Document {
+                machine: machine(),
+                provider,
+                address: self.address,
+                rounds,
+                operations,
+                milliseconds,
+                rows,
+            });
+        }
+        let mut text = Text::stdout();
+        text.line(format_args!(
+            "{}; {provider} at {}; {rounds} rounds of {operations} operations of 1 MiB, or {milliseconds} ms\n",
+            machine(),
+            self.address
+        ))?;
+        text.line(HEAD)?;
+        rows.iter().try_for_each(|row| text.line(row.line()))?;
+        text.flush()
+    }
+}
+
+/// Measures all rows. Returns the name of the provider too.
+async fn measure(ends: &Ends, place: &Path, effort: Effort) -> Result<(&'static str, Vec<Row>), Failure> {
+    let directory = place.join("export");
+    prepare(&directory)?;
+    let subject = Subject::start(ends, &directory, &place.join("state"), VERSION_ONE).await?;
+    let to = *subject.addresses();
+    let mut streams = Streams::connect(ends, to.streams).await?;
+    let kinds = Kind::all();
+    let mut measured = vec![Measured::default(); kinds.len()];
+    // Round 0 warms up.
+    for round in 0..=effort.rounds {
+        for (kind, measured) in kinds.iter().zip(&mut measured) {
+            let (value, operations, counters) = once(&mut streams, &subject, *kind, effort).await?;
+            if round > 0 {
+                measured.add(value, operations, &counters);
+            }
+        }
+    }
+    Ok((to.provider, kinds.into_iter().zip(&measured).map(|(kind, measured)| measured.row(kind)).collect()))
+}
+
+/// Measures a row once. Returns value, operations and counts.
+async fn once(
+    streams: &mut Streams,
+    subject: &Subject,
+    kind: Kind,
+    effort: Effort,
+) -> Result<(f64, u64, Counters), Failure> {
+    let Effort { operations, milliseconds, .. } = effort;
+    let time = Duration::from_millis(u64::from(milliseconds));
+    let before = streams.counters();
+    let rate = match kind {
+        Kind::Write => streams.write(operations).await?,
+        Kind::Read => streams.read(operations).await?,
+        Kind::Send => streams.send(operations).await?,
+        Kind::Latency => {
+            let (seconds, cost) = subject.latency(time).await?;
+            return Ok((seconds, cost.calls, cost.counted.links));
+        }
+        Kind::Calls(task, depth) => {
+            let cost: Cost = subject.run(task, depth, time).await?;
+            return Ok((cost.rate(), cost.calls, cost.counted.links));
+        }
+    };
+    Ok((rate / f64::from(OPERATION_LEN), u64::from(operations), streams.counters().since(&before)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counters() -> Counters {
+        let mut counters = Counters::default();
+        counters.windows_bound = 20;
+        counters.receive_calls = 5;
+        counters.completions = 40;
+        counters.registrations = 1;
+        counters
+    }
+
+    #[test]
+    fn counts_are_for_one_operation() {
+        let mut measured = Measured::default();
+        measured.add(3.0, 4, &counters());
+        measured.add(1.0, 6, &Counters::default());
+        let row = measured.row(Kind::Calls(Task::Read(4096), 1));
+        let close = |value: f64, expected: f64| (value - expected).abs() < 1e-9;
+        assert!(close(row.value, 2.0) && close(row.least, 1.0) && close(row.most, 3.0), "{row:?}");
+        assert!(close(row.counts.windows_bound, 2.0) && close(row.counts.registrations, 0.1), "{row:?}");
+        assert!(close(row.counts.completions_per_event, 8.0), "{row:?}");
+        assert_eq!(Counts::new(&Counters::default(), 0), Counts::default());
+    }
+
+    #[test]
+    fn a_line_shows_value_and_counts() {
+        let mut measured = Measured::default();
+        measured.add(0.000_012_34, 10, &counters());
+        let line = measured.row(Kind::Latency).line();
+        assert!(line.starts_with("| NULL       |       0 |     1 |        12.3 us |   2.0 |"), "{line}");
+        assert!(line.ends_with("|    4.0 |      0.100 |"), "{line}");
+        assert!(HEAD.lines().all(|head| head.len() == line.len()), "{line}");
+    }
+
+    /// On the loopback interface, software iWARP is measured. Each call with data has one key, and nothing is
+    /// registered.
+    #[test]
+    fn all_rows_are_measured_without_an_adapter() {
+        let place = tempfile::tempdir().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let effort = Effort { rounds: 1, operations: 13, milliseconds: 5 };
+        let ends = Ends::default();
+        let (provider, rows) = runtime.block_on(measure(&ends, place.path(), effort)).unwrap();
+        assert_eq!((provider, rows.len()), ("iwarp", Kind::all().len()));
+        for row in rows {
+            assert!(row.value > 0.0 && row.least <= row.value && row.value <= row.most, "{row:?}");
+            let keys = if matches!(row.name, "WRITE" | "READ") { 1.0 } else { 0.0 };
+            assert!((row.counts.windows_bound - keys).abs() < 0.01, "{row:?}");
+            assert!(row.counts.send_calls > 0.0 && row.counts.registrations == 0.0, "{row:?}");
+        }
+    }
 }

@@ -4,11 +4,9 @@
 use std::fmt::Write;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Instant;
 
 use rpcrdma::{Profile, Versions};
-use rpcrdma_iwarp::IwarpConnector;
 use rpcrdma_nfs::client::{Client, ClientOptions, Error};
 use rpcrdma_nfs::wire::{
     AccessArgs, CreateArgs, CreateHow, DirOpArgs, FileHandle, FileName, GetattrArgs, LookupArgs,
@@ -17,7 +15,7 @@ use rpcrdma_nfs::wire::{
 use serde::Serialize;
 
 use super::server::BenchServer;
-use super::{MEMORY_EXPORT, failed, machine, table};
+use super::{Ends, MEMORY_EXPORT, failed, machine, table};
 use crate::connect::NFS;
 use crate::exit::Failure;
 
@@ -80,7 +78,7 @@ impl Subject {
         versions: Versions,
         inline: usize,
     ) -> Result<Self, Failure> {
-        let server = BenchServer::start(directory, state, move |config| {
+        let server = BenchServer::start(&Ends::default(), directory, state, move |config| {
             config.protocol.send_size = inline;
             config.protocol.receive_size = inline;
             config.protocol.versions = versions;
@@ -155,7 +153,7 @@ async fn connect(
     config.protocol.program = Some(NFS);
     config.protocol.send_size = inline;
     config.protocol.receive_size = inline;
-    let connector = Arc::new(IwarpConnector::default());
+    let connector = Ends::default().connector(to).await?;
     let rpc = rpcrdma::Client::rdma(connector, to, config).await.map_err(failed("connect"))?;
     let options = ClientOptions::default();
     let client = Client::mount(&rpc, MEMORY_EXPORT, options).await.map_err(failed("mount"))?;

@@ -11,13 +11,15 @@ use crate::exit::Failure;
 use crate::output;
 
 /// Returns the services to register, with the addresses at which clients reach them.
-pub(super) fn services(rdma: SocketAddr, tcp: Option<SocketAddr>) -> Vec<Registration> {
+///
+/// rpcbind knows one address for each program and transport: the first of several.
+pub(super) fn services(rdma: &[SocketAddr], tcp: Option<SocketAddr>) -> Vec<Registration> {
     // IPv6 sockets accept IPv4 too, unless a system setting forbids it.
     let only = std::fs::read_to_string("/proc/sys/net/ipv6/bindv6only");
     services_of(rdma, tcp, !only.is_ok_and(|only| only.trim() == "1"))
 }
 
-fn services_of(rdma: SocketAddr, tcp: Option<SocketAddr>, both_families: bool) -> Vec<Registration> {
+fn services_of(rdma: &[SocketAddr], tcp: Option<SocketAddr>, both_families: bool) -> Vec<Registration> {
     let reached_at = |listener| reached_at(listener, both_families);
     let service = |program, version, netid: fn(IpAddr) -> Netid| {
         move |address: SocketAddr| Registration {
@@ -29,11 +31,22 @@ fn services_of(rdma: SocketAddr, tcp: Option<SocketAddr>, both_families: bool) -
         }
     };
     let tcp = || tcp.into_iter().flat_map(reached_at);
-    reached_at(rdma)
+    let mut services: Vec<Registration> = rdma
+        .iter()
+        .copied()
+        .flat_map(reached_at)
         .map(service(NFS_PROGRAM, NFS_VERSION, Netid::rdma))
         .chain(tcp().map(service(NFS_PROGRAM, NFS_VERSION, Netid::tcp)))
         .chain(tcp().map(service(MOUNT_PROGRAM, MOUNT_VERSION, Netid::tcp)))
-        .collect()
+        .collect();
+    let mut known = Vec::with_capacity(services.len());
+    services.retain(|service| {
+        let key = (service.program, service.netid.as_str());
+        let first = !known.contains(&key);
+        known.push(key);
+        first
+    });
+    services
 }
 
 /// Returns the addresses at which clients reach a listener. A listener on all IPv6 addresses may accept IPv4
@@ -86,7 +99,8 @@ mod tests {
 
     fn told(rdma: &str, tcp: Option<&str>) -> Vec<(u32, &'static str, String)> {
         let address = |text: &str| text.parse().expect("an address");
-        services_of(address(rdma), tcp.map(address), true)
+        let rdma: Vec<SocketAddr> = rdma.split(' ').map(address).collect();
+        services_of(&rdma, tcp.map(address), true)
             .into_iter()
             .map(|service| (service.program, service.netid.as_str(), service.address.to_string()))
             .collect()
@@ -111,8 +125,25 @@ mod tests {
             told("[::]:20049", None),
             [(NFS_PROGRAM, "rdma6", "[::]:20049".into()), (NFS_PROGRAM, "rdma", "0.0.0.0:20049".into())]
         );
-        let only = services_of("[::]:20049".parse().expect("an address"), None, false);
+        let only = services_of(&["[::]:20049".parse().expect("an address")], None, false);
         assert_eq!(only.len(), 1);
         assert_eq!(told("0.0.0.0:20049", None), [(NFS_PROGRAM, "rdma", "0.0.0.0:20049".into())]);
+    }
+
+    /// RFC 1833 §2.2.1: PMAPPROC_SET and RPCBPROC_SET refuse a second address of a transport.
+    #[test]
+    fn the_first_of_several_addresses_is_announced() {
+        assert_eq!(
+            told("192.0.2.1:20049 192.0.2.2:20050 [2001:db8::1]:20049", None),
+            [
+                (NFS_PROGRAM, "rdma", "192.0.2.1:20049".into()),
+                (NFS_PROGRAM, "rdma6", "[2001:db8::1]:20049".into()),
+            ]
+        );
+        // What [::] says of IPv4 comes after an address of its own.
+        assert_eq!(
+            told("192.0.2.1:20049 [::]:20050", None),
+            [(NFS_PROGRAM, "rdma", "192.0.2.1:20049".into()), (NFS_PROGRAM, "rdma6", "[::]:20050".into())]
+        );
     }
 }

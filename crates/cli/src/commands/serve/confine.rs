@@ -9,6 +9,9 @@
 //!   the kernel's, because it refuses files that `open_by_handle_at` finds without their path. Below ABI 2
 //!   (Linux 5.19) it would forbid renames between directories, and stays off too.
 //!
+//! A server that listens on RDMA adapters keeps access to their devices. It keeps the right to lock memory only
+//! where the limit of locked memory cannot be lifted.
+//!
 //! These restrictions belong to a thread, and threads that it starts inherit them. So they are set while
 //! there is only one.
 
@@ -40,6 +43,10 @@ const PRIVILEGED_PORTS: u16 = 1024;
 /// for them. They are read only.
 const SYSTEM: [&str; 9] = ["/bin", "/etc", "/lib", "/lib64", "/proc", "/run", "/sys", "/usr", "/var/lib"];
 
+/// Devices of adapters, which libibverbs and librdmacm open for each listener and connection. The libraries read
+/// the rest in [`SYSTEM`]: /sys, /etc/libibverbs.d, and the drivers in the library directories.
+const ADAPTERS: &str = "/dev/infiniband";
+
 /// Rights that the server needs.
 #[derive(Debug)]
 pub(super) struct Needs<'a> {
@@ -52,6 +59,10 @@ pub(super) struct Needs<'a> {
     /// Whether files are found by the kernel's handles, without their paths. Access to other directories then
     /// stays.
     pub(super) kernel_handles: bool,
+    /// Whether the server may listen on RDMA adapters.
+    pub(super) adapters: bool,
+    /// Whether it registers more memory there than the limit of locked memory allows.
+    pub(super) lock_memory: bool,
 }
 
 /// Gives up all rights but these. Call this while the process has one thread.
@@ -69,7 +80,7 @@ pub(super) fn confine(needs: &Needs<'_>) -> io::Result<()> {
         )?;
     }
     if !needs.kernel_handles {
-        match restrict(needs.directories) {
+        match restrict(needs) {
             Ok(()) => tracing::debug!("confined to the exports by Landlock"),
             Err(error) => tracing::info!(%error, "not confined to the exports by Landlock"),
         }
@@ -85,18 +96,23 @@ fn kept(needs: &Needs<'_>) -> CapabilitySet {
     if needs.ports.iter().any(|port| (1..PRIVILEGED_PORTS).contains(port)) {
         kept |= CapabilitySet::NET_BIND_SERVICE;
     }
+    if needs.lock_memory {
+        kept |= CapabilitySet::IPC_LOCK;
+    }
     kept
 }
 
-fn restrict(directories: &[&Path]) -> Result<(), RulesetError> {
+fn restrict(needs: &Needs<'_>) -> Result<(), RulesetError> {
     let abi = ABI::V2;
     let mut ruleset = Ruleset::default()
         .set_compatibility(CompatLevel::HardRequirement)
         .handle_access(AccessFs::from_all(abi))?
         .create()?;
     let shared = SYSTEM.iter().map(|path| (Path::new(path), AccessFs::from_read(abi)));
-    let own = directories.iter().map(|path| (*path, AccessFs::from_all(abi)));
-    for (path, access) in shared.chain(own) {
+    let own = needs.directories.iter().map(|path| (*path, AccessFs::from_all(abi)));
+    let devices = AccessFs::ReadDir | AccessFs::ReadFile | AccessFs::WriteFile;
+    let adapters = needs.adapters.then_some((Path::new(ADAPTERS), devices));
+    for (path, access) in shared.chain(own).chain(adapters) {
         // A missing directory needs no rule.
         if let Ok(directory) = PathFd::new(path) {
             ruleset = ruleset.add_rule(PathBeneath::new(directory, access))?;
@@ -113,7 +129,14 @@ mod tests {
 
     use super::*;
 
-    const NOTHING: Needs<'_> = Needs { superuser: false, ports: &[], directories: &[], kernel_handles: true };
+    const NOTHING: Needs<'_> = Needs {
+        superuser: false,
+        ports: &[],
+        directories: &[],
+        kernel_handles: true,
+        adapters: false,
+        lock_memory: false,
+    };
 
     #[test]
     fn capabilities_that_are_kept() {
@@ -122,6 +145,9 @@ mod tests {
         assert_eq!(kept(&Needs { superuser: true, ..plain }), CALLERS | SUPERUSER);
         let port = kept(&Needs { ports: &[2049, 1023], ..NOTHING });
         assert_eq!(port, CALLERS | CapabilitySet::NET_BIND_SERVICE);
+        assert_eq!(kept(&Needs { adapters: true, ..NOTHING }), CALLERS);
+        let locks = kept(&Needs { adapters: true, lock_memory: true, ..NOTHING });
+        assert_eq!(locks, CALLERS | CapabilitySet::IPC_LOCK);
     }
 
     /// The test runs on its own thread, because the rights stay lost for that thread.
@@ -154,7 +180,9 @@ mod tests {
         }
         let (tree, foreign) = (inside.path().to_owned(), outside.path().to_owned());
         let confined = std::thread::spawn(move || {
-            confine(&Needs { directories: &[&tree], kernel_handles: false, ..NOTHING }).unwrap();
+            // The devices of adapters need not be there.
+            confine(&Needs { directories: &[&tree], kernel_handles: false, adapters: true, ..NOTHING })
+                .unwrap();
             assert!(fs::read_dir("/").is_err(), "the system's own places only can be read");
             fs::write(tree.join("one/file"), "x").unwrap();
             fs::rename(tree.join("one/file"), tree.join("two/file")).unwrap();

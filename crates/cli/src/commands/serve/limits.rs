@@ -4,6 +4,7 @@
 //!   soft limit. All exports together keep half of the limit, so that connections have the rest.
 //! * `RLIMIT_FSIZE`: a write beyond the limit fails with NFS3ERR_FBIG for its client, instead of ending the
 //!   server with SIGXFSZ.
+//! * `RLIMIT_MEMLOCK`, for adapters: see [`raise_locked_memory`](crate::provider::raise_locked_memory).
 
 use std::io;
 

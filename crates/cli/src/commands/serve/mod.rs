@@ -9,17 +9,15 @@ mod limits;
 mod ready;
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::{ArgGroup, Args, ValueEnum};
 use rpcrdma::rpcbind::RpcbindService;
 use rpcrdma::{Ccp, PeerShares, Server, ServerConfig, Versions};
-use rpcrdma_iwarp::IwarpListener;
 use rpcrdma_nfs::fs::{DirectoryOptions, StateDirectory};
 use rpcrdma_nfs::server::{Export, HandleKey, NfsServer, Squash};
-use rpcrdma_verbs::Listener;
 use tokio::net::TcpListener;
 
 use self::announced::{Announced, services};
@@ -27,11 +25,12 @@ use self::bounds::Bounds;
 use self::confine::{Needs, confine};
 use self::directories::Directories;
 use self::export::{ExportOption, SquashOption};
-use self::ready::Ready;
+use self::ready::{Listening, Ready};
 use crate::arguments::{Common, ProfileName, listen_address};
 use crate::commands::cannot_listen;
 use crate::exit::Failure;
 use crate::output;
+use crate::provider::{ListenAt, Provider, ProviderOptions, Settings, may_use_adapters, raise_locked_memory};
 use crate::signals::StopSignals;
 
 /// Port for NFS and MOUNT over TCP, if it is free.
@@ -40,6 +39,12 @@ const TCP_PORT: u16 = 20048;
 const AFTER_HELP: &str = "\
 The defaults serve this machine only. For other machines give an address that they can reach, for example
   rpcrdma serve --listen 0.0.0.0:20049 --export /=/srv/data,allow=192.0.2.0/24
+
+Clients of an RDMA adapter need an address of that adapter, by the provider verbs. Give --listen once for each address:
+  rpcrdma serve --listen verbs:192.0.2.1:20049 --listen iwarp:127.0.0.1:20049 /srv/data
+The prefix of an address replaces --provider for it. rpcrdma devices lists the adapters of this machine. With --rpcbind, \
+rpcbind learns one address for each transport (rdma, rdma6, tcp, tcp6): the first one given. With verbs the server raises its \
+limit of locked memory (ulimit -l) as far as it may.
 
 AUTH_SYS believes any user ID that a client machine claims. Unless you control every client, use allow= and keep squash=root, \
 the default: root of a client then acts as nobody. A program on this machine can claim only its own user (see \
@@ -58,12 +63,13 @@ any number of them. All loopback addresses count as one too, because each local 
 local users look at the whole address. A client whose connection was closed connects again when it needs to.
 
 When the server is ready, it prints one line that begins with \"ready:\". The line ends with the command by which Linux mounts \
-the first export, or with the reason why there is none. --json prints {pid, rdma, tcp, exports: [{name, directory, read_only, \
-allow}], mount, mount_note} instead. SIGINT or SIGTERM stops the server: it answers calls in progress and flushes data. A \
+the first export, or with the reason why there is none. --json prints {pid, rdma, listeners: [{address, provider}], \
+tcp, exports: [{name, directory, read_only, allow}], mount, mount_note} instead. listeners has each RDMA address with its \
+provider, \"iwarp\" or \"verbs\"; rdma is the first of these addresses. SIGINT or SIGTERM stops the server: it answers calls in progress and flushes data. A \
 second signal ends it at once. SIGHUP is logged and changes nothing. A signal that was ignored when rpcrdma started has no \
 effect: a shell script starts `rpcrdma serve DIR &` with SIGINT ignored.";
 
-/// Serve a directory by NFSv3 over RDMA (software iWARP) and over TCP
+/// Serve a directory by NFSv3 over RDMA (software iWARP or adapters) and over TCP
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP,
     group(ArgGroup::new("exports").args(["directory", "export"]).required(true).multiple(true)))]
@@ -71,11 +77,12 @@ pub(crate) struct Serve {
     /// Directory to export as /, read-write unless --read-only is given
     #[arg(value_name = "DIR")]
     directory: Option<PathBuf>,
-    /// Address and port for NFS over RDMA; port 0 selects a free one
-    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:20049", value_parser = listen_address)]
-    listen: SocketAddr,
-    /// Address and port for NFS and MOUNT over TCP [default: the address of --listen; port 20048, or a free
-    /// one if 20048 is in use]
+    /// Address and port for NFS over RDMA; port 0 selects a free one. Can be given several times. The prefix
+    /// iwarp:, verbs: or auto: chooses the provider of this address, instead of --provider
+    #[arg(long, value_name = "[PROVIDER:]ADDR:PORT", default_value = "127.0.0.1:20049")]
+    listen: Vec<ListenAt>,
+    /// Address and port for NFS and MOUNT over TCP [default: the address of the first --listen; port 20048, or
+    /// a free one if 20048 is in use]
     #[arg(long, value_name = "ADDR:PORT", value_parser = listen_address)]
     tcp: Option<SocketAddr>,
     /// Serve RDMA only. Linux clients then cannot mount, because they send MOUNT over TCP
@@ -95,9 +102,9 @@ pub(crate) struct Serve {
     /// ports of --listen and --tcp too
     #[arg(long)]
     rpcbind: bool,
-    /// Do not request CRCs; clients that do not request them either then use none, such as siw, the software
-    /// iWARP of Linux. For links with protection of their own, and for siw behind a proxy, where it rejects
-    /// some correct CRCs
+    /// Do not request CRCs over software iWARP; clients that do not request them either then use none, such as
+    /// siw, the software iWARP of Linux. For links with protection of their own, and for siw behind a proxy,
+    /// where it rejects some correct CRCs. No effect on adapters
     #[arg(long)]
     no_crc: bool,
     /// Negotiate inline sizes and numbers of RDMA Reads with RDMA clients that ask by CONF_RDMA (RFC 5666
@@ -112,7 +119,8 @@ pub(crate) struct Serve {
     manage_gids: bool,
     /// Believe any UID that a program on this machine claims; squash= still applies. By default the server
     /// asks the kernel for the owner of the program's socket, over TCP and software iWARP. A user other than
-    /// root may claim only that UID, and has the groups of this machine's database
+    /// root may claim only that UID, and has the groups of this machine's database. On an RDMA adapter the
+    /// kernel knows no owner, so the server believes every UID there
     #[arg(long)]
     trust_local_users: bool,
     /// Versions of RPC-over-RDMA to serve
@@ -125,6 +133,8 @@ pub(crate) struct Serve {
     /// [default: $XDG_STATE_HOME/rpcrdma or ~/.local/state/rpcrdma]
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
+    #[command(flatten)]
+    rdma: ProviderOptions,
     #[command(flatten)]
     bounds: Bounds,
 }
@@ -170,6 +180,7 @@ impl Serve {
     /// Opens the exports and gives up rights that the server no longer needs. Call this while the process has
     /// one thread.
     pub(crate) fn prepare(self) -> Result<Prepared, Failure> {
+        self.rdma.check(self.listeners().map(|(provider, _)| provider), self.no_crc)?;
         limits::raise_descriptors();
         // Clients have applied their own umask, so new files get their mode at once. The files of the state
         // directory have explicit modes.
@@ -189,8 +200,9 @@ impl Serve {
         state: &StateDirectory,
         kernel_handles: bool,
     ) -> Result<(), Failure> {
-        let ports: Vec<u16> =
-            [Some(self.listen), self.tcp].into_iter().flatten().map(|at| at.port()).collect();
+        let addresses = self.listeners().map(|(_, address)| address);
+        let ports: Vec<u16> = addresses.chain(self.tcp).map(|address| address.port()).collect();
+        let adapters = self.listeners().any(|(provider, address)| may_use_adapters(provider, address.ip()));
         let directories: Vec<&Path> =
             options.iter().map(|option| option.directory.as_path()).chain([state.path()]).collect();
         let needs = Needs {
@@ -198,6 +210,9 @@ impl Serve {
             ports: &ports,
             directories: &directories,
             kernel_handles,
+            adapters,
+            // Raised before the right to raise it is given up.
+            lock_memory: adapters && !raise_locked_memory(),
         };
         confine(&needs).map_err(|error| Failure::failed(format!("cannot give up privileges: {error}")))
     }
@@ -220,7 +235,7 @@ impl Prepared {
         let Self { serve, options, config, shares, nfs } = self;
         let (server, ready) = serve.listen(&nfs, &options, config, shares).await?;
         let announced = if serve.rpcbind {
-            Announced::make(services(ready.rdma, ready.tcp)).await?
+            Announced::make(services(&ready.rdma_addresses(), ready.tcp)).await?
         } else {
             Announced::default()
         };
@@ -268,6 +283,11 @@ impl Prepared {
 }
 
 impl Serve {
+    /// Returns the RDMA addresses with their providers.
+    fn listeners(&self) -> impl Iterator<Item = (&Provider, SocketAddr)> {
+        self.listen.iter().map(|at| (at.provider(&self.rdma), at.address))
+    }
+
     fn exports(&self) -> Vec<ExportOption> {
         let mut options: Vec<ExportOption> =
             self.directory.clone().map(ExportOption::root).into_iter().collect();
@@ -316,31 +336,36 @@ impl Serve {
         config: ServerConfig,
         shares: PeerShares,
     ) -> Result<(Server, Ready), Failure> {
-        let mut iwarp = rpcrdma_iwarp::Config::default();
-        iwarp.crc = !self.no_crc;
-        iwarp.timeouts = self.bounds.timeouts();
-        let rdma = IwarpListener::bind(self.listen, iwarp).await.map_err(cannot_listen(self.listen))?;
-        let rdma_address = rdma.local_address().map_err(cannot_listen(self.listen))?;
+        let settings =
+            Settings { options: &self.rdma, no_crc: self.no_crc, timeouts: self.bounds.timeouts() };
         let mut builder = Server::builder()
             .config(config)
             .shares(shares)
             .program(nfs.nfs_program())
             .program(nfs.mount_program())
-            .program(nfs.extents_program())
-            .listen_rdma(Box::new(rdma));
+            .program(nfs.extents_program());
+        let mut rdma = Vec::new();
+        for (provider, address) in self.listeners() {
+            let (listener, chosen) =
+                settings.listen(provider, address).await.map_err(cannot_listen(address))?;
+            let bound = listener.local_address().map_err(cannot_listen(address))?;
+            rdma.push(Listening { address: bound, provider: chosen.name() });
+            builder = builder.listen_rdma(listener);
+        }
         let mut tcp_address = None;
-        if !self.no_tcp {
+        if let Some(first) = self.listen.first().map(|at| at.address.ip()).filter(|_| !self.no_tcp) {
             let (wanted, tcp) = match self.tcp {
                 Some(address) => (address, TcpListener::bind(address).await),
-                None => listen_by_default(self.listen).await,
+                None => listen_by_default(first).await,
             };
             let tcp = tcp.map_err(cannot_listen(wanted))?;
             tcp_address = Some(tcp.local_addr().map_err(cannot_listen(wanted))?);
             builder = builder.listen_tcp(tcp);
         }
-        let ready = Ready::new(rdma_address, tcp_address, options);
+        let ready = Ready::new(rdma, tcp_address, options);
         if self.rpcbind {
-            builder = builder.program(Arc::new(RpcbindService::new(services(ready.rdma, ready.tcp))));
+            let services = services(&ready.rdma_addresses(), ready.tcp);
+            builder = builder.program(Arc::new(RpcbindService::new(services)));
         }
         let server = builder.build().map_err(|error| Failure::failed(format!("cannot serve: {error}")))?;
         Ok((server, ready))
@@ -348,11 +373,11 @@ impl Serve {
 }
 
 /// Listens on the usual port, or on a free one if the usual port is in use.
-async fn listen_by_default(rdma: SocketAddr) -> (SocketAddr, io::Result<TcpListener>) {
-    let usual = SocketAddr::new(rdma.ip(), TCP_PORT);
+async fn listen_by_default(ip: IpAddr) -> (SocketAddr, io::Result<TcpListener>) {
+    let usual = SocketAddr::new(ip, TCP_PORT);
     match TcpListener::bind(usual).await {
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
-            let free = SocketAddr::new(rdma.ip(), 0);
+            let free = SocketAddr::new(ip, 0);
             (free, TcpListener::bind(free).await)
         }
         bound => (usual, bound),

@@ -6,9 +6,17 @@ use serde::Serialize;
 
 use super::export::ExportOption;
 
+/// An RDMA address of a server.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(super) struct Listening {
+    pub(super) address: SocketAddr,
+    /// Name of the provider.
+    pub(super) provider: &'static str,
+}
+
 /// Addresses and exports of a server that listens.
 pub(super) struct Ready {
-    pub(super) rdma: SocketAddr,
+    rdma: Vec<Listening>,
     pub(super) tcp: Option<SocketAddr>,
     exports: Vec<ExportOption>,
     mount: Result<String, String>,
@@ -18,7 +26,9 @@ pub(super) struct Ready {
 #[derive(Serialize)]
 pub(super) struct Document<'a> {
     pid: u32,
-    rdma: SocketAddr,
+    /// The first address of `listeners`; `null` if there is none.
+    rdma: Option<SocketAddr>,
+    listeners: &'a [Listening],
     tcp: Option<SocketAddr>,
     exports: Vec<ExportDocument<'a>>,
     mount: Option<&'a str>,
@@ -34,10 +44,16 @@ struct ExportDocument<'a> {
 }
 
 impl Ready {
-    pub(super) fn new(rdma: SocketAddr, tcp: Option<SocketAddr>, exports: &[ExportOption]) -> Self {
+    pub(super) fn new(rdma: Vec<Listening>, tcp: Option<SocketAddr>, exports: &[ExportOption]) -> Self {
         let name = exports.first().map_or("/", |export| export.name.as_str());
-        let mount = mount_command(rdma, tcp, name, own_address(rdma.ip()));
+        let commands =
+            rdma.iter().map(|at| mount_command(at.address, tcp, name, own_address(at.address.ip())));
+        let mount = first_possible(commands);
         Self { rdma, tcp, exports: exports.to_vec(), mount }
+    }
+
+    pub(super) fn rdma_addresses(&self) -> Vec<SocketAddr> {
+        self.rdma.iter().map(|at| at.address).collect()
     }
 
     pub(super) fn line(&self) -> String {
@@ -49,18 +65,21 @@ impl Ready {
                 format!("{} as {} ({rights})", export.directory.display(), export.name)
             })
             .collect();
+        let rdma: Vec<String> =
+            self.rdma.iter().map(|at| format!("rdma {} ({})", at.address, at.provider)).collect();
         let tcp = self.tcp.map(|tcp| format!(" and tcp {tcp}")).unwrap_or_default();
         let mount = match &self.mount {
             Ok(command) => format!("mount with: {command}"),
             Err(reason) => format!("no mount command: {reason}"),
         };
-        format!("ready: {} on rdma {}{tcp}; {mount}", exports.join(", "), self.rdma)
+        format!("ready: {} on {}{tcp}; {mount}", exports.join(", "), rdma.join(", "))
     }
 
     pub(super) fn document(&self) -> Document<'_> {
         Document {
             pid: std::process::id(),
-            rdma: self.rdma,
+            rdma: self.rdma.first().map(|at| at.address),
+            listeners: &self.rdma,
             tcp: self.tcp,
             exports: self
                 .exports
@@ -76,6 +95,18 @@ impl Ready {
             mount_note: self.mount.as_ref().err().map(String::as_str),
         }
     }
+}
+
+/// Returns the first mount command, or the reason why the first address has none.
+fn first_possible(commands: impl Iterator<Item = Result<String, String>>) -> Result<String, String> {
+    let mut reason = None;
+    for command in commands {
+        match command {
+            Ok(command) => return Ok(command),
+            Err(why) => reason = reason.or(Some(why)),
+        }
+    }
+    Err(reason.unwrap_or_else(|| "the server has no RDMA address".to_owned()))
 }
 
 /// Returns the mount command for a Linux client, or the reason why there is none. `own` is an address of this
@@ -177,6 +208,34 @@ mod tests {
             let reason = command(rdma, tcp, None).unwrap_err();
             assert!(reason.contains(hint), "{rdma}: {reason}");
         }
+    }
+
+    #[test]
+    fn each_address_is_told_with_its_provider() {
+        let listening = |address: &str, provider| Listening { address: address.parse().unwrap(), provider };
+        let rdma = vec![listening("127.0.0.1:20049", "iwarp"), listening("192.0.2.9:20050", "verbs")];
+        let ready = Ready::new(rdma, Some("0.0.0.0:20048".parse().unwrap()), &[]);
+        let line = ready.line();
+        let addresses =
+            "on rdma 127.0.0.1:20049 (iwarp), rdma 192.0.2.9:20050 (verbs) and tcp 0.0.0.0:20048; ";
+        // Other machines reach the second address only.
+        assert!(
+            line.contains(addresses) && line.contains("mount with: ") && line.contains("port=20050,"),
+            "{line}"
+        );
+        let document = serde_json::to_value(ready.document()).unwrap();
+        assert_eq!(document["rdma"], "127.0.0.1:20049");
+        let listeners = serde_json::json!([
+            {"address": "127.0.0.1:20049", "provider": "iwarp"},
+            {"address": "192.0.2.9:20050", "provider": "verbs"},
+        ]);
+        assert_eq!(document["listeners"], listeners);
+    }
+
+    #[test]
+    fn without_any_mount_command_the_first_address_says_why() {
+        let commands = [Err("first".to_owned()), Err("second".to_owned())];
+        assert_eq!(first_possible(commands.into_iter()), Err("first".to_owned()));
     }
 
     #[test]

@@ -6,7 +6,9 @@ use crate::commands::bench::table::Target;
 
 /// Operation of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Task {
+pub(crate) enum Task {
+    /// NULL, without data.
+    Null,
     /// NFS WRITE of this many bytes, to a file system in memory.
     Write(u32),
     /// NFS READ of this many bytes, from a file system in memory.
@@ -18,8 +20,9 @@ pub(super) enum Task {
 }
 
 impl Task {
-    pub(super) const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
+            Self::Null => "NULL",
             Self::Write(_) => "WRITE",
             Self::Read(_) => "READ",
             Self::LongCall(_) => "long call",
@@ -27,8 +30,9 @@ impl Task {
         }
     }
 
-    pub(super) const fn bytes(self) -> u32 {
+    pub(crate) const fn bytes(self) -> u32 {
         match self {
+            Self::Null => 0,
             Self::Write(bytes) | Self::Read(bytes) | Self::LongCall(bytes) | Self::LongReply(bytes) => bytes,
         }
     }
@@ -48,7 +52,8 @@ pub(super) struct Room {
 
 /// Settings of both sides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Setting {
+pub(crate) struct Setting {
+    pub(super) versions: Versions,
     /// Inline size in bytes. A structure for items replaces it.
     pub(super) inline: usize,
     /// Most Sends of a message. With 1 and no structure for items, no message travels in a transmission
@@ -65,8 +70,17 @@ pub(super) struct Setting {
 const INLINE: usize = 4096;
 
 /// Setting of explicit RDMA.
-pub(super) const EXPLICIT: Setting =
-    Setting { inline: INLINE, parts: 1, replies: 1, place: (1, usize::MAX), room: None };
+pub(super) const EXPLICIT: Setting = Setting {
+    versions: Versions::two(Profile::P1),
+    inline: INLINE,
+    parts: 1,
+    replies: 1,
+    place: (1, usize::MAX),
+    room: None,
+};
+
+/// Setting of Version One.
+pub(crate) const VERSION_ONE: Setting = Setting { versions: Versions::ONE, ..EXPLICIT };
 
 impl Setting {
     const fn inline(inline: usize) -> Self {
@@ -86,6 +100,7 @@ impl Setting {
     fn defaults(item: Option<u32>) -> Self {
         let Config { send_size, continued_parts, transmissions, .. } = Config::default();
         Self {
+            versions: EXPLICIT.versions,
             inline: send_size,
             parts: continued_parts,
             replies: transmissions.reply_sends,
@@ -95,7 +110,7 @@ impl Setting {
     }
 
     pub(super) fn apply(self, config: &mut Config) {
-        config.versions = Versions::two(Profile::P1);
+        config.versions = self.versions;
         config.send_size = self.inline;
         config.receive_size = self.inline;
         config.continued_parts = self.parts;
@@ -130,6 +145,7 @@ pub(super) struct Case {
 impl Case {
     fn new(task: Task) -> Self {
         let name = match task {
+            Task::Null => "inline",
             Task::Write(_) => "Read chunk",
             Task::Read(_) => "Write chunk",
             Task::LongCall(_) => "Position-Zero Read chunk",

@@ -1,21 +1,22 @@
 //! Clients and servers of each setting, and the cost of their calls.
 
 use std::path::Path;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use rpcrdma::{ClientConfig, Messages, ServerMonitor};
-use rpcrdma_iwarp::IwarpConnector;
 use rpcrdma_nfs::client::{Client, ClientOptions, Procedures};
-use rpcrdma_nfs::wire::{FileHandle, ReadArgs, SetAttributes, StableHow, WriteArgs};
+use rpcrdma_nfs::wire::{
+    FileHandle, NFS_PROGRAM, NFS_VERSION, ReadArgs, SetAttributes, StableHow, WriteArgs,
+};
+use rpcrdma_verbs::Counters;
 use rustix::time::{ClockId, clock_gettime};
 use tokio::task::JoinSet;
 
 use super::cases::{Setting, Task};
 use crate::commands::bench::roundtrips::{Operation, carry_out};
-use crate::commands::bench::server::BenchServer;
-use crate::commands::bench::{MEMORY_EXPORT, failed};
+use crate::commands::bench::server::{Addresses, BenchServer};
+use crate::commands::bench::{Ends, MEMORY_EXPORT, failed, table};
 use crate::connect::NFS;
 use crate::exit::Failure;
 
@@ -26,52 +27,50 @@ const PIECE: u32 = 1 << 20;
 
 /// Cost of the calls of a measurement.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Cost {
-    pub(super) calls: u64,
+pub(crate) struct Cost {
+    pub(crate) calls: u64,
     pub(super) elapsed: Duration,
     /// Processor time of the client.
     pub(super) client: Duration,
     pub(super) server: Duration,
-    pub(super) counted: Counted,
+    pub(crate) counted: Counted,
 }
 
 impl Cost {
-    pub(super) fn plus(&self, other: &Self) -> Self {
+    pub(crate) fn plus(&self, other: &Self) -> Self {
         Self {
             calls: self.calls + other.calls,
             elapsed: self.elapsed + other.elapsed,
             client: self.client + other.client,
             server: self.server + other.server,
-            counted: self.counted.joined(&other.counted, u64::saturating_add, Messages::plus),
+            counted: self.counted.joined(&other.counted, u64::saturating_add, Counters::plus, Messages::plus),
         }
     }
 
     /// Returns calls a second.
-    pub(super) fn rate(&self) -> f64 {
+    pub(crate) fn rate(&self) -> f64 {
         to_float(self.calls) / self.elapsed.as_secs_f64().max(1e-9)
     }
 
     /// Returns `count` for each call.
-    pub(super) fn each(&self, count: u64) -> f64 {
+    pub(crate) fn each(&self, count: u64) -> f64 {
         to_float(count) / to_float(self.calls.max(1))
     }
 }
 
 /// Converts a count below 2^53.
 #[expect(clippy::cast_precision_loss, reason = "nothing is measured for so long")]
-pub(super) fn to_float(count: u64) -> f64 {
+pub(crate) fn to_float(count: u64) -> f64 {
     count as f64
 }
 
 /// Counters of both sides.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Counted {
+pub(crate) struct Counted {
     /// Bytes copied between socket and application, headers and pads included.
     pub(super) copied: u64,
-    /// Windows that were bound.
-    pub(super) keys: u64,
-    /// System calls on the sockets.
-    pub(super) system_calls: u64,
+    /// Counters of the providers.
+    pub(crate) links: Counters,
     /// Calls of the client by form.
     pub(super) sent: Messages,
     /// Replies by form.
@@ -79,16 +78,20 @@ pub(super) struct Counted {
 }
 
 impl Counted {
+    fn since(&self, before: &Self) -> Self {
+        self.joined(before, u64::saturating_sub, Counters::since, Messages::since)
+    }
+
     fn joined(
         &self,
         other: &Self,
         join: impl Fn(u64, u64) -> u64,
+        links: impl Fn(&Counters, &Counters) -> Counters,
         messages: impl Fn(&Messages, &Messages) -> Messages,
     ) -> Self {
         Self {
             copied: join(self.copied, other.copied),
-            keys: join(self.keys, other.keys),
-            system_calls: join(self.system_calls, other.system_calls),
+            links: links(&self.links, &other.links),
             sent: messages(&self.sent, &other.sent),
             received: messages(&self.received, &other.received),
         }
@@ -96,7 +99,7 @@ impl Counted {
 }
 
 /// Client of a setting, and its server.
-pub(super) struct Subject {
+pub(crate) struct Subject {
     pub(super) setting: Setting,
     server: BenchServer,
     rpc: rpcrdma::Client,
@@ -106,23 +109,36 @@ pub(super) struct Subject {
 }
 
 impl Subject {
-    pub(super) async fn start(directory: &Path, state: &Path, setting: Setting) -> Result<Self, Failure> {
-        let server = BenchServer::start(directory, state, move |config| setting.apply(&mut config.protocol))?;
+    pub(crate) async fn start(
+        ends: &Ends,
+        directory: &Path,
+        state: &Path,
+        setting: Setting,
+    ) -> Result<Self, Failure> {
+        let server =
+            BenchServer::start(ends, directory, state, move |config| setting.apply(&mut config.protocol))?;
         let mut config = ClientConfig::default();
         config.protocol.program = Some(NFS);
         setting.apply(&mut config.protocol);
         let to = server.addresses.nfs_rdma;
-        let rpc = rpcrdma::Client::rdma(Arc::new(IwarpConnector::default()), to, config)
-            .await
-            .map_err(failed("connect"))?;
+        let rpc =
+            rpcrdma::Client::rdma(ends.connector(to).await?, to, config).await.map_err(failed("connect"))?;
         let client =
             Client::mount(&rpc, MEMORY_EXPORT, ClientOptions::default()).await.map_err(failed("mount"))?;
         let file = client.create("/file", SetAttributes::default()).await.map_err(failed("create"))?;
         let (file, procedures) = (file.handle(), client.procedures().clone());
-        let subject =
+        let mut subject =
             Self { setting, server, rpc, procedures, file, data: vec![0x5a; PIECE as usize].into() };
         for index in 0..FILE / PIECE {
             subject.caller(Task::Write(PIECE)).call(index).await?;
+        }
+        // What has been read lies in memory that an adapter knows. Other memory would cost a registration for
+        // each WRITE.
+        let arguments = ReadArgs { file, offset: 0, count: PIECE };
+        let read = subject.procedures.read(&arguments).await.map_err(failed("read"))?;
+        // A reply in several parts has no memory for all.
+        if let Some(whole) = read.data.iter().find(|part| part.len() == subject.data.len()) {
+            subject.data = whole.clone();
         }
         Ok(subject)
     }
@@ -133,8 +149,28 @@ impl Subject {
         Caller { task, rpc, procedures, file: self.file, data }
     }
 
+    /// Returns the addresses of the server.
+    pub(crate) const fn addresses(&self) -> &Addresses {
+        &self.server.addresses
+    }
+
+    /// Makes NULL calls for a time, one after the other. Returns the median time of a call in seconds.
+    pub(crate) async fn latency(&self, time: Duration) -> Result<(f64, Cost), Failure> {
+        let caller = self.caller(Task::Null);
+        let before = self.counted()?;
+        let (mut times, start) = (Vec::new(), Instant::now());
+        while start.elapsed() < time {
+            let start = Instant::now();
+            caller.call(0).await?;
+            times.push(start.elapsed().as_secs_f64());
+        }
+        let (calls, elapsed) = (times.len() as u64, start.elapsed());
+        let counted = self.counted()?.since(&before);
+        Ok((table::median(times), Cost { calls, elapsed, counted, ..Cost::default() }))
+    }
+
     /// Makes calls for a time, `depth` at a time.
-    pub(super) async fn run(&self, task: Task, depth: u32, time: Duration) -> Result<Cost, Failure> {
+    pub(crate) async fn run(&self, task: Task, depth: u32, time: Duration) -> Result<Cost, Failure> {
         let before = self.counted()?;
         let (process, thread) = (cpu(ClockId::ProcessCPUTime), cpu(ClockId::ThreadCPUTime));
         let start = Instant::now();
@@ -157,8 +193,7 @@ impl Subject {
         let elapsed = start.elapsed();
         let client = cpu(ClockId::ThreadCPUTime).saturating_sub(thread);
         let both = cpu(ClockId::ProcessCPUTime).saturating_sub(process);
-        let messages = |now: &Messages, before: &Messages| now.since(before);
-        let counted = self.counted()?.joined(&before, u64::saturating_sub, messages);
+        let counted = self.counted()?.since(&before);
         Ok(Cost { calls, elapsed, client, server: both.saturating_sub(client), counted })
     }
 
@@ -175,8 +210,7 @@ impl Subject {
                 + server.payload_bytes_copied
                 + server.inline_bytes_copied
                 + links.message_bytes_copied,
-            keys: links.windows_bound,
-            system_calls: links.send_calls + links.receive_calls,
+            links,
             sent: protocol.calls_sent,
             received: protocol.replies_received,
         })
@@ -203,6 +237,9 @@ impl Caller {
         let offset = u64::from(index % (FILE / count.max(1)).max(1)) * u64::from(count);
         let len = count as usize;
         match self.task {
+            Task::Null => {
+                self.rpc.null(NFS_PROGRAM, NFS_VERSION).await.map(drop).map_err(failed("call NULL"))
+            }
             Task::Write(_) => {
                 let data = self.data.clone();
                 let arguments =

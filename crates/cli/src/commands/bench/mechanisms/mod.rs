@@ -1,8 +1,8 @@
 //! `rpcrdma bench mechanisms`: measures the cost of each way in which a Call or a reply can travel on this
 //! machine. The base is explicit RDMA in the same run.
 
-mod cases;
-mod measure;
+pub(super) mod cases;
+pub(super) mod measure;
 
 use std::fmt::Write;
 use std::path::Path;
@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use self::cases::{Case, EXPLICIT, Setting, Way};
 use self::measure::{Cost, Subject};
-use super::{failed, machine, prepare, table};
+use super::{Ends, failed, machine, prepare, table};
 use crate::arguments::{Common, whole};
 use crate::commands::until_signal;
 use crate::exit::Failure;
@@ -192,8 +192,8 @@ impl Measured {
             client_microseconds: microseconds(client),
             server_microseconds: microseconds(server),
             copied: self.cost.each(counted.copied),
-            keys: self.cost.each(counted.keys),
-            system_calls: self.cost.each(counted.system_calls),
+            keys: self.cost.each(counted.links.windows_bound),
+            system_calls: self.cost.each(counted.links.send_calls + counted.links.receive_calls),
             went: Went::of(if case.task.is_in_reply() { &counted.received } else { &counted.sent }),
         }
     }
@@ -271,7 +271,7 @@ async fn measure(
     let mut subjects = Vec::new();
     for (index, setting) in settings.into_iter().enumerate() {
         let state = place.join(format!("state of {index}"));
-        subjects.push(Subject::start(&directory, &state, setting).await?);
+        subjects.push(Subject::start(&Ends::default(), &directory, &state, setting).await?);
     }
     let mut measured: Vec<Vec<Vec<Measured>>> =
         cases.iter().map(|case| vec![vec![Measured::default(); case.ways.len()]; depths.len()]).collect();

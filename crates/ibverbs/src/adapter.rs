@@ -1,0 +1,146 @@
+//! An adapter as connections use it: its limits, and the way in which it exposes memory.
+
+use std::collections::HashMap;
+use std::ffi::CStr;
+use std::io;
+use std::mem::MaybeUninit;
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use crate::device;
+use crate::ffi::value::TRANSPORT_IWARP;
+use crate::ffi::{ibv_context, ibv_device_attr, ibv_port_attr};
+use crate::library::{Verbs, verbs};
+use crate::memory::{Mode, Registrations};
+
+/// Most octets of the application's memory that stay registered between requests, for each protection domain.
+const ADOPTED_LIMIT: usize = 256 << 20;
+
+/// Longest message of InfiniBand, in octets (2 GiB).
+const LONGEST: u32 = 1 << 31;
+
+/// An open device of librdmacm.
+#[derive(Debug)]
+pub(crate) struct Adapter {
+    verbs: &'static Verbs,
+    context: NonNull<ibv_context>,
+    pub(crate) name: String,
+    /// Whether the device speaks iWARP.
+    pub(crate) iwarp: bool,
+    pub(crate) limits: Limits,
+}
+
+/// Limits that connections keep to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    pub(crate) work_requests: u32,
+    pub(crate) segments: u32,
+    pub(crate) completions: u32,
+    pub(crate) windows: usize,
+    pub(crate) reads_in: u8,
+    pub(crate) reads_out: u8,
+    pub(crate) message_octets: u32,
+    /// Vectors among which completion queues are spread.
+    pub(crate) vectors: i32,
+}
+
+// SAFETY: functions of libibverbs on a context may be called from any thread.
+#[allow(unsafe_code)]
+unsafe impl Send for Adapter {}
+// SAFETY: as above.
+#[allow(unsafe_code)]
+unsafe impl Sync for Adapter {}
+
+impl Adapter {
+    /// Describes the device of an identifier. The description must not be used after the last identifier of the device.
+    pub(crate) fn of(context: NonNull<ibv_context>, port: u8) -> io::Result<Self> {
+        let verbs = verbs().map_err(io::Error::other)?;
+        // SAFETY: the context is open, and its device is valid as long.
+        #[allow(unsafe_code)]
+        let ibv_context { device, num_comp_vectors: vectors, .. } = unsafe { context.as_ref() };
+        let (device, vectors) = (*device, *vectors);
+        // SAFETY: the device is valid as long as the context.
+        #[allow(unsafe_code)]
+        let name = unsafe { (verbs.ibv_get_device_name)(device) };
+        // SAFETY: the name is a string within the device; it is copied at once.
+        #[allow(unsafe_code)]
+        let name = unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned();
+        // SAFETY: the device is valid, and the field is read only.
+        #[allow(unsafe_code)]
+        let iwarp = unsafe { (*device).transport_type } == TRANSPORT_IWARP;
+        let mut attributes = MaybeUninit::<ibv_device_attr>::zeroed();
+        // SAFETY: the context is open, and the structure has the size that the library writes.
+        #[allow(unsafe_code)]
+        let result = unsafe { (verbs.ibv_query_device)(context.as_ptr(), attributes.as_mut_ptr()) };
+        if result != 0 {
+            return Err(io::Error::from_raw_os_error(result.abs()));
+        }
+        // SAFETY: every field is an integer, for which zeros are a value.
+        #[allow(unsafe_code)]
+        let attributes = unsafe { attributes.assume_init() };
+        let mut attributes_of_port = MaybeUninit::<ibv_port_attr>::zeroed();
+        // SAFETY: the context is open, and the structure is at least as long as what this function writes.
+        #[allow(unsafe_code)]
+        let result =
+            unsafe { (verbs.ibv_query_port)(context.as_ptr(), port.max(1), attributes_of_port.as_mut_ptr()) };
+        // SAFETY: every field is an integer, for which zeros are a value.
+        #[allow(unsafe_code)]
+        let longest = match unsafe { attributes_of_port.assume_init() }.max_msg_sz {
+            // siw names no limit; a message of RDMA has one.
+            0 => LONGEST,
+            _ if result != 0 => LONGEST,
+            longest => longest.min(LONGEST),
+        };
+        let count = |count: i32| u32::try_from(count).unwrap_or(0);
+        let reads = |count: i32| u8::try_from(count).unwrap_or(u8::MAX);
+        let limits = Limits {
+            work_requests: count(attributes.max_qp_wr),
+            segments: count(attributes.max_sge),
+            completions: count(attributes.max_cqe),
+            windows: usize::try_from(attributes.max_mw).unwrap_or(0),
+            reads_in: reads(attributes.max_qp_rd_atom),
+            reads_out: reads(attributes.max_qp_init_rd_atom),
+            message_octets: longest,
+            vectors,
+        };
+        Ok(Self { verbs, context, name, iwarp, limits })
+    }
+
+    /// Returns the functions of libibverbs.
+    pub(crate) fn verbs(&self) -> &'static Verbs {
+        self.verbs
+    }
+
+    /// Returns the open device.
+    pub(crate) fn context(&self) -> NonNull<ibv_context> {
+        self.context
+    }
+
+    /// Returns whether the adapter allocates windows of type 2. Whether they work is another question.
+    pub(crate) fn allocates_windows(&self) -> bool {
+        device::allocates_windows(self.verbs, self.context)
+    }
+
+    /// Returns the protection domain for a connection: with windows the one that all connections of the device share,
+    /// without windows a new one, so that a key is valid on its own connection only. On iWARP it is always a new one: the
+    /// sinks of RDMA Reads have keys.
+    pub(crate) fn registrations(&self, mode: Mode) -> io::Result<Arc<Registrations>> {
+        /// Domains by the address of their context.
+        static SHARED: Mutex<Option<HashMap<usize, Weak<Registrations>>>> = Mutex::new(None);
+        let new = || Registrations::new(self.verbs, self.context, mode, ADOPTED_LIMIT);
+        if !mode.windows || self.iwarp {
+            return new();
+        }
+        let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+        let shared = shared.get_or_insert_default();
+        let key = self.context.as_ptr() as usize;
+        let known = shared.get(&key).and_then(Weak::upgrade).filter(|known| known.mode == mode);
+        if let Some(known) = known {
+            return Ok(known);
+        }
+        shared.retain(|_, domain| domain.strong_count() > 0);
+        let made = new()?;
+        shared.insert(key, Arc::downgrade(&made));
+        Ok(made)
+    }
+}
