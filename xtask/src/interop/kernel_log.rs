@@ -1,4 +1,4 @@
-//! Complaints in the guest's kernel log. A warning, an oops, a hanging task, or a complaint of siw, rpcrdma, NFS or
+//! Complaints in the guest's kernel log. A warning, an oops, a hanging task, or a complaint of siw, rxe, rpcrdma, NFS or
 //! SunRPC makes a case fail, even if its operations succeeded.
 
 use super::pattern::matches;
@@ -32,6 +32,8 @@ const COMPLAINTS: &[&str] = &[
     "nfsd:",
     "lockd:",
     "infiniband siw0",
+    "rdma_rxe:",
+    "infiniband rxe0",
 ];
 
 /// Lines of a healthy guest that contain such texts: patterns for the whole line, and the reason for each.
@@ -41,6 +43,9 @@ const HARMLESS: &[(&str, &str)] = &[
         "siw: module verification failed: signature and/or required key missing - tainting kernel",
         "and does not sign it",
     ),
+    ("rdma_rxe: loaded", "rxe at load"),
+    ("infiniband rxe0: set active", "a case adds the device"),
+    ("infiniband rxe0: added *", "a case adds the device"),
     ("RPC: Registered * transport module.", "sunrpc, xprtrdma and svcrdma at load"),
     ("NFSD: Using * client tracking operations.", "knfsd starts"),
     ("NFSD: starting *-second grace period (net *)", "knfsd starts"),

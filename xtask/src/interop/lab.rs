@@ -5,16 +5,21 @@
 //! with the time of the case.
 
 use std::fs;
+use std::net::Ipv4Addr;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
+use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
+use serde::Deserialize;
 
 use super::capture::{Capture, Recording};
+use super::fabric::Fabric;
 use super::kernel_log;
 use super::machine::Machine;
 use super::network::{GUEST, HOST};
+use super::page::Markers;
 use super::process;
 use super::proxy::{Cut, Proxy};
 use super::vm::{Accel, Job, Outcome, Vm};
@@ -26,22 +31,43 @@ const FIRST_PORT: u16 = 21_000;
 const KNFSD_PORTS: (u16, u16) = (20_049, 20_048);
 /// Default of the maximum time for a job of the guest, multiplied by [`Accel::patience`].
 const JOB_LIMIT: Duration = Duration::from_secs(60);
+/// The kernel's line about the trial of an adapter by our provider, on siw.
+const TRIAL_ON_SIW: &str = "siw: got TERMINATE. layer 0, type 0, code 255";
 /// Maximum time of a mount or umount.
 const MOUNT_LIMIT: Duration = Duration::from_secs(20);
 /// Maximum time for the start of a server, and for its graceful end.
 const SERVER_LIMIT: Duration = Duration::from_secs(20);
 
-/// A server of ours on the host.
+/// A server of ours: on the host, or in the guest if the case has a fabric.
 #[derive(Clone, Debug)]
 pub(crate) struct Server {
-    /// The port of NFS over RDMA, at [`HOST`].
+    /// The address of the server: [`HOST`] or [`GUEST`].
+    pub(crate) address: Ipv4Addr,
+    /// The port of NFS over RDMA.
     pub(crate) rdma: u16,
     /// The port of NFS and MOUNT over TCP.
     pub(crate) tcp: u16,
-    /// The directory that the server exports as `/`, for root without squashing.
+    /// The directory that the server exports as `/`, for root without squashing; its path on the server's machine.
     pub(crate) export: PathBuf,
-    /// Log of the server: its standard error, one line for each call.
+    /// Log of the server, readable on the host: its standard error, one line for each call.
     pub(crate) log: PathBuf,
+}
+
+/// The process of a server.
+#[derive(Debug)]
+enum Running {
+    Host(Child),
+    Guest {
+        job: Job,
+        /// Process id in the guest.
+        pid: u32,
+    },
+}
+
+/// The document that `rpcrdma serve --json` prints when it is ready.
+#[derive(Debug, Deserialize)]
+struct Ready {
+    pid: u32,
 }
 
 /// A mount in the guest.
@@ -76,6 +102,17 @@ impl Knfsd {
     }
 }
 
+/// Name of the folder of a case, and its path in the guest if the case has a fabric.
+const FOLDER: &str = "case";
+const GUEST_FOLDER: &str = "/job/case";
+/// Folder of the guest for exports and states of our servers there.
+const GUEST_FILES: &str = "/srv/case";
+/// Files for the output of our client in the guest.
+const OUTPUT: &str = "rpcrdma.out";
+const ERRORS: &str = "rpcrdma.err";
+/// Maximum time for a change of the guest's RDMA device.
+const DEVICE_LIMIT: Duration = Duration::from_secs(15);
+
 /// The environment of a case; see the module.
 #[derive(Debug)]
 pub(crate) struct Lab {
@@ -93,7 +130,11 @@ pub(crate) struct Lab {
     /// Folder for the files of the current case.
     pub(crate) folder: PathBuf,
     deadline: Instant,
-    running: Vec<(Server, Child)>,
+    /// The fabric of the current case: its programs run in the guest. Without a fabric they run on the host.
+    fabric: Option<Fabric>,
+    /// Whether the case has run the provider over libibverbs on siw.
+    tried_on_siw: bool,
+    running: Vec<(Server, Running)>,
     logs: Vec<PathBuf>,
     mounts: Vec<Mount>,
     mounted: u32,
@@ -102,8 +143,8 @@ pub(crate) struct Lab {
     capture: Option<Capture>,
     /// The file of the last capture.
     captured: Option<PathBuf>,
-    /// Texts of cases for pages of the documentation, by page.
-    pub(crate) pages: Vec<(&'static str, String)>,
+    /// Texts of cases for pages of the documentation, each with its page and its place there.
+    pub(crate) pages: Vec<(&'static str, Markers, String)>,
 }
 
 /// The script is named by its path in the shared directory, so that a workload can change without a new machine.
@@ -129,8 +170,10 @@ impl Lab {
             project: project.to_owned(),
             vm,
             next_port: FIRST_PORT,
-            folder: run.join("case"),
+            folder: run.join(FOLDER),
             deadline: Instant::now() + Duration::from_secs(300),
+            fabric: None,
+            tried_on_siw: false,
             running: Vec::new(),
             logs: Vec::new(),
             mounts: Vec::new(),
@@ -202,13 +245,19 @@ impl Lab {
         self.guest_start(WORKLOAD, &all)
     }
 
-    /// Runs a workload on the host, on a directory that a server exports.
-    pub(crate) fn host_workload(
-        &self,
+    /// Runs a workload on the server's machine, on the directory that the server exports.
+    pub(crate) fn server_workload(
+        &mut self,
+        server: &Server,
         name: &str,
-        directory: &Path,
         arguments: &[&str],
     ) -> Result<String, Failure> {
+        let what = format!("{name} on the server's directory");
+        let directory = server.export.display().to_string();
+        if server.address == GUEST {
+            let all = [&[directory.as_str()], arguments].concat();
+            return self.workload(JOB_LIMIT, name, &all).context(what);
+        }
         let mut command = Command::new("python3");
         command
             .arg("-B")
@@ -219,10 +268,29 @@ impl Lab {
         let finished = process::run(command, self.bounded(JOB_LIMIT))?;
         ensure!(
             finished.success(),
-            "{name} on the server's directory: {}: {}",
+            "{what}: {}: {}",
             finished.ending(),
             process::last_lines(&finished.errors, 3)
         );
+        Ok(finished.text())
+    }
+
+    /// Runs a script for bash on the server's machine, in the directory that the server exports. Returns its output.
+    pub(crate) fn server_script(
+        &mut self,
+        server: &Server,
+        script: &str,
+        arguments: &[&str],
+    ) -> Result<String, Failure> {
+        if server.address == GUEST {
+            let directory = server.export.display().to_string();
+            let script = format!("cd \"$1\" && shift && {{ {script}; }}");
+            return self.guest(&script, &[&[directory.as_str()], arguments].concat());
+        }
+        let mut command = Command::new("bash");
+        command.args(["-c", script, "bash"]).args(arguments).current_dir(&server.export);
+        let finished = process::run(command, self.bounded(JOB_LIMIT))?;
+        ensure!(finished.success(), "on the server: {}: {}", finished.ending(), finished.errors.trim());
         Ok(finished.text())
     }
 
@@ -243,9 +311,20 @@ impl Lab {
         self.vm.output(job)
     }
 
+    /// Waits for a job of [`Lab::guest_start`] and returns its exit status; `None`: it was killed at the limit.
+    pub(crate) fn guest_status(&mut self, job: &Job, limit: Duration) -> Result<Option<i32>, Failure> {
+        let limit = self.bounded(limit);
+        Ok(self.vm.finish(job, limit)?.status)
+    }
+
     /// Kills a job in the guest, with all its processes.
     pub(crate) fn guest_kill(&mut self, job: &Job) -> Result<(), Failure> {
         self.vm.cancel(job)
+    }
+
+    /// Keeps a file of the case if the case is red.
+    pub(crate) fn keep(&mut self, file: &Path) {
+        self.logs.push(file.to_owned());
     }
 
     /// Returns the folder for files that the suite builds.
@@ -258,15 +337,19 @@ impl Lab {
         &self.vm.job
     }
 
-    // ---- servers on the host
+    // ---- our servers
 
-    /// Starts a server of ours with an empty directory, and with more options for `rpcrdma serve`.
+    /// Starts a server of ours with an empty directory, and with more options for `rpcrdma serve`. It runs in the guest
+    /// if the case has a fabric, and on the host otherwise.
     pub(crate) fn serve(&mut self, options: &[&str]) -> Result<Server, Failure> {
-        let rdma = self.port();
-        let export = self.folder.join(format!("export-{rdma}"));
-        fs::create_dir_all(&export)?;
-        let log = self.folder.join(format!("serve-{rdma}.log"));
-        let server = Server { rdma, tcp: self.port(), export, log };
+        let (rdma, tcp) = (self.port(), self.port());
+        let (address, export) = if self.fabric.is_some() {
+            (GUEST, PathBuf::from(format!("{GUEST_FILES}/export-{rdma}")))
+        } else {
+            (HOST, self.folder.join(format!("export-{rdma}")))
+        };
+        let server =
+            Server { address, rdma, tcp, export, log: self.folder.join(format!("serve-{rdma}.log")) };
         self.logs.push(server.log.clone());
         self.launch(&server, options)?;
         Ok(server)
@@ -274,20 +357,22 @@ impl Lab {
 
     /// Starts a stopped server again: with unchanged ports, directory and state.
     pub(crate) fn launch(&mut self, server: &Server, options: &[&str]) -> Result<(), Failure> {
+        let running = if server.address == GUEST {
+            self.launch_in_guest(server, options)?
+        } else {
+            self.launch_on_host(server, options)?
+        };
+        self.running.push((server.clone(), running));
+        Ok(())
+    }
+
+    fn launch_on_host(&mut self, server: &Server, options: &[&str]) -> Result<Running, Failure> {
+        fs::create_dir_all(&server.export)?;
         let ready = self.folder.join(format!("ready-{}.json", server.rdma));
         let log = fs::OpenOptions::new().create(true).append(true).open(&server.log)?;
         let mut command = process::bound(&self.rpcrdma);
-        if !options.iter().any(|option| option.starts_with("-v")) {
-            command.arg("-v");
-        }
         command
-            .arg("serve")
-            .args(["--json", "--listen", &format!("{HOST}:{}", server.rdma)])
-            .args(["--tcp", &format!("{HOST}:{}", server.tcp), "--state"])
-            .arg(self.folder.join(format!("state-{}", server.rdma)))
-            .arg("--export")
-            .arg(format!("/={},squash=none", server.export.display()))
-            .args(options)
+            .args(serve_arguments(server, &self.folder, options))
             .stdout(fs::File::create(&ready)?)
             .stderr(log);
         let mut child = command.spawn().context("starting rpcrdma serve")?;
@@ -297,20 +382,60 @@ impl Lab {
                 "rpcrdma serve ended at once: {}",
                 process::tail(&server.log, 5)
             );
-            Ok(fs::read_to_string(&ready).unwrap_or_default().contains("\"rdma\"").then_some(()))
+            Ok(is_ready(&ready))
         })?;
         if started.is_none() {
             process::kill(&mut child);
             return Err(Failure::new("rpcrdma serve was not ready in time"));
         }
-        self.running.push((server.clone(), child));
-        Ok(())
+        Ok(Running::Host(child))
+    }
+
+    fn launch_in_guest(&mut self, server: &Server, options: &[&str]) -> Result<Running, Failure> {
+        let name = format!("ready-{}.json", server.rdma);
+        let ready = self.folder.join(&name);
+        // The document of an earlier start would say that this one is ready.
+        let _ = fs::remove_file(&ready);
+        let script = "mkdir -p \"$1\" && export=$1 ready=$2 log=$3 && shift 3 && \
+                      exec /job/rpcrdma \"$@\" >\"$ready\" 2>>\"$log\"";
+        let log = server.log.file_name().unwrap_or_default().to_string_lossy();
+        let mut arguments = vec![
+            server.export.display().to_string(),
+            format!("{GUEST_FOLDER}/{name}"),
+            format!("{GUEST_FOLDER}/{log}"),
+        ];
+        let provider = self.fabric.map_or(&[][..], Fabric::options);
+        arguments.extend(serve_arguments(server, Path::new(GUEST_FILES), &[options, provider].concat()));
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        let job = self.vm.start(script, &arguments)?;
+        let limit = SERVER_LIMIT * self.accel().patience();
+        let started = process::until(limit, || {
+            ensure!(
+                self.vm.status(&job)?.is_none(),
+                "rpcrdma serve ended at once: {}{}",
+                process::tail(&server.log, 5),
+                self.vm.output(&job)
+            );
+            Ok(is_ready(&ready))
+        })?;
+        let Some(Ready { pid }) = started else {
+            self.vm.cancel(&job)?;
+            return Err(Failure::new("rpcrdma serve was not ready in time"));
+        };
+        Ok(Running::Guest { job, pid })
     }
 
     /// Stops a server by SIGTERM; it must end gracefully.
     pub(crate) fn stop(&mut self, server: &Server) -> Result<(), Failure> {
-        let mut child = self.take(server)?;
-        match process::terminate(&mut child, Signal::TERM, SERVER_LIMIT)? {
+        let status = match self.take(server)? {
+            Running::Host(mut child) => process::terminate(&mut child, Signal::TERM, SERVER_LIMIT)?,
+            Running::Guest { job, pid } => {
+                self.guest("kill -TERM \"$1\"", &[&pid.to_string()]).context("stopping the server")?;
+                let outcome = self.vm.finish(&job, SERVER_LIMIT * self.accel().patience())?;
+                outcome.status.map(exit_status)
+            }
+        };
+        match status {
             Some(status) if status.success() => Ok(()),
             Some(status) => Err(Failure::new(format!("the server ended with {status}"))),
             None => Err(Failure::new(format!("the server did not stop within {SERVER_LIMIT:?} of SIGTERM"))),
@@ -319,17 +444,43 @@ impl Lab {
 
     /// Kills a server by SIGKILL.
     pub(crate) fn kill(&mut self, server: &Server) -> Result<(), Failure> {
-        let mut child = self.take(server)?;
-        process::kill(&mut child);
+        match self.take(server)? {
+            Running::Host(mut child) => process::kill(&mut child),
+            Running::Guest { job, .. } => {
+                self.vm.cancel(&job)?;
+                let limit = SERVER_LIMIT * self.accel().patience();
+                let ended = process::until(limit, || self.vm.status(&job))?;
+                ensure!(ended.is_some(), "the server did not end within {limit:?} of SIGKILL");
+            }
+        }
         Ok(())
     }
 
-    /// Returns the process id of a server.
+    /// Returns the process id of a server, on its machine.
     pub(crate) fn pid(&self, server: &Server) -> Option<u32> {
-        self.running.iter().find(|(running, _)| running.rdma == server.rdma).map(|(_, child)| child.id())
+        let (_, running) = self.running.iter().find(|(running, _)| running.rdma == server.rdma)?;
+        Some(match running {
+            Running::Host(child) => child.id(),
+            Running::Guest { pid, .. } => *pid,
+        })
     }
 
-    fn take(&mut self, server: &Server) -> Result<Child, Failure> {
+    /// Fails if a server in the guest has ended by itself.
+    pub(crate) fn ensure_serving(&self, server: &Server) -> Result<(), Failure> {
+        let running = self.running.iter().find(|(running, _)| running.rdma == server.rdma);
+        if let Some((_, Running::Guest { job, .. })) = running
+            && let Some(status) = self.vm.status(job)?
+        {
+            return Err(Failure::new(format!(
+                "the server ended with {}: {}",
+                exit_status(status),
+                process::tail(&server.log, 3)
+            )));
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, server: &Server) -> Result<Running, Failure> {
         let at = self
             .running
             .iter()
@@ -350,29 +501,69 @@ impl Lab {
         port
     }
 
-    // ---- our client on the host
+    // ---- our client
 
-    /// Runs `rpcrdma` on the host with arguments.
-    pub(crate) fn rpcrdma(&self, limit: Duration, arguments: &[&str]) -> Result<process::Finished, Failure> {
+    /// Runs `rpcrdma` with arguments, in the folder of the case: in the guest if the case has a fabric, otherwise on the
+    /// host.
+    pub(crate) fn rpcrdma(
+        &mut self,
+        limit: Duration,
+        arguments: &[&str],
+    ) -> Result<process::Finished, Failure> {
+        if self.fabric.is_some() {
+            return self.rpcrdma_in_guest(limit, arguments);
+        }
         let mut command = Command::new(&self.rpcrdma);
         command.args(arguments).current_dir(&self.folder);
         process::run(command, self.bounded(limit))
+    }
+
+    fn rpcrdma_in_guest(
+        &mut self,
+        limit: Duration,
+        arguments: &[&str],
+    ) -> Result<process::Finished, Failure> {
+        let job = self.rpcrdma_start(arguments)?;
+        let limit = self.bounded(limit);
+        let outcome = self.vm.finish(&job, limit)?;
+        Ok(process::Finished {
+            status: outcome.status.map(exit_status),
+            output: fs::read(self.folder.join(OUTPUT)).unwrap_or_default(),
+            errors: process::tail(&self.folder.join(ERRORS), usize::MAX) + &outcome.output,
+        })
+    }
+
+    /// Starts `rpcrdma` in the guest and does not wait. Only one such command runs at a time.
+    pub(crate) fn rpcrdma_start(&mut self, arguments: &[&str]) -> Result<Job, Failure> {
+        let script = format!("cd {GUEST_FOLDER} && exec /job/rpcrdma \"$@\" >{OUTPUT} 2>{ERRORS}");
+        let provider = self.fabric.map_or(&[][..], Fabric::options);
+        self.vm.start(&script, &[arguments, provider].concat())
     }
 
     // ---- mounts in the guest
 
     /// Mounts a server of ours over RDMA by NFSv3, with more options.
     pub(crate) fn mount(&mut self, server: &Server, options: &str) -> Result<Mount, Failure> {
-        self.mount_port(server.rdma, server.tcp, options)
+        self.mount_at(server.address, server.rdma, server.tcp, options)
     }
 
-    /// Mounts a server of ours through another port, for instance of a proxy.
+    /// Mounts a server of ours on the host through another port, for instance of a proxy.
     pub(crate) fn mount_port(&mut self, rdma: u16, mountd: u16, options: &str) -> Result<Mount, Failure> {
+        self.mount_at(HOST, rdma, mountd, options)
+    }
+
+    fn mount_at(
+        &mut self,
+        address: Ipv4Addr,
+        rdma: u16,
+        mountd: u16,
+        options: &str,
+    ) -> Result<Mount, Failure> {
         let comma = if options.is_empty() { "" } else { "," };
         let all = format!(
             "vers=3,proto=rdma,port={rdma},mountproto=tcp,mountport={mountd},nolock,retry=0{comma}{options}"
         );
-        self.mount_raw(&format!("{HOST}:/"), &all)
+        self.mount_raw(&format!("{address}:/"), &all)
     }
 
     /// Runs `mount -t nfs -o OPTIONS SOURCE` on a new directory of the guest.
@@ -407,20 +598,68 @@ impl Lab {
         Ok(Knfsd { rdma: KNFSD_PORTS.0, mountd: KNFSD_PORTS.1 })
     }
 
+    // ---- the guest's RDMA device
+
+    /// Makes the fabric's device the only one of the guest; from now on our programs run there. Nothing may use the
+    /// device that was there before, except knfsd, whose listener moves to the new device. The end of the case brings siw0
+    /// back.
+    pub(crate) fn fabric(&mut self, fabric: Fabric) -> Result<(), Failure> {
+        self.device(fabric.driver())?;
+        self.fabric = Some(fabric);
+        let command = self.shared().join("rpcrdma");
+        if !command.exists() {
+            fs::copy(&self.rpcrdma, command).context("copying rpcrdma into the guest")?;
+        }
+        Ok(())
+    }
+
+    /// Returns the fabric of the case.
+    pub(crate) fn current_fabric(&self) -> Result<Fabric, Failure> {
+        self.fabric.ok_or_else(|| Failure::new("the case has no fabric"))
+    }
+
+    /// Makes `siw` or `rxe` the only RDMA device of the guest, or leaves it without one (`none`).
+    pub(crate) fn device(&mut self, driver: &str) -> Result<(), Failure> {
+        self.guest_within(DEVICE_LIMIT, "exec bash /job/guest/fabric.sh \"$1\"", &[driver])
+            .map(drop)
+            .context(format!("the guest's RDMA device {driver}"))
+    }
+
+    /// Ends the use of a fabric: removes the files of servers in the guest, and brings siw0 back.
+    fn leave_fabric(&mut self) -> Result<(), Failure> {
+        if self.fabric.is_some() {
+            self.guest("rm -rf \"$1\"", &[GUEST_FILES])?;
+            self.device(Fabric::Siw.driver())?;
+            self.fabric = None;
+        }
+        Ok(())
+    }
+
     // ---- one case
 
-    /// Begins a case: empty folder, no expectations, a capture if wanted.
-    pub(crate) fn begin(&mut self, limit: Duration, capture: bool) -> Result<(), Failure> {
+    /// Begins a case: empty folder, no expectations, a capture if wanted, the RDMA device of the case.
+    pub(crate) fn begin(
+        &mut self,
+        limit: Duration,
+        capture: bool,
+        fabric: Option<Fabric>,
+    ) -> Result<(), Failure> {
         if self.folder.exists() {
             fs::remove_dir_all(&self.folder).context("removing the last case's files")?;
         }
+        // The guest has to see the files of its programs.
+        self.folder = if fabric.is_some() { self.shared().join(FOLDER) } else { self.run.join(FOLDER) };
         fs::create_dir_all(&self.folder)?;
         self.deadline = Instant::now() + limit * self.accel().patience();
         self.logs.clear();
         self.case_log.clear();
+        self.tried_on_siw = fabric == Some(Fabric::Siw);
         self.captured = None;
         if capture {
             self.capture = Some(Capture::start(&self.folder.join("wire.pcap"))?);
+        }
+        if let Some(fabric) = fabric {
+            self.fabric(fabric)?;
         }
         Ok(())
     }
@@ -440,13 +679,19 @@ impl Lab {
                 return Err(Failure::new(format!("the server panicked: {line}")));
             }
         }
+        self.leave_fabric()?;
         self.read_kernel_log()?;
         self.judge()
     }
 
     /// Checks the new lines of the kernel's log in this case.
     pub(crate) fn judge(&self) -> Result<(), Failure> {
-        let complaints = kernel_log::complaints(&self.case_log);
+        // The provider tries whether siw takes addresses of its choice: siw does not, and ends the connection of the trial.
+        let trial = self.tried_on_siw;
+        let complaints: Vec<&str> = kernel_log::complaints(&self.case_log)
+            .into_iter()
+            .filter(|line| !(trial && *line == TRIAL_ON_SIW))
+            .collect();
         ensure!(complaints.is_empty(), "the kernel complains: {}", complaints.join(" | "));
         Ok(())
     }
@@ -459,22 +704,32 @@ impl Lab {
     /// Ends the remaining processes of a case. Returns a note if the guest had to be booted again.
     pub(crate) fn clear(&mut self) -> Result<Option<String>, Failure> {
         self.extend();
-        let cleared = self.vm.alive()
-            && {
-                // Killing comes before unmounting, and unmounting before the servers' end: a client without a server
-                // waits.
-                let script = "for job in /job/queue/*.output; do n=${job##*/}; n=${n%.output}; \
-                [ -e \"/job/queue/$n.status\" ] || [ \"/job/queue/$n.script\" = \"$0\" ] || : >\"/job/queue/$n.cancel\"; done\n\
-                for n in 1 2 3; do awk '$3 ~ /^nfs4?$/ { print $2 }' /proc/mounts | sort -r | while read -r path; do \
-                timeout 10 umount -f \"$path\" 2>/dev/null || umount -f -l \"$path\"; done; done\n\
-                ! grep -Eq '^[^ ]+ [^ ]+ nfs4? ' /proc/mounts";
-                self.guest_outcome(Duration::from_secs(45), script, &[])
-                    .is_ok_and(|outcome| outcome.status == Some(0))
-            };
+        let servers: Vec<String> = self
+            .running
+            .iter()
+            .filter_map(|(_, running)| match running {
+                Running::Guest { job, .. } => Some(job.number().to_string()),
+                Running::Host(_) => None,
+            })
+            .collect();
+        let servers: Vec<&str> = servers.iter().map(String::as_str).collect();
+        let mut cleared = self.vm.alive()
+            && self
+                .guest_outcome(Duration::from_secs(45), CLEAR, &servers)
+                .is_ok_and(|outcome| outcome.status == Some(0));
         self.mounts.clear();
-        for (_, mut child) in self.running.drain(..) {
-            process::kill(&mut child);
+        for (_, running) in std::mem::take(&mut self.running) {
+            match running {
+                Running::Host(mut child) => process::kill(&mut child),
+                Running::Guest { job, .. } => {
+                    cleared = cleared
+                        && self.vm.cancel(&job).is_ok()
+                        && process::until(SERVER_LIMIT, || self.vm.status(&job))
+                            .is_ok_and(|status| status.is_some());
+                }
+            }
         }
+        cleared = cleared && self.leave_fabric().is_ok();
         if cleared && self.read_kernel_log().is_ok() {
             return Ok(None);
         }
@@ -506,13 +761,15 @@ impl Lab {
     }
 
     /// Sets the text that `--write-docs` writes between the markers of a page.
-    pub(crate) fn page(&mut self, page: &'static str, text: String) {
-        self.pages.push((page, text));
+    pub(crate) fn page(&mut self, page: &'static str, markers: Markers, text: String) {
+        self.pages.push((page, markers, text));
     }
 
     fn reboot(&mut self) -> Result<(), Failure> {
         let accel = self.accel();
         self.vm.power_off();
+        self.fabric = None;
+        self.running.retain(|(_, running)| matches!(running, Running::Host(_)));
         self.vm = Vm::boot(&self.machine, &self.interop, &self.run, accel)?;
         self.log_lines = 0;
         self.read_kernel_log()
@@ -556,6 +813,48 @@ impl Lab {
     fn bounded(&self, limit: Duration) -> Duration {
         (limit * self.accel().patience()).min(self.deadline.saturating_duration_since(Instant::now()))
     }
+}
+
+/// Kills all jobs but this one and those of the arguments, then unmounts. Killing comes before unmounting, and unmounting
+/// before the servers' end: a client without a server waits.
+const CLEAR: &str = "for job in /job/queue/*.output; do n=${job##*/}; n=${n%.output}; \
+    case \" $* \" in *\" $n \"*) continue ;; esac; \
+    [ -e \"/job/queue/$n.status\" ] || [ \"/job/queue/$n.script\" = \"$0\" ] || : >\"/job/queue/$n.cancel\"; done\n\
+    for n in 1 2 3; do awk '$3 ~ /^nfs4?$/ { print $2 }' /proc/mounts | sort -r | while read -r path; do \
+    timeout 10 umount -f \"$path\" 2>/dev/null || umount -f -l \"$path\"; done; done\n\
+    ! grep -Eq '^[^ ]+ [^ ]+ nfs4? ' /proc/mounts";
+
+/// Returns the arguments of `rpcrdma` for a server whose state is in a folder.
+fn serve_arguments(server: &Server, folder: &Path, options: &[&str]) -> Vec<String> {
+    let Server { address, rdma, tcp, export, .. } = server;
+    let mut arguments = Vec::new();
+    if !options.iter().any(|option| option.starts_with("-v")) {
+        arguments.push("-v".to_owned());
+    }
+    arguments.extend([
+        "serve".to_owned(),
+        "--json".to_owned(),
+        "--listen".to_owned(),
+        format!("{address}:{rdma}"),
+        "--tcp".to_owned(),
+        format!("{address}:{tcp}"),
+        "--state".to_owned(),
+        folder.join(format!("state-{rdma}")).display().to_string(),
+        "--export".to_owned(),
+        format!("/={},squash=none", export.display()),
+    ]);
+    arguments.extend(options.iter().map(|&option| option.to_owned()));
+    arguments
+}
+
+/// Returns the document of a server that is ready.
+fn is_ready(file: &Path) -> Option<Ready> {
+    serde_json::from_slice(&fs::read(file).ok()?).ok()
+}
+
+/// Returns the status of a process of which a shell says this: 128 and the number of a signal, or the exit code.
+fn exit_status(of_shell: i32) -> ExitStatus {
+    ExitStatus::from_raw(if of_shell > 128 { of_shell - 128 } else { of_shell << 8 })
 }
 
 fn succeeded(outcome: &Outcome, script: &str) -> Result<String, Failure> {

@@ -7,9 +7,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
-use self::cases::{Case, GROUPS, Group};
+use self::cases::{Case, GROUPS, Group, HARDWARE, LINUX};
 use self::lab::Lab;
+use self::page::Markers;
 use self::report::{Report, Verdict};
+use self::tools::Tool;
 use self::vm::Accel;
 use crate::failure::{Context, Failure, ensure};
 use crate::figures::{self, Origin};
@@ -17,10 +19,12 @@ use crate::project::project;
 
 mod capture;
 mod cases;
+mod fabric;
 mod kernel_log;
 mod lab;
 mod machine;
 mod network;
+mod page;
 mod pattern;
 mod process;
 mod proxy;
@@ -52,8 +56,9 @@ pub(crate) struct Options {
     /// Write the results to FILE as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Write the table of cases into docs/linux.md if all cases have run, and that of the conformance tester into
-    /// docs/conform.md if its case is green; all other files must be committed
+    /// Write the tables of cases into docs/linux.md and docs/hardware.md if all cases have run, that of the conformance
+    /// tester into docs/conform.md if its case is green, and that of differences between devices into docs/hardware.md if
+    /// its case is green; all other files must be committed
     #[arg(long)]
     write_docs: bool,
     /// Stop at the first red case
@@ -93,7 +98,7 @@ fn suite(options: &Options) -> Result<bool, Failure> {
     let started = Instant::now();
     let project = project()?;
     if options.write_docs {
-        figures::ensure_committed(&project, &["docs/linux.md", "docs/conform.md"])?;
+        figures::ensure_committed(&project, &[LINUX, HARDWARE, "docs/conform.md"])?;
     }
     let interop = project.join("interop");
     let target = target(&project).join("interop");
@@ -104,9 +109,7 @@ fn suite(options: &Options) -> Result<bool, Failure> {
     ensure!(missing.is_empty(), "the suite cannot run here:\n  {}", missing.join("\n  "));
     let rpcrdma = build_command(&project)?;
     let machine = machine::prepare(&interop, &target, options.rebuild)?;
-    for tool in chosen.iter().filter_map(|(_, case)| case.tool) {
-        tool.prepare(&target)?;
-    }
+    let unbuilt = build_tools(&chosen, &project, &target);
     // From here on the suite's network is the only one.
     network::enter().context("setting up the suite's network; it needs root and /dev/net/tun")?;
     let run = target.join("run");
@@ -122,7 +125,11 @@ fn suite(options: &Options) -> Result<bool, Failure> {
         cases: Vec::new(),
     };
     for (group, case) in &chosen {
-        let verdict = one(&mut lab, group, case, &target)?;
+        let unbuilt = case.tool.and_then(|tool| unbuilt.iter().find(|(name, _)| *name == tool.name));
+        let verdict = match unbuilt {
+            Some((_, reason)) => unbuilt_case(group, case, reason),
+            None => one(&mut lab, group, case, &target)?,
+        };
         let red = !verdict.ok;
         report.cases.push(verdict);
         if red && options.fail_fast {
@@ -152,21 +159,45 @@ fn suite(options: &Options) -> Result<bool, Failure> {
         report.write_json(file)?;
     }
     if options.write_docs && survived {
-        for (page, text) in &pages {
-            report::write_page(&project.join(page), text)?;
+        for (page, markers, text) in &pages {
+            page::write_page(&project.join(page), *markers, text)?;
         }
         if report.complete {
-            ensure!(missing.is_empty(), "docs/linux.md stays as it is: not all cases have run");
-            report::write_page(&project.join("docs/linux.md"), &report.markdown())?;
+            ensure!(missing.is_empty(), "the tables of cases stay as they are: not all cases have run");
+            page::write_page(&project.join(LINUX), Markers::USUAL, &report.markdown(LINUX))?;
+            page::write_page(&project.join(HARDWARE), Markers::CASES, &report.markdown(HARDWARE))?;
         }
     }
     Ok(survived && report.red() == 0 && missing.is_empty())
 }
 
+/// Builds the programs that cases need. Returns those that cannot be built, with the reasons.
+fn build_tools(
+    chosen: &[(&'static Group, &'static Case)],
+    project: &Path,
+    target: &Path,
+) -> Vec<(&'static str, String)> {
+    let mut tools: Vec<&'static Tool> = Vec::new();
+    for tool in chosen.iter().filter_map(|(_, case)| case.tool) {
+        if !tools.contains(&tool) {
+            tools.push(tool);
+        }
+    }
+    let build = |tool: &Tool| tool.prepare(project, target).err().map(|failure| failure.to_string());
+    tools.into_iter().filter_map(|tool| Some((tool.name, build(tool)?))).collect()
+}
+
+/// Returns the verdict of a case whose program cannot be built.
+fn unbuilt_case(group: &'static Group, case: &'static Case, reason: &str) -> Verdict {
+    println!("FAILED {}/{}: {reason}", group.name, case.name);
+    let Case { name, checks, .. } = *case;
+    Verdict { group: group.name, name, checks, ok: false, seconds: 0.0, detail: reason.to_owned() }
+}
+
 /// Runs a case, and leaves a clean machine. An error means that the machine is gone.
 fn one(lab: &mut Lab, group: &'static Group, case: &'static Case, target: &Path) -> Result<Verdict, Failure> {
     let started = Instant::now();
-    let result = lab.begin(case.limit, case.capture).and_then(|()| {
+    let result = lab.begin(case.limit, case.capture, case.fabric).and_then(|()| {
         let detail = (case.run)(lab)?;
         lab.settle()?;
         Ok(detail)

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::cases::{Case, GROUPS, Group};
-use crate::failure::{Context, Failure, ensure};
+use super::cases::{Case, GROUPS, Group, LINUX};
+use crate::failure::{Context, Failure};
 use crate::figures::Origin;
 
 /// Result of one case.
@@ -84,17 +84,16 @@ impl Report {
         fs::write(file, text + "\n").context(format!("writing {}", file.display()))
     }
 
-    /// Returns the table of `docs/linux.md`.
-    pub(crate) fn markdown(&self) -> String {
-        let mut text = format!(
-            "{}; commit {}; {} cases in {:.0} s ({}).\n",
-            self.machine,
-            self.commit,
-            self.cases.len(),
-            self.seconds,
-            self.accel
-        );
-        for group in GROUPS {
+    /// Returns the tables of a page.
+    pub(crate) fn markdown(&self, page: &str) -> String {
+        let groups = GROUPS.iter().filter(|group| group.page == page);
+        let mut text = format!("{}; commit {}", self.machine, self.commit);
+        if page == LINUX {
+            // Writing to a String cannot fail.
+            let _ = write!(text, "; {} cases in {:.0} s ({})", self.cases.len(), self.seconds, self.accel);
+        }
+        text.push_str(".\n");
+        for group in groups {
             let _ = write!(
                 text,
                 "\n### {}\n\n{}\n\n| case | check | result | seconds |\n| --- | --- | --- | ---: |\n",
@@ -110,24 +109,6 @@ impl Report {
     }
 }
 
-/// Replaces the text between the markers of a page.
-pub(crate) fn write_page(file: &Path, text: &str) -> Result<(), Failure> {
-    let page = fs::read_to_string(file).context(format!("reading {}", file.display()))?;
-    let page = replaced(&page, text)?;
-    fs::write(file, page).context(format!("writing {}", file.display()))
-}
-
-const BEGIN: &str = "<!-- The suite writes this: cargo xtask interop --write-docs -->";
-const END: &str = "<!-- end -->";
-
-fn replaced(page: &str, table: &str) -> Result<String, Failure> {
-    let (before, rest) =
-        page.split_once(BEGIN).ok_or_else(|| Failure::new(format!("the page has no line {BEGIN}")))?;
-    let after = rest.split_once(END).map(|(_, after)| after);
-    ensure!(after.is_some(), "the page has no line {END}");
-    Ok(format!("{before}{BEGIN}\n\n{table}\n{END}{}", after.unwrap_or_default()))
-}
-
 /// Rounds a time for a progress line.
 pub(crate) fn seconds(duration: Duration) -> f64 {
     (duration.as_secs_f64() * 10.0).round() / 10.0
@@ -138,17 +119,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_page_keeps_what_is_around_the_table() {
-        let page = format!("a\n{BEGIN}\nold\n{END}\nb\n");
-        assert_eq!(replaced(&page, "new\n").unwrap(), format!("a\n{BEGIN}\n\nnew\n\n{END}\nb\n"));
-        assert!(replaced("no markers", "").is_err());
-        assert!(replaced(BEGIN, "").is_err());
-    }
-
-    #[test]
     fn the_page_lists_the_cases_that_there_are() {
         let page = include_str!("../../../docs/linux.md");
-        for group in GROUPS {
+        for group in GROUPS.iter().filter(|group| group.page == LINUX) {
             let (_, section) = page.split_once(&format!("### {}\n", group.title)).unwrap();
             let section = section.split("\n#").next().unwrap();
             let listed: Vec<&str> = section

@@ -1,4 +1,5 @@
-//! Third-party programs that cases run in the guest and that Debian does not package: built from crates.io, once.
+//! Programs that cases run in the guest and that Debian does not package: third-party programs from crates.io, built once,
+//! and test binaries of the project.
 //!
 //! Host and guest run the same Debian release, so the guest can run a program that is built on the host.
 
@@ -7,48 +8,72 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use serde::Deserialize;
+
 use super::process;
 use crate::failure::{Context, Failure, ensure};
 
 /// Maximum time of a build: it takes one to three minutes; downloads may be slow.
 const BUILD_LIMIT: Duration = Duration::from_secs(1200);
 
-/// A program from crates.io.
+/// A program that the suite builds.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Tool {
-    /// Name of the crate, and of the program that it installs.
+    /// Name of the program.
     pub(crate) name: &'static str,
-    /// The version for which the expectations of the cases were written.
-    pub(crate) version: &'static str,
+    source: Source,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Source {
+    /// The crate of the program's name from crates.io, in the version for which the expectations of the cases were
+    /// written.
+    Registry { version: &'static str },
+    /// The integration test of the program's name of a package of the project.
+    Test { package: &'static str },
 }
 
 /// A POSIX file system test suite, BSD-2-Clause.
-pub(crate) const PJDFSTEST: Tool = Tool { name: "pjdfstest", version: "0.2.2" };
+pub(crate) const PJDFSTEST: Tool = Tool { name: "pjdfstest", source: Source::Registry { version: "0.2.2" } };
+
+/// The provider tests over libibverbs.
+pub(crate) const PROVIDER_TESTS: Tool =
+    Tool { name: "provider", source: Source::Test { package: "rpcrdma-ibverbs" } };
 
 impl Tool {
     /// Returns the path of the program after [`Tool::prepare`].
     pub(crate) fn program(&self, target: &Path) -> PathBuf {
-        self.root(target).join("bin").join(self.name)
+        match self.source {
+            Source::Registry { version } => self.root(target, version).join("bin").join(self.name),
+            Source::Test { .. } => target.join("tools").join(self.name),
+        }
     }
 
-    fn root(&self, target: &Path) -> PathBuf {
-        target.join("tools").join(format!("{}-{}", self.name, self.version))
+    fn root(&self, target: &Path, version: &str) -> PathBuf {
+        target.join("tools").join(format!("{}-{version}", self.name))
     }
 
-    /// Builds the program, unless an earlier run has built it. Needs the network.
-    pub(crate) fn prepare(&self, target: &Path) -> Result<(), Failure> {
+    /// Builds the program, unless it is there and current.
+    pub(crate) fn prepare(&self, project: &Path, target: &Path) -> Result<(), Failure> {
+        match self.source {
+            Source::Registry { version } => self.install(target, version),
+            Source::Test { package } => self.build_test(project, target, package),
+        }
+    }
+
+    /// Installs the program from crates.io, unless an earlier run has done so. Needs the network.
+    fn install(&self, target: &Path, version: &str) -> Result<(), Failure> {
         if self.program(target).exists() {
             return Ok(());
         }
-        println!("building {} {}", self.name, self.version);
+        println!("building {} {version}", self.name);
         let started = Instant::now();
-        let root = self.root(target);
+        let root = self.root(target, version);
         let build = target.join("tools/build");
-        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        let mut install = Command::new(cargo);
+        let mut install = cargo();
         install
             .args(["install", "--quiet", "--locked", "--no-track", "--version"])
-            .arg(format!("={}", self.version))
+            .arg(format!("={version}"))
             .arg("--root")
             .arg(&root)
             .arg("--target-dir")
@@ -60,14 +85,84 @@ impl Tool {
         let finished = process::run(install, BUILD_LIMIT)?;
         ensure!(
             finished.success(),
-            "cargo install {} {}: {}: {}",
+            "cargo install {} {version}: {}: {}",
             self.name,
-            self.version,
             finished.ending(),
             process::last_lines(&finished.errors, 12)
         );
         fs::remove_dir_all(&build).context("removing the build folder")?;
         println!("{} built in {:.0} s", self.name, started.elapsed().as_secs_f64());
         Ok(())
+    }
+
+    /// Builds a test of the project. Cargo decides whether it is current.
+    fn build_test(&self, project: &Path, target: &Path, package: &str) -> Result<(), Failure> {
+        let mut build = cargo();
+        build
+            .args(["test", "--locked", "--package", package, "--test", self.name])
+            .args(["--no-run", "--message-format=json"])
+            .current_dir(project);
+        let finished = process::run(build, BUILD_LIMIT)?;
+        let error = finished.errors.lines().find(|line| line.starts_with("error"));
+        ensure!(
+            finished.success(),
+            "cargo test --package {package} --test {} --no-run: {}: {}",
+            self.name,
+            finished.ending(),
+            error.unwrap_or_default()
+        );
+        let built = executable(&finished.text(), self.name)
+            .ok_or_else(|| Failure::new(format!("cargo names no executable of the test {}", self.name)))?;
+        fs::create_dir_all(target.join("tools"))?;
+        fs::copy(built, self.program(target)).context("copying the test")?;
+        Ok(())
+    }
+}
+
+fn cargo() -> Command {
+    Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+}
+
+/// A message of cargo about a target that it has built.
+#[derive(Debug, Deserialize)]
+struct Artifact {
+    target: Target,
+    executable: Option<PathBuf>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Target {
+    name: String,
+    kind: Vec<String>,
+}
+
+/// Returns the executable of a test from the messages of cargo, one JSON document a line.
+fn executable(messages: &str, test: &str) -> Option<PathBuf> {
+    messages
+        .lines()
+        .filter_map(|line| serde_json::from_str::<Artifact>(line).ok())
+        .find(|artifact| {
+            artifact.target.name == test && artifact.target.kind.iter().any(|kind| kind == "test")
+        })?
+        .executable
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_executable_is_that_of_the_test() {
+        let messages = concat!(
+            r#"{"reason":"compiler-artifact","target":{"kind":["lib"],"name":"provider"},"executable":null}"#,
+            "\n",
+            r#"{"reason":"build-script-executed","package_id":"x"}"#,
+            "\n",
+            r#"{"reason":"compiler-artifact","target":{"kind":["test"],"name":"provider"},"executable":"/t/provider-1"}"#,
+            "\n",
+            r#"{"reason":"build-finished","success":true}"#
+        );
+        assert_eq!(executable(messages, "provider"), Some(PathBuf::from("/t/provider-1")));
+        assert_eq!(executable(messages, "other"), None);
     }
 }

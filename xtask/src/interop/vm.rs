@@ -69,6 +69,13 @@ pub(crate) struct Job {
     number: u32,
 }
 
+impl Job {
+    /// Returns the number of the job: part of the names of its files.
+    pub(crate) const fn number(&self) -> u32 {
+        self.number
+    }
+}
+
 /// Result of a job.
 #[derive(Debug)]
 pub(crate) struct Outcome {

@@ -1,6 +1,7 @@
 //! Faults: servers that are killed, connections that are cut, clients that vanish. Afterwards the data is unchanged, no
 //! process hangs, and the server has recovered its memory and connections.
 
+use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
@@ -78,10 +79,10 @@ pub(super) const CASES: &[Case] = &[
 ];
 
 /// Maximum time for the guest to reconnect and continue. The kernel waits 5 s after a failed attempt, then longer.
-const RECOVERY: Duration = Duration::from_secs(60);
+pub(super) const RECOVERY: Duration = Duration::from_secs(60);
 
 /// Waits until a condition holds.
-fn wait(limit: Duration, what: &str, mut condition: impl FnMut() -> bool) -> Result<(), Failure> {
+pub(super) fn wait(limit: Duration, what: &str, mut condition: impl FnMut() -> bool) -> Result<(), Failure> {
     let held = process::until(limit, || Ok(condition().then_some(())))?;
     ensure!(held.is_some(), "waited {limit:?} in vain: {what}");
     Ok(())
@@ -111,12 +112,19 @@ fn sha256(file: &Path) -> Result<String, Failure> {
     Ok(finished.text().split_whitespace().next().unwrap_or_default().to_owned())
 }
 
-/// Compares a directory with a program's list of the files that it wrote: lines of SHA-256 and name.
-fn compare(directory: &Path, list: &str) -> Result<usize, Failure> {
+/// Compares a directory of a server with a program's list of the files that it wrote: lines of SHA-256 and name.
+pub(super) fn compare(lab: &mut Lab, server: &Server, directory: &str, list: &str) -> Result<usize, Failure> {
+    let seen = lab.server_script(
+        server,
+        "cd \"$1\" && find . -type f -printf '%P\\0' | xargs -0 sha256sum",
+        &[directory],
+    )?;
+    let seen: HashMap<&str, &str> =
+        seen.lines().filter_map(|line| line.split_once("  ")).map(|(digest, name)| (name, digest)).collect();
     let mut files = 0;
     for line in list.lines().filter(|line| !line.contains(": ")) {
         let Some((digest, name)) = line.split_once(' ') else { continue };
-        let seen = sha256(&directory.join(name))?;
+        let seen = seen.get(name).copied().unwrap_or("none");
         ensure!(seen == digest, "{name} differs: SHA-256 {seen}, {digest} was written");
         files += 1;
     }
@@ -124,7 +132,7 @@ fn compare(directory: &Path, list: &str) -> Result<usize, Failure> {
     Ok(files)
 }
 
-fn server_killed(lab: &mut Lab) -> Result<Detail, Failure> {
+pub(super) fn server_killed(lab: &mut Lab) -> Result<Detail, Failure> {
     const KILLS: usize = 3;
     const WRITERS: usize = 3;
     let server = lab.serve(&[])?;
@@ -136,7 +144,7 @@ fn server_killed(lab: &mut Lab) -> Result<Detail, Failure> {
     for writer in 0..WRITERS {
         let directory = format!("{}/writer-{writer}", mount.path);
         let job = lab.guest_start(script, &[&directory, "/job/stop-writing", &writer.to_string()])?;
-        writers.push((server.export.join(format!("writer-{writer}")), job));
+        writers.push((format!("writer-{writer}"), job));
     }
     let mut lines = 0;
     for _ in 0..KILLS {
@@ -157,7 +165,7 @@ fn server_killed(lab: &mut Lab) -> Result<Detail, Failure> {
     let (mut files, mut notes) = (0, Vec::new());
     for (directory, job) in &writers {
         let output = lab.guest_finish(job, RECOVERY)?;
-        files += compare(directory, &output)?;
+        files += compare(lab, &server, directory, &output)?;
         notes.extend(output.lines().filter_map(|line| line.strip_prefix("note: ")).map(str::to_owned));
     }
     let notes = if notes.is_empty() { String::new() } else { format!("; repeated: {}", notes.join(", ")) };

@@ -11,6 +11,7 @@ use super::wire::{DEFAULT_CREDITS, Settings, UP_TO_THRESHOLDS, check_settings};
 use super::{Case, Detail};
 use crate::failure::{Context, Failure, ensure};
 use crate::interop::lab::{Lab, Mount, Server};
+use crate::interop::network::GUEST;
 use crate::interop::process;
 
 pub(super) const CASES: &[Case] = &[
@@ -96,14 +97,14 @@ fn both_sides(lab: &mut Lab, name: &str, limit: Duration, arguments: &[&str]) ->
     lab.workload(limit, name, &all)?;
     // The umount writes the data that the client still holds.
     lab.umount(&mount)?;
-    lab.host_workload(&format!("check-{name}"), &server.export, arguments)?;
+    lab.server_workload(&server, &format!("check-{name}"), arguments)?;
     Ok(String::new())
 }
 
 fn mount_default(lab: &mut Lab) -> Result<Detail, Failure> {
     let (server, mount) = mounted(lab, &[], "")?;
     lab.guest("echo hello >\"$1/file\"", &[&mount.path])?;
-    let text = fs::read_to_string(server.export.join("file"))?;
+    let text = lab.server_script(&server, "cat file", &[])?;
     ensure!(text == "hello\n", "the server has {text:?}");
     for name in ["rsize", "wsize"] {
         ensure!(mount.option(name) == Some("1048576"), "{name} is not 1 MiB: {}", mount.options);
@@ -122,13 +123,13 @@ fn names(lab: &mut Lab) -> Result<Detail, Failure> {
 fn write_sizes(lab: &mut Lab) -> Result<Detail, Failure> {
     let (server, mount) = mounted(lab, &[], "")?;
     lab.workload(SHORT, "write-sizes", &[&mount.path])?;
-    lab.host_workload("check-sizes", &server.export, &[])?;
+    lab.server_workload(&server, "check-sizes", &[])?;
     Ok(String::new())
 }
 
 fn read_sizes(lab: &mut Lab) -> Result<Detail, Failure> {
     let (server, mount) = mounted(lab, &[], "")?;
-    lab.host_workload("write-sizes", &server.export, &[])?;
+    lab.server_workload(&server, "write-sizes", &[])?;
     lab.workload(SHORT, "read-sizes", &[&mount.path])?;
     Ok(String::new())
 }
@@ -138,13 +139,13 @@ const LARGE: &str = "67108864";
 fn write_large(lab: &mut Lab) -> Result<Detail, Failure> {
     let (server, mount) = mounted(lab, &[], "")?;
     lab.workload(LONG, "write-sizes", &[&mount.path, LARGE])?;
-    lab.host_workload("check-sizes", &server.export, &[LARGE])?;
+    lab.server_workload(&server, "check-sizes", &[LARGE])?;
     Ok(String::new())
 }
 
 fn read_large(lab: &mut Lab) -> Result<Detail, Failure> {
     let (server, mount) = mounted(lab, &[], "")?;
-    lab.host_workload("write-sizes", &server.export, &[LARGE])?;
+    lab.server_workload(&server, "write-sizes", &[LARGE])?;
     lab.workload(LONG, "read-sizes", &[&mount.path, LARGE])?;
     Ok(String::new())
 }
@@ -163,8 +164,8 @@ fn transfer_sizes(lab: &mut Lab) -> Result<Detail, Failure> {
         arguments.extend(files);
         lab.workload(SHORT, "write-read-sizes", &arguments)?;
         lab.umount(&mount)?;
-        lab.host_workload("check-sizes", &server.export, &files)?;
-        lab.host_workload("remove-all", &server.export, &[])?;
+        lab.server_workload(&server, "check-sizes", &files)?;
+        lab.server_workload(&server, "remove-all", &[])?;
     }
     Ok(format!("{} sizes", sizes.len()))
 }
@@ -181,7 +182,7 @@ fn synchronous(lab: &mut Lab) -> Result<Detail, Failure> {
     let written = process::until(limit, || Ok(lab.guest_output(&job).contains("written").then_some(())))?;
     ensure!(written.is_some(), "nothing was written in time: {}", lab.guest_output(&job));
     let sizes = ["1", "4097", "65536", "1048577", "2", "4098", "65537", "1048578"];
-    let checked = lab.host_workload("check-sizes", &server.export, &sizes);
+    let checked = lab.server_workload(&server, "check-sizes", &sizes);
     fs::write(&flag, "")?;
     lab.guest_finish(&job, SHORT)?;
     fs::remove_file(&flag)?;
@@ -206,7 +207,7 @@ fn mapped(lab: &mut Lab) -> Result<Detail, Failure> {
 
 fn directory(lab: &mut Lab) -> Result<Detail, Failure> {
     let (server, mount) = mounted(lab, &[], "")?;
-    lab.host_workload("make-directory", &server.export, &["10000"])?;
+    lab.server_workload(&server, "make-directory", &["10000"])?;
     lab.workload(LONG, "list-directory", &[&mount.path, "10000"])?;
     Ok(String::new())
 }
@@ -214,8 +215,8 @@ fn directory(lab: &mut Lab) -> Result<Detail, Failure> {
 fn silly(lab: &mut Lab) -> Result<Detail, Failure> {
     let (server, mount) = mounted(lab, &[], "")?;
     lab.workload(SHORT, "silly", &[&mount.path])?;
-    let left = fs::read_dir(&server.export)?.count();
-    ensure!(left == 0, "{left} files are left on the server");
+    let left = lab.server_script(&server, "ls -A", &[])?;
+    ensure!(left.is_empty(), "files are left on the server: {left}");
     Ok(String::new())
 }
 
@@ -235,9 +236,9 @@ fn users(lab: &mut Lab) -> Result<Detail, Failure> {
 
 fn read_only(lab: &mut Lab) -> Result<Detail, Failure> {
     let (server, mount) = mounted(lab, &["--read-only"], "")?;
-    lab.host_workload("write-sizes", &server.export, &["4097"])?;
+    lab.server_workload(&server, "write-sizes", &["4097"])?;
     lab.workload(SHORT, "read-only", &[&mount.path])?;
-    lab.host_workload("check-sizes", &server.export, &["4097"])?;
+    lab.server_workload(&server, "check-sizes", &["4097"])?;
     Ok(String::new())
 }
 
@@ -249,7 +250,7 @@ fn random_operations(lab: &mut Lab) -> Result<Detail, Failure> {
     let (server, mount) = mounted(lab, &[], "")?;
     let said = lab.workload(Duration::from_secs(150), "random-operations", &[&mount.path, "20000", "3"])?;
     lab.umount(&mount)?;
-    lab.host_workload("check-random-operations", &server.export, &[])?;
+    lab.server_workload(&server, "check-random-operations", &[])?;
     Ok(said.trim().to_owned())
 }
 
@@ -282,10 +283,9 @@ fn source_tree(lab: &mut Lab) -> Result<Detail, Failure> {
         rm -r /tmp/tree /tmp/sums";
     let files = lab.guest_within(LONG, script, &[&mount.path])?;
     lab.umount(&mount)?;
-    let mut compare = Command::new("tar");
-    compare.arg("-C").arg(server.export.join("renamed")).arg("-df").arg(&archive);
-    let compared = process::run(compare, Duration::from_secs(60))?;
-    ensure!(compared.success(), "the tree on the server differs: {}", compared.text());
+    let seen =
+        if server.address == GUEST { "/job/sources.tar".to_owned() } else { archive.display().to_string() };
+    lab.server_script(&server, "tar -C renamed -df \"$1\"", &[&seen]).context("the tree on the server")?;
     fs::remove_file(&archive)?;
     Ok(format!("{} files", files.trim()))
 }
@@ -299,7 +299,7 @@ fn inline_sizes(lab: &mut Lab) -> Result<Detail, Failure> {
         lab.workload(SHORT, "symlinks", &[&mount.path]).context(&what)?;
         lab.guest_within(SHORT, UP_TO_THRESHOLDS, &[&mount.path, "near"]).context(&what)?;
         lab.umount(&mount)?;
-        lab.host_workload("check-sizes", &server.export, &[])?;
+        lab.server_workload(&server, "check-sizes", &[])?;
         lab.stop(&server)?;
     }
     let due = sizes.map(|inline| Settings { inline, credits: DEFAULT_CREDITS });
@@ -336,7 +336,7 @@ fn speed(lab: &mut Lab) -> Result<Detail, Failure> {
 
 const SPEED_OURS: &str = "set -e\n\
     mkdir -p /srv/export/speed /mnt/speed\n\
-    /job/rpcrdma serve --listen 10.0.2.15:20050 --tcp 10.0.2.15:20051 --state /srv/state \
+    /job/rpcrdma serve --listen iwarp:10.0.2.15:20050 --tcp 10.0.2.15:20051 --state /srv/state \
         --export /=/srv/export,squash=none --json >/tmp/ready 2>&1 &\n\
     server=$!\n\
     trap 'umount -f /mnt/speed 2>/dev/null || :; kill $server; wait $server || :; rm -rf /srv/*' EXIT\n\

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use super::fabric::Fabric;
 use super::lab::Lab;
 use super::tools::Tool;
 use crate::failure::Failure;
@@ -10,6 +11,7 @@ use crate::failure::Failure;
 mod conform;
 mod faults;
 mod foreign;
+mod hardware;
 mod kernel_client;
 mod our_client;
 mod wire;
@@ -32,6 +34,8 @@ pub(crate) struct Case {
     pub(crate) thorough: bool,
     /// A program that has to be built for the case.
     pub(crate) tool: Option<&'static Tool>,
+    /// The RDMA device of the guest on which our programs run, all in the guest. Without one they run on the host.
+    pub(crate) fabric: Option<Fabric>,
     /// Runs the case.
     pub(crate) run: fn(&mut Lab) -> Result<Detail, Failure>,
 }
@@ -43,7 +47,16 @@ impl Case {
         checks: &'static str,
         run: fn(&mut Lab) -> Result<Detail, Failure>,
     ) -> Self {
-        Self { name, checks, limit: Duration::from_secs(60), capture: true, thorough: false, tool: None, run }
+        Self {
+            name,
+            checks,
+            limit: Duration::from_secs(60),
+            capture: true,
+            thorough: false,
+            tool: None,
+            fabric: None,
+            run,
+        }
     }
 
     /// Sets another limit.
@@ -61,9 +74,42 @@ impl Case {
         Self { thorough: true, ..self }
     }
 
+    /// Decides whether quick runs have the case.
+    const fn quick(self, quick: bool) -> Self {
+        Self { thorough: !quick, ..self }
+    }
+
     /// Sets a third-party program that the case needs.
     const fn with(self, tool: &'static Tool) -> Self {
         Self { tool: Some(tool), ..self }
+    }
+
+    /// Runs the case on a fabric. Both ends are in the guest then, so it takes longer and has no capture.
+    const fn on(self, fabric: Fabric) -> Self {
+        let limit = Duration::from_secs(self.limit.as_secs() * 2);
+        Self { fabric: Some(fabric), capture: false, limit, ..self }
+    }
+
+    /// Sets another name.
+    const fn named(self, name: &'static str) -> Self {
+        Self { name, ..self }
+    }
+}
+
+/// Returns the case of a name, which must be there: the compiler evaluates this.
+const fn case_of(cases: &[Case], name: &str) -> Case {
+    match cases.split_first() {
+        Some((case, _)) if equal(case.name.as_bytes(), name.as_bytes()) => *case,
+        Some((_, rest)) => case_of(rest, name),
+        None => unreachable!(),
+    }
+}
+
+const fn equal(one: &[u8], other: &[u8]) -> bool {
+    match (one.split_first(), other.split_first()) {
+        (Some((a, one)), Some((b, other))) => *a == *b && equal(one, other),
+        (None, None) => true,
+        _ => false,
     }
 }
 
@@ -74,19 +120,45 @@ pub(crate) struct Group {
     pub(crate) name: &'static str,
     /// Heading of the group.
     pub(crate) title: &'static str,
+    /// The page of the documentation that lists the cases with their results.
+    pub(crate) page: &'static str,
     /// Cases of the group.
     pub(crate) cases: &'static [Case],
 }
 
+impl Group {
+    /// Returns a group that docs/linux.md lists.
+    const fn new(name: &'static str, title: &'static str, cases: &'static [Case]) -> Self {
+        Self { name, title, page: LINUX, cases }
+    }
+
+    /// Returns a group that docs/hardware.md lists.
+    const fn of_hardware(name: &'static str, title: &'static str, cases: &'static [Case]) -> Self {
+        Self { name, title, page: HARDWARE, cases }
+    }
+}
+
+/// The pages with tables of cases.
+pub(crate) const LINUX: &str = "docs/linux.md";
+pub(crate) const HARDWARE: &str = "docs/hardware.md";
+
 /// All groups, each of which must be green.
 pub(crate) const GROUPS: &[Group] = &[
-    Group { name: "kernel-client", title: "The kernel's client on our server", cases: kernel_client::CASES },
-    Group { name: "our-client", title: "Our client on the kernel's server", cases: our_client::CASES },
-    Group { name: "faults", title: "Faults", cases: faults::CASES },
-    Group { name: "foreign", title: "Workloads of others, and storage that fails", cases: foreign::CASES },
-    Group { name: "wire", title: "The wire", cases: wire::CASES },
+    Group::new("kernel-client", "The kernel's client on our server", kernel_client::CASES),
+    Group::new("our-client", "Our client on the kernel's server", our_client::CASES),
+    Group::new("faults", "Faults", faults::CASES),
+    Group::new("foreign", "Workloads of others, and storage that fails", foreign::CASES),
+    Group::new("wire", "The wire", wire::CASES),
+    Group::of_hardware("hardware-rxe", "libibverbs on rxe, with memory windows", hardware::RXE),
+    Group::of_hardware(
+        "hardware-rxe-registrations",
+        "libibverbs on rxe, with a registration for each window",
+        hardware::RXE_REGISTRATIONS,
+    ),
+    Group::of_hardware("hardware-siw", "libibverbs on siw", hardware::SIW),
+    Group::of_hardware("hardware", "libibverbs and software iWARP", hardware::CASES),
     // The last group, since it harms the guest.
-    Group { name: "conform", title: "The conformance tester", cases: conform::CASES },
+    Group::new("conform", "The conformance tester", conform::CASES),
 ];
 
 #[cfg(test)]

@@ -2,12 +2,12 @@
 
 use super::Case;
 
-mod calls;
+pub(super) mod calls;
 mod commands;
 mod connects;
-mod copies;
+pub(super) mod copies;
 mod errors;
-mod remote;
+pub(super) mod remote;
 mod versions;
 
 pub(super) const CASES: &[Case] = &[

@@ -66,6 +66,27 @@ pub(super) fn listing(lab: &mut Lab) -> Result<Detail, Failure> {
 
 /// Checks invalidation: svcrdma uses Send with Invalidate if all chunks of a call together have one key.
 pub(super) fn invalidation(lab: &mut Lab) -> Result<Detail, Failure> {
+    let mut counted = Vec::new();
+    for Keys { procedure, registered, invalidated } in invalidated_keys(lab)? {
+        ensure!(
+            invalidated == registered,
+            "knfsd invalidated {invalidated} of {registered} keys of {procedure}"
+        );
+        counted.push(format!("{procedure} {invalidated}/{registered}"));
+    }
+    Ok(counted.join(", "))
+}
+
+/// Keys of the calls of a procedure that have exactly one.
+pub(in crate::interop::cases) struct Keys {
+    pub(in crate::interop::cases) procedure: &'static str,
+    pub(in crate::interop::cases) registered: u32,
+    /// Number of keys that knfsd invalidated.
+    pub(in crate::interop::cases) invalidated: u32,
+}
+
+/// Makes READs, WRITEs and READDIRPLUSes, each with one key, and counts the invalidated keys.
+pub(in crate::interop::cases) fn invalidated_keys(lab: &mut Lab) -> Result<Vec<Keys>, Failure> {
     let remote = Remote::new(lab, "invalidation")?;
     let script = "cd \"$1\" && head -c 1000000 /dev/urandom >file && for n in $(seq 40); do cp file $n; done && ls -A | wc -l";
     lab.guest(script, &[remote.directory()])?;
@@ -83,11 +104,7 @@ pub(super) fn invalidation(lab: &mut Lab) -> Result<Detail, Failure> {
             invalidated += u32::from(how.contains("invalidated by the responder"));
         }
         ensure!(registered > 0, "no {procedure} travelled {path}");
-        ensure!(
-            invalidated == registered,
-            "knfsd invalidated {invalidated} of {registered} keys of {procedure}"
-        );
-        counted.push(format!("{procedure} {invalidated}/{registered}"));
+        counted.push(Keys { procedure, registered, invalidated });
     }
-    Ok(counted.join(", "))
+    Ok(counted)
 }

@@ -13,7 +13,7 @@ pub(super) fn commands(lab: &mut Lab) -> Result<Detail, Failure> {
     fs::write(lab.folder.join("file"), text)?;
     let url = |path: &str| remote.url(path);
 
-    let exports = remote.succeed(lab, &["exports", &remote.address()])?.text();
+    let exports = remote.succeed(lab, &["exports", remote.address()])?.text();
     for export in ["/export", "/export/memory"] {
         ensure!(
             exports.lines().any(|line| line.split(' ').next() == Some(export)),
@@ -58,7 +58,7 @@ pub(super) fn commands(lab: &mut Lab) -> Result<Detail, Failure> {
     Ok(String::new())
 }
 
-fn expect(lab: &Lab, remote: &Remote, arguments: &[&str], output: &str) -> Result<(), Failure> {
+fn expect(lab: &mut Lab, remote: &Remote, arguments: &[&str], output: &str) -> Result<(), Failure> {
     let finished = remote.succeed(lab, arguments)?;
     ensure!(finished.output == output.as_bytes(), "rpcrdma {}: {:?}", arguments.join(" "), finished.text());
     Ok(())

@@ -15,7 +15,7 @@ const FIRST_CALL: Duration = Duration::from_millis(250);
 
 pub(super) fn ping(lab: &mut Lab) -> Result<Detail, Failure> {
     let remote = Remote::new(lab, "ping")?;
-    let finished = remote.succeed(lab, &["ping", "--count", "5", "--interval", "0", &remote.address()])?;
+    let finished = remote.succeed(lab, &["ping", "--count", "5", "--interval", "0", remote.address()])?;
     Ok(finished.text().lines().last().unwrap_or_default().trim().to_owned())
 }
 
@@ -27,7 +27,7 @@ pub(super) fn connects(lab: &mut Lab) -> Result<Detail, Failure> {
     let (mut trips, mut nudged) = (Vec::with_capacity(CONNECTS), 0);
     for connect in 1..=CONNECTS {
         let finished = remote
-            .succeed(lab, &["-vv", "--json", "ping", "--count", "1", "--timeout", "10", &remote.address()])
+            .succeed(lab, &["-vv", "--json", "ping", "--count", "1", "--timeout", "10", remote.address()])
             .context(format!("connection {connect}"))?;
         let document: serde_json::Value =
             serde_json::from_slice(&finished.output).context("the JSON of ping")?;
@@ -77,12 +77,11 @@ fn give_up(lab: &mut Lab) -> Result<Detail, Failure> {
     for attempt in 0..TRIES {
         let patience = Duration::from_micros(u64::from(attempt) * 250 + 100);
         let timeout = format!("{:.6}", patience.as_secs_f64());
-        let finished =
-            remote.run(lab, &["ping", "--count", "1", "--timeout", &timeout, &remote.address()])?;
+        let finished = remote.run(lab, &["ping", "--count", "1", "--timeout", &timeout, remote.address()])?;
         given_up += u32::from(!finished.success());
     }
     ensure!(given_up > 0, "no attempt was given up");
-    remote.succeed(lab, &["ping", "--count", "3", "--interval", "0", &remote.address()])?;
+    remote.succeed(lab, &["ping", "--count", "3", "--interval", "0", remote.address()])?;
     Ok(format!(
         "{given_up} of {TRIES} given up in {:.1} s, knfsd answers as before",
         start.elapsed().as_secs_f64()

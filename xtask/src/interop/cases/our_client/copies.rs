@@ -30,10 +30,10 @@ pub(super) fn sizes(lab: &mut Lab) -> Result<Detail, Failure> {
 /// Checks CRCs: our Request asks for them; siw by itself does not.
 pub(super) fn crc(lab: &mut Lab) -> Result<Detail, Failure> {
     let remote = Remote::new(lab, "crc")?;
-    let finished = remote.succeed(lab, &["-vv", "ping", "--count", "1", &remote.address()])?;
+    let finished = remote.succeed(lab, &["-vv", "ping", "--count", "1", remote.address()])?;
     ensure!(finished.errors.contains("crc=true"), "no CRCs: {}", finished.errors);
     let remote = remote.without_crc();
-    let finished = remote.succeed(lab, &["-vv", "ping", "--count", "1", &remote.address()])?;
+    let finished = remote.succeed(lab, &["-vv", "ping", "--count", "1", remote.address()])?;
     ensure!(finished.errors.contains("crc=false"), "siw wants CRCs: {}", finished.errors);
     let (read, written) = copy(lab, &remote, &SIZES)?;
     Ok(format!("{read} bytes by Write chunks, {written} by Read chunks, without CRCs"))
@@ -66,7 +66,7 @@ pub(super) fn interrupted(lab: &mut Lab) -> Result<Detail, Failure> {
 }
 
 /// Waits until the temporary file of a put has data, or a file has its final name.
-const BEGUN: &str = "for n in $(seq 400); do for f in \"$1\"/.rpcrdma-*.part \"$1\"/data*; do [ -s \"$f\" ] && exit 0; done; \
+pub(in crate::interop::cases) const BEGUN: &str = "for n in $(seq 400); do for f in \"$1\"/.rpcrdma-*.part \"$1\"/data*; do [ -s \"$f\" ] && exit 0; done; \
                      sleep 0.02; done; exit 1";
 
 /// Puts and gets a file of each size. Returns the bytes by Write chunks and by Read chunks.
@@ -116,10 +116,14 @@ pub(super) fn tree(lab: &mut Lab) -> Result<Detail, Failure> {
 
 /// Puts a tree, gets it, compares all three copies, and removes them. Returns the number of its files. `options` are
 /// passed to each command.
-pub(super) fn there_and_back(lab: &mut Lab, remote: &Remote, options: &[&str]) -> Result<usize, Failure> {
+pub(in crate::interop::cases) fn there_and_back(
+    lab: &mut Lab,
+    remote: &Remote,
+    options: &[&str],
+) -> Result<usize, Failure> {
     let local = lab.folder.join("tree");
     let files = grow(&local)?;
-    let run = |lab: &Lab, command: &[&str]| remote.succeed(lab, &[command, options].concat());
+    let run = |lab: &mut Lab, command: &[&str]| remote.succeed(lab, &[command, options].concat());
     run(lab, &["put", "-r", "tree", &remote.url("")])?;
     run(lab, &["get", "-r", &remote.url("tree"), "back"])?;
     let mut diff = Command::new("diff");

@@ -1,30 +1,50 @@
-//! knfsd as the server of our client.
+//! The server of our client: knfsd, or our own server in the guest.
 
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use crate::failure::{Context, Failure, ensure};
-use crate::interop::lab::{Knfsd, Lab};
+use crate::interop::lab::{Lab, Server};
 use crate::interop::process::{self, Finished};
 
 /// Maximum time of one command, multiplied by the patience of the guest.
 pub(super) const COMMAND_LIMIT: Duration = Duration::from_secs(60);
 
-/// knfsd, and a new directory in it for the case.
+/// A server of our client, and a new directory in it for the case.
 #[derive(Debug)]
-pub(super) struct Remote {
-    knfsd: Knfsd,
+pub(in crate::interop::cases) struct Remote {
+    address: String,
+    /// TCP port of MOUNT.
+    mountd: u16,
+    /// The directory in the guest.
     directory: String,
+    /// The path in the guest of the server's root.
+    root: String,
     crc: bool,
 }
 
 impl Remote {
     /// Starts knfsd unless it is running, and makes an empty directory in memory.
-    pub(super) fn new(lab: &mut Lab, case: &str) -> Result<Self, Failure> {
+    pub(in crate::interop::cases) fn new(lab: &mut Lab, case: &str) -> Result<Self, Failure> {
         let knfsd = lab.knfsd()?;
         let directory = format!("/export/memory/{case}");
         lab.guest("rm -rf \"$1\" && mkdir -m 777 \"$1\"", &[&directory])?;
-        Ok(Self { knfsd, directory, crc: true })
+        Ok(Self { address: knfsd.address(), mountd: knfsd.mountd, directory, root: String::new(), crc: true })
+    }
+
+    /// Starts a server of ours in the guest, with an empty directory. The case needs a fabric.
+    pub(in crate::interop::cases) fn ours(lab: &mut Lab) -> Result<(Self, Server), Failure> {
+        lab.current_fabric()?;
+        let server = lab.serve(&[])?;
+        let root = server.export.display().to_string();
+        let remote = Self {
+            address: format!("{}:{}", server.address, server.rdma),
+            mountd: server.tcp,
+            directory: root.clone(),
+            root,
+            crc: true,
+        };
+        Ok((remote, server))
     }
 
     /// Turns CRC requests of later commands off.
@@ -33,34 +53,38 @@ impl Remote {
     }
 
     /// Returns the directory in the guest.
-    pub(super) fn directory(&self) -> &str {
+    pub(in crate::interop::cases) fn directory(&self) -> &str {
         &self.directory
     }
 
     /// Returns `HOST:PORT`.
-    pub(super) fn address(&self) -> String {
-        self.knfsd.address()
+    pub(super) fn address(&self) -> &str {
+        &self.address
     }
 
     /// Returns the URL of a path in the case's directory.
-    pub(super) fn url(&self, path: &str) -> String {
+    pub(in crate::interop::cases) fn url(&self, path: &str) -> String {
         self.url_of(&format!("{}/{path}", self.directory))
     }
 
     /// Returns the URL of a path in the guest.
     pub(super) fn url_of(&self, path: &str) -> String {
-        format!("nfs://{}{path}", self.address())
+        format!("nfs://{}{}", self.address, path.strip_prefix(&self.root).unwrap_or(path))
     }
 
     /// Runs `rpcrdma` to its end, in the case's folder.
-    pub(super) fn run(&self, lab: &Lab, arguments: &[&str]) -> Result<Finished, Failure> {
+    pub(in crate::interop::cases) fn run(
+        &self,
+        lab: &mut Lab,
+        arguments: &[&str],
+    ) -> Result<Finished, Failure> {
         let all = self.with_options(arguments);
         lab.rpcrdma(COMMAND_LIMIT, &all.iter().map(String::as_str).collect::<Vec<_>>())
     }
 
-    fn with_options(&self, arguments: &[&str]) -> Vec<String> {
+    pub(in crate::interop::cases) fn with_options(&self, arguments: &[&str]) -> Vec<String> {
         let mut all: Vec<String> = arguments.iter().map(|&argument| argument.to_owned()).collect();
-        all.extend(["--mountport".to_owned(), self.knfsd.mountd.to_string()]);
+        all.extend(["--mountport".to_owned(), self.mountd.to_string()]);
         if !self.crc {
             all.push("--no-crc".to_owned());
         }
@@ -68,14 +92,18 @@ impl Remote {
     }
 
     /// Starts `rpcrdma` in the case's folder and does not wait.
-    pub(super) fn start(&self, lab: &Lab, arguments: &[&str]) -> Result<Child, Failure> {
+    pub(super) fn start(&self, lab: &mut Lab, arguments: &[&str]) -> Result<Child, Failure> {
         let mut command = process::bound(&lab.rpcrdma);
         command.args(self.with_options(arguments)).current_dir(&lab.folder);
         command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().context("starting rpcrdma")
     }
 
     /// Runs `rpcrdma`, which must succeed.
-    pub(super) fn succeed(&self, lab: &Lab, arguments: &[&str]) -> Result<Finished, Failure> {
+    pub(in crate::interop::cases) fn succeed(
+        &self,
+        lab: &mut Lab,
+        arguments: &[&str],
+    ) -> Result<Finished, Failure> {
         let finished = self.run(lab, arguments)?;
         ensure!(
             finished.success(),
@@ -88,7 +116,13 @@ impl Remote {
     }
 
     /// Runs `rpcrdma`, which must fail with this exit code and these words.
-    pub(super) fn fail(&self, lab: &Lab, code: i32, words: &str, arguments: &[&str]) -> Result<(), Failure> {
+    pub(super) fn fail(
+        &self,
+        lab: &mut Lab,
+        code: i32,
+        words: &str,
+        arguments: &[&str],
+    ) -> Result<(), Failure> {
         let finished = self.run(lab, arguments)?;
         let seen = finished.status.and_then(|status| status.code());
         ensure!(

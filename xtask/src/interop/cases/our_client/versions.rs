@@ -19,7 +19,7 @@ pub(super) fn fallback(lab: &mut Lab) -> Result<Detail, Failure> {
     for profile in ["p1", "p2", "p3"] {
         let version = |version| ["--rpcrdma-version", version, "--profile", profile];
         let address = remote.address();
-        let ping = ["-v", "--json", "ping", "--count", "3", "--interval", "0", &address];
+        let ping = ["-v", "--json", "ping", "--count", "3", "--interval", "0", address];
         let finished = remote.succeed(lab, &[&ping[..], &version("auto")].concat())?;
         let document: Value = serde_json::from_slice(&finished.output).context("the JSON of ping")?;
         let spoken = document.pointer("/rpcrdma/version").and_then(Value::as_u64);
