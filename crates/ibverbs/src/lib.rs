@@ -16,8 +16,8 @@
 //! | `queue_pair` | the contract: queues, windows, the end of a connection |
 //! | `connect`, `listen` | set-up |
 //!
-//! `unsafe` is where C is called: `cm`, `hardware`, `memory`, `adapter`, `device`, `library`, `address`. Each block states
-//! what makes it sound.
+//! `unsafe` is where C is called or its structures are read; `queue_pair`, `trial`, `connect` and `listen` have none. Each
+//! block states what makes it sound.
 //!
 //! # The contract on an adapter
 //!

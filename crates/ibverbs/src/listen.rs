@@ -60,6 +60,9 @@ impl IbverbsListener {
 
     fn listen(address: SocketAddr, config: &Config) -> io::Result<Self> {
         let endpoint = Endpoint::new()?;
+        if let Some(octet) = config.type_of_service {
+            endpoint.set_type_of_service(octet)?;
+        }
         endpoint.bind(address).map_err(|error| without_device(error, address))?;
         if let Some(wanted) = &config.device {
             let name = adapter(&endpoint).map(|adapter| adapter.name);
@@ -195,6 +198,9 @@ impl ConnectionRequest for IbverbsIncoming {
         Box::pin(async move {
             check(&parameters.private_data)?;
             let Self { endpoint, config, private_data, reads_in, reads_out, .. } = *self;
+            if let Some(octet) = config.type_of_service {
+                endpoint.set_type_of_service(octet)?;
+            }
             let adapter = adapter(&endpoint)?;
             let mode = trial::mode(&endpoint, &adapter, &config).await;
             let ours = parameters.private_data.clone();

@@ -73,9 +73,7 @@ impl Region {
     pub(crate) fn beginning(&self) -> Place {
         Place { address: self.address, local_key: self.local_key, mr: self.mr }
     }
-}
 
-impl Region {
     /// Ends the registration. After an error the adapter may still use the memory.
     pub(crate) fn close(&mut self) -> io::Result<()> {
         if self.closed {
@@ -111,6 +109,10 @@ pub(crate) struct Place {
     /// The registration, for binds. Valid as long as the memory that was looked up.
     pub(crate) mr: NonNull<ibv_mr>,
 }
+
+// SAFETY: a place is a name for calls of libibverbs, which may be made from any thread.
+#[allow(unsafe_code)]
+unsafe impl Send for Place {}
 
 /// Registrations by first address.
 type Map = BTreeMap<usize, Region>;

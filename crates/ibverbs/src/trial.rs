@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 use std::future::poll_fn;
+use std::io;
 use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};
 use std::task::Poll;
@@ -91,6 +92,11 @@ async fn try_modes(local: SocketAddr, adapter: &Adapter, config: &Config) -> (Mo
     (PLAIN, conclusive)
 }
 
+/// Returns an error that says nothing of the adapter's abilities.
+fn resources(what: &str) -> ConnectError {
+    ConnectError::Io(io::Error::other(what.to_owned()))
+}
+
 /// One end of the connection.
 struct Side {
     queue_pair: IbverbsQueuePair,
@@ -121,7 +127,11 @@ impl Side {
         let buffer = domain.allocate(LEN, 1).map_err(|error| ConnectError::Protocol(error.to_string()))?;
         self.queue_pair
             .post_receive(id, ReceiveMemory::Scatter(vec![buffer]))
-            .map_err(|error| ConnectError::Protocol(error.to_string()))
+            .map_err(|error| ConnectError::Protocol(error.to_string()))?;
+        if self.queue_pair.takes_work() {
+            return Ok(());
+        }
+        Err(resources("a Receive cannot be posted"))
     }
 }
 
@@ -220,7 +230,7 @@ async fn try_mode(
         let segment = client
             .queue_pair
             .reserve_window(WindowMemory::Write(buffer))
-            .map_err(|error| wrong(&error.to_string()))?;
+            .map_err(|error| resources(&error.to_string()))?;
         client.post(BIND, WorkRequest::BindWindow { key: segment.key })?;
         client.post_receive(REPLY, &domain)?;
         completion(&mut client, &mut server, BIND).await?;

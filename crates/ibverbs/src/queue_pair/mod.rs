@@ -1,8 +1,9 @@
 //! [`IbverbsQueuePair`]: a connection on an adapter, by the contract of `rpcrdma-verbs`.
 //!
 //! Receives go to the adapter at once. Requests wait here until [`poll`](QueuePair::poll) hands them over, many in one
-//! call. What the adapter's queues have no room for waits longer. The adapter completes each queue in order, so one completion stands for
-//! all requests before it: only the last request of a call asks for one, and those that a user waits for.
+//! call. What the adapter's queues have no room for waits longer. The adapter completes requests in order, but RDMA Reads
+//! on siw. So one completion stands for all before it: the last request of a call asks for one, and those that a user
+//! waits for.
 //!
 //! *Buffers.* The memory of a request belongs to its entry in a queue, that of a window to the table of windows. It comes
 //! back after the adapter has completed the request, or after the queue pair has ended: [`Hardware`]'s drop, which
@@ -229,7 +230,8 @@ impl IbverbsQueuePair {
         self.last_flags
     }
 
-    fn takes_work(&self) -> bool {
+    /// Returns whether the connection has neither ended nor begun to end.
+    pub(crate) fn takes_work(&self) -> bool {
         matches!(self.state, State::Accepting(_) | State::Replied | State::Open) && !self.draining
     }
 
@@ -286,10 +288,6 @@ impl IbverbsQueuePair {
 
     /// Handles events of the connection manager.
     fn handle_events(&mut self, cx: &mut Context<'_>) {
-        if self.gone.as_mut().poll(cx).is_ready() {
-            self.lose_device();
-            return;
-        }
         loop {
             let Some(hardware) = &mut self.hardware else { return };
             let event = match hardware.endpoint.poll_event(cx) {
@@ -538,6 +536,11 @@ impl IbverbsQueuePair {
                 if self.take_completions() || matches!(self.state, State::Ending(_)) {
                     continue;
                 }
+            }
+            // Here and not at each poll: only a connection that has nothing to do waits for this.
+            if self.gone.as_mut().poll(cx).is_ready() {
+                self.lose_device();
+                return;
             }
             let Some(hardware) = &mut self.hardware else { return };
             match hardware.poll_event(cx) {

@@ -116,10 +116,6 @@ impl Receives {
     }
 }
 
-// SAFETY: the addresses in `segments` are used only while a Receive is posted.
-#[allow(unsafe_code)]
-unsafe impl Send for Receives {}
-
 impl IbverbsQueuePair {
     /// Gives Receives to the adapter while it has room.
     pub(super) fn post_receives(&mut self) -> Result<(), Disconnected> {

@@ -16,7 +16,7 @@ use crate::ffi::value::{
     WR_SEND_WITH_INV,
 };
 use crate::hardware::{Chain, Hardware, Operation};
-use crate::memory::Region;
+use crate::memory::{Place, Region};
 
 /// Longest pieces without registration, all of a request together in octets, that are copied. Longer ones are registered
 /// for the request.
@@ -96,6 +96,8 @@ pub(super) struct Sends {
     depth: usize,
     chain: Chain,
     pieces: Vec<Piece>,
+    /// Places of the pieces of a gather list, kept for the next one.
+    places: Vec<Option<Place>>,
 }
 
 impl Sends {
@@ -113,6 +115,7 @@ impl Sends {
             depth,
             chain: Chain::default(),
             pieces: Vec::new(),
+            places: Vec::new(),
         }
     }
 
@@ -242,11 +245,10 @@ impl Sends {
     ) -> io::Result<Held> {
         self.pieces.clear();
         let mut held = Held::default();
-        let foreign: usize = gather
-            .iter()
-            .filter(|bytes| hardware.memory.find(bytes).is_none())
-            .map(|bytes| bytes.len())
-            .sum();
+        let mut places = std::mem::take(&mut self.places);
+        places.extend(gather.iter().map(|bytes| hardware.memory.find(bytes)));
+        let unknown = gather.iter().zip(&places).filter(|(_, place)| place.is_none());
+        let foreign: usize = unknown.map(|(bytes, _)| bytes.len()).sum();
         if foreign > 0 && foreign <= STAGED {
             held.staged = staging.allocate(foreign, 1).ok();
         }
@@ -255,9 +257,9 @@ impl Sends {
             None => None,
         };
         let mut used = 0;
-        for bytes in gather.iter().filter(|bytes| !bytes.is_empty()) {
+        for (bytes, known) in gather.iter().zip(places.drain(..)).filter(|(bytes, _)| !bytes.is_empty()) {
             let len = bytes.len();
-            if let Some(place) = hardware.memory.find(bytes) {
+            if let Some(place) = known {
                 self.pieces.push(Piece { address: place.address, len, key: place.local_key });
             } else if let (Some(place), Some(buffer)) = (staged, &mut held.staged) {
                 if let Some(target) = buffer.get_mut(used..used + len) {
@@ -282,6 +284,7 @@ impl Sends {
             }
         }
         held.gather = gather;
+        self.places = places;
         Ok(held)
     }
 

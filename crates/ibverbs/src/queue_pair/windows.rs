@@ -47,10 +47,6 @@ pub(super) enum Backing {
     Registration(Region),
 }
 
-// SAFETY: places and windows are names for calls of libibverbs, which may be made from any thread.
-#[allow(unsafe_code)]
-unsafe impl Send for Backing {}
-
 /// A window of this connection.
 #[derive(Debug)]
 pub(super) struct Entry {
