@@ -1,15 +1,12 @@
 //! An adapter as connections use it: its limits, and the way in which it exposes memory.
 
-use std::collections::HashMap;
-use std::ffi::CStr;
+use std::collections::BTreeMap;
 use std::io;
-use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use crate::device;
-use crate::ffi::value::TRANSPORT_IWARP;
-use crate::ffi::{ibv_context, ibv_device_attr, ibv_port_attr};
+use crate::ffi::ibv_context;
 use crate::library::{Verbs, verbs};
 use crate::memory::{Mode, Registrations};
 
@@ -55,41 +52,16 @@ impl Adapter {
     /// Describes the device of an identifier. The description must not be used after the last identifier of the device.
     pub(crate) fn of(context: NonNull<ibv_context>, port: u8) -> io::Result<Self> {
         let verbs = verbs().map_err(io::Error::other)?;
-        // SAFETY: the context is open, and its device is valid as long.
+        // SAFETY: the context is open, and the field does not change.
         #[allow(unsafe_code)]
-        let ibv_context { device, num_comp_vectors: vectors, .. } = unsafe { context.as_ref() };
-        let (device, vectors) = (*device, *vectors);
-        // SAFETY: the device is valid as long as the context.
-        #[allow(unsafe_code)]
-        let name = unsafe { (verbs.ibv_get_device_name)(device) };
-        // SAFETY: the name is a string within the device; it is copied at once.
-        #[allow(unsafe_code)]
-        let name = unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned();
-        // SAFETY: the device is valid, and the field is read only.
-        #[allow(unsafe_code)]
-        let iwarp = unsafe { (*device).transport_type } == TRANSPORT_IWARP;
-        let mut attributes = MaybeUninit::<ibv_device_attr>::zeroed();
-        // SAFETY: the context is open, and the structure has the size that the library writes.
-        #[allow(unsafe_code)]
-        let result = unsafe { (verbs.ibv_query_device)(context.as_ptr(), attributes.as_mut_ptr()) };
-        if result != 0 {
-            return Err(io::Error::from_raw_os_error(result.abs()));
-        }
-        // SAFETY: every field is an integer, for which zeros are a value.
-        #[allow(unsafe_code)]
-        let attributes = unsafe { attributes.assume_init() };
-        let mut attributes_of_port = MaybeUninit::<ibv_port_attr>::zeroed();
-        // SAFETY: the context is open, and the structure is at least as long as what this function writes.
-        #[allow(unsafe_code)]
-        let result =
-            unsafe { (verbs.ibv_query_port)(context.as_ptr(), port.max(1), attributes_of_port.as_mut_ptr()) };
-        // SAFETY: every field is an integer, for which zeros are a value.
-        #[allow(unsafe_code)]
-        let longest = match unsafe { attributes_of_port.assume_init() }.max_msg_sz {
-            // siw names no limit; a message of RDMA has one.
-            0 => LONGEST,
-            _ if result != 0 => LONGEST,
-            longest => longest.min(LONGEST),
+        let vectors = unsafe { context.as_ref() }.num_comp_vectors;
+        let name = device::name(verbs, device::of(context));
+        let iwarp = device::is_iwarp(context);
+        let attributes = device::attributes(verbs, context)?;
+        // siw names no limit; a message of RDMA has one.
+        let longest = match device::port(verbs, context, port.max(1)).map(|port| port.max_msg_sz) {
+            Ok(0) | Err(_) => LONGEST,
+            Ok(longest) => longest.min(LONGEST),
         };
         let count = |count: i32| u32::try_from(count).unwrap_or(0);
         let reads = |count: i32| u8::try_from(count).unwrap_or(u8::MAX);
@@ -126,13 +98,12 @@ impl Adapter {
     /// sinks of RDMA Reads have keys.
     pub(crate) fn registrations(&self, mode: Mode) -> io::Result<Arc<Registrations>> {
         /// Domains by the address of their context.
-        static SHARED: Mutex<Option<HashMap<usize, Weak<Registrations>>>> = Mutex::new(None);
+        static SHARED: Mutex<BTreeMap<usize, Weak<Registrations>>> = Mutex::new(BTreeMap::new());
         let new = || Registrations::new(self.verbs, self.context, mode, ADOPTED_LIMIT);
         if !mode.windows || self.iwarp {
             return new();
         }
         let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
-        let shared = shared.get_or_insert_default();
         let key = self.context.as_ptr() as usize;
         let known = shared.get(&key).and_then(Weak::upgrade).filter(|known| known.mode == mode);
         if let Some(known) = known {

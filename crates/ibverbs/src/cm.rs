@@ -83,8 +83,8 @@ impl AsRawFd for Descriptor {
     }
 }
 
-/// Makes a descriptor of a library non-blocking, and gives it to the reactor.
-pub(crate) fn watch(descriptor: RawFd) -> io::Result<AsyncFd<Descriptor>> {
+/// Makes a descriptor of a library non-blocking.
+pub(crate) fn set_non_blocking(descriptor: RawFd) -> io::Result<()> {
     // SAFETY: the descriptor is open, and these commands do not touch memory.
     #[allow(unsafe_code)]
     let flags = unsafe { libc::fcntl(descriptor, libc::F_GETFL) };
@@ -94,6 +94,12 @@ pub(crate) fn watch(descriptor: RawFd) -> io::Result<AsyncFd<Descriptor>> {
     if flags < 0 || result < 0 {
         return Err(io::Error::last_os_error());
     }
+    Ok(())
+}
+
+/// Makes a descriptor of a library non-blocking, and gives it to the reactor.
+pub(crate) fn watch(descriptor: RawFd) -> io::Result<AsyncFd<Descriptor>> {
+    set_non_blocking(descriptor)?;
     if tokio::runtime::Handle::try_current().is_err() {
         return Err(io::Error::other("an RDMA device can only be used within a tokio runtime"));
     }

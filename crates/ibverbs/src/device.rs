@@ -206,13 +206,8 @@ pub(crate) struct Context {
 
 impl Context {
     fn open(verbs: &'static Verbs, device: NonNull<ibv_device>) -> Result<Self, DeviceError> {
-        // SAFETY: the device is one of the library's list, which its caller still holds.
-        #[allow(unsafe_code)]
-        let name = unsafe { (verbs.ibv_get_device_name)(device.as_ptr()) };
-        // SAFETY: the name is a string within the device, which is valid as long as the list; it is copied at once.
-        #[allow(unsafe_code)]
-        let name = unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned();
-        // SAFETY: as for the name.
+        let name = name(verbs, device.as_ptr());
+        // SAFETY: the device is one of the library's list, which the caller still holds.
         #[allow(unsafe_code)]
         let context = unsafe { (verbs.ibv_open_device)(device.as_ptr()) };
         match NonNull::new(context) {
@@ -228,7 +223,7 @@ impl Context {
         let firmware = attributes.fw_ver.iter().take_while(|&&byte| byte != 0);
         Ok(Device {
             name: self.name.clone(),
-            iwarp: self.is_iwarp(),
+            iwarp: is_iwarp(self.context),
             firmware: firmware.map(|&byte| char::from(byte.to_ne_bytes()[0])).collect(),
             limits: limits(&attributes),
             windows: allocates_windows(self.verbs, self.context),
@@ -236,41 +231,16 @@ impl Context {
         })
     }
 
-    fn is_iwarp(&self) -> bool {
-        // SAFETY: the context is open, and its device is valid as long.
-        #[allow(unsafe_code)]
-        let device = unsafe { (*self.context.as_ptr()).device };
-        // SAFETY: as above; the field is read only.
-        #[allow(unsafe_code)]
-        let transport = unsafe { (*device).transport_type };
-        transport == TRANSPORT_IWARP
-    }
-
     fn attributes(&self) -> Result<ibv_device_attr, DeviceError> {
-        let mut attributes = MaybeUninit::<ibv_device_attr>::zeroed();
-        // SAFETY: the context is open, and the structure has the size that the library writes.
-        #[allow(unsafe_code)]
-        let result = unsafe { (self.verbs.ibv_query_device)(self.context.as_ptr(), attributes.as_mut_ptr()) };
-        self.answered(result, "limits")?;
-        // SAFETY: every field is an integer, for which zeros are a value.
-        #[allow(unsafe_code)]
-        Ok(unsafe { attributes.assume_init() })
+        attributes(self.verbs, self.context).map_err(|cause| self.silent("limits", cause))
     }
 
     fn port(&self, number: u8) -> Result<Port, DeviceError> {
-        let mut port = MaybeUninit::<ibv_port_attr>::zeroed();
-        // SAFETY: the context is open, and the structure is at least as long as what this function writes: it fills the
-        // fields up to `flags`.
-        #[allow(unsafe_code)]
-        let result = unsafe { (self.verbs.ibv_query_port)(self.context.as_ptr(), number, port.as_mut_ptr()) };
-        self.answered(result, "ports")?;
-        // SAFETY: every field is an integer, for which zeros are a value.
-        #[allow(unsafe_code)]
-        let port = unsafe { port.assume_init() };
+        let port = port(self.verbs, self.context, number).map_err(|cause| self.silent("ports", cause))?;
         Ok(Port {
             number,
             state: port_state(port.state),
-            link_layer: link_layer(port.link_layer, self.is_iwarp()),
+            link_layer: link_layer(port.link_layer, is_iwarp(self.context)),
             mtu: mtu(port.active_mtu),
             message_octets: port.max_msg_sz,
             lid: port.lid,
@@ -278,15 +248,8 @@ impl Context {
         })
     }
 
-    /// Turns the result of a query, 0 or a number of an error, into an error.
-    fn answered(&self, result: i32, what: &'static str) -> Result<(), DeviceError> {
-        match result {
-            0 => Ok(()),
-            _ => {
-                let cause = io::Error::from_raw_os_error(result.abs());
-                Err(DeviceError::Query { device: self.name.clone(), what, cause })
-            }
-        }
+    fn silent(&self, what: &'static str, cause: io::Error) -> DeviceError {
+        DeviceError::Query { device: self.name.clone(), what, cause }
     }
 }
 
@@ -297,6 +260,64 @@ impl Drop for Context {
         unsafe {
             (self.verbs.ibv_close_device)(self.context.as_ptr());
         }
+    }
+}
+
+/// Returns the name of a device, which is open or in a list that the caller holds.
+pub(crate) fn name(verbs: &Verbs, device: *mut ibv_device) -> String {
+    // SAFETY: the device is valid, see above.
+    #[allow(unsafe_code)]
+    let name = unsafe { (verbs.ibv_get_device_name)(device) };
+    // SAFETY: the name is a string within the device; it is copied at once.
+    #[allow(unsafe_code)]
+    unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned()
+}
+
+/// Returns the device of an open context.
+pub(crate) fn of(context: NonNull<ibv_context>) -> *mut ibv_device {
+    // SAFETY: the context is open, and the field does not change.
+    #[allow(unsafe_code)]
+    unsafe {
+        (*context.as_ptr()).device
+    }
+}
+
+/// Returns whether the device of an open context speaks iWARP.
+pub(crate) fn is_iwarp(context: NonNull<ibv_context>) -> bool {
+    // SAFETY: the device is valid as long as its context; the field is read only.
+    #[allow(unsafe_code)]
+    let transport = unsafe { (*of(context)).transport_type };
+    transport == TRANSPORT_IWARP
+}
+
+/// Asks an open device for its limits.
+pub(crate) fn attributes(verbs: &Verbs, context: NonNull<ibv_context>) -> io::Result<ibv_device_attr> {
+    let mut attributes = MaybeUninit::<ibv_device_attr>::zeroed();
+    // SAFETY: the context is open, and the structure has the size that the library writes.
+    #[allow(unsafe_code)]
+    answered(unsafe { (verbs.ibv_query_device)(context.as_ptr(), attributes.as_mut_ptr()) })?;
+    // SAFETY: every field is an integer, for which zeros are a value.
+    #[allow(unsafe_code)]
+    Ok(unsafe { attributes.assume_init() })
+}
+
+/// Asks an open device for the attributes of a port.
+pub(crate) fn port(verbs: &Verbs, context: NonNull<ibv_context>, number: u8) -> io::Result<ibv_port_attr> {
+    let mut port = MaybeUninit::<ibv_port_attr>::zeroed();
+    // SAFETY: the context is open, and the structure is at least as long as what this function writes: it fills the
+    // fields up to `flags`.
+    #[allow(unsafe_code)]
+    answered(unsafe { (verbs.ibv_query_port)(context.as_ptr(), number, port.as_mut_ptr()) })?;
+    // SAFETY: every field is an integer, for which zeros are a value.
+    #[allow(unsafe_code)]
+    Ok(unsafe { port.assume_init() })
+}
+
+/// Turns the result of a query, 0 or a number of an error, into an error.
+fn answered(result: i32) -> io::Result<()> {
+    match result {
+        0 => Ok(()),
+        _ => Err(io::Error::from_raw_os_error(result.abs())),
     }
 }
 

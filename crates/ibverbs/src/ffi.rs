@@ -181,6 +181,14 @@ pub(crate) struct ibv_mw_bind_info {
     pub(crate) mw_access_flags: c_uint,
 }
 
+/// `ibv_async_event`: its element is a pointer to an object, or the number of a port.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct ibv_async_event {
+    pub(crate) element: *mut c_void,
+    pub(crate) event_type: c_int,
+}
+
 /// The part of `ibv_send_wr` that RDMA Reads and Writes use, as long as its C union.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
@@ -357,6 +365,14 @@ pub(crate) mod value {
     pub(crate) const WC_IP_CSUM_OK: c_uint = 1 << 2;
     pub(crate) const WC_WITH_INV: c_uint = 1 << 3;
 
+    pub(crate) const ASYNC_CQ_ERR: c_int = 0;
+    pub(crate) const ASYNC_QP_FATAL: c_int = 1;
+    pub(crate) const ASYNC_QP_REQ_ERR: c_int = 2;
+    pub(crate) const ASYNC_QP_ACCESS_ERR: c_int = 3;
+    pub(crate) const ASYNC_DEVICE_FATAL: c_int = 8;
+    pub(crate) const ASYNC_PORT_ACTIVE: c_int = 9;
+    pub(crate) const ASYNC_PORT_ERR: c_int = 10;
+
     pub(crate) const PS_TCP: c_int = 0x0106;
     /// Level of options of an identifier, and their names: type of service, time to an acknowledgement.
     pub(crate) const OPTION_ID: c_int = 0;
@@ -412,6 +428,7 @@ mod tests {
             ibv_mw 32 { rkey: 16 }
             ibv_cq { cqe: 28 }
             ibv_qp { qp_num: 52 }
+            ibv_async_event 16 { event_type: 8 }
             ibv_comp_channel 16 { fd: 8 }
             ibv_device { node_type: 16, transport_type: 20, name: 24 }
             rdma_cm_id { qp: 24, route: 32, ps: 344, port_num: 348 }

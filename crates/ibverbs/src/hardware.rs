@@ -12,6 +12,7 @@ use tokio::io::unix::AsyncFd;
 
 use crate::adapter::Adapter;
 use crate::cm::{self, Descriptor, Endpoint};
+use crate::faults::{Fault, Faults};
 use crate::ffi::value::{
     MW_TYPE_2, QP_STATE, QPS_SQD, QPT_RC, SEND_SIGNALED, WR_BIND_MW, WR_LOCAL_INV, WR_RDMA_READ,
     WR_RDMA_WRITE,
@@ -301,6 +302,8 @@ pub(crate) struct Hardware {
     context: NonNull<ibv_context>,
     iwarp: bool,
     queue_pair: NonNull<ibv_qp>,
+    /// `None` after the end.
+    faults: Option<Faults>,
     driver: Driver,
     /// Windows that this queue pair has made, bound or free.
     windows: Vec<Window>,
@@ -367,6 +370,8 @@ impl Hardware {
             attributes.cap = ibv_qp_cap { max_inline_data: 0, ..wanted };
             endpoint.create_queue_pair(memory.domain(), &mut attributes)
         })?;
+        let faults = Faults::new(adapter.verbs(), adapter.context(), queue_pair, queue.queue);
+        let faults = faults.inspect_err(|_| endpoint.destroy_queue_pair())?;
         let size = |count: u32| usize::try_from(count).unwrap_or(usize::MAX);
         let sizes = Sizes {
             // Some drivers leave these as they were, some round up.
@@ -383,6 +388,7 @@ impl Hardware {
             context: adapter.context(),
             iwarp: adapter.iwarp,
             queue_pair,
+            faults: Some(faults),
             driver,
             windows: Vec::new(),
             stopped: false,
@@ -524,6 +530,11 @@ impl Hardware {
         self.endpoint.disconnect();
     }
 
+    /// Returns the fault of this queue pair that the adapter has reported.
+    pub(crate) fn fault(&self) -> Option<Fault> {
+        self.faults.as_ref()?.read(self.context)
+    }
+
     /// Ends the queue pair and its windows: afterwards neither the adapter nor the peer touches memory of this connection.
     /// Registrations can end then, and have to before `self`.
     pub(crate) fn stop(&mut self) {
@@ -544,6 +555,8 @@ impl Hardware {
                 }
             }
         }
+        // Before the queue pair: the next one may have its address.
+        self.faults = None;
         self.endpoint.destroy_queue_pair();
     }
 }

@@ -11,6 +11,7 @@
 //! | `device`, `sysfs`, `reach` | lists devices; finds the device of an address |
 //! | `cm` | identifiers of the connection manager and their events |
 //! | `hardware` | a queue pair with its completion queue: posts requests, takes completions, ends everything |
+//! | `faults` | faults of connections that a device reports apart from completions |
 //! | `memory` | protection domains and registrations, which live as long as the memory |
 //! | `adapter`, `trial`, `presence` | limits of a device, a trial of what it can do, and a look whether it is there |
 //! | `queue_pair` | the contract: queues, windows, the end of a connection |
@@ -44,6 +45,7 @@ mod cm;
 mod config;
 mod connect;
 mod device;
+mod faults;
 mod ffi;
 mod hardware;
 mod library;

@@ -383,6 +383,12 @@ pub(crate) fn explain(error: &io::Error, len: usize) -> String {
     format!("{len} octets of memory cannot be registered: {error}{hint}")
 }
 
+/// Returns the addresses of a slice.
+pub(crate) fn address_range(bytes: &[u8]) -> std::ops::Range<usize> {
+    let start = bytes.as_ptr() as usize;
+    start..start + bytes.len()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

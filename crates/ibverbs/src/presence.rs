@@ -4,7 +4,7 @@
 //! not in every order in which modules were loaded. So one task for each device in use looks for its entry in sysfs. When
 //! the entry is gone, connections and listeners of the device let go, and librdmacm is made to close it.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char};
 use std::future::{Future, pending};
 use std::path::{Path, PathBuf};
@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
+use crate::device;
 use crate::ffi::{ibv_context, ibv_device};
 use crate::library::cm;
 
@@ -29,7 +30,7 @@ const FAREWELLS: usize = 20;
 pub(crate) type Gone = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Devices that are watched, by the name of their entry.
-static WATCHED: Mutex<Option<HashMap<String, watch::Receiver<bool>>>> = Mutex::new(None);
+static WATCHED: Mutex<BTreeMap<String, watch::Receiver<bool>>> = Mutex::new(BTreeMap::new());
 
 /// Returns whether the device of an open context can be opened again. A device that is about to be removed cannot.
 pub(crate) fn is_there(context: NonNull<ibv_context>) -> bool {
@@ -39,10 +40,8 @@ pub(crate) fn is_there(context: NonNull<ibv_context>) -> bool {
 
 /// Returns the names of a device: of its entry, and its own.
 fn entry(context: NonNull<ibv_context>) -> (String, String) {
-    // SAFETY: the context is open, and its device is valid as long.
-    #[allow(unsafe_code)]
-    let device = unsafe { (*context.as_ptr()).device };
-    // SAFETY: as above, and the library does not change the names.
+    let device = device::of(context);
+    // SAFETY: the device is valid as long as its context, and the library does not change the names.
     #[allow(unsafe_code)]
     let ibv_device { dev_name, name, .. } = unsafe { &*device };
     let text = |name: &[c_char; 64]| {
@@ -56,7 +55,6 @@ fn entry(context: NonNull<ibv_context>) -> (String, String) {
 pub(crate) fn gone(context: NonNull<ibv_context>) -> Gone {
     let (name, device) = entry(context);
     let mut watched = WATCHED.lock().unwrap_or_else(PoisonError::into_inner);
-    let watched = watched.get_or_insert_default();
     let known = watched.get(&name).filter(|known| known.has_changed().is_ok()).cloned();
     let receiver = known.unwrap_or_else(|| {
         let (sender, receiver) = watch::channel(false);
@@ -87,12 +85,12 @@ async fn look_after(name: String, device: String, sender: watch::Sender<bool>) {
         let mut watched = WATCHED.lock().unwrap_or_else(PoisonError::into_inner);
         // One receiver is that of the table.
         if sender.receiver_count() <= 1 {
-            watched.get_or_insert_default().remove(&name);
+            watched.remove(&name);
             return;
         }
     }
     tracing::warn!(device, "an RDMA device is gone");
-    WATCHED.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default().remove(&name);
+    WATCHED.lock().unwrap_or_else(PoisonError::into_inner).remove(&name);
     sender.send_replace(true);
     say_farewell().await;
 }

@@ -3,7 +3,7 @@
 //! What the flags of a device announce is often wrong, for windows in both directions. So a window is bound, written by
 //! the other end, and invalidated. Results are kept for the life of the process.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
@@ -36,20 +36,17 @@ const PLAIN: Mode = Mode { windows: false, chosen_addresses: false, invalidation
 /// Returns how connections of this adapter expose memory.
 pub(crate) async fn mode(endpoint: &Endpoint, adapter: &Adapter, config: &Config) -> Mode {
     /// Results by name of the device, its number of windows, and whether windows were allowed.
-    type Known = HashMap<(String, usize, bool), Mode>;
-    static KNOWN: Mutex<Option<Known>> = Mutex::new(None);
-    let with_known = |act: &mut dyn FnMut(&mut Known) -> Option<Mode>| {
-        act(KNOWN.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default())
-    };
+    static KNOWN: Mutex<BTreeMap<(String, usize, bool), Mode>> = Mutex::new(BTreeMap::new());
+    let known = || KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
     let key = (adapter.name.clone(), adapter.limits.windows, config.registrations_only);
-    if let Some(mode) = with_known(&mut |known| known.get(&key).copied()) {
+    if let Some(&mode) = known().get(&key) {
         return mode;
     }
     let Some(local) = endpoint.local_address() else { return PLAIN };
     // One trial at a time; others wait for its result.
     static TRIAL: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
     let _turn = TRIAL.lock().await;
-    if let Some(mode) = with_known(&mut |known| known.get(&key).copied()) {
+    if let Some(&mode) = known().get(&key) {
         return mode;
     }
     let (mode, conclusive) = try_modes(local, adapter, config).await;
@@ -61,7 +58,7 @@ pub(crate) async fn mode(endpoint: &Endpoint, adapter: &Adapter, config: &Config
         "the adapter was tried"
     );
     if conclusive {
-        with_known(&mut |known| known.insert(key.clone(), mode));
+        known().insert(key, mode);
     }
     mode
 }

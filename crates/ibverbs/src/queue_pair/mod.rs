@@ -13,6 +13,7 @@
 //! and flushes its queues; [`FLUSH`] bounds the wait for that.
 
 mod receiving;
+mod reserving;
 mod sending;
 mod status;
 mod windows;
@@ -29,23 +30,21 @@ use std::time::Duration;
 use bytes::Bytes;
 use rpcrdma_verbs::{
     Buffer, Capabilities, Completion, ConnectParameters, Counters, Disconnected, KeyScope, PostError,
-    PostErrorKind, ProtectionDomain, QueuePair, ReadSink, ReceiveMemory, Registrar, RemoteSegment, Status,
-    WindowError, WindowErrorKind, WindowMemory, Windows, Work, WorkRequest, WrId,
+    PostErrorKind, ProtectionDomain, QueuePair, ReadSink, ReceiveMemory, Registrar, Status, Work,
+    WorkRequest, WrId,
 };
 use tokio::time::{Instant, Sleep};
 
 use self::receiving::Receives;
 use self::sending::Sends;
-use self::windows::{Backing, Spare, State as WindowState, Table};
+use self::windows::{Backing, State as WindowState, Table};
 use crate::adapter::Adapter;
 use crate::cm::{Endpoint, Kind, Offer};
 use crate::config::Config;
 use crate::ffi::ibv_wc;
-use crate::ffi::value::{
-    ACCESS_LOCAL_WRITE, ACCESS_MW_BIND, ACCESS_REMOTE_READ, ACCESS_REMOTE_WRITE, WC_IP_CSUM_OK, WC_WITH_INV,
-};
+use crate::ffi::value::{WC_IP_CSUM_OK, WC_WITH_INV};
 use crate::hardware::Hardware;
-use crate::memory::{Mode, explain};
+use crate::memory::Mode;
 use crate::presence::{Gone, gone, say_farewell};
 
 /// Time for the adapter to flush its queues after the end.
@@ -70,8 +69,6 @@ enum State {
     Replied,
     /// Set up.
     Open,
-    /// Requests that were posted are carried out, then the connection ends.
-    Draining,
     /// The queue pair flushes its queues, until this time at most.
     Ending(Instant),
     /// The adapter has nothing of this connection any more.
@@ -269,6 +266,12 @@ impl IbverbsQueuePair {
         let mut hardware = self.hardware.take();
         if let Some(hardware) = &mut hardware {
             hardware.count(&mut self.counters);
+            // Of these ends the adapter may know more.
+            if matches!(self.end, None | Some(Disconnected::Peer))
+                && let Some(fault) = hardware.fault()
+            {
+                self.end = Some(fault.reason());
+            }
             hardware.stop();
         }
         self.sends.flush(&mut self.done);
@@ -334,7 +337,7 @@ impl IbverbsQueuePair {
 
     fn established(&mut self) {
         if matches!(self.state, State::Replied) {
-            self.state = if self.draining { State::Draining } else { State::Open };
+            self.state = State::Open;
         }
     }
 
@@ -467,7 +470,7 @@ impl IbverbsQueuePair {
             return;
         }
         self.reply();
-        if matches!(self.state, State::Open | State::Draining)
+        if matches!(self.state, State::Open)
             && let Err(reason) = self.post_sends()
         {
             self.fail(reason);
@@ -517,7 +520,7 @@ impl IbverbsQueuePair {
             } else {
                 self.flush_queues();
                 self.check_stall(cx);
-                if matches!(self.state, State::Draining) && self.sends.is_empty() {
+                if self.draining && matches!(self.state, State::Open) && self.sends.is_empty() {
                     self.fail(Disconnected::Local);
                 }
                 if matches!(self.state, State::Ending(_)) {
@@ -549,108 +552,6 @@ impl IbverbsQueuePair {
                 Poll::Ready(Err(error)) => self.fail(Disconnected::Link(error.to_string())),
             }
         }
-    }
-
-    /// Registers memory for a window, if it has no registration, and takes a window of the adapter.
-    fn back(&mut self, memory: &mut WindowMemory) -> io::Result<Option<Backing>> {
-        let Some(hardware) = &mut self.hardware else { return Ok(None) };
-        let (remote, local) = match memory {
-            WindowMemory::Read(_) => (ACCESS_REMOTE_READ, 0),
-            WindowMemory::Write(_) => (ACCESS_REMOTE_WRITE, ACCESS_LOCAL_WRITE),
-        };
-        let mut range = match memory {
-            WindowMemory::Read(bytes) => address_range(bytes),
-            WindowMemory::Write(buffer) => address_range(buffer),
-        };
-        // A window without memory exposes an octet that nobody uses, so that its key is like others.
-        let empty = range.is_empty();
-        if empty {
-            let Some(nothing) = &self.nothing else { return Ok(None) };
-            range = address_range(nothing);
-        }
-        if !self.mode.windows {
-            let region = hardware.memory.register(range, remote | local)?;
-            return Ok(Some(Backing::Registration(region)));
-        }
-        let known = match (&mut *memory, &mut self.nothing) {
-            (_, Some(nothing)) if empty => hardware.memory.keep(nothing)?,
-            (WindowMemory::Read(bytes), _) => hardware.memory.find(bytes),
-            (WindowMemory::Write(buffer), _) => hardware.memory.keep(buffer)?,
-        };
-        let len = range.len() as u64;
-        let (place, region) = match known {
-            Some(place) => (place, None),
-            None => {
-                let region = match hardware.memory.register(range, local | ACCESS_MW_BIND) {
-                    // The kernel wants memory under a window to be writable, whatever the window allows.
-                    Err(error) if error.raw_os_error() == Some(libc::EFAULT) => {
-                        let WindowMemory::Read(bytes) = memory else { return Err(error) };
-                        self.counters.message_bytes_copied += len;
-                        *bytes = Bytes::from(bytes.to_vec());
-                        hardware.memory.register(address_range(bytes), ACCESS_MW_BIND)?
-                    }
-                    result => result?,
-                };
-                (region.beginning(), Some(region))
-            }
-        };
-        let spare = match self.windows.take_spare() {
-            Some(spare) => spare,
-            None => match hardware.new_window() {
-                Ok((window, key)) => {
-                    self.windows.made_one();
-                    Spare::new(window, key)
-                }
-                Err(error) => {
-                    tracing::debug!(%error, made = self.windows.made(), "the adapter has no more windows");
-                    match self.windows.any_spare() {
-                        Some(spare) => spare,
-                        None => return Ok(None),
-                    }
-                }
-            },
-        };
-        Ok(Some(Backing::Window { spare, place, len, region }))
-    }
-}
-
-/// Returns the addresses of a slice.
-fn address_range(bytes: &[u8]) -> std::ops::Range<usize> {
-    let start = bytes.as_ptr() as usize;
-    start..start + bytes.len()
-}
-
-impl Windows for IbverbsQueuePair {
-    fn capabilities(&self) -> &Capabilities {
-        &self.capabilities
-    }
-
-    fn domain(&self) -> &ProtectionDomain {
-        &self.domain
-    }
-
-    fn reserve_window(&mut self, mut memory: WindowMemory) -> Result<RemoteSegment, WindowError> {
-        let kind = if !self.takes_work() {
-            WindowErrorKind::Disconnected
-        } else if self.windows.is_full() {
-            WindowErrorKind::Exhausted { limit: self.windows.limit }
-        } else if let Ok(length) = u32::try_from(memory.len()) {
-            match self.back(&mut memory) {
-                Ok(Some(backing)) => {
-                    let (key, address) = self.windows.add(memory, backing);
-                    return Ok(RemoteSegment { key, address, length });
-                }
-                Ok(None) => WindowErrorKind::Exhausted { limit: self.windows.made() },
-                Err(error) => {
-                    tracing::warn!("{}", explain(&error, memory.len()));
-                    let os_error = error.raw_os_error().unwrap_or(libc::ENOMEM);
-                    WindowErrorKind::Registration { len: memory.len(), os_error }
-                }
-            }
-        } else {
-            WindowErrorKind::TooLong { len: memory.len() }
-        };
-        Err(WindowError { kind, memory })
     }
 }
 
@@ -734,10 +635,9 @@ impl QueuePair for IbverbsQueuePair {
 
     fn disconnect(&mut self) {
         match self.state {
-            State::Open => self.state = State::Draining,
             State::Accepting(_) | State::Replied if self.sends.is_empty() => self.fail(Disconnected::Local),
-            State::Accepting(_) | State::Replied => self.draining = true,
-            State::Draining | State::Ending(_) | State::Ended => {}
+            State::Accepting(_) | State::Replied | State::Open => self.draining = true,
+            State::Ending(_) | State::Ended => {}
         }
     }
 

@@ -5,10 +5,10 @@ use std::ops::Range;
 
 use rpcrdma_verbs::{Buffer, Completion, Disconnected, ReceiveMemory, Status, Work, WrId};
 
-use super::{IbverbsQueuePair, RECEIVE, address_range};
+use super::{IbverbsQueuePair, RECEIVE};
 use crate::ffi::ibv_sge;
 use crate::ffi::value::ACCESS_LOCAL_WRITE;
-use crate::memory::{Region, explain};
+use crate::memory::{Region, address_range, explain};
 
 /// A Receive that the adapter has.
 pub(super) struct Posted {

@@ -9,14 +9,14 @@ use rpcrdma_verbs::{
     WindowMemory, Work, WorkRequest, WrId,
 };
 
+use super::IbverbsQueuePair;
 use super::windows::{Backing, State as WindowState};
-use super::{IbverbsQueuePair, address_range};
 use crate::ffi::value::{
     ACCESS_LOCAL_WRITE, ACCESS_REMOTE_READ, ACCESS_REMOTE_WRITE, SEND_INLINE, SEND_SOLICITED, WR_SEND,
     WR_SEND_WITH_INV,
 };
 use crate::hardware::{Chain, Hardware, Operation};
-use crate::memory::{Place, Region};
+use crate::memory::{Place, Region, address_range};
 
 /// Longest pieces without registration, all of a request together in octets, that are copied. Longer ones are registered
 /// for the request.
