@@ -88,6 +88,17 @@ impl Adapter {
         self.context
     }
 
+    /// Returns the error for an object that the adapter did not make, with its name and what a user can look at.
+    pub(crate) fn refused(&self, object: &str, error: &io::Error) -> io::Error {
+        let hint = match error.raw_os_error() {
+            Some(libc::ENOMEM | libc::EAGAIN | libc::ENOSPC) => {
+                ": it has no more of them (rpcrdma devices shows its limits; rdma.max of a control group may be lower)"
+            }
+            _ => "",
+        };
+        io::Error::new(error.kind(), format!("{} makes no {object}: {error}{hint}", self.name))
+    }
+
     /// Returns whether the adapter allocates windows of type 2. Whether they work is another question.
     pub(crate) fn allocates_windows(&self) -> bool {
         device::allocates_windows(self.verbs, self.context)
@@ -99,7 +110,10 @@ impl Adapter {
     pub(crate) fn registrations(&self, mode: Mode) -> io::Result<Arc<Registrations>> {
         /// Domains by the address of their context.
         static SHARED: Mutex<BTreeMap<usize, Weak<Registrations>>> = Mutex::new(BTreeMap::new());
-        let new = || Registrations::new(self.verbs, self.context, mode, ADOPTED_LIMIT);
+        let new = || {
+            Registrations::new(self.verbs, self.context, mode, ADOPTED_LIMIT)
+                .map_err(|error| self.refused("protection domain", &error))
+        };
         if !mode.windows || self.iwarp {
             return new();
         }

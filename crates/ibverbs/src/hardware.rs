@@ -218,7 +218,8 @@ impl Queue {
         // SAFETY: the adapter's context is open.
         #[allow(unsafe_code)]
         let channel = unsafe { (verbs.ibv_create_comp_channel)(adapter.context().as_ptr()) };
-        let channel = NonNull::new(channel).ok_or_else(io::Error::last_os_error)?;
+        let channel = NonNull::new(channel)
+            .ok_or_else(|| adapter.refused("completion channel", &io::Error::last_os_error()))?;
         let vectors = usize::try_from(adapter.limits.vectors).unwrap_or(1).max(1);
         let vector = c_int::try_from(NEXT.fetch_add(1, Ordering::Relaxed) % vectors).unwrap_or(0);
         let entries = entries.min(usize::try_from(adapter.limits.completions).unwrap_or(usize::MAX));
@@ -235,7 +236,7 @@ impl Queue {
             )
         };
         let Some(queue) = NonNull::new(queue) else {
-            let error = io::Error::last_os_error();
+            let error = adapter.refused("completion queue", &io::Error::last_os_error());
             // SAFETY: the channel has no queue.
             #[allow(unsafe_code)]
             unsafe {
@@ -365,11 +366,14 @@ impl Hardware {
             max_inline_data: INLINE,
         };
         let wanted = attributes.cap;
-        let queue_pair = endpoint.create_queue_pair(memory.domain(), &mut attributes).or_else(|_| {
-            // Some drivers refuse what they cannot grant.
-            attributes.cap = ibv_qp_cap { max_inline_data: 0, ..wanted };
-            endpoint.create_queue_pair(memory.domain(), &mut attributes)
-        })?;
+        let queue_pair = endpoint
+            .create_queue_pair(memory.domain(), &mut attributes)
+            .or_else(|_| {
+                // Some drivers refuse what they cannot grant.
+                attributes.cap = ibv_qp_cap { max_inline_data: 0, ..wanted };
+                endpoint.create_queue_pair(memory.domain(), &mut attributes)
+            })
+            .map_err(|error| adapter.refused("queue pair", &error))?;
         let faults = Faults::new(adapter.verbs(), adapter.context(), queue_pair, queue.queue);
         let faults = faults.inspect_err(|_| endpoint.destroy_queue_pair())?;
         let size = |count: u32| usize::try_from(count).unwrap_or(usize::MAX);

@@ -10,7 +10,10 @@
 // Helpers of tests fail by panicking.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::process::Command;
 
 use rpcrdma_ibverbs::{IbverbsConnector, IbverbsListener};
 use rpcrdma_iwarp::{IwarpConnector, IwarpListener};
@@ -169,7 +172,7 @@ fn held() -> String {
     let descriptors = std::fs::read_dir("/proc/self/fd").unwrap().count();
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let pinned = status.lines().find(|line| line.starts_with("VmPin:")).unwrap_or_default().to_owned();
-    let resources = std::process::Command::new("rdma").args(["resource", "show"]).output().unwrap();
+    let resources = Command::new("rdma").args(["resource", "show"]).output().unwrap();
     format!("{descriptors} descriptors, {pinned}, {}", String::from_utf8_lossy(&resources.stdout).trim())
 }
 
@@ -244,7 +247,7 @@ async fn an_absent_host_is_reported(device: &Device) {
 
 /// Runs [`too_little_memory`] in a process that may lock 1 MiB.
 fn a_lack_of_locked_memory_is_named(module: &str) {
-    let output = std::process::Command::new("setpriv")
+    let output = Command::new("setpriv")
         .args(["--bounding-set", "-ipc_lock", "--", "prlimit", "--memlock=1048576:1048576", "--"])
         .arg(std::env::current_exe().unwrap())
         .args(["--ignored", "--exact", &format!("{module}::too_little_memory")])
@@ -275,6 +278,102 @@ async fn too_little_memory(device: &Device) {
     assert!(text.contains("4194304 octets") && text.contains("ulimit -l"), "{text}");
 }
 
+/// A control group of the version that counts objects of RDMA devices, with one process.
+struct Group {
+    mount: PathBuf,
+}
+
+impl Group {
+    /// Moves this process into a new group.
+    fn enter() -> Self {
+        let mount = std::env::temp_dir().join(format!("rpcrdma-group-{}", std::process::id()));
+        std::fs::create_dir(&mount).unwrap();
+        let mounted = Command::new("mount").args(["-t", "cgroup2", "none"]).arg(&mount).status().unwrap();
+        assert!(mounted.success(), "cgroup2 cannot be mounted");
+        std::fs::write(mount.join("cgroup.subtree_control"), "+rdma").unwrap();
+        let group = Self { mount };
+        std::fs::create_dir(group.file("")).unwrap();
+        std::fs::write(group.file("cgroup.procs"), std::process::id().to_string()).unwrap();
+        group
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.mount.join("limited").join(name)
+    }
+
+    /// Lets this process have so many objects of its device more than it has. Returns the number that it has.
+    fn allow(&self, more: u32) -> u32 {
+        let current = std::fs::read_to_string(self.file("rdma.current")).unwrap();
+        let (device, rest) = current.split_once(' ').expect("the process has objects of a device");
+        let objects = rest.split_once("hca_object=").expect("a count of objects").1;
+        let objects: u32 = objects.split_whitespace().next().unwrap().parse().unwrap();
+        std::fs::write(self.file("rdma.max"), format!("{device} hca_object={}", objects + more)).unwrap();
+        objects
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // What cannot be removed stays in the machine of the suite.
+        let _ = std::fs::write(self.mount.join("cgroup.procs"), std::process::id().to_string());
+        let _ = std::fs::remove_dir(self.file(""));
+        let _ = Command::new("umount").arg(&self.mount).status();
+        let _ = std::fs::remove_dir(&self.mount);
+    }
+}
+
+/// Checks that an adapter without objects refuses connections and windows by name, and that others live on. The limits
+/// of an adapter are in the millions, so a control group sets lower ones.
+async fn a_lack_of_objects_is_named(device: &Device) {
+    if device.connects != device.accepts {
+        return;
+    }
+    let group = Group::enter();
+    let mut duo = connect(device).await;
+    duo.is_alive().await;
+
+    let mut refused = BTreeSet::new();
+    for more in 0..4 {
+        let objects = group.allow(more);
+        let listener = device.listen().await;
+        let to = listener.local_address().unwrap();
+        let result = within("the refusal", device.connector().connect(to, parameters())).await;
+        let text = result.err().expect("there are no objects for a connection").to_string();
+        let (_, object) = text.split_once(" makes no ").unwrap_or_else(|| panic!("{text}"));
+        assert!(text.contains("rdma.max"), "{text}");
+        refused.insert(object.split(':').next().unwrap().to_owned());
+        assert_eq!(group.allow(0), objects, "objects of a refused connection stay");
+        duo.is_alive().await;
+    }
+    assert!(refused.contains("completion queue") && refused.contains("queue pair"), "{refused:?}");
+
+    group.allow(0);
+    let mut refusal = None;
+    for _ in 0..40 {
+        let memory = WindowMemory::Write(Buffer::adopt(vec![1; 5000]));
+        if let Err(error) = duo.b.queue_pair.reserve_window(memory) {
+            assert_eq!(error.memory.len(), 5000);
+            refusal = Some(error.kind);
+            break;
+        }
+    }
+    let refusal = refusal.expect("there are no objects for a window");
+    assert!(
+        matches!(
+            refusal,
+            WindowErrorKind::Exhausted { .. } | WindowErrorKind::Registration { len: 5000, .. }
+        ),
+        "{refusal:?}"
+    );
+    duo.is_alive().await;
+    // With objects, all goes on.
+    group.allow(100);
+    let another = connect(device).await;
+    drop(another);
+    duo.b.write_window(vec![0; 5000]);
+    duo.is_alive().await;
+}
+
 macro_rules! on_device {
     ($($module:ident: $device:ident;)+) => { $(
         mod $module {
@@ -286,7 +385,7 @@ macro_rules! on_device {
                 => $device
             }
 
-            on_device! { @device $device: the_mode_is_found, nothing_leaks, too_little_memory }
+            on_device! { @device $device: the_mode_is_found, nothing_leaks, too_little_memory, a_lack_of_objects_is_named }
 
             #[test]
             #[ignore = "needs an RDMA device: cargo xtask interop"]

@@ -209,7 +209,7 @@ fn on_runtime(
 }
 
 /// Runs a command to its end or to the first SIGINT, SIGTERM or SIGHUP.
-pub(crate) async fn until_signal(command: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
+pub(crate) async fn until_signal<T>(command: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     let mut signals = StopSignals::new()?;
     tokio::select! {
         result = command => result,

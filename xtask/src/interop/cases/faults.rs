@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
@@ -15,9 +15,10 @@ use rpcrdma_iwarp::wire::rdmap::Opcode;
 use super::wire::{DEFAULT_CREDITS, INLINE, Settings, UP_TO_THRESHOLDS, check_settings};
 use super::{Case, Detail};
 use crate::failure::{Context, Failure, ensure};
-use crate::interop::lab::{Lab, Server};
+use crate::interop::lab::{Lab, Mount, Server};
 use crate::interop::process;
 use crate::interop::proxy::Cut;
+use crate::interop::vm::Job;
 
 pub(super) const CASES: &[Case] = &[
     Case::new(
@@ -113,7 +114,7 @@ fn sha256(file: &Path) -> Result<String, Failure> {
 }
 
 /// Compares a directory of a server with a program's list of the files that it wrote: lines of SHA-256 and name.
-pub(super) fn compare(lab: &mut Lab, server: &Server, directory: &str, list: &str) -> Result<usize, Failure> {
+fn compare(lab: &mut Lab, server: &Server, directory: &str, list: &str) -> Result<usize, Failure> {
     let seen = lab.server_script(
         server,
         "cd \"$1\" && find . -type f -printf '%P\\0' | xargs -0 sha256sum",
@@ -132,42 +133,65 @@ pub(super) fn compare(lab: &mut Lab, server: &Server, directory: &str, list: &st
     Ok(files)
 }
 
+/// Programs of the guest that write files until they are told to stop, each in a directory of its own.
+pub(super) struct Writers {
+    /// The file whose existence stops them.
+    stop: PathBuf,
+    /// Their directories, below the mount and the export, and their jobs.
+    started: Vec<(String, Job)>,
+}
+
+impl Writers {
+    /// Starts so many of them on a mount.
+    pub(super) fn start(lab: &mut Lab, mount: &Mount, count: usize) -> Result<Self, Failure> {
+        let stop = lab.shared().join("stop-writing");
+        let _ = fs::remove_file(&stop);
+        let script = "mkdir \"$1\" && exec python3 /job/guest/write_until.py \"$@\"";
+        let mut started = Vec::new();
+        for writer in 0..count {
+            let directory = format!("{}/writer-{writer}", mount.path);
+            let job = lab.guest_start(script, &[&directory, "/job/stop-writing", &writer.to_string()])?;
+            started.push((format!("writer-{writer}"), job));
+        }
+        Ok(Self { stop, started })
+    }
+
+    /// Stops them, and compares what they wrote with the server's files. Returns the number of files, and the notes of the
+    /// programs.
+    pub(super) fn finish(self, lab: &mut Lab, server: &Server) -> Result<(usize, Vec<String>), Failure> {
+        fs::write(&self.stop, "")?;
+        let (mut files, mut notes) = (0, Vec::new());
+        for (directory, job) in &self.started {
+            let output = lab.guest_finish(job, RECOVERY)?;
+            files += compare(lab, server, directory, &output)?;
+            notes.extend(output.lines().filter_map(|line| line.strip_prefix("note: ")).map(str::to_owned));
+        }
+        Ok((files, notes))
+    }
+}
+
+/// Returns how many WRITE calls a server has answered.
+pub(super) fn served_writes(server: &Server) -> usize {
+    fs::read_to_string(&server.log).unwrap_or_default().matches("served WRITE").count()
+}
+
 pub(super) fn server_killed(lab: &mut Lab) -> Result<Detail, Failure> {
     const KILLS: usize = 3;
     const WRITERS: usize = 3;
     let server = lab.serve(&[])?;
     let mount = lab.mount(&server, "")?;
-    let stop = lab.shared().join("stop-writing");
-    let _ = fs::remove_file(&stop);
-    let script = "mkdir \"$1\" && exec python3 /job/guest/write_until.py \"$@\"";
-    let mut writers = Vec::new();
-    for writer in 0..WRITERS {
-        let directory = format!("{}/writer-{writer}", mount.path);
-        let job = lab.guest_start(script, &[&directory, "/job/stop-writing", &writer.to_string()])?;
-        writers.push((format!("writer-{writer}"), job));
-    }
+    let writers = Writers::start(lab, &mount, WRITERS)?;
     let mut lines = 0;
     for _ in 0..KILLS {
         // Writes are in progress if calls have come since the last start, and the program runs until it is stopped.
-        let calls = |server: &Server| {
-            fs::read_to_string(&server.log).unwrap_or_default().matches("served WRITE").count()
-        };
-        wait(RECOVERY, "no WRITE comes", || calls(&server) > lines + 10)?;
+        wait(RECOVERY, "no WRITE comes", || served_writes(&server) > lines + 10)?;
         lab.kill(&server)?;
-        lines = calls(&server);
+        lines = served_writes(&server);
         sleep(Duration::from_millis(300));
         lab.launch(&server, &[])?;
     }
-    wait(RECOVERY, "no WRITE comes after the last restart", || {
-        fs::read_to_string(&server.log).unwrap_or_default().matches("served WRITE").count() > lines + 10
-    })?;
-    fs::write(&stop, "")?;
-    let (mut files, mut notes) = (0, Vec::new());
-    for (directory, job) in &writers {
-        let output = lab.guest_finish(job, RECOVERY)?;
-        files += compare(lab, &server, directory, &output)?;
-        notes.extend(output.lines().filter_map(|line| line.strip_prefix("note: ")).map(str::to_owned));
-    }
+    wait(RECOVERY, "no WRITE comes after the last restart", || served_writes(&server) > lines + 10)?;
+    let (files, notes) = writers.finish(lab, &server)?;
     let notes = if notes.is_empty() { String::new() } else { format!("; repeated: {}", notes.join(", ")) };
     Ok(format!("{KILLS} kills, {WRITERS} writers, {files} files equal{notes}"))
 }

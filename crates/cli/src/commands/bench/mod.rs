@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
 use serde::Serialize;
+use tempfile::TempDir;
 
 use self::ends::Ends;
 use self::mechanisms::Mechanisms;
@@ -130,10 +131,7 @@ impl Bench {
             trips: if self.quick { 1000 } else { 5000 },
         };
         let started = Instant::now();
-        let place = tempfile::Builder::new()
-            .prefix("rpcrdma-bench-")
-            .tempdir()
-            .map_err(failed("make a temporary directory"))?;
+        let place = temporary_directory()?;
         let (directory, state) = (place.path().join("export"), place.path().join("state"));
         prepare(&directory)?;
         if self.versions {
@@ -189,21 +187,32 @@ struct VersionsDocument {
 
 /// Runs `--versions`.
 fn versions(place: &Path, rounds: u16, common: Common) -> Result<(), Failure> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(failed("start the client's runtime"))?;
-    let mut settings = Vec::new();
-    runtime.block_on(until_signal(async {
-        settings = versions::measure(place, rounds).await?;
-        Ok(())
-    }))?;
+    let place = place.to_owned();
+    let settings = measured(async move { versions::measure(&place, rounds).await })?;
     if common.json {
         return output::json(&VersionsDocument { machine: machine(), rounds, settings });
     }
     let mut text = Text::stdout();
     versions::lines(&settings, rounds).into_iter().try_for_each(|line| text.line(line))?;
     text.flush()
+}
+
+/// Makes a directory that is removed when it is dropped.
+fn temporary_directory() -> Result<TempDir, Failure> {
+    tempfile::Builder::new().prefix("rpcrdma-bench-").tempdir().map_err(failed("make a temporary directory"))
+}
+
+/// Measures on a runtime of one thread, until a signal comes.
+fn measured<T: Send + 'static>(
+    measuring: impl Future<Output = Result<T, Failure>> + Send + 'static,
+) -> Result<T, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(failed("start the client's runtime"))?;
+    // In a task of its own, so that each step does not also poll whatever else this runtime waits for.
+    runtime
+        .block_on(until_signal(async { tokio::spawn(measuring).await.map_err(failed("run the benchmark"))? }))
 }
 
 /// Makes the file to read.

@@ -12,9 +12,8 @@ use serde::Serialize;
 use super::mechanisms::cases::{Task, VERSION_ONE};
 use super::mechanisms::measure::{Cost, Subject, to_float};
 use super::streams::{self, Streams};
-use super::{Ends, OPERATION_LEN, failed, machine, prepare, table};
+use super::{Ends, OPERATION_LEN, machine, measured, prepare, table, temporary_directory};
 use crate::arguments::{Common, whole};
-use crate::commands::until_signal;
 use crate::exit::Failure;
 use crate::output::{self, Text};
 use crate::provider::ProviderOptions;
@@ -258,25 +257,10 @@ impl Verbs {
             operations: self.operations.unwrap_or(if self.quick { 64 } else { 1024 }),
             milliseconds: self.milliseconds.unwrap_or(if self.quick { 100 } else { 500 }),
         };
-        let place = tempfile::Builder::new()
-            .prefix("rpcrdma-bench-")
-            .tempdir()
-            .map_err(failed("make a temporary directory"))?;
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .map_err(failed("start the client's runtime"))?;
-        let mut measured = ("", Vec::new());
-        runtime.block_on(until_signal(async {
-            let ends = Ends { options: self.provider.clone(), address: self.address };
-            let place = place.path().to_owned();
-            // In a task of its own, so that each step does not also poll whatever else this runtime waits
-            // for.
-            let measuring = tokio::spawn(async move { measure(&ends, &place, effort).await });
-            measured = measuring.await.map_err(failed("run the benchmark"))??;
-            Ok(())
-        }))?;
-        let (provider, rows) = measured;
+        let ends = Ends { options: self.provider.clone(), address: self.address };
+        let directory = temporary_directory()?;
+        let place = directory.path().to_owned();
+        let (provider, rows) = measured(async move { measure(&ends, &place, effort).await })?;
         let Effort { rounds, operations, milliseconds } = effort;
         if common.json {
             return output::json(&Document {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::failure::{Context, Failure, ensure};
 use crate::interop::cases::Detail;
-use crate::interop::cases::faults::{RECOVERY, compare, pattern_file, wait};
+use crate::interop::cases::faults::{RECOVERY, Writers, pattern_file, served_writes, wait};
 use crate::interop::cases::our_client::copies::BEGUN;
 use crate::interop::cases::our_client::remote::Remote;
 use crate::interop::lab::{Lab, Server};
@@ -90,18 +90,10 @@ pub(super) fn device_removed(lab: &mut Lab) -> Result<Detail, Failure> {
     let fabric = lab.current_fabric()?;
     let server = lab.serve(&[])?;
     let mount = lab.mount(&server, "")?;
-    let stop = lab.shared().join("stop-writing");
-    let _ = fs::remove_file(&stop);
-    let script = "mkdir \"$1\" && exec python3 /job/guest/write_until.py \"$@\"";
-    let mut writers = Vec::new();
-    for writer in 0..WRITERS {
-        let directory = format!("{}/writer-{writer}", mount.path);
-        let job = lab.guest_start(script, &[&directory, "/job/stop-writing", &writer.to_string()])?;
-        writers.push((format!("writer-{writer}"), job));
-    }
+    let writers = Writers::start(lab, &mount, WRITERS)?;
     let log = || fs::read_to_string(&server.log).unwrap_or_default();
     let limit = RECOVERY * lab.accel().patience();
-    wait(limit, "no WRITE comes", || log().matches("served WRITE").count() > 10)?;
+    wait(limit, "no WRITE comes", || served_writes(&server) > 10)?;
     let before = log().len();
     lab.device("none").context("removing the device")?;
     lab.ensure_serving(&server)?;
@@ -109,17 +101,10 @@ pub(super) fn device_removed(lab: &mut Lab) -> Result<Detail, Failure> {
         log().get(before..).is_some_and(|text| text.lines().any(|line| line.contains(fabric.device())))
     })?;
     sleep(Duration::from_millis(500));
-    let calls = log().matches("served WRITE").count();
+    let calls = served_writes(&server);
     lab.device(fabric.driver()).context("adding the device again")?;
-    wait(limit, "no WRITE comes after the device is back", || {
-        log().matches("served WRITE").count() > calls + 10
-    })?;
-    fs::write(&stop, "")?;
-    let mut files = 0;
-    for (directory, job) in &writers {
-        let output = lab.guest_finish(job, RECOVERY)?;
-        files += compare(lab, &server, directory, &output)?;
-    }
+    wait(limit, "no WRITE comes after the device is back", || served_writes(&server) > calls + 10)?;
+    let (files, _) = writers.finish(lab, &server)?;
     lab.ensure_serving(&server)?;
     // The kernel's client announces that it lets go of the device.
     let announced = format!("rpcrdma: removing device {} for *", fabric.device());

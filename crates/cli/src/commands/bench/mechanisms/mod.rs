@@ -14,9 +14,8 @@ use serde::Serialize;
 
 use self::cases::{Case, EXPLICIT, Setting, Way};
 use self::measure::{Cost, Subject};
-use super::{Ends, failed, machine, prepare, table};
+use super::{Ends, machine, measured, prepare, table, temporary_directory};
 use crate::arguments::{Common, whole};
-use crate::commands::until_signal;
 use crate::exit::Failure;
 use crate::output::{self, Text};
 
@@ -223,24 +222,9 @@ impl Mechanisms {
         let milliseconds = self.milliseconds.unwrap_or(if self.quick { 40 } else { 200 });
         let time = Duration::from_millis(u64::from(milliseconds));
         let cases = Sweep::cases(self.sweep);
-        let place = tempfile::Builder::new()
-            .prefix("rpcrdma-bench-")
-            .tempdir()
-            .map_err(failed("make a temporary directory"))?;
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .map_err(failed("start the client's runtime"))?;
-        let mut rows = Vec::new();
-        runtime.block_on(until_signal(async {
-            let depths = self.depths.clone();
-            let place = place.path().to_owned();
-            // In a task of its own, so that each step does not also poll whatever else this runtime waits
-            // for.
-            let measuring = tokio::spawn(async move { measure(&place, &cases, &depths, rounds, time).await });
-            rows = measuring.await.map_err(failed("run the benchmark"))??;
-            Ok(())
-        }))?;
+        let (directory, depths) = (temporary_directory()?, self.depths.clone());
+        let place = directory.path().to_owned();
+        let rows = measured(async move { measure(&place, &cases, &depths, rounds, time).await })?;
         if common.json {
             return output::json(&Document { machine: machine(), rounds, milliseconds, rows });
         }

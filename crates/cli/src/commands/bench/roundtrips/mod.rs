@@ -23,8 +23,7 @@ use self::mechanisms::{MECHANISMS, Mechanism};
 pub(super) use self::program::{Transfers, carry_out};
 use self::table::{Document, Row};
 use crate::arguments::Common;
-use crate::commands::bench::failed;
-use crate::commands::until_signal;
+use crate::commands::bench::measured;
 use crate::exit::Failure;
 use crate::output::{self, Text};
 
@@ -189,18 +188,13 @@ impl Roundtrips {
 
 /// Runs all measurements in real time, until a signal comes.
 fn confirm_all(delay: Duration) -> Result<Vec<confirm::Row>, Failure> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(failed("start a runtime"))?;
-    let mut rows = Vec::with_capacity(MECHANISMS.len());
-    runtime.block_on(until_signal(async {
+    measured(async move {
+        let mut rows = Vec::with_capacity(MECHANISMS.len());
         for mechanism in &MECHANISMS {
             rows.push(confirm(mechanism, delay, OPERATIONS).await?);
         }
-        Ok(())
-    }))?;
-    Ok(rows)
+        Ok(rows)
+    })
 }
 
 /// Returns the latency of a link of this length, one way.
