@@ -104,9 +104,9 @@ impl Adapter {
         device::allocates_windows(self.verbs, self.context)
     }
 
-    /// Returns the protection domain for a connection: with windows the one that all connections of the device share,
-    /// without windows a new one, so that a key is valid on its own connection only. On iWARP it is always a new one: the
-    /// sinks of RDMA Reads have keys.
+    /// Returns the protection domain for a connection. With windows, all connections of the device share one. Without
+    /// windows each connection has its own, so that a key is valid there only. On iWARP each connection has its own too,
+    /// since the sinks of RDMA Reads have keys.
     pub(crate) fn registrations(&self, mode: Mode) -> io::Result<Arc<Registrations>> {
         /// Domains by the address of their context.
         static SHARED: Mutex<BTreeMap<usize, Weak<Registrations>>> = Mutex::new(BTreeMap::new());

@@ -1,6 +1,6 @@
 //! The C declarations of libibverbs and librdmacm that this crate uses: names and layouts of the stable ABI
-//! (`libibverbs.so.1`, `librdmacm.so.1`), of 64-bit Linux. Fields behind the last one that is used are not declared where
-//! the library alone makes the object; such types must not be created or copied here.
+//! (`libibverbs.so.1`, `librdmacm.so.1`), of 64-bit Linux. Where the library alone makes an
+//! object, fields behind the last one that is used are not declared. Such types must not be created or copied here.
 //!
 //! Nothing here decides anything. A test compares sizes and offsets with those of a C compiler.
 

@@ -1,7 +1,7 @@
 //! RDMA adapters through libibverbs and librdmacm, as a provider of the contract in `rpcrdma-verbs`.
 //!
-//! Both libraries are loaded at run time. A program that contains this crate starts on every machine, and says what is
-//! missing when somebody asks for an adapter: a package, a kernel module, a permission, or the device.
+//! Both libraries are loaded at run time. A program that contains this crate starts on every machine. When a user
+//! asks for an adapter, it says what is missing: a package, a kernel module, a permission, or the device.
 //!
 //! # Layers
 //!

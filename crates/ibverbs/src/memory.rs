@@ -1,8 +1,7 @@
 //! Registered memory: a protection domain of the adapter, and the registrations in it.
 //!
 //! Memory of Buffers is registered once, when it is first used, with local rights only. The registration is a
-//! [`Companion`] of the memory, so neither outlives the other: memory that was freed and is something else now is never
-//! found here. Shared memory ([`bytes::Bytes`]) is found by its address, if it was a Buffer before. Other memory is
+//! [`Companion`] of the memory, so neither outlives the other. Memory that was freed and is in use again is not found here. Shared memory ([`bytes::Bytes`]) is found by its address, if it was a Buffer before. Other memory is
 //! registered for one request ([`Account::register`]), and the request owns that [`Region`].
 
 use std::collections::BTreeMap;
@@ -363,8 +362,8 @@ impl Drop for Registered {
     }
 }
 
-/// Returns an address for memory that begins at `start`: random, but for the place in its page, and far from the ends of
-/// the address space (RFC 8166 §8.1.1).
+/// Returns an address for memory that begins at `start` (RFC 8166 §8.1.1). It is random, but for the place in its page,
+/// and far from the ends of the address space.
 fn chosen_address(start: usize) -> u64 {
     let random: u64 = rand::random();
     let page = (random >> 3) & !(PAGE as u64 - 1);

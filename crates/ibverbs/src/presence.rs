@@ -83,7 +83,7 @@ async fn look_after(name: String, device: String, sender: watch::Sender<bool>) {
             break;
         }
         let mut watched = WATCHED.lock().unwrap_or_else(PoisonError::into_inner);
-        // One receiver is that of the table.
+        // The table has a receiver itself.
         if sender.receiver_count() <= 1 {
             watched.remove(&name);
             return;

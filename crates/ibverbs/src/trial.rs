@@ -1,6 +1,6 @@
 //! Finds out how an adapter exposes memory: by trying it on a connection of the adapter to itself.
 //!
-//! What the flags of a device announce is often wrong, for windows in both directions. So a window is bound, written by
+//! The flags of a device are often wrong about windows, in both directions. So a window is bound, written by
 //! the other end, and invalidated. Results are kept for the life of the process.
 
 use std::collections::BTreeMap;
@@ -43,7 +43,7 @@ pub(crate) async fn mode(endpoint: &Endpoint, adapter: &Adapter, config: &Config
         return mode;
     }
     let Some(local) = endpoint.local_address() else { return PLAIN };
-    // One trial at a time; others wait for its result.
+    // Trials take turns: the next one finds the result of the first.
     static TRIAL: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
     let _turn = TRIAL.lock().await;
     if let Some(&mode) = known().get(&key) {
@@ -63,7 +63,7 @@ pub(crate) async fn mode(endpoint: &Endpoint, adapter: &Adapter, config: &Config
     mode
 }
 
-/// Returns the first mode that works, and whether the result holds for good: a trial that ran into a limit of time or of
+/// Returns the first mode that works, and whether the result holds for good. A trial that ran into a limit of time or of
 /// resources says nothing of the adapter.
 async fn try_modes(local: SocketAddr, adapter: &Adapter, config: &Config) -> (Mode, bool) {
     let registrations = Mode { chosen_addresses: true, ..PLAIN };

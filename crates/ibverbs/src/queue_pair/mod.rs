@@ -1,13 +1,13 @@
 //! [`IbverbsQueuePair`]: a connection on an adapter, by the contract of `rpcrdma-verbs`.
 //!
 //! Receives go to the adapter at once. Requests wait here until [`poll`](QueuePair::poll) hands them over, many in one
-//! call. What the adapter's queues have no room for waits longer. The adapter completes requests in order, but RDMA Reads
+//! call. A request waits longer if the adapter's queue is full. The adapter completes requests in order, but RDMA Reads
 //! on siw. So one completion stands for all before it: the last request of a call asks for one, and those that a user
 //! waits for.
 //!
 //! *Buffers.* The memory of a request belongs to its entry in a queue, that of a window to the table of windows. It comes
-//! back after the adapter has completed the request, or after the queue pair has ended: [`Hardware`]'s drop, which
-//! precedes every completion that says `Flushed`.
+//! back after the adapter has completed the request, or after the queue pair has ended. [`Hardware::stop`] precedes every
+//! completion that says `Flushed`.
 //!
 //! *Errors.* The first failure ends the connection and gives it its reason. The queue pair is then in the error state
 //! and flushes its queues; [`FLUSH`] bounds the wait for that.
@@ -116,7 +116,7 @@ pub(crate) struct IbverbsQueuePair {
     last_flags: u32,
 }
 
-/// What set-up has found out.
+/// Results of set-up.
 pub(crate) struct Setup<'a> {
     pub(crate) config: &'a Config,
     pub(crate) adapter: &'a Adapter,
@@ -130,7 +130,7 @@ impl IbverbsQueuePair {
         let Setup { config, adapter, mode, parameters } = setup;
         let memory = adapter.registrations(mode)?;
         if mode.windows && !adapter.iwarp {
-            // One domain for all connections: the pool's memory is registered once, before it is used.
+            // All connections share a domain: the pool's memory is registered once, before it is used.
             let registrar: Arc<dyn Registrar> = Arc::clone(&memory) as Arc<dyn Registrar>;
             parameters.domain.add_registrar(&registrar);
         }
@@ -674,6 +674,6 @@ impl Drop for IbverbsQueuePair {
     }
 }
 
-/// Flags that a completion with a remote invalidation may have: the one of the interface, and the one that rxe sets in its
-/// place (seen in Linux 6.1).
+/// Flags that a completion with a remote invalidation may have: that of the interface, and the flag that rxe sets in its
+/// place (Linux 6.1).
 pub(crate) const INVALIDATION_FLAGS: [u32; 2] = [WC_WITH_INV, WC_IP_CSUM_OK];

@@ -80,7 +80,7 @@ pub(super) struct Sends {
     posted: VecDeque<Posted>,
     /// RDMA Reads, in their order. On siw, later requests complete before them (RFC 5040 §5.5).
     reads: VecDeque<Posted>,
-    /// What users count of all.
+    /// Sum of the costs of all, as users count them.
     cost: usize,
     /// Number of the next request at the adapter; the first one is 1.
     next: u64,
@@ -148,8 +148,8 @@ impl Sends {
         self.retired = self.retired.max(number.min(self.next - 1));
     }
 
-    /// Notes that the request with this number has succeeded, and with it all before it but RDMA Reads, each of which has
-    /// a completion of its own.
+    /// Notes that the request with this number has succeeded, and with it all before it but RDMA Reads. Each Read has a
+    /// completion of its own.
     pub(super) fn succeed(&mut self, number: u64) {
         self.precede(number);
         self.read = self.reads.iter().position(|read| read.last == number);
