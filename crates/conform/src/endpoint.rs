@@ -95,10 +95,15 @@ impl Endpoint {
             reads: Vec::new(),
             ended: None,
         };
-        for _ in 0..receives {
-            endpoint.post_receive();
-        }
+        endpoint.add_receives(receives);
         endpoint
+    }
+
+    /// Posts `count` more Receives.
+    pub(crate) fn add_receives(&mut self, count: usize) {
+        for _ in 0..count {
+            self.post_receive();
+        }
     }
 
     fn id(&mut self) -> WrId {

@@ -472,6 +472,8 @@ impl Hardware {
                 )
             };
             if result == 0 {
+                // The next event comes only after the queue is armed again, so this saves a call that finds none.
+                ready.clear_ready();
                 self.wakes += 1;
                 self.queue.unacknowledged += 1;
                 if self.queue.unacknowledged >= EVENTS {

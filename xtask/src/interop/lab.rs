@@ -603,7 +603,7 @@ impl Lab {
     /// Makes the fabric's device the only one of the guest; from now on our programs run there. Nothing may use the
     /// device that was there before, except knfsd, whose listener moves to the new device. The end of the case brings siw0
     /// back.
-    pub(crate) fn fabric(&mut self, fabric: Fabric) -> Result<(), Failure> {
+    pub(crate) fn use_fabric(&mut self, fabric: Fabric) -> Result<(), Failure> {
         self.device(fabric.driver())?;
         self.fabric = Some(fabric);
         let command = self.shared().join("rpcrdma");
@@ -614,6 +614,11 @@ impl Lab {
     }
 
     /// Returns the fabric of the case.
+    pub(crate) const fn fabric(&self) -> Option<Fabric> {
+        self.fabric
+    }
+
+    /// Returns the fabric of a case that has one.
     pub(crate) fn current_fabric(&self) -> Result<Fabric, Failure> {
         self.fabric.ok_or_else(|| Failure::new("the case has no fabric"))
     }
@@ -659,7 +664,7 @@ impl Lab {
             self.capture = Some(Capture::start(&self.folder.join("wire.pcap"))?);
         }
         if let Some(fabric) = fabric {
-            self.fabric(fabric)?;
+            self.use_fabric(fabric)?;
         }
         Ok(())
     }

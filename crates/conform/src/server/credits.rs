@@ -68,7 +68,9 @@ pub(super) async fn up_to_the_grant(bench: &mut Bench<'_>) -> Outcome {
 pub(super) async fn abuse(bench: &mut Bench<'_>) -> Outcome {
     let (mut endpoint, grant) = bench.ready().await?;
     let mut waiting = Vec::new();
-    for _ in 0..grant.saturating_add(FLOOD).min(900) {
+    let count = grant.saturating_add(FLOOD).min(900);
+    endpoint.add_receives(usize::try_from(count).unwrap_or(0));
+    for _ in 0..count {
         let xid = bench.xid();
         let call = bench.null_rpc().call(xid, 0).finish();
         endpoint.send(message(xid, grant, RDMA_MSG, ChunkLists::default(), &call));

@@ -56,14 +56,14 @@ struct Name {
 }
 
 fn server(lab: &mut Lab) -> Result<Detail, Failure> {
-    let list = expected::list(expected::SERVER)?;
+    let list = expected::list(expected::SERVER, None)?;
     let names = names(lab, &["--server", "nowhere", "--list"])?;
     let (alone, together): (Vec<&String>, Vec<&String>) =
         names.iter().partition(|name| list.rows.iter().any(|entry| entry.alone && entry.name == **name));
-    let mut ran = vec![rows(lab, &together)?];
+    let mut ran = vec![rows(lab, &together, &[])?];
     for name in alone {
         lab.renew()?;
-        ran.push(rows(lab, &[name])?);
+        ran.push(rows(lab, &[name], &[])?);
     }
     lab.renew()?;
     let problems = expected::judge(&list, &names, &ran);
@@ -89,7 +89,7 @@ const SILENCE: &str = "1.5";
 
 /// Runs the tester on a mount: on the host, or in the guest if the case has a fabric.
 pub(super) fn client(lab: &mut Lab) -> Result<Detail, Failure> {
-    let list = expected::list(expected::CLIENT)?;
+    let list = expected::list(expected::CLIENT, lab.fabric())?;
     let names = names(lab, &["--client", "--list"])?;
     let mount = lab.serve(&[])?;
     let (address, port) = (mount.address.to_string(), lab.port().to_string());
@@ -140,12 +140,12 @@ const CLOSED_WINDOWS: [&str; 2] = ["read-revoked", "write-revoked"];
 /// Runs the rows on knfsd that leave the guest unharmed, with the tester in the guest.
 pub(super) fn server_on_fabric(lab: &mut Lab) -> Result<Detail, Failure> {
     let fabric = lab.current_fabric()?;
-    let mut list = expected::list(expected::SERVER)?;
+    let mut list = expected::list(expected::SERVER, Some(fabric))?;
     let mut names = names(lab, &["--server", "nowhere", "--list"])?;
     names.retain(|name| !list.rows.iter().any(|entry| entry.alone && entry.name == *name));
     names.retain(|name| !fabric.has_windows() || !CLOSED_WINDOWS.contains(&name.as_str()));
     list.rows.retain(|entry| names.contains(&entry.name));
-    let ran = [rows(lab, &names.iter().collect::<Vec<_>>())?];
+    let ran = [rows(lab, &names.iter().collect::<Vec<_>>(), &["--limit", "20"])?];
     // knfsd may still hold connections that the rows have left open, and they would keep the device.
     lab.renew()?;
     let problems = expected::judge(&list, &names, &ran);
@@ -158,12 +158,13 @@ fn names(lab: &mut Lab, arguments: &[&str]) -> Result<Vec<String>, Failure> {
     Ok(tester::<Name>(lab, arguments)?.into_iter().map(|row| row.name).collect())
 }
 
-/// Runs these rows on knfsd. Returns the verdicts, and the kernel's complaints.
-fn rows(lab: &mut Lab, names: &[&String]) -> Result<Ran, Failure> {
+/// Runs these rows on knfsd, with further options of the tester. Returns the verdicts, and the kernel's complaints.
+fn rows(lab: &mut Lab, names: &[&String], options: &[&str]) -> Result<Ran, Failure> {
     let knfsd = lab.knfsd()?;
     let (address, mountport) = (knfsd.address(), knfsd.mountd.to_string());
     let mut arguments =
         vec!["--server", &address, "--export", "/export/memory", "--mountport", mountport.as_str()];
+    arguments.extend(options);
     for name in names {
         arguments.extend(["--row", name]);
     }

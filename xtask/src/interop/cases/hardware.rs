@@ -13,12 +13,26 @@ mod peers;
 mod speed;
 mod suite;
 
-/// Number of cases for each device.
-const COUNT: usize = 36;
-
 pub(super) const RXE: &[Case] = &on(Fabric::RxeWindows);
-pub(super) const RXE_REGISTRATIONS: &[Case] = &on(Fabric::RxeRegistrations);
 pub(super) const SIW: &[Case] = &on(Fabric::Siw);
+
+/// Registrations on rxe: the mechanism of siw on the device of the windows. The kernel's client does not see which of the
+/// two our server uses, so few of its cases are here.
+pub(super) const RXE_REGISTRATIONS: &[Case] = &[
+    PROVIDER.on(Fabric::RxeRegistrations),
+    kernel("operations").thorough().on(Fabric::RxeRegistrations),
+    kernel("write-sizes").thorough().on(Fabric::RxeRegistrations),
+    kernel("read-sizes").thorough().on(Fabric::RxeRegistrations),
+    ours("sizes").named("knfsd-sizes").thorough().on(Fabric::RxeRegistrations),
+    ours("tree").named("knfsd-tree").thorough().on(Fabric::RxeRegistrations),
+    INVALIDATION.thorough().on(Fabric::RxeRegistrations),
+    BOTH_ENDS.on(Fabric::RxeRegistrations),
+    CONFORM_SERVER.on(Fabric::RxeRegistrations),
+    CONFORM_CLIENT.on(Fabric::RxeRegistrations),
+    SERVER_KILLED.on(Fabric::RxeRegistrations),
+    CLIENT_KILLED.on(Fabric::RxeRegistrations),
+    DEVICE_REMOVED.thorough().on(Fabric::RxeRegistrations),
+];
 
 /// The cases that need two providers or several devices.
 pub(super) const CASES: &[Case] = &[
@@ -49,21 +63,17 @@ pub(super) const CASES: &[Case] = &[
     .on(Fabric::Siw),
 ];
 
-const fn on(fabric: Fabric) -> [Case; COUNT] {
-    // Registrations on rxe are the mechanism of siw on the device of the windows: two cases suffice for quick runs.
-    let registrations = matches!(fabric, Fabric::RxeRegistrations);
+/// The cases of each device.
+const fn on(fabric: Fabric) -> [Case; 36] {
     let windows = matches!(fabric, Fabric::RxeWindows);
     [
-        Case::new("provider", "All provider tests pass between two ends on the device", suite::same_device)
-            .within(180)
-            .with(&PROVIDER_TESTS)
-            .on(fabric),
+        PROVIDER.on(fabric),
         // The kernel's client on our server.
         kernel("mount-default").thorough().on(fabric),
-        kernel("operations").quick(!registrations).on(fabric),
+        kernel("operations").on(fabric),
         kernel("names").thorough().on(fabric),
-        kernel("write-sizes").quick(!registrations).on(fabric),
-        kernel("read-sizes").quick(!registrations).on(fabric),
+        kernel("write-sizes").on(fabric),
+        kernel("read-sizes").on(fabric),
         kernel("write-64m").thorough().on(fabric),
         kernel("read-64m").thorough().on(fabric),
         kernel("transfer-sizes").thorough().on(fabric),
@@ -87,67 +97,81 @@ const fn on(fabric: Fabric) -> [Case; COUNT] {
         ours("tree").named("knfsd-tree").thorough().on(fabric),
         ours("listing").named("knfsd-listing").thorough().on(fabric),
         ours("credits").named("knfsd-credits").thorough().on(fabric),
-        Case::new(
-            "knfsd-invalidation",
-            "knfsd invalidates the key of each call exactly if our client has memory windows",
-            peers::invalidation,
-        )
-        .quick(!registrations)
-        .on(fabric),
-        // Both ends are ours.
-        Case::new("both-ends", "put -r and get -r of a tree, with our programs at both ends: all copies are equal", peers::tree)
-            .within(180)
-            .on(fabric),
-        Case::new(
-            "conform-server",
-            "Every row of `rpcrdma conform --server` that leaves the guest unharmed has the expected verdict on knfsd",
-            conform::server_on_fabric,
-        )
-        .within(180)
-        .thorough()
-        .on(fabric),
-        Case::new(
-            "conform-client",
-            "Every row of `rpcrdma conform --client` has the expected verdict on a mount",
-            conform::client,
-        )
-        .within(180)
-        .thorough()
-        .on(fabric),
-        Case::new(
-            "server-killed",
-            "Three SIGKILLs of our server while files are written: afterwards all data exists and no handle is stale",
-            super::faults::server_killed,
-        )
-        .within(180)
-        .thorough()
-        .on(fabric),
-        Case::new(
-            "client-killed",
-            "Our client is killed in the middle of put and get, again and again; the server frees its connection and its memory",
-            faults::client_killed,
-        )
-        .within(120)
-        .thorough()
-        .on(fabric),
-        Case::new(
-            "device-removed",
-            "The device is removed while files are written: the server says so, lives on, and serves when the device is back",
-            faults::device_removed,
-        )
-        .within(120)
-        .quick(windows)
-        .on(fabric),
-        Case::new(
-            "speed",
-            "Our streams and NULL calls against perftest, for the record; with windows, no call registers memory in steady state",
-            speed::speed,
-        )
-            .within(360)
-            .thorough()
-            .on(fabric),
+        INVALIDATION.on(fabric),
+        BOTH_ENDS.on(fabric),
+        CONFORM_SERVER.on(fabric),
+        CONFORM_CLIENT.on(fabric),
+        SERVER_KILLED.on(fabric),
+        CLIENT_KILLED.on(fabric),
+        DEVICE_REMOVED.quick(windows).on(fabric),
+        SPEED.on(fabric),
     ]
 }
+
+const PROVIDER: Case =
+    Case::new("provider", "All provider tests pass between two ends on the device", suite::same_device)
+        .within(180)
+        .with(&PROVIDER_TESTS);
+
+const INVALIDATION: Case = Case::new(
+    "knfsd-invalidation",
+    "knfsd invalidates the key of each call exactly if our client has memory windows",
+    peers::invalidation,
+);
+
+const BOTH_ENDS: Case = Case::new(
+    "both-ends",
+    "put -r and get -r of a tree, with our programs at both ends: all copies are equal",
+    peers::tree,
+)
+.within(180);
+
+const CONFORM_SERVER: Case = Case::new(
+    "conform-server",
+    "Every row of `rpcrdma conform --server` that leaves the guest unharmed has the expected verdict on knfsd",
+    conform::server_on_fabric,
+)
+.within(180)
+.thorough();
+
+const CONFORM_CLIENT: Case = Case::new(
+    "conform-client",
+    "Every row of `rpcrdma conform --client` has the expected verdict on a mount",
+    conform::client,
+)
+.within(180)
+.thorough();
+
+const SERVER_KILLED: Case = Case::new(
+    "server-killed",
+    "Three SIGKILLs of our server while files are written: afterwards all data exists and no handle is stale",
+    super::faults::server_killed,
+)
+.within(180)
+.thorough();
+
+const CLIENT_KILLED: Case = Case::new(
+    "client-killed",
+    "Our client is killed in the middle of put and get, again and again; the server frees its connection and its memory",
+    faults::client_killed,
+)
+.within(120)
+.thorough();
+
+const DEVICE_REMOVED: Case = Case::new(
+    "device-removed",
+    "The device is removed while files are written: the server says so, lives on, and serves when the device is back",
+    faults::device_removed,
+)
+.within(120);
+
+const SPEED: Case = Case::new(
+    "speed",
+    "Our streams and NULL calls against perftest, for the record; with windows, no call registers memory in steady state",
+    speed::speed,
+)
+.within(360)
+.thorough();
 
 const fn kernel(name: &str) -> Case {
     case_of(kernel_client::CASES, name)

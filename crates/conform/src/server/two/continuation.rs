@@ -192,6 +192,7 @@ pub(super) async fn beyond_the_grant(bench: &mut Bench<'_>, profile: Profile) ->
         _ => talk.credit,
     };
     let count = grant.saturating_add(FLOOD).min(900);
+    talk.endpoint.add_receives(usize::try_from(count).unwrap_or(0));
     let answered = flood(bench, &mut talk, count).await?;
     let ended = talk.endpoint.has_ended();
     talk.endpoint.close().await;

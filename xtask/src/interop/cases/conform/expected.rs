@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, HashSet};
 use serde::Deserialize;
 
 use crate::failure::{Context, Failure};
+use crate::interop::fabric::Fabric;
 use crate::interop::pattern::matches;
 
 /// The lists, for each side of the kernel.
@@ -23,6 +24,9 @@ pub(super) struct Entry {
     pub(super) seen: BTreeMap<String, Vec<String>>,
     /// The behaviour of the kernel, in one sentence.
     pub(super) why: String,
+    /// Devices on which this holds ([`device`]); none: wherever no other entry of the row names the device.
+    #[serde(default)]
+    pub(super) on: Vec<String>,
     /// Whether the row runs alone because it harms the guest.
     #[serde(default)]
     pub(super) alone: bool,
@@ -37,6 +41,9 @@ pub(super) struct Entry {
 pub(super) struct Known {
     /// Pattern for the line without its time.
     pub(super) line: String,
+    /// Devices on which it may come ([`device`]); none: everywhere.
+    #[serde(default)]
+    pub(super) on: Vec<String>,
     /// The reason why the line is harmless, for readers of the list.
     #[cfg_attr(not(test), expect(dead_code, reason = "a test demands it of every line"))]
     pub(super) why: String,
@@ -80,9 +87,26 @@ pub(super) struct List {
     pub(super) logs: Vec<Known>,
 }
 
-/// Parses one of the lists.
-pub(super) fn list(text: &str) -> Result<List, Failure> {
-    toml::from_str(text).context("the list of differences")
+/// Returns the name of a device in the lists. Without a fabric the peer on the host speaks software iWARP.
+pub(super) const fn device(fabric: Option<Fabric>) -> &'static str {
+    match fabric {
+        None => "iwarp",
+        Some(Fabric::RxeWindows) => "rxe",
+        Some(Fabric::RxeRegistrations) => "rxe-registrations",
+        Some(Fabric::Siw) => "siw",
+    }
+}
+
+/// Parses one of the lists, and takes what holds on a device.
+pub(super) fn list(text: &str, fabric: Option<Fabric>) -> Result<List, Failure> {
+    let device = device(fabric);
+    let names = |on: &[String]| on.iter().any(|name| name == device);
+    let mut list: List = toml::from_str(text).context("the list of differences")?;
+    let special: HashSet<String> =
+        list.rows.iter().filter(|entry| names(&entry.on)).map(|entry| entry.name.clone()).collect();
+    list.rows.retain(|entry| names(&entry.on) || entry.on.is_empty() && !special.contains(&entry.name));
+    list.logs.retain(|known| known.on.is_empty() || names(&known.on));
+    Ok(list)
 }
 
 /// Returns all differences from the list, in sentences: none if the run is green. `names` are the tester's rows.
@@ -142,7 +166,14 @@ mod tests {
 
     fn entry(name: &str, seen: &[(&str, &str)]) -> Entry {
         let seen = seen.iter().map(|&(verdict, seen)| (verdict.to_owned(), vec![seen.to_owned()])).collect();
-        Entry { name: name.to_owned(), seen, why: String::new(), alone: false, kernel: Vec::new() }
+        Entry {
+            name: name.to_owned(),
+            seen,
+            why: String::new(),
+            on: Vec::new(),
+            alone: false,
+            kernel: Vec::new(),
+        }
     }
 
     fn of<const N: usize>(rows: [Entry; N]) -> List {
@@ -217,7 +248,7 @@ mod tests {
         assert_eq!(judge(&list, &all, &oops), each);
         list.rows[0].kernel = vec!["BUG: kernel NULL*".to_owned()];
         assert_eq!(judge(&list, &all, &oops), each[1..], "each line has to be listed");
-        list.logs.push(Known { line: "Call Trace:".to_owned(), why: String::new() });
+        list.logs.push(Known { line: "Call Trace:".to_owned(), on: Vec::new(), why: String::new() });
         assert_eq!(judge(&list, &all, &oops), [""; 0]);
         assert_eq!(judge(&list, &all, &quiet), ["a: the kernel does not say \"BUG: kernel NULL*\""]);
         // The lines of one row are not allowed with another one.
@@ -229,6 +260,23 @@ mod tests {
     }
 
     #[test]
+    fn an_entry_for_a_device_takes_the_place_of_the_general_one() {
+        let text = "[[row]]\nname = 'a'\nseen.fail = ['x']\nwhy = 'general'\n\
+                    [[row]]\nname = 'a'\non = ['rxe']\nseen.pass = ['*']\nwhy = 'special'\n\
+                    [[row]]\nname = 'b'\non = ['siw']\nseen.fail = ['x']\nwhy = 'siw only'\n\
+                    [[log]]\nline = 'l'\non = ['rxe']\nwhy = 'rxe only'\n";
+        for (fabric, whys, logs) in [
+            (None, vec!["general"], 0),
+            (Some(Fabric::RxeWindows), vec!["special"], 1),
+            (Some(Fabric::Siw), vec!["general", "siw only"], 0),
+        ] {
+            let list = list(text, fabric).unwrap();
+            assert_eq!(list.rows.iter().map(|row| row.why.as_str()).collect::<Vec<_>>(), whys, "{fabric:?}");
+            assert_eq!(list.logs.len(), logs, "{fabric:?}");
+        }
+    }
+
+    #[test]
     fn the_checked_in_lists_are_of_rows_that_there_are() {
         let page = include_str!("../../../../../docs/conform.md");
         let section = |title: &str| {
@@ -236,10 +284,17 @@ mod tests {
             section.split("\n## ").next().unwrap()
         };
         for (text, title) in [(SERVER, "Our own server"), (CLIENT, "Our own client")] {
-            let List { rows, logs } = list(text).unwrap();
-            for Entry { name, seen, why, alone, kernel } in rows {
+            let List { rows, logs } = toml::from_str(text).unwrap();
+            let all = [None, Some(Fabric::RxeWindows), Some(Fabric::RxeRegistrations), Some(Fabric::Siw)];
+            for name in rows.iter().flat_map(|row| &row.on).chain(logs.iter().flat_map(|log| &log.on)) {
+                assert!(all.iter().any(|&fabric| device(fabric) == name), "{name}");
+            }
+            for Entry { name, seen, why, on, alone, kernel } in rows {
                 assert!(section(title).contains(&format!("| pass    | {name} ")), "{name}");
-                assert!(!seen.is_empty() && !seen.keys().eq(["pass"]), "{name}: {seen:?}");
+                assert!(
+                    !seen.is_empty() && (!seen.keys().eq(["pass"]) || !on.is_empty()),
+                    "{name}: {seen:?}"
+                );
                 for (verdict, patterns) in &seen {
                     assert!(
                         ["pass", "differs", "fail", "not_applicable"].contains(&verdict.as_str()),
@@ -254,7 +309,7 @@ mod tests {
                     "{name}: a row that makes the kernel complain runs alone"
                 );
             }
-            for Known { line, why } in logs {
+            for Known { line, why, .. } in logs {
                 assert!(!why.is_empty() && !line.starts_with('*'), "{line}");
             }
         }
