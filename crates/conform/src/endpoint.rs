@@ -14,8 +14,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use rpcrdma_proto::wire::Segment;
 use rpcrdma_verbs::{
-    Buffer, Completion, ConnectParameters, Counters, Key, ProtectionDomain, QueuePair, ReceiveMemory,
-    RemoteSegment, SendRequest, Status, WindowMemory, Work, WorkRequest, WrId,
+    Buffer, Completion, ConnectParameters, Counters, Key, OwnPrivateData, ProtectionDomain, QueuePair,
+    ReceiveMemory, RemoteSegment, SendRequest, Status, WindowMemory, Work, WorkRequest, WrId,
 };
 use tokio::time::{Instant, timeout, timeout_at};
 
@@ -29,6 +29,9 @@ const QUEUE: usize = 1024;
 const MAX_ARRIVED: usize = 2048;
 /// Maximum time of a graceful end.
 const CLOSE: Duration = Duration::from_secs(2);
+
+/// Reason why a row does not apply on a provider that cannot send an invalidation.
+pub(crate) const CANNOT_INVALIDATE: &str = "the tester's adapter sends no invalidation";
 
 /// A message of the peer.
 #[derive(Clone, Debug)]
@@ -62,7 +65,7 @@ pub(crate) struct Endpoint {
 }
 
 /// Returns the parameters that the tester requires of a provider, in both roles.
-pub(crate) fn parameters(private_data: Bytes) -> ConnectParameters {
+pub(crate) fn parameters(private_data: OwnPrivateData) -> ConnectParameters {
     ConnectParameters {
         private_data,
         ird: READS,
@@ -136,7 +139,12 @@ impl Endpoint {
         self.post(WorkRequest::Send(SendRequest { gather: vec![message], ..SendRequest::default() }));
     }
 
-    /// Sends bytes and invalidates a window of the peer.
+    /// Returns whether the provider can send an invalidation.
+    pub(crate) fn invalidates(&self) -> bool {
+        self.queue_pair.capabilities().remote_invalidation
+    }
+
+    /// Sends bytes and invalidates a window of the peer, if [`invalidates`](Self::invalidates).
     pub(crate) fn send_invalidating(&mut self, message: Bytes, key: u32) {
         let invalidate = Some(Key(key));
         self.post(WorkRequest::Send(SendRequest {

@@ -263,7 +263,7 @@ fn connect(
     if draw.rarely(4) {
         // RFC 8797 §5: other data than private data of this kind, or none.
         let count = draw.below(40);
-        theirs.private_data = draw.bytes(count).into();
+        theirs.private_data = Bytes::from(draw.bytes(count)).into();
     }
     let side = draw.pick(&[Side::Server, Side::Client]);
     let (qp, peer) = match side {

@@ -134,7 +134,7 @@ impl Queues {
 
     pub(crate) fn parameters(self, config: &Config, domain: &ProtectionDomain) -> ConnectParameters {
         ConnectParameters {
-            private_data: config.private_data().encode(),
+            private_data: config.private_data().encode().into(),
             ird: self.reads,
             ord: self.reads,
             max_send_wr: self.max_send_wr,

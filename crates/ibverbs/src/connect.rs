@@ -39,7 +39,7 @@ impl Connector for IbverbsConnector {
         parameters: ConnectParameters,
     ) -> BoxFuture<'_, Result<Box<dyn QueuePair>, ConnectError>> {
         Box::pin(async move {
-            check(&parameters.private_data)?;
+            check(parameters.private_data.max_len())?;
             let mut tries = OWN_PORTS;
             loop {
                 tries -= 1;
@@ -73,9 +73,8 @@ impl IbverbsConnector {
     }
 }
 
-/// Checks that a fabric can carry private data.
-pub(crate) fn check(private_data: &[u8]) -> Result<(), ConnectError> {
-    let len = private_data.len();
+/// Checks that a fabric can carry private data of this length.
+pub(crate) fn check(len: usize) -> Result<(), ConnectError> {
     if len > MAX_PRIVATE_DATA {
         let text = format!("{len} octets of private data; at most {MAX_PRIVATE_DATA} are allowed");
         return Err(ConnectError::Invalid(text));
@@ -111,9 +110,9 @@ pub(crate) async fn establish(
     config: &Config,
     parameters: ConnectParameters,
 ) -> Result<IbverbsQueuePair, ConnectError> {
-    let private_data = parameters.private_data.clone();
+    let announcement = parameters.private_data.clone();
     let mut queue_pair = IbverbsQueuePair::new(endpoint, Setup { config, adapter, mode, parameters })?;
-    let offer = queue_pair.offer(private_data);
+    let offer = queue_pair.offer(&announcement);
     // On iWARP the call waits until TCP is connected.
     let sending = tokio::task::spawn_blocking(move || {
         let result = match queue_pair.endpoint() {

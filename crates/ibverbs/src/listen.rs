@@ -196,7 +196,7 @@ impl ConnectionRequest for IbverbsIncoming {
         parameters: ConnectParameters,
     ) -> BoxFuture<'static, Result<Box<dyn QueuePair>, ConnectError>> {
         Box::pin(async move {
-            check(&parameters.private_data)?;
+            check(parameters.private_data.max_len())?;
             let Self { endpoint, config, private_data, reads_in, reads_out, .. } = *self;
             if let Some(octet) = config.type_of_service {
                 endpoint.set_type_of_service(octet)?;
@@ -207,7 +207,7 @@ impl ConnectionRequest for IbverbsIncoming {
             let setup = Setup { config: &config, adapter: &adapter, mode, parameters };
             let mut queue_pair = IbverbsQueuePair::new(endpoint, setup)?;
             queue_pair.agree(private_data, reads_in, reads_out, true);
-            let offer = queue_pair.offer(ours);
+            let offer = queue_pair.offer(&ours);
             queue_pair.accept_later(offer);
             Ok(Box::new(queue_pair) as Box<dyn QueuePair>)
         })
@@ -215,7 +215,7 @@ impl ConnectionRequest for IbverbsIncoming {
 
     fn reject(self: Box<Self>, private_data: Bytes) -> BoxFuture<'static, Result<(), ConnectError>> {
         Box::pin(async move {
-            check(&private_data)?;
+            check(private_data.len())?;
             self.endpoint.reject(&private_data)?;
             Ok(())
         })

@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use rpcrdma_verbs::{
-    Completion, ConnectError, ConnectParameters, ConnectionRequest, Listener, ProtectionDomain, QueuePair,
-    ReceiveMemory, SendRequest, WindowMemory, Windows, Work, WorkRequest, WrId,
+    Completion, ConnectError, ConnectParameters, ConnectionRequest, Listener, OwnPrivateData,
+    ProtectionDomain, QueuePair, ReceiveMemory, SendRequest, WindowMemory, Windows, Work, WorkRequest, WrId,
 };
 
 use crate::adapter::Adapter;
@@ -150,7 +150,14 @@ async fn completion(one: &mut Side, other: &mut Side, id: WrId) -> Result<Comple
 }
 
 fn parameters(domain: &ProtectionDomain, private_data: Bytes) -> ConnectParameters {
-    ConnectParameters { private_data, ird: 1, ord: 1, max_send_wr: 8, max_recv_wr: 8, domain: domain.clone() }
+    ConnectParameters {
+        private_data: private_data.into(),
+        ird: 1,
+        ord: 1,
+        max_send_wr: 8,
+        max_recv_wr: 8,
+        domain: domain.clone(),
+    }
 }
 
 /// Connects the adapter with itself. The first end has connected, the second one has accepted.
@@ -175,7 +182,7 @@ async fn pair(
         let setup = Setup { config, adapter, mode, parameters: parameters(domain, Bytes::new()) };
         let mut queue_pair = IbverbsQueuePair::new(endpoint, setup)?;
         queue_pair.agree(Bytes::new(), 1, 1, true);
-        let offer = queue_pair.offer(Bytes::new());
+        let offer = queue_pair.offer(&OwnPrivateData::default());
         queue_pair.accept_later(offer);
         let mut side = Side { queue_pair, completions: Vec::new() };
         side.post_receive(HELLO, domain)?;

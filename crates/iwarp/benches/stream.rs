@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use rpcrdma_iwarp::{Config, IwarpConnector, IwarpListener};
 use rpcrdma_verbs::{
-    Buffer, Completion, ConnectParameters, Connector, Listener, ProtectionDomain, QueuePair, ReceiveMemory,
-    SendRequest, WindowMemory, Work, WorkRequest, WrId,
+    Buffer, Completion, ConnectParameters, Connector, Listener, OwnPrivateData, ProtectionDomain, QueuePair,
+    ReceiveMemory, SendRequest, WindowMemory, Work, WorkRequest, WrId,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -27,7 +27,7 @@ type AnyResult<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 fn parameters() -> ConnectParameters {
     ConnectParameters {
-        private_data: Bytes::new(),
+        private_data: OwnPrivateData::default(),
         ird: 16,
         ord: 16,
         max_send_wr: 256,

@@ -1,6 +1,6 @@
 //! Settings of the provider, with their defaults.
 
-use rpcrdma_verbs::ConnectParameters;
+use rpcrdma_verbs::{Capabilities, ConnectParameters};
 
 use crate::engine::Timeouts;
 use crate::startup::Settings;
@@ -55,7 +55,7 @@ impl Config {
     /// Returns the settings that go into a start-up frame.
     pub(crate) fn settings(&self, parameters: &ConnectParameters) -> Settings {
         Settings {
-            private_data: parameters.private_data.clone(),
+            private_data: parameters.private_data.stated_by(&Capabilities::default()).clone(),
             ird: parameters.ird,
             ord: parameters.ord,
             crc: self.crc,
@@ -76,7 +76,7 @@ mod tests {
     #[test]
     fn a_start_up_frame_carries_settings_and_parameters() {
         let parameters = ConnectParameters {
-            private_data: b"pd".to_vec().into(),
+            private_data: bytes::Bytes::from_static(b"pd").into(),
             ird: 3,
             ord: 5,
             max_send_wr: 1,
@@ -93,7 +93,7 @@ mod tests {
                 ..Config::default()
             };
             let settings = config.settings(&parameters);
-            assert_eq!(settings.private_data, parameters.private_data);
+            assert_eq!(&settings.private_data[..], b"pd");
             assert_eq!((settings.ird, settings.ord, settings.ird_limit), (3, 5, 7));
             assert_eq!((settings.crc, settings.large_fpdu, settings.revision), (false, true, Revision::One));
             let all = RtrSet { send: true, write: true, read: true };

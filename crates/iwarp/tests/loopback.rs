@@ -20,7 +20,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 fn parameters(private_data: &'static [u8]) -> ConnectParameters {
     ConnectParameters {
-        private_data: Bytes::from_static(private_data),
+        private_data: Bytes::from_static(private_data).into(),
         ird: 8,
         ord: 8,
         max_send_wr: 64,
@@ -215,7 +215,7 @@ async fn rejection_carries_private_data() {
 async fn too_much_private_data_is_refused_before_anything_is_sent() {
     let (_listener, address) = listener(Config::default()).await;
     let mut parameters = parameters(b"");
-    parameters.private_data = vec![0; 509].into();
+    parameters.private_data = Bytes::from(vec![0; 509]).into();
     let error = IwarpConnector::default().connect(address, parameters).await.err();
     assert!(matches!(error, Some(ConnectError::Invalid(_))));
 }

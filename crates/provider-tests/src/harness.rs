@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use rpcrdma_verbs::{
-    Buffer, Completion, ConnectError, ConnectParameters, Disconnected, Key, PostErrorKind, ProtectionDomain,
-    QueuePair, ReceiveMemory, RemoteSegment, SendRequest, Status, WindowMemory, Work, WorkRequest, WrId,
+    Buffer, Completion, ConnectError, ConnectParameters, Disconnected, Key, OwnPrivateData, PostErrorKind,
+    ProtectionDomain, QueuePair, ReceiveMemory, RemoteSegment, SendRequest, Status, WindowMemory, Work,
+    WorkRequest, WrId,
 };
 
 use crate::Fixture;
@@ -45,7 +46,7 @@ pub struct Duo {
 #[must_use]
 pub fn parameters() -> ConnectParameters {
     ConnectParameters {
-        private_data: Bytes::new(),
+        private_data: OwnPrivateData::default(),
         ird: 16,
         ord: 16,
         max_send_wr: 256,

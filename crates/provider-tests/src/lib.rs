@@ -170,7 +170,7 @@ macro_rules! tests {
                 windows_give_their_memory_back_at_the_end;
             limits: a_full_send_queue_refuses, a_full_receive_queue_refuses, room_is_counted_by_segments, windows_run_out_and_come_back,
                 contradictory_requests_are_given_back, binds_of_nothing_fail, keys_cannot_be_guessed;
-            setup: private_data_goes_both_ways, too_much_private_data_is_refused, rejection_carries_private_data,
+            setup: private_data_goes_both_ways, private_data_follows_the_abilities, too_much_private_data_is_refused, rejection_carries_private_data,
                 nobody_listens, a_listener_serves_many, addresses_are_told;
         }
     };

@@ -1,13 +1,13 @@
 //! Connection set-up.
 
 use bytes::Bytes;
-use rpcrdma_verbs::{ConnectError, ConnectParameters};
+use rpcrdma_verbs::{ConnectError, ConnectParameters, OwnPrivateData};
 
 use crate::harness::{connect_silently, meet, parameters, pattern, within};
 use crate::{Difference, Fixture};
 
 fn with_private_data(data: Bytes) -> ConnectParameters {
-    ConnectParameters { private_data: data, ..parameters() }
+    ConnectParameters { private_data: data.into(), ..parameters() }
 }
 
 /// Checks private data that has arrived, up to what the fabric adds.
@@ -28,6 +28,19 @@ pub async fn private_data_goes_both_ways(fixture: &dyn Fixture) {
                 .await;
         check_private_data(fixture, duo.b.queue_pair.peer_private_data(), &from_a);
         check_private_data(fixture, duo.a.queue_pair.peer_private_data(), &from_b);
+    }
+}
+
+/// Checks that each side states the private data for what its queue pair can do.
+pub async fn private_data_follows_the_abilities(fixture: &dyn Fixture) {
+    let announcement =
+        OwnPrivateData::by_invalidation(Bytes::from_static(b"able"), Bytes::from_static(b"unable"));
+    let says = || ConnectParameters { private_data: announcement.clone(), ..parameters() };
+    let duo = connect_silently(fixture, says(), says()).await;
+    for (teller, listener) in [(&duo.a, &duo.b), (&duo.b, &duo.a)] {
+        let said = announcement.stated_by(teller.queue_pair.capabilities());
+        assert_eq!(said, if teller.invalidates_remotely() { "able" } else { "unable" });
+        check_private_data(fixture, listener.queue_pair.peer_private_data(), said);
     }
 }
 

@@ -82,10 +82,9 @@ impl Fabric {
         listener.send(attempt).map_err(|_| refused())
     }
 
-    fn check_private_data(&self, data: &Bytes) -> Result<(), ConnectError> {
+    fn check_private_data(&self, seen: usize) -> Result<(), ConnectError> {
         let most = self.config().max_private_data;
-        if data.len() > most {
-            let seen = data.len();
+        if seen > most {
             return Err(ConnectError::Invalid(format!("{seen} bytes of private data; at most {most} fit")));
         }
         Ok(())
@@ -135,7 +134,7 @@ impl Connector for SimConnector {
     ) -> BoxFuture<'_, Result<Box<dyn QueuePair>, ConnectError>> {
         Box::pin(async move {
             let fabric = &self.fabric;
-            fabric.check_private_data(&parameters.private_data)?;
+            fabric.check_private_data(parameters.private_data.max_len())?;
             let from = SocketAddr::new(self.local, fabric.lock().take_port());
             let (answer, answered) = oneshot::channel();
             fabric.travel().await;
@@ -211,7 +210,7 @@ struct Request {
 
 impl ConnectionRequest for Request {
     fn private_data(&self) -> &Bytes {
-        &self.parameters.private_data
+        self.parameters.private_data.stated_by(&self.fabric.config().capabilities)
     }
 
     fn peer_address(&self) -> Option<SocketAddr> {
@@ -224,7 +223,7 @@ impl ConnectionRequest for Request {
     ) -> BoxFuture<'static, Result<Box<dyn QueuePair>, ConnectError>> {
         Box::pin(async move {
             let Self { fabric, from, to, parameters: theirs, answer } = *self;
-            fabric.check_private_data(&parameters.private_data)?;
+            fabric.check_private_data(parameters.private_data.max_len())?;
             let (a, b) = fabric.connect_ends(theirs, parameters, Some(from), Some(to));
             // The connecting side may be gone: then its end is dropped here, and ours learns that as a reset.
             let _ = answer.send(Ok(a));
@@ -234,7 +233,7 @@ impl ConnectionRequest for Request {
 
     fn reject(self: Box<Self>, private_data: Bytes) -> BoxFuture<'static, Result<(), ConnectError>> {
         Box::pin(async move {
-            self.fabric.check_private_data(&private_data)?;
+            self.fabric.check_private_data(private_data.len())?;
             let _ = self.answer.send(Err(ConnectError::Rejected(RejectReason { private_data })));
             Ok(())
         })

@@ -9,7 +9,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use rpcrdma_verbs::{Completion, ConnectParameters, QueuePair};
@@ -235,7 +234,8 @@ impl Fabric {
             id
         };
         let [a_capabilities, b_capabilities] = capabilities;
-        let (a_data, b_data): (Bytes, Bytes) = (a.private_data, b.private_data);
+        let a_data = a.private_data.stated_by(&a_capabilities).clone();
+        let b_data = b.private_data.stated_by(&b_capabilities).clone();
         (
             SimQueuePair::new(self, id, Side::A, a_capabilities, a.domain, b_data, (a_address, b_address)),
             SimQueuePair::new(self, id, Side::B, b_capabilities, b.domain, a_data, (b_address, a_address)),

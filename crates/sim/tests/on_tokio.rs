@@ -11,15 +11,15 @@ use std::time::Duration;
 use bytes::Bytes;
 use rpcrdma_sim::{Fabric, FabricConfig};
 use rpcrdma_verbs::{
-    Completion, ConnectError, ConnectParameters, Connector, Disconnected, Listener, ProtectionDomain,
-    QueuePair, ReceiveMemory, SendRequest, Status, WorkRequest, WrId,
+    Completion, ConnectError, ConnectParameters, Connector, Disconnected, Listener, OwnPrivateData,
+    ProtectionDomain, QueuePair, ReceiveMemory, SendRequest, Status, WorkRequest, WrId,
 };
 
 const HOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 fn parameters() -> ConnectParameters {
     ConnectParameters {
-        private_data: Bytes::new(),
+        private_data: OwnPrivateData::default(),
         ird: 4,
         ord: 4,
         max_send_wr: 16,

@@ -15,8 +15,9 @@ use rpcrdma_sim::{
     Action, CompletionMode, Delivery, Fabric, FabricConfig, Fault, Outstanding, Side, SimQueuePair, Step,
 };
 use rpcrdma_verbs::{
-    Access, Completion, ConnectParameters, Disconnected, Key, PostErrorKind, ProtectionDomain, QueuePair,
-    ReceiveMemory, RemoteSegment, SendRequest, Status, WindowMemory, Windows, Work, WorkRequest, WrId,
+    Access, Completion, ConnectParameters, Disconnected, Key, OwnPrivateData, PostErrorKind,
+    ProtectionDomain, QueuePair, ReceiveMemory, RemoteSegment, SendRequest, Status, WindowMemory, Windows,
+    Work, WorkRequest, WrId,
 };
 
 const MESSAGE: usize = 12_000;
@@ -254,7 +255,7 @@ fn run(schedule: &Schedule) -> Run {
     schedule.faults.iter().for_each(|&fault| fabric.plan(fault));
     let domains = [ProtectionDomain::new(64 << 20), ProtectionDomain::new(64 << 20)];
     let [a, b] = [0, 1].map(|side: usize| ConnectParameters {
-        private_data: Bytes::new(),
+        private_data: OwnPrivateData::default(),
         ird: schedule.ird,
         ord: 4,
         max_send_wr: 32,

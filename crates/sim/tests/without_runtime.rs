@@ -12,13 +12,13 @@ use rpcrdma_sim::{
     SimQueuePair, Step, Steps,
 };
 use rpcrdma_verbs::{
-    Access, Buffer, Completion, ConnectParameters, Disconnected, ProtectionDomain, QueuePair, ReceiveMemory,
-    RemoteSegment, SendRequest, Status, WindowMemory, Windows, Work, WorkRequest, WrId,
+    Access, Buffer, Completion, ConnectParameters, Disconnected, OwnPrivateData, ProtectionDomain, QueuePair,
+    ReceiveMemory, RemoteSegment, SendRequest, Status, WindowMemory, Windows, Work, WorkRequest, WrId,
 };
 
 fn parameters(domain: &ProtectionDomain) -> ConnectParameters {
     ConnectParameters {
-        private_data: Bytes::new(),
+        private_data: OwnPrivateData::default(),
         ird: 4,
         ord: 4,
         max_send_wr: 64,

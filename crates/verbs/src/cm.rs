@@ -10,16 +10,51 @@ use std::pin::Pin;
 use bytes::Bytes;
 use thiserror::Error;
 
-use crate::{ProtectionDomain, QueuePair};
+use crate::{Capabilities, ProtectionDomain, QueuePair};
 
 /// A future in a box.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// Private data for the peer. It may depend on the queue pair's abilities, which only the provider knows during set-up.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct OwnPrivateData {
+    able: Bytes,
+    unable: Bytes,
+}
+
+impl OwnPrivateData {
+    /// Returns `able` for queue pairs that can send and receive Send with Invalidate, and `unable` for others (RFC 8797
+    /// §4.1: the flag R).
+    #[must_use]
+    pub const fn by_invalidation(able: Bytes, unable: Bytes) -> Self {
+        Self { able, unable }
+    }
+
+    /// Returns the private data that a queue pair with these capabilities states.
+    #[must_use]
+    pub const fn stated_by(&self, capabilities: &Capabilities) -> &Bytes {
+        if capabilities.remote_invalidation { &self.able } else { &self.unable }
+    }
+
+    /// Returns the length of the longest private data that this can be, in bytes.
+    #[must_use]
+    pub fn max_len(&self) -> usize {
+        self.able.len().max(self.unable.len())
+    }
+}
+
+/// The same private data for every queue pair.
+impl From<Bytes> for OwnPrivateData {
+    fn from(private_data: Bytes) -> Self {
+        Self { able: private_data.clone(), unable: private_data }
+    }
+}
 
 /// The parameters that each side states when a connection is set up.
 #[derive(Debug, Clone)]
 pub struct ConnectParameters {
     /// Private data for the peer (RFC 8797 for RPC-over-RDMA).
-    pub private_data: Bytes,
+    pub private_data: OwnPrivateData,
     /// RDMA Reads that the peer may have outstanding at this side.
     pub ird: u16,
     /// RDMA Reads that this side wants to have outstanding at the peer.

@@ -45,7 +45,7 @@ pub use buffer::Buffer;
 pub use capabilities::{Capabilities, KeyScope, ReadSink};
 pub use cm::{
     BoxFuture, ConnectError, ConnectParameters, ConnectionRequest, Connector, Incoming, Listener,
-    RejectReason, TcpEnds,
+    OwnPrivateData, RejectReason, TcpEnds,
 };
 pub use companions::{Companion, Registrar};
 pub use domain::{ProtectionDomain, Reserved, WeakDomain};

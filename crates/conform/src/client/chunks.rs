@@ -9,6 +9,7 @@ use rpcrdma_proto::wire::{ReadSegment, Segment, WriteChunk};
 use super::broken::{quiet, still_waits};
 use super::serve::{Reply, long, reply};
 use super::stage::{Call, ONE, Stage};
+use crate::endpoint::CANNOT_INVALIDATE;
 use crate::report::{Outcome, Wrong, fail, not_applicable};
 
 /// A handle that names no window.
@@ -206,6 +207,10 @@ pub(super) async fn invalidated(stage: &mut Stage) -> Outcome {
     let bytes = stage.encode(&call, &reply, ONE)?;
     let handle = call.lists.handles().next().unwrap_or(NOWHERE);
     let endpoint = stage.endpoint(call.connection)?;
+    if !endpoint.invalidates() {
+        stage.put_back(call);
+        return Err(not_applicable(CANNOT_INVALIDATE));
+    }
     let theirs = rpcrdma_proto::PrivateData::find(&endpoint.peer_private_data()).unwrap_or_default();
     if !theirs.remote_invalidation {
         stage.put_back(call);

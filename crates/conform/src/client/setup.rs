@@ -8,8 +8,9 @@ use rpcrdma_proto::wire::ChunkLists;
 use super::credits::hold;
 use super::serve::accepted;
 use super::stage::{Call, ONE, Stage, Welcome, announcement};
+use crate::endpoint::CANNOT_INVALIDATE;
 use crate::message::{RDMA_MSG, message};
-use crate::report::{Outcome, Wrong, fail};
+use crate::report::{Outcome, Wrong, fail, not_applicable};
 
 /// A handle that names no window.
 const NOWHERE: u32 = 0x00ba_d000;
@@ -143,6 +144,10 @@ pub(super) async fn foreign_invalidation(stage: &mut Stage) -> Outcome {
     let payload = accepted(call.xid, 0).finish();
     let bytes = message(call.xid, ONE, RDMA_MSG, ChunkLists::default(), &payload);
     let endpoint = stage.endpoint(call.connection)?;
+    if !endpoint.invalidates() {
+        stage.put_back(call);
+        return Err(not_applicable(CANNOT_INVALIDATE));
+    }
     endpoint.send_invalidating(bytes, NOWHERE);
     endpoint.push().await;
     stage.answered(&call)?;

@@ -209,7 +209,7 @@ async fn accept(
             let how = welcome.lock().await.clone();
             match how {
                 Welcome::Accept(private_data) => {
-                    if let Ok(queue_pair) = request.accept(parameters(private_data.clone())).await {
+                    if let Ok(queue_pair) = request.accept(parameters(private_data.clone().into())).await {
                         // The tester may have ended.
                         let _ = out.send((queue_pair, private_data)).await;
                     }

@@ -10,6 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use rpcrdma_proto::PrivateData;
 use rpcrdma_proto::wire::{Body, ChunkLists, WriteChunk};
+use rpcrdma_verbs::OwnPrivateData;
 use rpcrdma_xdr::Decoder;
 use tokio::time::Instant;
 
@@ -145,16 +146,19 @@ impl<'t> Bench<'t> {
 
     /// Opens a connection without private data: thresholds of 1024, no remote invalidation.
     pub(super) async fn connect(&self) -> Result<Endpoint, Wrong> {
-        self.connect_with(Bytes::new()).await
+        self.connect_with(OwnPrivateData::default()).await
     }
 
     /// Opens a connection that announces 4096 bytes in both directions.
     pub(super) async fn connect_announcing(&self, remote_invalidation: bool) -> Result<Endpoint, Wrong> {
-        self.connect_with(PrivateData { remote_invalidation, send_size: 4096, receive_size: 4096 }.encode())
-            .await
+        let says = |remote_invalidation| {
+            PrivateData { remote_invalidation, send_size: 4096, receive_size: 4096 }.encode()
+        };
+        // An adapter that cannot be invalidated must not say that it can.
+        self.connect_with(OwnPrivateData::by_invalidation(says(remote_invalidation), says(false))).await
     }
 
-    pub(super) async fn connect_with(&self, private_data: Bytes) -> Result<Endpoint, Wrong> {
+    pub(super) async fn connect_with(&self, private_data: OwnPrivateData) -> Result<Endpoint, Wrong> {
         let connecting = self.target.connector.connect(self.target.address, parameters(private_data));
         match tokio::time::timeout(self.limit(), connecting).await {
             Ok(Ok(queue_pair)) => Ok(Endpoint::new(queue_pair, RECEIVES, RECEIVE_LEN)),

@@ -152,7 +152,7 @@ pub(super) async fn call_at_default_threshold(bench: &mut Bench<'_>) -> Outcome 
 
 pub(super) async fn call_at_negotiated_threshold(bench: &mut Bench<'_>) -> Outcome {
     let ours = PrivateData { remote_invalidation: false, send_size: 4096, receive_size: 4096 };
-    let endpoint = bench.connect_with(ours.encode()).await?;
+    let endpoint = bench.connect_with(ours.encode().into()).await?;
     let threshold = thresholds(&endpoint, ours).send;
     call_of(bench, endpoint, threshold).await
 }
@@ -194,7 +194,7 @@ pub(super) async fn reply_at_default_threshold(bench: &mut Bench<'_>) -> Outcome
 
 pub(super) async fn reply_at_negotiated_threshold(bench: &mut Bench<'_>) -> Outcome {
     let ours = PrivateData { remote_invalidation: false, send_size: 4096, receive_size: 4096 };
-    let endpoint = bench.connect_with(ours.encode()).await?;
+    let endpoint = bench.connect_with(ours.encode().into()).await?;
     let threshold = thresholds(&endpoint, ours).receive;
     reply_of(bench, endpoint, threshold).await
 }

@@ -17,7 +17,7 @@ const IDENTIFIER: [u8; 4] = [0xf6, 0xab, 0x0e, 0x18];
 
 /// Makes two NULL calls on a connection with this private data.
 async fn served(bench: &mut Bench<'_>, private_data: Bytes) -> Outcome {
-    let mut endpoint = bench.connect_with(private_data).await?;
+    let mut endpoint = bench.connect_with(private_data.into()).await?;
     let theirs = PrivateData::find(&endpoint.peer_private_data());
     bench.null(&mut endpoint).await?;
     bench.null(&mut endpoint).await?;
@@ -90,7 +90,7 @@ async fn long_reply(
     scratch: &Scratch,
     private_data: Bytes,
 ) -> Result<(Reaction, PrivateData), Wrong> {
-    let mut endpoint = bench.connect_with(private_data).await?;
+    let mut endpoint = bench.connect_with(private_data.into()).await?;
     let theirs = PrivateData::find(&endpoint.peer_private_data()).unwrap_or_default();
     let xid = bench.xid();
     let call = nfs::read(bench.nfs_rpc().call(xid, nfs::READ), &scratch.source, 0, 1800).finish();

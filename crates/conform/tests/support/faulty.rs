@@ -311,7 +311,8 @@ impl ConnectionRequest for FaultyRequest {
             let Self { inner, private_data, fault, shared } = *self;
             let mut parameters = parameters;
             if let Fault::Script(script) = fault {
-                parameters.private_data = (script.announces)(parameters.private_data);
+                let said = parameters.private_data.stated_by(&Capabilities::default());
+                parameters.private_data = (script.announces)(said.clone()).into();
             }
             let inner = inner.accept(parameters).await?;
             Ok(FaultyQueuePair::wrap(inner, private_data, fault, shared))

@@ -29,8 +29,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use rpcrdma_verbs::{
-    Buffer, Capabilities, Completion, ConnectParameters, Counters, Disconnected, KeyScope, PostError,
-    PostErrorKind, ProtectionDomain, QueuePair, ReadSink, ReceiveMemory, Registrar, Status, Work,
+    Buffer, Capabilities, Completion, ConnectParameters, Counters, Disconnected, KeyScope, OwnPrivateData,
+    PostError, PostErrorKind, ProtectionDomain, QueuePair, ReadSink, ReceiveMemory, Registrar, Status, Work,
     WorkRequest, WrId,
 };
 use tokio::time::{Instant, Sleep};
@@ -187,10 +187,10 @@ impl IbverbsQueuePair {
     }
 
     /// Returns what this side states in its request or reply.
-    pub(crate) fn offer(&self, private_data: Bytes) -> Offer {
+    pub(crate) fn offer(&self, announcement: &OwnPrivateData) -> Offer {
         let octet = |count: u16| u8::try_from(count).unwrap_or(u8::MAX);
         Offer {
-            private_data,
+            private_data: announcement.stated_by(&self.capabilities).clone(),
             reads_in: octet(self.capabilities.ird),
             reads_out: octet(self.capabilities.ord),
         }

@@ -10,9 +10,10 @@ use crate::settings::timers::Timeouts;
 use crate::settings::versions::Versions;
 use crate::two::characteristics::{Exchanged, OPERATION_RECEIVES};
 use crate::two::settings::TransmissionSettings;
+use rpcrdma_verbs::OwnPrivateData;
+
 use crate::wire::Limits;
 use crate::wire::sized;
-use bytes::Bytes;
 
 /// The Receive for a GRANT that leaves without a credit (version-two-07 §4.2.1.1).
 pub(crate) const SPARE_RECEIVES: u32 = 1;
@@ -213,16 +214,37 @@ impl Config {
         (count, announced(self.receive_size.max(self.versions.least_receive())))
     }
 
-    /// Returns the private data to send at connection set-up; empty if [`Self::announce`] is not set.
+    /// Returns the private data to send at connection set-up; empty if [`Self::announce`] is not set. A queue pair that
+    /// cannot do Send with Invalidate does not announce it (RFC 8797 §4.1).
     #[must_use]
-    pub fn announcement(&self) -> Bytes {
-        if self.announce { self.private_data().encode() } else { Bytes::new() }
+    pub fn announcement(&self) -> OwnPrivateData {
+        if !self.announce {
+            return OwnPrivateData::default();
+        }
+        let able = self.private_data();
+        let unable = PrivateData { remote_invalidation: false, ..able };
+        OwnPrivateData::by_invalidation(able.encode(), unable.encode())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    // requirement: rfc8797-4.1-2
+    #[test]
+    fn rfc8797_4_1_only_a_queue_pair_that_can_be_invalidated_announces_it() {
+        let config = Config { send_size: 8192, receive_size: 2048, ..Config::default() };
+        for able in [true, false] {
+            let mut capabilities = rpcrdma_verbs::Capabilities::default();
+            capabilities.remote_invalidation = able;
+            let said = PrivateData::find(config.announcement().stated_by(&capabilities));
+            let due = PrivateData { remote_invalidation: able, send_size: 8192, receive_size: 2048 };
+            assert_eq!(said, Some(due));
+        }
+        let silent = Config { announce: false, ..Config::default() };
+        assert_eq!(silent.announcement(), OwnPrivateData::default());
+    }
 
     /// Rule I3: the receive queue holds a Receive for each call of either direction, whichever direction has more.
     #[test]

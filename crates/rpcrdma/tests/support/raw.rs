@@ -97,7 +97,7 @@ pub fn message(header: &[u32]) -> Vec<u8> {
 fn parameters() -> ConnectParameters {
     let private_data = PrivateData { remote_invalidation: true, send_size: 4096, receive_size: 4096 };
     ConnectParameters {
-        private_data: private_data.encode(),
+        private_data: private_data.encode().into(),
         ird: 32,
         ord: 4,
         max_send_wr: 64,

@@ -87,10 +87,35 @@ const CALLS: &str = "mkdir -p /mnt/conform\n\
 /// for several times this time. They end before the mount's `timeo`, after which the client abandons the connection.
 const SILENCE: &str = "1.5";
 
-/// Runs the tester on a mount: on the host, or in the guest if the case has a fabric.
+/// Runs the tester on a mount.
+///
+/// The kernel's client sometimes closes a connection on its own when a reply ends a call (`client.toml`). Rows to which that
+/// happened against the list count by their result in a second run.
 pub(super) fn client(lab: &mut Lab) -> Result<Detail, Failure> {
-    let list = expected::list(expected::CLIENT, lab.fabric())?;
+    let fabric = lab.fabric();
+    let list = expected::list(expected::CLIENT, fabric)?;
     let names = names(lab, &["--client", "--list"])?;
+    let mut ran = [client_run(lab)?];
+    let raced = expected::raced(&list, &ran);
+    let mut again = String::new();
+    if !raced.is_empty() {
+        if let Some(fabric) = fabric {
+            lab.use_fabric(fabric)?;
+        }
+        let second = client_run(lab)?;
+        let [first] = &mut ran;
+        first.complaints.extend(second.complaints);
+        first.rows.retain(|row| !raced.contains(&row.name));
+        first.rows.extend(second.rows.into_iter().filter(|row| raced.contains(&row.name)));
+        again = format!("; by a second run: {}", raced.join(", "));
+    }
+    let problems = expected::judge(&list, &names, &ran);
+    ensure!(problems.is_empty(), "{} rows came out otherwise: {}", problems.len(), problems.join(" | "));
+    Ok(summary(ran.iter().flat_map(|ran| &ran.rows)) + &again)
+}
+
+/// Runs all rows on a mount: on the host, or in the guest if the case has a fabric. Then boots the guest.
+fn client_run(lab: &mut Lab) -> Result<Ran, Failure> {
     let mount = lab.serve(&[])?;
     let (address, port) = (mount.address.to_string(), lab.port().to_string());
     let listen = format!("{address}:{port}");
@@ -106,10 +131,7 @@ pub(super) fn client(lab: &mut Lab) -> Result<Detail, Failure> {
     lab.renew()?;
     ensure!(ended, "rpcrdma conform did not come to its end");
     let document: Document<Row> = serde_json::from_slice(&output).context("the output of rpcrdma conform")?;
-    let ran = [Ran { rows: document.rows, complaints }];
-    let problems = expected::judge(&list, &names, &ran);
-    ensure!(problems.is_empty(), "{} rows came out otherwise: {}", problems.len(), problems.join(" | "));
-    Ok(summary(ran.iter().flat_map(|ran| &ran.rows)))
+    Ok(Ran { rows: document.rows, complaints })
 }
 
 /// Runs the tester on the host. Returns whether it ended in time, and its output.

@@ -10,8 +10,8 @@ use std::time::Instant;
 
 use bytes::{Buf, BufMut, Bytes};
 use rpcrdma_verbs::{
-    Buffer, Completion, ConnectParameters, Counters, Key, Listener, ProtectionDomain, QueuePair,
-    ReceiveMemory, RemoteSegment, SendRequest, WindowMemory, Work, WorkRequest, WrId,
+    Buffer, Completion, ConnectParameters, Counters, Key, Listener, OwnPrivateData, ProtectionDomain,
+    QueuePair, ReceiveMemory, RemoteSegment, SendRequest, WindowMemory, Work, WorkRequest, WrId,
 };
 
 use super::{Ends, OPERATION, OPERATION_LEN};
@@ -29,7 +29,7 @@ const RECEIVES: u32 = SENDS + ANSWERED;
 
 fn parameters(domain: &ProtectionDomain) -> ConnectParameters {
     ConnectParameters {
-        private_data: Bytes::new(),
+        private_data: OwnPrivateData::default(),
         ird: 32,
         ord: 32,
         max_send_wr: 64,

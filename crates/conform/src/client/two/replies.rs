@@ -10,8 +10,9 @@ use crate::client::broken::{reverse_answer, reverse_rpc};
 use crate::client::credits::hold;
 use crate::client::serve::{accepted, reply};
 use crate::client::stage::{ONE, Stage};
+use crate::endpoint::CANNOT_INVALIDATE;
 use crate::message::{LEAST_HEADER, RDMA_ERROR, RDMA_MSG, RpcEnd, Words, message, rpc_reply};
-use crate::report::{Outcome, Wrong, fail};
+use crate::report::{Outcome, Wrong, fail, not_applicable};
 
 /// Maximum length of the first message, in bytes (version-two-01 §5).
 const FIRST_MESSAGE: usize = 1024;
@@ -175,6 +176,10 @@ pub(super) async fn invalidation(stage: &mut Stage) -> Outcome {
     let reply = reply(&call);
     let bytes = stage.encode(&call, &reply, ONE)?;
     let endpoint = stage.endpoint(call.connection)?;
+    if !endpoint.invalidates() {
+        stage.put_back(call);
+        return Err(not_applicable(CANNOT_INVALIDATE));
+    }
     for (data, targets) in &reply.writes {
         endpoint.write(data.clone(), targets);
     }

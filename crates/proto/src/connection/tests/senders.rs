@@ -93,7 +93,7 @@ fn s5_1_a_peer_without_private_data_has_the_defaults() {
         let fabric = Fabric::new(FabricConfig::default());
         let domains = [ProtectionDomain::new(64 << 20), ProtectionDomain::new(64 << 20)];
         let client = Config { send_size: 8192, receive_size: 8192, ..Config::default() };
-        let silent = ConnectParameters { private_data: said, ..parameters(&client, &domains[0]) };
+        let silent = ConnectParameters { private_data: said.into(), ..parameters(&client, &domains[0]) };
         let server = Config { send_size: 8192, receive_size: 8192, ..server_config() };
         let (a, b) = fabric.pair(silent, parameters(&server, &domains[1]));
         let [ours, theirs] = domains;

@@ -146,6 +146,18 @@ pub(super) fn judge(list: &List, names: &[String], ran: &[Ran]) -> Vec<String> {
     problems
 }
 
+/// The kernel's client has closed the connection, for a reason that the row does not see.
+const LEFT: &str = "*the client leaves the connection: *";
+
+/// Returns the rows that differ from the list because the client has left the connection.
+pub(super) fn raced(list: &List, ran: &[Ran]) -> Vec<String> {
+    let rows = ran.iter().flat_map(|ran| &ran.rows);
+    rows.filter(|row| matches(LEFT, &row.seen))
+        .filter(|row| difference(list.rows.iter().find(|entry| entry.name == row.name), row).is_some())
+        .map(|row| row.name.clone())
+        .collect()
+}
+
 /// Returns the difference of a row from its entry.
 fn difference(expected: Option<&Entry>, row: &Row) -> Option<String> {
     let Row { name, verdict, seen, .. } = row;
@@ -212,6 +224,17 @@ mod tests {
     fn a_row_without_result_is_red() {
         let problems = judge(&of([]), &names(&["a", "b"]), &[ran(&[("a", "pass")], &[])]);
         assert_eq!(problems, ["b has no result"]);
+    }
+
+    #[test]
+    fn rows_that_the_client_left_against_the_list_run_again() {
+        let left = "accept_stat 4: the client leaves the connection: the call again on a new connection";
+        let list = of([entry("b", &[("fail", "*: other calls*")]), entry("c", &[("fail", left)])]);
+        let mut run = ran(&[("a", "fail"), ("b", "fail"), ("c", "fail"), ("d", "fail")], &[]);
+        for row in run.rows.iter_mut().take(3) {
+            left.clone_into(&mut row.seen);
+        }
+        assert_eq!(raced(&list, &[run]), ["a", "b"]);
     }
 
     #[test]
