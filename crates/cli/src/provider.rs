@@ -16,7 +16,6 @@ use rpcrdma_iwarp::{IwarpConnector, IwarpListener, Timeouts};
 use rpcrdma_verbs::{Connector, Listener};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::arguments::whole;
 use crate::exit::Failure;
 
 /// Directory of the kernel's RDMA devices.
@@ -62,14 +61,29 @@ pub(crate) struct ProviderOptions {
     /// that speak the same protocol
     #[arg(long, value_name = "PROVIDER", default_value = "auto", help_heading = HEADING)]
     pub(crate) provider: Provider,
-    /// Type of service of an adapter's packets, 0 to 255 (RFC 2474: the upper six bits are the DSCP). On RoCE
-    /// and InfiniBand it chooses the service level. No effect on iwarp [default: the system chooses]
-    #[arg(long, value_name = "NUMBER", value_parser = whole::<u8>(0, 255), help_heading = HEADING)]
+    /// Type of service of an adapter's packets, 0 to 255 or 0x00 to 0xff (RFC 2474: the upper six bits are
+    /// the DSCP). On RoCE and InfiniBand it chooses the service level, and the client's choice holds for both
+    /// directions. No effect on iwarp [default: the system chooses]
+    #[arg(long, value_name = "NUMBER", value_parser = octet, help_heading = HEADING)]
     pub(crate) tos: Option<u8>,
     /// Register memory for each call, even on an adapter that has memory windows. Slower; for adapters whose
     /// windows do not work. No effect on iwarp
     #[arg(long, help_heading = HEADING)]
     pub(crate) no_windows: bool,
+}
+
+/// Parses an octet, decimal or hexadecimal.
+fn octet(text: &str) -> Result<u8, String> {
+    let parsed = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
+        // `from_str_radix` accepts a sign.
+        Some(digits) if digits.starts_with(|first: char| first.is_ascii_hexdigit()) => {
+            u8::from_str_radix(digits, 16).ok()
+        }
+        Some(_) => None,
+        None if text.starts_with(|first: char| first.is_ascii_digit()) => text.parse().ok(),
+        None => None,
+    };
+    parsed.ok_or_else(|| "allowed are 0 to 255, or 0x00 to 0xff".to_owned())
 }
 
 impl ProviderOptions {
@@ -426,6 +440,17 @@ mod tests {
         assert!(hint.contains("rxe0") && hint.contains("--provider iwarp"), "{hint}");
         assert_eq!((verbs(false).hint(), Chosen::Iwarp.hint()), (String::new(), String::new()));
         assert_eq!((verbs(true).name(), Chosen::Iwarp.name()), ("verbs", "iwarp"));
+    }
+
+    #[test]
+    fn a_type_of_service_is_an_octet_in_either_notation() {
+        for (text, value) in [("0", 0), ("104", 104), ("255", 255), ("0x68", 104), ("0XfF", 255), ("0x0", 0)]
+        {
+            assert_eq!(octet(text), Ok(value), "{text}");
+        }
+        for text in ["", "256", "-1", "+1", "0x", "0x100", "0x+1", "68h", "1 "] {
+            assert!(octet(text).unwrap_err().contains("0x00 to 0xff"), "{text}");
+        }
     }
 
     #[test]

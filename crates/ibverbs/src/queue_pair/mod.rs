@@ -65,8 +65,8 @@ const RECEIVE: u64 = 1 << 63;
 enum State {
     /// The user has accepted the request; the reply leaves with the first poll, after the Receives.
     Accepting(Offer),
-    /// The reply has left. Requests wait until the peer is known to have it.
-    Replied,
+    /// The reply has left. Requests wait until the peer is known to have it, until this time at most.
+    Replied(Instant),
     /// Set up.
     Open,
     /// The queue pair flushes its queues, until this time at most.
@@ -93,6 +93,8 @@ pub(crate) struct IbverbsQueuePair {
     iwarp: bool,
     /// RDMA Reads that the adapter answers at a time.
     most_reads_in: u16,
+    /// Time for the last step of set-up.
+    set_up: Duration,
     /// Memory for short pieces that are not registered.
     staging: ProtectionDomain,
     /// An octet that windows without memory expose, and that Receives without memory name.
@@ -169,6 +171,7 @@ impl IbverbsQueuePair {
             mode,
             iwarp: adapter.iwarp,
             most_reads_in: u16::from(adapter.limits.reads_in),
+            set_up: config.setup,
             nothing: staging.allocate(1, 1).ok(),
             staging,
             done: VecDeque::new(),
@@ -229,7 +232,7 @@ impl IbverbsQueuePair {
 
     /// Returns whether the connection has neither ended nor begun to end.
     pub(crate) fn takes_work(&self) -> bool {
-        matches!(self.state, State::Accepting(_) | State::Replied | State::Open) && !self.draining
+        matches!(self.state, State::Accepting(_) | State::Replied(_) | State::Open) && !self.draining
     }
 
     /// Ends the connection, for the first reason that is given.
@@ -336,8 +339,10 @@ impl IbverbsQueuePair {
     }
 
     fn established(&mut self) {
-        if matches!(self.state, State::Replied) {
+        if matches!(self.state, State::Replied(_)) {
             self.state = State::Open;
+            // It waits for other things from here on.
+            self.timer = None;
         }
     }
 
@@ -346,7 +351,7 @@ impl IbverbsQueuePair {
         let State::Accepting(offer) = &self.state else { return };
         let Some(hardware) = &self.hardware else { return };
         match hardware.endpoint.accept(offer) {
-            Ok(()) => self.state = State::Replied,
+            Ok(()) => self.state = State::Replied(Instant::now() + self.set_up),
             Err(error) => self.fail(Disconnected::Link(format!("cannot accept: {error}"))),
         }
     }
@@ -519,7 +524,13 @@ impl IbverbsQueuePair {
                 }
             } else {
                 self.flush_queues();
-                self.check_stall(cx);
+                if let State::Replied(deadline) = self.state {
+                    if self.is_over(deadline, cx) {
+                        self.fail(Disconnected::Timeout("the peer did not finish the set-up"));
+                    }
+                } else {
+                    self.check_stall(cx);
+                }
                 if self.draining && matches!(self.state, State::Open) && self.sends.is_empty() {
                     self.fail(Disconnected::Local);
                 }
@@ -635,8 +646,10 @@ impl QueuePair for IbverbsQueuePair {
 
     fn disconnect(&mut self) {
         match self.state {
-            State::Accepting(_) | State::Replied if self.sends.is_empty() => self.fail(Disconnected::Local),
-            State::Accepting(_) | State::Replied | State::Open => self.draining = true,
+            State::Accepting(_) | State::Replied(_) if self.sends.is_empty() => {
+                self.fail(Disconnected::Local)
+            }
+            State::Accepting(_) | State::Replied(_) | State::Open => self.draining = true,
             State::Ending(_) | State::Ended => {}
         }
     }
