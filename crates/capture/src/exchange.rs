@@ -120,7 +120,7 @@ impl Memory {
         region.genuine &= genuine;
     }
 
-    /// Places a Read Response; responses answer Read Requests in their order (RFC 5040 §5.5).
+    /// Places a Read Response. On both transports, responses answer Read Requests in their order (RFC 5040 §5.5).
     fn respond(&mut self, response: &Placement) {
         let due = self.reads.entry(response.from.peer()).or_default();
         let Some(request) = due.front().copied() else { return };
@@ -170,7 +170,7 @@ impl Exchanges {
                     memory.reads.entry(from).or_default().push_back(request);
                 }
                 Event::ReadResponse(response) => memory.respond(&response),
-                Event::Terminate(..) | Event::Odd(..) => {}
+                Event::Terminate(..) | Event::Refusal(..) | Event::Odd(..) => {}
             }
         }
         exchanges

@@ -1,14 +1,15 @@
-//! Recorded iWARP sessions, for tests and tools; not part of any endpoint.
+//! Recorded sessions of iWARP and RoCE, for tests and tools; not part of any endpoint.
 //!
 //! | module | mechanism |
 //! | --- | --- |
-//! | [`pcap`] | packets of a pcap file, and their TCP segments |
+//! | [`pcap`] | packets of a pcap file, with their TCP segments and UDP datagrams |
 //! | [`tcp`] | the bytes of each direction, assembled from TCP segments |
-//! | [`session`] | a connection as MPA frames and FPDUs in the order of their arrival |
+//! | [`roce`] | packets of RoCE version 2, and their connections |
+//! | [`session`] | a connection as MPA frames and FPDUs, or as packets of RoCE, in the order of their arrival |
 //! | [`text`] | sessions as small text files: [`linux`] has those that the Linux kernel made |
 //! | [`summary`] | counts of a recording, and its faults |
 //! | [`reduce`] | a session without its payload, to make it small |
-//! | [`message`] | messages of RDMAP, assembled from FPDUs |
+//! | [`message`] | operations of RDMA, assembled from FPDUs or from packets of RoCE |
 //! | [`exchange`] | RPC calls and their replies, assembled from messages, chunks included |
 //!
 //! *Buffers.* All data is copied out of its source; this code is not meant to be fast. *Errors.* A malformed file is a
@@ -20,6 +21,7 @@ pub mod linux;
 pub mod message;
 pub mod pcap;
 pub mod reduce;
+pub mod roce;
 pub mod session;
 pub mod summary;
 pub mod tcp;

@@ -1,19 +1,20 @@
-//! Reduced sessions of Linux 6.1 (NFS client and knfsd over `siw`).
+//! Reduced sessions of Linux 6.1: its NFS client and knfsd on `siw`, and our programs with these on `rxe`.
 //!
-//! They were recorded with tcpdump in a virtual machine of Debian 12 (kernel 6.1.192-2), which mounted its own address
-//! over RDMA. `cargo xtask reduce-capture` reduced them. The top of each file lists the commands of the recording.
+//! They were recorded with tcpdump in virtual machines of Debian 12 (kernel 6.1.192-2). For iWARP one machine mounted its
+//! own address; for RoCE there were two machines. `cargo xtask reduce-capture` reduced the recordings. The top of each
+//! file lists the commands of the recording.
 
 use crate::session::Session;
 use crate::text::{TextError, read};
 
 macro_rules! recordings {
     ($($name:literal),* $(,)?) => {
-        /// Names and contents of all recordings.
-        pub const ALL: &[(&str, &str)] = &[$(($name, include_str!(concat!("../linux/", $name, ".txt")))),*];
+        &[$(($name, include_str!(concat!("../linux/", $name, ".txt")))),*]
     };
 }
 
-recordings!(
+/// Names and contents of the recordings of iWARP.
+pub const IWARP: &[(&str, &str)] = recordings!(
     "kclient-probe",
     "knfsd-probe",
     "nfs3-acl",
@@ -23,10 +24,14 @@ recordings!(
     "nfs41-meta",
 );
 
+/// Names and contents of the recordings of RoCE.
+pub const ROCE: &[(&str, &str)] = recordings!();
+
 /// Returns the sessions of one recording; none if there is no such recording.
 ///
 /// # Errors
 /// [`TextError`] if the file is malformed, which its tests exclude.
 pub fn sessions(name: &str) -> Result<Vec<Session>, TextError> {
-    ALL.iter().find(|(known, _)| *known == name).map_or(Ok(Vec::new()), |(_, text)| read(text))
+    let mut all = IWARP.iter().chain(ROCE);
+    all.find(|(known, _)| *known == name).map_or(Ok(Vec::new()), |(_, text)| read(text))
 }

@@ -1,8 +1,8 @@
-//! Packets of a pcap file (the classic format, either byte order, micro- or nanoseconds) and their TCP segments.
+//! Packets of a pcap file (the classic format, either byte order, micro- or nanoseconds): TCP segments and UDP datagrams.
 //!
-//! Link types: Ethernet (with VLAN tags), Linux cooked v1 and v2, raw IP. IPv4 and IPv6. Packets without TCP,
-//! fragments, and packets that are cut off inside their headers are skipped. A file that is not pcap, or ends inside a
-//! record, is a [`PcapError`].
+//! Link types: Ethernet (with VLAN tags), Linux cooked v1 and v2, raw IP. IPv4 and IPv6. Other packets, fragments, and
+//! packets that are cut off inside their headers are skipped. A file that is not pcap, or ends inside a record, is a
+//! [`PcapError`].
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -24,6 +24,9 @@ const ETHERTYPE_IPV4: u16 = 0x0800;
 const ETHERTYPE_IPV6: u16 = 0x86DD;
 const ETHERTYPE_VLAN: u16 = 0x8100;
 const PROTOCOL_TCP: u8 = 6;
+const PROTOCOL_UDP: u8 = 17;
+/// Length of the UDP header, in bytes.
+const UDP_HEADER: usize = 8;
 
 /// Reason why a file cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -81,6 +84,21 @@ impl TcpSegment {
     }
 }
 
+/// A UDP datagram with its headers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UdpDatagram {
+    /// Number of the datagram's packet in the file, from 1.
+    pub packet: usize,
+    /// Sender.
+    pub source: SocketAddr,
+    /// Receiver.
+    pub destination: SocketAddr,
+    /// The IP and UDP headers.
+    pub headers: Vec<u8>,
+    /// Payload of the datagram.
+    pub payload: Vec<u8>,
+}
+
 /// Reads numbers in one byte order.
 #[derive(Clone, Copy)]
 struct Order {
@@ -107,6 +125,19 @@ fn be32(bytes: &[u8], at: usize) -> Option<u32> {
 /// # Errors
 /// See [`PcapError`].
 pub fn tcp_segments(file: &[u8]) -> Result<Vec<TcpSegment>, PcapError> {
+    Ok(ip_packets(file)?.into_iter().filter_map(|(packet, ip)| tcp_segment(ip, packet)).collect())
+}
+
+/// Returns all UDP datagrams of a file, in order.
+///
+/// # Errors
+/// See [`PcapError`].
+pub fn udp_datagrams(file: &[u8]) -> Result<Vec<UdpDatagram>, PcapError> {
+    Ok(ip_packets(file)?.into_iter().filter_map(|(packet, ip)| udp_datagram(ip, packet)).collect())
+}
+
+/// Returns the IP packets of a file with their numbers, from 1.
+fn ip_packets(file: &[u8]) -> Result<Vec<(usize, &[u8])>, PcapError> {
     let magic = be32(file, 0).ok_or(PcapError::Truncated(0))?;
     let order = match magic {
         MAGIC_MICROSECONDS | MAGIC_NANOSECONDS => Order { little: false },
@@ -120,7 +151,7 @@ pub fn tcp_segments(file: &[u8]) -> Result<Vec<TcpSegment>, PcapError> {
     if !known.contains(&link) && !LINK_RAW.contains(&link) {
         return Err(PcapError::LinkType(link));
     }
-    let mut segments = Vec::new();
+    let mut packets = Vec::new();
     let mut rest = file.get(FILE_HEADER..).ok_or(PcapError::Truncated(0))?;
     let mut packet = 0;
     while !rest.is_empty() {
@@ -129,10 +160,10 @@ pub fn tcp_segments(file: &[u8]) -> Result<Vec<TcpSegment>, PcapError> {
         let captured = order.u32(rest, 8).and_then(|len| usize::try_from(len).ok()).ok_or(truncated)?;
         let end = RECORD_HEADER.saturating_add(captured);
         let bytes = rest.get(RECORD_HEADER..end).ok_or(truncated)?;
-        segments.extend(ip_packet(bytes, link).and_then(|ip| tcp_segment(ip, packet)));
+        packets.extend(ip_packet(bytes, link).map(|ip| (packet, ip)));
         rest = rest.get(end..).unwrap_or_default();
     }
-    Ok(segments)
+    Ok(packets)
 }
 
 /// Returns the bytes behind the link header, if they are IP.
@@ -150,31 +181,46 @@ fn ip_packet(bytes: &[u8], link: u32) -> Option<&[u8]> {
     matches!(ethertype, ETHERTYPE_IPV4 | ETHERTYPE_IPV6).then(|| bytes.get(header..)).flatten()
 }
 
+/// An IP packet, taken apart.
+struct Ip<'a> {
+    source: IpAddr,
+    destination: IpAddr,
+    header: &'a [u8],
+    payload: &'a [u8],
+}
+
+impl<'a> Ip<'a> {
+    /// Returns the packet if it is a complete one of this protocol.
+    fn of(ip: &'a [u8], protocol: u8) -> Option<Self> {
+        let (source, destination, header, end): (IpAddr, IpAddr, usize, usize) = match ip.first()? >> 4 {
+            4 => {
+                let fragment = be16(ip, 6)? & 0x3FFF != 0;
+                if *ip.get(9)? != protocol || fragment {
+                    return None;
+                }
+                let address = |at: usize| be32(ip, at).map(Ipv4Addr::from);
+                let header = usize::from(ip.first()? & 0x0F) * 4;
+                (address(12)?.into(), address(16)?.into(), header, usize::from(be16(ip, 2)?))
+            }
+            6 => {
+                if *ip.get(6)? != protocol {
+                    return None;
+                }
+                let address =
+                    |at: usize| ip.get(at..)?.first_chunk::<16>().map(|bytes| Ipv6Addr::from(*bytes));
+                let length = usize::from(be16(ip, 4)?);
+                (address(8)?.into(), address(24)?.into(), 40, if length == 0 { 0 } else { 40 + length })
+            }
+            _ => return None,
+        };
+        // Segmentation offload sets a length of 0: then the packet has all captured bytes.
+        let end = if end == 0 { ip.len() } else { end.min(ip.len()) };
+        Some(Self { source, destination, header: ip.get(..header)?, payload: ip.get(header..end)? })
+    }
+}
+
 fn tcp_segment(ip: &[u8], packet: usize) -> Option<TcpSegment> {
-    let (source, destination, tcp): (IpAddr, IpAddr, &[u8]) = match ip.first()? >> 4 {
-        4 => {
-            let header = usize::from(ip.first()? & 0x0F) * 4;
-            let total = usize::from(be16(ip, 2)?);
-            let fragment = be16(ip, 6)? & 0x3FFF != 0;
-            if *ip.get(9)? != PROTOCOL_TCP || fragment {
-                return None;
-            }
-            let address = |at: usize| be32(ip, at).map(Ipv4Addr::from);
-            // Segmentation offload sets a length of 0: then the packet has all captured bytes.
-            let end = if total == 0 { ip.len() } else { total.min(ip.len()) };
-            (address(12)?.into(), address(16)?.into(), ip.get(header..end)?)
-        }
-        6 => {
-            if *ip.get(6)? != PROTOCOL_TCP {
-                return None;
-            }
-            let payload = usize::from(be16(ip, 4)?);
-            let address = |at: usize| ip.get(at..)?.first_chunk::<16>().map(|bytes| Ipv6Addr::from(*bytes));
-            let end = if payload == 0 { ip.len() } else { (40 + payload).min(ip.len()) };
-            (address(8)?.into(), address(24)?.into(), ip.get(40..end)?)
-        }
-        _ => return None,
-    };
+    let Ip { source, destination, payload: tcp, .. } = Ip::of(ip, PROTOCOL_TCP)?;
     let flags = *tcp.get(13)?;
     let header = usize::from(tcp.get(12)? >> 4) * 4;
     Some(TcpSegment {
@@ -187,6 +233,19 @@ fn tcp_segment(ip: &[u8], packet: usize) -> Option<TcpSegment> {
         fin: flags & 0x01 != 0,
         rst: flags & 0x04 != 0,
         payload: tcp.get(header..)?.to_vec(),
+    })
+}
+
+fn udp_datagram(ip: &[u8], packet: usize) -> Option<UdpDatagram> {
+    let Ip { source, destination, header, payload: udp } = Ip::of(ip, PROTOCOL_UDP)?;
+    // A datagram that the recorder cut off would look like a shorter one.
+    let length = usize::from(be16(udp, 4)?);
+    Some(UdpDatagram {
+        packet,
+        source: SocketAddr::new(source, be16(udp, 0)?),
+        destination: SocketAddr::new(destination, be16(udp, 2)?),
+        headers: [header, udp.get(..UDP_HEADER)?].concat(),
+        payload: udp.get(UDP_HEADER..length)?.to_vec(),
     })
 }
 

@@ -2,14 +2,18 @@
 //!
 //! MPA frames, DDP headers, Read Requests, Terminates and up to [`Keep::message`] bytes of a Send stay. These bytes
 //! include the RPC-over-RDMA header with its chunk lists, the RPC header and, except for bulk data, the arguments or
-//! results. Of tagged segments (RDMA Write, Read Response) beyond [`Keep::tagged`] bytes only the front stays.
+//! results. Of tagged segments (RDMA Write, Read Response) beyond [`Keep::tagged`] bytes only the front stays. Packets of
+//! RoCE are cut by the same amounts; messages of the connection manager stay.
 
 use rpcrdma_iwarp::wire::ddp::{Header, HeaderView, queue};
 use rpcrdma_iwarp::wire::fpdu::{CRC_LEN, Crc, FpduView, LENGTH_LEN};
 use rpcrdma_iwarp::wire::mpa::FrameView;
 
 use crate::pcap::PcapError;
+use crate::roce::management::{Content, Management};
+use crate::roce::{Operation, Packet};
 use crate::session::{Item, Kind, Session, from_pcap};
+use crate::tcp::Side;
 
 /// Amounts of payload that stay, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,14 +35,42 @@ impl Default for Keep {
 /// Returns a session with every item reduced.
 #[must_use]
 pub fn reduce(session: &Session, keep: &Keep) -> Session {
-    Session { items: session.items.iter().map(|item| reduce_item(item, keep)).collect() }
+    let (mut client, mut server) = (0, 0);
+    let items = session.items.iter().map(|item| match item.kind {
+        Kind::Fpdu => reduce_fpdu(item, keep),
+        Kind::Packet => {
+            let sent = if item.from == Side::Client { &mut client } else { &mut server };
+            reduce_packet(item, sent, keep)
+        }
+        Kind::Frame | Kind::Rest | Kind::End(_) => item.clone(),
+    });
+    Session { items: items.collect() }
 }
 
-fn reduce_item(item: &Item, keep: &Keep) -> Item {
+/// Reduces a packet. `sent` is the length of the sender's Send in the packets before it.
+fn reduce_packet(item: &Item, sent: &mut usize, keep: &Keep) -> Item {
     let whole = item.clone();
-    if item.kind != Kind::Fpdu {
-        return whole;
-    }
+    let Some(packet) = Packet::decode(&item.bytes) else { return whole };
+    let length = packet.payload.len();
+    let keep_bytes = match packet.operation {
+        Operation::Write | Operation::ReadResponse if length <= keep.tagged => return whole,
+        Operation::Write | Operation::ReadResponse => keep.front,
+        Operation::Send => {
+            let before = if packet.first { 0 } else { *sent };
+            *sent = before.saturating_add(length);
+            keep.message.saturating_sub(before)
+        }
+        Operation::ReadRequest | Operation::Acknowledge | Operation::Datagram => return whole,
+    };
+    let cut = packet.payload.start.saturating_add(keep_bytes)..packet.payload.end;
+    let mut bytes = item.bytes.clone();
+    let Some(gone) = bytes.get_mut(cut.clone()).filter(|gone| !gone.is_empty()) else { return whole };
+    gone.fill(0);
+    Item { bytes, cut, ..whole }
+}
+
+fn reduce_fpdu(item: &Item, keep: &Keep) -> Item {
+    let whole = item.clone();
     let view = FpduView::new(&item.bytes);
     let Some(ulpdu) = view.ulpdu() else { return whole };
     let Some(header_len) = HeaderView::new(ulpdu).header_len() else { return whole };
@@ -76,22 +108,27 @@ pub fn pcap_to_text(file: &[u8], about: &str, keep: &Keep) -> Result<String, Pca
     Ok(crate::text::write(&about, &sessions))
 }
 
-/// Describes the sessions of a file for its comment, with one line for the MPA frames of each.
+/// Describes the sessions of a file for its comment, with one line for the set-up of each.
 fn describe(sessions: &[Session]) -> String {
     use std::fmt::Write as _;
     let mut out = String::new();
     for (number, session) in sessions.iter().enumerate() {
-        let fpdus = session.fpdus().count();
-        let _ = write!(out, "session {}: {fpdus} FPDUs", number + 1);
+        let (fpdus, packets) = (session.fpdus().count(), session.packets().count());
+        let _ = write!(out, "session {}: ", number + 1);
+        let _ = if packets > 0 { write!(out, "{packets} packets") } else { write!(out, "{fpdus} FPDUs") };
         for item in session.items.iter().filter(|item| item.kind == Kind::Frame) {
             let view = FrameView::new(&item.bytes);
             let _ = write!(
                 out,
                 ", {} revision {} flags {:02x}",
-                if item.from == crate::tcp::Side::Client { "Request" } else { "Reply" },
+                if item.from == Side::Client { "Request" } else { "Reply" },
                 view.revision().unwrap_or_default(),
                 view.flags().unwrap_or_default(),
             );
+        }
+        let messages = session.packets().filter_map(|item| Management::decode(&item.bytes));
+        if let Some(Content::Request(request)) = messages.map(|message| message.content).next() {
+            let _ = write!(out, ", {} bytes of payload each", request.mtu);
         }
         out.push('\n');
     }
@@ -104,12 +141,11 @@ mod tests {
     use rpcrdma_iwarp::wire::fpdu::seal;
 
     use super::*;
-    use crate::tcp::Side;
 
     fn cut_of(header: &[u8], payload: usize, crc: bool) -> (Item, Vec<u8>) {
         let bytes = seal(&[header, &vec![0xAA; payload]].concat(), crc).unwrap();
         let item = Item::new(Side::Client, Kind::Fpdu, bytes.clone());
-        (reduce_item(&item, &Keep::default()), bytes)
+        (reduce_fpdu(&item, &Keep::default()), bytes)
     }
 
     fn send(queue: u32, offset: u32) -> [u8; 18] {
@@ -147,7 +183,7 @@ mod tests {
         let last = bytes.len() - 1;
         bytes[last] ^= 1;
         let item = Item::new(Side::Client, Kind::Fpdu, bytes.clone());
-        let line = reduce_item(&item, &Keep::default());
+        let line = reduce_fpdu(&item, &Keep::default());
         assert_eq!(line.bytes[last - 3..], bytes[last - 3..]);
     }
 }

@@ -1,6 +1,6 @@
-//! A connection as its MPA frames and FPDUs, both directions in the order of their completion.
+//! A connection as its MPA frames and FPDUs, or as its packets of RoCE, both directions in the order of their completion.
 //!
-//! A [`Splitter`] processes the bytes of one direction, [`Session::of`] a complete [`Connection`]. Bytes other than an
+//! For iWARP, a [`Splitter`] processes the bytes of one direction, [`Session::of`] a complete [`Connection`]. Bytes other than an
 //! MPA frame where one is due, and the rest at the end, are kept as [`Kind::Rest`]. FPDUs are cut only by their length
 //! fields: their content may break every rule. Markers are not removed.
 
@@ -18,7 +18,9 @@ pub enum Kind {
     Frame,
     /// An FPDU.
     Fpdu,
-    /// Other bytes: not MPA, or an FPDU whose end never came.
+    /// A packet of RoCE from its BTH to its pad, without the invariant CRC.
+    Packet,
+    /// Other bytes: not MPA, an FPDU whose end never came, or a packet of RoCE with a wrong CRC.
     Rest,
     /// The direction ended.
     End(End),
@@ -86,6 +88,11 @@ impl Session {
         self.items.iter().filter(|item| item.kind == Kind::Fpdu)
     }
 
+    /// Returns the packets of RoCE of both sides, in order.
+    pub fn packets(&self) -> impl Iterator<Item = &Item> {
+        self.items.iter().filter(|item| item.kind == Kind::Packet)
+    }
+
     /// Returns the end of one side's direction, if there was one.
     #[must_use]
     pub fn end(&self, from: Side) -> Option<End> {
@@ -96,14 +103,15 @@ impl Session {
     }
 }
 
-/// Returns the connections of a pcap file that speak MPA.
+/// Returns the connections of a pcap file that speak MPA, then those that speak RoCE.
 ///
 /// # Errors
 /// Those of [`tcp_segments`](crate::pcap::tcp_segments).
 pub fn from_pcap(file: &[u8]) -> Result<Vec<Session>, crate::pcap::PcapError> {
     let connections = crate::tcp::connections(crate::pcap::tcp_segments(file)?);
     let sessions = connections.iter().map(Session::of);
-    Ok(sessions.filter(|session| session.frame(Side::Client).is_some()).collect())
+    let mpa = sessions.filter(|session| session.frame(Side::Client).is_some());
+    Ok(mpa.chain(crate::roce::connections::from_pcap(file)?).collect())
 }
 
 /// Cuts the bytes of one direction into frames and FPDUs.

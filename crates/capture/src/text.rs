@@ -9,10 +9,13 @@
 //! > rest 0009
 //! > fin
 //! < rst
+//! session
+//! > packet 6440ffff0000000180000001 8001000000000012 0107020300000000...
+//! < packet 1100ffff0000001180000007 1f000003
 //! ```
 //!
 //! `>` is sent by the side that opened the connection, `<` by the other side. Bytes are hexadecimal, and spaces between
-//! them have no meaning. `~N` stands for N bytes of payload that were cut out; they are read as zeros, so that every
+//! them have no meaning. A `packet` is one of RoCE, without its invariant CRC. `~N` stands for N bytes of payload that were cut out; they are read as zeros, so that every
 //! length and offset stays unchanged. All other bytes are those of the wire, with one exception. The CRC field of an
 //! FPDU with cut payload is computed again, if it matched before. Empty lines and lines that begin with `#` are
 //! comments.
@@ -23,6 +26,7 @@ use rpcrdma_iwarp::wire::ddp::HeaderView;
 use rpcrdma_iwarp::wire::fpdu::{CRC_LEN, FpduView, LENGTH_LEN};
 use rpcrdma_iwarp::wire::mpa::{ENHANCED_LEN, HEADER_LEN};
 
+use crate::roce::{BTH_LEN, Packet};
 use crate::session::{Item, Kind, Session};
 use crate::tcp::{End, Side};
 
@@ -55,6 +59,7 @@ pub fn write(about: &str, sessions: &[Session]) -> String {
             let name = match item.kind {
                 Kind::Frame => "frame",
                 Kind::Fpdu => "fpdu",
+                Kind::Packet => "packet",
                 Kind::Rest => "rest",
                 Kind::End(End::Closed) => "fin",
                 Kind::End(End::Reset) => "rst",
@@ -78,6 +83,12 @@ fn write_bytes(item: &Item, out: &mut String) {
             let mut starts = vec![0, LENGTH_LEN, LENGTH_LEN + 2];
             starts.extend(header.map(|header| LENGTH_LEN + header));
             starts.extend([end, bytes.len().saturating_sub(CRC_LEN)]);
+            starts
+        }
+        Kind::Packet => {
+            let payload = Packet::decode(bytes).map(|packet| packet.payload);
+            let mut starts = vec![0, BTH_LEN];
+            starts.extend(payload.into_iter().flat_map(|payload| [payload.start, payload.end]));
             starts
         }
         Kind::Rest | Kind::End(_) => vec![0],
@@ -127,10 +138,11 @@ pub fn read(text: &str) -> Result<Vec<Session>, TextError> {
         let kind = match words.next() {
             Some("frame") => Kind::Frame,
             Some("fpdu") => Kind::Fpdu,
+            Some("packet") => Kind::Packet,
             Some("rest") => Kind::Rest,
             Some("fin") => Kind::End(End::Closed),
             Some("rst") => Kind::End(End::Reset),
-            _ => return Err(fail("neither frame, fpdu, rest, fin nor rst")),
+            _ => return Err(fail("neither frame, fpdu, packet, rest, fin nor rst")),
         };
         let mut bytes = Vec::new();
         let mut cut = 0..0;
@@ -177,6 +189,12 @@ mod tests {
             Item { cut: 25..30, ..item(Side::Server, Kind::Fpdu, &fpdu) },
             // Found by fuzzing: a cut over the end of a part was written as two.
             Item { cut: 30..46, ..item(Side::Server, Kind::Fpdu, &fpdu) },
+            item(
+                Side::Client,
+                Kind::Packet,
+                &[&[0x04, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 1][..], &[9; 40]].concat(),
+            ),
+            Item { cut: 13..20, ..item(Side::Server, Kind::Packet, &[0; 20]) },
             item(Side::Server, Kind::Rest, b"\xff"),
             item(Side::Server, Kind::End(End::Reset), b""),
             item(Side::Client, Kind::End(End::Closed), b""),

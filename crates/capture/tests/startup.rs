@@ -18,7 +18,7 @@ use rpcrdma_verbs::ProtectionDomain;
 const LINUX_DEPTH: u16 = 128;
 
 fn all_sessions() -> Vec<(&'static str, Session)> {
-    let sessions = linux::ALL.iter().flat_map(|(name, text)| {
+    let sessions = linux::IWARP.iter().flat_map(|(name, text)| {
         rpcrdma_capture::text::read(text).unwrap().into_iter().map(move |session| (*name, session))
     });
     sessions.collect()

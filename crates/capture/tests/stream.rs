@@ -177,7 +177,7 @@ impl Replay {
                 self.names.insert(request.sink_stag, name);
             }
             // The engine makes these by itself.
-            Event::ReadResponse(_) | Event::Terminate(..) | Event::Odd(..) => {}
+            Event::ReadResponse(_) | Event::Terminate(..) | Event::Refusal(..) | Event::Odd(..) => {}
         }
     }
 
