@@ -5,7 +5,9 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use rpcrdma_capture::exchange::{Exchanges, Part};
 use rpcrdma_capture::pcap::{TcpSegment, tcp_segments};
 use rpcrdma_capture::reduce::{Keep, reduce};
-use rpcrdma_capture::session::{Session, from_pcap};
+use rpcrdma_capture::roce::management::{Content, Management};
+use rpcrdma_capture::roce::{PORT, icrc};
+use rpcrdma_capture::session::{Kind, Session, from_pcap};
 use rpcrdma_capture::tcp::{Side, connections};
 use rpcrdma_capture::text;
 
@@ -13,8 +15,8 @@ use crate::split_piece;
 
 /// Recordings (`rpcrdma_capture`): any bytes are read or refused, with memory in proportion to their number. A
 /// session that was written as text must be read again, before and after its reduction. A stream that was cut into
-/// TCP segments, which come in any order and repeatedly, must be assembled again. The first byte selects what the
-/// others are: a pcap file, a text, or a stream with its cuts.
+/// TCP segments, which come in any order and repeatedly, must be assembled again. A session over RoCE that was written
+/// as pcap must be read again. The first byte selects what the others are: a pcap file, a text, or a stream with its cuts.
 pub fn capture(data: &[u8]) {
     let Some((&choice, data)) = data.split_first() else { return };
     match choice % 3 {
@@ -22,6 +24,7 @@ pub fn capture(data: &[u8]) {
             let Ok(sessions) = from_pcap(data) else { return };
             assert!(sessions.iter().map(length).sum::<usize>() <= data.len());
             sessions.iter().for_each(examine);
+            sessions.iter().for_each(record_again);
         }
         1 => {
             let Ok(text) = str::from_utf8(data) else { return };
@@ -54,42 +57,107 @@ fn examine(session: &Session) {
     }
 }
 
+/// Writes the packets of a session over RoCE to a pcap file, and compares what is read.
+fn record_again(session: &Session) {
+    // Each REQ of another queue pair begins a session of its own, and so may numbers that are used again.
+    let messages = session.packets().filter_map(|item| Management::decode(&item.bytes));
+    let set_up =
+        messages.filter(|message| matches!(message.content, Content::Request(_) | Content::Reply(_)));
+    // The header of IPv4 leaves less room than that of IPv6.
+    let fits = session.items.iter().all(|item| item.bytes.len() < 60_000);
+    if fits && set_up.count() == 2 {
+        for ipv6 in [false, true] {
+            assert_eq!(from_pcap(&roce_pcap(session, ipv6)).as_deref(), Ok(std::slice::from_ref(session)));
+        }
+    }
+}
+
 /// Returns the segments in a pcap file, with the link header of Ethernet or none, in either byte order.
 pub(crate) fn pcap(segments: &[TcpSegment], ethernet: bool, big: bool) -> Vec<u8> {
-    let word = |value: u32| if big { value.to_be_bytes() } else { value.to_le_bytes() };
-    let mut file = word(0xA1B2_C3D4).to_vec();
-    file.resize(20, 0);
-    file.extend(word(if ethernet { 1 } else { 101 }));
+    let mut file = Pcap::new(ethernet, big);
     for segment in segments {
         let ports = [segment.source.port(), segment.destination.port()].map(u16::to_be_bytes).concat();
         let bit = |set: bool, bit: u8| if set { bit } else { 0 };
         let flags = bit(segment.fin, 1) | bit(segment.syn, 2) | bit(segment.rst, 4) | bit(segment.ack, 16);
         let sequence = segment.sequence.to_be_bytes();
         let tcp = [&ports[..], &sequence, &[0; 4], &[0x50, flags], &[0; 6], &segment.payload].concat();
-        let length = u16::try_from(tcp.len()).unwrap();
-        let ip = match (segment.source.ip(), segment.destination.ip()) {
-            (IpAddr::V4(source), IpAddr::V4(destination)) => {
-                let length = (length + 20).to_be_bytes();
-                let head = [0x45, 0, length[0], length[1], 0, 0, 0x40, 0, 64, 6, 0, 0];
-                [&head[..], &source.octets(), &destination.octets(), &tcp].concat()
-            }
-            (source, destination) => {
-                let octets = |address| match address {
-                    IpAddr::V6(address) => address.octets(),
-                    IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
-                };
-                let [high, low] = length.to_be_bytes();
-                let head = [0x60, 0, 0, 0, high, low, 6, 64];
-                [&head[..], &octets(source), &octets(destination), &tcp].concat()
-            }
-        };
-        let ethertype = if segment.source.is_ipv4() { [8, 0] } else { [0x86, 0xDD] };
-        let packet = if ethernet { [&[0; 12][..], &ethertype, &ip].concat() } else { ip };
-        let length = word(u32::try_from(packet.len()).unwrap());
-        file.extend([[0; 4], [0; 4], length, length].concat());
-        file.extend(packet);
+        let header = ip_header(segment.source.ip(), segment.destination.ip(), 6, tcp.len());
+        file.push(segment.source.is_ipv4(), &[header, tcp].concat());
     }
-    file
+    file.bytes
+}
+
+/// Returns the packets of a session over RoCE in a pcap file. Packets with a wrong check sum get one again.
+pub(crate) fn roce_pcap(session: &Session, ipv6: bool) -> Vec<u8> {
+    let mut file = Pcap::new(true, false);
+    for item in &session.items {
+        let (Kind::Packet | Kind::Rest) = item.kind else { continue };
+        // Two addresses: the sides differ by them only.
+        let side = |side| match (side == Side::Client, ipv6) {
+            (client, true) => IpAddr::V6(Ipv6Addr::from(if client { 1 } else { 2 })),
+            (client, false) => IpAddr::from([10, 0, 2, if client { 16 } else { 15 }]),
+        };
+        let length = item.bytes.len() + 12;
+        let udp =
+            [[0xC0, 0], PORT.to_be_bytes(), u16::try_from(length).unwrap().to_be_bytes(), [0, 0]].concat();
+        let headers = [ip_header(side(item.from), side(item.from.peer()), 17, length), udp].concat();
+        let right = icrc(&headers, &item.bytes);
+        let sum = if item.kind == Kind::Rest { !right } else { right };
+        file.push(!ipv6, &[&headers[..], &item.bytes, &sum.to_le_bytes()].concat());
+    }
+    file.bytes
+}
+
+/// A pcap file that is being made.
+struct Pcap {
+    ethernet: bool,
+    big: bool,
+    bytes: Vec<u8>,
+}
+
+impl Pcap {
+    fn new(ethernet: bool, big: bool) -> Self {
+        let mut file = Self { ethernet, big, bytes: Vec::new() };
+        file.bytes.extend(file.word(0xA1B2_C3D4));
+        file.bytes.resize(20, 0);
+        file.bytes.extend(file.word(if ethernet { 1 } else { 101 }));
+        file
+    }
+
+    const fn word(&self, value: u32) -> [u8; 4] {
+        if self.big { value.to_be_bytes() } else { value.to_le_bytes() }
+    }
+
+    /// Appends an IP packet.
+    fn push(&mut self, ipv4: bool, ip: &[u8]) {
+        let ethertype = if ipv4 { [8, 0] } else { [0x86, 0xDD] };
+        let link = [&[0; 12][..], &ethertype].concat();
+        let packet = if self.ethernet { [&link[..], ip].concat() } else { ip.to_vec() };
+        let length = self.word(u32::try_from(packet.len()).unwrap());
+        self.bytes.extend([[0; 4], [0; 4], length, length].concat());
+        self.bytes.extend(packet);
+    }
+}
+
+/// Returns the header of an IP packet with so many bytes behind it.
+fn ip_header(source: IpAddr, destination: IpAddr, protocol: u8, length: usize) -> Vec<u8> {
+    let length = u16::try_from(length).unwrap();
+    match (source, destination) {
+        (IpAddr::V4(source), IpAddr::V4(destination)) => {
+            let [high, low] = (length + 20).to_be_bytes();
+            let head = [0x45, 0, high, low, 0, 0, 0x40, 0, 64, protocol, 0, 0];
+            [&head[..], &source.octets(), &destination.octets()].concat()
+        }
+        (source, destination) => {
+            let octets = |address| match address {
+                IpAddr::V6(address) => address.octets(),
+                IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
+            };
+            let [high, low] = length.to_be_bytes();
+            let head = [0x60, 0, 0, 0, high, low, protocol, 64];
+            [&head[..], &octets(source), &octets(destination)].concat()
+        }
+    }
 }
 
 /// Returns a segment of a connection, without payload.

@@ -74,13 +74,19 @@ impl Seeds {
 #[must_use]
 pub fn all() -> Vec<Seed> {
     let mut seeds = Seeds::default();
-    for (recording, text) in linux::IWARP.iter().chain(linux::ROCE) {
+    for (recording, text) in linux::IWARP {
         let sessions = text::read(text).expect("the recordings are well formed");
         for (number, session) in sessions.iter().enumerate() {
             let name = format!("{recording}-{number}");
             calls(&mut seeds, &name, session);
             streams(&mut seeds, &name, session);
             recordings(&mut seeds, &name, session);
+        }
+    }
+    for (recording, text) in linux::ROCE {
+        let sessions = text::read(text).expect("the recordings are well formed");
+        for (number, session) in sessions.iter().enumerate() {
+            packets(&mut seeds, &format!("{recording}-{number}"), session);
         }
     }
     headers(&mut seeds);
@@ -200,24 +206,39 @@ fn unsealed(fpdu: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// The front of a session as a pcap file, as text, and as a stream that is cut.
-fn recordings(seeds: &mut Seeds, name: &str, session: &Session) {
+/// Returns the front of a session, with at most so many bytes.
+fn front_of(session: &Session, bytes: usize) -> Session {
     let mut front = Session::default();
     let mut length = 0;
     for item in &session.items {
         length += item.bytes.len();
-        if length > LENGTH_MAX / 2 {
+        if length > bytes {
             break;
         }
         front.items.push(item.clone());
     }
+    front
+}
+
+/// The front of a session over RoCE as a pcap file and as text.
+fn packets(seeds: &mut Seeds, name: &str, session: &Session) {
+    let front = front_of(session, LENGTH_MAX);
+    let file = captures::roce_pcap(&front, false);
+    seeds.add("capture", format!("{name}.pcap"), [&[0], &file[..]].concat());
+    let text = text::write("", &[front_of(session, LENGTH_MAX / 2)]);
+    seeds.add("capture", format!("{name}.txt"), [b"\x01", text.as_bytes()].concat());
+}
+
+/// The front of a session as a pcap file, as text, and as a stream that is cut.
+fn recordings(seeds: &mut Seeds, name: &str, session: &Session) {
+    let front = front_of(session, LENGTH_MAX / 2);
     if front.items.len() < 4 {
         return;
     }
     seeds.add(
         "capture",
         format!("{name}.txt"),
-        [b"\x01".as_slice(), text::write("", &[front.clone()]).as_bytes()].concat(),
+        [b"\x01".as_slice(), text::write("", std::slice::from_ref(&front)).as_bytes()].concat(),
     );
     let mut due = [1_u32, 1];
     let segment = |from, sequence| captures::segment(from, false, sequence);
