@@ -37,8 +37,10 @@ enum Task {
     Mutants(mutants::Options),
     /// Test against the Linux kernel, in a virtual machine: its NFS client on our server, our client on its server
     Interop(interop::Options),
-    /// Reduce a pcap file of iWARP sessions to a small text that tests can read
+    /// Reduce a pcap file of iWARP or RoCE sessions to a small text that tests can read
     ReduceCapture(reduce_capture::Options),
+    /// Record RoCE between two virtual machines, as three pcap files
+    RoceCapture(interop::roce_capture::Options),
     /// Count the DDP segments of a pcap file of iWARP sessions, and find holes and faults in it
     CaptureSummary(capture_summary::Options),
 }
@@ -51,6 +53,7 @@ fn main() -> ExitCode {
         Task::Mutants(options) => mutants::run(&options),
         Task::Interop(options) => interop::run(&options),
         Task::ReduceCapture(options) => reduce_capture::run(&options),
+        Task::RoceCapture(options) => interop::roce_capture::run(&options),
         Task::CaptureSummary(options) => capture_summary::run(&options),
     }
 }

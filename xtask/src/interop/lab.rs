@@ -22,7 +22,7 @@ use super::network::{GUEST, HOST};
 use super::page::Markers;
 use super::process;
 use super::proxy::{Cut, Proxy};
-use super::vm::{Accel, Job, Outcome, Vm};
+use super::vm::{Accel, Job, Network, Outcome, Vm};
 use crate::failure::{Context, Failure, ensure};
 
 /// The first port for our servers and proxies. Ports are assigned in turn, so that none is used again soon.
@@ -161,7 +161,7 @@ impl Lab {
     ) -> Result<Self, Failure> {
         fs::create_dir_all(run)?;
         let interop = project.join("interop");
-        let vm = Vm::boot(&machine, &interop, run, wanted)?;
+        let vm = Vm::boot(&machine, &interop, run, wanted, Network::Tap)?;
         let mut lab = Self {
             machine,
             interop,
@@ -777,7 +777,7 @@ impl Lab {
         self.vm.power_off();
         self.fabric = None;
         self.running.retain(|(_, running)| matches!(running, Running::Host(_)));
-        self.vm = Vm::boot(&self.machine, &self.interop, &self.run, accel)?;
+        self.vm = Vm::boot(&self.machine, &self.interop, &self.run, accel, Network::Tap)?;
         self.log_lines = 0;
         self.read_kernel_log()
     }
@@ -864,7 +864,8 @@ fn exit_status(of_shell: i32) -> ExitStatus {
     ExitStatus::from_raw(if of_shell > 128 { of_shell - 128 } else { of_shell << 8 })
 }
 
-fn succeeded(outcome: &Outcome, script: &str) -> Result<String, Failure> {
+/// Returns the output of a script in a guest, if the script succeeded.
+pub(super) fn succeeded(outcome: &Outcome, script: &str) -> Result<String, Failure> {
     let end = process::last_lines(&outcome.output, 12);
     match outcome.status {
         Some(0) => Ok(outcome.output.clone()),

@@ -29,6 +29,7 @@ mod pattern;
 mod process;
 mod proxy;
 mod report;
+pub(crate) mod roce_capture;
 mod tools;
 mod vm;
 

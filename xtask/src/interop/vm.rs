@@ -1,4 +1,4 @@
-//! The virtual machine: QEMU on the suite's network, and jobs that run in its guest.
+//! A virtual machine: QEMU on a network, and jobs that run in its guest.
 //!
 //! Host and guest share a directory by 9p; `interop/guest/agent.py` describes the handover of a job.
 
@@ -50,6 +50,44 @@ impl Accel {
     }
 }
 
+/// The network of a guest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Network {
+    /// That of the suite.
+    Tap,
+    /// A cable to another guest, whose folder is beside that of this guest. The end that listens boots first.
+    Cable {
+        /// This end makes the socket that the cable consists of.
+        listens: bool,
+    },
+}
+
+impl Network {
+    /// Returns the back end and the device, for QEMU.
+    fn options(self) -> [String; 2] {
+        match self {
+            Self::Tap => {
+                let back = format!("tap,id=net,ifname={TAP},script=no,downscript=no");
+                [back, NETWORK_DEVICE.to_owned()]
+            }
+            Self::Cable { listens } => {
+                let (server, last) = if listens { ("on", 1) } else { ("off", 2) };
+                // Relative to the folder of the run: the path of a socket must be short.
+                let back = format!("stream,id=net,server={server},addr.type=unix,addr.path=../cable");
+                [back, format!("{NETWORK_DEVICE},mac=52:54:00:00:00:0{last}")]
+            }
+        }
+    }
+
+    /// Returns the memory of the guest, in MiB. Two guests on a cable run at a time.
+    const fn memory(self) -> &'static str {
+        match self {
+            Self::Tap => "2048",
+            Self::Cable { .. } => "1280",
+        }
+    }
+}
+
 /// A running guest.
 #[derive(Debug)]
 pub(crate) struct Vm {
@@ -96,30 +134,42 @@ fn has_virtualization() -> bool {
 
 impl Vm {
     /// Boots the machine and waits for the guest's agent.
-    pub(crate) fn boot(machine: &Machine, interop: &Path, run: &Path, accel: Accel) -> Result<Self, Failure> {
+    pub(crate) fn boot(
+        machine: &Machine,
+        interop: &Path,
+        run: &Path,
+        accel: Accel,
+        network: Network,
+    ) -> Result<Self, Failure> {
         if accel == Accel::Auto {
             let usable = fs::OpenOptions::new().read(true).write(true).open("/dev/kvm");
             let reason = match usable {
                 Err(error) => format!("/dev/kvm: {error}"),
                 // Some KVMs lack these (PVM): a stock kernel does not boot on them.
                 Ok(_) if !has_virtualization() => "the processor has neither VMX nor SVM".to_owned(),
-                Ok(_) => match Self::boot(machine, interop, run, Accel::Kvm) {
+                Ok(_) => match Self::boot(machine, interop, run, Accel::Kvm, network) {
                     Ok(vm) => return Ok(vm),
                     Err(failure) => failure.to_string(),
                 },
             };
             println!("no KVM here ({reason}); emulating the processor with TCG");
-            return Self::boot(machine, interop, run, Accel::Tcg);
+            return Self::boot(machine, interop, run, Accel::Tcg, network);
         }
-        Self::boot_with(machine, interop, run, accel).or_else(|failure| {
+        Self::boot_with(machine, interop, run, accel, network).or_else(|failure| {
             // An emulated processor whose clocks could not be calibrated, on a busy host, does not boot: seen about
             // once in a hundred boots.
             println!("{failure}; once more");
-            Self::boot_with(machine, interop, run, accel)
+            Self::boot_with(machine, interop, run, accel, network)
         })
     }
 
-    fn boot_with(machine: &Machine, interop: &Path, run: &Path, accel: Accel) -> Result<Self, Failure> {
+    fn boot_with(
+        machine: &Machine,
+        interop: &Path,
+        run: &Path,
+        accel: Accel,
+        network: Network,
+    ) -> Result<Self, Failure> {
         let job = run.join("job");
         if job.exists() {
             fs::remove_dir_all(&job).context("removing the old job directory")?;
@@ -128,12 +178,12 @@ impl Vm {
         copy_files(&interop.join("guest"), &job.join("guest"))?;
         let console = run.join("console.log");
         let errors = run.join("qemu.log");
-        let network = format!("tap,id=net,ifname={TAP},script=no,downscript=no");
+        let [back_end, device] = network.options();
         let file = |name: &str| machine.directory.join(name).display().to_string();
         let mut command = process::bound("qemu-system-x86_64");
         command
             .args(["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none"])
-            .args(["-machine", "q35,usb=off,smbus=off", "-smp", "2", "-m", "2048"])
+            .args(["-machine", "q35,usb=off,smbus=off", "-smp", "2", "-m", network.memory()])
             .args(accel.flags())
             .args(["-kernel", &file("vmlinuz"), "-initrd", &file("initrd.img")])
             .args(["-append", KERNEL_ARGUMENTS])
@@ -141,11 +191,12 @@ impl Vm {
                 "-drive",
                 &format!("file={},if=virtio,format=raw,snapshot=on,cache=unsafe", file("disk.img")),
             ])
-            .args(["-netdev", &network, "-device", NETWORK_DEVICE])
+            .args(["-netdev", &back_end, "-device", &device])
             .args(["-virtfs"])
             .arg(format!("local,path={},mount_tag=job,security_model=none,multidevs=remap", job.display()))
             .args(["-device", "virtio-rng-pci", "-serial"])
             .arg(format!("file:{}", console.display()))
+            .current_dir(run)
             .stdout(Stdio::null())
             .stderr(fs::File::create(&errors)?);
         let qemu = command.spawn().context("starting qemu-system-x86_64")?;
