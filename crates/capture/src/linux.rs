@@ -25,7 +25,7 @@ pub const IWARP: &[(&str, &str)] = recordings!(
 );
 
 /// Names and contents of the recordings of RoCE.
-pub const ROCE: &[(&str, &str)] = recordings!();
+pub const ROCE: &[(&str, &str)] = recordings!("roce-kclient", "roce-rpcrdma", "roce-knfsd");
 
 /// Returns the sessions of one recording; none if there is no such recording.
 ///

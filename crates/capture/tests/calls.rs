@@ -150,8 +150,12 @@ fn every_nfs_call_and_reply_of_linux_is_decoded() {
         ("nfs3-io-mtu1500", Decoded { calls: 57, replies: 57, cut: 0, others: 3 }),
         ("nfs3-meta", Decoded { calls: 64, replies: 57, cut: 7, others: 4 }),
         ("nfs41-meta", Decoded { calls: 0, replies: 0, cut: 0, others: 88 }),
+        ("roce-kclient", Decoded { calls: 29, replies: 29, cut: 0, others: 0 }),
+        ("roce-rpcrdma", Decoded { calls: 38, replies: 37, cut: 1, others: 15 }),
+        ("roce-knfsd", Decoded { calls: 38, replies: 36, cut: 2, others: 5 }),
     ];
-    for ((name, _), expected) in linux::IWARP.iter().zip(expected) {
+    assert_eq!(linux::IWARP.len() + linux::ROCE.len(), expected.len());
+    for ((name, _), expected) in linux::IWARP.iter().chain(linux::ROCE).zip(expected) {
         assert_eq!((*name, decode(name)), expected);
     }
 }

@@ -108,9 +108,13 @@ fn every_header_of_linux_is_read_and_encodes_to_the_same_bytes() {
         ("nfs3-io-mtu1500", [43, 6, 9, 2, 0], [58, 2, 12, 0], vec![64, 128]),
         ("nfs3-meta", [56, 1, 0, 11, 0], [57, 11, 1, 0], vec![64, 128]),
         ("nfs41-meta", [73, 1, 0, 14, 0], [74, 14, 7, 0], vec![2, 16, 64, 128]),
+        ("roce-kclient", [24, 1, 3, 1, 0], [29, 0, 5, 0], vec![64, 128]),
+        ("roce-rpcrdma", [45, 1, 1, 6, 0], [53, 0, 8, 0], vec![64]),
+        ("roce-knfsd", [40, 1, 1, 1, 0], [42, 1, 3, 0], vec![64]),
     ];
-    assert_eq!(linux::IWARP.len(), expected.len());
-    for ((name, text), (expected_name, calls, replies, credits)) in linux::IWARP.iter().zip(expected) {
+    assert_eq!(linux::IWARP.len() + linux::ROCE.len(), expected.len());
+    let recordings = linux::IWARP.iter().chain(linux::ROCE);
+    for ((name, text), (expected_name, calls, replies, credits)) in recordings.zip(expected) {
         assert_eq!(*name, expected_name);
         let seen = count(text);
         let [plain, read, write, reply_chunk, long] = calls;
