@@ -91,7 +91,12 @@ impl Adapter {
     /// Returns the error for an object that the adapter did not make, with its name and what a user can look at.
     pub(crate) fn refused(&self, object: &str, error: &io::Error) -> io::Error {
         let hint = match error.raw_os_error() {
-            Some(libc::ENOMEM | libc::EAGAIN | libc::ENOSPC) => {
+            // Some drivers lock the memory of queues.
+            Some(libc::ENOMEM) => {
+                ": the limit of locked memory is too low (ulimit -l), or it has no more of them (rpcrdma devices shows its \
+                 limits; rdma.max of a control group may be lower)"
+            }
+            Some(libc::EAGAIN | libc::ENOSPC) => {
                 ": it has no more of them (rpcrdma devices shows its limits; rdma.max of a control group may be lower)"
             }
             _ => "",

@@ -15,7 +15,8 @@ pub struct Config {
     /// Type of service of the packets (RFC 2474): the octet with the DSCP in its upper six bits. On RoCE and InfiniBand it
     /// chooses the service level. By default the system chooses.
     pub type_of_service: Option<u8>,
-    /// Time for each step of connection set-up: address, route, and the peer's answer. 10 s by default.
+    /// Time for each step of connection set-up: address, route, the peer's answer, and on the accepting side the peer's
+    /// confirmation. 10 s by default.
     pub setup: Duration,
 }
 

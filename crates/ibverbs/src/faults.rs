@@ -2,7 +2,7 @@
 //!
 //! When a peer breaks a rule, the adapter flushes the queues, and its completions do not say why. An event may. A device
 //! has one queue of events for the whole process. So each reader keeps the faults of other connections for them. A
-//! connection reads when it ends.
+//! connection reads when it ends. Other users of the device in this process find no events.
 
 use std::collections::BTreeMap;
 use std::ffi::c_int;
@@ -28,9 +28,9 @@ const BATCH: usize = 256;
 pub(crate) enum Fault {
     /// The peer's request named memory that it must not use.
     Access,
-    /// The peer's request is not valid.
+    /// A request of the peer could not be carried out. siw says so too when its TCP connection is lost.
     Request,
-    /// The queue pair failed.
+    /// The queue pair failed. siw says so too when its TCP connection is lost.
     QueuePair,
     /// The completion queue failed, or had too few entries.
     Completions,
@@ -48,22 +48,22 @@ impl Fault {
         }
     }
 
-    /// Returns the reason for which the connection ends.
-    pub(crate) fn reason(self) -> Disconnected {
-        match self {
-            Self::Access => Disconnected::ProtocolError(
-                "a key, a range or a right that this side did not give (the adapter reports an access error)"
+    /// Returns the reason for which the connection ends. `known` is the reason that the connection knows already: only an
+    /// access error says more than the end of the connection by the peer.
+    pub(crate) fn reason(self, known: Option<Disconnected>) -> Disconnected {
+        let link = |what: &str| Disconnected::Link(format!("the adapter reports {what}"));
+        match (self, known) {
+            (Self::Access, None | Some(Disconnected::Peer)) => Disconnected::ProtocolError(
+                "a key, a range or a right that was not given (the adapter reports an access error)"
                     .to_owned(),
             ),
-            Self::Request => {
-                Disconnected::ProtocolError("the adapter reports a request that is not valid".to_owned())
-            }
-            Self::QueuePair => {
-                Disconnected::Link("the adapter reports a failure of the queue pair".to_owned())
-            }
-            Self::Completions => {
-                Disconnected::Link("the adapter reports a failure of the completion queue".to_owned())
-            }
+            (_, Some(known)) => known,
+            (_, None) => link(match self {
+                Self::Access => "an access error",
+                Self::Request => "that a request of the peer could not be carried out",
+                Self::QueuePair => "a failure of the queue pair",
+                Self::Completions => "a failure of the completion queue",
+            }),
         }
     }
 }
@@ -104,24 +104,20 @@ impl Faults {
     /// Reads the device's events, and returns the fault of this connection. The context must be that of the queue pair.
     pub(crate) fn read(&self, context: NonNull<ibv_context>) -> Option<Fault> {
         for _ in 0..BATCH {
-            let Some((object, event)) = self.next(context) else { break };
-            match (Fault::of(event), event) {
-                (Some(fault), _) => {
-                    tracing::debug!(?fault, "the RDMA device reports a fault");
-                    keep(&mut FAULTS.lock().unwrap_or_else(PoisonError::into_inner), object, fault);
-                }
-                (None, ASYNC_DEVICE_FATAL) => tracing::error!("the RDMA device reports that it has failed"),
-                (None, ASYNC_PORT_ERR) => tracing::warn!("the RDMA device reports that a port went down"),
-                (None, ASYNC_PORT_ACTIVE) => tracing::info!("the RDMA device reports that a port is active"),
-                (None, event) => tracing::trace!(event, "event of the RDMA device"),
+            let Some(event) = self.next(context) else { break };
+            match event {
+                ASYNC_DEVICE_FATAL => tracing::error!("the RDMA device has reported that it failed"),
+                ASYNC_PORT_ERR => tracing::debug!("a port of the RDMA device went down some time ago"),
+                ASYNC_PORT_ACTIVE => tracing::debug!("a port of the RDMA device became active some time ago"),
+                event => tracing::trace!(event, fault = ?Fault::of(event), "event of the RDMA device"),
             }
         }
         let faults = FAULTS.lock().unwrap_or_else(PoisonError::into_inner);
         self.objects.iter().find_map(|object| faults.get(object).copied().flatten())
     }
 
-    /// Takes the next event: its type, and the address of the object, if it is about one.
-    fn next(&self, context: NonNull<ibv_context>) -> Option<(usize, c_int)> {
+    /// Takes the next event, and keeps the fault that it reports. Returns its type.
+    fn next(&self, context: NonNull<ibv_context>) -> Option<c_int> {
         let mut event = MaybeUninit::<ibv_async_event>::zeroed();
         // SAFETY: the context is open, its descriptor does not block, and the structure has the size that the library
         // writes.
@@ -133,12 +129,17 @@ impl Faults {
         // SAFETY: the library has filled the structure. Of a port's number, the field holds zeros beside it.
         #[allow(unsafe_code)]
         let mut event = unsafe { event.assume_init() };
+        if let Some(fault) = Fault::of(event.event_type) {
+            // Before the acknowledgement, for which the end of the object waits: its address names no other one yet.
+            let mut faults = FAULTS.lock().unwrap_or_else(PoisonError::into_inner);
+            keep(&mut faults, event.element as usize, fault);
+        }
         // SAFETY: the event is from the library and is acknowledged once. The object lives until then, since its end waits.
         #[allow(unsafe_code)]
         unsafe {
             (self.verbs.ibv_ack_async_event)(&raw mut event);
         }
-        Some((event.element as usize, event.event_type))
+        Some(event.event_type)
     }
 }
 
@@ -165,11 +166,17 @@ mod tests {
     }
 
     #[test]
-    fn a_fault_of_the_peer_is_a_protocol_error() {
-        for (event, of_the_peer) in [(0, false), (1, false), (2, true), (3, true)] {
-            let reason = Fault::of(event).map(Fault::reason);
-            assert_eq!(matches!(reason, Some(Disconnected::ProtocolError(_))), of_the_peer, "{reason:?}");
+    fn only_an_access_error_says_more_than_the_end_by_the_peer() {
+        for event in [ASYNC_CQ_ERR, ASYNC_QP_FATAL, ASYNC_QP_REQ_ERR] {
+            let fault = Fault::of(event).unwrap();
+            assert_eq!(fault.reason(Some(Disconnected::Peer)), Disconnected::Peer);
+            assert!(matches!(fault.reason(None), Disconnected::Link(_)), "{fault:?}");
         }
+        let access = Fault::of(ASYNC_QP_ACCESS_ERR).unwrap();
+        for known in [None, Some(Disconnected::Peer)] {
+            assert!(matches!(access.reason(known), Disconnected::ProtocolError(_)));
+        }
+        assert_eq!(access.reason(Some(Disconnected::Local)), Disconnected::Local);
         assert_eq!(Fault::of(ASYNC_PORT_ERR), None);
     }
 }

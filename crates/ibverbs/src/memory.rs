@@ -1,7 +1,8 @@
 //! Registered memory: a protection domain of the adapter, and the registrations in it.
 //!
 //! Memory of Buffers is registered once, when it is first used, with local rights only. The registration is a
-//! [`Companion`] of the memory, so neither outlives the other. Memory that was freed and is in use again is not found here. Shared memory ([`bytes::Bytes`]) is found by its address, if it was a Buffer before. Other memory is
+//! [`Companion`] of the memory, so neither outlives the other. Memory that was freed and is in use again is not
+//! found here. Shared memory ([`bytes::Bytes`]) is found by its address, if it was a Buffer before. Other memory is
 //! registered for one request ([`Account::register`]), and the request owns that [`Region`].
 
 use std::collections::BTreeMap;

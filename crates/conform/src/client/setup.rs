@@ -25,7 +25,7 @@ async fn welcomed(stage: &mut Stage, private_data: Vec<Bytes>) -> Outcome {
     let mut text = String::new();
     for data in private_data {
         let len = data.len();
-        stage.welcome(Welcome::Accept(data)).await;
+        stage.welcome(Welcome::Accept(data.into())).await;
         stage.clear().await;
         let served = async {
             let mut text = String::new();

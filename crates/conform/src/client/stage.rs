@@ -19,7 +19,7 @@ use rpcrdma_proto::wire::two::transmission::{Location, Operation, ResponseDirect
 use rpcrdma_proto::wire::two::{self, Exchange};
 use rpcrdma_proto::wire::{Body, ChunkLists, Header, ReadSegment};
 use rpcrdma_proto::{Limits, PrivateData};
-use rpcrdma_verbs::{Listener, QueuePair};
+use rpcrdma_verbs::{Listener, OwnPrivateData, QueuePair};
 use tokio::sync::{Mutex, mpsc};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout_at};
@@ -52,7 +52,7 @@ const PATIENCE: usize = 16;
 /// Response to the next connections.
 #[derive(Clone)]
 pub(super) enum Welcome {
-    Accept(Bytes),
+    Accept(OwnPrivateData),
     Reject,
 }
 
@@ -188,8 +188,11 @@ impl Drop for Stage {
 }
 
 /// Returns the tester's private data.
-pub(super) fn announcement() -> Bytes {
-    PrivateData { remote_invalidation: true, send_size: ANNOUNCED, receive_size: ANNOUNCED }.encode()
+pub(super) fn announcement() -> OwnPrivateData {
+    let says = |remote_invalidation| {
+        PrivateData { remote_invalidation, send_size: ANNOUNCED, receive_size: ANNOUNCED }.encode()
+    };
+    OwnPrivateData::by_invalidation(says(true), says(false))
 }
 
 async fn accept(
@@ -209,7 +212,8 @@ async fn accept(
             let how = welcome.lock().await.clone();
             match how {
                 Welcome::Accept(private_data) => {
-                    if let Ok(queue_pair) = request.accept(parameters(private_data.clone().into())).await {
+                    if let Ok(queue_pair) = request.accept(parameters(private_data.clone())).await {
+                        let private_data = private_data.stated_by(queue_pair.capabilities()).clone();
                         // The tester may have ended.
                         let _ = out.send((queue_pair, private_data)).await;
                     }

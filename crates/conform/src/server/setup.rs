@@ -7,10 +7,10 @@ use rpcrdma_proto::wire::ChunkLists;
 use super::bench::{Bench, CREDITS, Call, Scratch, success};
 use super::forms::{room, windows};
 use super::keys::TOO_SMALL;
-use crate::endpoint::Next;
+use crate::endpoint::{CANNOT_INVALIDATE, Next};
 use crate::message::{RDMA_MSG, Reaction, RpcEnd, answer, message};
 use crate::nfs;
-use crate::report::{Outcome, Wrong, differs, fail};
+use crate::report::{Outcome, Wrong, differs, fail, not_applicable};
 
 /// RFC 8797 §4, without the version.
 const IDENTIFIER: [u8; 4] = [0xf6, 0xab, 0x0e, 0x18];
@@ -167,6 +167,12 @@ async fn invalidated(bench: &mut Bench<'_>, announced: bool) -> Result<(Option<u
 }
 
 pub(super) async fn invalidation_announced(bench: &mut Bench<'_>) -> Outcome {
+    let endpoint = bench.connect().await?;
+    let able = endpoint.invalidates();
+    endpoint.close().await;
+    if !able {
+        return Err(not_applicable(CANNOT_INVALIDATE));
+    }
     match invalidated(bench, true).await? {
         (Some(_), true) => Ok("a window of the call is invalidated".into()),
         (None, theirs) => Ok(format!("plain Send; the server says R = {}", u8::from(theirs))),

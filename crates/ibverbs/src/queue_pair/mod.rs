@@ -273,7 +273,7 @@ impl IbverbsQueuePair {
             if matches!(self.end, None | Some(Disconnected::Peer))
                 && let Some(fault) = hardware.fault()
             {
-                self.end = Some(fault.reason());
+                self.end = Some(fault.reason(self.end.take()));
             }
             hardware.stop();
         }

@@ -139,7 +139,7 @@ const CONFORM_CLIENT: Case = Case::new(
     "Every row of `rpcrdma conform --client` has the expected verdict on a mount",
     conform::client,
 )
-.within(180)
+.within(300)
 .thorough();
 
 const SERVER_KILLED: Case = Case::new(
