@@ -77,6 +77,8 @@ pub struct Exchanges {
     pub in_flight: (usize, usize),
     /// Messages without a header of Version One, and replies without a call.
     pub odd: Vec<Message>,
+    /// Gaps of a recording of RoCE, of either kind.
+    pub gaps: usize,
 }
 
 /// Memory of a segment of a chunk: the bytes that moved.
@@ -170,6 +172,11 @@ impl Exchanges {
                     memory.reads.entry(from).or_default().push_back(request);
                 }
                 Event::ReadResponse(response) => memory.respond(&response),
+                Event::Gap(..) => exchanges.gaps += 1,
+                Event::ReadGap(from) => {
+                    exchanges.gaps += 1;
+                    memory.reads.entry(from).or_default().pop_front();
+                }
                 Event::Terminate(..) | Event::Refusal(..) | Event::Odd(..) => {}
             }
         }

@@ -1,11 +1,11 @@
 //! Operations of RDMA, assembled from the FPDUs of iWARP or from the packets of RoCE.
 //!
-//! Both transports move data by Sends, RDMA Writes and RDMA Reads. The events of a session use the terms of RDMAP. On RoCE,
-//! a steering tag is an R_Key, and a tagged offset is a virtual address.
+//! Both transports move data by Sends, RDMA Writes and RDMA Reads. The events of a session use the terms of RDMAP. On
+//! RoCE, a steering tag is an R_Key, and a tagged offset is a virtual address.
 
 use rpcrdma_iwarp::wire::rdmap::{Opcode, ReadRequest};
 
-use crate::session::{Item, Kind, Session};
+use crate::session::{Kind, Session};
 use crate::tcp::Side;
 
 mod fpdus;
@@ -58,7 +58,13 @@ pub enum Event {
     Terminate(Side, Vec<u8>),
     /// A packet of RoCE that refuses a request for good, with the code of its NAK.
     Refusal(Side, u8),
-    /// A segment that violates DDP or RDMAP, with its ULPDU; or a packet that violates the order of its operation.
+    /// The recorder lost requests of this side, which the peer has: the number of their sequence numbers. Requests
+    /// between a lost one and the acknowledgment of the peer count as lost too.
+    Gap(Side, u32),
+    /// The recorder lost a response to the oldest Read of this side. Later responses to that Read have no events.
+    ReadGap(Side),
+    /// A segment that violates DDP or RDMAP, with its ULPDU. Or a packet: its operation is unknown, or it violates the
+    /// order of its operation.
     Odd(Side, Vec<u8>),
 }
 
@@ -81,11 +87,14 @@ impl Message {
 #[must_use]
 pub fn events(session: &Session) -> Vec<Event> {
     let mut fpdus = fpdus::Assembly::default();
-    let mut packets = packets::Assembly::default();
-    let event = |item: &Item| match item.kind {
-        Kind::Fpdu => fpdus.event(item),
-        Kind::Packet => packets.event(item),
-        Kind::Frame | Kind::Rest | Kind::End(_) => None,
-    };
-    session.items.iter().filter_map(event).collect()
+    let mut packets = packets::Assembly::of(session);
+    let mut events = Vec::new();
+    for (at, item) in session.items.iter().enumerate() {
+        match item.kind {
+            Kind::Fpdu => events.extend(fpdus.event(item)),
+            Kind::Packet => packets.take(at, item, &mut events),
+            Kind::Frame | Kind::Rest | Kind::End(_) => {}
+        }
+    }
+    events
 }

@@ -84,6 +84,46 @@ impl Syndrome {
     }
 }
 
+/// The base transport header, which every packet has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BaseHeader {
+    /// Kind of the packet, and the transport service.
+    pub opcode: u8,
+    /// Solicited event, migration, pad count and version of the header.
+    pub flags: u8,
+    /// Number of the receiver's queue pair.
+    pub queue_pair: u32,
+    /// Packet sequence number, 24 bits.
+    pub sequence: u32,
+}
+
+impl BaseHeader {
+    /// Decodes the header; `None` if the packet is too short.
+    #[must_use]
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let [opcode, flags, _, _, _, queue_pair @ .., _, high, middle, low] =
+            bytes.first_chunk::<BTH_LEN>()?;
+        Some(Self {
+            opcode: *opcode,
+            flags: *flags,
+            queue_pair: be24(queue_pair, 0)?,
+            sequence: u32::from_be_bytes([0, *high, *middle, *low]),
+        })
+    }
+
+    /// Returns whether the version of the header is the only known one.
+    const fn is_known_version(self) -> bool {
+        self.flags & 0x0F == 0
+    }
+
+    /// Returns whether the packet is a request without an [`Operation`], as an atomic one.
+    ///
+    /// Reliable connections have the opcodes below 0x20, and 0x12 answers an atomic operation.
+    pub(crate) const fn is_unknown_request(self) -> bool {
+        self.is_known_version() && self.opcode < 0x20 && self.opcode != 0x12 && meaning(self.opcode).is_none()
+    }
+}
+
 /// A packet with its headers decoded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Packet {
@@ -164,11 +204,9 @@ impl Packet {
     /// Decodes the headers; `None` if the opcode is unknown, or the packet ends inside a header.
     #[must_use]
     pub fn decode(bytes: &[u8]) -> Option<Self> {
-        let [opcode, flags, _, _, _, queue_pair @ .., _, high, middle, low] =
-            bytes.first_chunk::<BTH_LEN>()?;
-        let (operation, first, last, extended) = meaning(*opcode)?;
-        // Transport header version 0 is the only one.
-        if flags & 0x0F != 0 {
+        let base = BaseHeader::decode(bytes)?;
+        let (operation, first, last, extended) = meaning(base.opcode)?;
+        if !base.is_known_version() {
             return None;
         }
         let mut at = BTH_LEN;
@@ -181,9 +219,9 @@ impl Packet {
             operation,
             first,
             last,
-            solicited: flags & 0x80 != 0,
-            queue_pair: be24(queue_pair, 0)?,
-            sequence: u32::from_be_bytes([0, *high, *middle, *low]),
+            solicited: base.flags & 0x80 != 0,
+            queue_pair: base.queue_pair,
+            sequence: base.sequence,
             range: None,
             syndrome: None,
             immediate: None,
@@ -208,7 +246,7 @@ impl Packet {
         if extended.invalidate {
             packet.invalidate = Some(be32(take(4)?, 0)?);
         }
-        let pad = usize::from(flags >> 4 & 3);
+        let pad = usize::from(base.flags >> 4 & 3);
         packet.payload = at..bytes.len().checked_sub(pad).filter(|&end| end >= at)?;
         Some(packet)
     }
@@ -226,6 +264,11 @@ fn be32(bytes: &[u8], at: usize) -> Option<u32> {
 /// Returns the sequence number `packets` after this one.
 pub(crate) const fn advance(sequence: u32, packets: u32) -> u32 {
     sequence.wrapping_add(packets) & PSN_MASK
+}
+
+/// Returns how many packets `to` is after `from`; `None` if `to` is before `from`.
+pub(crate) fn distance(from: u32, to: u32) -> Option<u32> {
+    Some(to.wrapping_sub(from) & PSN_MASK).filter(|&distance| distance <= PSN_MASK / 2)
 }
 
 /// Returns the invariant CRC of a packet (annex A17.3.3), as a number of which the lowest byte is sent first.

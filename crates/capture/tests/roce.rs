@@ -49,7 +49,7 @@ fn handles(exchange: &Exchange) -> Vec<u32> {
     exchange.call.lists().unwrap().handles().collect()
 }
 
-/// Every session is complete: it has its set-up, no packet with a wrong CRC, and no operation out of order.
+/// Every session is complete: it has its set-up, no packet with a wrong CRC, no gap, and no operation out of order.
 #[test]
 fn all_packets_are_understood() {
     for (name, _) in linux::ROCE {
@@ -60,6 +60,7 @@ fn all_packets_are_understood() {
                 exchanges.odd.is_empty() && exchanges.all.iter().all(|call| call.reply.is_some()),
                 "{name}"
             );
+            assert_eq!(exchanges.gaps, 0, "{name}");
             for event in events(&session) {
                 assert!(!matches!(event, Event::Odd(..) | Event::Refusal(..)), "{name}: {event:?}");
             }
@@ -69,6 +70,30 @@ fn all_packets_are_understood() {
                 .map(|message| std::mem::discriminant(&message.content))
                 .collect();
             assert!(kinds.len() >= 3, "{name}: REQ, REP and RTU");
+        }
+    }
+}
+
+/// If the recorder had lost a packet, all calls but one would still have their replies, with the right data.
+#[test]
+fn a_gap_concerns_one_call() {
+    for (name, _) in linux::ROCE {
+        for session in sessions(name) {
+            let whole = Exchanges::of(&session).all;
+            for at in 0..session.items.len() {
+                let mut session = session.clone();
+                session.items.remove(at);
+                let mut complete = 0;
+                for exchange in Exchanges::of(&session).all {
+                    let xid = exchange.call.header.xid;
+                    let original = whole.iter().find(|whole| whole.call.header.xid == xid).unwrap();
+                    complete += usize::from(exchange == *original);
+                    for (moved, original) in exchange.call.moved.iter().zip(&original.call.moved) {
+                        assert!(!moved.genuine || moved == original, "{name} without {at}");
+                    }
+                }
+                assert!(complete + 1 >= whole.len(), "{name} without {at}: {complete} of {}", whole.len());
+            }
         }
     }
 }

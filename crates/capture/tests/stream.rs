@@ -177,7 +177,12 @@ impl Replay {
                 self.names.insert(request.sink_stag, name);
             }
             // The engine makes these by itself.
-            Event::ReadResponse(_) | Event::Terminate(..) | Event::Refusal(..) | Event::Odd(..) => {}
+            Event::ReadResponse(_)
+            | Event::Terminate(..)
+            | Event::Refusal(..)
+            | Event::Gap(..)
+            | Event::ReadGap(_)
+            | Event::Odd(..) => {}
         }
     }
 

@@ -2,15 +2,21 @@
 //!
 //! Requests count in the order of their sequence numbers, as for a receiver. A repeated request counts once. A request
 //! behind a lost one counts when it is repeated. Read Responses have the sequence numbers that their request reserves.
+//!
+//! A recorder can lose a packet that its receiver has, and then no repetition comes. Two signs show such a gap:
+//!
+//! - The receiver acknowledges a request that is still due. Requests count again behind the acknowledged one.
+//! - A Read Response comes while an earlier one is due, and the earlier one does not come again. The Read of the
+//!   earlier one ends there.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 
 use rpcrdma_iwarp::wire::rdmap::{Opcode, ReadRequest};
 
 use super::{Event, Message, Placement};
 use crate::roce::management::{Content, Management};
-use crate::roce::{MemoryRange, Operation, Packet, Syndrome, advance};
-use crate::session::Item;
+use crate::roce::{BaseHeader, MemoryRange, Operation, Packet, Syndrome, advance, distance};
+use crate::session::{Item, Kind, Session};
 use crate::tcp::Side;
 
 /// Payload of a packet if the recording has no REQ, in bytes: that of rxe on Ethernet.
@@ -48,14 +54,65 @@ pub(super) struct Assembly {
     mtu: Option<usize>,
     client: Requests,
     server: Requests,
+    /// Place of the last Read Response of each side with each sequence number.
+    last_responses: HashMap<(Side, u32), usize>,
 }
 
 impl Assembly {
+    /// Returns the state before the first packet of a session.
+    pub(super) fn of(session: &Session) -> Self {
+        let mut assembly = Self::default();
+        for (at, item) in session.items.iter().enumerate().filter(|(_, item)| item.kind == Kind::Packet) {
+            if let Some(packet) = Packet::decode(&item.bytes)
+                && packet.operation == Operation::ReadResponse
+            {
+                assembly.last_responses.insert((item.from, packet.sequence), at);
+            }
+        }
+        assembly
+    }
+
+    /// Appends the effects of the packet at a place of the session.
+    pub(super) fn take(&mut self, at: usize, item: &Item, events: &mut Vec<Event>) {
+        let Some(packet) = Packet::decode(&item.bytes) else {
+            self.requests(item.from).pass(&item.bytes);
+            events.push(Event::Odd(item.from, item.bytes.clone()));
+            return;
+        };
+        self.close_gaps(at, item.from, &packet, events);
+        events.extend(self.event(item, &packet));
+    }
+
+    /// Skips packets that the recorder lost, as a packet from this side shows.
+    fn close_gaps(&mut self, at: usize, from: Side, packet: &Packet, events: &mut Vec<Event>) {
+        let sequence = packet.sequence;
+        let end = match (packet.operation, packet.syndrome) {
+            (Operation::ReadResponse, _)
+            | (Operation::Acknowledge, Some(Syndrome::Acknowledged | Syndrome::Refused(_))) => {
+                advance(sequence, 1)
+            }
+            // This request is still due, and those before it arrived.
+            (Operation::Acknowledge, Some(Syndrome::NotReady | Syndrome::OutOfSequence)) => sequence,
+            _ => return,
+        };
+        let requester = from.peer();
+        let lost = self.requests(requester).skip_to(end);
+        events.extend(lost.map(|lost| Event::Gap(requester, lost)));
+        if packet.operation != Operation::ReadResponse {
+            return;
+        }
+        while let Some(due) = self.requests(requester).reads.front().map(|read| read.next)
+            && distance(due, sequence).is_some_and(|packets| packets > 0)
+            && self.last_responses.get(&(from, due)).is_none_or(|&last| last < at)
+        {
+            self.requests(requester).reads.pop_front();
+            events.push(Event::ReadGap(requester));
+        }
+    }
+
     /// Returns the effect of a packet.
-    pub(super) fn event(&mut self, item: &Item) -> Option<Event> {
+    fn event(&mut self, item: &Item, packet: &Packet) -> Option<Event> {
         let from = item.from;
-        let odd = || Some(Event::Odd(from, item.bytes.clone()));
-        let Some(packet) = Packet::decode(&item.bytes) else { return odd() };
         match packet.operation {
             Operation::Datagram => {
                 self.learn(&item.bytes);
@@ -68,7 +125,7 @@ impl Assembly {
             Operation::ReadResponse => {
                 let reads = &mut self.requests(from.peer()).reads;
                 let read = reads.front_mut().filter(|read| read.next == packet.sequence)?;
-                let payload = item.bytes.get(packet.payload)?;
+                let payload = item.bytes.get(packet.payload.clone())?;
                 let offset = read.offset;
                 read.next = advance(read.next, 1);
                 read.offset += u64::try_from(payload.len()).ok()?;
@@ -88,7 +145,7 @@ impl Assembly {
                     _ => 1,
                 };
                 requests.due = Some(advance(packet.sequence, packets));
-                requests.take(item, &packet).unwrap_or_else(odd)
+                requests.take(item, packet).unwrap_or_else(|| Some(Event::Odd(from, item.bytes.clone())))
             }
         }
     }
@@ -122,6 +179,24 @@ fn placement(item: &Item, stag: u32, offset: u64, payload: &[u8], last: bool) ->
 }
 
 impl Requests {
+    /// Skips the requests before `end` that are still due, and returns their number if there are any.
+    fn skip_to(&mut self, end: u32) -> Option<u32> {
+        let lost = distance(self.due?, end).filter(|&lost| lost > 0)?;
+        self.due = Some(end);
+        self.partial = None;
+        Some(lost)
+    }
+
+    /// Counts a request without an operation here, if it is due.
+    fn pass(&mut self, bytes: &[u8]) {
+        if let Some(base) = BaseHeader::decode(bytes)
+            && base.is_unknown_request()
+            && *self.due.get_or_insert(base.sequence) == base.sequence
+        {
+            self.skip_to(advance(base.sequence, 1));
+        }
+    }
+
     /// Processes the request that is due. The outer `None` means that it violates the order of operations.
     fn take(&mut self, item: &Item, packet: &Packet) -> Option<Option<Event>> {
         let from = item.from;
@@ -177,7 +252,6 @@ mod tests {
     use crate::message::events;
     use crate::reduce::{Keep, reduce};
     use crate::roce::management::tests::message;
-    use crate::session::{Kind, Session};
 
     fn packet(from: Side, opcode: u8, sequence: u32, rest: &[u8]) -> Item {
         let bth = [opcode, 0, 0xFF, 0xFF, 0, 0, 0, 7, 0];
@@ -285,5 +359,145 @@ mod tests {
         let atomic = items[4].bytes.clone();
         let expected = [Event::Refusal(Side::Server, 2), Event::Odd(Side::Server, atomic)];
         assert_eq!(events(&session(items)), expected);
+    }
+
+    /// The recorder lost packets that the receiver has. The receiver's acknowledgments show them.
+    #[test]
+    fn packets_behind_a_gap_count_again_after_an_acknowledgment() {
+        let send = |opcode, sequence, bytes: &[u8]| packet(Side::Client, opcode, sequence, bytes);
+        let answer = |sequence, syndrome: u8| packet(Side::Server, 0x11, sequence, &[syndrome, 0, 0, 1]);
+        let items = vec![
+            send(0x00, 0xFF_FFFE, b"begin "),
+            // Lost: 0xFF_FFFF, with the end of the Send.
+            send(0x04, 0, b"unread"),
+            answer(0, 0x1F),
+            send(0x04, 1, b"one"),
+            // Of earlier packets.
+            answer(0xFF_FFFE, 0x1F),
+            answer(1, 0x1F),
+            // Lost: 2. The receiver has no Receive for 3, or wants 3 to be repeated.
+            send(0x04, 3, b"three"),
+            answer(3, 0x2E),
+            send(0x04, 3, b"three"),
+            send(0x04, 5, b"five"),
+            answer(5, 0x60),
+            send(0x04, 5, b"five"),
+            // Lost: 6, which the receiver refuses.
+            answer(6, 0x62),
+            // A reserved value says nothing.
+            answer(99, 0x40),
+            send(0x04, 7, b"seven"),
+        ];
+        let seen: Vec<_> = events(&session(items))
+            .into_iter()
+            .map(|event| match event {
+                Event::Message(message) => String::from_utf8(message.bytes).unwrap(),
+                Event::Gap(from, packets) => format!("{from:?} {packets}"),
+                Event::Refusal(from, code) => format!("{from:?} refuses {code}"),
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        let expected = [
+            "Client 2",
+            "one",
+            "Client 1",
+            "three",
+            "Client 1",
+            "five",
+            "Client 1",
+            "Server refuses 2",
+            "seven",
+        ];
+        assert_eq!(seen, expected);
+    }
+
+    /// The recorder lost the second response of the first Read, and the request of the third Read.
+    #[test]
+    fn a_read_with_a_lost_response_does_not_delay_the_reads_behind_it() {
+        let response = |sequence, opcode, byte| {
+            let header = if opcode == 0x0E { 0 } else { 4 };
+            packet(Side::Client, opcode, sequence, &[&[0; 4][..header], &[byte; 4]].concat())
+        };
+        let request = |sequence, length| packet(Side::Server, 0x0C, sequence, &range(0x700, 4, length));
+        let items = vec![
+            request(20, 3000),
+            request(23, 10),
+            response(20, 0x0D, 1),
+            response(22, 0x0F, 2),
+            response(23, 0x10, 3),
+            response(24, 0x10, 4),
+            request(25, 10),
+            response(25, 0x10, 5),
+        ];
+        let seen: Vec<_> = events(&session(items))
+            .into_iter()
+            .map(|event| match event {
+                Event::ReadRequest(_, request) => format!("request {}", request.size),
+                Event::ReadResponse(part) => format!("response {}", part.bytes[0]),
+                Event::Gap(from, packets) => format!("{from:?} {packets}"),
+                Event::ReadGap(from) => format!("{from:?}"),
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        let expected = [
+            "request 3000",
+            "request 10",
+            "response 1",
+            "Server",
+            "response 3",
+            "Server 1",
+            "request 10",
+            "response 5",
+        ];
+        assert_eq!(seen, expected);
+    }
+
+    /// The network lost a response, so its Read is repeated while responses of the next Read are on their way.
+    #[test]
+    fn a_response_that_comes_again_is_no_gap() {
+        let response =
+            |sequence, byte| packet(Side::Client, 0x10, sequence, &[&[0; 4][..], &[byte; 4]].concat());
+        let request = |sequence| packet(Side::Server, 0x0C, sequence, &range(0x700, 4, 10));
+        let items = vec![
+            request(20),
+            request(21),
+            response(21, 2),
+            request(20),
+            request(21),
+            response(20, 1),
+            response(21, 2),
+        ];
+        let seen: Vec<_> = events(&session(items))
+            .into_iter()
+            .map(|event| match event {
+                Event::ReadRequest(..) => 0,
+                Event::ReadResponse(part) => part.bytes[0],
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        assert_eq!(seen, [0, 0, 1, 2]);
+    }
+
+    #[test]
+    fn an_atomic_operation_takes_one_sequence_number() {
+        let items = vec![
+            packet(Side::Client, 0x04, 5, b"first"),
+            packet(Side::Client, 0x13, 6, &[0; 28]),
+            packet(Side::Client, 0x04, 7, b"next"),
+            // Its answer, and a notification of congestion, take none.
+            packet(Side::Client, 0x12, 8, &[0; 12]),
+            packet(Side::Client, 0x81, 8, &[0; 16]),
+            packet(Side::Client, 0x04, 8, b"last"),
+        ];
+        let events = events(&session(items));
+        let kinds: Vec<_> = events
+            .iter()
+            .map(|event| match event {
+                Event::Message(message) => message.bytes[0],
+                Event::Odd(Side::Client, bytes) => bytes[0],
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        assert_eq!(kinds, [b'f', 0x13, b'n', 0x12, 0x81, b'l']);
     }
 }

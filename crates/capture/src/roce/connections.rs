@@ -1,12 +1,13 @@
 //! Connections of a recording, from the set-up by the connection manager to the end of the file.
 //!
 //! A packet names only the queue pair of its receiver. The REQ and the REP of a connection name both, so packets of a
-//! connection without them are left out. A session has every packet of its connection, repeated ones included.
+//! connection without them are left out. A session has every packet of its connection: repeated ones, and those of an
+//! unknown operation, too.
 
 use std::net::IpAddr;
 
 use super::management::{Content, Management};
-use super::{ICRC_LEN, MANAGEMENT_QUEUE_PAIR, PORT, Packet, icrc};
+use super::{BaseHeader, ICRC_LEN, MANAGEMENT_QUEUE_PAIR, PORT, icrc};
 use crate::pcap::{PcapError, UdpDatagram, udp_datagrams};
 use crate::session::{Item, Kind, Session};
 use crate::tcp::Side;
@@ -64,17 +65,17 @@ pub fn from_pcap(file: &[u8]) -> Result<Vec<Session>, PcapError> {
     let mut all: Vec<Connection> = Vec::new();
     for datagram in udp_datagrams(file)?.into_iter().filter(|datagram| datagram.destination.port() == PORT) {
         let Some((bytes, sum)) = datagram.payload.split_last_chunk::<ICRC_LEN>() else { continue };
-        let Some(packet) = Packet::decode(bytes) else { continue };
+        let Some(header) = BaseHeader::decode(bytes) else { continue };
         // A receiver drops a packet with a wrong sum.
         let is_right = *sum == icrc(&datagram.headers, bytes).to_le_bytes();
-        let found = if packet.queue_pair == MANAGEMENT_QUEUE_PAIR {
+        let found = if header.queue_pair == MANAGEMENT_QUEUE_PAIR {
             Management::decode(bytes)
                 .filter(|_| is_right)
                 .and_then(|message| manage(&mut all, &datagram, &message))
         } else {
             // The newest connection, since numbers of queue pairs are used again.
             all.iter_mut().rev().find_map(|connection| {
-                connection.sender_to(&datagram, packet.queue_pair).map(|side| (connection, side))
+                connection.sender_to(&datagram, header.queue_pair).map(|side| (connection, side))
             })
         };
         let Some((connection, from)) = found else { continue };
@@ -185,5 +186,24 @@ mod tests {
         bytes[at] ^= 1;
         second[3].1 = Rest;
         assert_eq!(kinds(&bytes), [first, second]);
+    }
+
+    #[test]
+    fn packets_of_unknown_operations_are_items() {
+        let request = message(0x10, &[(0, &[0, 0, 0, 7]), (32, &[0, 0, 0x11])]);
+        let with = |opcode, flags| {
+            let mut packet = send(0x11, 1);
+            packet[..2].copy_from_slice(&[opcode, flags]);
+            packet
+        };
+        let packets =
+            [(1, request), (2, with(0x13, 0)), (2, with(0x81, 0)), (2, with(4, 1)), (2, vec![4, 0, 0xFF])];
+        let sessions = from_pcap(&file(&packets)).unwrap();
+        let items: Vec<_> = sessions[0].items.iter().map(|item| (item.from, &item.bytes)).collect();
+        let expected: Vec<_> = [Side::Client, Side::Server, Side::Server, Side::Server]
+            .into_iter()
+            .zip(packets.iter().map(|(_, bytes)| bytes))
+            .collect();
+        assert_eq!(items, expected);
     }
 }
