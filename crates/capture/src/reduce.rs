@@ -5,13 +5,15 @@
 //! results. Of tagged segments (RDMA Write, Read Response) beyond [`Keep::tagged`] bytes only the front stays. Packets of
 //! RoCE are cut by the same amounts; messages of the connection manager stay.
 
+use std::collections::BTreeMap;
+
 use rpcrdma_iwarp::wire::ddp::{Header, HeaderView, queue};
 use rpcrdma_iwarp::wire::fpdu::{CRC_LEN, Crc, FpduView, LENGTH_LEN};
 use rpcrdma_iwarp::wire::mpa::FrameView;
 
 use crate::pcap::PcapError;
 use crate::roce::management::{Content, Management};
-use crate::roce::{Operation, Packet};
+use crate::roce::{Operation, Packet, distance};
 use crate::session::{Item, Kind, Session, from_pcap};
 use crate::tcp::Side;
 
@@ -35,31 +37,53 @@ impl Default for Keep {
 /// Returns a session with every item reduced.
 #[must_use]
 pub fn reduce(session: &Session, keep: &Keep) -> Session {
-    let (mut client, mut server) = (0, 0);
+    let (mut client, mut server) = (Sends::default(), Sends::default());
     let items = session.items.iter().map(|item| match item.kind {
         Kind::Fpdu => reduce_fpdu(item, keep),
         Kind::Packet => {
-            let sent = if item.from == Side::Client { &mut client } else { &mut server };
-            reduce_packet(item, sent, keep)
+            let sends = if item.from == Side::Client { &mut client } else { &mut server };
+            reduce_packet(item, sends, keep)
         }
         Kind::Frame | Kind::Rest | Kind::End(_) => item.clone(),
     });
     Session { items: items.collect() }
 }
 
-/// Reduces a packet. `sent` is the length of the sender's Send in the packets before it.
-fn reduce_packet(item: &Item, sent: &mut usize, keep: &Keep) -> Item {
+/// The Sends of one side over RoCE.
+#[derive(Debug, Default)]
+struct Sends {
+    /// Length of the payload of each first packet, by its sequence number.
+    first: BTreeMap<u32, usize>,
+}
+
+impl Sends {
+    /// Returns the offset of a packet in its Send. All packets of a Send but the last have equal lengths.
+    ///
+    /// Packets are repeated, also after the first packet of the next Send. So the sequence number decides.
+    fn offset(&mut self, packet: &Packet) -> usize {
+        if packet.first {
+            self.first.insert(packet.sequence, packet.payload.len());
+            return 0;
+        }
+        // The numbers begin again at 0.
+        let before = self.first.range(..packet.sequence).next_back().or_else(|| self.first.last_key_value());
+        let packets = before.and_then(|(&first, &length)| Some((distance(first, packet.sequence)?, length)));
+        // The recording lacks the beginning of other Sends.
+        packets.map_or(0, |(packets, length)| {
+            usize::try_from(packets).unwrap_or(usize::MAX).saturating_mul(length)
+        })
+    }
+}
+
+/// Reduces a packet from the side of these Sends.
+fn reduce_packet(item: &Item, sends: &mut Sends, keep: &Keep) -> Item {
     let whole = item.clone();
     let Some(packet) = Packet::decode(&item.bytes) else { return whole };
     let length = packet.payload.len();
     let keep_bytes = match packet.operation {
         Operation::Write | Operation::ReadResponse if length <= keep.tagged => return whole,
         Operation::Write | Operation::ReadResponse => keep.front,
-        Operation::Send => {
-            let before = if packet.first { 0 } else { *sent };
-            *sent = before.saturating_add(length);
-            keep.message.saturating_sub(before)
-        }
+        Operation::Send => keep.message.saturating_sub(sends.offset(&packet)),
         Operation::ReadRequest | Operation::Acknowledge | Operation::Datagram => return whole,
     };
     let cut = packet.payload.start.saturating_add(keep_bytes)..packet.payload.end;
@@ -185,5 +209,32 @@ mod tests {
         let item = Item::new(Side::Client, Kind::Fpdu, bytes.clone());
         let line = reduce_fpdu(&item, &Keep::default());
         assert_eq!(line.bytes[last - 3..], bytes[last - 3..]);
+    }
+
+    /// Returns the lengths that are cut out of packets of one Send, or of two.
+    fn cuts(message: usize, packets: &[(u8, u32, usize)]) -> Vec<usize> {
+        let items = packets.iter().map(|&(opcode, sequence, length)| {
+            let bth = [opcode, 0, 0xFF, 0xFF, 0, 0, 0, 7, 0];
+            let bytes = [&bth[..], &sequence.to_be_bytes()[1..], &vec![0xAA; length]].concat();
+            Item::new(Side::Client, Kind::Packet, bytes)
+        });
+        let session = Session { items: items.collect() };
+        let reduced = reduce(&session, &Keep { message, ..Keep::default() });
+        reduced.items.iter().map(|item| item.cut.len()).collect()
+    }
+
+    #[test]
+    fn a_packet_is_cut_by_its_place_in_the_send_and_not_by_the_packets_before_it() {
+        let (first, middle, last) = ((0x00, 0xFF_FFFF, 10), (0x01, 0, 10), (0x02, 1, 4));
+        // Repeated packets.
+        assert_eq!(cuts(22, &[first, middle, last]), [0, 0, 2]);
+        assert_eq!(cuts(22, &[first, middle, middle, last, last]), [0, 0, 0, 2, 2]);
+        assert_eq!(cuts(22, &[first, last, middle, last]), [0, 2, 0, 2]);
+        assert_eq!(cuts(13, &[first, middle, first, middle, last]), [0, 7, 0, 7, 4]);
+        // The first packet of the next Send came before the repetition.
+        let (next, end) = ((0x00, 2, 10), (0x02, 3, 10));
+        assert_eq!(cuts(22, &[first, last, next, middle, last, next, end]), [0, 2, 0, 0, 2, 0, 0]);
+        // A Send of one packet, and the rest of a Send whose beginning the recording lacks.
+        assert_eq!(cuts(8, &[(0x04, 5, 10), middle]), [2, 2]);
     }
 }
