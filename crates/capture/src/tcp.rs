@@ -4,6 +4,7 @@
 //! cannot be decoded without the MPA frames. Retransmitted bytes count once. After a hole (lost by the recorder) the
 //! direction ends.
 
+use std::collections::HashMap;
 use std::net::SocketAddr;
 
 use crate::pcap::TcpSegment;
@@ -122,15 +123,17 @@ fn is_due(segment: &TcpSegment, due: u32) -> bool {
 #[must_use]
 pub fn connections(segments: Vec<TcpSegment>) -> Vec<Connection> {
     let mut all: Vec<(Connection, Direction, Direction)> = Vec::new();
+    // Ports are used again: the newest connection of each client and server.
+    let mut newest: HashMap<(SocketAddr, SocketAddr), usize> = HashMap::new();
     for segment in segments {
         let (source, destination) = (segment.source, segment.destination);
+        let mut as_client = newest.get(&(source, destination)).copied();
         if segment.syn && !segment.ack {
-            let again = all.iter().any(|(known, client, _)| {
-                known.client == source
-                    && known.server == destination
-                    && client.due == Some(segment.sequence.wrapping_add(1))
-            });
-            if !again {
+            let due = segment.sequence.wrapping_add(1);
+            let known = as_client.and_then(|at| all.get(at));
+            if known.is_none_or(|(_, client, _)| client.due != Some(due)) {
+                as_client = Some(all.len());
+                newest.insert((source, destination), all.len());
                 let connection = Connection {
                     client: source,
                     server: destination,
@@ -141,20 +144,14 @@ pub fn connections(segments: Vec<TcpSegment>) -> Vec<Connection> {
                 all.push((connection, Direction::default(), Direction::default()));
             }
         }
-        // The newest connection between these ends, since ports are reused.
-        let Some((connection, from, direction)) =
-            all.iter_mut().rev().find_map(|(connection, client, server)| {
-                if connection.client == source && connection.server == destination {
-                    Some((connection, Side::Client, client))
-                } else if connection.server == source && connection.client == destination {
-                    Some((connection, Side::Server, server))
-                } else {
-                    None
-                }
-            })
+        let as_server = newest.get(&(destination, source)).copied();
+        // A connection to itself has one sender here.
+        let from = if as_client >= as_server { Side::Client } else { Side::Server };
+        let Some((connection, client, server)) = as_client.max(as_server).and_then(|at| all.get_mut(at))
         else {
             continue;
         };
+        let direction = if from == Side::Client { client } else { server };
         direction.take(segment, &mut |bytes, end| connection.chunks.push(Chunk { from, bytes, end }));
     }
     all.into_iter()
@@ -261,5 +258,19 @@ mod tests {
         assert_eq!(bytes(connection, Side::Client), b"abc");
         assert_eq!(bytes(connection, Side::Server), b"ab");
         assert_eq!((connection.behind_holes, connection.out_of_order), (1, 2));
+    }
+
+    /// A search of all connections for each segment takes half a minute.
+    #[test]
+    fn the_time_for_a_segment_does_not_grow_with_the_number_of_connections() {
+        const COUNT: u32 = 50_000;
+        let client = |number: u32| SocketAddr::from((number.to_be_bytes(), 1000));
+        let server = "127.0.0.1:20049".parse().unwrap();
+        let syn =
+            |number| TcpSegment { syn: true, ack: false, ..TcpSegment::empty(client(number), server, 0) };
+        let data = |number| TcpSegment { payload: vec![1], ..TcpSegment::empty(client(number), server, 1) };
+        let all = connections((0..COUNT).map(syn).chain((0..COUNT).map(data)).collect());
+        assert_eq!(all.len(), 50_000);
+        assert!(all.iter().all(|connection| connection.chunks.len() == 1));
     }
 }

@@ -4,57 +4,35 @@
 //! connection without them are left out. A session has every packet of its connection: repeated ones, and those of an
 //! unknown operation, too.
 
+use std::collections::HashMap;
 use std::net::IpAddr;
 
 use super::management::{Content, Management};
 use super::{BaseHeader, ICRC_LEN, MANAGEMENT_QUEUE_PAIR, PORT, icrc};
-use crate::pcap::{PcapError, UdpDatagram, udp_datagrams};
+use crate::pcap::{PcapError, udp_datagrams};
 use crate::session::{Item, Kind, Session};
 use crate::tcp::Side;
-
-/// An end of a connection.
-#[derive(Debug)]
-struct End {
-    address: IpAddr,
-    queue_pair: Option<u32>,
-}
 
 /// A connection during its assembly.
 #[derive(Debug)]
 struct Connection {
-    /// The name that the client gave to the connection.
-    name: u32,
-    client: End,
-    server: End,
+    client: IpAddr,
+    server: IpAddr,
+    /// Queue pair of the client.
+    queue_pair: u32,
     session: Session,
 }
 
-impl Connection {
-    /// Returns the sender of a datagram between the ends of this connection.
-    fn sender(&self, datagram: &UdpDatagram) -> Option<Side> {
-        let ends = (datagram.source.ip(), datagram.destination.ip());
-        if ends == (self.client.address, self.server.address) {
-            Some(Side::Client)
-        } else if ends == (self.server.address, self.client.address) {
-            Some(Side::Server)
-        } else {
-            None
-        }
-    }
-
-    /// Returns the sender if a packet to this queue pair belongs to the connection.
-    fn sender_to(&self, datagram: &UdpDatagram, queue_pair: u32) -> Option<Side> {
-        let side = self.sender(datagram)?;
-        let receiver = if side == Side::Client { &self.server } else { &self.client };
-        (receiver.queue_pair == Some(queue_pair)).then_some(side)
-    }
-
-    /// Returns the sender if a message of the connection manager belongs to the connection.
-    fn sender_of(&self, datagram: &UdpDatagram, message: &Management) -> Option<Side> {
-        let side = self.sender(datagram)?;
-        let name = if side == Side::Client { message.local } else { message.remote };
-        (name == self.name).then_some(side)
-    }
+/// The connections of a recording.
+///
+/// Names and queue pairs are used again. The maps have the newest connection of each.
+#[derive(Debug, Default)]
+struct Connections {
+    all: Vec<Connection>,
+    /// Index of a connection by the addresses of client and server, and the name that the client gave to it.
+    names: HashMap<(IpAddr, IpAddr, u32), usize>,
+    /// Index of a connection, and the sender, by the addresses of sender and receiver, and the receiver's queue pair.
+    queue_pairs: HashMap<(IpAddr, IpAddr, u32), (usize, Side)>,
 }
 
 /// Returns the connections of a pcap file that speak RoCE version 2.
@@ -62,52 +40,66 @@ impl Connection {
 /// # Errors
 /// Those of [`udp_datagrams`].
 pub fn from_pcap(file: &[u8]) -> Result<Vec<Session>, PcapError> {
-    let mut all: Vec<Connection> = Vec::new();
+    let mut connections = Connections::default();
     for datagram in udp_datagrams(file)?.into_iter().filter(|datagram| datagram.destination.port() == PORT) {
         let Some((bytes, sum)) = datagram.payload.split_last_chunk::<ICRC_LEN>() else { continue };
         let Some(header) = BaseHeader::decode(bytes) else { continue };
         // A receiver drops a packet with a wrong sum.
         let is_right = *sum == icrc(&datagram.headers, bytes).to_le_bytes();
+        let (source, destination) = (datagram.source.ip(), datagram.destination.ip());
         let found = if header.queue_pair == MANAGEMENT_QUEUE_PAIR {
             Management::decode(bytes)
                 .filter(|_| is_right)
-                .and_then(|message| manage(&mut all, &datagram, &message))
+                .and_then(|message| connections.manage(source, destination, &message))
         } else {
-            // The newest connection, since numbers of queue pairs are used again.
-            all.iter_mut().rev().find_map(|connection| {
-                connection.sender_to(&datagram, header.queue_pair).map(|side| (connection, side))
-            })
+            connections.queue_pairs.get(&(source, destination, header.queue_pair)).copied()
         };
-        let Some((connection, from)) = found else { continue };
+        let Some((index, from)) = found else { continue };
+        let Some(connection) = connections.all.get_mut(index) else { continue };
         let kind = if is_right { Kind::Packet } else { Kind::Rest };
         connection.session.items.push(Item::new(from, kind, bytes.to_vec()));
     }
-    Ok(all.into_iter().map(|connection| connection.session).collect())
+    Ok(connections.all.into_iter().map(|connection| connection.session).collect())
 }
 
-/// Returns the connection of a message, with the side that sent it. A new REQ makes a connection.
-fn manage<'a>(
-    all: &'a mut Vec<Connection>,
-    datagram: &UdpDatagram,
-    message: &Management,
-) -> Option<(&'a mut Connection, Side)> {
-    let known = all.iter().rposition(|connection| connection.sender_of(datagram, message).is_some());
-    if let Content::Request(request) = &message.content
-        && known
-            .and_then(|at| all.get(at))
-            .is_none_or(|known| known.client.queue_pair != Some(request.queue_pair))
-    {
-        let client = End { address: datagram.source.ip(), queue_pair: Some(request.queue_pair) };
-        let server = End { address: datagram.destination.ip(), queue_pair: None };
-        all.push(Connection { name: message.local, client, server, session: Session::default() });
-        return all.last_mut().map(|connection| (connection, Side::Client));
+impl Connections {
+    /// Returns the connection of a message, with the side that sent it. A new REQ makes a connection.
+    fn manage(&mut self, source: IpAddr, destination: IpAddr, message: &Management) -> Option<(usize, Side)> {
+        let find = |key, side| self.names.get(&key).map(|&index| (index, side));
+        let as_client = find((source, destination, message.local), Side::Client);
+        let as_server = find((destination, source, message.remote), Side::Server);
+        let known = as_server.into_iter().chain(as_client).max_by_key(|&(index, _)| index);
+        match &message.content {
+            Content::Request(request) if !self.has_queue_pair(known, request.queue_pair) => {
+                let index = self.all.len();
+                let queue_pair = request.queue_pair;
+                self.names.insert((source, destination, message.local), index);
+                self.queue_pairs.insert((destination, source, queue_pair), (index, Side::Server));
+                let (client, server, session) = (source, destination, Session::default());
+                self.all.push(Connection { client, server, queue_pair, session });
+                return Some((index, Side::Client));
+            }
+            Content::Reply(reply) => {
+                let (index, _) = known?;
+                let connection = self.all.get(index)?;
+                let newest = self
+                    .queue_pairs
+                    .entry((connection.client, connection.server, reply.queue_pair))
+                    .or_insert((index, Side::Client));
+                if newest.0 < index {
+                    *newest = (index, Side::Client);
+                }
+            }
+            _ => {}
+        }
+        known
     }
-    let connection = all.get_mut(known?)?;
-    let side = connection.sender_of(datagram, message)?;
-    if let Content::Reply(reply) = &message.content {
-        connection.server.queue_pair = Some(reply.queue_pair);
+
+    fn has_queue_pair(&self, known: Option<(usize, Side)>, queue_pair: u32) -> bool {
+        known
+            .and_then(|(index, _)| self.all.get(index))
+            .is_some_and(|connection| connection.queue_pair == queue_pair)
     }
-    Some((connection, side))
 }
 
 #[cfg(test)]
@@ -205,5 +197,22 @@ mod tests {
             .zip(packets.iter().map(|(_, bytes)| bytes))
             .collect();
         assert_eq!(items, expected);
+    }
+
+    /// A search of all connections for each packet takes half a minute.
+    #[test]
+    fn the_time_for_a_packet_does_not_grow_with_the_number_of_connections() {
+        const COUNT: u32 = 50_000;
+        let requests = (0..COUNT).map(|number| {
+            let queue_pair = &(number + 2).to_be_bytes()[1..];
+            (1, message(0x10, &[(0, &number.to_be_bytes()), (32, queue_pair)]))
+        });
+        let strange = (0..2 * COUNT).map(|_| (1, send(2, 0)));
+        let first = [(2, send(2, 0)), (2, send(3, 0))];
+        let packets: Vec<_> = requests.chain(strange).chain(first).collect();
+        let sessions = from_pcap(&file(&packets)).unwrap();
+        let lengths = sessions.iter().map(|session| session.items.len());
+        let expected = (0..COUNT).map(|number| if number < 2 { 2 } else { 1 });
+        assert!(lengths.eq(expected));
     }
 }
