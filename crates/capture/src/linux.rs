@@ -1,8 +1,8 @@
 //! Reduced sessions of Linux 6.1: its NFS client and knfsd on `siw`, and our programs with these on `rxe`.
 //!
-//! They were recorded with tcpdump in virtual machines of Debian 12 (kernel 6.1.192-2). For iWARP one machine mounted its
-//! own address; for RoCE there were two machines. `cargo xtask reduce-capture` reduced the recordings. The top of each
-//! file lists the commands of the recording.
+//! They were recorded with tcpdump in virtual machines of Debian 12 (kernel 6.1.192-2). For iWARP one machine mounted
+//! its own address; for RoCE there were two machines. `cargo xtask reduce-capture` reduced the recordings. The top of
+//! each file lists the commands of the recording.
 
 use crate::session::Session;
 use crate::text::{TextError, read};

@@ -1,4 +1,5 @@
-//! Packets of a pcap file (the classic format, either byte order, micro- or nanoseconds): TCP segments and UDP datagrams.
+//! Packets of a pcap file: TCP segments and UDP datagrams. The file has the classic format, in either byte order, with
+//! micro- or nanoseconds.
 //!
 //! Link types: Ethernet (with VLAN tags), Linux cooked v1 and v2, raw IP. IPv4 and IPv6. Other packets, fragments, and
 //! packets that are cut off inside their headers are skipped. A file that is not pcap, or ends inside a record, is a

@@ -2,8 +2,8 @@
 //!
 //! MPA frames, DDP headers, Read Requests, Terminates and up to [`Keep::message`] bytes of a Send stay. These bytes
 //! include the RPC-over-RDMA header with its chunk lists, the RPC header and, except for bulk data, the arguments or
-//! results. Of tagged segments (RDMA Write, Read Response) beyond [`Keep::tagged`] bytes only the front stays. Packets of
-//! RoCE are cut by the same amounts; messages of the connection manager stay.
+//! results. Of tagged segments (RDMA Write, Read Response) beyond [`Keep::tagged`] bytes only the front stays. Packets
+//! of RoCE are cut by the same amounts; messages of the connection manager stay.
 
 use std::collections::BTreeMap;
 

@@ -1,8 +1,9 @@
-//! A connection as its MPA frames and FPDUs, or as its packets of RoCE, both directions in the order of their completion.
+//! A connection as its MPA frames and FPDUs, or as its packets of RoCE. Both directions are in the order of their
+//! completion.
 //!
-//! For iWARP, a [`Splitter`] processes the bytes of one direction, [`Session::of`] a complete [`Connection`]. Bytes other than an
-//! MPA frame where one is due, and the rest at the end, are kept as [`Kind::Rest`]. FPDUs are cut only by their length
-//! fields: their content may break every rule. Markers are not removed.
+//! For iWARP, a [`Splitter`] processes the bytes of one direction, [`Session::of`] a complete [`Connection`]. Bytes
+//! other than an MPA frame where one is due, and the rest at the end, are kept as [`Kind::Rest`]. FPDUs are cut only by
+//! their length fields: their content may break every rule. Markers are not removed.
 
 use std::ops::Range;
 

@@ -15,10 +15,10 @@
 //! ```
 //!
 //! `>` is sent by the side that opened the connection, `<` by the other side. Bytes are hexadecimal, and spaces between
-//! them have no meaning. A `packet` is one of RoCE, without its invariant CRC. `~N` stands for N bytes of payload that were cut out; they are read as zeros, so that every
-//! length and offset stays unchanged. All other bytes are those of the wire, with one exception. The CRC field of an
-//! FPDU with cut payload is computed again, if it matched before. Empty lines and lines that begin with `#` are
-//! comments.
+//! them have no meaning. A `packet` is one of RoCE, without its invariant CRC. `~N` stands for N bytes of payload that
+//! were cut out. They are read as zeros, so that every length and offset stays unchanged. All other bytes are those of
+//! the wire, with one exception. The CRC field of an FPDU with cut payload is computed again, if it matched before.
+//! Empty lines and lines that begin with `#` are comments.
 
 use std::fmt::Write as _;
 

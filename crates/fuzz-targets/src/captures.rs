@@ -16,7 +16,8 @@ use crate::split_piece;
 /// Recordings (`rpcrdma_capture`): any bytes are read or refused, with memory in proportion to their number. A
 /// session that was written as text must be read again, before and after its reduction. A stream that was cut into
 /// TCP segments, which come in any order and repeatedly, must be assembled again. A session over RoCE that was written
-/// as pcap must be read again. The first byte selects what the others are: a pcap file, a text, or a stream with its cuts.
+/// as pcap must be read again. The first byte selects the form of the others: a pcap file, a text, or a stream with its
+/// cuts.
 pub fn capture(data: &[u8]) {
     let Some((&choice, data)) = data.split_first() else { return };
     match choice % 3 {

@@ -1,8 +1,8 @@
 //! Messages of the connection manager (InfiniBand Architecture Specification, volume 1, chapter 12).
 //!
-//! They are datagrams to the queue pair for management, each with a management datagram (MAD) of 256 bytes. The side that
-//! connects sends a REQ, the other side answers by a REP, and an RTU completes the set-up. `rdma_cm` of Linux puts a header
-//! with the IP addresses in front of the private data of a REQ.
+//! They are datagrams to the queue pair for management, each with a management datagram (MAD) of 256 bytes. The side
+//! that connects sends a REQ, the other side answers by a REP, and an RTU completes the set-up. `rdma_cm` of Linux puts
+//! a header with the IP addresses in front of the private data of a REQ.
 
 use super::{Operation, Packet, be24, be32};
 
