@@ -179,6 +179,29 @@ fn held() -> String {
     format!("{descriptors} descriptors, {pinned}, {}", String::from_utf8_lossy(&resources.stdout).trim())
 }
 
+/// Checks which side learns that a request named a wrong key. The software devices report no event to the side that refused
+/// it, and siw tells the other side nothing either.
+async fn a_wrong_key_is_named_where_the_device_tells(device: &Device) {
+    let rxe = device.max_private_data == RXE_WINDOWS.max_private_data;
+    for reads in [true, false] {
+        let mut duo = connect(device).await;
+        let window =
+            if reads { duo.b.read_window(pattern(100, 1)) } else { duo.b.write_window(pattern(100, 1)) };
+        duo.is_alive().await;
+        let wrong = RemoteSegment { key: Key(window.key.0 ^ 0x100), ..window };
+        if reads {
+            duo.a.read(wrong);
+        } else {
+            duo.a.write(pattern(10, 8), wrong);
+        }
+        duo.both_end().await;
+        let told = rxe || device.connects == End::Iwarp;
+        assert_eq!(matches!(duo.a.ended, Some(Disconnected::Terminated(_))), told, "{:?}", duo.a.ended);
+        let told = device.accepts == End::Iwarp;
+        assert_eq!(matches!(duo.b.ended, Some(Disconnected::ProtocolError(_))), told, "{:?}", duo.b.ended);
+    }
+}
+
 /// Checks that connections that end in any way leave nothing behind.
 async fn nothing_leaks(device: &Device) {
     let mut before = None;
@@ -431,7 +454,7 @@ macro_rules! on_device {
                 => $device
             }
 
-            on_device! { @device $device: the_mode_is_found, an_unfinished_set_up_is_bounded, nothing_leaks, too_little_memory, a_lack_of_objects_is_named }
+            on_device! { @device $device: the_mode_is_found, a_wrong_key_is_named_where_the_device_tells, an_unfinished_set_up_is_bounded, nothing_leaks, too_little_memory, a_lack_of_objects_is_named }
 
             #[test]
             #[ignore = "needs an RDMA device: cargo xtask interop"]
