@@ -1,4 +1,4 @@
-//! RDMA Write, RDMA Read and Send streams on the provider alone.
+//! RDMA Write, RDMA Read and Send streams on the provider alone, and windows that nobody uses.
 //!
 //! The server opens a window of 1 MiB for each stream and announces both. A stream ends with a Send that the
 //! server answers. The server can answer only after all earlier Writes are placed. Of Sends with data, the
@@ -6,7 +6,7 @@
 
 use std::future::poll_fn;
 use std::net::SocketAddr;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::{Buf, BufMut, Bytes};
 use rpcrdma_verbs::{
@@ -224,6 +224,34 @@ impl Streams {
         self.endpoint.send(Bytes::from_static(b"all?"))?;
         self.endpoint.message().await?;
         Ok(super::rate(operations, start.elapsed()))
+    }
+
+    /// Opens windows of `len` bytes and closes them, `depth` at a time, for this time. Returns their number, and seconds.
+    pub(super) async fn windows(
+        &mut self,
+        len: u32,
+        depth: u32,
+        time: Duration,
+    ) -> Result<(u64, f64), Failure> {
+        let len = usize::try_from(len).map_err(failed)?;
+        let domain = self.endpoint.queue_pair.domain().clone();
+        let buffers = (0..depth).map(|_| domain.allocate(len, 4096).map(WindowMemory::Write));
+        let mut free: Vec<WindowMemory> = buffers.collect::<Result<_, _>>().map_err(failed)?;
+        let mut count = 0;
+        let start = Instant::now();
+        while start.elapsed() < time {
+            for memory in std::mem::take(&mut free) {
+                let segment = self.endpoint.open(memory)?;
+                self.endpoint.post(WorkRequest::LocalInvalidate { key: segment.key })?;
+            }
+            while free.len() < depth as usize {
+                if let Work::LocalInvalidate { memory: Some(memory) } = self.endpoint.next().await?.work {
+                    free.push(memory);
+                    count += 1;
+                }
+            }
+        }
+        Ok((count, start.elapsed().as_secs_f64()))
     }
 
     /// Returns the counters of this end.

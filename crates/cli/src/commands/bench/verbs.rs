@@ -23,6 +23,7 @@ Client and server run in this process, each on a thread of its own, with Version
 turns, round by round, after a round that warms up. Each value is the median of the rounds.
 
   RDMA Write, RDMA Read, Send  streams of operations of 1 MiB on the provider alone
+  window                       windows that are opened and closed again, which nobody uses
   NULL                         one call after the other: the time of a call; at a depth: calls a second
   WRITE, READ                  NFS calls by chunks, on a file system in memory, of 4 KiB and 1 MiB
   depth                        operations in flight
@@ -39,7 +40,7 @@ The counts are for one operation: of the client for streams, of client and serve
 
 --json prints {machine, provider, address, rounds, operations, milliseconds, rows: [{name, bytes, depth, unit, value, \
 least, most, counts: {windows_bound, local_invalidations, remote_invalidations, send_calls, receive_calls, completions, \
-completions_per_event, registrations}}]}. The unit is MiB/s, seconds or calls/s.";
+completions_per_event, registrations}}]}. The unit is MiB/s, seconds, windows/s or calls/s.";
 
 /// Most calls in flight at a depth.
 const DEPTH: u32 = 16;
@@ -86,6 +87,8 @@ enum Kind {
     Write,
     Read,
     Send,
+    /// Windows of this length that are opened and closed, and how many at a time.
+    Windows(u32, u32),
     /// NULL calls, one after the other.
     Latency,
     Calls(Task, u32),
@@ -94,8 +97,9 @@ enum Kind {
 impl Kind {
     /// Returns the rows in the order of their measurement.
     fn all() -> Vec<Self> {
-        let mut all =
-            vec![Self::Write, Self::Read, Self::Send, Self::Latency, Self::Calls(Task::Null, DEPTH)];
+        let mut all = vec![Self::Write, Self::Read, Self::Send];
+        all.extend(LENGTHS.iter().flat_map(|&len| [1, DEPTH].map(|depth| Self::Windows(len, depth))));
+        all.extend([Self::Latency, Self::Calls(Task::Null, DEPTH)]);
         for len in LENGTHS {
             for task in [Task::Write(len), Task::Read(len)] {
                 all.extend([1, DEPTH].map(|depth| Self::Calls(task, depth)));
@@ -109,6 +113,7 @@ impl Kind {
             Self::Write => "RDMA Write",
             Self::Read => "RDMA Read",
             Self::Send => "Send",
+            Self::Windows(..) => "window",
             Self::Latency => Task::Null.name(),
             Self::Calls(task, _) => task.name(),
         }
@@ -117,6 +122,7 @@ impl Kind {
     const fn bytes(self) -> u32 {
         match self {
             Self::Write | Self::Read | Self::Send => OPERATION_LEN,
+            Self::Windows(len, _) => len,
             Self::Latency => 0,
             Self::Calls(task, _) => task.bytes(),
         }
@@ -127,13 +133,14 @@ impl Kind {
             Self::Write | Self::Read => streams::DEPTH,
             Self::Send => streams::SENDS,
             Self::Latency => 1,
-            Self::Calls(_, depth) => depth,
+            Self::Windows(_, depth) | Self::Calls(_, depth) => depth,
         }
     }
 
     const fn unit(self) -> &'static str {
         match self {
             Self::Write | Self::Read | Self::Send => "MiB/s",
+            Self::Windows(..) => "windows/s",
             Self::Latency => "seconds",
             Self::Calls(..) => "calls/s",
         }
@@ -320,6 +327,10 @@ async fn once(
         Kind::Write => streams.write(operations).await?,
         Kind::Read => streams.read(operations).await?,
         Kind::Send => streams.send(operations).await?,
+        Kind::Windows(len, depth) => {
+            let (count, seconds) = streams.windows(len, depth, time).await?;
+            return Ok((to_float(count) / seconds, count, streams.counters().since(&before)));
+        }
         Kind::Latency => {
             let (seconds, cost) = subject.latency(time).await?;
             return Ok((seconds, cost.calls, cost.counted.links));

@@ -44,9 +44,15 @@ const BENCH: [&str; 10] = [
 /// Maximum time of our benchmark, multiplied by the patience of the guest.
 const BENCH_LIMIT: Duration = Duration::from_secs(60);
 
-/// Calls of one at a time whose times show the price of a window.
-const PRICED: [(&str, u32); 4] =
-    [("WRITE", 4 << 10), ("READ", 4 << 10), ("WRITE", 1 << 20), ("READ", 1 << 20)];
+/// Windows and calls, one at a time, whose times show the price of a window.
+const PRICED: [(&str, u32); 6] = [
+    ("window", 4 << 10),
+    ("window", 1 << 20),
+    ("WRITE", 4 << 10),
+    ("READ", 4 << 10),
+    ("WRITE", 1 << 20),
+    ("READ", 1 << 20),
+];
 
 /// Goals. They are printed beside the ratios. A device in software on an emulated processor does not prove them.
 const STREAM_GOAL: &str = ">= 0.90";
@@ -177,20 +183,13 @@ struct Ratio {
     goal: &'static str,
 }
 
-/// Returns what calls cost with windows and with registrations.
+/// Returns what windows and calls cost, with memory windows and with registrations.
 fn prices(windows: &Bench, registrations: &Bench) -> Result<Vec<Ratio>, Failure> {
-    let null = |bench: &Bench| Ok::<f64, Failure>(bench.row("NULL", 0, Some(1))?.value * 1e6);
-    let (null_windows, null_registrations) = (null(windows)?, null(registrations)?);
     let mut ratios = Vec::new();
     for (name, bytes) in PRICED {
         let (value, base) = (windows.call(name, bytes)?, registrations.call(name, bytes)?);
-        let what = |unit: &str| format!("{name} of {} KiB{unit}", bytes >> 10);
-        ratios.push(Ratio { what: what(", us"), value, base, goal: "" });
-        if bytes == 4 << 10 {
-            // Most of what such a call costs beyond a NULL call is its window.
-            let (value, base) = (value - null_windows, base - null_registrations);
-            ratios.push(Ratio { what: what(" less NULL, us"), value, base, goal: WINDOW_GOAL });
-        }
+        let goal = if name == "window" { WINDOW_GOAL } else { "" };
+        ratios.push(Ratio { what: format!("{name} of {} KiB, us", bytes >> 10), value, base, goal });
     }
     Ok(ratios)
 }
@@ -287,7 +286,9 @@ mod tests {
         assert_eq!(ratios.len(), 6);
         let words = print("registrations", &ratios);
         assert!(
-            words.starts_with("WRITE of 4 KiB 0.50, WRITE of 4 KiB less NULL 0.25, READ of 4 KiB"),
+            words.starts_with(
+                "window of 4 KiB 0.50, window of 1024 KiB 0.50, WRITE of 4 KiB 0.50, READ of 4 KiB"
+            ),
             "{words}"
         );
         assert!(bench(1.0).row("READ", 1, None).is_err());
