@@ -26,3 +26,18 @@ pub mod session;
 pub mod summary;
 pub mod tcp;
 pub mod text;
+
+use crate::pcap::PcapError;
+use crate::session::Session;
+use crate::tcp::Side;
+
+/// Returns the connections of a pcap file that speak MPA, then those that speak RoCE.
+///
+/// # Errors
+/// Those of [`tcp_segments`](pcap::tcp_segments).
+pub fn sessions(file: &[u8]) -> Result<Vec<Session>, PcapError> {
+    let connections = tcp::connections(pcap::tcp_segments(file)?);
+    let sessions = connections.iter().map(Session::of);
+    let mpa = sessions.filter(|session| session.frame(Side::Client).is_some());
+    Ok(mpa.chain(roce::connections::from_pcap(file)?).collect())
+}

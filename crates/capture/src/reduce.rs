@@ -14,7 +14,7 @@ use rpcrdma_iwarp::wire::mpa::FrameView;
 use crate::pcap::PcapError;
 use crate::roce::management::{Content, Management};
 use crate::roce::{Operation, Packet, distance};
-use crate::session::{Item, Kind, Session, from_pcap};
+use crate::session::{Item, Kind, Session};
 use crate::tcp::Side;
 
 /// Amounts of payload that stay, in bytes.
@@ -127,7 +127,7 @@ fn reduce_fpdu(item: &Item, keep: &Keep) -> Item {
 /// # Errors
 /// Those of [`from_pcap`].
 pub fn pcap_to_text(file: &[u8], about: &str, keep: &Keep) -> Result<String, PcapError> {
-    let sessions: Vec<_> = from_pcap(file)?.iter().map(|session| reduce(session, keep)).collect();
+    let sessions: Vec<_> = crate::sessions(file)?.iter().map(|session| reduce(session, keep)).collect();
     let about = format!("{}\n\n{}", about.trim_end(), describe(&sessions));
     Ok(crate::text::write(&about, &sessions))
 }

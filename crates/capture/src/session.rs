@@ -104,17 +104,6 @@ impl Session {
     }
 }
 
-/// Returns the connections of a pcap file that speak MPA, then those that speak RoCE.
-///
-/// # Errors
-/// Those of [`tcp_segments`](crate::pcap::tcp_segments).
-pub fn from_pcap(file: &[u8]) -> Result<Vec<Session>, crate::pcap::PcapError> {
-    let connections = crate::tcp::connections(crate::pcap::tcp_segments(file)?);
-    let sessions = connections.iter().map(Session::of);
-    let mpa = sessions.filter(|session| session.frame(Side::Client).is_some());
-    Ok(mpa.chain(crate::roce::connections::from_pcap(file)?).collect())
-}
-
 /// Cuts the bytes of one direction into frames and FPDUs.
 #[derive(Debug, Default)]
 pub struct Splitter {

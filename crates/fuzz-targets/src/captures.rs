@@ -7,7 +7,8 @@ use rpcrdma_capture::pcap::{TcpSegment, tcp_segments};
 use rpcrdma_capture::reduce::{Keep, reduce};
 use rpcrdma_capture::roce::management::{Content, Management};
 use rpcrdma_capture::roce::{PORT, icrc};
-use rpcrdma_capture::session::{Kind, Session, from_pcap};
+use rpcrdma_capture::session::{Kind, Session};
+use rpcrdma_capture::sessions;
 use rpcrdma_capture::tcp::{Side, connections};
 use rpcrdma_capture::text;
 
@@ -22,7 +23,7 @@ pub fn capture(data: &[u8]) {
     let Some((&choice, data)) = data.split_first() else { return };
     match choice % 3 {
         0 => {
-            let Ok(sessions) = from_pcap(data) else { return };
+            let Ok(sessions) = sessions(data) else { return };
             assert!(sessions.iter().map(length).sum::<usize>() <= data.len());
             sessions.iter().for_each(examine);
             sessions.iter().for_each(record_again);
@@ -68,7 +69,7 @@ fn record_again(session: &Session) {
     let fits = session.items.iter().all(|item| item.bytes.len() < 60_000);
     if fits && set_up.count() == 2 {
         for ipv6 in [false, true] {
-            assert_eq!(from_pcap(&roce_pcap(session, ipv6)).as_deref(), Ok(std::slice::from_ref(session)));
+            assert_eq!(sessions(&roce_pcap(session, ipv6)).as_deref(), Ok(std::slice::from_ref(session)));
         }
     }
 }

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use rpcrdma_capture::session::{Session, from_pcap};
+use rpcrdma_capture::session::Session;
+use rpcrdma_capture::sessions;
 use rustix::process::Signal;
 
 use super::network::TAP;
@@ -88,7 +89,7 @@ impl Recording {
         let dropped = said.lines().find_map(|line| line.split_once(" packets dropped by kernel"));
         let missed = dropped.filter(|(count, _)| count.trim() != "0");
         ensure!(missed.is_none(), "tcpdump has missed packets: {}", said.trim());
-        let sessions = from_pcap(&fs::read(&file)?).context(format!("reading {}", file.display()))?;
+        let sessions = sessions(&fs::read(&file)?).context(format!("reading {}", file.display()))?;
         Ok(Self { file, sessions })
     }
 
