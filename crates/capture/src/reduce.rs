@@ -125,7 +125,7 @@ fn reduce_fpdu(item: &Item, keep: &Keep) -> Item {
 /// Returns the reduced text of a pcap file; `about` describes its origin.
 ///
 /// # Errors
-/// Those of [`from_pcap`].
+/// Those of [`sessions`](crate::sessions).
 pub fn pcap_to_text(file: &[u8], about: &str, keep: &Keep) -> Result<String, PcapError> {
     let sessions: Vec<_> = crate::sessions(file)?.iter().map(|session| reduce(session, keep)).collect();
     let about = format!("{}\n\n{}", about.trim_end(), describe(&sessions));
