@@ -58,7 +58,7 @@ fn wrong_command_lines_are_told_what_to_type() {
             "--no-crc has no meaning with the provider verbs",
         ),
         (vec!["serve", "/", "--listen", "iwarp:127.0.0.1:0", "--tos", "8"], "--tos is about RDMA adapters"),
-        (vec!["serve", "/", "--tos", "256"], "whole number from 0 to 255"),
+        (vec!["serve", "/", "--tos", "256"], "allowed are 0 to 255, or 0x00 to 0xff"),
         (vec!["ls", host, "--provider", "verbs:"], "\"verbs:\" is not auto"),
         (
             vec!["ls", host, "--provider", "verbs", "--no-crc"],

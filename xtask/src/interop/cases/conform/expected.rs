@@ -146,13 +146,16 @@ pub(super) fn judge(list: &List, names: &[String], ran: &[Ran]) -> Vec<String> {
     problems
 }
 
-/// The kernel's client has closed the connection, for a reason that the row does not see.
-const LEFT: &str = "*the client leaves the connection: *";
+/// What rows see when the kernel's client has closed the connection on its own.
+const LEFT: [&str; 2] = [
+    "*the client leaves the connection: *",
+    "*: the client closes the connection; the call again on a new connection",
+];
 
 /// Returns the rows that differ from the list because the client has left the connection.
 pub(super) fn raced(list: &List, ran: &[Ran]) -> Vec<String> {
     let rows = ran.iter().flat_map(|ran| &ran.rows);
-    rows.filter(|row| matches(LEFT, &row.seen))
+    rows.filter(|row| LEFT.iter().any(|left| matches(left, &row.seen)))
         .filter(|row| difference(list.rows.iter().find(|entry| entry.name == row.name), row).is_some())
         .map(|row| row.name.clone())
         .collect()
