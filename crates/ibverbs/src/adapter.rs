@@ -13,6 +13,10 @@ use crate::memory::{Mode, Registrations};
 /// Most octets of the application's memory that stay registered between requests, for each protection domain.
 const ADOPTED_LIMIT: usize = 256 << 20;
 
+/// Why an adapter may make no further object.
+const NO_MORE: &str =
+    "it has no more of them (rpcrdma devices shows its limits; rdma.max of a control group may be lower)";
+
 /// Longest message of InfiniBand, in octets (2 GiB).
 const LONGEST: u32 = 1 << 31;
 
@@ -93,13 +97,10 @@ impl Adapter {
         let hint = match error.raw_os_error() {
             // Some drivers lock the memory of queues.
             Some(libc::ENOMEM) => {
-                ": the limit of locked memory is too low (ulimit -l), or it has no more of them (rpcrdma devices shows its \
-                 limits; rdma.max of a control group may be lower)"
+                format!(": the limit of locked memory is too low (ulimit -l), or {NO_MORE}")
             }
-            Some(libc::EAGAIN | libc::ENOSPC) => {
-                ": it has no more of them (rpcrdma devices shows its limits; rdma.max of a control group may be lower)"
-            }
-            _ => "",
+            Some(libc::EAGAIN | libc::ENOSPC) => format!(": {NO_MORE}"),
+            _ => String::new(),
         };
         io::Error::new(error.kind(), format!("{} makes no {object}: {error}{hint}", self.name))
     }

@@ -39,7 +39,7 @@ const ACKNOWLEDGEMENT: u8 = 17;
 /// them. InfiniBand and RoCE allow less.
 pub(crate) const MAX_PRIVATE_DATA: usize = u8::MAX as usize - 4;
 
-/// What an event says.
+/// Meaning of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     AddressResolved,
@@ -258,7 +258,7 @@ impl Drop for Id {
     }
 }
 
-/// What each side states in a request or a reply.
+/// Statement of a side in its request or reply.
 #[derive(Clone, Debug)]
 pub(crate) struct Offer {
     pub(crate) private_data: Bytes,

@@ -33,7 +33,7 @@ pub enum DeviceError {
     Open {
         /// Name of the device.
         device: String,
-        /// What the library says.
+        /// Error of the library.
         cause: io::Error,
     },
     /// A device does not answer a question.
@@ -41,9 +41,9 @@ pub enum DeviceError {
     Query {
         /// Name of the device.
         device: String,
-        /// What was asked.
+        /// Subject of the question.
         what: &'static str,
-        /// What the library says.
+        /// Error of the library.
         cause: io::Error,
     },
 }
@@ -83,7 +83,7 @@ pub struct Limits {
     pub reads_out: u32,
 }
 
-/// What carries the packets of a port.
+/// Kind of the link that carries the packets of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkLayer {
     /// InfiniBand.
@@ -118,7 +118,7 @@ pub struct Port {
     pub number: u8,
     /// State.
     pub state: PortState,
-    /// What carries its packets.
+    /// Kind of the link that carries its packets.
     pub link_layer: LinkLayer,
     /// Path MTU in use, in octets of payload of a packet.
     pub mtu: u32,
@@ -141,7 +141,7 @@ pub struct Device {
     pub firmware: String,
     /// Limits.
     pub limits: Limits,
-    /// Whether a memory window of type 2 can be allocated. What the flags of a device say is often wrong.
+    /// Whether a memory window of type 2 can be allocated. The flags of a device are often wrong.
     pub windows: bool,
     /// Ports.
     pub ports: Vec<Port>,

@@ -111,7 +111,7 @@ const RXE_WINDOWS: Device = Device {
     ],
 };
 
-/// The same device, without windows.
+/// RoCE of Linux in software, without memory windows.
 const RXE_REGISTRATIONS: Device = Device {
     registrations_only: true,
     windows: false,
@@ -170,7 +170,7 @@ async fn the_mode_is_found(device: &Device) {
     }
 }
 
-/// What this process and the devices hold: descriptors, pinned memory, objects of the adapters.
+/// Returns what this process and the devices hold: descriptors, pinned memory, objects of the adapters.
 fn held() -> String {
     let descriptors = std::fs::read_dir("/proc/self/fd").unwrap().count();
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
@@ -474,7 +474,7 @@ macro_rules! on_device {
     )+ };
 }
 
-/// What concerns the connector and listener of an adapter, on whichever device is there.
+/// Tests of the connector and listener of an adapter, on whichever device is there.
 mod device {
     use super::*;
 

@@ -55,6 +55,7 @@ impl Config {
     /// Returns the settings that go into a start-up frame.
     pub(crate) fn settings(&self, parameters: &ConnectParameters) -> Settings {
         Settings {
+            // Every queue pair of this provider can be invalidated, as these capabilities say.
             private_data: parameters.private_data.stated_by(&Capabilities::default()).clone(),
             ird: parameters.ird,
             ord: parameters.ord,

@@ -269,10 +269,7 @@ impl IbverbsQueuePair {
         let mut hardware = self.hardware.take();
         if let Some(hardware) = &mut hardware {
             hardware.count(&mut self.counters);
-            // Of these ends the adapter may know more.
-            if matches!(self.end, None | Some(Disconnected::Peer))
-                && let Some(fault) = hardware.fault()
-            {
+            if let Some(fault) = hardware.fault() {
                 self.end = Some(fault.reason(self.end.take()));
             }
             hardware.stop();
