@@ -64,7 +64,7 @@ fn requests_of_linux_are_answered_as_it_demands() {
             // C in the Reply switches CRCs on, with any Request.
             assert_eq!(view.flags().unwrap() & 0x40 != 0, settings.crc);
             assert_eq!(negotiated.crc, settings.crc);
-            assert!(!negotiated.markers && !negotiated.large_fpdu);
+            assert!(!negotiated.markers && negotiated.large_fpdu.is_none());
         }
         requests += 1;
     }

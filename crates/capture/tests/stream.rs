@@ -64,7 +64,7 @@ impl Replay {
             role: if us == Side::Client { Role::Initiator } else { Role::Responder },
             crc,
             markers: false,
-            large_fpdu: false,
+            large_fpdu: None,
             ird: 128,
             ord: 128,
             rtr: None,

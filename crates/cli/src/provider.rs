@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use clap::Args;
 use rpcrdma_ibverbs::{DeviceError, IbverbsConnector, IbverbsListener, device_at, device_towards};
-use rpcrdma_iwarp::{IwarpConnector, IwarpListener, Timeouts};
+use rpcrdma_iwarp::{IwarpConnector, IwarpListener, LargeFpdu, Timeouts};
 use rpcrdma_verbs::{Connector, Listener};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -70,6 +70,10 @@ pub(crate) struct ProviderOptions {
     /// windows do not work. No effect on iwarp
     #[arg(long, help_heading = HEADING)]
     pub(crate) no_windows: bool,
+    /// Fit each FPDU of software iWARP to a TCP segment (RFC 5044 §4.5). By default a peer that offers to take
+    /// longer ones, as rpcrdma does, gets them: fewer headers and CRCs. No effect on adapters
+    #[arg(long, help_heading = HEADING)]
+    pub(crate) no_large_fpdu: bool,
 }
 
 /// Parses an octet, decimal or hexadecimal.
@@ -103,6 +107,8 @@ impl ProviderOptions {
         }
         let wrong = if all_verbs && no_crc {
             "--no-crc has no meaning with the provider verbs, whose adapters check packets themselves: leave it out, or choose iwarp"
+        } else if all_verbs && self.no_large_fpdu {
+            "--no-large-fpdu is about software iWARP: it has no meaning with the provider verbs"
         } else if all_iwarp && self.tos.is_some() {
             "--tos is about RDMA adapters: it has no meaning with the provider iwarp"
         } else if all_iwarp && self.no_windows {
@@ -119,8 +125,10 @@ impl ProviderOptions {
             Some("--provider")
         } else if self.tos.is_some() {
             Some("--tos")
+        } else if self.no_windows {
+            Some("--no-windows")
         } else {
-            self.no_windows.then_some("--no-windows")
+            self.no_large_fpdu.then_some("--no-large-fpdu")
         }
     }
 }
@@ -289,6 +297,9 @@ impl Settings<'_> {
     fn iwarp(&self) -> rpcrdma_iwarp::Config {
         let mut config = rpcrdma_iwarp::Config::default();
         config.crc = !self.no_crc;
+        if self.options.no_large_fpdu {
+            config.large_fpdu = LargeFpdu::Never;
+        }
         config.timeouts = self.timeouts;
         config
     }
@@ -458,6 +469,8 @@ mod tests {
         let (auto, iwarp, verbs) = (Provider::Auto, Provider::Iwarp, Provider::Verbs(None));
         let tuned = ProviderOptions { tos: Some(104), ..ProviderOptions::default() };
         let registers = ProviderOptions { no_windows: true, ..ProviderOptions::default() };
+        let short = ProviderOptions { no_large_fpdu: true, ..ProviderOptions::default() };
+        assert_eq!(short.given(), Some("--no-large-fpdu"));
         let refused = |options: &ProviderOptions, providers: &[&Provider], no_crc| {
             options.check(providers.iter().copied(), no_crc).err().map(|failure| failure.to_string())
         };
@@ -465,6 +478,7 @@ mod tests {
             (&tuned, vec![&iwarp], false, "--tos is about RDMA adapters"),
             (&registers, vec![&iwarp, &iwarp], false, "--no-windows is about RDMA adapters"),
             (&tuned, vec![&verbs], true, "--no-crc has no meaning"),
+            (&short, vec![&verbs], false, "--no-large-fpdu is about software iWARP"),
         ] {
             let refusal = refused(options, &providers, no_crc).unwrap_or_default();
             assert!(refusal.contains(said), "{refusal}");
@@ -491,7 +505,9 @@ mod tests {
         assert_eq!((verbs.type_of_service, verbs.registrations_only), (Some(104), true));
         assert_eq!((verbs.device, verbs.setup), (None, timeouts.startup));
         let iwarp = settings.iwarp();
-        assert_eq!((iwarp.crc, iwarp.timeouts), (false, timeouts));
+        assert_eq!((iwarp.crc, iwarp.timeouts, iwarp.large_fpdu), (false, timeouts, LargeFpdu::Offered));
+        let short = ProviderOptions { no_large_fpdu: true, ..ProviderOptions::default() };
+        assert_eq!(Settings { options: &short, ..settings }.iwarp().large_fpdu, LargeFpdu::Never);
         assert!(settings.adapters(&Chosen::Iwarp).unwrap().is_none());
     }
 

@@ -6,7 +6,7 @@ use std::future::poll_fn;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use rpcrdma_iwarp::{Config, IwarpConnector, IwarpListener};
+use rpcrdma_iwarp::{Config, IwarpConnector, IwarpListener, LargeFpdu};
 use rpcrdma_verbs::{
     Buffer, Completion, ConnectParameters, Connector, Listener, OwnPrivateData, ProtectionDomain, QueuePair,
     ReceiveMemory, SendRequest, WindowMemory, Work, WorkRequest, WrId,
@@ -270,7 +270,7 @@ async fn run() -> AnyResult<()> {
     let mut no_crc = Config::default();
     no_crc.crc = false;
     let mut large = Config::default();
-    large.large_fpdu = true;
+    large.large_fpdu = LargeFpdu::Flagged;
     for round in 1..=2 {
         println!("round {round}");
         let plain = measure(tcp_stream()).await?;

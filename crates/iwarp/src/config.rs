@@ -3,7 +3,7 @@
 use rpcrdma_verbs::{Capabilities, ConnectParameters};
 
 use crate::engine::Timeouts;
-use crate::startup::Settings;
+use crate::startup::{LargeFpdu, Settings};
 use crate::wire::mpa::{Revision, RtrSet};
 
 /// Behaviour of the connections of a connector or listener.
@@ -18,10 +18,9 @@ pub struct Config {
     pub crc: bool,
     /// Places no payload before its CRC matched, at the cost of one copy of all payload. Off by default.
     pub strict_crc: bool,
-    /// Sets the reserved flag bit 0x08 of MPA start-up frames. Linux `siw` (with `try_gso`) interprets the bit as
-    /// permission for FPDUs beyond one TCP segment, and sends such FPDUs to peers that set it too. Off by default,
-    /// since no RFC defines the bit.
-    pub large_fpdu: bool,
+    /// Whether FPDUs may be longer than a TCP segment, if the peer agrees. [`LargeFpdu::Offered`] by default: two ends
+    /// of this provider use long FPDUs, and all other peers get FPDUs as long as a segment.
+    pub large_fpdu: LargeFpdu,
     /// MPA revision of our Requests. 2 by default, since Linux refuses revision 1.
     pub revision: Revision,
     /// Asks for the peer-to-peer model, in which this provider sends a Ready-To-Receive message by itself. The
@@ -41,7 +40,7 @@ impl Default for Config {
         Self {
             crc: true,
             strict_crc: false,
-            large_fpdu: false,
+            large_fpdu: LargeFpdu::Offered,
             revision: Revision::Two,
             peer_to_peer: false,
             ird_limit: 128,
@@ -87,7 +86,7 @@ mod tests {
         for peer_to_peer in [false, true] {
             let config = Config {
                 crc: false,
-                large_fpdu: true,
+                large_fpdu: LargeFpdu::Flagged,
                 revision: Revision::One,
                 peer_to_peer,
                 ird_limit: 7,
@@ -96,7 +95,10 @@ mod tests {
             let settings = config.settings(&parameters);
             assert_eq!(&settings.private_data[..], b"pd");
             assert_eq!((settings.ird, settings.ord, settings.ird_limit), (3, 5, 7));
-            assert_eq!((settings.crc, settings.large_fpdu, settings.revision), (false, true, Revision::One));
+            assert_eq!(
+                (settings.crc, settings.large_fpdu, settings.revision),
+                (false, LargeFpdu::Flagged, Revision::One)
+            );
             let all = RtrSet { send: true, write: true, read: true };
             assert_eq!(settings.peer_to_peer, peer_to_peer.then_some(all));
         }

@@ -12,7 +12,21 @@ use crate::wire::mpa::{
     Enhanced, Frame, FrameError, FrameKind, HEADER_LEN, MAX_DEPTH, MAX_PRIVATE_DATA, NOT_NEGOTIATED,
     Revision, RtrSet,
 };
+use crate::wire::offer::{FpduOffer, OFFER_LEN};
 use crate::wire::terminate::cause;
+
+/// Whether FPDUs may be longer than a TCP segment, and how this side says so. Both sides must agree.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LargeFpdu {
+    /// Every FPDU fits a TCP segment (RFC 5044 §4.5).
+    #[default]
+    Never,
+    /// An [`FpduOffer`] behind the private data says so, if there is space for it.
+    Offered,
+    /// The offer, and the reserved flag bit 0x08 of MPA frames, which Linux `siw` understands if it was built with
+    /// `try_gso`. No RFC defines the bit.
+    Flagged,
+}
 
 /// Settings of one side for a set-up.
 #[derive(Clone, Debug)]
@@ -26,8 +40,8 @@ pub struct Settings {
     pub ord: u16,
     /// Asks for CRCs. They are off only if neither side asks (RFC 5044 §4.4).
     pub crc: bool,
-    /// Announces that FPDUs beyond a TCP segment are accepted, and sends such FPDUs to a peer that announces the same.
-    pub large_fpdu: bool,
+    /// Whether FPDUs may be longer than a TCP segment.
+    pub large_fpdu: LargeFpdu,
     /// Revision of our Request; a Responder follows the Request that it received.
     pub revision: Revision,
     /// Asks for the peer-to-peer model with one of these RTR messages. Needs revision 2. Only an Initiator asks.
@@ -43,10 +57,33 @@ impl Default for Settings {
             ird: 32,
             ord: 32,
             crc: true,
-            large_fpdu: false,
+            large_fpdu: LargeFpdu::Never,
             revision: Revision::Two,
             peer_to_peer: None,
             ird_limit: 128,
+        }
+    }
+}
+
+impl Settings {
+    /// Returns private data with an offer of long FPDUs behind it, if these settings have one and there is space.
+    fn with_offer(&self, private_data: &[u8], enhanced: bool) -> Vec<u8> {
+        let mut data = private_data.to_vec();
+        if self.large_fpdu != LargeFpdu::Never
+            && data.len() + OFFER_LEN <= Frame::private_data_capacity(enhanced)
+        {
+            data.extend_from_slice(&FpduOffer::ALL.encode());
+        }
+        data
+    }
+
+    /// Returns the longest ULPDU that the peer accepts, by its offer or its flag, if these settings say that they are
+    /// used.
+    fn large_ulpdu(&self, offer: Option<FpduOffer>, flagged: bool) -> Option<u16> {
+        match self.large_fpdu {
+            LargeFpdu::Never => None,
+            LargeFpdu::Flagged if flagged => Some(u16::MAX),
+            LargeFpdu::Offered | LargeFpdu::Flagged => offer.map(FpduOffer::max_ulpdu),
         }
     }
 }
@@ -80,8 +117,8 @@ pub struct Negotiated {
     pub crc: bool,
     /// The peer wants markers in our stream.
     pub markers: bool,
-    /// Both sides accept FPDUs beyond a TCP segment.
-    pub large_fpdu: bool,
+    /// Longest ULPDU in bytes that the peer accepts beyond those that fit a TCP segment, if both sides agreed.
+    pub large_fpdu: Option<u16>,
     /// RDMA Read Requests that the peer may have outstanding here.
     pub ird: u16,
     /// RDMA Read Requests that this side may have outstanding at the peer.
@@ -177,9 +214,9 @@ impl Initiator {
             markers: false,
             crc: settings.crc,
             rejected: false,
-            large_fpdu: settings.large_fpdu,
+            large_fpdu: settings.large_fpdu == LargeFpdu::Flagged,
             enhanced,
-            private_data: settings.private_data.to_vec(),
+            private_data: settings.with_offer(&settings.private_data, enhanced.is_some()),
         }
         .encode()?;
         Ok((Self { settings, inbox: Inbox::default() }, request))
@@ -234,17 +271,18 @@ impl Initiator {
             }
             None => None,
         };
+        let (private_data, offer) = FpduOffer::split(reply.private_data.into());
         let negotiated = Negotiated {
             role: Role::Initiator,
             // RFC 5044 §7.1.1: off only if both are 0.
             crc: settings.crc || reply.crc,
             markers: reply.markers,
-            large_fpdu: settings.large_fpdu && reply.large_fpdu,
+            large_fpdu: settings.large_ulpdu(offer, reply.large_fpdu),
             ird,
             ord,
             rtr,
             rtr_send_expected: false,
-            private_data: reply.private_data.into(),
+            private_data,
         };
         Ok(Some((negotiated, behind)))
     }
@@ -267,8 +305,8 @@ impl Responder {
         let Some((frame, behind)) = self.inbox.take_frame(input, FrameKind::Request)? else {
             return Ok(None);
         };
-        let private_data = Bytes::from(frame.private_data.clone());
-        Ok(Some((Request { frame, private_data }, behind)))
+        let (private_data, offer) = FpduOffer::split(frame.private_data.clone().into());
+        Ok(Some((Request { frame, private_data, offer }, behind)))
     }
 }
 
@@ -277,6 +315,7 @@ impl Responder {
 pub struct Request {
     frame: Frame,
     private_data: Bytes,
+    offer: Option<FpduOffer>,
 }
 
 impl Request {
@@ -317,12 +356,17 @@ impl Request {
             };
             Enhanced { peer_to_peer, ird: stated_ird, ord: stated_ord }
         });
-        let reply = self.reply(settings, &settings.private_data, enhanced, false)?;
+        let private_data = match self.offer {
+            Some(_) => settings.with_offer(&settings.private_data, enhanced.is_some()),
+            None => settings.private_data.to_vec(),
+        };
+        let answered = private_data.len() > settings.private_data.len();
+        let reply = self.reply(settings, private_data, enhanced, false)?;
         let negotiated = Negotiated {
             role: Role::Responder,
             crc: settings.crc || self.frame.crc,
             markers: self.frame.markers,
-            large_fpdu: settings.large_fpdu && self.frame.large_fpdu,
+            large_fpdu: settings.large_ulpdu(self.offer.filter(|_| answered), self.frame.large_fpdu),
             ird,
             ord,
             rtr: None,
@@ -339,13 +383,13 @@ impl Request {
             ird: settings.ird.min(MAX_DEPTH),
             ord: settings.ord.min(MAX_DEPTH),
         });
-        self.reply(settings, private_data, enhanced, true)
+        self.reply(settings, private_data.to_vec(), enhanced, true)
     }
 
     fn reply(
         &self,
         settings: &Settings,
-        private_data: &Bytes,
+        private_data: Vec<u8>,
         enhanced: Option<Enhanced>,
         rejected: bool,
     ) -> Result<Vec<u8>, FrameError> {
@@ -356,9 +400,9 @@ impl Request {
             // `siw` accepts C = 1 in a Reply, whatever its Request had.
             crc: settings.crc || self.frame.crc,
             rejected,
-            large_fpdu: settings.large_fpdu && self.frame.large_fpdu,
+            large_fpdu: settings.large_fpdu == LargeFpdu::Flagged && self.frame.large_fpdu,
             enhanced,
-            private_data: private_data.to_vec(),
+            private_data,
         }
         .encode()
     }

@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use rpcrdma_iwarp::wire::mpa::{FLAG_LARGE_FPDU, Frame, FrameKind, FrameView, Revision};
-use rpcrdma_iwarp::{Config, IwarpConnector, IwarpListener, Timeouts};
+use rpcrdma_iwarp::wire::offer::OFFER_LEN;
+use rpcrdma_iwarp::{Config, IwarpConnector, IwarpListener, LargeFpdu, Timeouts};
 use rpcrdma_verbs::{
     Buffer, Completion, ConnectError, ConnectParameters, ConnectionRequest, Connector, Disconnected,
     Listener, ProtectionDomain, QueuePair, ReceiveMemory, SendRequest, Status, WindowMemory, Work,
@@ -110,7 +111,7 @@ async fn a_call_with_bulk_data_both_ways() {
         {
             let mut config = Config::default();
             config.crc = false;
-            config.large_fpdu = true;
+            config.large_fpdu = LargeFpdu::Flagged;
             config
         },
         {
@@ -248,7 +249,7 @@ async fn rfc5044_7_1_2_a_bad_reply_closes_tcp() {
         let address = listener.local_addr().unwrap();
         let serve = async {
             let (mut stream, _) = listener.accept().await.unwrap();
-            let mut request = [0; 24];
+            let mut request = [0; 24 + OFFER_LEN];
             stream.read_exact(&mut request).await.unwrap();
             stream.write_all(&bad).await.unwrap();
             assert!(closed_without_a_byte(&mut stream).await);
@@ -437,7 +438,7 @@ async fn an_fpdu_right_behind_the_reply_is_kept() {
 #[tokio::test]
 async fn the_large_fpdu_flag_is_sent_only_when_set() {
     let mut config = Config::default();
-    config.large_fpdu = true;
+    config.large_fpdu = LargeFpdu::Flagged;
     let (_client, _stream, request) = scripted(config, [0, 8, 0, 8], vec![]).await;
     assert_eq!(FrameView::new(&request).flags(), Some(0x50 | FLAG_LARGE_FPDU));
 }
@@ -480,7 +481,7 @@ async fn a_set_up_that_is_given_up_is_brought_to_its_reply() {
     );
     assert!(given_up.is_err());
     let mut stream = stream.unwrap().0;
-    let mut request = vec![0; 24];
+    let mut request = vec![0; 24 + OFFER_LEN];
     stream.read_exact(&mut request).await.unwrap();
     // No byte arrives, not even the end, until the Reply has left.
     let silent = tokio::time::timeout(Duration::from_millis(50), stream.read_u8()).await;

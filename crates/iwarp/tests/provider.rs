@@ -5,7 +5,7 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 
-use rpcrdma_iwarp::{Config, IwarpConnector, IwarpListener};
+use rpcrdma_iwarp::{Config, IwarpConnector, IwarpListener, LargeFpdu};
 use rpcrdma_provider_tests::Fixture;
 use rpcrdma_verbs::{BoxFuture, Connector, Listener};
 
@@ -67,7 +67,7 @@ mod peer_to_peer_without_crc {
         => Iwarp::new(|config| {
             config.peer_to_peer = true;
             config.crc = false;
-            config.large_fpdu = true;
+            config.large_fpdu = LargeFpdu::Flagged;
         })
     }
 }

@@ -43,7 +43,7 @@ impl Setup {
             role,
             crc: self.has(6),
             markers: self.has(2),
-            large_fpdu: false,
+            large_fpdu: None,
             ird: 4,
             ord: 4,
             rtr,

@@ -2,8 +2,11 @@
 
 use bytes::Bytes;
 use rpcrdma_iwarp::Revision;
-use rpcrdma_iwarp::startup::{Initiator, Negotiated, Request, Responder, Rtr, Settings, StartupError};
+use rpcrdma_iwarp::startup::{
+    Initiator, LargeFpdu, Negotiated, Request, Responder, Rtr, Settings, StartupError,
+};
 use rpcrdma_iwarp::wire::mpa::{Enhanced, Frame, FrameKind, FrameView, MAX_PRIVATE_DATA, RtrSet};
+use rpcrdma_iwarp::wire::offer::FpduOffer;
 use rpcrdma_iwarp::wire::rdmap::{self, ReadRequest};
 use rpcrdma_iwarp::wire::{ddp, fpdu, terminate};
 
@@ -62,7 +65,11 @@ fn meet(bytes: &[u8]) {
         ird: depth(depths),
         ord: depth(depths + 2),
         crc: flags & 1 == 1,
-        large_fpdu: flags & 2 == 2,
+        large_fpdu: match flags & 0x82 {
+            0 => LargeFpdu::Never,
+            2 => LargeFpdu::Offered,
+            _ => LargeFpdu::Flagged,
+        },
         revision: if flags & 4 == 4 { Revision::One } else { Revision::Two },
         peer_to_peer: (flags & 8 == 8).then_some(RtrSet {
             send: flags & 16 == 16,
@@ -74,6 +81,13 @@ fn meet(bytes: &[u8]) {
     let middle = private_data.len() / 2;
     let ours = settings(front[0], 2, &private_data[..middle]);
     let theirs = settings(front[1], 6, &private_data[middle..]);
+    // Data of the ULP that looks like an offer is taken for one.
+    if [&ours, &theirs]
+        .into_iter()
+        .any(|side| FpduOffer::split(side.private_data.clone()).0 != side.private_data)
+    {
+        return;
+    }
     let Ok((mut initiator, request)) = Initiator::new(ours.clone()) else {
         assert!(ours.private_data.len() > MAX_PRIVATE_DATA - 4);
         return;

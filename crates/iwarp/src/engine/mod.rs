@@ -61,7 +61,7 @@ use self::timers::{Timer, Timers, after};
 pub use self::violation::Violation;
 use self::windows::{Closed, WindowTable};
 use crate::startup::{Negotiated, Role};
-use crate::wire::fpdu::mulpdu;
+use crate::wire::fpdu::{MAX_MULPDU, mulpdu};
 use crate::wire::rdmap::ReadRequest;
 use crate::wire::terminate::Terminate;
 
@@ -114,7 +114,8 @@ pub struct Engine {
     domain: ProtectionDomain,
     timeouts: Timeouts,
     role: Role,
-    large_fpdu: bool,
+    /// Longest ULPDU in bytes that the peer accepts whatever the segments are; 0 if it did not say.
+    large_ulpdu: usize,
     max_ulpdu: usize,
     /// Set once FPDUs may leave: at once for an Initiator, after the first valid FPDU for a Responder.
     may_send: bool,
@@ -156,7 +157,7 @@ impl Engine {
             domain,
             timeouts,
             role: negotiated.role,
-            large_fpdu: negotiated.large_fpdu,
+            large_ulpdu: usize::from(negotiated.large_fpdu.unwrap_or_default()),
             max_ulpdu: 0,
             // RFC 5044 §7.1.2 (4).
             may_send: initiator,
@@ -189,8 +190,8 @@ impl Engine {
     /// Sets a new TCP segment size, which later FPDUs follow (RFC 5044 §4.5).
     pub fn set_emss(&mut self, emss: usize) {
         self.output.set_emss(emss);
-        let emss = if self.large_fpdu { usize::from(u16::MAX) } else { emss };
-        self.max_ulpdu = mulpdu(emss.min(usize::from(u16::MAX)), self.output.has_markers());
+        let fitting = mulpdu(emss.min(usize::from(u16::MAX)), self.output.has_markers());
+        self.max_ulpdu = fitting.max(self.large_ulpdu.min(MAX_MULPDU));
     }
 
     /// Returns the capabilities of this connection.

@@ -36,7 +36,7 @@ impl Setup {
             role,
             crc: self.crc,
             markers: self.markers,
-            large_fpdu: false,
+            large_fpdu: None,
             ird: self.ird,
             ord: self.ord,
             rtr: None,

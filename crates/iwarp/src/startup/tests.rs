@@ -225,19 +225,77 @@ fn same_roles_and_bad_frames_end_the_set_up() {
 
 #[test]
 fn large_fpdus_need_both_sides() {
-    let large = || Settings { large_fpdu: true, ..Settings::default() };
-    assert!(negotiate(large(), large()).unwrap().0.large_fpdu);
-    assert!(!negotiate(large(), Settings::default()).unwrap().0.large_fpdu);
-    assert!(!negotiate(Settings::default(), large()).unwrap().1.large_fpdu);
-    assert!(negotiate(large(), large()).unwrap().1.large_fpdu);
-    assert!(!negotiate(large(), Settings::default()).unwrap().1.large_fpdu);
+    use LargeFpdu::{Flagged, Never, Offered};
+    for (client, server, agreed) in [
+        (Never, Never, false),
+        (Never, Offered, false),
+        (Never, Flagged, false),
+        (Offered, Never, false),
+        (Flagged, Never, false),
+        (Offered, Offered, true),
+        (Offered, Flagged, true),
+        (Flagged, Offered, true),
+        (Flagged, Flagged, true),
+    ] {
+        let side = |large_fpdu| Settings { large_fpdu, ..settings(b"data", 4, 4) };
+        let (client, server) = negotiate(side(client), side(server)).unwrap();
+        assert_eq!(client.large_fpdu, agreed.then_some(u16::MAX), "{client:?}");
+        assert_eq!(server.large_fpdu, client.large_fpdu, "{server:?}");
+        // The ULP never sees the offer.
+        assert_eq!((&client.private_data[..], &server.private_data[..]), (&b"data"[..], &b"data"[..]));
+    }
+}
+
+/// The bytes that a peer of another kind gets: an entry behind those of the ULP, and in a Reply only if it had one.
+// requirement: rfc5044-7.1.1-5
+#[test]
+fn an_offer_is_an_entry_of_the_private_data() {
+    let offering = |data: &[u8]| Settings { large_fpdu: LargeFpdu::Offered, ..settings(data, 8, 8) };
+    let (_, request) = Initiator::new(offering(&hex("f6ab0e1801010303"))).unwrap();
+    let expected = "4d504120494420526571204672616d65 5002 0014 00080008 f6ab0e1801010303 7b0f9d440100ffff";
+    assert_eq!(request, hex(expected));
+    let (request, _) = Responder::new().handle(&request).unwrap().unwrap();
+    assert_eq!(request.private_data()[..], hex("f6ab0e1801010303"));
+    let (reply, _) = request.accept(&offering(b"")).unwrap();
+    assert_eq!(reply, hex("4d504120494420526570204672616d65 5002 000c 00080008 7b0f9d440100ffff"));
+    assert!(!request.reject(&offering(b""), &Bytes::new()).unwrap().ends_with(&[0xFF, 0xFF]));
+
+    let linux = hex("4d504120494420526571204672616d65 1002 000c 00800000 f6ab0e1801010303");
+    let (request, _) = Responder::new().handle(&linux).unwrap().unwrap();
+    let (reply, negotiated) = request.accept(&offering(b"")).unwrap();
+    assert_eq!((FrameView::new(&reply).private_data_len(), negotiated.large_fpdu), (Some(4), None));
+}
+
+/// Private data of the ULP goes before an offer that has no space beside it.
+#[test]
+fn an_offer_never_takes_the_space_of_private_data() {
+    for (length, fits) in [(500, true), (501, false), (508, false)] {
+        let full = Settings { large_fpdu: LargeFpdu::Offered, ..settings(&vec![7; length], 4, 4) };
+        let small = Settings { large_fpdu: LargeFpdu::Offered, ..settings(b"", 4, 4) };
+        for (client, server) in [(full.clone(), small.clone()), (small, full)] {
+            let agreed = negotiate(client, server).unwrap();
+            assert_eq!(agreed.0.large_fpdu.is_some(), fits, "{length}");
+            assert_eq!(agreed.1.large_fpdu.is_some(), fits, "{length}");
+        }
+    }
+}
+
+/// The flag of `siw` is sent only with its setting (RFC 5044 §7.1.1: reserved bits are zero).
+#[test]
+fn a_reply_has_the_large_fpdu_flag_only_if_its_request_had() {
+    let large = || Settings { large_fpdu: LargeFpdu::Flagged, ..Settings::default() };
+    let (_, request) = Initiator::new(large()).unwrap();
+    assert_eq!(request[16] & FLAG_LARGE_FPDU, FLAG_LARGE_FPDU);
+    let (_, request) =
+        Initiator::new(Settings { large_fpdu: LargeFpdu::Offered, ..Settings::default() }).unwrap();
+    assert_eq!(request[16] & FLAG_LARGE_FPDU, 0);
     // A Reply has the flag only if the Request had, and means nothing to an Initiator that did not ask.
     let (mut initiator, request) = Initiator::new(Settings::default()).unwrap();
     let (request, _) = Responder::new().handle(&request).unwrap().unwrap();
     let (mut reply, _) = request.accept(&large()).unwrap();
     assert_eq!(reply[16] & FLAG_LARGE_FPDU, 0);
     reply[16] |= FLAG_LARGE_FPDU;
-    assert!(!initiator.handle(&reply).unwrap().unwrap().0.large_fpdu);
+    assert_eq!(initiator.handle(&reply).unwrap().unwrap().0.large_fpdu, None);
 }
 
 /// The offered number stays valid, whatever the limit for more is.

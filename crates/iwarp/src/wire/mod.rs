@@ -13,6 +13,7 @@ pub mod ddp;
 pub mod fpdu;
 pub mod marker;
 pub mod mpa;
+pub mod offer;
 pub mod rdmap;
 pub mod terminate;
 

@@ -442,7 +442,8 @@ fn output_beyond_one_segment_is_told() {
 fn large_fpdus_do_not_follow_the_size_of_a_segment() {
     use crate::startup::{Negotiated, Role};
     let setup = small();
-    for (large_fpdu, count) in [(true, 1), (false, 43)] {
+    // A peer that takes less than a segment gets segments: those everybody must take (RFC 5044 §4.5).
+    for (large_fpdu, count) in [(Some(u16::MAX), 1), (Some(16_018), 4), (Some(128), 43), (None, 43)] {
         let negotiated = Negotiated { large_fpdu, ..setup.negotiated(Role::Initiator) };
         let now = Instant::now();
         let mut end = End::new(setup.engine_with(negotiated, now));
