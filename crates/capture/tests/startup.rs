@@ -167,7 +167,10 @@ fn the_peer_to_peer_model_of_siw() {
     let mut engine = Engine::new(parameters, &[], now);
     // A zero-length RDMA Write to STag 1, which names no window.
     let ready = [0, 14, 0xC1, 0x40, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
-    engine.with_receive_slices(|slices| slices[0][..ready.len()].copy_from_slice(&ready));
+    engine.with_receive_slices(|slices| {
+        slices[0][..ready.len()].copy_from_slice(&ready);
+        ready.len()
+    });
     engine.received(ready.len(), now);
     assert_eq!(engine.counters().segments_received, 1);
     assert!(engine.end().is_none() && !engine.is_ended());

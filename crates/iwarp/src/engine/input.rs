@@ -1,9 +1,9 @@
 //! The incoming byte stream: the memory for the next bytes, and the completion of FPDUs.
 //!
-//! Owns the read-ahead. A segment with much payload still to arrive is *placed directly*, without a copy. Its target is
-//! lent to the socket, with just enough read-ahead behind it for the trailer and the next header. All other bytes are
-//! read into the read-ahead, several FPDUs at a time, and copied once. While bulk data is expected, only headers are
-//! read ahead.
+//! Owns the read-ahead (`read_ahead`). A segment with much payload still to arrive is *placed directly*, without a copy.
+//! Its target is lent to the socket, with just enough read-ahead behind it for the trailer and the next header. All other
+//! bytes are read into the read-ahead, several FPDUs at a time, and copied once. While bulk data is expected, only headers
+//! are read ahead.
 //!
 //! The CRC of a directly placed segment is computed over the target as it fills. In both cases a segment takes effect
 //! only after its CRC matched. A header that breaks a rule is reported only if the CRC proves that the peer sent it so.
@@ -14,6 +14,7 @@ use std::time::Instant;
 use rpcrdma_verbs::Counters;
 
 use super::inbound::{Segment, Target};
+use super::read_ahead::ReadAhead;
 use super::timers::{Timer, after};
 use super::violation::Violation;
 use super::{DIRECT_PLACEMENT_MIN, Engine, Phase};
@@ -21,8 +22,6 @@ use crate::wire::ddp::{Header, TAGGED_LEN, UNTAGGED_LEN};
 use crate::wire::fpdu::{CRC_LEN, Crc, FpduView, LENGTH_LEN, MAX_FPDU, fpdu_len, pad_len};
 use crate::wire::terminate::TerminatedHeader;
 
-/// Length of the read-ahead, in bytes: about 22 FPDUs of an Ethernet frame each.
-const READ_AHEAD: usize = 32 * 1024;
 /// Length of the read-ahead when complete FPDUs are staged, in bytes.
 const STAGING: usize = 2 * MAX_FPDU;
 /// Bytes of a header to read when payload may follow that should not be copied.
@@ -50,9 +49,7 @@ impl Body {
 pub(super) struct Input {
     crc: bool,
     strict: bool,
-    ahead: Box<[u8]>,
-    start: usize,
-    end: usize,
+    ahead: ReadAhead,
     body: Option<Body>,
     /// The last tagged segment was too small to be placed directly; the next ones are expected to be too small as well.
     small_segments: bool,
@@ -66,17 +63,10 @@ pub(super) struct Input {
 
 impl Input {
     pub(super) fn new(crc: bool, strict: bool, behind: &[u8]) -> Self {
-        let capacity = if strict { STAGING } else { READ_AHEAD };
-        let mut ahead = vec![0; capacity.max(behind.len())].into_boxed_slice();
-        if let Some(room) = ahead.get_mut(..behind.len()) {
-            room.copy_from_slice(behind);
-        }
         Self {
             crc,
             strict,
-            ahead,
-            start: 0,
-            end: behind.len(),
+            ahead: ReadAhead::new(if strict { STAGING } else { 0 }, behind),
             body: None,
             small_segments: false,
             discarding: false,
@@ -86,39 +76,16 @@ impl Input {
         }
     }
 
-    /// Returns the bytes that were read and not consumed.
-    fn buffered(&self) -> &[u8] {
-        self.ahead.get(self.start..self.end).unwrap_or_default()
-    }
-
-    fn consume(&mut self, count: usize) {
-        self.start = (self.start + count).min(self.end);
-        if self.start == self.end {
-            self.start = 0;
-            self.end = 0;
-        }
-    }
-
-    /// Moves the buffered bytes to the front if fewer than `needed` bytes of space are behind them.
-    fn make_room(&mut self, needed: usize) {
-        if self.start > 0 && self.ahead.len() - self.end < needed {
-            self.ahead.copy_within(self.start..self.end, 0);
-            self.end -= self.start;
-            self.start = 0;
-        }
-    }
-
     /// Returns whether an FPDU has begun and not ended.
     pub(super) fn is_inside_fpdu(&self) -> bool {
-        !self.discarding && (self.body.is_some() || self.start < self.end)
+        !self.discarding && (self.body.is_some() || !self.ahead.is_empty())
     }
 
     /// Discards all later input; a segment in progress loses its target.
     pub(super) fn discard(&mut self) {
         self.discarding = true;
         self.body = None;
-        self.start = 0;
-        self.end = 0;
+        self.ahead.clear();
     }
 }
 
@@ -133,15 +100,16 @@ impl Engine {
         self.advance(now);
     }
 
-    /// Lends the slices to read into, in order.
-    pub fn with_receive_slices<T>(&mut self, read: impl FnOnce(&mut [IoSliceMut<'_>]) -> T) -> T {
+    /// Lends the slices to read into, in order. Returns the number of bytes that `read` has read, 0 if it failed. The
+    /// driver reports any other number to [`received`](Self::received).
+    pub fn with_receive_slices(&mut self, read: impl FnOnce(&mut [IoSliceMut<'_>]) -> usize) -> usize {
         let bulk = self.bulk_expected();
         let input = &mut self.input;
         let mut slices: [IoSliceMut<'_>; MAX_SLICES] = std::array::from_fn(|_| IoSliceMut::new(&mut []));
         let mut used = 0;
         let (targets, ahead_slot) = slices.split_at_mut(MAX_SLICES - 1);
         let ahead_room = match &input.body {
-            Some(body) if body.left() > 0 && !body.segment.target.is_memory() => input.ahead.len(),
+            Some(body) if body.left() > 0 && !body.segment.target.is_memory() => input.ahead.capacity(),
             Some(body) => {
                 let left = body.left();
                 let mut lent = 0;
@@ -162,23 +130,25 @@ impl Engine {
                     0
                 } else {
                     let trailer = pad_len(body.segment.ulpdu_len) + CRC_LEN;
-                    let buffered = input.buffered().len();
+                    let buffered = input.ahead.len();
                     let more_bulk = !body.segment.header.is_last() || bulk;
-                    let next = if more_bulk { HEADER_PREFIX } else { input.ahead.len() };
+                    let next = if more_bulk { HEADER_PREFIX } else { input.ahead.capacity() };
                     (trailer + next).saturating_sub(buffered).max(1)
                 }
             }
             None => input.header_room(bulk),
         };
-        input.make_room(ahead_room);
-        let end = input.ahead.len().min(input.end.saturating_add(ahead_room));
-        if let (Some(slot), Some(ahead)) = (ahead_slot.first_mut(), input.ahead.get_mut(input.end..end)) {
-            *slot = IoSliceMut::new(ahead);
+        if let Some(slot) = ahead_slot.first_mut() {
+            *slot = IoSliceMut::new(input.ahead.space(ahead_room));
         }
         // The read-ahead comes directly behind the targets.
         slices.swap(used, MAX_SLICES - 1);
         let used = used + usize::from(ahead_room > 0);
-        read(slices.get_mut(..used).unwrap_or_default())
+        let count = read(slices.get_mut(..used).unwrap_or_default());
+        if count == 0 {
+            input.ahead.settle();
+        }
+        count
     }
 
     /// Processes `count` bytes, at least one, which one system call read into the slices lent last.
@@ -213,7 +183,7 @@ impl Engine {
             }
             body.placed += placed;
         }
-        self.input.end = (self.input.end + ahead).min(self.input.ahead.len());
+        self.input.ahead.filled(ahead);
         self.advance(now);
     }
 
@@ -265,7 +235,7 @@ impl Engine {
     /// Advances at the start of an FPDU; `false`: more bytes are needed.
     fn advance_header(&mut self, now: Instant) -> bool {
         let input = &self.input;
-        let buffered = input.buffered();
+        let buffered = input.ahead.bytes();
         let view = FpduView::new(buffered);
         let (Some(ulpdu_len), Some(whole)) = (view.ulpdu_len().map(usize::from), view.fpdu_len()) else {
             return false;
@@ -316,7 +286,7 @@ impl Engine {
         }
         let range = body_start..body_start + segment.payload_len;
         // Control messages are short, and are decoded inside the read-ahead.
-        let start = self.input.start;
+        let start = self.input.ahead.position();
         let absolute = start + range.start..start + range.end;
         match self.admit(&segment, absolute.clone()) {
             Ok(target) => segment.target = target,
@@ -326,18 +296,16 @@ impl Engine {
                 return false;
             }
         }
-        if let Some(mut payload) = self.input.ahead.get(absolute) {
-            let length = payload.len();
-            let target =
-                segment.target.rest(0, length, &mut self.windows, &mut self.reads, &mut self.receives);
-            for slice in target {
-                let (now, later) = payload.split_at(slice.len().min(payload.len()));
-                slice.copy_from_slice(now);
-                payload = later;
-            }
-            count_copy(&mut self.counters, &segment, length);
+        let mut payload = self.input.ahead.get(absolute);
+        let length = payload.len();
+        let target = segment.target.rest(0, length, &mut self.windows, &mut self.reads, &mut self.receives);
+        for slice in target {
+            let (now, later) = payload.split_at(slice.len().min(payload.len()));
+            slice.copy_from_slice(now);
+            payload = later;
         }
-        self.input.consume(fpdu_len(segment.ulpdu_len));
+        count_copy(&mut self.counters, &segment, length);
+        self.input.ahead.consume(fpdu_len(segment.ulpdu_len));
         self.commit(segment, now);
         true
     }
@@ -361,8 +329,8 @@ impl Engine {
     fn open_body(&mut self, segment: Segment, header_len: usize) {
         let mut crc = Crc::new();
         let head = LENGTH_LEN + header_len;
-        crc.update(self.input.buffered().get(..head).unwrap_or_default());
-        self.input.consume(head);
+        crc.update(self.input.ahead.bytes().get(..head).unwrap_or_default());
+        self.input.ahead.consume(head);
         self.input.body = Some(Body { segment, placed: 0, crc });
     }
 
@@ -371,7 +339,7 @@ impl Engine {
         let input = &mut self.input;
         let Some(body) = &mut input.body else { return true };
         let left = body.left();
-        let buffered = input.ahead.get(input.start..input.end).unwrap_or_default();
+        let buffered = input.ahead.bytes();
         if left > 0 {
             // Payload that is already in the read-ahead is copied.
             let mut here = buffered.get(..left.min(buffered.len())).unwrap_or_default();
@@ -391,7 +359,7 @@ impl Engine {
             }
             body.placed += length;
             count_copy(&mut self.counters, &body.segment, length);
-            input.consume(length);
+            input.ahead.consume(length);
             return length == left;
         }
         let pad = pad_len(body.segment.ulpdu_len);
@@ -400,7 +368,7 @@ impl Engine {
         body.crc.update(pad_bytes);
         let matches = !input.crc || body.crc.wire() == *field;
         let Some(body) = input.body.take() else { return true };
-        input.consume(pad + CRC_LEN);
+        input.ahead.consume(pad + CRC_LEN);
         if let Target::Window { stag, .. } = body.segment.target {
             self.windows.end_placing(stag);
         }
@@ -424,7 +392,7 @@ impl Engine {
 
     /// Returns bytes of the read-ahead.
     pub(super) fn buffered_range(&self, range: std::ops::Range<usize>) -> &[u8] {
-        self.input.ahead.get(range).unwrap_or_default()
+        self.input.ahead.get(range)
     }
 }
 
@@ -441,17 +409,17 @@ fn count_copy(counters: &mut Counters, segment: &Segment, length: usize) {
 impl Input {
     /// Returns whether an FPDU of `whole` bytes, of which the front is buffered, is to be read into the read-ahead.
     fn waits_for_whole(&self, whole: usize) -> bool {
-        let missing = whole.saturating_sub(self.buffered().len());
-        self.strict || missing < DIRECT_PLACEMENT_MIN && whole <= self.ahead.len()
+        let missing = whole.saturating_sub(self.ahead.len());
+        self.strict || missing < DIRECT_PLACEMENT_MIN && whole <= self.ahead.capacity()
     }
 
     /// Returns the number of bytes to read ahead at the start of an FPDU, if there is space for them.
     fn header_room(&self, bulk: bool) -> usize {
         if !bulk {
-            return self.ahead.len();
+            return self.ahead.capacity();
         }
-        let buffered = self.buffered().len();
-        let whole = FpduView::new(self.buffered()).fpdu_len();
+        let buffered = self.ahead.len();
+        let whole = FpduView::new(self.ahead.bytes()).fpdu_len();
         let wanted = match whole {
             Some(whole) if buffered >= HEADER_PREFIX => {
                 if self.waits_for_whole(whole) {

@@ -33,6 +33,7 @@ mod gather;
 mod inbound;
 mod input;
 mod output;
+mod read_ahead;
 mod reads;
 mod receives;
 mod responses;

@@ -167,13 +167,17 @@ impl IwarpQueuePair {
             let mut short = false;
             let engine = &mut self.engine;
             let result = stream.try_io(Interest::READABLE, || {
-                engine.with_receive_slices(|slices| {
+                let mut received = Ok(0);
+                let count = engine.with_receive_slices(|slices| {
                     let lent: usize = slices.iter().map(|slice| slice.len()).sum();
-                    let count = receive(stream, slices)?;
-                    read = Some(count);
+                    received = receive(stream, slices);
+                    let count = received.unwrap_or_default();
                     short = count < lent;
-                    drained(short)
-                })
+                    count
+                });
+                received?;
+                read = Some(count);
+                drained(short)
             });
             match (read, result) {
                 (Some(0), _) => {

@@ -12,7 +12,12 @@ const CRC: usize = 4;
 
 /// Returns the lengths of the slices lent for the next read.
 fn lent(end: &mut End) -> Vec<usize> {
-    end.engine.with_receive_slices(|slices| slices.iter().map(|slice| slice.len()).collect())
+    let mut lengths = Vec::new();
+    end.engine.with_receive_slices(|slices| {
+        lengths.extend(slices.iter().map(|slice| slice.len()));
+        0
+    });
+    lengths
 }
 
 /// Feeds the front of a stream in one read, and returns the lengths of the slices lent afterwards.
