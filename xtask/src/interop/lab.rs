@@ -747,7 +747,9 @@ impl Lab {
     /// Boots the guest again in the middle of a case that has harmed it. Its mounts and jobs are gone.
     pub(crate) fn renew(&mut self) -> Result<(), Failure> {
         self.mounts.clear();
-        self.reboot().context("booting the guest again")
+        self.reboot().context("booting the guest again")?;
+        // The folder that the guest shares is a new one.
+        fs::create_dir_all(&self.folder).context("making the folder of the case again")
     }
 
     /// Takes the kernel's complaints in this case, which then no longer count against it. If the guest does not answer,

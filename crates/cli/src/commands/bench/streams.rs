@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use bytes::{Buf, BufMut, Bytes};
 use rpcrdma_verbs::{
     Buffer, Completion, ConnectParameters, Counters, Key, Listener, OwnPrivateData, ProtectionDomain,
-    QueuePair, ReceiveMemory, RemoteSegment, SendRequest, WindowMemory, Work, WorkRequest, WrId,
+    QueuePair, ReceiveMemory, RemoteSegment, SendRequest, Status, WindowMemory, Work, WorkRequest, WrId,
 };
 
 use super::{Ends, OPERATION, OPERATION_LEN};
@@ -24,6 +24,8 @@ pub(super) const SENDS: u32 = 12;
 const ANSWERED: u32 = 4;
 /// Bytes of an answer: two segments of key, address and length.
 const MESSAGE: usize = 2 * (4 + 8 + 4);
+/// Maximum time between a failed work request and the end of its connection.
+const END_LIMIT: Duration = Duration::from_secs(5);
 /// Receives on each side: for the Sends in flight, and a question behind them.
 const RECEIVES: u32 = SENDS + ANSWERED;
 
@@ -86,12 +88,27 @@ impl Endpoint {
                 if completion.status.is_success() {
                     return Ok(completion);
                 }
-                return Err(failed(format!("a work request failed: {:?}", completion.status)));
+                return Err(self.ended(completion.status).await);
             }
             let Self { queue_pair, completions, .. } = self;
             poll_fn(|cx| queue_pair.poll(cx, completions)).await.map_err(failed)?;
             completions.reverse();
         }
+    }
+
+    /// Returns why a work request failed: the end of the connection, which follows its flushed requests.
+    async fn ended(&mut self, status: Status) -> Failure {
+        let Self { queue_pair, completions, .. } = self;
+        let end = tokio::time::timeout(END_LIMIT, async {
+            loop {
+                completions.clear();
+                if let Err(end) = poll_fn(|cx| queue_pair.poll(cx, completions)).await {
+                    return end.to_string();
+                }
+            }
+        });
+        let end = end.await.unwrap_or_else(|_| "the connection is still open".to_owned());
+        failed(format!("a work request failed ({status:?}): {end}"))
     }
 
     /// Returns the memory of the next message and the message's length. Posts a new Receive in its place.

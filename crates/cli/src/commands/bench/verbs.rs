@@ -304,7 +304,11 @@ async fn measure(ends: &Ends, place: &Path, effort: Effort) -> Result<(&'static 
     // Round 0 warms up.
     for round in 0..=effort.rounds {
         for (kind, measured) in kinds.iter().zip(&mut measured) {
-            let (value, operations, counters) = once(&mut streams, &subject, *kind, effort).await?;
+            let measured_once = once(&mut streams, &subject, *kind, effort).await;
+            let (value, operations, counters) = measured_once.map_err(|failure| {
+                let (name, bytes, depth) = (kind.name(), kind.bytes(), kind.depth());
+                Failure::failed(format!("{name} of {bytes} bytes at {depth}, round {round}: {failure}"))
+            })?;
             if round > 0 {
                 measured.add(value, operations, &counters);
             }
