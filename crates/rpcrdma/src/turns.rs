@@ -21,8 +21,8 @@
 //! *Errors.* A task that panics, or is dropped, gives its turn back.
 
 use std::cmp::Reverse;
-use std::collections::hash_map::Entry;
-use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::fmt;
 use std::net::IpAddr;
 use std::pin::{Pin, pin};
@@ -56,7 +56,9 @@ struct Order {
     most: usize,
     /// Turns that were given and have not ended.
     given: usize,
-    lines: HashMap<Key, Waiting>,
+    /// Ordered, not hashed: each turn looks its line up a few times. Peers choose the keys, so a quick hash is no choice,
+    /// and a keyed one costs more than the comparisons.
+    lines: BTreeMap<Key, Waiting>,
     /// Lines in which tasks wait, by the tag of their next turn. Among equals, lines that had left turns out are first,
     /// then those that came first.
     ready: BinaryHeap<Reverse<(u64, bool, u64, Key)>>,
@@ -100,7 +102,7 @@ struct Task {
 
 impl Default for Order {
     fn default() -> Self {
-        Self { most: 1, given: 0, lines: HashMap::new(), ready: BinaryHeap::new(), now: 0, count: 0 }
+        Self { most: 1, given: 0, lines: BTreeMap::new(), ready: BinaryHeap::new(), now: 0, count: 0 }
     }
 }
 

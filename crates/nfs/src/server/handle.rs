@@ -23,7 +23,7 @@ const OVERHEAD: usize = 1 + EXPORT_SIZE + TAG_SIZE;
 const _: () = assert!(OVERHEAD + FILE_ID_MAX == MAX_HANDLE);
 
 /// Number of an export: part of its handles, and the `fsid` of its objects.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ExportId(u64);
 
 impl ExportId {

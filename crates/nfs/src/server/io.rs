@@ -35,7 +35,7 @@
 mod queues;
 
 use std::cell::Cell;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::num::NonZero;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
@@ -71,7 +71,7 @@ const LANE_LEAST: usize = 2;
 pub(super) const THREADS_LEAST: usize = LANES * LANE_LEAST;
 
 /// Kinds of work. No kind waits for another.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Work {
     /// Looks at objects and names, and changes nothing.
     Look,
@@ -402,7 +402,7 @@ pub(super) struct IoThreads {
     looks: usize,
     /// Time for which an idle thread is kept.
     idle: Duration,
-    lanes: RwLock<HashMap<(ExportId, Work), Arc<Lane>>>,
+    lanes: RwLock<BTreeMap<(ExportId, Work), Arc<Lane>>>,
     watch: Arc<Watch>,
 }
 

@@ -21,7 +21,7 @@
 //! end. Its jobs that have waited as long are returned, and new jobs are refused until a thread is free. So a
 //! waiting call does not hold its credit for ever, and a client's calls of other exports get through.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use rpcrdma_oncrpc::Origin;
@@ -96,7 +96,9 @@ struct Taken {
 #[derive(Debug)]
 pub(super) struct Queues<J> {
     limits: Limits,
-    flows: HashMap<Address, Flow<J>>,
+    /// Ordered, not hashed: each job looks its address up several times, and peers choose the addresses. So a quick hash is
+    /// no choice, and a keyed one costs more than the comparisons.
+    flows: BTreeMap<Address, Flow<J>>,
     /// Addresses with a job to begin that hold fewer threads than their maximum, the next one first.
     ready: BTreeSet<(usize, u64, Address)>,
     taken: HashMap<FileId, Taken>,
@@ -162,7 +164,7 @@ impl<J> Queues<J> {
     pub(super) fn new(limits: Limits) -> Self {
         Self {
             limits,
-            flows: HashMap::new(),
+            flows: BTreeMap::new(),
             ready: BTreeSet::new(),
             taken: HashMap::new(),
             held: 0,
@@ -208,7 +210,7 @@ impl<J> Queues<J> {
     pub(super) fn clear(&mut self) -> Vec<J> {
         let mut jobs = Vec::new();
         self.ready.clear();
-        for (_, flow) in self.flows.drain() {
+        for flow in std::mem::take(&mut self.flows).into_values() {
             jobs.extend(flow.entries.into_iter().filter_map(|entry| match entry {
                 Entry::Job(waiting) => Some(waiting.job),
                 Entry::Write(_) => None,
