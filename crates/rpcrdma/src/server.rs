@@ -440,3 +440,36 @@ async fn accept_rdma(mut listener: Box<dyn Listener>, inner: Arc<Inner>, stop: S
         tokio::spawn(own.in_turn(connection));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rpcrdma_iwarp::{Config, IwarpConnector, IwarpListener};
+
+    use super::*;
+    use crate::{Client, ClientConfig};
+
+    /// No server has this program: the refusal is the reply.
+    const PROGRAM: u32 = 0x2000_0000;
+    const CALLS: u64 = 40;
+
+    /// With two turns for a call, the runtime would look at its sockets twice as well.
+    #[tokio::test]
+    async fn a_short_call_takes_one_turn() {
+        let listener = IwarpListener::bind(([127, 0, 0, 1], 0).into(), Config::default()).await.unwrap();
+        let server = Server::builder().listen_rdma(Box::new(listener)).build().unwrap();
+        let (address, inner) = (server.rdma_addresses().unwrap()[0], Arc::clone(&server.inner));
+        let serving = tokio::spawn(server.serve(std::future::pending()));
+        let connector = Arc::new(IwarpConnector::new(Config::default()));
+        let client = Client::rdma(connector, address, ClientConfig::default()).await.unwrap();
+        client.null(PROGRAM, 1).await.unwrap_err();
+        let before = inner.turns.now();
+        for _ in 0..CALLS {
+            client.null(PROGRAM, 1).await.unwrap_err();
+        }
+        let turns = inner.turns.now() - before;
+        // A kernel that is busy may deliver a message in two parts.
+        assert!((CALLS..CALLS + CALLS / 2).contains(&turns), "{turns} turns");
+        client.close().await;
+        serving.abort();
+    }
+}

@@ -184,6 +184,12 @@ impl Turns {
         lock(&self.order).most = most.max(1);
     }
 
+    /// Returns the tag of the turn given last. With a single line it counts the turns.
+    #[cfg(test)]
+    pub(crate) fn now(&self) -> u64 {
+        lock(&self.order).now
+    }
+
     /// Returns the line of an address, or of a connection that has none.
     pub(crate) fn line(&self, address: Option<IpAddr>) -> Line {
         let mut order = lock(&self.order);

@@ -35,8 +35,10 @@ use crate::turns::{BYTES_PER_TURN, Line};
 
 /// Calls taken in one round before their replies are posted.
 const CALLS_PER_ROUND: usize = 16;
-/// Rounds in one poll of the task before others get their turn.
-const ROUNDS_PER_POLL: usize = 2;
+/// Rounds in one poll of the task before others get their turn. A single Call needs three: the first takes it, the second
+/// sends the answer, and the third finds nothing left. With fewer, each such Call would cost the connection another turn
+/// and the runtime another look at its sockets.
+const ROUNDS_PER_POLL: usize = 3;
 
 /// An accepted queue pair, with the connection's own share of the memory and reservations for its first Receives.
 pub(crate) type Accepted = (Box<dyn QueuePair>, (ProtectionDomain, Vec<Reserved>));
