@@ -52,8 +52,16 @@ pub(super) fn mode_bits(mode: u32) -> Mode {
     Mode::from_bits_truncate(mode & 0o7777)
 }
 
+#[cfg(test)]
+thread_local! {
+    /// Number of calls of [`stat`] by this thread.
+    pub(super) static LOOKS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
 /// Returns the `statx` of a descriptor's object.
 pub(super) fn stat(fd: impl AsFd) -> Result<Statx, Errno> {
+    #[cfg(test)]
+    LOOKS.set(LOOKS.get() + 1);
     statx(fd, c"", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS | StatxFlags::BTIME)
 }
 

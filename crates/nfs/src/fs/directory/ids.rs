@@ -53,6 +53,12 @@ impl Object {
         Ok(Self { fd, stat, key: OnceLock::new() })
     }
 
+    /// Reads the attributes anew.
+    pub(super) fn look_again(&mut self) -> Result<(), Errno> {
+        self.stat = stat(&self.fd)?;
+        Ok(())
+    }
+
     pub(super) fn kind(&self) -> FileKind {
         super::convert::kind(&self.stat)
     }

@@ -148,12 +148,15 @@ impl DirectoryFs {
     ) -> Result<Created, FsError> {
         let mode = self.lendable(new.mode.unwrap_or(DEFAULT_FILE_MODE), FileKind::Regular);
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let mut object = {
+        let object = {
             let _acting = self.actor.act_as(who)?;
             let open = || openat2(directory, name.as_bytes(), flags, mode_bits(mode), WALK);
-            let object = Object::new(self.open_files.opening(out_of_descriptors, open)?)?;
-            let applied = self.apply_new(who, &object, new, mode).and_then(|()| match new.size {
-                Some(size) if size > 0 => Ok(rustix::fs::ftruncate(&object, size)?),
+            let mut object = Object::new(self.open_files.opening(out_of_descriptors, open)?)?;
+            let applied = self.apply_new(who, &mut object, new, mode).and_then(|()| match new.size {
+                Some(size) if size > 0 => {
+                    rustix::fs::ftruncate(&object, size)?;
+                    Ok(object.look_again()?)
+                }
                 _ => Ok(()),
             });
             if let Err(error) = applied {
@@ -163,7 +166,6 @@ impl DirectoryFs {
             }
             object
         };
-        object.stat = stat(&object)?;
         let node = self.node(&object, Some((directory, name.as_bytes())))?;
         // The file is open for reading and writing, whatever its mode, and the client is about to write.
         let file = self.keep_new(who, &node.id, object);
@@ -195,24 +197,30 @@ impl DirectoryFs {
     ///
     /// An owner equal to the caller is what the client gets anyway. Where callers do not act as themselves,
     /// the user of this process stands for all of them. So a request for the own user is not refused.
+    ///
+    /// The object has its present attributes before this call and after it.
     fn apply_new(
         &self,
         who: &Identity,
-        object: &Object,
+        object: &mut Object,
         new: &SetAttributes,
         mode: u32,
     ) -> Result<(), FsError> {
         let rest = SetAttributes { mode: None, size: None, ..*new };
         let own = |wanted: Option<u32>, own: u32| wanted.is_none_or(|id| id == own);
-        match self.apply(object, &rest) {
-            Err(FsError::NotPermitted)
-                if !self.actor.switches() && own(new.uid, who.uid) && own(new.gid, who.gid) =>
-            {
-                self.apply(object, &SetAttributes { uid: None, gid: None, ..rest })?;
+        // Most new objects get nothing but a mode, which they have already.
+        if !rest.is_empty() {
+            match self.apply(object, &rest) {
+                Err(FsError::NotPermitted)
+                    if !self.actor.switches() && own(new.uid, who.uid) && own(new.gid, who.gid) =>
+                {
+                    self.apply(object, &SetAttributes { uid: None, gid: None, ..rest })?;
+                }
+                applied => applied?,
             }
-            applied => applied?,
+            object.look_again()?;
         }
-        let got = u32::from(stat(object)?.stx_mode);
+        let got = u32::from(object.stat.stx_mode);
         if mode & 0o7777 & !got == 0 || object.kind() == FileKind::Symlink {
             return Ok(());
         }
@@ -223,8 +231,7 @@ impl DirectoryFs {
         // A set-group-id bit inherited from the directory stays.
         let inherited = got & 0o2000;
         self.apply(object, &SetAttributes { mode: Some(mode | inherited), ..SetAttributes::default() })?;
-        // Setting the mode changed only the time of change.
-        Ok(())
+        Ok(object.look_again()?)
     }
 
     /// Returns whether an object may be the one that the caller has made since then. Only its name indicates
@@ -249,17 +256,17 @@ impl DirectoryFs {
     ) -> Result<(Object, Node), FsError> {
         let kind = what.kind();
         let mode = self.lendable(new.mode.unwrap_or(DEFAULT_DIRECTORY_MODE), kind);
-        let mut object = {
+        let object = {
             let _acting = self.actor.act_as(who)?;
             let since = SystemTime::now();
             make_object(directory, name, what, mode_bits(mode))?;
-            let object = self.child(directory, name)?;
+            let mut object = self.child(directory, name)?;
             if object.kind() != kind {
                 // Another user has already put something else in its place.
                 return Err(FsError::NotFound);
             }
             if self.is_made(who, &object, since)
-                && let Err(error) = self.apply_new(who, &object, new, mode)
+                && let Err(error) = self.apply_new(who, &mut object, new, mode)
             {
                 let flags = if kind == FileKind::Directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
                 let _ = unlinkat(directory, name.as_bytes(), flags);
@@ -267,7 +274,6 @@ impl DirectoryFs {
             }
             object
         };
-        object.stat = stat(&object)?;
         let node = self.node(&object, Some((directory, name.as_bytes())))?;
         Ok((object, node))
     }
@@ -314,6 +320,17 @@ impl DirectoryFs {
         (from, from_name): (&FileId, Name<'_>),
         (to, to_name): (&FileId, Name<'_>),
     ) -> Renamed {
+        if from == to {
+            // Most renames stay in their directory, which is looked at and synced only once.
+            let rename =
+                |directory: &Object| self.rename_in(who, (directory, from_name), (directory, to_name));
+            let finish = |replaced: Option<Object>| {
+                self.close_replaced(replaced);
+                Ok(())
+            };
+            let Outcome { result, change } = self.change_in(from, rename, finish);
+            return Renamed { result, from: change, to: change };
+        }
         let (source, target) = match (self.directory(from), self.directory(to)) {
             (Ok(source), Ok(target)) => (source, target),
             (Err(error), _) | (_, Err(error)) => {
@@ -333,9 +350,7 @@ impl DirectoryFs {
         let (after_from, after_to) = (after(&source), after(&target));
         drop(locked);
         let result = result.and_then(|replaced| {
-            if let Some(replaced) = replaced {
-                self.close_if_gone(&replaced);
-            }
+            self.close_replaced(replaced);
             self.settle(&source)?;
             self.settle(&target)
         });
@@ -343,6 +358,13 @@ impl DirectoryFs {
             result,
             from: Change { before: before_from, after: after_from },
             to: Change { before: before_to, after: after_to },
+        }
+    }
+
+    /// Closes the descriptors of an object that a rename replaced.
+    fn close_replaced(&self, replaced: Option<Object>) {
+        if let Some(replaced) = replaced {
+            self.close_if_gone(&replaced);
         }
     }
 

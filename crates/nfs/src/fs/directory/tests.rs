@@ -13,6 +13,7 @@ use crate::fs::{MemoryFs, MemoryOptions};
 mod confined;
 mod descriptors;
 mod locks;
+mod looks;
 mod losses;
 mod unwritten;
 
