@@ -33,13 +33,43 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct Turn {
-    held: Mutex<bool>,
+    state: Mutex<State>,
     free: Condvar,
 }
 
+#[derive(Debug, Default)]
+struct State {
+    held: bool,
+    /// Number of calls that wait. Without any, the end of a turn needs no system call.
+    waiting: usize,
+}
+
 impl Turn {
-    fn held(&self) -> MutexGuard<'_, bool> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes the turn, or waits for it for this time. Returns whether the caller has it.
+    fn take(&self, wait: Duration) -> bool {
+        let mut state = self.state();
+        if state.held {
+            state.waiting += 1;
+            let waited = self.free.wait_timeout_while(state, wait, |state| state.held);
+            (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+            state.waiting -= 1;
+        }
+        !std::mem::replace(&mut state.held, true)
+    }
+
+    /// Ends the turn.
+    fn release(&self) {
+        let mut state = self.state();
+        state.held = false;
+        let waiting = state.waiting > 0;
+        drop(state);
+        if waiting {
+            self.free.notify_one();
+        }
     }
 }
 
@@ -80,17 +110,7 @@ impl Locks {
     /// [`FsError::TryLater`] if other calls hold the lock for too long.
     pub(super) fn lock(&self, id: &FileId) -> Result<Locked<'_>, FsError> {
         let place = self.place(id);
-        let (mut held, _) = place
-            .turn
-            .free
-            .wait_timeout_while(place.turn.held(), self.wait, |held| *held)
-            .unwrap_or_else(PoisonError::into_inner);
-        if *held {
-            return Err(FsError::TryLater);
-        }
-        *held = true;
-        drop(held);
-        Ok(Locked { place })
+        if place.turn.take(self.wait) { Ok(Locked { place }) } else { Err(FsError::TryLater) }
     }
 
     /// Locks two objects, or one if both are equal.
@@ -110,8 +130,7 @@ impl Locks {
 
 impl Drop for Locked<'_> {
     fn drop(&mut self) {
-        *self.place.turn.held() = false;
-        self.place.turn.free.notify_one();
+        self.place.turn.release();
     }
 }
 
