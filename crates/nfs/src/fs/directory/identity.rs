@@ -38,8 +38,17 @@ pub(super) struct Actor {
 /// Guard: the calling thread has the requested identity until the drop.
 #[must_use]
 pub(super) struct Acting<'a> {
-    restore: Option<&'a Actor>,
+    restore: Option<(&'a Actor, Parts)>,
     not_send: PhantomData<*const ()>,
+}
+
+/// Parts of an identity that differ from those of the process. Only these are set, and set back: each costs two system
+/// calls.
+#[derive(Clone, Copy, Debug)]
+struct Parts {
+    groups: bool,
+    gid: bool,
+    uid: bool,
 }
 
 impl Actor {
@@ -64,6 +73,10 @@ impl Actor {
 
     fn sheds_privileges(&self) -> bool {
         let nobody = Identity { uid: 65534, gid: 65534, groups: Vec::new() };
+        // Some callers will have other groups, even if this one does not.
+        if set_thread_groups(&self.groups).is_err() {
+            return false;
+        }
         let Ok(_acting) = self.act_as(&nobody) else { return false };
         // No capability at all: those to change owners or modes of others' objects are as dangerous as those
         // to read them.
@@ -129,15 +142,24 @@ impl Actor {
         if who.uid == NO_ID || who.gid == NO_ID {
             return Err(FsError::AccessDenied);
         }
-        let groups: Vec<Gid> =
-            who.groups.iter().filter(|gid| **gid != NO_ID).map(|gid| Gid::from_raw(*gid)).collect();
+        let own = &self.own;
+        let parts =
+            Parts { groups: who.groups != own.groups, gid: who.gid != own.gid, uid: who.uid != own.uid };
         // A refusal here has changed nothing. Without the right to set groups (root of a user namespace),
         // they could not be set back either. So the guard, which undoes partial changes, begins afterwards.
         // The user comes last, because then the thread may change nothing else.
-        set_thread_groups(&groups).map_err(refusal)?;
-        let acting = Acting { restore: Some(self), not_send: PhantomData };
-        set_thread_res_gid(None, Gid::from_raw(who.gid), None).map_err(refusal)?;
-        set_thread_res_uid(None, Uid::from_raw(who.uid), None).map_err(refusal)?;
+        if parts.groups {
+            let groups = who.groups.iter().filter(|gid| **gid != NO_ID);
+            let groups: Vec<Gid> = groups.map(|gid| Gid::from_raw(*gid)).collect();
+            set_thread_groups(&groups).map_err(refusal)?;
+        }
+        let acting = Acting { restore: Some((self, parts)), not_send: PhantomData };
+        if parts.gid {
+            set_thread_res_gid(None, Gid::from_raw(who.gid), None).map_err(refusal)?;
+        }
+        if parts.uid {
+            set_thread_res_uid(None, Uid::from_raw(who.uid), None).map_err(refusal)?;
+        }
         Ok(acting)
     }
 }
@@ -155,11 +177,17 @@ fn refusal(errno: Errno) -> FsError {
 
 impl Drop for Acting<'_> {
     fn drop(&mut self) {
-        let Some(actor) = self.restore else { return };
-        let restored = set_thread_res_uid(None, Uid::from_raw(actor.own.uid), None)
-            .and_then(|()| set_thread_res_gid(None, Gid::from_raw(actor.own.gid), None))
-            .and_then(|()| set_thread_groups(&actor.groups));
-        if let Err(error) = restored {
+        let Some((actor, parts)) = self.restore else { return };
+        let restore = || {
+            if parts.uid {
+                set_thread_res_uid(None, Uid::from_raw(actor.own.uid), None)?;
+            }
+            if parts.gid {
+                set_thread_res_gid(None, Gid::from_raw(actor.own.gid), None)?;
+            }
+            if parts.groups { set_thread_groups(&actor.groups) } else { Ok(()) }
+        };
+        if let Err(error) = restore() {
             tracing::error!(%error, "a thread cannot return to the identity of the process");
             std::process::abort();
         }
@@ -194,13 +222,25 @@ mod tests {
         if !actor.switches() {
             return;
         }
-        let who = Identity { uid: 4711, gid: 4712, groups: vec![4713] };
-        {
-            let _acting = actor.act_as(&who).unwrap();
-            assert_eq!((geteuid().as_raw(), getegid().as_raw()), (4711, 4712));
-            assert_eq!(getgroups().unwrap(), vec![Gid::from_raw(4713)]);
+        let present = || Identity {
+            uid: geteuid().as_raw(),
+            gid: getegid().as_raw(),
+            groups: getgroups().unwrap().iter().map(|gid| gid.as_raw()).collect(),
+        };
+        let own = actor.own.clone();
+        let other = Identity { uid: 4711, gid: 4712, groups: vec![4713] };
+        // Everything differs from the process, or a single part.
+        for who in [
+            other.clone(),
+            Identity { uid: other.uid, ..own.clone() },
+            Identity { gid: other.gid, ..own.clone() },
+            Identity { groups: other.groups, ..own.clone() },
+        ] {
+            let acting = actor.act_as(&who).unwrap();
+            assert_eq!(present(), who);
+            drop(acting);
+            assert_eq!(present(), own);
         }
-        assert_eq!((geteuid().as_raw(), getegid().as_raw()), (actor.own.uid, actor.own.gid));
         assert!(capabilities(None).unwrap().effective.contains(CapabilitySet::DAC_OVERRIDE));
     }
 
