@@ -1,13 +1,14 @@
 //! Counts the heap allocations of a NULL call in steady state, by side and by version of RPC-over-RDMA. Each side has a
 //! runtime of its own, and both have turns in one thread. So every allocation belongs to the side whose turn it is.
-//! Allocations within the simulated fabric count apart: another provider takes its place in production.
+//! Allocations within the provider count apart. The provider is the simulated fabric, and for Version One software iWARP
+//! on loopback too, as in production.
 //! `cargo run --release -p rpcrdma --example allocations`
 
 mod provider;
 
 use std::error::Error;
 use std::future::{Future, poll_fn};
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
@@ -16,7 +17,9 @@ use std::time::Duration;
 use rpcrdma::{
     Binding, CallContext, Client, ClientConfig, Procedure, Profile, Program, Server, ServerConfig, Versions,
 };
+use rpcrdma_iwarp::{Config as IwarpConfig, IwarpConnector, IwarpListener};
 use rpcrdma_sim::{Fabric, FabricConfig};
+use rpcrdma_verbs::{Connector, Listener};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::yield_now;
 
@@ -75,35 +78,82 @@ impl Binding for Nothing {}
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!(
-        "{:<8} {:>8} {:>8} {:>16} {:>16}",
-        "version", "client", "server", "client's fabric", "server's fabric"
+        "{:<8} {:<8} {:>8} {:>8} {:>17} {:>17}",
+        "version", "provider", "client", "server", "client's provider", "server's provider"
     );
-    for (name, versions) in versions() {
-        let [client, server] = measure(versions)?;
+    for (name, versions, provider) in subjects() {
+        let [client, server] = measure(versions, provider)?;
         println!(
-            "{name:<8} {:>8.2} {:>8.2} {:>16.2} {:>16.2}",
-            client.own, server.own, client.provider, server.provider
+            "{name:<8} {:<8} {:>8.2} {:>8.2} {:>17.2} {:>17.2}",
+            provider.name(),
+            client.own,
+            server.own,
+            client.provider,
+            server.provider
         );
     }
     Ok(())
 }
 
-/// Returns all versions with their names.
-fn versions() -> [(&'static str, Versions); 4] {
+/// The provider below both sides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Provider {
+    Sim,
+    Iwarp,
+}
+
+/// The two ends of a provider, and the address of the far one.
+type Ends = (Box<dyn Listener>, Arc<dyn Connector>, SocketAddr);
+
+impl Provider {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Sim => "sim",
+            Self::Iwarp => "iwarp",
+        }
+    }
+
+    /// Listens in the runtime of the far side.
+    fn ends(self, far: &Side) -> Result<Ends, Box<dyn Error>> {
+        match self {
+            Self::Sim => {
+                // All posted work arrives before the turn of the other side.
+                let config =
+                    FabricConfig { latency: Duration::ZERO, bandwidth: None, ..FabricConfig::default() };
+                let fabric = Fabric::on_tokio(config);
+                let address = SocketAddr::from(([192, 0, 2, 1], 20_049));
+                let host: IpAddr = [192, 0, 2, 2].into();
+                Ok((Box::new(fabric.listen(address)?), Arc::new(fabric.connector(host)), address))
+            }
+            Self::Iwarp => {
+                let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+                let listener = far.runtime.block_on(IwarpListener::bind(any, IwarpConfig::default()))?;
+                let address = listener.local_address()?;
+                Ok((Box::new(listener), Arc::new(IwarpConnector::new(IwarpConfig::default())), address))
+            }
+        }
+    }
+}
+
+/// Returns all versions with their names, and the providers on which they are measured.
+fn subjects() -> [(&'static str, Versions, Provider); 5] {
     let two = Versions::two;
-    [("1", Versions::ONE), ("p1", two(Profile::P1)), ("p2", two(Profile::P2)), ("p3", two(Profile::P3))]
+    [
+        ("1", Versions::ONE, Provider::Sim),
+        ("1", Versions::ONE, Provider::Iwarp),
+        ("p1", two(Profile::P1), Provider::Sim),
+        ("p2", two(Profile::P2), Provider::Sim),
+        ("p3", two(Profile::P3), Provider::Sim),
+    ]
 }
 
 /// Returns the allocations of a NULL call at the client and at the server.
-fn measure(versions: Versions) -> Result<[Figure; 2], Box<dyn Error>> {
+fn measure(versions: Versions, provider: Provider) -> Result<[Figure; 2], Box<dyn Error>> {
     let (mut near, mut far) = (Side::new()?, Side::new()?);
-    // All posted work arrives before the turn of the other side.
-    let config = FabricConfig { latency: Duration::ZERO, bandwidth: None, ..FabricConfig::default() };
-    let fabric = Fabric::on_tokio(config);
-    let address = SocketAddr::from(([192, 0, 2, 1], 20_049));
+    let (listener, connector, address) = provider.ends(&far)?;
     let mut config = ServerConfig::default();
     config.protocol.versions = versions;
-    let listener = CountingListener::new(fabric.listen(address)?, &far.provider);
+    let listener = CountingListener::new(listener, &far.provider);
     let builder = Server::builder().config(config).program(Arc::new(Nothing));
     let server = {
         let _guard = far.runtime.enter();
@@ -111,8 +161,7 @@ fn measure(versions: Versions) -> Result<[Figure; 2], Box<dyn Error>> {
     };
     let serving = far.runtime.spawn(server.serve(std::future::pending()));
 
-    let host: IpAddr = [192, 0, 2, 2].into();
-    let connector = Arc::new(CountingConnector::new(fabric.connector(host), &near.provider));
+    let connector = Arc::new(CountingConnector::new(connector, &near.provider));
     let mut config = ClientConfig::default();
     config.protocol.versions = versions;
     config.protocol.program = Some((PROGRAM, 1));
@@ -202,12 +251,18 @@ mod tests {
 
     /// Most allocations of a NULL call: at the client, and at the server.
     const MOST: [f64; 2] = [4.0, 4.0];
+    /// Most allocations of software iWARP for it, at each side: the memory of the message that arrives.
+    const MOST_OF_IWARP: f64 = 2.0;
 
     #[test]
     fn a_null_call_allocates_no_more_than_it_did() {
-        for (name, versions) in versions() {
-            for (figure, most) in measure(versions).unwrap().into_iter().zip(MOST) {
+        for (name, versions, provider) in subjects() {
+            for (figure, most) in measure(versions, provider).unwrap().into_iter().zip(MOST) {
                 assert!(figure.own <= most, "version {name}: {figure:?}, at most {most}");
+                assert!(
+                    provider == Provider::Sim || figure.provider <= MOST_OF_IWARP,
+                    "software iWARP: {figure:?}, at most {MOST_OF_IWARP}"
+                );
             }
         }
     }

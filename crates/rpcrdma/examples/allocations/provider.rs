@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use rpcrdma_sim::{SimConnector, SimListener};
 use rpcrdma_verbs::{
     BoxFuture, Capabilities, Completion, ConnectError, ConnectParameters, ConnectionRequest, Connector,
     Counters, Disconnected, Incoming, Listener, PostError, Progress, ProtectionDomain, QueuePair,
@@ -34,13 +33,13 @@ impl Counter {
 
 /// Opens connections that count.
 pub(crate) struct CountingConnector {
-    connector: SimConnector,
+    connector: Arc<dyn Connector>,
     counter: Counter,
 }
 
 /// Accepts connections that count.
 pub(crate) struct CountingListener {
-    listener: SimListener,
+    listener: Box<dyn Listener>,
     counter: Counter,
 }
 
@@ -60,13 +59,13 @@ struct CountingQueuePair {
 }
 
 impl CountingConnector {
-    pub(crate) fn new(connector: SimConnector, counter: &Counter) -> Self {
+    pub(crate) fn new(connector: Arc<dyn Connector>, counter: &Counter) -> Self {
         Self { connector, counter: counter.clone() }
     }
 }
 
 impl CountingListener {
-    pub(crate) fn new(listener: SimListener, counter: &Counter) -> Self {
+    pub(crate) fn new(listener: Box<dyn Listener>, counter: &Counter) -> Self {
         Self { listener, counter: counter.clone() }
     }
 }
