@@ -111,7 +111,7 @@ pub(crate) enum Command {
     Ln(names::Ln),
     /// Measure the round trip of NULL calls
     Ping(ping::Ping),
-    /// Measure this machine: throughput, latency and memory against plain TCP
+    /// Measure this machine, or two hosts: throughput, latency and CPU against plain TCP
     Bench(bench::Bench),
     /// Test how a server or a client speaks RPC-over-RDMA
     Conform(conform::Conform),

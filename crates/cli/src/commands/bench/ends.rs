@@ -7,6 +7,7 @@ use rpcrdma_iwarp::Timeouts;
 use rpcrdma_verbs::{Connector, Listener};
 
 use super::failed;
+use crate::commands::cannot_listen;
 use crate::exit::Failure;
 use crate::provider::{ProviderOptions, Settings};
 
@@ -36,9 +37,16 @@ impl Ends {
 
     /// Listens for the server, at a free port. Returns the name of the provider too.
     pub(super) async fn listen(&self) -> Result<(Box<dyn Listener>, &'static str), Failure> {
-        let any = SocketAddr::new(self.address, 0);
+        self.listen_at(SocketAddr::new(self.address, 0)).await
+    }
+
+    /// Listens at this address. Returns the name of the provider too.
+    pub(super) async fn listen_at(
+        &self,
+        at: SocketAddr,
+    ) -> Result<(Box<dyn Listener>, &'static str), Failure> {
         let (listener, chosen) =
-            self.settings().listen(&self.options.provider, any).await.map_err(failed("listen"))?;
+            self.settings().listen(&self.options.provider, at).await.map_err(cannot_listen(at))?;
         Ok((listener, chosen.name()))
     }
 }

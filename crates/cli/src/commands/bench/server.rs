@@ -14,7 +14,7 @@ use rustix::thread::{Pid, gettid};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
-use super::roundtrips::Transfers;
+use super::program::Transfers;
 use super::{Ends, MEMORY_EXPORT, failed, streams, tcp};
 use crate::exit::Failure;
 
@@ -130,12 +130,12 @@ fn serve(
             .shares(shares)
             .program(nfs.nfs_program())
             .program(nfs.mount_program())
-            .program(Arc::new(Transfers))
+            .program(Arc::new(Transfers::default()))
             .listen_rdma(nfs_rdma)
             .listen_tcp(nfs_tcp)
             .build()
             .map_err(failed("serve"))?;
-        tokio::spawn(tcp::serve(base));
+        tokio::spawn(tcp::serve(base, tcp::open_door()));
         tokio::spawn(streams::serve(raw, ProtectionDomain::new(POOL)));
         ready((addresses, server.monitor()));
         // Dropping the sender stops the server.

@@ -10,11 +10,12 @@ use rpcrdma_nfs::wire::{
     FileHandle, NFS_PROGRAM, NFS_VERSION, ReadArgs, SetAttributes, StableHow, WriteArgs,
 };
 use rpcrdma_verbs::Counters;
-use rustix::time::{ClockId, clock_gettime};
+use rustix::time::ClockId;
 use tokio::task::JoinSet;
 
 use super::cases::{Setting, Task};
-use crate::commands::bench::roundtrips::{Operation, carry_out};
+use crate::commands::bench::processor::cpu;
+use crate::commands::bench::program::{Operation, carry_out};
 use crate::commands::bench::server::{Addresses, BenchServer};
 use crate::commands::bench::{Ends, MEMORY_EXPORT, failed, table};
 use crate::connect::NFS;
@@ -263,11 +264,4 @@ impl Caller {
     async fn carry_out(&self, operation: Operation) -> Result<(), Failure> {
         carry_out(&self.rpc, operation).await.map(drop).map_err(failed("call"))
     }
-}
-
-/// Returns the processor time of a clock.
-fn cpu(of: ClockId) -> Duration {
-    let time = clock_gettime(of);
-    let seconds = u64::try_from(time.tv_sec).unwrap_or_default();
-    Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or_default())
 }

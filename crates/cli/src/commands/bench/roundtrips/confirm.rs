@@ -16,9 +16,9 @@ use serde::Serialize;
 use tokio::time::sleep;
 
 use super::delay::DelayLine;
-use super::mechanisms::{Mechanism, Operation, Way};
-use super::program::{Transfers, carry_out};
+use super::mechanisms::{Mechanism, Way};
 use crate::commands::bench::failed;
+use crate::commands::bench::program::{Operation, Transfers, carry_out};
 use crate::commands::bench::table::median;
 use crate::exit::Failure;
 
@@ -122,7 +122,7 @@ pub(super) async fn confirm(
     let address = listener.local_address().map_err(failed("listen"))?;
     let server = Server::builder()
         .config(server)
-        .program(Arc::new(Transfers))
+        .program(Arc::new(Transfers::default()))
         .listen_rdma(Box::new(listener))
         .build()
         .map_err(failed("serve"))?;

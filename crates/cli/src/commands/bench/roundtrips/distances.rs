@@ -8,8 +8,9 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::measure::LinkModel;
-use super::mechanisms::{DATA, LARGE, LARGE_DATA, MECHANISMS, Mechanism, Operation, Way};
+use super::mechanisms::{DATA, LARGE, LARGE_DATA, MECHANISMS, Mechanism, Way};
 use super::{latency, on_link};
+use crate::commands::bench::program::Operation;
 use crate::exit::Failure;
 
 /// Length of the link, in kilometres.

@@ -14,9 +14,9 @@ use rpcrdma_sim::{Delivery, Fabric, FabricConfig, MessageKind, Side};
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::Instant;
 
-use super::mechanisms::{Counts, Mechanism, Operation};
-use super::program::{Transfers, carry_out};
+use super::mechanisms::{Counts, Mechanism};
 use crate::commands::bench::failed;
+use crate::commands::bench::program::{Operation, Transfers, carry_out};
 use crate::exit::Failure;
 
 const SERVER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), 20049);
@@ -127,7 +127,7 @@ pub(super) async fn measure(mechanism: &Mechanism, link: LinkModel) -> Result<Me
     let listener = fabric.listen(SERVER).map_err(failed("listen on the fabric"))?;
     let server = Server::builder()
         .config(server)
-        .program(Arc::new(Transfers))
+        .program(Arc::new(Transfers::default()))
         .listen_rdma(Box::new(listener))
         .build()
         .map_err(failed("serve on the fabric"))?;

@@ -4,7 +4,7 @@
 use rpcrdma::{BufferStructure, ClientConfig, Config, Profile, ReadRead, ServerConfig, Versions};
 use serde::Serialize;
 
-use super::program::{PROGRAM, VERSION};
+use crate::commands::bench::program::{Operation, PROGRAM, VERSION};
 
 /// Bytes of data in an operation: more than a Send of the default size carries.
 pub(super) const DATA: usize = 8 << 10;
@@ -29,36 +29,6 @@ const READS: u16 = 16;
 
 /// Memory of each side, in bytes.
 const MEMORY: usize = 64 << 20;
-
-/// Operation of a measurement.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::commands::bench) enum Operation {
-    /// A short Call and a short reply.
-    Small,
-    /// This many short Calls at once.
-    Several(usize),
-    /// A Call with this many bytes of a DDP-eligible argument, like NFS WRITE.
-    Put(usize),
-    /// A reply with this many bytes of a DDP-eligible result, like NFS READ.
-    Get(usize),
-    /// A Call with this many bytes that are not eligible.
-    LongCall(usize),
-    /// A reply with this many bytes that are not eligible.
-    LongReply(usize),
-}
-
-impl Operation {
-    pub(super) const fn name(self) -> &'static str {
-        match self {
-            Self::Small => "small call, small reply",
-            Self::Several(_) => "8 small calls at once",
-            Self::Put(_) => "call with placed data (WRITE)",
-            Self::Get(_) => "reply with placed data (READ)",
-            Self::LongCall(_) => "long call",
-            Self::LongReply(_) => "long reply",
-        }
-    }
-}
 
 /// Counts of the document for an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,7 +7,6 @@ mod distances;
 mod measure;
 mod mechanisms;
 mod plot;
-mod program;
 mod svg;
 mod table;
 
@@ -18,9 +17,7 @@ use clap::Args;
 
 use self::confirm::confirm;
 use self::measure::{LinkModel, Measured, measure, virtual_time};
-pub(super) use self::mechanisms::Operation;
 use self::mechanisms::{MECHANISMS, Mechanism};
-pub(super) use self::program::{Transfers, carry_out};
 use self::table::{Document, Row};
 use crate::arguments::Common;
 use crate::commands::bench::measured;
@@ -90,7 +87,8 @@ pub(super) struct Roundtrips {
     delay: Option<f64>,
 }
 
-fn within(text: &str, least: f64, most: f64) -> Result<f64, String> {
+/// Parses a number from `least` to `most`.
+pub(super) fn within(text: &str, least: f64, most: f64) -> Result<f64, String> {
     let number: f64 = text.parse().map_err(|_| format!("{text:?} is not a number"))?;
     if (least..=most).contains(&number) {
         Ok(number)

@@ -1,0 +1,387 @@
+//! The load of a measurement: one thread for each connection, with a runtime of its own.
+//!
+//! A thread connects, tells that it is ready, and works until it is told to stop. It counts in a [`Gauge`],
+//! which others read meanwhile. Data of Calls lies in memory of the connection's pool, which an adapter
+//! registers once. A thread that fails tells the reason at once; then the whole measurement fails.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use rpcrdma::{Client, ClientConfig};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use super::plan::{Kind, Measure};
+use crate::arguments::Proto;
+use crate::commands::bench::program::{self, get, pooled, put};
+use crate::commands::bench::{Ends, OPERATION, failed, tcp};
+use crate::exit::{Exit, Failure};
+
+/// Time for a connection.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Time for the last data of a stream to arrive, and for the last calls of a connection.
+const REST: Duration = Duration::from_secs(30);
+/// Times of operations that a connection keeps; later ones are not in the percentiles.
+const TRIPS: usize = 1 << 20;
+/// Memory of a connection beside its data in flight, in bytes.
+const BESIDE: usize = 16 << 20;
+
+/// Counts of a connection.
+#[derive(Debug, Default)]
+pub(super) struct Gauge {
+    /// Bytes of data that this side wrote or got.
+    pub(super) bytes: AtomicU64,
+    /// Operations that ended.
+    pub(super) calls: AtomicU64,
+    /// Whether the times of operations are kept.
+    pub(super) measuring: AtomicBool,
+    /// Times of operations, in nanoseconds; times over 4 s count as that.
+    trips: Mutex<Vec<u32>>,
+}
+
+impl Gauge {
+    fn ended(&self, bytes: u64, time: Duration) {
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        if self.measuring.load(Ordering::Relaxed) {
+            let mut trips = self.trips.lock().unwrap_or_else(PoisonError::into_inner);
+            if trips.len() < TRIPS {
+                trips.push(u32::try_from(time.as_nanos()).unwrap_or(u32::MAX));
+            }
+        }
+    }
+
+    /// Returns the times of operations, and forgets them.
+    pub(super) fn take_trips(&self) -> Vec<u32> {
+        std::mem::take(&mut *self.trips.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// Where and what a connection works.
+#[derive(Clone, Debug)]
+pub(super) struct Target {
+    pub(super) ends: Ends,
+    /// Address of the transport of the measure.
+    pub(super) to: SocketAddr,
+    pub(super) session: u64,
+    pub(super) measure: Measure,
+    /// Calls in flight.
+    pub(super) depth: u32,
+    /// Bytes of data of a call, or of a write of a raw stream.
+    pub(super) size: u32,
+}
+
+enum Told {
+    Ready,
+    Ended(Result<(), Failure>),
+}
+
+/// Connections that work.
+pub(super) struct Load {
+    pub(super) gauges: Vec<Arc<Gauge>>,
+    /// Dropped to stop them.
+    stop: watch::Sender<()>,
+    told: mpsc::UnboundedReceiver<Told>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Load {
+    /// Starts the threads, and waits until all have connected.
+    pub(super) async fn start(target: &Target, connections: u32) -> Result<Self, Failure> {
+        let (tell, told) = mpsc::unbounded_channel();
+        let mut load = Self { gauges: Vec::new(), stop: watch::Sender::new(()), told, threads: Vec::new() };
+        for index in 0..connections {
+            let gauge = Arc::new(Gauge::default());
+            let worker = Worker {
+                target: target.clone(),
+                gauge: Arc::clone(&gauge),
+                stop: load.stop.subscribe(),
+                tell: tell.clone(),
+            };
+            let thread = thread::Builder::new()
+                .name(format!("bench-{index}"))
+                .spawn(move || {
+                    let tell = worker.tell.clone();
+                    let result = worker.run();
+                    // The receiver is gone if the measurement has failed already.
+                    let _ = tell.send(Told::Ended(result));
+                })
+                .map_err(failed("start a thread"))?;
+            load.gauges.push(gauge);
+            load.threads.push(thread);
+        }
+        drop(tell);
+        for _ in 0..connections {
+            match load.told.recv().await {
+                Some(Told::Ready) => {}
+                Some(Told::Ended(Err(failure))) => return Err(failure),
+                Some(Told::Ended(Ok(()))) | None => return Err(Failure::failed("a connection ended early")),
+            }
+        }
+        Ok(load)
+    }
+
+    /// Waits for the failure of a connection.
+    pub(super) async fn failure(&mut self) -> Failure {
+        match self.told.recv().await {
+            Some(Told::Ended(Err(failure))) => failure,
+            _ => Failure::failed("a connection ended early"),
+        }
+    }
+
+    /// Stops all connections in order.
+    pub(super) async fn stop(self) -> Result<(), Failure> {
+        let Self { gauges, stop, mut told, threads } = self;
+        drop(stop);
+        for _ in gauges {
+            match told.recv().await {
+                Some(Told::Ended(result)) => result?,
+                Some(Told::Ready) | None => {}
+            }
+        }
+        // They have told their end already. A thread that panics reports it.
+        threads.into_iter().for_each(|thread| drop(thread.join()));
+        Ok(())
+    }
+
+    /// Returns bytes and operations so far.
+    pub(super) fn count(&self) -> (u64, u64) {
+        self.gauges.iter().fold((0, 0), |(bytes, calls), gauge| {
+            (bytes + gauge.bytes.load(Ordering::Relaxed), calls + gauge.calls.load(Ordering::Relaxed))
+        })
+    }
+
+    /// Chooses whether the times of operations are kept.
+    pub(super) fn measure(&self, measuring: bool) {
+        self.gauges.iter().for_each(|gauge| gauge.measuring.store(measuring, Ordering::Relaxed));
+    }
+}
+
+/// A connection on its thread.
+struct Worker {
+    target: Target,
+    gauge: Arc<Gauge>,
+    /// Closed to stop.
+    stop: watch::Receiver<()>,
+    tell: mpsc::UnboundedSender<Told>,
+}
+
+impl Worker {
+    fn run(mut self) -> Result<(), Failure> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(failed("start the runtime of a connection"))?;
+        let Target { measure, .. } = self.target;
+        let result = runtime.block_on(async {
+            match (measure.proto(), measure.kind()) {
+                (Some(proto), _) => self.calls(proto).await,
+                (None, Kind::Ping) => self.ping().await,
+                (None, _) if measure == Measure::StreamTo => self.send().await,
+                (None, _) => self.receive().await,
+            }
+        });
+        runtime.shutdown_timeout(Duration::ZERO);
+        result
+    }
+
+    fn ready(&self) {
+        // The receiver is gone if another connection has failed.
+        let _ = self.tell.send(Told::Ready);
+    }
+
+    fn broken(&self) -> impl Fn(std::io::Error) -> Failure + use<> {
+        let Target { to, measure, .. } = self.target;
+        move |error| Failure::new(Exit::Unreachable, format!("{}, {to}: {error}", measure.title()))
+    }
+
+    async fn raw(&self, kind: tcp::Kind) -> Result<tokio::net::TcpStream, Failure> {
+        let Target { to, session, .. } = self.target;
+        let opening = tcp::open(to, session, kind, self.bytes());
+        match timeout(PATIENCE, opening).await {
+            Ok(opened) => opened.map_err(self.broken()),
+            Err(_) => Err(self.broken()(std::io::ErrorKind::TimedOut.into())),
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        usize::try_from(self.target.size).unwrap_or(usize::MAX)
+    }
+
+    /// Writes until it is stopped, and then until the server has everything: the next measurement must not
+    /// meet it on the link.
+    async fn send(&mut self) -> Result<(), Failure> {
+        let mut stream = self.raw(tcp::Kind::Sink).await?;
+        let broken = self.broken();
+        stream.write_u64(tcp::ENDLESS).await.map_err(&broken)?;
+        let block = vec![0x5a; self.bytes()];
+        self.ready();
+        loop {
+            tokio::select! {
+                biased;
+                _ = self.stop.changed() => break,
+                written = stream.write(&block) => {
+                    let written = written.map_err(&broken)? as u64;
+                    self.gauge.bytes.fetch_add(written, Ordering::Relaxed);
+                }
+            }
+        }
+        let rest = async {
+            stream.shutdown().await?;
+            stream.read_u64().await
+        };
+        match timeout(REST, rest).await {
+            Ok(rest) => rest.map(drop).map_err(broken),
+            Err(_) => Err(broken(std::io::ErrorKind::TimedOut.into())),
+        }
+    }
+
+    /// Reads until it is stopped. The server's rest is lost when the connection closes.
+    async fn receive(&mut self) -> Result<(), Failure> {
+        let mut stream = self.raw(tcp::Kind::Source).await?;
+        let broken = self.broken();
+        let mut block = vec![0; OPERATION];
+        self.ready();
+        loop {
+            tokio::select! {
+                biased;
+                _ = self.stop.changed() => return Ok(()),
+                read = stream.read(&mut block) => match read.map_err(&broken)? {
+                    0 => return Err(broken(std::io::ErrorKind::UnexpectedEof.into())),
+                    read => {
+                        self.gauge.bytes.fetch_add(read as u64, Ordering::Relaxed);
+                    }
+                }
+            }
+        }
+    }
+
+    async fn ping(&mut self) -> Result<(), Failure> {
+        let mut ping_pong = tcp::PingPong::on(self.raw(tcp::Kind::Echo).await?);
+        self.ready();
+        let broken = self.broken();
+        loop {
+            tokio::select! {
+                biased;
+                _ = self.stop.changed() => return Ok(()),
+                trip = ping_pong.trip() => self.gauge.ended(0, trip.map_err(&broken)?),
+            }
+        }
+    }
+
+    async fn connect(&self, proto: Proto) -> Result<Client, Failure> {
+        let Target { ends, to, depth, .. } = &self.target;
+        let flight = usize::try_from(*depth).unwrap_or(usize::MAX).saturating_mul(self.bytes());
+        let mut config = ClientConfig { memory: flight.saturating_add(BESIDE), ..ClientConfig::default() };
+        config.protocol.calls = *depth;
+        config.protocol.timeouts.call = REST;
+        config.protocol.timeouts.connect = PATIENCE;
+        let connecting = async {
+            match proto {
+                Proto::Rdma => Client::rdma(ends.connector(*to).await?, *to, config).await,
+                Proto::Tcp => Client::tcp(*to, config).await,
+            }
+            .map_err(|error| {
+                let text = format!("cannot connect to {to} over {}: {error}", proto.name());
+                Failure::new(Exit::Unreachable, text)
+            })
+        };
+        match timeout(PATIENCE, connecting).await {
+            Ok(connected) => connected,
+            Err(_) => Err(self.broken()(std::io::ErrorKind::TimedOut.into())),
+        }
+    }
+
+    /// Keeps calls in flight until it is stopped.
+    async fn calls(&mut self, proto: Proto) -> Result<(), Failure> {
+        let client = self.connect(proto).await?;
+        let data = match self.target.measure.kind() {
+            Kind::Write => pooled(client.domain(), self.bytes()).map_err(failed("allocate the data"))?,
+            _ => Bytes::new(),
+        };
+        let caller = Caller {
+            client: client.clone(),
+            measure: self.target.measure,
+            len: self.bytes(),
+            data,
+            gauge: Arc::clone(&self.gauge),
+            stop: self.stop.clone(),
+        };
+        // Before the first call nothing shows that the server has this program.
+        caller.call().await?;
+        self.ready();
+        if self.target.depth == 1 {
+            // A single call drives its connection itself.
+            caller.run().await?;
+        } else {
+            let mut callers = JoinSet::new();
+            for _ in 0..self.target.depth {
+                callers.spawn(caller.clone().run());
+            }
+            while let Some(ended) = callers.join_next().await {
+                ended.map_err(failed("run the benchmark"))??;
+            }
+        }
+        // The data of the measurement is complete; a slow end is no failure.
+        let _ = timeout(REST, client.close()).await;
+        Ok(())
+    }
+}
+
+/// Makes calls, one after the other.
+#[derive(Clone)]
+struct Caller {
+    client: Client,
+    measure: Measure,
+    len: usize,
+    data: Bytes,
+    gauge: Arc<Gauge>,
+    stop: watch::Receiver<()>,
+}
+
+impl Caller {
+    /// Makes a call. Returns the bytes of its data.
+    async fn call(&self) -> Result<u64, Failure> {
+        let failed = |error: rpcrdma::CallError| {
+            let text = format!("{}, {}: {error}", self.measure.title(), self.client.peer_address());
+            Failure::failed(text)
+        };
+        match self.measure.kind() {
+            Kind::Write => {
+                let call = put(self.data.clone()).map_err(|error| failed(error.into()))?;
+                self.client.call(call).await.map_err(failed)?;
+                Ok(self.len as u64)
+            }
+            Kind::Read => {
+                let reply = self.client.call(get(self.len)).await.map_err(failed)?;
+                let mut results = reply.results;
+                let got = results.payload_slices(program::MAX).map_err(|error| failed(error.into()))?.len();
+                if got == self.len {
+                    Ok(got as u64)
+                } else {
+                    Err(Failure::failed(format!("{got} bytes read, {} expected", self.len)))
+                }
+            }
+            _ => {
+                let null = self.client.null(program::PROGRAM, program::VERSION).await;
+                null.map(|_| 0).map_err(failed)
+            }
+        }
+    }
+
+    async fn run(self) -> Result<(), Failure> {
+        // The sender is dropped to stop.
+        while self.stop.has_changed().is_ok() {
+            let start = Instant::now();
+            let bytes = self.call().await?;
+            self.gauge.ended(bytes, start.elapsed());
+        }
+        Ok(())
+    }
+}

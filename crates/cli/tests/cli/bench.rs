@@ -1,0 +1,205 @@
+//! `rpcrdma bench` between two processes on the loopback interface. No test looks at a rate or a time.
+
+use std::io::{BufRead, BufReader};
+use std::net::TcpListener;
+use std::process::{Child, ChildStdout, Stdio};
+
+use serde_json::Value;
+
+use crate::support::{Server, command, fail, json, succeed, text};
+
+/// Benchmark server on free ports.
+struct BenchServer {
+    child: Child,
+    events: BufReader<ChildStdout>,
+    address: String,
+}
+
+impl BenchServer {
+    fn start(extra: &[&str]) -> Self {
+        let arguments = [&["bench", "--server", "--json", "--listen", "127.0.0.1:0"], extra].concat();
+        let mut child = command(&arguments).stdout(Stdio::piped()).spawn().unwrap();
+        let events = BufReader::new(child.stdout.take().unwrap());
+        let mut server = Self { child, events, address: String::new() };
+        let ready = server.event();
+        assert_eq!(ready["event"], "ready");
+        assert_eq!(ready["provider"], "iwarp");
+        server.address = ready["control"].as_str().unwrap().to_owned();
+        server
+    }
+
+    /// Returns the next event of the server's output.
+    fn event(&mut self) -> Value {
+        let mut line = String::new();
+        self.events.read_line(&mut line).unwrap();
+        serde_json::from_str(&line).unwrap()
+    }
+
+    /// Measures briefly with these options. Returns the document.
+    fn measure(&self, extra: &[&str]) -> Value {
+        json(&[&["bench", &self.address, "--seconds", "0.03"], extra].concat())
+    }
+}
+
+impl Drop for BenchServer {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Returns name and transport of each row.
+fn rows(document: &Value) -> Vec<(String, String)> {
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let rows = document["rows"].as_array().unwrap();
+    rows.iter().map(|row| (text(&row["name"]), text(&row["transport"]))).collect()
+}
+
+#[test]
+fn all_measures_between_two_processes() {
+    let mut server = BenchServer::start(&[]);
+    let document =
+        server.measure(&["--depth", "4", "--size", "64K", "--connections", "2", "--interval", "0.01"]);
+    let expected = [
+        ("stream-to", "raw"),
+        ("stream-from", "raw"),
+        ("ping-pong", "raw"),
+        ("null-trip", "rdma"),
+        ("null-trip", "tcp"),
+        ("null", "rdma"),
+        ("null", "tcp"),
+        ("write", "rdma"),
+        ("write", "tcp"),
+        ("read", "rdma"),
+        ("read", "tcp"),
+    ];
+    assert_eq!(rows(&document), expected.map(|(name, transport)| (name.to_owned(), transport.to_owned())));
+    assert_eq!(document["address"], server.address);
+    for field in ["provider", "client", "server", "seconds", "connections", "depth", "size", "others"] {
+        assert!(!document[field].is_null(), "{field}");
+    }
+    for row in document["rows"].as_array().unwrap() {
+        let name = row["name"].as_str().unwrap();
+        for field in
+            ["unit", "value", "size", "depth", "connections", "seconds", "bytes", "calls", "intervals"]
+        {
+            assert!(!row[field].is_null(), "{field}: {row}");
+        }
+        for side in ["client", "server"] {
+            for field in ["cpu_seconds", "busy", "machine"] {
+                assert!(row[side][field].is_number(), "{side} {field}: {row}");
+            }
+        }
+        assert!(row["value"].as_f64().unwrap() > 0.0, "{row}");
+        let (latency, data) = (row["unit"] == "seconds", row["unit"] == "bytes/s");
+        assert_eq!(row["limit"].is_null(), latency, "{row}");
+        assert_eq!(row["connections"], if latency { 1 } else { 2 }, "{row}");
+        assert_eq!(row["client"]["cpu_seconds_per_gib"].is_number(), data, "{row}");
+        assert_eq!(row["microseconds"]["p99"].is_number(), !name.starts_with("stream"), "{row}");
+        // Raw TCP is the base of all but itself and of calls a second.
+        assert_eq!(row["ratio"].is_number(), row["transport"] != "raw" && name != "null", "{row}");
+        if name.starts_with("stream") {
+            assert!([65_536, 262_144, 1_048_576].contains(&row["size"].as_u64().unwrap()), "{row}");
+        } else if data {
+            assert_eq!((&row["size"], &row["depth"]), (&65_536.into(), &4.into()), "{row}");
+        }
+    }
+
+    // The server prints who came, each result, and the end.
+    let came = server.event();
+    assert_eq!(
+        (&came["event"], &came["connections"], &came["size"]),
+        (&"came".into(), &2.into(), &65_536.into())
+    );
+    for (name, transport) in expected {
+        let event = server.event();
+        assert_eq!((&event["event"], &event["client"]), (&"measured".into(), &came["client"]));
+        assert_eq!((&event["name"], &event["transport"]), (&name.into(), &transport.into()));
+    }
+    let left = server.event();
+    assert_eq!((&left["event"], &left["how"]), (&"left".into(), &"done".into()));
+}
+
+#[test]
+fn directions_kinds_and_transports_are_chosen() {
+    let server = BenchServer::start(&[]);
+    let from = server.measure(&["-R", "--only", "stream,read", "--proto", "rdma"]);
+    assert_eq!(rows(&from), [("stream-from".into(), "raw".into()), ("read".into(), "rdma".into())]);
+    let to = server.measure(&["--direction", "to", "--only", "write,read", "--proto", "tcp"]);
+    assert_eq!(rows(&to), [("write".into(), "tcp".into())]);
+    assert!(to["rows"][0]["ratio"].is_null(), "{to}");
+
+    // As text, with lines of the course.
+    let arguments = ["bench", &server.address, "--seconds", "0.03", "--only", "ping,read", "-i", "0.01"];
+    let shown = succeed(&arguments);
+    assert!(shown.contains("\nREAD over RDMA                    "), "{shown}");
+    assert!(shown.contains("| READ over RDMA  "), "{shown}");
+    assert!(shown.contains("\nREAD over RDMA: the "), "{shown}");
+}
+
+#[test]
+fn i6_what_a_client_may_ask_for_is_bounded() {
+    let mut server =
+        BenchServer::start(&["--memory-limit", "16M", "--connection-limit", "2", "--duration-limit", "100"]);
+    for (options, words) in [
+        (["--depth", "64"], "66 MiB of memory asked for"),
+        (["--connections", "3"], "3 connections asked for, 2 allowed"),
+        (["--seconds", "1000"], "at most 100 s allowed"),
+    ] {
+        let complaint = fail(1, &[&["bench", &server.address], &options[..]].concat());
+        assert!(complaint.contains(words) && complaint.contains("of the server"), "{complaint}");
+        let event = server.event();
+        assert!(event["event"] == "refused" && event["reason"].as_str().unwrap().contains(words), "{event}");
+    }
+    // What was refused holds nothing.
+    server.measure(&["--only", "ping", "--connections", "2", "--depth", "2"]);
+}
+
+#[test]
+fn i6_a_client_that_vanishes_leaves_the_server_serving() {
+    let mut server = BenchServer::start(&[]);
+    let mut client =
+        command(&["bench", &server.address, "--seconds", "60"]).stdout(Stdio::null()).spawn().unwrap();
+    assert_eq!(server.event()["event"], "came");
+    client.kill().unwrap();
+    client.wait().unwrap();
+    let document = server.measure(&["--only", "read", "--proto", "rdma"]);
+    assert_eq!(rows(&document), [("read".into(), "rdma".into())]);
+}
+
+#[test]
+fn other_servers_are_no_bench_servers() {
+    let other = Server::start();
+    let complaint = fail(1, &["bench", other.tcp()]);
+    assert!(complaint.contains("is no bench server") && complaint.contains("PROG_UNAVAIL"), "{complaint}");
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let complaint = fail(3, &["bench", &closed]);
+    assert!(complaint.contains("rpcrdma bench --server has to run there"), "{complaint}");
+}
+
+#[test]
+fn a_server_stops_in_order() {
+    let mut server = BenchServer::start(&[]);
+    crate::support::signal(server.child.id(), "TERM");
+    let status = crate::support::wait(&mut server.child, std::time::Duration::from_secs(20));
+    assert!(status.success(), "{status}");
+}
+
+/// What needs rights is refused before anything is made.
+#[test]
+fn without_root_there_is_no_wire() {
+    // Root may become nobody; anyone else is no root already.
+    let script = "if [ $(id -u) = 0 ]; then exec setpriv --reuid 65534 --regid 65534 --clear-groups \"$@\"; \
+                  else exec \"$@\"; fi";
+    let output = std::process::Command::new("sh")
+        .args(["-c", script, "sh", env!("CARGO_BIN_EXE_rpcrdma"), "bench", "wire"])
+        .output()
+        .unwrap();
+    let complaint = text(&output.stderr);
+    if complaint.contains("setpriv") || complaint.contains("Permission denied") {
+        println!("skipped: nobody cannot run the binary here");
+        return;
+    }
+    assert_eq!(output.status.code(), Some(1), "{complaint}");
+    assert!(complaint.contains("needs root"), "{complaint}");
+}
