@@ -193,6 +193,8 @@ pub const MAX_FRAME: usize = HEADER_LEN + MAX_PRIVATE_DATA;
 #[derive(Debug)]
 pub struct Initiator {
     settings: Settings,
+    /// The Request carries an offer of long FPDUs.
+    offers: bool,
     inbox: Inbox,
 }
 
@@ -207,6 +209,8 @@ impl Initiator {
             ird: settings.ird,
             ord: settings.ord,
         });
+        let private_data = settings.with_offer(&settings.private_data, enhanced.is_some());
+        let offers = private_data.len() > settings.private_data.len();
         let request = Frame {
             kind: FrameKind::Request,
             revision: settings.revision,
@@ -216,10 +220,10 @@ impl Initiator {
             rejected: false,
             large_fpdu: settings.large_fpdu == LargeFpdu::Flagged,
             enhanced,
-            private_data: settings.with_offer(&settings.private_data, enhanced.is_some()),
+            private_data,
         }
         .encode()?;
-        Ok((Self { settings, inbox: Inbox::default() }, request))
+        Ok((Self { settings, offers, inbox: Inbox::default() }, request))
     }
 
     /// Processes bytes of the peer. `Ok(None)`: more are needed. The second value holds the bytes behind the Reply.
@@ -271,7 +275,10 @@ impl Initiator {
             }
             None => None,
         };
-        let (private_data, offer) = FpduOffer::split(reply.private_data.into());
+        // Without an offer of ours, the end of the data can only be the ULP's.
+        let private_data = Bytes::from(reply.private_data);
+        let (private_data, offer) =
+            if self.offers { FpduOffer::split(private_data) } else { (private_data, None) };
         let negotiated = Negotiated {
             role: Role::Initiator,
             // RFC 5044 §7.1.1: off only if both are 0.

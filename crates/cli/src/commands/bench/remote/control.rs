@@ -260,7 +260,12 @@ impl Session {
         let opened =
             call::<Opened>(&rpc, OPEN, "OPEN", ask).await.map_err(|error| explain(server, &error))?;
         match opened {
-            Opened::Granted(granted) => Ok(Self { rpc, server, granted }),
+            Opened::Granted(mut granted) => {
+                // Texts of the server reach the terminal.
+                granted.machine = printable(granted.machine.as_bytes());
+                granted.provider = printable(granted.provider.as_bytes());
+                Ok(Self { rpc, server, granted })
+            }
             Opened::Refused(reason) => Err(Failure::failed(format!(
                 "the bench server at {server} refuses: {}",
                 printable(reason.as_bytes())

@@ -21,7 +21,7 @@ use crate::commands::bench::processor::{self, Ticks, cpu};
 use crate::exit::Failure;
 
 /// Time between two samples, at most, so that the session stays open.
-const RENEW: Duration = Duration::from_secs(LEASE.as_secs() / 3);
+const RENEW: Duration = Duration::from_secs(LEASE.as_secs() / 15);
 
 /// Shortest wait for an operation to end.
 const MORE: Duration = Duration::from_millis(2);

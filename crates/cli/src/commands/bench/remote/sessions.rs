@@ -19,7 +19,7 @@ const SESSIONS: usize = 16;
 /// Memory of a connection beside its data in flight, in bytes: Receives, socket buffers, a block of 1 MiB.
 const CONNECTION: u64 = 2 << 20;
 /// Time after which a client is gone that has not asked for a sample.
-pub(super) const LEASE: Duration = Duration::from_secs(15);
+pub(super) const LEASE: Duration = Duration::from_secs(75);
 /// Raw connections of a session for each connection that it asked for: those of one measurement may still
 /// close while those of the next open.
 const OVERLAP: usize = 2;

@@ -29,6 +29,8 @@ use crate::exit::Failure;
 use crate::output::{self, Text};
 use crate::provider::{Provider, ProviderOptions};
 
+/// Maximum time until the server in the namespace listens.
+const START_LIMIT: Duration = Duration::from_secs(10);
 const AFTER_HELP: &str = "\
 Needs root, a Linux kernel with network namespaces and veth, and the programs ip, ethtool and tc. The client runs in this process, \
 and the server in a network namespace, which is removed at the end together with the link. Both ends of the link have the same \
@@ -135,16 +137,22 @@ impl Server {
         let mut server = Self { child, address: SocketAddr::new(link.far(), 0) };
         let stdout = server.child.stdout.take().ok_or_else(|| Failure::failed("the server has no output"))?;
         let mut stdout = BufReader::new(stdout);
-        let mut line = String::new();
-        stdout.read_line(&mut line).map_err(failed("read from the server"))?;
+        let (tell, told) = std::sync::mpsc::channel();
+        // The rest of its log is not shown. The thread ends with the server.
+        std::thread::spawn(move || {
+            let mut line = String::new();
+            let read = stdout.read_line(&mut line).map(|_| line);
+            let _ = tell.send(read);
+            let _ = stdout.read_to_end(&mut Vec::new());
+        });
+        let line = told.recv_timeout(START_LIMIT).map_err(failed("wait for the server"))?;
+        let line = line.map_err(failed("read from the server"))?;
         if line.is_empty() {
             // It has told the reason on standard error.
             return Err(Failure::failed("the server in the network namespace ended at once"));
         }
         let ready: Ready = serde_json::from_str(&line).map_err(failed("understand the server"))?;
         server.address = ready.control;
-        // Its log is not shown. The thread ends with the server.
-        std::thread::spawn(move || stdout.read_to_end(&mut Vec::new()));
         Ok(server)
     }
 }
