@@ -285,8 +285,11 @@ mod tests {
 
     #[test]
     fn a_session_ends_by_its_time_its_silence_or_its_close() {
-        let (sessions, now) = (sessions(), Instant::now());
-        let open = |name: &str| sessions.open(&ask(1, 1, 1, 60), name.to_owned(), now).unwrap();
+        // Longer than the silence that ends a session.
+        const TIME: Duration = Duration::from_secs(200);
+        let bounds = Bounds { connections: 4, memory: u64::MAX, time: TIME };
+        let (sessions, now) = (Sessions::new(bounds), Instant::now());
+        let open = |name: &str| sessions.open(&ask(1, 1, 1, 200), name.to_owned(), now).unwrap();
         let (silent, alive, done) = (open("silent"), open("alive"), open("done"));
         assert_eq!(sessions.touch(alive, now + 10 * SECOND), Some(Seen { received: 0, others: 2 }));
         let ended = |peer: &str, after, how| Ended { peer: peer.to_owned(), after, how };
@@ -295,8 +298,8 @@ mod tests {
         let gone = sessions.expire(now + LEASE);
         assert_eq!(gone, [ended("silent", LEASE, "gone without a word")]);
         assert_eq!((sessions.touch(silent, now), sessions.peer(silent)), (None, None));
-        sessions.touch(alive, now + 59 * SECOND);
-        assert_eq!(sessions.expire(now + 60 * SECOND), [ended("alive", 60 * SECOND, "its time is over")]);
+        sessions.touch(alive, now + TIME - SECOND);
+        assert_eq!(sessions.expire(now + TIME), [ended("alive", TIME, "its time is over")]);
         assert!(!sessions.are_any());
     }
 
