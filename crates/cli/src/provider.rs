@@ -297,9 +297,8 @@ impl Settings<'_> {
     fn iwarp(&self) -> rpcrdma_iwarp::Config {
         let mut config = rpcrdma_iwarp::Config::default();
         config.crc = !self.no_crc;
-        if self.options.no_large_fpdu {
-            config.large_fpdu = LargeFpdu::Never;
-        }
+        // All peers of the commands speak RPC-over-RDMA, which finds its entry among others in private data.
+        config.large_fpdu = if self.options.no_large_fpdu { LargeFpdu::Never } else { LargeFpdu::Offered };
         config.timeouts = self.timeouts;
         config
     }

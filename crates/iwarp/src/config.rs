@@ -18,8 +18,9 @@ pub struct Config {
     pub crc: bool,
     /// Places no payload before its CRC matched, at the cost of one copy of all payload. Off by default.
     pub strict_crc: bool,
-    /// Whether FPDUs may be longer than a TCP segment, if the peer agrees. [`LargeFpdu::Offered`] by default: two ends
-    /// of this provider use long FPDUs, and all other peers get FPDUs as long as a segment.
+    /// Whether FPDUs may be longer than a TCP segment, if the peer agrees. [`LargeFpdu::Never`] by default, since peers
+    /// of other kinds pass an offer on to their ULP. RPC-over-RDMA searches private data for its own entry (RFC 8797
+    /// §5.2), so [`LargeFpdu::Offered`] is safe for it.
     pub large_fpdu: LargeFpdu,
     /// MPA revision of our Requests. 2 by default, since Linux refuses revision 1.
     pub revision: Revision,
@@ -40,7 +41,7 @@ impl Default for Config {
         Self {
             crc: true,
             strict_crc: false,
-            large_fpdu: LargeFpdu::Offered,
+            large_fpdu: LargeFpdu::Never,
             revision: Revision::Two,
             peer_to_peer: false,
             ird_limit: 128,

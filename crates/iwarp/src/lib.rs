@@ -12,7 +12,8 @@
 //!
 //! # Intended deviations
 //!
-//! * Two ends of this provider send FPDUs longer than a TCP segment, against RFC 5044 §4.5 and §5.1: [`LargeFpdu`].
+//! * On request, two ends of this provider send FPDUs longer than a TCP segment, against RFC 5044 §4.5 and §5.1:
+//!   [`LargeFpdu`].
 //! * Direct placement fills memory that is open to the peer before the CRC of its segment is known (RFC 5044 §6
 //!   requires the CRC first). No work *completes* before. [`Config::strict_crc`] stages instead.
 //! * RDMA Reads complete when their data has arrived, and express Sends (`SendRequest::express`) when they have left. So completions need not

@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use rpcrdma_iwarp::wire::mpa::{FLAG_LARGE_FPDU, Frame, FrameKind, FrameView, Revision};
-use rpcrdma_iwarp::wire::offer::OFFER_LEN;
 use rpcrdma_iwarp::{Config, IwarpConnector, IwarpListener, LargeFpdu, Timeouts};
 use rpcrdma_verbs::{
     Buffer, Completion, ConnectError, ConnectParameters, ConnectionRequest, Connector, Disconnected,
@@ -249,7 +248,7 @@ async fn rfc5044_7_1_2_a_bad_reply_closes_tcp() {
         let address = listener.local_addr().unwrap();
         let serve = async {
             let (mut stream, _) = listener.accept().await.unwrap();
-            let mut request = [0; 24 + OFFER_LEN];
+            let mut request = [0; 24];
             stream.read_exact(&mut request).await.unwrap();
             stream.write_all(&bad).await.unwrap();
             assert!(closed_without_a_byte(&mut stream).await);
@@ -481,7 +480,7 @@ async fn a_set_up_that_is_given_up_is_brought_to_its_reply() {
     );
     assert!(given_up.is_err());
     let mut stream = stream.unwrap().0;
-    let mut request = vec![0; 24 + OFFER_LEN];
+    let mut request = vec![0; 24];
     stream.read_exact(&mut request).await.unwrap();
     // No byte arrives, not even the end, until the Reply has left.
     let silent = tokio::time::timeout(Duration::from_millis(50), stream.read_u8()).await;
