@@ -50,6 +50,11 @@ pub(crate) struct Connection {
     #[arg(long, value_name = "COUNT", default_value_t = 64, value_parser = whole::<u32>(1, 1024),
         help_heading = "Connection")]
     pub(crate) credits: u32,
+    /// Connections to each server, 1 to 16. Calls are spread over them, so that more than one processor
+    /// works for them at either end
+    #[arg(long, visible_alias = "nconnect", value_name = "COUNT", default_value_t = 1,
+        value_parser = whole::<u32>(1, 16), help_heading = "Connection")]
+    pub(crate) connections: u32,
     /// Longest inline message, sent or received, in bytes: a multiple of 1024 from 1024 to 262144
     #[arg(long, value_name = "BYTES", default_value = "4096", value_parser = inline_size, help_heading = "Connection")]
     pub(crate) inline: u32,

@@ -85,6 +85,7 @@ async fn open(
     config.protocol.send_size = inline;
     config.protocol.receive_size = inline;
     config.protocol.calls = connection.credits;
+    config.connections = usize::try_from(connection.connections).unwrap_or(usize::MAX);
     config.protocol.versions = versions;
     config.protocol.program = Some(program);
     connection.sends.apply(&mut config.protocol);
@@ -110,14 +111,18 @@ fn explain(error: &ConnectError, connection: &Connection) -> String {
         }
         _ => "",
     };
+    let several = match connection.connections {
+        1 => String::new(),
+        count => format!("; with --connections {count}: the server may allow fewer"),
+    };
     match error {
         // The line says "cannot connect" already.
-        ConnectError::Io(error) => format!("{error}{hint}"),
-        error => format!("{error}{hint}"),
+        ConnectError::Io(error) => format!("{error}{hint}{several}"),
+        error => format!("{error}{hint}{several}"),
     }
 }
 
-/// Servers that a command talks to, with one connection to each.
+/// Servers that a command talks to, with a client for each.
 pub(crate) struct Servers<'a> {
     connection: &'a Connection,
     open: Vec<(String, rpcrdma::Client)>,

@@ -1,7 +1,7 @@
 //! [`Client`]: calls RPC programs of one server over RDMA or TCP.
 //!
-//! A client has one connection at a time, opens it again when it is lost, and has any number of calls in flight on it.
-//! Clones share the client; it closes when the last clone is gone.
+//! A client has one connection at a time, or [`ClientConfig::connections`]. It opens a connection again when it is lost,
+//! and has any number of calls in flight. Clones share the client; it closes when the last clone is gone.
 //!
 //! A client can also serve programs, on the connection that it opened (RFC 8167): [`ClientBuilder::program`]. It then
 //! keeps its connection even without calls of its own. A client that serves no program answers every Call of its server
@@ -27,13 +27,15 @@ use crate::config::ClientConfig;
 use crate::error::CallError;
 use crate::programs::Programs;
 use crate::rdma::client::RdmaClient;
+use crate::spread::Spread;
 use crate::stats::{ClientStats, ConnectionStats};
 use crate::tcp::client::TcpClient;
 use crate::trace::Calling;
 
 /// A client of one server's RPC programs, over RDMA or TCP. Cheap to clone.
 ///
-/// A client has one connection at a time and opens it again when it is lost. It closes when the last clone is gone.
+/// A client has one connection at a time and opens it again when it is lost. With [`ClientConfig::connections`] it has
+/// several, and each call takes the one with the fewest calls in progress. It closes when the last clone is gone.
 #[derive(Clone)]
 pub struct Client {
     inner: Arc<Inner>,
@@ -41,7 +43,7 @@ pub struct Client {
 
 struct Inner {
     to: SocketAddr,
-    link: Link,
+    links: Spread<Link>,
 }
 
 enum Link {
@@ -108,10 +110,12 @@ impl Client {
     /// [`CallError`]; [`CallError::execution`] states what is known about the call's execution.
     pub async fn call(&self, call: Call) -> Result<Reply, CallError> {
         let calling = Calling::new(&call);
-        let result = match &self.inner.link {
+        let link = self.inner.links.carrier();
+        let result = match &*link {
             Link::Rdma(client) => client.call(call).await,
             Link::Tcp(client) => client.call(call).await,
         };
+        drop(link);
         calling.ended(Some(self.inner.to), &result);
         result
     }
@@ -133,19 +137,21 @@ impl Client {
         self.inner.to
     }
 
-    /// Returns the counters since the start.
+    /// Returns the counters since the start, of all connections together.
     #[must_use]
     pub fn stats(&self) -> ClientStats {
-        match &self.inner.link {
+        let stats = self.inner.links.all().map(|link| match link {
             Link::Rdma(client) => client.stats(),
             Link::Tcp(client) => client.stats(),
-        }
+        });
+        stats.reduce(ClientStats::with).unwrap_or_default()
     }
 
-    /// Returns the counters of the present RPC-over-RDMA connection; `None` over TCP, and while there is no connection.
+    /// Returns the counters of the present RPC-over-RDMA connection, the first of several; `None` over TCP, and while
+    /// there is no connection.
     #[must_use]
     pub fn connection_stats(&self) -> Option<ConnectionStats> {
-        match &self.inner.link {
+        match self.inner.links.first() {
             Link::Rdma(client) => client.connection_stats(),
             Link::Tcp(_) => None,
         }
@@ -154,9 +160,9 @@ impl Client {
     /// Waits until this client has opened more than `seen` RPC-over-RDMA connections, and returns their number
     /// ([`ClientStats::connections`]). A server that calls a client knows the client by its connection. So on each new
     /// connection the client has to announce again that it can be called. Never ready over TCP and when the client is
-    /// closed.
+    /// closed. Of several connections the first one counts.
     pub async fn connected_again(&self, seen: u64) -> u64 {
-        match &self.inner.link {
+        match self.inner.links.first() {
             Link::Rdma(client) => client.connected_again(seen).await,
             Link::Tcp(_) => std::future::pending().await,
         }
@@ -164,7 +170,8 @@ impl Client {
 
     /// Asks the server to change transport characteristics (Version Two, xcharext-02 §4.2) and waits for its answer.
     /// Changes that the server accepts for later arrive as a [`Notice`]. Larger Receives take effect when Calls have
-    /// used up the earlier ones. P2 has no pending changes: under P2 the answer itself waits for that.
+    /// used up the earlier ones. P2 has no pending changes: under P2 the answer itself waits for that. Of several
+    /// connections the first one is meant; so it is by [`change`](Self::change) and [`notices`](Self::notices).
     ///
     /// # Errors
     /// [`NotExchanged`], also when the connection ends before the answer.
@@ -172,7 +179,7 @@ impl Client {
         &self,
         want: Vec<Characteristic>,
     ) -> Result<Vec<(Characteristic, Disposition)>, NotExchanged> {
-        match &self.inner.link {
+        match self.inner.links.first() {
             Link::Rdma(client) => client.ask(want).await,
             Link::Tcp(_) => Err(NotExchanged::NotSpoken),
         }
@@ -184,7 +191,7 @@ impl Client {
     /// # Errors
     /// [`NotExchanged`].
     pub fn change(&self, value: Characteristic) -> Result<(), NotExchanged> {
-        match &self.inner.link {
+        match self.inner.links.first() {
             Link::Rdma(client) => client.change(value),
             Link::Tcp(_) => Err(NotExchanged::NotSpoken),
         }
@@ -194,7 +201,7 @@ impl Client {
     /// receiver misses the oldest.
     #[must_use]
     pub fn notices(&self) -> broadcast::Receiver<Notice> {
-        match &self.inner.link {
+        match self.inner.links.first() {
             Link::Rdma(client) => client.notices(),
             Link::Tcp(_) => broadcast::channel(1).1,
         }
@@ -203,7 +210,7 @@ impl Client {
     /// Returns the domain of this client's memory. Buffers for arguments and results are best allocated in it.
     #[must_use]
     pub fn domain(&self) -> &ProtectionDomain {
-        match &self.inner.link {
+        match self.inner.links.first() {
             Link::Rdma(client) => client.domain(),
             Link::Tcp(client) => client.domain(),
         }
@@ -212,9 +219,17 @@ impl Client {
     /// Refuses new calls, waits for those in progress (their timers bound the wait), then closes the connection in
     /// order. The client serves Calls of the server until then; those in progress get no answer.
     pub async fn close(&self) {
-        match &self.inner.link {
-            Link::Rdma(client) => client.close().await,
-            Link::Tcp(client) => client.close().await,
+        for link in self.inner.links.all() {
+            match link {
+                Link::Rdma(client) => client.refuse(),
+                Link::Tcp(client) => client.refuse(),
+            }
+        }
+        for link in self.inner.links.all() {
+            match link {
+                Link::Rdma(client) => client.close().await,
+                Link::Tcp(client) => client.close().await,
+            }
         }
     }
 }
@@ -235,14 +250,23 @@ impl ClientBuilder {
         self
     }
 
-    /// Opens an RPC-over-RDMA connection through this provider. Later connections of the client use the same provider.
+    /// Opens the client's RPC-over-RDMA connections through this provider: one, or [`ClientConfig::connections`]. Later
+    /// connections of the client use the same provider.
     ///
     /// # Errors
-    /// [`ConnectError`] of the first connection; [`ConnectError::Invalid`] if the programs cannot be served together.
+    /// [`ConnectError`] of the first connection that cannot be opened; [`ConnectError::Invalid`] if the programs cannot
+    /// be served together, or not by the number of connections, or if that number is not allowed.
     pub async fn rdma(self, connector: Arc<dyn Connector>, to: SocketAddr) -> Result<Client, ConnectError> {
         let Self { mut config, programs } = self;
-        let protocol = &mut config.protocol;
+        config.check_connections()?;
         let serves = !programs.is_empty();
+        if serves && config.connections > 1 {
+            return Err(ConnectError::Invalid(format!(
+                "programs to serve on {} connections: the server would know this client by one of them only",
+                config.connections
+            )));
+        }
+        let protocol = &mut config.protocol;
         let programs = Programs::new(programs, config.reply_cache)
             .map_err(|error| ConnectError::Invalid(error.to_string()))?;
         protocol.bindings = Some(Arc::new(programs.bindings()));
@@ -251,27 +275,46 @@ impl ClientBuilder {
             // The single credit that it takes to answer that nothing is served.
             protocol.grant = 1;
         }
-        let client = RdmaClient::connect(connector, to, config, Arc::new(programs)).await?;
-        let inner = Arc::new(Inner { to, link: Link::Rdma(client) });
-        if let Link::Rdma(client) = &inner.link {
-            client.start(Attached::new(Forechannel(Arc::downgrade(&inner))));
+        let programs = Arc::new(programs);
+        let domain = ProtectionDomain::new(config.memory);
+        let connect = || {
+            let (connector, programs) = (Arc::clone(&connector), Arc::clone(&programs));
+            RdmaClient::connect(connector, to, config.clone(), domain.clone(), programs)
+        };
+        // One after the other: the server sees one in set-up at a time.
+        let mut links = Spread::new(Link::Rdma(connect().await?));
+        for _ in 1..config.connections {
+            links.add(Link::Rdma(connect().await?));
         }
-        Ok(Client { inner })
+        let client = Client { inner: Arc::new(Inner { to, links }) };
+        for link in client.inner.links.all() {
+            if let Link::Rdma(link) = link {
+                link.start(Attached::new(Forechannel(Arc::downgrade(&client.inner))));
+            }
+        }
+        Ok(client)
     }
 
-    /// Opens a TCP connection with record marking (RFC 5531 §11).
+    /// Opens the client's TCP connections with record marking (RFC 5531 §11): one, or [`ClientConfig::connections`].
     ///
     /// # Errors
-    /// [`ConnectError`] of the first connection; [`ConnectError::Invalid`] if there are programs to serve, which needs
-    /// RPC-over-RDMA.
+    /// [`ConnectError`] of the first connection that cannot be opened; [`ConnectError::Invalid`] if there are programs
+    /// to serve, which needs RPC-over-RDMA, or if the number of connections is not allowed.
     pub async fn tcp(self, to: SocketAddr) -> Result<Client, ConnectError> {
+        self.config.check_connections()?;
         if !self.programs.is_empty() {
             let (count, plural) = (self.programs.len(), if self.programs.len() == 1 { "" } else { "s" });
             return Err(ConnectError::Invalid(format!(
                 "{count} program{plural} to serve over TCP: clients serve over RPC-over-RDMA only (ClientBuilder::rdma)"
             )));
         }
-        let link = Link::Tcp(TcpClient::connect(to, self.config).await?);
-        Ok(Client { inner: Arc::new(Inner { to, link }) })
+        let config = &self.config;
+        let domain = ProtectionDomain::new(config.memory);
+        let connect = || TcpClient::connect(to, config.clone(), domain.clone());
+        let mut links = Spread::new(Link::Tcp(connect().await?));
+        for _ in 1..config.connections {
+            links.add(Link::Tcp(connect().await?));
+        }
+        Ok(Client { inner: Arc::new(Inner { to, links }) })
     }
 }

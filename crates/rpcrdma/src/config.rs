@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rpcrdma_oncrpc::CacheLimits;
 use rpcrdma_proto::{Config, Profile, Versions};
-use rpcrdma_verbs::ProtectionDomain;
+use rpcrdma_verbs::{ConnectError, ProtectionDomain};
 
 use crate::ccp::Ccp;
 use crate::shares::PeerShares;
@@ -27,7 +27,13 @@ pub struct ClientConfig {
     pub protocol: Config,
     /// Settings of CONF_RDMA (RFC 5666 §6), with which each RDMA connection then begins; `None`, the default, omits it.
     pub ccp: Option<Ccp>,
-    /// Memory that Buffers of this client may hold together, in bytes: Receives, result windows, TCP records.
+    /// Connections at a time, 1 to [`MAX_CONNECTIONS`](Self::MAX_CONNECTIONS); 1 by default. Calls are spread over
+    /// them: each takes the connection with the fewest calls in progress. On one connection a single thread at a time
+    /// works at either end, so several help where processors are left. They hold credits and memory of the server each,
+    /// and a server may allow an address only some. A client that serves programs has one.
+    pub connections: usize,
+    /// Memory that Buffers of this client may hold together, in bytes, on all connections: Receives, result windows,
+    /// TCP records.
     pub memory: usize,
     /// RDMA Reads that the server may have outstanding at this side. With [`ccp`](Self::ccp) at least 1, because 0 in
     /// CONF_RDMA forbids Read chunks.
@@ -52,6 +58,17 @@ pub struct ClientConfig {
 impl ClientConfig {
     /// Default credits of the reverse direction, the number that Linux grants.
     pub const REVERSE_CREDITS: u32 = 16;
+    /// Most connections of a client, as many as Linux allows a mount (`nconnect`).
+    pub const MAX_CONNECTIONS: usize = 16;
+
+    /// Refuses a number of connections that is not allowed.
+    pub(crate) fn check_connections(&self) -> Result<(), ConnectError> {
+        let (asked, most) = (self.connections, Self::MAX_CONNECTIONS);
+        if (1..=most).contains(&asked) {
+            return Ok(());
+        }
+        Err(ConnectError::Invalid(format!("{asked} connections; a client has 1 to {most}")))
+    }
 }
 
 impl Default for ClientConfig {
@@ -59,6 +76,7 @@ impl Default for ClientConfig {
         Self {
             protocol: Config { grant: Self::REVERSE_CREDITS, ..Config::default() },
             ccp: None,
+            connections: 1,
             memory: 256 << 20,
             ird: 32,
             ord: 1,

@@ -30,6 +30,7 @@
 //! | [`ccp`] | agreement at the start of a connection (RFC 5666 §6), off by default |
 //! | `shares` | memory, divided among peer addresses |
 //! | [`rpcbind`] | registration and lookup |
+//! | `spread` | the connections of a client, and which of them carries a call |
 //! | `stats` | the counters of a client |
 //! | `trace` | the events of each call |
 //! | `turns` | the order in which tasks are polled |
@@ -58,6 +59,7 @@ pub mod rpcbind;
 mod server;
 mod serving;
 mod shares;
+mod spread;
 mod stats;
 mod tcp;
 mod totals;

@@ -31,6 +31,25 @@ pub struct ClientStats {
     pub payload_bytes_copied: u64,
 }
 
+impl ClientStats {
+    /// Adds the counters of another connection of the client. Memory and reply cache belong to the client, so both
+    /// already have these.
+    pub(crate) fn with(self, other: Self) -> Self {
+        Self {
+            calls: self.calls + other.calls,
+            timed_out: self.timed_out + other.timed_out,
+            retransmissions: self.retransmissions + other.retransmissions,
+            connections: self.connections + other.connections,
+            agreed: self.agreed + other.agreed,
+            not_agreed: self.not_agreed + other.not_agreed,
+            served: self.served + other.served,
+            reply_cache: self.reply_cache,
+            memory_in_use: self.memory_in_use,
+            payload_bytes_copied: self.payload_bytes_copied + other.payload_bytes_copied,
+        }
+    }
+}
+
 /// The counters of one RPC-over-RDMA connection.
 #[derive(Debug, Clone)]
 #[non_exhaustive]

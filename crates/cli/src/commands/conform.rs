@@ -168,6 +168,7 @@ impl Conform {
             timeout: self.limit,
             no_crc: self.no_crc,
             credits: 16,
+            connections: 1,
             inline: 4096,
             insecure_conf_rdma: false,
             // Only for the export: a server may speak Version Two alone.

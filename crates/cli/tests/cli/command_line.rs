@@ -254,6 +254,23 @@ fn i6_connections_of_an_address_are_bounded_as_told() {
     succeed(&["ping", "-c", "1", "--proto", "tcp", server.tcp()]);
 }
 
+/// A client has as many connections as its option says, and says so if the server allows fewer.
+#[test]
+fn commands_have_as_many_connections_as_they_are_told() {
+    let server = Server::start_with(&["--max-connections", "3", "--max-connections-per-peer", "3"]);
+    fs::write(server.directory().join("f"), vec![7; 3 << 20]).unwrap();
+    let url = server.url("/f");
+    for option in ["--connections", "--nconnect"] {
+        let output = run(&["-v", "cat", option, "3", &url]);
+        let told = text(&output.stderr);
+        assert!(output.status.success() && output.stdout == vec![7; 3 << 20], "{told}");
+        assert_eq!(told.matches("RDMA connection ended calls=").count(), 3, "{told}");
+    }
+    let complaint = fail(3, &["cat", "--connections", "4", &url]);
+    assert!(complaint.contains("with --connections 4: the server may allow fewer"), "{complaint}");
+    fail(2, &["cat", "--connections", "17", &url]);
+}
+
 /// I6: idle connections end after the time that was told.
 #[test]
 fn i6_idle_connections_end_as_told() {

@@ -144,10 +144,10 @@ impl RdmaClient {
         connector: Arc<dyn Connector>,
         to: SocketAddr,
         config: ClientConfig,
+        domain: ProtectionDomain,
         programs: Arc<Programs>,
     ) -> Result<Self, ConnectError> {
         check(&config)?;
-        let domain = ProtectionDomain::new(config.memory);
         let make = if config.ccp.is_some() { Session::with_prelude } else { Session::new };
         let mut session = make(Arc::new(config.protocol.clone()), crate::xid::entropy());
         let shared = |session, link| Shared {
@@ -274,8 +274,13 @@ impl RdmaClient {
         &self.shared.domain
     }
 
-    pub(crate) async fn close(&self) {
+    /// Refuses new calls.
+    pub(crate) fn refuse(&self) {
         self.shared.close();
+    }
+
+    pub(crate) async fn close(&self) {
+        self.refuse();
         loop {
             let ended = self.shared.ended.notified();
             if self.shared.lock().phase == Phase::Closed {
@@ -299,9 +304,12 @@ fn check(config: &ClientConfig) -> Result<(), ConnectError> {
         let reason = "chunks in the reverse direction and the Read-Read model: a long Call could not be told from a long reply";
         return Err(ConnectError::Invalid(reason.to_owned()));
     }
-    let needed = ProtectionDomain::room_for(protocol.receive_size);
-    if needed > config.memory {
-        let reason = format!("{} bytes of memory, but one Receive takes {needed}", config.memory);
+    let receive = ProtectionDomain::room_for(protocol.receive_size);
+    if receive.saturating_mul(config.connections) > config.memory {
+        let (memory, connections) = (config.memory, config.connections);
+        let reason = format!(
+            "{memory} bytes of memory, but one Receive takes {receive}, on each of {connections} connections"
+        );
         return Err(ConnectError::Invalid(reason));
     }
     Ok(())

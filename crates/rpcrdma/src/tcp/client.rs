@@ -113,12 +113,16 @@ impl State {
 }
 
 impl TcpClient {
-    pub(crate) async fn connect(to: SocketAddr, config: ClientConfig) -> Result<Self, ConnectError> {
+    pub(crate) async fn connect(
+        to: SocketAddr,
+        config: ClientConfig,
+        domain: ProtectionDomain,
+    ) -> Result<Self, ConnectError> {
         let stream = open(to, &config).await?;
         let calls = usize::try_from(config.protocol.calls).unwrap_or(usize::MAX);
         let shared = Arc::new(Shared {
             to,
-            domain: ProtectionDomain::new(config.memory),
+            domain,
             state: Mutex::new(State {
                 xids: Xids::new(),
                 calls: HashMap::new(),
@@ -218,8 +222,13 @@ impl TcpClient {
         ClientStats { memory_in_use: self.shared.domain.usage().in_use, ..state.stats }
     }
 
-    pub(crate) async fn close(&self) {
+    /// Refuses new calls.
+    pub(crate) fn refuse(&self) {
         self.shared.close();
+    }
+
+    pub(crate) async fn close(&self) {
+        self.refuse();
         loop {
             let ended = self.shared.ended.notified();
             if self.shared.lock().phase == Phase::Closed {

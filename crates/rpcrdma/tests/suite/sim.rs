@@ -382,6 +382,71 @@ async fn i4_no_more_calls_in_flight_than_granted() {
     server.end(client).await;
 }
 
+fn config_with(connections: usize) -> ClientConfig {
+    ClientConfig { connections, ..ClientConfig::default() }
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_are_spread_over_several_connections_each_with_its_credits() {
+    let fabric = fabric(CompletionMode::Local);
+    let program = program();
+    let mut config = ServerConfig::default();
+    config.protocol.grant = 4;
+    let server = serve(&fabric, Arc::clone(&program), config);
+    let client = client_with(&fabric, config_with(3)).await;
+    assert_eq!((client.stats().connections, server.monitor.stats().connections), (3, 3));
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 0..30 {
+        let client = client.clone();
+        tasks.spawn(async move { client.call(sleep_call(1_000)).await.map(drop) });
+    }
+    // On each connection the first call leaves alone, and its reply grants more; then four at a time.
+    for (second, calls) in [(0, 3), (1, 15), (2, 27), (3, 30)] {
+        sleep(Duration::from_millis(if second == 0 { 500 } else { 1_005 })).await;
+        assert_eq!(program.calls.load(Ordering::SeqCst), calls, "after {second} s");
+    }
+    assert!(tasks.join_all().await.iter().all(Result::is_ok));
+    assert_eq!(client.stats().calls, 30);
+    server.end(client).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn i8_calls_survive_the_loss_of_one_of_several_connections() {
+    let fabric = fabric(CompletionMode::Local);
+    let program = program();
+    program.delay.store(5_000, Ordering::SeqCst);
+    let server = serve(&fabric, Arc::clone(&program), ServerConfig::default());
+    let client = client_with(&fabric, config_with(3)).await;
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 0..3 {
+        let client = client.clone();
+        tasks.spawn(async move { count(&client).await.unwrap() });
+    }
+    sleep(Duration::from_secs(1)).await;
+    fabric.cut(1);
+    let mut counts = tasks.join_all().await;
+    counts.sort_unstable();
+    assert_eq!((counts, program.count.load(Ordering::SeqCst)), (vec![1, 2, 3], 3));
+    assert_eq!((client.stats().connections, client.stats().retransmissions), (4, 1));
+    server.end(client).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_number_of_connections_that_is_not_allowed_is_refused_before_the_first() {
+    let fabric = fabric(CompletionMode::Local);
+    let connect = async |connections, serving| {
+        let mut builder = Client::builder().config(config_with(connections));
+        if serving {
+            builder = builder.program(program());
+        }
+        // Nobody listens: a client that tried to connect would say so.
+        builder.rdma(Arc::new(fabric.connector(HOST)), SERVER).await.map(drop).unwrap_err().to_string()
+    };
+    assert!(connect(0, false).await.contains("0 connections; a client has 1 to 16"));
+    assert!(connect(17, false).await.contains("17 connections; a client has 1 to 16"));
+    assert!(connect(2, true).await.contains("programs to serve on 2 connections"));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_stopping_server_answers_calls_in_progress() {
     let fabric = fabric(CompletionMode::Local);

@@ -93,6 +93,23 @@ async fn many_calls_in_flight_are_matched_by_xid() {
 /// RFC 1813 §2.6: a call that is made again, for instance after NFS3ERR_JUKEBOX, has a new XID.
 // requirement: rfc1813-2.6-8
 #[tokio::test]
+async fn calls_are_spread_over_several_connections() {
+    let server = serve(program(), ServerConfig { max_calls: 1, ..ServerConfig::default() }).await;
+    let client = Client::tcp(server.address, ClientConfig { connections: 4, ..quick() }).await.unwrap();
+    let mut tasks = tokio::task::JoinSet::new();
+    for i in 0..40_usize {
+        let client = client.clone();
+        tasks.spawn(async move { echo(&client, &pattern(i * 1000)).await.map(drop) });
+    }
+    assert!(tasks.join_all().await.iter().all(Result::is_ok));
+    assert_eq!((client.stats().calls, client.stats().connections), (40, 4));
+    assert_eq!(server.monitor.stats().connections, 4);
+    client.close().await;
+    server.stop.send(()).unwrap();
+    server.task.await.unwrap();
+}
+
+#[tokio::test]
 async fn each_call_has_an_xid_of_its_own() {
     let server = serve(program(), ServerConfig::default()).await;
     let client = client(server.address).await;

@@ -1,0 +1,119 @@
+//! [`Spread`]: the connections of one client, and which of them carries a call.
+//!
+//! A call takes the connection with the fewest calls in progress. Among equals it takes the next in turn, so that
+//! connections without calls share calls made one after the other. A connection that is lost keeps its calls, and so
+//! gets few new ones until it is back.
+
+use std::ops::Deref;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// The connections of a client: at least one.
+pub(crate) struct Spread<T> {
+    first: Lane<T>,
+    others: Vec<Lane<T>>,
+    /// Number of choices so far.
+    choices: AtomicUsize,
+}
+
+/// A connection with the number of its calls in progress.
+struct Lane<T> {
+    connection: T,
+    calls: AtomicUsize,
+}
+
+/// A connection that carries a call, which counts until this is dropped.
+pub(crate) struct Carrier<'a, T>(&'a Lane<T>);
+
+impl<T> Lane<T> {
+    const fn new(connection: T) -> Self {
+        Self { connection, calls: AtomicUsize::new(0) }
+    }
+}
+
+impl<T> Spread<T> {
+    pub(crate) const fn new(first: T) -> Self {
+        Self { first: Lane::new(first), others: Vec::new(), choices: AtomicUsize::new(0) }
+    }
+
+    pub(crate) fn add(&mut self, connection: T) {
+        self.others.push(Lane::new(connection));
+    }
+
+    /// Returns the connection for a call. Calls that choose at the same moment may choose the same.
+    pub(crate) fn carrier(&self) -> Carrier<'_, T> {
+        let lane = if self.others.is_empty() { &self.first } else { self.least_busy() };
+        lane.calls.fetch_add(1, Ordering::Relaxed);
+        Carrier(lane)
+    }
+
+    fn least_busy(&self) -> &Lane<T> {
+        let choice = self.choices.fetch_add(1, Ordering::Relaxed);
+        let (before, from) = self.others.split_at(choice % (self.others.len() + 1));
+        let lanes = from.iter().chain([&self.first]).chain(before);
+        lanes.min_by_key(|lane| lane.calls.load(Ordering::Relaxed)).unwrap_or(&self.first)
+    }
+
+    /// Returns the connection that was opened first.
+    pub(crate) const fn first(&self) -> &T {
+        &self.first.connection
+    }
+
+    /// Returns all connections, the first one first.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &T> {
+        [&self.first].into_iter().chain(&self.others).map(|lane| &lane.connection)
+    }
+}
+
+impl<T> Deref for Carrier<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0.connection
+    }
+}
+
+impl<T> Drop for Carrier<'_, T> {
+    fn drop(&mut self) {
+        self.0.calls.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn three() -> Spread<char> {
+        let mut spread = Spread::new('a');
+        spread.add('b');
+        spread.add('c');
+        spread
+    }
+
+    #[test]
+    fn calls_made_one_after_the_other_take_the_connections_in_turn() {
+        let spread = three();
+        let taken: String = (0..7).map(|_| *spread.carrier()).collect();
+        assert_eq!(taken, "bcabcab");
+    }
+
+    #[test]
+    fn a_call_takes_the_connection_with_the_fewest_calls() {
+        let spread = three();
+        let mut held: Vec<_> = (0..6).map(|_| spread.carrier()).collect();
+        let mut taken: Vec<char> = held.iter().map(|carrier| **carrier).collect();
+        taken.sort_unstable();
+        assert_eq!(taken, ['a', 'a', 'b', 'b', 'c', 'c']);
+        // Two calls of one connection end: that one carries the next two.
+        held.retain(|carrier| **carrier != 'b');
+        let next = [spread.carrier(), spread.carrier()];
+        assert_eq!(next.each_ref().map(|carrier| **carrier), ['b', 'b']);
+    }
+
+    #[test]
+    fn a_single_connection_carries_all_calls() {
+        let spread = Spread::new('a');
+        let held: Vec<_> = (0..3).map(|_| spread.carrier()).collect();
+        assert!(held.iter().all(|carrier| **carrier == 'a'));
+        assert_eq!(spread.all().count(), 1);
+    }
+}
