@@ -38,6 +38,10 @@ const TRIAL_ON_SIW: &str = "siw: got TERMINATE. layer 0, type 0, code 255";
 /// that arrives meanwhile has the first line as its answer, a Send or a Read Response the second.
 const KILLED_ON_SIW: [&str; 2] =
     ["siw: got TERMINATE. layer *, type 1, code *", "siw: got TERMINATE. layer 1, type 0, code 0"];
+/// rxe's line about a work request for a registration that it executes twice. When it sends a message again, it begins at the
+/// oldest work request that has not completed, and executes registrations behind that one again. The kernel's client
+/// then connects anew and repeats its calls.
+const REGISTERED_AGAIN_ON_RXE: &str = "rdma_rxe: rxe_reg_fast_mr: mr->lkey = * not free";
 /// Maximum time of a mount or umount.
 const MOUNT_LIMIT: Duration = Duration::from_secs(20);
 /// Maximum time for the start of a server, and for its graceful end.
@@ -139,6 +143,8 @@ pub(crate) struct Lab {
     fabric: Option<Fabric>,
     /// Whether the case has run the provider over libibverbs on siw.
     tried_on_siw: bool,
+    /// Whether the fabric of the case is rxe.
+    on_rxe: bool,
     /// Whether the case has killed a process that uses siw.
     killed_on_siw: bool,
     running: Vec<(Server, Running)>,
@@ -181,6 +187,7 @@ impl Lab {
             deadline: Instant::now() + Duration::from_secs(300),
             fabric: None,
             tried_on_siw: false,
+            on_rxe: false,
             killed_on_siw: false,
             running: Vec::new(),
             logs: Vec::new(),
@@ -668,6 +675,7 @@ impl Lab {
         self.logs.clear();
         self.case_log.clear();
         self.tried_on_siw = fabric == Some(Fabric::Siw);
+        self.on_rxe = fabric.is_some_and(|fabric| fabric.driver() == "rxe");
         self.killed_on_siw = false;
         self.captured = None;
         if capture {
@@ -772,13 +780,16 @@ impl Lab {
         Ok(self.complaints(&text).into_iter().map(str::to_owned).collect())
     }
 
-    /// Returns the kernel's complaints in a part of its log, but for the known lines about a trial and a killed process.
+    /// Returns the kernel's complaints in a part of its log, without lines that have a known cause: a trial, a killed
+    /// process, a registration that rxe repeats.
     fn complaints<'a>(&self, log: &'a str) -> Vec<&'a str> {
         // The provider tries whether siw takes addresses of its choice: siw does not, and ends the connection of the trial.
         let trial = |line: &str| self.tried_on_siw && line == TRIAL_ON_SIW;
         let killed =
             |line: &str| self.killed_on_siw && KILLED_ON_SIW.iter().any(|known| matches(known, line));
-        kernel_log::complaints(log).into_iter().filter(|line| !trial(line) && !killed(line)).collect()
+        let again = |line: &str| self.on_rxe && matches(REGISTERED_AGAIN_ON_RXE, line);
+        let known = |line: &str| trial(line) || killed(line) || again(line);
+        kernel_log::complaints(log).into_iter().filter(|line| !known(line)).collect()
     }
 
     /// Sets the text that `--write-docs` writes between the markers of a page.
