@@ -30,6 +30,7 @@ use crate::core::Core;
 use crate::error::CloseReason;
 use crate::event::{Answer, Event, ReplyToken};
 use crate::flow::{Ledger, ReceiveSize, RequesterCredits, ResponderCredits};
+use crate::ids::release;
 use crate::peer::Peer;
 use crate::requester::Requester;
 use crate::responder::Responder;
@@ -233,6 +234,15 @@ impl Connection {
     pub fn in_progress(&self) -> usize {
         let theirs = sized(self.core.ledger.served.in_progress());
         self.requester.calls.len().saturating_add(theirs)
+    }
+
+    /// Releases memory that only a burst of calls needs. The driver calls this when it has taken all events and goes to
+    /// sleep, so that a server can have many idle connections.
+    pub fn rest(&mut self) {
+        self.core.outbox.rest();
+        self.core.ledger.receives.rest();
+        release(&mut self.core.events);
+        self.responder.rest();
     }
 
     /// Whether the peer may be reading the arguments of a call of ours.

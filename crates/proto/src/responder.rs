@@ -18,7 +18,7 @@ use crate::core::Core;
 use crate::error::CloseReason;
 use crate::event::{Answer, Event, IncomingCall, ReplyToken};
 use crate::flow::Charge;
-use crate::ids::IdMap;
+use crate::ids::{FEW, IdMap, release};
 use crate::inbound::reads::{Pull, Pulled};
 use crate::inbound::reassembly::Layout;
 use crate::inbound::received::{CALL, Received, check_prefix};
@@ -93,6 +93,14 @@ impl Responder {
             failed_reads: Vec::new(),
             refused: HashSet::new(),
             wants_memory: None,
+        }
+    }
+
+    /// Releases memory that only a burst of Calls needs.
+    pub(crate) fn rest(&mut self) {
+        release(&mut self.answers);
+        if self.calls.is_empty() && self.calls.capacity() > FEW {
+            self.calls.shrink_to(0);
         }
     }
 

@@ -37,6 +37,7 @@ mod read_ahead;
 mod reads;
 mod receives;
 mod responses;
+mod rest;
 mod schedule;
 mod timers;
 mod violation;

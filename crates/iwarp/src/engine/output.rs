@@ -17,6 +17,7 @@ use bytes::Bytes;
 use rpcrdma_verbs::WrId;
 
 use super::gather::Gather;
+use super::rest::release;
 use crate::wire::fpdu::{CRC_LEN, Crc, pad_len};
 use crate::wire::marker::{MarkerClock, marker};
 
@@ -386,6 +387,12 @@ impl Output {
         }
         self.boundaries.clear();
         self.boundaries.extend(kept);
+    }
+
+    /// Releases memory that only many FPDUs need.
+    pub(super) fn rest(&mut self) {
+        release(&mut self.pieces);
+        release(&mut self.boundaries);
     }
 
     /// Drops all FPDUs.

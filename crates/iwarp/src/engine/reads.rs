@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 use rpcrdma_verbs::{Buffer, RemoteSegment, WrId};
 
 use super::DIRECT_PLACEMENT_MIN;
+use super::rest::release;
 use super::violation::Violation;
 use crate::wire::ddp::Tagged;
 use crate::wire::rdmap::ReadRequest;
@@ -98,6 +99,12 @@ impl Reads {
     /// Returns whether no Read is outstanding or waiting.
     pub(super) fn is_empty(&self) -> bool {
         self.operations.is_empty()
+    }
+
+    /// Releases memory that only many Reads need.
+    pub(super) fn rest(&mut self) {
+        release(&mut self.operations);
+        release(&mut self.due);
     }
 
     /// Returns whether another request may be outstanding: at most ORD are (RFC 5040 §6.1).

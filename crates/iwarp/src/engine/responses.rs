@@ -9,6 +9,7 @@ use bytes::Bytes;
 
 use super::gather::Gather;
 use super::inbound::check_place;
+use super::rest::release;
 use super::violation::Violation;
 use super::windows::WindowTable;
 use crate::wire::ddp::{FIRST_MSN, Untagged};
@@ -92,6 +93,11 @@ impl Responses {
     /// Returns whether no response remains to be laid out.
     pub(super) fn is_empty(&self) -> bool {
         self.queue.is_empty()
+    }
+
+    /// Releases memory that only many responses need.
+    pub(super) fn rest(&mut self) {
+        release(&mut self.queue);
     }
 
     pub(super) fn clear(&mut self) {

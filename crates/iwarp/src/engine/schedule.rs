@@ -18,6 +18,7 @@ use rpcrdma_verbs::{Buffer, Key, RemoteSegment, SendRequest, Status, Work, WrId}
 
 use super::gather::Gather;
 use super::output::Finish;
+use super::rest::release;
 use super::timers::{NUDGE_AFTER, NUDGES_MAX, Timer, after};
 use super::{DIRECT_PLACEMENT_MIN, Engine, Phase};
 use crate::startup::{Role, Rtr};
@@ -159,6 +160,12 @@ impl SendQueue {
     /// Takes the oldest item, after the end of the connection.
     pub(super) fn take(&mut self) -> Option<Item> {
         self.main.pop_front().or_else(|| self.express.pop_front())
+    }
+
+    /// Releases memory that only many requests need.
+    pub(super) fn rest(&mut self) {
+        release(&mut self.main);
+        release(&mut self.express);
     }
 
     fn is_empty(&self) -> bool {

@@ -365,7 +365,10 @@ impl QueuePair for IwarpQueuePair {
         }
         match self.engine.end() {
             Some(end) => Poll::Ready(Err(end.clone())),
-            None => Poll::Pending,
+            None => {
+                self.engine.rest();
+                Poll::Pending
+            }
         }
     }
 

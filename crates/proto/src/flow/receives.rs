@@ -15,6 +15,7 @@ use std::task::{Context, Poll};
 use rpcrdma_verbs::{ProtectionDomain, ReceiveMemory, Reserved};
 
 use super::ledger::ReceiveSize;
+use crate::ids::release;
 use crate::wire::sized;
 
 /// Counts of Receives that are posted, or reserved to be posted at once.
@@ -81,6 +82,14 @@ impl Receives {
     /// Whether a Receive is reserved and not posted.
     pub(crate) fn is_ready(&self) -> bool {
         !self.ready.is_empty()
+    }
+
+    /// Releases memory that only many new Receives at a time need.
+    pub(crate) fn rest(&mut self) {
+        release(&mut self.ready);
+        if self.provided.is_empty() {
+            self.provided = Vec::new();
+        }
     }
 
     /// Clears the mark of missing memory, before the needed Receives are determined again.

@@ -2,13 +2,16 @@
 //!
 //! Requests wait here until the driver takes them, or the send queue has space. Windows own their memory from their
 //! reservation on. A request that is never posted therefore loses at most the sink of an RDMA Read.
+//!
+//! Receives are all alike and complete in order, so only their count is kept: an id that was given and names no request
+//! is that of a Receive. An idle connection has as many Receives as credits, and would keep an entry for each.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use rpcrdma_verbs::{Capabilities, Key, Pace, Progress, ReceiveMemory, SendRequest, WorkRequest, WrId};
 
-use crate::ids::IdMap;
+use crate::ids::{FEW, IdMap, release};
 use crate::settings::timers::{Flow, Moving, Told};
 use crate::wire::wide;
 
@@ -88,6 +91,8 @@ pub(crate) struct Outbox {
     waiting: VecDeque<Post>,
     works: IdMap<WrId, Posted>,
     next_id: u64,
+    /// Receives that are posted.
+    receives: u64,
     /// Entries of the send queue that are in use.
     outstanding: usize,
     /// Sends that are not express and have not completed, each with its grant.
@@ -112,6 +117,7 @@ impl Outbox {
             waiting: VecDeque::new(),
             works: IdMap::default(),
             next_id: 0,
+            receives: 0,
             outstanding: 0,
             in_order: Vec::new(),
             sending: None,
@@ -155,7 +161,10 @@ impl Outbox {
 
     /// Returns a Receive to post now.
     pub(crate) fn receive(&mut self, memory: ReceiveMemory) -> Post {
-        Post::Receive(self.id(Origin::Receive, 0, 0), memory)
+        let id = WrId(self.next_id);
+        self.next_id += 1;
+        self.receives += 1;
+        Post::Receive(id, memory)
     }
 
     /// Adds a command.
@@ -192,7 +201,10 @@ impl Outbox {
     /// Returns the origin of a completed request. If the request has `left` at this time, the timer of the next Sends
     /// and RDMA Writes restarts then, unless the provider reports progress. With `None` the request was not posted.
     pub(crate) fn complete(&mut self, id: WrId, left: Option<(Instant, Duration)>) -> Option<Origin> {
-        let Posted { origin, cost, bytes } = self.works.remove(&id)?;
+        let Some(Posted { origin, cost, bytes }) = self.works.remove(&id) else {
+            self.receives = self.receives.checked_sub(1).filter(|_| id.0 < self.next_id)?;
+            return Some(Origin::Receive);
+        };
         self.to_leave = self.to_leave.saturating_sub(bytes);
         self.outstanding = self.outstanding.saturating_sub(cost);
         if origin == Origin::Send {
@@ -277,10 +289,19 @@ impl Outbox {
         }
     }
 
+    /// Releases memory that only a burst of requests needs.
+    pub(crate) fn rest(&mut self) {
+        release(&mut self.waiting);
+        if self.works.is_empty() && self.works.capacity() > FEW {
+            self.works.shrink_to(0);
+        }
+    }
+
     /// Forgets everything.
     pub(crate) fn clear(&mut self) {
         self.waiting.clear();
         self.works.clear();
+        self.receives = 0;
         self.in_order.clear();
         self.sending = None;
         self.data = (0, 0);

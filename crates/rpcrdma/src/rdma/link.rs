@@ -14,6 +14,9 @@ use rpcrdma_verbs::{
     self as verbs, Completion, Disconnected, PostErrorKind, QueuePair, RoomWait, Windows, WrId,
 };
 
+/// Completions for which a link keeps memory while its task sleeps.
+const FEW: usize = 4;
+
 /// The methods of a [`Connection`] or [`Session`] that a link needs.
 pub(crate) trait Engine {
     fn poll_transmit(&mut self, now: Instant, windows: &mut dyn Windows) -> Option<Post>;
@@ -129,6 +132,13 @@ impl Link {
                 Some(room) if self.room.poll(cx, room).is_ready() => Progress::Some,
                 _ => Progress::None,
             },
+        }
+    }
+
+    /// Releases memory that only a burst needs. The caller is about to sleep.
+    pub(crate) fn rest(&mut self) {
+        if self.completions.capacity() > FEW {
+            self.completions = Vec::new();
         }
     }
 

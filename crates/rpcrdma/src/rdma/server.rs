@@ -233,6 +233,8 @@ impl Served {
             }
             if !progress && !self.tick(now, cx) {
                 self.count();
+                self.connection.rest();
+                self.link.rest();
                 return Poll::Pending;
             }
             if made >= BYTES_PER_TURN {

@@ -153,3 +153,39 @@ fn a_queue_pair_takes_at_least_one_request_of_one_entry() {
         assert_eq!((outbox.max_sge(), outbox.max_send_wr), (used, used));
     }
 }
+
+/// The count of Receives replaces an entry for each, and no id of a work request is taken for one.
+#[test]
+fn receives_are_counted_apart_from_work_requests() {
+    let mut outbox = Outbox::new(&Capabilities::default());
+    let mut receive = || match outbox.receive(ReceiveMemory::Scatter(Vec::new())) {
+        Post::Receive(id, _) => id,
+        other => panic!("{other:?}"),
+    };
+    let (first, second) = (receive(), receive());
+    assert_ne!(first, second);
+    assert!(outbox.works.is_empty());
+    let send = outbox.push(send().0, send().1);
+    assert!(send != first && send != second);
+    assert_eq!(outbox.complete(WrId(99), None), None, "no such id was given");
+    assert_eq!(outbox.complete(first, None), Some(Origin::Receive));
+    assert_eq!(outbox.complete(send, None), Some(Origin::Send));
+    assert_eq!(outbox.complete(second, None), Some(Origin::Receive));
+    assert_eq!(outbox.complete(second, None), None, "no Receive is outstanding");
+    outbox.receive(ReceiveMemory::Scatter(Vec::new()));
+    outbox.clear();
+    assert_eq!(outbox.complete(second, None), None);
+}
+
+#[test]
+fn an_outbox_at_rest_keeps_memory_for_a_few_requests_only() {
+    let mut outbox = Outbox::new(&Capabilities::default());
+    let ids: Vec<_> =
+        (0..100).map(|_| outbox.push(Origin::Expose, WorkRequest::BindWindow { key: Key(1) })).collect();
+    outbox.rest();
+    assert_eq!((outbox.waiting.len(), outbox.works.len()), (100, 100), "nothing in use is released");
+    outbox.waiting.clear();
+    assert!(ids.into_iter().all(|id| outbox.complete(id, None).is_some()));
+    outbox.rest();
+    assert!(outbox.waiting.capacity() <= FEW && outbox.works.capacity() <= FEW);
+}
