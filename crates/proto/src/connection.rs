@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
-use rpcrdma_verbs::{Capabilities, Progress, ProtectionDomain, Reserved};
+use rpcrdma_verbs::{Capabilities, Progress, ProtectionDomain, Reserved, Rest};
 
 pub(crate) use self::halves::{Halves, Outcome};
 use self::version::Version;
@@ -30,7 +30,6 @@ use crate::core::Core;
 use crate::error::CloseReason;
 use crate::event::{Answer, Event, ReplyToken};
 use crate::flow::{Ledger, ReceiveSize, RequesterCredits, ResponderCredits};
-use crate::ids::release;
 use crate::peer::Peer;
 use crate::requester::Requester;
 use crate::responder::Responder;
@@ -241,7 +240,7 @@ impl Connection {
     pub fn rest(&mut self) {
         self.core.outbox.rest();
         self.core.ledger.receives.rest();
-        release(&mut self.core.events);
+        self.core.events.rest();
         self.responder.rest();
     }
 

@@ -1,24 +1,13 @@
-//! Maps by numbers that this side assigns: work requests, calls, tokens, XIDs of our own calls. Also the rule for the
-//! memory that maps and queues keep at rest.
+//! Maps by numbers that this side assigns: work requests, calls, tokens, XIDs of our own calls.
 //!
 //! Every message needs a dozen look-ups by such numbers. The standard hasher resists keys that an attacker chooses, and
 //! takes several times as long as the rest of a look-up. Maps with keys of the peer use the standard hasher.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
 /// A map by numbers of this side.
 pub type IdMap<K, V> = HashMap<K, V, BuildHasherDefault<IdHasher>>;
-
-/// Entries of a queue or map for which a connection at rest keeps memory: enough for a few calls at a time.
-pub(crate) const FEW: usize = 4;
-
-/// Releases the memory of an empty queue that was longer than [`FEW`] entries.
-pub(crate) fn release<T>(queue: &mut VecDeque<T>) {
-    if queue.is_empty() && queue.capacity() > FEW {
-        queue.shrink_to(0);
-    }
-}
 
 /// A hasher that spreads mostly consecutive numbers; unsafe for keys that a peer chooses.
 #[derive(Clone, Copy, Debug, Default)]

@@ -11,14 +11,14 @@ mod answer;
 use std::collections::{HashSet, VecDeque};
 use std::time::Instant;
 
-use rpcrdma_verbs::{Disconnected, Status, TerminateCause};
+use rpcrdma_verbs::{Disconnected, Rest, Status, TerminateCause};
 use rpcrdma_xdr::{Decoder, Payload, padded_len};
 
 use crate::core::Core;
 use crate::error::CloseReason;
 use crate::event::{Answer, Event, IncomingCall, ReplyToken};
 use crate::flow::Charge;
-use crate::ids::{FEW, IdMap, release};
+use crate::ids::IdMap;
 use crate::inbound::reads::{Pull, Pulled};
 use crate::inbound::reassembly::Layout;
 use crate::inbound::received::{CALL, Received, check_prefix};
@@ -98,10 +98,8 @@ impl Responder {
 
     /// Releases memory that only a burst of Calls needs.
     pub(crate) fn rest(&mut self) {
-        release(&mut self.answers);
-        if self.calls.is_empty() && self.calls.capacity() > FEW {
-            self.calls.shrink_to(0);
-        }
+        self.answers.rest();
+        self.calls.rest();
     }
 
     /// Retries withheld answers, since a window is free.
@@ -116,6 +114,12 @@ impl Responder {
     /// Queues an RDMA_ERROR for a Call that was admitted.
     pub(crate) fn answer_error(&mut self, xid: u32, version: u32, body: ErrorBody, charge: Charge) {
         self.errors.push_back(Fault { xid, version, body, charge });
+    }
+
+    /// Counts a fault of a Call that was admitted, and queues its RDMA_ERROR.
+    pub(crate) fn refuse_call(&mut self, core: &mut Core, xid: u32, error: &ProtocolError, charge: Charge) {
+        core.stats.fault(error);
+        self.answer_error(xid, core.codec.rules().version, core.codec.refusal(error), charge);
     }
 
     /// Handles a Call that was admitted. An error returns the Call's credit, for [`answer_error`](Self::answer_error).
@@ -200,8 +204,7 @@ impl Responder {
     pub(crate) fn handle_pulled(&mut self, core: &mut Core, token: u64, pulled: Pulled) {
         let Some(xid) = self.calls.get(&token).map(|call| call.call.xid) else { return };
         if let Err((error, charge)) = self.deliver(core, token, pulled) {
-            core.stats.fault(&error);
-            self.answer_error(xid, core.codec.rules().version, core.codec.refusal(&error), charge);
+            self.refuse_call(core, xid, &error, charge);
         }
     }
 
@@ -209,9 +212,7 @@ impl Responder {
     pub(crate) fn handle_unreadable(&mut self, core: &mut Core, token: u64) {
         let Some(call) = self.calls.remove(&token) else { return };
         let len = wide(call.travelled.read);
-        let error = ProtocolError::ExceedsMemory { len };
-        core.stats.fault(&error);
-        self.answer_error(call.call.xid, core.codec.rules().version, core.codec.refusal(&error), call.charge);
+        self.refuse_call(core, call.call.xid, &ProtocolError::ExceedsMemory { len }, call.charge);
     }
 
     /// Passes a complete Call to the upper layer.

@@ -11,7 +11,6 @@ mod prelude;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Instant;
 
 use rpcrdma_verbs::{Completion, Disconnected, PostErrorKind, Progress, Windows, WrId};
@@ -232,17 +231,6 @@ impl Session {
         if let Some(connection) = &mut self.connection {
             act(connection);
         }
-    }
-
-    /// Returns the result of [`Connection::wants_memory`] for the present connection.
-    #[must_use]
-    pub fn wants_memory(&self) -> Option<usize> {
-        self.connection.as_ref()?.wants_memory()
-    }
-
-    /// Polls [`Connection::poll_receives`] of the present connection.
-    pub fn poll_receives(&self, cx: &mut Context<'_>) -> Poll<()> {
-        self.connection.as_ref().map_or(Poll::Pending, |connection| connection.poll_receives(cx))
     }
 
     /// Connects, unless there is a connection or an attempt.

@@ -39,6 +39,7 @@ mod domain;
 mod pace;
 mod pool;
 mod queue_pair;
+mod rest;
 mod work;
 
 pub use buffer::Buffer;
@@ -55,6 +56,7 @@ pub use queue_pair::{
     Counters, Disconnected, PostError, PostErrorKind, Progress, QueuePair, TerminateCause, WindowError,
     WindowErrorKind, Windows,
 };
+pub use rest::Rest;
 pub use work::{
     Access, Completion, Key, ReceiveMemory, RemoteSegment, SendRequest, Status, WindowMemory, Work,
     WorkRequest, WrId,

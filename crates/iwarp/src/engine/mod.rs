@@ -37,7 +37,6 @@ mod read_ahead;
 mod reads;
 mod receives;
 mod responses;
-mod rest;
 mod schedule;
 mod timers;
 mod violation;
@@ -48,8 +47,8 @@ use std::time::Instant;
 
 use rpcrdma_verbs::{
     Capabilities, Completion, Counters, Disconnected, PostError, PostErrorKind, Progress, ProtectionDomain,
-    ReceiveMemory, RemoteSegment, Status, WindowError, WindowErrorKind, WindowMemory, Work, WorkRequest,
-    WrId,
+    ReceiveMemory, RemoteSegment, Rest, Status, WindowError, WindowErrorKind, WindowMemory, Work,
+    WorkRequest, WrId,
 };
 
 use self::input::Input;
@@ -242,6 +241,16 @@ impl Engine {
     /// Returns whether completions wait to be taken.
     pub fn has_completions(&self) -> bool {
         !self.completions.is_empty()
+    }
+
+    /// Releases memory that only a burst needs. The driver calls this when nothing is left to do.
+    pub fn rest(&mut self) {
+        self.completions.rest();
+        self.deliveries.rest();
+        self.output.rest();
+        self.sends.rest();
+        self.responses.rest();
+        self.reads.rest();
     }
 
     /// Reserves a window; see [`Windows::reserve_window`](rpcrdma_verbs::Windows::reserve_window).

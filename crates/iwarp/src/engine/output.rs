@@ -14,10 +14,9 @@ use std::collections::VecDeque;
 use std::io::IoSlice;
 
 use bytes::Bytes;
-use rpcrdma_verbs::WrId;
+use rpcrdma_verbs::{Rest, WrId};
 
 use super::gather::Gather;
-use super::rest::release;
 use crate::wire::fpdu::{CRC_LEN, Crc, pad_len};
 use crate::wire::marker::{MarkerClock, marker};
 
@@ -391,8 +390,8 @@ impl Output {
 
     /// Releases memory that only many FPDUs need.
     pub(super) fn rest(&mut self) {
-        release(&mut self.pieces);
-        release(&mut self.boundaries);
+        self.pieces.rest();
+        self.boundaries.rest();
     }
 
     /// Drops all FPDUs.

@@ -6,10 +6,9 @@
 
 use std::collections::VecDeque;
 
-use rpcrdma_verbs::{Buffer, RemoteSegment, WrId};
+use rpcrdma_verbs::{Buffer, RemoteSegment, Rest, WrId};
 
 use super::DIRECT_PLACEMENT_MIN;
-use super::rest::release;
 use super::violation::Violation;
 use crate::wire::ddp::Tagged;
 use crate::wire::rdmap::ReadRequest;
@@ -103,8 +102,8 @@ impl Reads {
 
     /// Releases memory that only many Reads need.
     pub(super) fn rest(&mut self) {
-        release(&mut self.operations);
-        release(&mut self.due);
+        self.operations.rest();
+        self.due.rest();
     }
 
     /// Returns whether another request may be outstanding: at most ORD are (RFC 5040 §6.1).

@@ -6,10 +6,10 @@
 use std::collections::VecDeque;
 
 use bytes::Bytes;
+use rpcrdma_verbs::Rest;
 
 use super::gather::Gather;
 use super::inbound::check_place;
-use super::rest::release;
 use super::violation::Violation;
 use super::windows::WindowTable;
 use crate::wire::ddp::{FIRST_MSN, Untagged};
@@ -97,7 +97,7 @@ impl Responses {
 
     /// Releases memory that only many responses need.
     pub(super) fn rest(&mut self) {
-        release(&mut self.queue);
+        self.queue.rest();
     }
 
     pub(super) fn clear(&mut self) {

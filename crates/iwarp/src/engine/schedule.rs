@@ -14,11 +14,10 @@ use std::io::IoSlice;
 use std::time::Instant;
 
 use bytes::Bytes;
-use rpcrdma_verbs::{Buffer, Key, RemoteSegment, SendRequest, Status, Work, WrId};
+use rpcrdma_verbs::{Buffer, Key, RemoteSegment, Rest, SendRequest, Status, Work, WrId};
 
 use super::gather::Gather;
 use super::output::Finish;
-use super::rest::release;
 use super::timers::{NUDGE_AFTER, NUDGES_MAX, Timer, after};
 use super::{DIRECT_PLACEMENT_MIN, Engine, Phase};
 use crate::startup::{Role, Rtr};
@@ -164,8 +163,8 @@ impl SendQueue {
 
     /// Releases memory that only many requests need.
     pub(super) fn rest(&mut self) {
-        release(&mut self.main);
-        release(&mut self.express);
+        self.main.rest();
+        self.express.rest();
     }
 
     fn is_empty(&self) -> bool {

@@ -83,7 +83,7 @@ impl Connection {
     fn least_wanted(&self, missing: u32) -> Option<usize> {
         let answer = self.responder.wants_memory;
         // Reads wait for answers first.
-        let reads = self.core.reads.wants_memory().filter(|_| answer.is_none());
+        let reads = self.core.reads.wants_memory.filter(|_| answer.is_none());
         let receive = (missing > 0).then(|| self.core.ledger.receives.room_for_one());
         [answer, reads, self.requester.wants_memory, receive].into_iter().flatten().min()
     }

@@ -12,10 +12,9 @@
 use std::collections::VecDeque;
 use std::task::{Context, Poll};
 
-use rpcrdma_verbs::{ProtectionDomain, ReceiveMemory, Reserved};
+use rpcrdma_verbs::{ProtectionDomain, ReceiveMemory, Reserved, Rest};
 
 use super::ledger::ReceiveSize;
-use crate::ids::release;
 use crate::wire::sized;
 
 /// Counts of Receives that are posted, or reserved to be posted at once.
@@ -86,10 +85,8 @@ impl Receives {
 
     /// Releases memory that only many new Receives at a time need.
     pub(crate) fn rest(&mut self) {
-        release(&mut self.ready);
-        if self.provided.is_empty() {
-            self.provided = Vec::new();
-        }
+        self.ready.rest();
+        self.provided.rest();
     }
 
     /// Clears the mark of missing memory, before the needed Receives are determined again.

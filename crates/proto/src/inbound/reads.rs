@@ -190,7 +190,7 @@ pub(crate) struct Reads {
     /// Deadlines of messages that the peer will close.
     deadlines: BTreeSet<(Instant, Owner)>,
     /// Bytes of memory that the next message waits for.
-    wants_memory: Option<usize>,
+    pub(crate) wants_memory: Option<usize>,
 }
 
 #[derive(Debug)]
@@ -232,10 +232,6 @@ impl Reads {
     /// Whether the peer accepts any RDMA Read.
     pub(crate) const fn are_allowed(&self) -> bool {
         self.allowed > 0
-    }
-
-    pub(crate) const fn wants_memory(&self) -> Option<usize> {
-        self.wants_memory
     }
 
     /// Whether a reply waits for memory: data exposed to us precedes new calls.

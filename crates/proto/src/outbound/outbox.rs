@@ -9,9 +9,9 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use rpcrdma_verbs::{Capabilities, Key, Pace, Progress, ReceiveMemory, SendRequest, WorkRequest, WrId};
+use rpcrdma_verbs::{Capabilities, Key, Pace, Progress, ReceiveMemory, Rest, SendRequest, WorkRequest, WrId};
 
-use crate::ids::{FEW, IdMap, release};
+use crate::ids::IdMap;
 use crate::settings::timers::{Flow, Moving, Told};
 use crate::wire::wide;
 
@@ -291,10 +291,8 @@ impl Outbox {
 
     /// Releases memory that only a burst of requests needs.
     pub(crate) fn rest(&mut self) {
-        release(&mut self.waiting);
-        if self.works.is_empty() && self.works.capacity() > FEW {
-            self.works.shrink_to(0);
-        }
+        self.waiting.rest();
+        self.works.rest();
     }
 
     /// Forgets everything.

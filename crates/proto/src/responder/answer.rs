@@ -12,12 +12,12 @@ use super::{Fault, Incoming, Responder, Stall};
 use crate::core::Core;
 use crate::error::CloseReason;
 use crate::event::Answer;
-use crate::flow::{Offer, Permit, Wait};
+use crate::flow::{Offer, Wait};
 use crate::message::Travelled;
 use crate::outbound::Origin;
 use crate::planner::{ReplyInput, ReplyPlan, Route, plan_reply};
 use crate::settings::timers::after;
-use crate::wire::{Body, Direction, ErrorBody, Header, ProtocolError, WriteChunk, narrow, wide};
+use crate::wire::{Body, Direction, Header, ProtocolError, WriteChunk, narrow, wide};
 
 impl Responder {
     /// Sends one error or answer.
@@ -85,7 +85,11 @@ impl Responder {
                 self.stalled_error = None;
                 if let Some(Fault { xid, version, body, charge }) = self.errors.pop_front() {
                     let permit = core.ledger.take_answer(offer, charge);
-                    send_error(core, xid, version, permit, body);
+                    // RFC 8166 §4.5.1: an ERR_VERS has the version of the request.
+                    let header =
+                        Header { version, ..core.header(Direction::Reply, xid, &permit, Body::Error(body)) };
+                    core.send(permit, &header, &Stream::new(), None, true);
+                    core.stats.replies_sent.errors += 1;
                 }
                 true
             }
@@ -118,15 +122,8 @@ impl Responder {
                 tracing::debug!(
                     side = %core.side(), xid = format_args!("{:#010x}", call.call.xid), error = %refusal, "call refused"
                 );
-                core.stats.fault(&refusal);
-                let permit = core.ledger.take_answer(offer, call.charge);
-                send_error(
-                    core,
-                    call.call.xid,
-                    core.codec.rules().version,
-                    permit,
-                    core.codec.refusal(&refusal),
-                );
+                // Errors leave before answers, so this one is next.
+                self.refuse_call(core, call.call.xid, &refusal, call.charge);
             }
         }
     }
@@ -209,13 +206,6 @@ impl Responder {
 
 /// The reason for a wait that the peer causes.
 const NO_CREDITS: &str = "credits for an answer";
-
-fn send_error(core: &mut Core, xid: u32, version: u32, permit: Permit, body: ErrorBody) {
-    // RFC 8166 §4.5.1: an ERR_VERS has the version of the request.
-    let header = Header { version, ..core.header(Direction::Reply, xid, &permit, Body::Error(body)) };
-    core.send(permit, &header, &Stream::new(), None, true);
-    core.stats.replies_sent.errors += 1;
-}
 
 /// Sends a reply as planned.
 fn send_reply(core: &mut Core, call: Incoming, mut plan: ReplyPlan, offer: Offer) {

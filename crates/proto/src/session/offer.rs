@@ -32,7 +32,7 @@ pub(super) struct Offer {
     /// The NULL Call without an answer.
     pub(super) call: Option<CallId>,
     /// The version range in the peer's last version error.
-    versions: Option<(u32, u32)>,
+    pub(super) versions: Option<(u32, u32)>,
     /// End of the time in which the session counts on Version One only (version-two-01 §5.2).
     fallback: Option<Instant>,
 }
@@ -45,12 +45,6 @@ impl Offer {
 }
 
 impl Session {
-    /// Returns the lowest and highest version in the peer's last version error.
-    #[must_use]
-    pub const fn peer_versions(&self) -> Option<(u32, u32)> {
-        self.offer.versions
-    }
-
     /// Returns the highest version that both sides are known to speak.
     pub(super) fn first_codec(&mut self, now: Instant) -> &'static dyn Codec {
         let Offer { versions, fallback, .. } = &mut self.offer;

@@ -11,11 +11,8 @@ use std::time::Instant;
 
 use rpcrdma_proto::{Connection, Post, Session};
 use rpcrdma_verbs::{
-    self as verbs, Completion, Disconnected, PostErrorKind, QueuePair, RoomWait, Windows, WrId,
+    self as verbs, Completion, Disconnected, PostErrorKind, QueuePair, Rest, RoomWait, Windows, WrId,
 };
-
-/// Completions for which a link keeps memory while its task sleeps.
-const FEW: usize = 4;
 
 /// The methods of a [`Connection`] or [`Session`] that a link needs.
 pub(crate) trait Engine {
@@ -29,7 +26,7 @@ pub(crate) trait Engine {
 }
 
 macro_rules! engine {
-    ($engine:ty) => {
+    ($engine:ty, $connection:expr) => {
         impl Engine for $engine {
             fn poll_transmit(&mut self, now: Instant, windows: &mut dyn Windows) -> Option<Post> {
                 self.poll_transmit(now, windows)
@@ -52,18 +49,18 @@ macro_rules! engine {
             }
 
             fn wants_memory(&self) -> Option<usize> {
-                self.wants_memory()
+                $connection(self)?.wants_memory()
             }
 
             fn poll_receives(&self, cx: &mut Context<'_>) -> Poll<()> {
-                self.poll_receives(cx)
+                $connection(self).map_or(Poll::Pending, |connection| connection.poll_receives(cx))
             }
         }
     };
 }
 
-engine!(Connection);
-engine!(Session);
+engine!(Connection, Some);
+engine!(Session, Session::connection);
 
 /// The result of a round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -137,9 +134,7 @@ impl Link {
 
     /// Releases memory that only a burst needs. The caller is about to sleep.
     pub(crate) fn rest(&mut self) {
-        if self.completions.capacity() > FEW {
-            self.completions = Vec::new();
-        }
+        self.completions.rest();
     }
 
     /// Returns whether the queue pair has reported its end.

@@ -89,7 +89,7 @@ fn v2_01_s5_2_fallback_on_the_same_connection() {
         let mut world = world(Versions::both(profile), Versions::ONE);
         calls(&mut world, 1..20);
         assert_eq!((version(&world), world.attempts.len()), (Some(1), 1));
-        assert_eq!(world.session.peer_versions(), Some((1, 1)));
+        assert_eq!(world.session.offer.versions, Some((1, 1)));
         assert_eq!(world.session.connection().unwrap().thresholds().send, 4096);
         // The fallback costs one message, and is remembered: the next connection begins with Version One.
         let server = world.server.as_ref().unwrap().connection.stats();
@@ -336,7 +336,7 @@ fn v2_01_s5_2_the_version_is_offered_again_after_some_time() {
         world.call(store(1, 100));
         world.run_for(SECOND * 10);
         assert_eq!(version(&world), Some(1));
-        assert_eq!(world.session.peer_versions(), refuses.then_some((1, 1)));
+        assert_eq!(world.session.offer.versions, refuses.then_some((1, 1)));
         world.keep_calls = false;
         world.server_config = Arc::new(Config { versions: both, ..server_config() });
         let again = |world: &mut World, xid: u32| {
@@ -349,7 +349,7 @@ fn v2_01_s5_2_the_version_is_offered_again_after_some_time() {
         assert_eq!(again(&mut world, 2), Some(1), "not yet");
         world.run_for(SECOND * 80);
         assert_eq!(again(&mut world, 3), Some(2));
-        assert_eq!(world.session.peer_versions(), None);
+        assert_eq!(world.session.offer.versions, None);
     }
 }
 
@@ -414,13 +414,13 @@ fn s4_5_1_a_version_outside_the_range_of_the_peer_is_not_the_first() {
     let memory = Timeouts::default().version_memory;
     let first = |world: &mut World, at| world.session.first_codec(at).rules().version;
     assert_eq!(first(&mut world, now), 2, "neither is in the range");
-    assert_eq!(world.session.peer_versions(), Some((3, 4)));
+    assert_eq!(world.session.offer.versions, Some((3, 4)));
     world.session.state = State::Offering(now);
     world.session.offer_ended(now, refused(1, 1));
     assert_eq!(first(&mut world, now + memory - Duration::from_nanos(1)), 1);
-    assert_eq!(world.session.peer_versions(), Some((1, 1)));
+    assert_eq!(world.session.offer.versions, Some((1, 1)));
     assert_eq!(first(&mut world, now + memory), 2, "the time is over");
-    assert_eq!(world.session.peer_versions(), None);
+    assert_eq!(world.session.offer.versions, None);
 }
 
 /// Version-two-01 §5.2: a version that the peer names later is offered, although it was refused before.
