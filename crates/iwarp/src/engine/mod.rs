@@ -247,6 +247,7 @@ impl Engine {
     pub fn rest(&mut self) {
         self.completions.rest();
         self.deliveries.rest();
+        self.receives.rest();
         self.output.rest();
         self.sends.rest();
         self.responses.rest();

@@ -46,6 +46,9 @@ impl Delivery {
     }
 }
 
+/// Receives from which on a queue at rest gives back its unused space.
+const MANY: usize = 16;
+
 #[derive(Debug)]
 pub(super) struct Receives {
     posted: VecDeque<(WrId, ReceiveMemory)>,
@@ -67,6 +70,15 @@ impl Receives {
 
     pub(super) fn post(&mut self, id: WrId, memory: ReceiveMemory) {
         self.posted.push_back((id, memory));
+    }
+
+    /// Releases space for more Receives than are posted. A queue that grew has up to twice as much. With few Receives
+    /// posted, others are about to come back.
+    pub(super) fn rest(&mut self) {
+        let posted = self.posted.len();
+        if posted >= MANY && self.posted.capacity() > posted + posted / 2 {
+            self.posted.shrink_to(posted);
+        }
     }
 
     pub(super) fn posted(&self) -> usize {
@@ -178,5 +190,34 @@ impl Receives {
     #[cfg(test)]
     pub(super) const fn expect_msn(&mut self, msn: u32) {
         self.next_msn = msn;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rpcrdma_verbs::ProtectionDomain;
+
+    use super::*;
+
+    #[test]
+    fn a_queue_at_rest_keeps_space_for_the_receives_that_are_posted() {
+        let domain = ProtectionDomain::new(1 << 20);
+        let mut receives = Receives::new(false);
+        let post = |receives: &mut Receives, count: u64| {
+            for id in 0..count {
+                receives.post(WrId(id), ReceiveMemory::Pooled(domain.reserve(1024).unwrap()));
+            }
+        };
+        post(&mut receives, 66);
+        assert!(receives.posted.capacity() >= 128);
+        receives.rest();
+        assert!((66..99).contains(&receives.posted.capacity()));
+        // Calls in progress leave few Receives; the space for the others stays.
+        receives.posted.truncate(2);
+        receives.rest();
+        assert!(receives.posted.capacity() >= 66);
+        post(&mut receives, 64);
+        receives.rest();
+        assert_eq!(receives.posted(), 66);
     }
 }

@@ -20,7 +20,7 @@ const MEMORY: usize = 512 << 10;
 /// Most resident memory of either process for each connection that was used, in bytes.
 const RESIDENT: u64 = 256 << 10;
 /// Most resident memory of the server for each connection that has made one call, in bytes.
-const IDLE: u64 = 16 << 10;
+const IDLE: u64 = 24 << 10;
 /// Connections that are made at a time.
 const AT_ONCE: usize = 64;
 /// Time for all connections to be closed at the server.
