@@ -10,6 +10,9 @@ mod figures;
 mod interop;
 mod measures;
 mod mutants;
+mod page;
+mod performance;
+mod process;
 mod project;
 mod reduce_capture;
 mod requirements;
@@ -37,6 +40,8 @@ enum Task {
     Mutants(mutants::Options),
     /// Test against the Linux kernel, in a virtual machine: its NFS client on our server, our client on its server
     Interop(interop::Options),
+    /// Measure the goals of performance, and write them into docs/performance.md
+    Performance(performance::Options),
     /// Reduce a pcap file of iWARP or RoCE sessions to a small text that tests can read
     ReduceCapture(reduce_capture::Options),
     /// Record RoCE between two virtual machines, as three pcap files
@@ -52,6 +57,7 @@ fn main() -> ExitCode {
         Task::Figures => figures::run(),
         Task::Mutants(options) => mutants::run(&options),
         Task::Interop(options) => interop::run(&options),
+        Task::Performance(options) => performance::run(&options),
         Task::ReduceCapture(options) => reduce_capture::run(&options),
         Task::RoceCapture(options) => interop::roce_capture::run(&options),
         Task::CaptureSummary(options) => capture_summary::run(&options),

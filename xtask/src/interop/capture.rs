@@ -12,8 +12,8 @@ use rpcrdma_capture::sessions;
 use rustix::process::Signal;
 
 use super::network::TAP;
-use super::process;
 use crate::failure::{Context, Failure, ensure};
+use crate::process;
 
 /// Maximum number of frames to decode; of longer captures only the first and last frames are decoded.
 const DECODED_FRAMES: u64 = 20_000;

@@ -19,12 +19,12 @@ use super::fabric::Fabric;
 use super::kernel_log;
 use super::machine::Machine;
 use super::network::{GUEST, HOST};
-use super::page::Markers;
 use super::pattern::matches;
-use super::process;
 use super::proxy::{Cut, Proxy};
 use super::vm::{Accel, Job, Network, Outcome, Vm};
 use crate::failure::{Context, Failure, ensure};
+use crate::page::Markers;
+use crate::process;
 
 /// The first port for our servers and proxies. Ports are assigned in turn, so that none is used again soon.
 const FIRST_PORT: u16 = 21_000;

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use super::process;
 use crate::failure::{Context, Failure, ensure};
+use crate::process;
 
 /// Maximum time of a build: a fresh build takes two minutes; a slow mirror may take several times as long.
 const BUILD_LIMIT: Duration = Duration::from_secs(1800);

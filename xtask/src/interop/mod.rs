@@ -4,18 +4,19 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
-use std::time::{Duration, Instant};
+use std::process::ExitCode;
+use std::time::Instant;
 
 use self::cases::{Case, GROUPS, Group, HARDWARE, LINUX};
 use self::lab::Lab;
-use self::page::Markers;
 use self::report::{Report, Verdict};
 use self::tools::Tool;
 use self::vm::Accel;
 use crate::failure::{Context, Failure, ensure};
 use crate::figures::{self, Origin};
-use crate::project::project;
+use crate::page::{self, Markers};
+use crate::process;
+use crate::project::{self, project};
 
 mod capture;
 mod cases;
@@ -24,17 +25,12 @@ mod kernel_log;
 mod lab;
 mod machine;
 mod network;
-mod page;
 mod pattern;
-mod process;
 mod proxy;
 mod report;
 pub(crate) mod roce_capture;
 mod tools;
 mod vm;
-
-/// Maximum time to build the command: a first build takes minutes.
-const BUILD_LIMIT: Duration = Duration::from_secs(3600);
 
 /// The options of `cargo xtask interop`.
 #[derive(Debug, clap::Args)]
@@ -102,13 +98,13 @@ fn suite(options: &Options) -> Result<bool, Failure> {
         figures::ensure_committed(&project, &[LINUX, HARDWARE, "docs/conform.md"])?;
     }
     let interop = project.join("interop");
-    let target = target(&project).join("interop");
+    let target = project::target(&project).join("interop");
     fs::create_dir_all(&target)?;
     let lock = fs::File::create(target.join("lock")).context("creating the lock")?;
     ensure!(lock.try_lock().is_ok(), "another run of the suite uses {}", target.display());
     let missing = machine::missing(&interop)?;
     ensure!(missing.is_empty(), "the suite cannot run here:\n  {}", missing.join("\n  "));
-    let rpcrdma = build_command(&project)?;
+    let rpcrdma = project::build_command(&project)?;
     let machine = machine::prepare(&interop, &target, options.rebuild)?;
     let unbuilt = build_tools(&chosen, &project, &target);
     // From here on the suite's network is the only one.
@@ -287,27 +283,6 @@ fn section(title: &str, text: &str) {
     for line in text.lines() {
         println!("  {line}");
     }
-}
-
-fn target(project: &Path) -> PathBuf {
-    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| project.join("target"), |folder| project.join(folder))
-}
-
-/// Builds the command under test as for users; `$RPCRDMA` names an existing build instead.
-fn build_command(project: &Path) -> Result<PathBuf, Failure> {
-    if let Some(given) = std::env::var_os("RPCRDMA") {
-        return Ok(project.join(given));
-    }
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut build = Command::new(cargo);
-    build.args(["build", "--release", "--locked", "--package", "rpcrdma-cli"]).current_dir(project);
-    let mut child = build.spawn().context("starting cargo")?;
-    let status = process::wait(&mut child, BUILD_LIMIT)?;
-    if status.is_none() {
-        process::kill(&mut child);
-    }
-    ensure!(status.is_some_and(|status| status.success()), "rpcrdma does not build");
-    Ok(target(project).join("release/rpcrdma"))
 }
 
 #[cfg(test)]

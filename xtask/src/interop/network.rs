@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-use super::process;
 use crate::failure::{Context, Failure, ensure};
+use crate::process;
 
 /// The suite's address, as the guest reaches it.
 pub(crate) const HOST: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 2);

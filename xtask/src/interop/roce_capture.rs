@@ -12,9 +12,8 @@ use super::lab::succeeded;
 use super::machine::{self, Machine};
 use super::network::GUEST;
 use super::vm::{Accel, Network, Vm};
-use super::{build_command, target};
 use crate::failure::{Context, Failure, ensure};
-use crate::project::project;
+use crate::project::{self, project};
 
 /// Address of the client's guest. The server's guest keeps the address that every guest begins with.
 const CLIENT: &str = "10.0.2.16";
@@ -45,12 +44,12 @@ pub(crate) fn run(options: &Options) -> ExitCode {
 
 fn record_all(options: &Options) -> Result<(), Failure> {
     let project = project()?;
-    let target = target(&project).join("interop");
+    let target = project::target(&project).join("interop");
     fs::create_dir_all(&target)?;
     fs::create_dir_all(&options.output)?;
     let lock = fs::File::create(target.join("lock")).context("creating the lock")?;
     ensure!(lock.try_lock().is_ok(), "a run of the suite uses {}", target.display());
-    let rpcrdma = build_command(&project)?;
+    let rpcrdma = project::build_command(&project)?;
     let machine = machine::prepare(&project.join("interop"), &target, false)?;
     let mut guests = Guests::boot(&machine, &project, &target.join("roce"), &rpcrdma, options)?;
     let server = GUEST.to_string();

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 
-use super::process;
 use crate::failure::{Context, Failure, ensure};
+use crate::process;
 
 /// Maximum time of a build: it takes one to three minutes; downloads may be slow.
 const BUILD_LIMIT: Duration = Duration::from_secs(1200);

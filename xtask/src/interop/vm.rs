@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use super::machine::Machine;
 use super::network::TAP;
-use super::process::{self, TICK};
 use crate::failure::{Context, Failure, ensure};
+use crate::process::{self, TICK};
 
 /// Kind of the guest's processor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]

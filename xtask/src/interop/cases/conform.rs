@@ -18,8 +18,8 @@ use crate::failure::{Context, Failure, ensure};
 use crate::figures::Origin;
 use crate::interop::lab::Lab;
 use crate::interop::network::HOST;
-use crate::interop::page::Markers;
 use crate::interop::{origin, process};
+use crate::page::Markers;
 
 mod expected;
 

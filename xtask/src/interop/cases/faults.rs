@@ -16,9 +16,9 @@ use super::wire::{DEFAULT_CREDITS, INLINE, Settings, UP_TO_THRESHOLDS, check_set
 use super::{Case, Detail};
 use crate::failure::{Context, Failure, ensure};
 use crate::interop::lab::{Lab, Mount, Server};
-use crate::interop::process;
 use crate::interop::proxy::Cut;
 use crate::interop::vm::Job;
+use crate::process;
 
 pub(super) const CASES: &[Case] = &[
     Case::new(

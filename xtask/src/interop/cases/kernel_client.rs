@@ -12,7 +12,7 @@ use super::{Case, Detail};
 use crate::failure::{Context, Failure, ensure};
 use crate::interop::lab::{Lab, Mount, Server};
 use crate::interop::network::GUEST;
-use crate::interop::process;
+use crate::process;
 
 pub(super) const CASES: &[Case] = &[
     Case::new(

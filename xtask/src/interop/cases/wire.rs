@@ -16,7 +16,7 @@ use super::faults::{MANY_READS, READ, pattern_file};
 use super::{Case, Detail};
 use crate::failure::{Failure, ensure};
 use crate::interop::lab::Lab;
-use crate::interop::process;
+use crate::process;
 
 pub(super) const CASES: &[Case] = &[
     Case::new(

@@ -10,7 +10,7 @@ use crate::failure::{Failure, ensure};
 use crate::interop::cases::{Detail, HARDWARE};
 use crate::interop::lab::Lab;
 use crate::interop::origin;
-use crate::interop::page::Markers;
+use crate::page::Markers;
 
 /// The place of the table in its page.
 const MARKERS: Markers =

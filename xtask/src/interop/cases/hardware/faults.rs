@@ -11,7 +11,7 @@ use crate::interop::cases::our_client::copies::BEGUN;
 use crate::interop::cases::our_client::remote::Remote;
 use crate::interop::lab::{Lab, Server};
 use crate::interop::pattern::matches;
-use crate::interop::process;
+use crate::process;
 
 /// Number of clients that are killed.
 const ROUNDS: usize = 12;

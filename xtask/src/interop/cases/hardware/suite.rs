@@ -10,8 +10,8 @@ use crate::interop::fabric::Fabric;
 use crate::interop::lab::Lab;
 use crate::interop::network::GUEST;
 use crate::interop::pattern::matches;
-use crate::interop::process;
 use crate::interop::tools::PROVIDER_TESTS;
+use crate::process;
 
 /// Modules of the tests: each is a combination of the active and the passive side.
 pub(super) const MODULES: [(&str, Fabric); 5] = [

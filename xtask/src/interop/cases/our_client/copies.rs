@@ -13,7 +13,7 @@ use crate::failure::{Failure, ensure};
 use crate::interop::cases::Detail;
 use crate::interop::cases::faults::pattern_file;
 use crate::interop::lab::Lab;
-use crate::interop::process;
+use crate::process;
 
 /// Sizes around zero, the inline threshold, and chunks.
 const SIZES: [usize; 10] = [0, 1, 3, 4095, 4096, 4097, 65_536, 1 << 20, (1 << 20) + 1, 64 << 20];

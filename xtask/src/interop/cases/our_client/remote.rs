@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::failure::{Context, Failure, ensure};
 use crate::interop::lab::{Lab, Server};
-use crate::interop::process::{self, Finished};
+use crate::process::{self, Finished};
 
 /// Maximum time of one command, multiplied by the patience of the guest.
 pub(super) const COMMAND_LIMIT: Duration = Duration::from_secs(60);

@@ -126,6 +126,8 @@ impl ServerOptions {
             max_calls: CREDITS.into(),
             max_connections: connections,
             max_connections_per_peer: connections,
+            // A client opens all its connections at the same time, and an address can have half of these.
+            max_half_open: 2 * connections,
             // Nobody claims to be anyone.
             local_owners: false,
             grace: GRACE,
@@ -303,9 +305,27 @@ impl Binding for Guarded {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+
     use super::*;
+    use crate::commands::bench::Bench;
     use crate::commands::bench::remote::plan::Measure;
     use crate::commands::bench::remote::sessions::Ended;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        bench: Bench,
+    }
+
+    #[test]
+    fn one_address_can_open_all_connections_at_the_same_time() {
+        for limit in [1, 64, 256] {
+            let line = Line::try_parse_from(["bench", "--server", "--connection-limit", &limit.to_string()]);
+            let config = line.unwrap().bench.server.config();
+            assert!(config.max_half_open / 2 >= limit, "{} of {limit}", config.max_half_open);
+        }
+    }
 
     #[test]
     fn each_event_is_one_line() {

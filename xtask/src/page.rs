@@ -1,11 +1,11 @@
-//! Pages of the documentation, into which the suite writes text between markers.
+//! Pages of the documentation, into which tasks write text between markers.
 
 use std::fs;
 use std::path::Path;
 
 use crate::failure::{Context, Failure, ensure};
 
-/// Lines of a page: the suite writes the text between them.
+/// Lines of a page: a task writes the text between them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Markers {
     pub(crate) begin: &'static str,
@@ -13,7 +13,7 @@ pub(crate) struct Markers {
 }
 
 impl Markers {
-    /// Those of a page on which the suite writes one text.
+    /// Those of a page on which the interoperability suite writes one text.
     pub(crate) const USUAL: Self = Self {
         begin: "<!-- The suite writes this: cargo xtask interop --write-docs -->",
         end: "<!-- end -->",
@@ -21,6 +21,11 @@ impl Markers {
     /// Those of the tables of cases on docs/hardware.md, which has another text of the suite.
     pub(crate) const CASES: Self =
         Self { begin: "<!-- hardware cases: begin -->", end: "<!-- hardware cases: end -->" };
+    /// Those of the goals on docs/performance.md.
+    pub(crate) const GOALS: Self = Self {
+        begin: "<!-- goals: `cargo xtask performance --write-docs` writes this -->",
+        end: "<!-- end of goals -->",
+    };
 }
 
 /// Replaces the text between markers of a page.
@@ -45,7 +50,7 @@ mod tests {
 
     #[test]
     fn the_page_keeps_what_is_around_the_table() {
-        for markers in [Markers::USUAL, Markers::CASES] {
+        for markers in [Markers::USUAL, Markers::CASES, Markers::GOALS] {
             let Markers { begin, end } = markers;
             let page = format!("a\n{begin}\nold\n{end}\nb\n");
             let written = format!("a\n{begin}\n\nnew\n\n{end}\nb\n");

@@ -1,4 +1,4 @@
-//! Processes on the host. Every wait has a limit, and no child outlives the suite.
+//! Processes on the host. Every wait has a limit, and no child outlives its task.
 
 use std::fs::File;
 use std::io::Read;
@@ -14,8 +14,8 @@ use crate::failure::{Context, Failure};
 /// Interval between two checks of a condition.
 pub(crate) const TICK: Duration = Duration::from_millis(10);
 
-/// Returns a command that the kernel kills when the suite ends, however it ends. The command handles signals that the
-/// suite was started to ignore, as in the background of a shell.
+/// Returns a command that the kernel kills when the task ends, however it ends. The command handles signals that the
+/// task was started to ignore, as in the background of a shell.
 pub(crate) fn bound(program: impl AsRef<std::ffi::OsStr>) -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL", "--", "env", "--default-signal=INT,TERM,HUP"]);
