@@ -196,7 +196,8 @@ impl Location {
 
     /// Returns the path of a name in this directory.
     pub(crate) fn child(&self, name: &[u8]) -> Vec<u8> {
-        [&self.path, b"/".as_slice(), name].concat()
+        let path = self.path.strip_suffix(b"/").unwrap_or(&self.path);
+        [path, b"/", name].concat()
     }
 
     /// Returns whether both are in the same export of the same server.
@@ -253,8 +254,8 @@ pub(crate) const fn exit(error: &Error, otherwise: Exit) -> Exit {
 const IS_DIRECTORY: &str = "is a directory: add -r to copy it";
 
 /// Returns whether `path`, of a URL, ends with the path of an error.
-fn names(path: &[u8], about: &str) -> bool {
-    path.ends_with(about.trim_matches('/').as_bytes())
+pub(crate) fn names(path: &[u8], about: &str) -> bool {
+    path.strip_suffix(b"/").unwrap_or(path).ends_with(about.trim_matches('/').as_bytes())
 }
 
 /// Returns the text for an error of an operation on `path`. The caller prints the path itself.
@@ -274,6 +275,7 @@ pub(crate) fn describe(error: &Error, path: &[u8], root_is_nobody: bool) -> Stri
             format!("{place}{status} [{operation}]{hint}")
         }
         Error::IsDirectory { path } => format!("{path} {IS_DIRECTORY}"),
+        Error::NotDirectory { path: about, seen } if names(path, about) => format!("not a directory: {seen}"),
         error => error.to_string(),
     };
     printable(text.as_bytes())

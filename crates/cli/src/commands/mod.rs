@@ -59,6 +59,9 @@ Examples:
 URLs: nfs://HOST[:PORT]/PATH. The default PORT is 20049 (rdma) or 2049 (tcp); rpcrdma serve takes 20048 \
 for tcp. In a PATH, write %25 for a percent sign, %3F for ? and %23 for #. Write an IPv6 address in brackets: nfs://[::1]/.
 
+A URL or local path that ends with / names a directory, as for cp and mv. If it names none, the command refuses and changes \
+nothing (exit code 1). put -r, get -r and mv of a directory make it if it is absent, and so does mkdir.
+
 Sizes in bytes can end in K, M or G, for 2^10, 2^20 or 2^30 bytes.
 
 Exit codes:

@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 
 use super::{Tally, until_signal};
 use crate::arguments::{Common, Connection, Place};
-use crate::connect::{Location, Servers};
+use crate::connect::{Location, Servers, failure, names};
 use crate::exit::Failure;
 use crate::output;
 
@@ -165,7 +165,7 @@ impl Rm {
             return Err(Failure::failed(format!("{url} is the root of an export and cannot be removed")));
         }
         let fail = |error| location.failure(error);
-        let result = match location.client.lookup_link(&location.path).await {
+        let result = match location.client.entry(&location.path).await {
             Ok(node) if node.attributes.file_type != FileType::Directory => {
                 location.client.remove(&location.path).await
             }
@@ -269,9 +269,8 @@ async fn look_up(client: &Client, what: &DirOpArgs) -> Result<Option<Node>, Erro
 /// Rename or move on one server. If DEST is a directory, the sources move into it; a file of the same name is
 /// replaced
 #[derive(Debug, Args)]
-#[command(
-    after_help = "--json prints {done: [{url, to}]}: old and new names, in order. Failures go to standard error."
-)]
+#[command(after_help = "A DEST that ends with / is a directory: a file moves only into an existing one.\n\n\
+                  --json prints {done: [{url, to}]}: old and new names, in order. Failures go to standard error.")]
 pub(crate) struct Mv {
     /// Files and directories to move
     #[arg(required = true, value_name = "SOURCE")]
@@ -338,7 +337,8 @@ impl Mv {
 
 /// Make links: a hard link to a file, or with -s a symbolic link with any text
 #[derive(Debug, Args)]
-#[command(after_help = "--json prints {done: [{url, to}]}: the link, and the file or text that it leads to.")]
+#[command(after_help = "A URL that ends with / is a directory, which has to exist.\n\n\
+                        --json prints {done: [{url, to}]}: the link, and the file or text that it leads to.")]
 pub(crate) struct Ln {
     /// Make a symbolic link; TARGET is then its text, not a URL
     #[arg(short, long)]
@@ -401,6 +401,7 @@ impl Ln {
             Err(Error::Nfs { status: status @ (Status::IsDir | Status::MLink), operation, .. }) => {
                 Err(target.failure(Error::Nfs { status, operation, path: String::new() }))
             }
+            Err(error @ Error::NotDirectory { .. }) => Err(at_fault(&target, &new, error).await),
             Err(error) if error.status() == Some(Status::NoEnt) => Err(at_fault(&target, &new, error).await),
             Err(error) => Err(link.failure(error)),
         }
@@ -421,7 +422,12 @@ impl Ln {
 /// Returns the failure for an error of a procedure with an old and a new name. "No such file" is about the old one, or
 /// about the directory of the new one: the function looks which of them is missing.
 async fn at_fault(old: &Location, new: &NfsUrl, error: Error) -> Failure {
-    let Error::Nfs { status, operation, .. } = error else { return old.failure(error) };
+    let Error::Nfs { status, operation, .. } = error else {
+        return match &error {
+            Error::NotDirectory { path, .. } if names(&new.path(), path) => failure(new, error),
+            _ => old.failure(error),
+        };
+    };
     match status {
         Status::NotEmpty | Status::Exist => Failure::failed(format!("{new}: {status} [{operation}]")),
         Status::NoEnt => match old.client.lookup_link(&old.path).await {

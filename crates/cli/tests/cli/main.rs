@@ -8,5 +8,6 @@ mod command_line;
 mod conform;
 mod copies;
 mod provider;
+mod slashes;
 mod support;
 mod tree;

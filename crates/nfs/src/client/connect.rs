@@ -147,6 +147,7 @@ fn candidates(path: &[u8], exports: &[ExportNode]) -> Vec<Vec<u8>> {
         found = (0..=path.len())
             .filter(|&end| path.get(end).is_none_or(|&byte| byte == b'/'))
             .filter_map(|end| path.get(..end))
+            .filter(|prefix| !prefix.ends_with(b"/"))
             .map(|prefix| if prefix.is_empty() { b"/".to_vec() } else { prefix.to_vec() })
             .collect();
     }

@@ -119,6 +119,14 @@ pub enum Error {
         /// The source.
         path: String,
     },
+    /// A path with a slash at its end, which names a directory, where there is none.
+    #[error("{}not a directory: {seen}", prefix(.path))]
+    NotDirectory {
+        /// The path.
+        path: String,
+        /// What there is instead, for a message.
+        seen: &'static str,
+    },
     /// Another type of object where a regular file is required.
     #[error("{path} is {what}, not a regular file")]
     NotRegular {

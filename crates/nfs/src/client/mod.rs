@@ -44,6 +44,7 @@ mod mount;
 mod namespace;
 mod procedures;
 mod read;
+mod slash;
 mod transport;
 mod tree;
 mod url;

@@ -58,7 +58,7 @@ impl Client {
     }
 
     async fn create_with(&self, path: &[u8], how: CreateHow) -> Result<Node, Error> {
-        let place = self.place(path).await?.args();
+        let place = self.place_of_file(path).await?.args();
         let made = self.procedures().create(&CreateArgs { place: place.clone(), how }).await;
         self.made(made, place).await.map_err(|error| error.at(path))
     }
@@ -87,7 +87,7 @@ impl Client {
     /// Makes a symbolic link with the text `target`, which is not examined.
     pub async fn symlink(&self, target: impl AsRef<[u8]>, path: impl AsRef<[u8]>) -> Result<(), Error> {
         let path = path.as_ref();
-        let place = self.place(path).await?.args();
+        let place = self.place_of_file(path).await?.args();
         let target = Bytes::copy_from_slice(target.as_ref());
         let symlink = SymlinkData { attributes: SetAttributes::default(), target };
         self.procedures().symlink(&SymlinkArgs { place, symlink }).await.map_err(|error| error.at(path))?;
@@ -99,7 +99,7 @@ impl Client {
     pub async fn link(&self, existing: impl AsRef<[u8]>, path: impl AsRef<[u8]>) -> Result<(), Error> {
         let path = path.as_ref();
         let file = self.lookup_link(existing).await?.handle;
-        let link = self.place(path).await?.args();
+        let link = self.place_of_file(path).await?.args();
         self.procedures().link(&LinkArgs { file, link }).await.map_err(|error| error.at(path))?;
         Ok(())
     }
@@ -114,7 +114,7 @@ impl Client {
     /// Removes a file, link or special file.
     pub async fn remove(&self, path: impl AsRef<[u8]>) -> Result<(), Error> {
         let path = path.as_ref();
-        let object = self.place(path).await?.args();
+        let object = self.place_of_file(path).await?.args();
         self.procedures().remove(&RemoveArgs { object }).await.map_err(|error| error.at(path))?;
         Ok(())
     }
@@ -131,9 +131,9 @@ impl Client {
     /// §3.3.14).
     pub async fn rename(&self, from: impl AsRef<[u8]>, to: impl AsRef<[u8]>) -> Result<(), Error> {
         let from_path = from.as_ref();
-        let from = self.place(from_path).await?.args();
-        let to = self.place(to.as_ref()).await?.args();
-        self.procedures().rename(&RenameArgs { from, to }).await.map_err(|error| error.at(from_path))?;
+        let (from, to) = self.places_of_rename(from_path, to.as_ref()).await?;
+        let arguments = RenameArgs { from: from.args(), to: to.args() };
+        self.procedures().rename(&arguments).await.map_err(|error| error.at(from_path))?;
         Ok(())
     }
 

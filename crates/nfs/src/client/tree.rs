@@ -2,6 +2,7 @@
 //!
 //! - If the target is a directory, the source goes into it under its own name; otherwise the target is the
 //!   new name. The root of an export has no name: its contents are copied.
+//! - A target with a slash at its end is a directory, or becomes one. A file is not copied to it otherwise.
 //! - Symbolic links inside a tree are copied as links. Without `recursive`, a link that the caller names is
 //!   followed.
 //! - Mode (permission bits) and time of last change are copied if [`CopyOptions::preserve`] is set. Then

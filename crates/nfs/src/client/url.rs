@@ -15,6 +15,8 @@ pub struct NfsUrl {
     host: String,
     port: Option<u16>,
     components: Vec<Vec<u8>>,
+    /// Whether a slash follows the last component.
+    directory: bool,
 }
 
 /// Reason why a text is not an NFS URL. Each message gives the correct form.
@@ -73,14 +75,15 @@ impl NfsUrl {
         &self.components
     }
 
-    /// Returns the decoded path: `/` and the components.
+    /// Returns the decoded path: `/` and the components. A slash at the end, with which the path names a
+    /// directory, is kept; `/.` there becomes one.
     pub fn path(&self) -> Vec<u8> {
         let mut path = self.components.iter().fold(Vec::new(), |mut path, component| {
             path.push(b'/');
             path.extend_from_slice(component);
             path
         });
-        if path.is_empty() {
+        if path.is_empty() || self.directory {
             path.push(b'/');
         }
         path
@@ -96,6 +99,7 @@ impl NfsUrl {
     pub fn child(&self, name: &[u8]) -> Self {
         let mut child = self.clone();
         child.components.push(name.to_vec());
+        child.directory = false;
         child
     }
 
@@ -123,17 +127,20 @@ impl FromStr for NfsUrl {
         if let Some(character) = authority.chars().chain(path.chars()).find(|c| matches!(c, '?' | '#')) {
             return Err(UrlError::QueryOrFragment { character });
         }
-        let mut components = Vec::new();
+        let (mut components, mut directory) = (Vec::new(), false);
         for component in path.split('/') {
             let bytes = decode(component)?;
             if bytes.contains(&0) || bytes.contains(&b'/') {
                 return Err(UrlError::ForbiddenByte(component.to_owned()));
             }
-            if !bytes.is_empty() && bytes != b"." {
+            directory = bytes.is_empty() || bytes == b".";
+            if !directory {
                 components.push(bytes);
             }
         }
-        Ok(Self { host, port, components })
+        // The root is a directory without saying so.
+        directory &= !components.is_empty();
+        Ok(Self { host, port, components, directory })
     }
 }
 
@@ -227,7 +234,7 @@ impl fmt::Display for NfsUrl {
                 }
             }
         }
-        Ok(())
+        if self.directory { f.write_str("/") } else { Ok(()) }
     }
 }
 
@@ -263,13 +270,20 @@ mod tests {
     fn paths() {
         assert_eq!(path("nfs://h"), b"/");
         assert_eq!(path("nfs://h/"), b"/");
-        assert_eq!(path("nfs://h//a/./b//"), b"/a/b");
+        assert_eq!(path("nfs://h//a/./b//"), b"/a/b/");
         assert_eq!(path("nfs://h/a/../b"), b"/a/../b");
         assert_eq!(path("nfs://h/a%20b/%C3%a9/100%25"), "/a b/é/100%".as_bytes());
         assert_eq!(path("nfs://h/é"), "/é".as_bytes());
         assert_eq!(path("nfs://h/%ff"), b"/\xff");
         assert_eq!(parse("nfs://h/a/b").unwrap().file_name(), Some(b"b".as_slice()));
         assert_eq!(parse("nfs://h/").unwrap().file_name(), None);
+        for (text, whole) in
+            [("a/", "/a/"), ("a/.", "/a/"), ("a/%2E", "/a/"), ("a/..", "/a/.."), (".", "/"), ("//", "/")]
+        {
+            assert_eq!(path(&format!("nfs://h/{text}")), whole.as_bytes(), "{text}");
+        }
+        assert_eq!(parse("nfs://h/a/").unwrap().file_name(), Some(b"a".as_slice()));
+        assert_eq!(parse("nfs://h/a/").unwrap().child(b"b").to_string(), "nfs://h/a/b");
         assert_eq!(parse("nfs://h/a").unwrap().child(b"b/%\xff").to_string(), "nfs://h/a/b%2F%25%FF");
     }
 
@@ -309,10 +323,12 @@ mod tests {
         fn display_parses_to_the_same(
             components in prop::collection::vec(prop::collection::vec(any::<u8>(), 1..8), 0..4),
             port in prop::option::of(1u16..),
+            slash: bool,
         ) {
             let clean = |c: &Vec<u8>| c != b"." && !c.contains(&0) && !c.contains(&b'/');
-            let components = components.into_iter().filter(clean).collect();
-            let url = NfsUrl { host: "h".into(), port, components };
+            let components: Vec<_> = components.into_iter().filter(clean).collect();
+            let directory = slash && !components.is_empty();
+            let url = NfsUrl { host: "h".into(), port, components, directory };
             prop_assert_eq!(url.to_string().parse::<NfsUrl>(), Ok(url));
         }
 

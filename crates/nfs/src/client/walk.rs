@@ -3,10 +3,12 @@
 //!
 //! Paths begin at the root of the export, with or without a leading `/`. `..` goes back on the way walked,
 //! never above the root. An absolute link target also begins at the root of the export, because the client
-//! has no other root. Each operation follows the last link of a path or not, as it requires.
+//! has no other root. Each operation follows the last link of a path or not, as it requires. With a slash at its
+//! end, a path names a directory ([`slash`](super::slash)), and the last link is followed.
 
 use std::collections::VecDeque;
 
+use super::slash::{check, names_directory, not_directory};
 use super::{Client, Error};
 use crate::wire::{
     Attributes, DirOpArgs, FileHandle, FileName, FileType, GetattrArgs, LookupArgs, MAX_NAME, NameError,
@@ -49,7 +51,7 @@ impl Client {
         self.walk(path.as_ref(), true).await
     }
 
-    /// Returns the object at the end of a path. A link at the end is itself the object.
+    /// Returns the object at the end of a path. A link at the end is itself the object, unless a slash follows.
     pub async fn lookup_link(&self, path: impl AsRef<[u8]>) -> Result<Node, Error> {
         self.walk(path.as_ref(), false).await
     }
@@ -80,8 +82,9 @@ impl Client {
     }
 
     async fn walk(&self, path: &[u8], follow_last: bool) -> Result<Node, Error> {
+        let follow_last = follow_last || names_directory(path);
         match self.walk_components(components(path).collect(), path, follow_last).await? {
-            Some(node) => Ok(node),
+            Some(node) => check(path, node),
             None => {
                 let handle = self.root();
                 let attributes = self.attributes(handle).await.map_err(|error| error.at(path))?;
@@ -102,6 +105,8 @@ impl Client {
         // Directories from the root to the current position; the root itself is never removed.
         let mut way: Vec<Node> = Vec::new();
         let mut links = 0;
+        // Whether the text of the last link ends in a slash.
+        let mut directory = false;
         while let Some(component) = ahead.pop_front() {
             if component == b".." {
                 way.pop();
@@ -126,11 +131,16 @@ impl Client {
             if target.first() == Some(&b'/') {
                 way.clear();
             }
+            directory |= ahead.is_empty() && names_directory(&target);
             for part in components(&target).rev() {
                 ahead.push_front(part);
             }
         }
-        Ok(way.pop())
+        let end = way.pop();
+        match end.map(|node| node.attributes.file_type) {
+            Some(kind) if directory && kind != FileType::Directory => Err(not_directory(path, kind)),
+            _ => Ok(end),
+        }
     }
 
     /// Returns the directory (links followed) and the name of a path's last component, which need not exist.
@@ -152,7 +162,7 @@ impl Client {
     pub(super) async fn place_followed(&self, path: &[u8]) -> Result<(Place, Option<Node>), Error> {
         let mut at = path.to_vec();
         for _ in 0..=MAX_SYMLINKS {
-            let place = self.place(&at).await?;
+            let place = self.place_of_file(&at).await?;
             let node = match self.lookup_in(place.dir, place.name.clone()).await {
                 Ok(node) => node,
                 Err(error) if error.status() == Some(Status::NoEnt) => return Ok((place, None)),

@@ -15,7 +15,8 @@ use crate::connect::Servers;
 use crate::exit::Failure;
 
 const AFTER_HELP: &str = "\
-As with cp -r, copies go into DEST under their own names if DEST is a directory; otherwise DEST is the name of the copy. The root \
+As with cp -r, copies go into DEST under their own names if DEST is a directory; otherwise DEST is the name of the copy. \
+A DEST that ends with / is a directory: -r makes it for a directory, and a file needs it to exist. The root \
 of a server, nfs://HOST/, has no name: its entries are copied. Symbolic links in trees are copied as links; without -r, a link \
 given as URL is followed. Devices, pipes and sockets in trees are left out with a warning and counted.
 

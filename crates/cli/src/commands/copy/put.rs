@@ -15,7 +15,8 @@ use crate::connect::{Location, Servers};
 use crate::exit::Failure;
 
 const AFTER_HELP: &str = "\
-As with cp -r, copies go into URL under their own names if URL is a directory; otherwise URL is the name of the copy. A SOURCE \
+As with cp -r, copies go into URL under their own names if URL is a directory; otherwise URL is the name of the copy. A URL \
+that ends with / is a directory: -r makes it for a directory, and a file needs it to exist. A SOURCE \
 that ends with /. stands for its entries. Symbolic links in trees are copied as links; without -r, a link given as SOURCE is \
 followed. Devices, pipes and sockets in trees are left out with a warning and counted. A device or pipe given as SOURCE is read to \
 its end, and so is - for standard input.

@@ -2,8 +2,6 @@
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
-use std::fs;
-use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,6 +10,7 @@ use super::local::{
     Identity, LocalDir, OWNER_ALL, Sink, Spot, Wanted, blocking, make_link, make_symlink, spot_of,
 };
 use super::{CopyEvent, CopyOptions, CopyReport, Copying, Kept, Owned, Tasks, below, child};
+use crate::client::slash::goes_into;
 use crate::client::walk::lossy;
 use crate::client::{Client, DirItem, Error, File, Node, ReadStream};
 use crate::wire::{FileHandle, FileType};
@@ -112,7 +111,7 @@ impl Client {
         }
         let name = source.split(|&byte| byte == b'/').rfind(|part| !part.is_empty());
         let name = name.filter(|name| !matches!(*name, b"." | b".."));
-        let local = target_of(target, name).await?;
+        let local = target_of(target, name, node.attributes.is_directory()).await?;
         let copying = Copying::new(options);
         let mut with = Getting {
             client: self.clone(),
@@ -468,20 +467,12 @@ pub(super) fn article(kind: FileType) -> &'static str {
 }
 
 /// Returns the destination for a source of this name: in `target` if that is a directory, else `target`
-/// itself.
-async fn target_of(target: &Path, name: Option<&[u8]>) -> Result<PathBuf, Error> {
+/// itself, for a `directory` or another object.
+async fn target_of(target: &Path, name: Option<&[u8]>, directory: bool) -> Result<PathBuf, Error> {
     let owned = target.to_owned();
-    let directory = blocking(
-        || target.to_owned(),
-        move || match fs::metadata(&owned) {
-            Ok(metadata) => Ok(metadata.is_dir()),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-            Err(error) => Err(error),
-        },
-    )
-    .await?;
+    let into = blocking(|| target.to_owned(), move || goes_into(&owned, directory)).await?;
     Ok(match name {
-        Some(name) if directory => target.join(OsStr::from_bytes(name)),
+        Some(name) if into => target.join(OsStr::from_bytes(name)),
         _ => target.to_owned(),
     })
 }

@@ -16,6 +16,7 @@ use super::local::{
 };
 use super::upload::{Upload, Wanted};
 use super::{CopyEvent, CopyOptions, CopyReport, Copying, Kept, Owned, Tasks, below, child};
+use crate::client::slash::without_slash;
 use crate::client::walk::{Place, lossy};
 use crate::client::{Client, Error, WriteStream};
 use crate::wire::{FileHandle, FileName, FileType, MkdirArgs, SetAttributes, Status};
@@ -161,7 +162,7 @@ impl Client {
         if there.is_ok_and(|node| node.attributes.is_directory()) {
             return Err(Error::Exists { path: lossy(target), what: "a directory" });
         }
-        let place = self.place(target).await?;
+        let place = self.place_of_file(target).await?;
         let mut put = Put::new(self, options, name, target);
         let kept = Kept { mode, mtime: Default::default(), uid: 0, gid: 0 };
         put.file(name.to_owned(), Source::Open(source), Goal { place, new: false }, kept, None, 0).await?;
@@ -186,12 +187,15 @@ impl Client {
         match (into, name) {
             (Some(node), Some(name)) => {
                 let place = Place { dir: node.handle, name: FileName::from(name.as_bytes()) };
-                Ok((Target::Place(place), [target, b"/", name.as_bytes()].concat()))
+                Ok((Target::Place(place), [without_slash(target), b"/", name.as_bytes()].concat()))
             }
             (Some(node), None) if directory && node.handle == self.root() => {
                 Ok((Target::Root, target.to_vec()))
             }
-            _ => Ok((Target::Place(self.place(target).await?), target.to_vec())),
+            _ => {
+                let place = self.place_for(target, directory).await?;
+                Ok((Target::Place(place), without_slash(target).to_vec()))
+            }
         }
     }
 
