@@ -144,7 +144,10 @@ impl Responder {
         self.next_token += 1;
         let incoming = Incoming { call, charge, answer: None, in_turn: false, travelled };
         self.calls.insert(token, incoming);
-        let pull = if wanted { Pull::new(layout) } else { Pull::default() };
+        if !wanted || (layout.zero.is_none() && layout.chunks.is_empty()) {
+            return self.deliver(core, token, Pulled::default());
+        }
+        let pull = Pull::new(layout);
         if pull.is_complete() {
             return self.deliver(core, token, pull.into_pulled());
         }
