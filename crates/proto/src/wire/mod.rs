@@ -125,9 +125,8 @@ pub(crate) fn sized(number: impl TryInto<usize>) -> usize {
 
 /// Appends the first three words.
 fn put_start(header: &Header, out: &mut BytesMut) {
-    for word in [header.xid, header.version, header.credit] {
-        out.put_u32(word);
-    }
+    let words = [header.xid, header.version, header.credit].map(u32::to_be_bytes);
+    out.put_slice(words.as_flattened());
 }
 
 fn put_error(code: u32, words: &[u32], out: &mut BytesMut) {
