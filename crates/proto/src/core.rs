@@ -191,7 +191,7 @@ impl Core {
     /// Returns the handle that the reply to a Call with these chunks invalidates; the Call may have `named` one, or 0.
     /// The handle has to belong to this XID, so it is one of the Call's chunks.
     pub(crate) fn invalidated_by_reply(&self, offered: &ChunkLists, named: Option<u32>) -> Option<Key> {
-        if !self.peer.invalidates {
+        if !self.peer.invalidates || offered.is_empty() {
             return None;
         }
         let mut handles = offered.handles();
