@@ -280,7 +280,8 @@ impl Pool {
                         woken.append(&mut state.waiting_for_kept);
                     }
                     drop(state);
-                    pool = whole;
+                    // Shares between this one and the whole have nothing to take back, if all of it is kept.
+                    pool = if left > 0 { whole } else { whole.root() };
                 }
                 None => {
                     if let Some((align, stored)) = memory {
