@@ -51,7 +51,8 @@ pub(crate) struct Connection {
         help_heading = "Connection")]
     pub(crate) credits: u32,
     /// Connections to each server, 1 to 16. Calls are spread over them, so that more than one processor
-    /// works for them at either end
+    /// works for them at either end. If the server takes fewer from one address (serve
+    /// --max-connections-per-peer), the command says so and goes on with those
     #[arg(long, visible_alias = "nconnect", value_name = "COUNT", default_value_t = 1,
         value_parser = whole::<u32>(1, 16), help_heading = "Connection")]
     pub(crate) connections: u32,

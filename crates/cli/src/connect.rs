@@ -111,14 +111,10 @@ fn explain(error: &ConnectError, connection: &Connection) -> String {
         }
         _ => "",
     };
-    let several = match connection.connections {
-        1 => String::new(),
-        count => format!("; with --connections {count}: the server may allow fewer"),
-    };
     match error {
         // The line says "cannot connect" already.
-        ConnectError::Io(error) => format!("{error}{hint}{several}"),
-        error => format!("{error}{hint}{several}"),
+        ConnectError::Io(error) => format!("{error}{hint}"),
+        error => format!("{error}{hint}"),
     }
 }
 

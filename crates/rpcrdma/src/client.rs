@@ -13,6 +13,7 @@
 //! *Errors.* Every call ends with its reply or one [`CallError`] that states what is known about its execution.
 //! Dropping a call's future abandons the answer, not the memory (rule I10).
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 
@@ -137,6 +138,12 @@ impl Client {
         self.inner.to
     }
 
+    /// Returns how many connections this client has, or opens again when they are lost.
+    #[must_use]
+    pub fn connections(&self) -> usize {
+        self.inner.links.len()
+    }
+
     /// Returns the counters since the start, of all connections together.
     #[must_use]
     pub fn stats(&self) -> ClientStats {
@@ -250,12 +257,13 @@ impl ClientBuilder {
         self
     }
 
-    /// Opens the client's RPC-over-RDMA connections through this provider: one, or [`ClientConfig::connections`]. Later
-    /// connections of the client use the same provider.
+    /// Opens the client's RPC-over-RDMA connections through this provider: one, or [`ClientConfig::connections`]. If the
+    /// server refuses further ones, the client goes on with those that it has ([`Client::connections`]), and says so in
+    /// an event of level `WARN`. Later connections of the client use the same provider.
     ///
     /// # Errors
-    /// [`ConnectError`] of the first connection that cannot be opened; [`ConnectError::Invalid`] if the programs cannot
-    /// be served together, or not by the number of connections, or if that number is not allowed.
+    /// [`ConnectError`] of the first connection; [`ConnectError::Invalid`] if the programs cannot be served together, or
+    /// not by the number of connections, or if that number is not allowed.
     pub async fn rdma(self, connector: Arc<dyn Connector>, to: SocketAddr) -> Result<Client, ConnectError> {
         let Self { mut config, programs } = self;
         config.check_connections()?;
@@ -283,8 +291,14 @@ impl ClientBuilder {
         };
         // One after the other: the server sees one in set-up at a time.
         let mut links = Spread::new(Link::Rdma(connect().await?));
-        for _ in 1..config.connections {
-            links.add(Link::Rdma(connect().await?));
+        while links.len() < config.connections {
+            match connect().await {
+                Ok(link) => links.add(Link::Rdma(link)),
+                Err(error) => {
+                    tell_fewer(to, links.len(), config.connections, &error);
+                    break;
+                }
+            }
         }
         let client = Client { inner: Arc::new(Inner { to, links }) };
         for link in client.inner.links.all() {
@@ -295,11 +309,14 @@ impl ClientBuilder {
         Ok(client)
     }
 
-    /// Opens the client's TCP connections with record marking (RFC 5531 §11): one, or [`ClientConfig::connections`].
+    /// Opens the client's TCP connections with record marking (RFC 5531 §11): one, or [`ClientConfig::connections`]. If
+    /// the server refuses further ones, the client goes on with those that it has, as with [`rdma`](Self::rdma). Over
+    /// TCP a server refuses by closing the connection. So the client calls NULL of [`program`](rpcrdma_proto::Config) on
+    /// each further connection, if that is set.
     ///
     /// # Errors
-    /// [`ConnectError`] of the first connection that cannot be opened; [`ConnectError::Invalid`] if there are programs
-    /// to serve, which needs RPC-over-RDMA, or if the number of connections is not allowed.
+    /// [`ConnectError`] of the first connection; [`ConnectError::Invalid`] if there are programs to serve, which needs
+    /// RPC-over-RDMA, or if the number of connections is not allowed.
     pub async fn tcp(self, to: SocketAddr) -> Result<Client, ConnectError> {
         self.config.check_connections()?;
         if !self.programs.is_empty() {
@@ -312,9 +329,27 @@ impl ClientBuilder {
         let domain = ProtectionDomain::new(config.memory);
         let connect = || TcpClient::connect(to, config.clone(), domain.clone());
         let mut links = Spread::new(Link::Tcp(connect().await?));
-        for _ in 1..config.connections {
-            links.add(Link::Tcp(connect().await?));
+        while links.len() < config.connections {
+            let link = match connect().await {
+                Ok(link) => link,
+                Err(error) => {
+                    tell_fewer(to, links.len(), config.connections, &error);
+                    break;
+                }
+            };
+            if let Some((program, version)) = config.protocol.program
+                && let Err(error) = link.call(Call::new(program, version, 0).once()).await
+            {
+                tell_fewer(to, links.len(), config.connections, &error);
+                break;
+            }
+            links.add(Link::Tcp(link));
         }
         Ok(Client { inner: Arc::new(Inner { to, links }) })
     }
+}
+
+/// Tells that a server does not take as many connections as this client is to have.
+fn tell_fewer(to: SocketAddr, open: usize, wanted: usize, error: &impl fmt::Display) {
+    tracing::warn!(server = %to, open, wanted, %error, "going on with fewer connections than wanted");
 }

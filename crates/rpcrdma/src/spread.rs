@@ -48,9 +48,14 @@ impl<T> Spread<T> {
 
     fn least_busy(&self) -> &Lane<T> {
         let choice = self.choices.fetch_add(1, Ordering::Relaxed);
-        let (before, from) = self.others.split_at(choice % (self.others.len() + 1));
+        let (before, from) = self.others.split_at(choice % self.len());
         let lanes = from.iter().chain([&self.first]).chain(before);
         lanes.min_by_key(|lane| lane.calls.load(Ordering::Relaxed)).unwrap_or(&self.first)
+    }
+
+    /// Returns the number of connections.
+    pub(crate) const fn len(&self) -> usize {
+        1 + self.others.len()
     }
 
     /// Returns the connection that was opened first.

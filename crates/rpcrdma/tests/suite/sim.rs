@@ -432,6 +432,19 @@ async fn i8_calls_survive_the_loss_of_one_of_several_connections() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_client_goes_on_with_the_connections_that_the_server_takes() {
+    let fabric = fabric(CompletionMode::Local);
+    let config = ServerConfig { max_connections_per_peer: 2, ..ServerConfig::default() };
+    let server = serve(&fabric, program(), config);
+    let client = client_with(&fabric, config_with(4)).await;
+    assert_eq!((client.connections(), server.monitor.stats().connections), (2, 2));
+    for _ in 0..4 {
+        echo(&client, b"on either").await.unwrap();
+    }
+    server.end(client).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_number_of_connections_that_is_not_allowed_is_refused_before_the_first() {
     let fabric = fabric(CompletionMode::Local);
     let connect = async |connections, serving| {
