@@ -260,16 +260,19 @@ impl Connection {
     /// returned `None`. `None` if memory alone would not help: nothing waits for memory, or the send queue is full.
     #[must_use]
     pub fn wants_memory(&self) -> Option<usize> {
-        // A connection that ends asks for no memory; its driver would otherwise loop for ever (rule I6).
-        let goes_on = self.state == State::Open && !self.ended;
-        self.wants_memory.filter(|_| goes_on)
+        self.wants_memory.filter(|_| self.goes_on())
+    }
+
+    /// Whether memory is of use. A connection that ends asks for none; its driver would otherwise loop for ever (rule
+    /// I6).
+    fn goes_on(&self) -> bool {
+        self.state == State::Open && !self.ended
     }
 
     /// Returns ready when the connection's own share has memory again for a missing Receive; otherwise registers the
-    /// task. The driver polls this beside the domain while [`wants_memory`](Self::wants_memory) is set. The domain does
-    /// not know of that memory, which no other user gets.
+    /// task. The driver polls this before it sleeps. The domain does not know of that memory, which no other user gets.
     pub fn poll_receives(&self, cx: &mut Context<'_>) -> Poll<()> {
-        if self.wants_memory().is_some() { self.core.ledger.receives.poll_room(cx) } else { Poll::Pending }
+        if self.goes_on() { self.core.ledger.receives.poll_room(cx) } else { Poll::Pending }
     }
 
     /// Returns the XIDs of Calls whose chunks the provider could not read, because of the peer. The owner passes them
@@ -444,9 +447,18 @@ impl Connection {
     /// Sets the connection's own share of the domain, with memory that the owner reserved for Receives before it
     /// accepted. The connection posts these first, so the first Call finds a Receive even in a full domain (rule I3).
     /// The owner calls this before anything else.
-    pub fn provide(&mut self, share: ProtectionDomain, receives: Vec<Reserved>) {
+    ///
+    /// With `credits` the share is apart from the domain of the queue pair, and [keeps](ProtectionDomain::keep) memory
+    /// for all Receives of the connection under a grant of so many credits. No grant is larger. Two credits are the least
+    /// that always go on: the Receive of the last Call in progress may still hold its message while the answer needs the
+    /// next one.
+    pub fn provide(&mut self, share: ProtectionDomain, mut receives: Vec<Reserved>, credits: Option<u32>) {
         self.at_rest = false;
-        self.core.ledger.receives.provide(share, receives);
+        receives.truncate(sized(self.core.ledger.served.accepted_at_once()));
+        self.core.ledger.receives.provide(share, receives, credits.is_some());
+        if let Some(credits) = credits {
+            self.core.ledger.served.limit(credits);
+        }
     }
 
     /// Records the progress of data on the queue pair, which gives slow data more time. The driver calls this after

@@ -4,7 +4,8 @@
 //! cannot keep all others out (I6). An address without a place gets its first as long as any is free.
 //!
 //! The server takes a [`Place`] before it does anything else for a connection. The place becomes free when it is
-//! dropped: when the connection has ended, and its last handler too.
+//! dropped: when the connection has ended, and its last handler too. It keeps the connection's further credits that long,
+//! since a handler may hold a message of the connection.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -14,6 +15,7 @@ use rpcrdma_oncrpc::Origin;
 use rpcrdma_verbs::is_fair;
 use thiserror::Error;
 
+use crate::credits::Further;
 use crate::owners::NoOwner;
 
 /// The reason why a connection was refused.
@@ -140,7 +142,7 @@ impl Admission {
         }
         state.total += 1;
         state.half_open += usize::from(half_open);
-        Ok(Place { inner: Arc::clone(&self.inner), peer, half_open })
+        Ok(Place { inner: Arc::clone(&self.inner), peer, half_open, further: None })
     }
 
     /// Returns the number of connections now, half-open ones included.
@@ -185,9 +187,15 @@ pub(crate) struct Place {
     inner: Arc<Inner>,
     peer: Option<Origin>,
     half_open: bool,
+    further: Option<Further>,
 }
 
 impl Place {
+    /// Keeps these credits until the place is free.
+    pub(crate) fn keep(&mut self, further: Option<Further>) {
+        self.further = further;
+    }
+
     /// Marks the connection as set up.
     pub(crate) fn opened(&mut self) {
         if std::mem::take(&mut self.half_open) {

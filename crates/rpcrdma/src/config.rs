@@ -98,9 +98,10 @@ impl Default for ClientConfig {
 /// Receives. If its client is called (RFC 8167), it reserves `calls × receive_size` more for the replies and, under the
 /// Read-Read model, one Receive for each exposed reply. A software provider takes that memory only while messages
 /// arrive. At least `memory − max_connections × (grant + calls) × receive_size` remains for payload: 368 MiB with the
-/// defaults. Outside the pool are the state of each connection, some ten KiB, and the reply cache
-/// ([`CacheLimits::memory`]). An exhausted pool makes callers wait, then refuses; it never grows. Programs take the
-/// memory of long results from the pool themselves: [`ServerBuilder::program`](crate::ServerBuilder::program).
+/// defaults. [`least_credits`](Self::least_credits) allows more connections. Outside the pool are the state of each
+/// connection, some ten KiB, and the reply cache ([`CacheLimits::memory`]). An exhausted pool makes callers wait, then
+/// refuses; it never grows. Programs take the memory of long results from the pool themselves:
+/// [`ServerBuilder::program`](crate::ServerBuilder::program).
 ///
 /// All connections from one address together, and the programs that answer them, hold at most
 /// [`memory_per_peer`](Self::memory_per_peer) of the pool. So a peer that reads slowly, or never answers our RDMA
@@ -153,6 +154,16 @@ pub struct ServerConfig {
     /// Most calls in progress through one [`Backchannel`](crate::Backchannel), including those that wait for credits;
     /// further calls are refused. 0: no client is called.
     pub max_reverse_calls: usize,
+    /// Credits that every RDMA connection can be granted, however many connections there are; at least 2. `None`, the
+    /// default: each can be granted [`grant`](Config::grant), so the Receives of all connections must fit in the memory.
+    ///
+    /// With a number, [`shares`](Self::shares) sets memory for Receives aside: for these credits of
+    /// [`max_connections`](Self::max_connections), and a quarter of [`memory`](Self::memory) for further credits, at
+    /// most half in all. At its set-up a connection gets further credits, up to `grant`. It gets all while its address
+    /// holds less than half of its fair part, a quarter of [`memory_per_peer`](Self::memory_per_peer) at most; later ones
+    /// get fewer. Each credit has its Receive with memory all the same. A client with more calls than credits keeps the
+    /// other calls until credits return. A server does not start if the memory does not suffice for the least credits.
+    pub least_credits: Option<u32>,
     /// Connections at a time, over all listeners.
     pub max_connections: usize,
     /// Connections at a time from one address while there are no others. The limit shrinks as places run out, but an
@@ -196,6 +207,7 @@ impl Default for ServerConfig {
             stall: Duration::from_secs(30),
             keep_alive: Duration::from_secs(20),
             max_reverse_calls: 256,
+            least_credits: None,
             max_connections: 512,
             max_connections_per_peer: 256,
             max_half_open: 64,
@@ -216,6 +228,12 @@ impl ServerConfig {
     /// Default time without a call after which an RDMA connection is closed. It is longer than the 5 minutes after
     /// which Linux closes an idle connection itself.
     pub const RDMA_IDLE: Duration = Duration::from_secs(600);
+    /// Memory of an address that it can have in any case beside the longest chunks of one Call, in bytes: over TCP for
+    /// what is read ahead, and for calls in progress.
+    const BESIDE_PAYLOAD: usize = 256 << 10;
+    /// Least value of [`least_credits`](Self::least_credits). The Receive of the last call in progress may hold its
+    /// message while the answer needs the next Receive.
+    pub const CREDITS_TO_GO_ON: u32 = 2;
     /// Default of [`tcp_calls`](Self::tcp_calls).
     pub const TCP_CALLS: usize = 1024;
     /// Default number of calls in progress to one client, in the reverse direction.
@@ -227,9 +245,45 @@ impl ServerConfig {
     #[must_use]
     pub fn shares(&self) -> PeerShares {
         let read_total = usize::try_from(self.protocol.limits.read_total).unwrap_or(usize::MAX);
-        let least = self.receives().saturating_mul(2).saturating_add(ProtectionDomain::room_for(read_total));
-        let limit = self.memory_per_peer.unwrap_or(self.memory / 4);
-        PeerShares::new(ProtectionDomain::new(self.memory), limit.max(least)).least(least)
+        let (domain, limit) = (ProtectionDomain::new(self.memory), self.limit_per_peer());
+        let payload = ProtectionDomain::room_for(read_total);
+        if self.least_credits.is_none() {
+            let least = self.receives().saturating_mul(2).saturating_add(payload);
+            return PeerShares::new(domain, limit.max(least)).least(least);
+        }
+        let least = payload.saturating_add(Self::BESIDE_PAYLOAD);
+        let limit = (limit - self.further_per_peer()).max(least);
+        let first = self.least_receives().saturating_mul(self.max_connections);
+        let receives = first.saturating_add(self.memory / 4).min(self.memory / 2);
+        PeerShares::new(domain, limit).least(least).receives_apart(receives)
+    }
+
+    fn limit_per_peer(&self) -> usize {
+        self.memory_per_peer.unwrap_or(self.memory / 4)
+    }
+
+    /// Returns the bytes that the connections of one address can have for their further credits, while those of other
+    /// addresses have none.
+    pub(crate) fn further_per_peer(&self) -> usize {
+        self.limit_per_peer() / 4
+    }
+
+    /// Returns the bytes that the Receives of one RDMA connection take at least, each with its largest size: for its
+    /// [`least_credits`](Self::least_credits), or for [all](Self::receives).
+    #[must_use]
+    pub fn least_receives(&self) -> usize {
+        self.receives_for(self.credits_at_least())
+    }
+
+    /// Returns the most credits of a connection beyond those that every one can be granted.
+    pub(crate) fn further_credits(&self) -> u32 {
+        self.protocol.grant.saturating_sub(self.credits_at_least())
+    }
+
+    /// Returns the credits that every connection can be granted.
+    pub(crate) fn credits_at_least(&self) -> u32 {
+        let grant = self.protocol.grant;
+        self.least_credits.map_or(grant, |least| least.max(Self::CREDITS_TO_GO_ON).min(grant))
     }
 
     /// Returns the bytes that the Receives of one RDMA connection can take, each with its largest size. They are
@@ -237,12 +291,22 @@ impl ServerConfig {
     /// Two.
     #[must_use]
     pub fn receives(&self) -> usize {
-        let [grant, calls] = [self.protocol.grant, self.protocol.calls]
-            .map(|count| usize::try_from(count).unwrap_or(usize::MAX));
+        self.receives_for(self.protocol.grant)
+    }
+
+    /// Returns the bytes of the Receives of a connection with so many credits.
+    pub(crate) fn receives_for(&self, credits: u32) -> usize {
+        self.receive_count(credits)
+            .saturating_mul(ProtectionDomain::room_for(self.protocol.largest_receive()))
+    }
+
+    /// Returns the Receives of a connection with so many credits.
+    pub(crate) fn receive_count(&self, credits: u32) -> usize {
+        let [grant, calls] =
+            [credits, self.protocol.calls].map(|count| usize::try_from(count).unwrap_or(usize::MAX));
         let replies = calls.min(self.max_reverse_calls);
         let parts = if replies == 0 { self.protocol.receives_for_parts() } else { 0 };
         let others = self.protocol.receives_beyond_calls().saturating_sub(parts);
-        let receives = grant.saturating_add(replies).saturating_add(others);
-        receives.saturating_mul(self.protocol.largest_receive())
+        grant.saturating_add(replies).saturating_add(others)
     }
 }

@@ -48,6 +48,7 @@ pub mod ccp;
 mod client;
 mod config;
 mod context;
+mod credits;
 mod error;
 mod failed_reads;
 mod handlers;

@@ -64,12 +64,12 @@ pub enum ServeError {
     /// A program cannot be served beside the others.
     #[error(transparent)]
     Program(#[from] RegisterError),
-    /// The memory can never hold one Receive.
-    #[error("{memory} bytes of memory for one peer, but one Receive takes {needed}")]
+    /// The memory can never hold one Receive, or the Receives for [`ServerConfig::least_credits`] of all connections.
+    #[error("{memory} bytes of memory for Receives, which take {needed}")]
     Memory {
-        /// Memory for one peer address, in bytes.
+        /// Memory for Receives, or for one peer address, in bytes.
         memory: usize,
-        /// Memory that one Receive takes, in bytes.
+        /// Memory that one Receive takes, or those that are promised, in bytes.
         needed: usize,
     },
     /// The task of a listener ended, by a defect of this crate.
@@ -271,24 +271,8 @@ impl ServerBuilder {
         let mut config = self.config;
         let programs = Programs::new(self.programs, config.reply_cache)?;
         let shares = self.shares.unwrap_or_else(|| config.shares());
-        let memory = shares.domain().usage().limit.min(shares.limit());
-        let needed = ProtectionDomain::room_for(config.protocol.receive_size);
-        if !self.rdma.is_empty() && needed > memory {
-            return Err(ServeError::Memory { memory, needed });
-        }
-        for (whose, connections, limit) in [
-            ("all connections", config.max_connections, shares.domain().usage().limit),
-            ("all connections of one address", config.max_connections_per_peer, shares.limit()),
-        ] {
-            let receives = config.receives().saturating_mul(connections);
-            if !self.rdma.is_empty() && receives > limit / 2 {
-                tracing::warn!(
-                    receives,
-                    limit,
-                    "Receives of {whose} could take more than half of their memory: fewer connections or credits, smaller \
-                     inline messages, or more memory are advisable"
-                );
-            }
+        if !self.rdma.is_empty() {
+            check_memory(&config, &shares)?;
         }
         config.protocol.bindings = Some(Arc::new(programs.bindings()));
         let inner = Inner {
@@ -345,6 +329,38 @@ impl ServerMonitor {
     pub fn backchannels(&self) -> Vec<Backchannel> {
         self.inner.shared.backchannels.open()
     }
+}
+
+/// Checks that RDMA connections find memory for their Receives, and warns if they can take much of it.
+fn check_memory(config: &ServerConfig, shares: &PeerShares) -> Result<(), ServeError> {
+    let whole = shares.domain().usage().limit;
+    let (memory, needed) = match shares.receives().filter(|_| config.least_credits.is_some()) {
+        Some(apart) => {
+            (apart.usage().limit, config.least_receives().saturating_mul(config.max_connections.max(1)))
+        }
+        None => (whole.min(shares.limit()), ProtectionDomain::room_for(config.protocol.receive_size)),
+    };
+    if needed > memory {
+        return Err(ServeError::Memory { memory, needed });
+    }
+    if shares.receives().is_some() {
+        return Ok(());
+    }
+    for (whose, connections, limit) in [
+        ("all connections", config.max_connections, whole),
+        ("all connections of one address", config.max_connections_per_peer, shares.limit()),
+    ] {
+        let receives = config.receives().saturating_mul(connections);
+        if receives > limit / 2 {
+            tracing::warn!(
+                receives,
+                limit,
+                "Receives of {whose} could take more than half of their memory: fewer connections or credits, smaller \
+                 inline messages, more memory, or `least_credits` are advisable"
+            );
+        }
+    }
+    Ok(())
 }
 
 /// Marks a connection as one that the stopping server waits for.

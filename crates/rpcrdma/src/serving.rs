@@ -8,6 +8,7 @@ use tokio::sync::watch;
 
 use crate::backchannel::Backchannels;
 use crate::config::ServerConfig;
+use crate::credits::Credits;
 use crate::failed_reads::FailedReads;
 use crate::programs::Programs;
 use crate::shares::PeerShares;
@@ -20,6 +21,8 @@ pub(crate) struct Shared {
     pub(crate) protocol: Arc<Config>,
     pub(crate) backchannels: Arc<Backchannels>,
     pub(crate) shares: PeerShares,
+    /// The stock of further credits, if connections have Receives of their own.
+    pub(crate) credits: Option<Credits>,
     pub(crate) failed_reads: FailedReads,
     pub(crate) totals: Totals,
     calls: AtomicU64,
@@ -33,6 +36,7 @@ impl Shared {
             programs: Arc::new(programs),
             protocol: Arc::new(config.protocol.clone()),
             backchannels: Arc::new(Backchannels::new()),
+            credits: Credits::of(&config, &shares),
             shares,
             failed_reads: FailedReads::default(),
             totals: Totals::default(),

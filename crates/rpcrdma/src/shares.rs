@@ -28,6 +28,10 @@ const FEW: usize = 64;
 #[derive(Debug, Clone)]
 pub struct PeerShares {
     domain: ProtectionDomain,
+    /// The part in which the addresses have their shares.
+    divided: ProtectionDomain,
+    /// The part for Receives, if they have one of their own.
+    receives: Option<ProtectionDomain>,
     limit: usize,
     least: usize,
     table: Arc<Mutex<Table>>,
@@ -47,7 +51,31 @@ impl PeerShares {
     #[must_use]
     pub fn new(domain: ProtectionDomain, limit: usize) -> Self {
         let limit = limit.min(domain.usage().limit);
-        Self { domain, limit, least: 0, table: Arc::default() }
+        Self {
+            domain: domain.clone(),
+            divided: domain,
+            receives: None,
+            limit,
+            least: 0,
+            table: Arc::default(),
+        }
+    }
+
+    /// Sets `bytes` of the domain aside for the Receives of RDMA connections; the addresses have their shares in the
+    /// rest. A server divides that memory by [`least_credits`](crate::ServerConfig::least_credits).
+    #[must_use]
+    pub fn receives_apart(mut self, bytes: usize) -> Self {
+        let rest = self.domain.usage().limit.saturating_sub(bytes);
+        self.receives = Some(self.domain.share(bytes));
+        self.divided = self.domain.share(rest);
+        self.limit = self.limit.min(rest);
+        self.least = self.least.min(self.limit);
+        self
+    }
+
+    /// Returns the memory for Receives, if it was set aside.
+    pub(crate) const fn receives(&self) -> Option<&ProtectionDomain> {
+        self.receives.as_ref()
     }
 
     /// Sets the bytes that each address can hold however much others hold, as long as there is memory: the need of one
@@ -71,7 +99,7 @@ impl PeerShares {
             table.by_peer.retain(|_, share| share.upgrade().is_some());
             table.full = FEW.max(table.by_peer.len().saturating_mul(2));
         }
-        let share = self.domain.fair_share(self.limit, self.least);
+        let share = self.divided.fair_share(self.limit, self.least);
         table.by_peer.insert(peer, share.downgrade());
         share
     }

@@ -28,12 +28,11 @@ fn wrong_command_lines_are_told_what_to_type() {
         (vec!["serve", "/", "--idle", "0.5"], "less than 1 second"),
         (vec!["serve", "/", "--max-payload", "2M"], "1048576"),
         (vec!["serve", "/", "--max-connections", "0"], "1 to 32768"),
-        (vec!["serve", "/", "--max-connections", "2000"], "at most 992 are possible, whose Receives"),
+        (vec!["serve", "/", "--max-connections", "9000"], "at most 8192 are possible, whose Receives"),
         (vec!["serve", "/", "--max-connections-per-peer", "40000"], "1 to 32768"),
-        (vec!["serve", "/", "--max-connections-per-peer", "300"], "fit in half of --memory-per-peer"),
         (
-            vec!["serve", "/", "--max-half-open", "600"],
-            "at most 512 are possible, which is --max-connections",
+            vec!["serve", "/", "--max-half-open", "9000"],
+            "at most 8192 are possible, which is --max-connections",
         ),
         (vec!["serve", "/", "--set-up", "0"], "less than 1 second"),
         (vec!["serve", "/", "--tcp-idle", "x"], "not a number of seconds"),
@@ -142,8 +141,8 @@ fn i6_help_shows_every_limit_of_a_server() {
         assert!(help.contains(heading), "{heading}");
     }
     for (option, unit, default) in [
-        ("--max-connections", "COUNT", "at most 512]"),
-        ("--max-connections-per-peer", "COUNT", "at most 256]"),
+        ("--max-connections", "COUNT", "at most 8192]"),
+        ("--max-connections-per-peer", "COUNT", "5120 with its default]"),
         ("--max-half-open", "COUNT", "[default: 64]"),
         ("--set-up", "SECONDS", "[default: 10]"),
         ("--idle", "SECONDS", "[default: 600]"),
@@ -151,6 +150,7 @@ fn i6_help_shows_every_limit_of_a_server() {
         ("--stall", "SECONDS", "[default: 60 for RDMA, 30 for TCP]"),
         ("--least-rate", "BYTES", "[default: 8K]"),
         ("--credits", "COUNT", "[default: 64]"),
+        ("--least-credits", "COUNT", "[default: 2]"),
         ("--inline", "BYTES", "[default: 4096]"),
         ("--max-payload", "BYTES", "[default: 1M]"),
         ("--max-arguments", "BYTES", "[default: --max-payload + 64K]"),

@@ -81,6 +81,11 @@ impl Input {
         !self.discarding && (self.body.is_some() || !self.ahead.is_empty())
     }
 
+    /// Releases memory that the bytes which wait do not need.
+    pub(super) fn rest(&mut self) {
+        self.ahead.rest();
+    }
+
     /// Discards all later input; a segment in progress loses its target.
     pub(super) fn discard(&mut self) {
         self.discarding = true;

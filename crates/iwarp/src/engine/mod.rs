@@ -245,6 +245,7 @@ impl Engine {
 
     /// Releases memory that only a burst needs. The driver calls this when nothing is left to do.
     pub fn rest(&mut self) {
+        self.input.rest();
         self.completions.rest();
         self.deliveries.rest();
         self.receives.rest();

@@ -2,13 +2,17 @@
 //!
 //! A connection owns a block of memory only while bytes wait in it, so an idle connection owns none. Free blocks are
 //! kept for the next connection on the thread. The block of a connection is returned when its last byte is consumed, or
-//! when a read brings no byte.
+//! when a read brings no byte. A few bytes that wait for more move into memory of their length, so that a peer cannot make
+//! each of its connections hold a block by sending one byte.
 
 use std::cell::RefCell;
 use std::ops::Range;
 
 /// Length of a block, in bytes: about 22 FPDUs of an Ethernet frame each.
 const BLOCK_LEN: usize = 32 * 1024;
+/// Largest number of bytes that do not keep a block while the connection is at rest. So a block is held for more than a
+/// quarter of its length only.
+const SHORT: usize = BLOCK_LEN / 4;
 /// Maximum number of free blocks that a thread keeps. One is enough unless connections stop within an FPDU.
 const SPARE_MAX: usize = 4;
 
@@ -71,8 +75,8 @@ impl ReadAhead {
         if most == 0 {
             return &mut [];
         }
-        let capacity = self.capacity;
-        let block = self.block.get_or_insert_with(|| take(capacity));
+        self.widen();
+        let Some(block) = &mut self.block else { return &mut [] };
         if self.start > 0 && block.len() - self.end < most {
             block.copy_within(self.start..self.end, 0);
             self.end -= self.start;
@@ -80,6 +84,38 @@ impl ReadAhead {
         }
         let end = block.len().min(self.end.saturating_add(most));
         block.get_mut(self.end..end).unwrap_or_default()
+    }
+
+    /// Gets a block with the bytes that wait, if they have none.
+    fn widen(&mut self) {
+        if self.block.as_ref().is_some_and(|block| block.len() == self.capacity) {
+            return;
+        }
+        let mut block = take(self.capacity);
+        let waiting = self.bytes();
+        if let Some(front) = block.get_mut(..waiting.len()) {
+            front.copy_from_slice(waiting);
+        }
+        (self.start, self.end) = (0, self.len());
+        self.block = Some(block);
+    }
+
+    /// Moves a few bytes that wait out of the block, and returns it. Nothing is left to do until more bytes come.
+    pub(super) fn rest(&mut self) {
+        let waiting = self.bytes();
+        if waiting.len() <= SHORT && self.block.as_ref().is_some_and(|block| block.len() == self.capacity) {
+            let short = Box::from(waiting);
+            (self.start, self.end) = (0, self.len());
+            if let Some(block) = self.block.replace(short) {
+                give(block);
+            }
+        }
+    }
+
+    /// Returns the bytes of memory that the read-ahead owns.
+    #[cfg(test)]
+    pub(super) fn held(&self) -> usize {
+        self.block.as_ref().map_or(0, |block| block.len())
     }
 
     /// Adds `count` bytes that were written to the space.
@@ -158,6 +194,35 @@ mod tests {
         assert_eq!(ahead.space(all).len(), all - 2);
         assert_eq!((ahead.position(), ahead.len()), (0, 2));
         assert_eq!(ahead.get(0..all + 1), b"", "beyond the block");
+    }
+
+    #[test]
+    fn i6_a_few_bytes_that_wait_keep_no_block() {
+        let mut ahead = ReadAhead::new(0, b"");
+        ahead.rest();
+        assert_eq!(ahead.held(), 0);
+        ahead.space(8).copy_from_slice(b"consumed");
+        ahead.filled(8);
+        ahead.consume(5);
+        ahead.rest();
+        assert_eq!((ahead.held(), ahead.bytes(), ahead.position()), (3, &b"med"[..], 0));
+        ahead.rest();
+        assert!(ahead.space(0).is_empty());
+        assert_eq!(ahead.held(), 3, "a read without read-ahead needs no block");
+        ahead.space(2).copy_from_slice(b"ia");
+        ahead.filled(2);
+        assert_eq!((ahead.held(), ahead.bytes()), (BLOCK_LEN, &b"media"[..]));
+        ahead.consume(5);
+        assert_eq!(ahead.held(), 0);
+        // Many bytes stay where they are.
+        for (len, held) in [(SHORT, SHORT), (SHORT + 1, BLOCK_LEN)] {
+            let mut ahead = ReadAhead::new(0, &vec![7; len]);
+            ahead.rest();
+            assert_eq!((ahead.held(), ahead.len()), (held, len));
+            ahead.rest();
+            ahead.consume(len);
+            assert_eq!(ahead.held(), 0);
+        }
     }
 
     #[test]

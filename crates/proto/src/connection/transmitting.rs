@@ -66,7 +66,8 @@ impl Connection {
             let more = progress || self.finish_pass(now);
             if !more && !self.core.ledger.receives.is_ready() && self.core.outbox.is_empty() {
                 self.wants_memory = self.least_wanted(missing);
-                self.at_rest = self.wants_memory.is_none() && self.core.failure.is_none();
+                let lacking = self.wants_memory.is_some() || self.core.ledger.receives.lacking;
+                self.at_rest = !lacking && self.core.failure.is_none();
                 return None;
             }
         }
@@ -85,7 +86,9 @@ impl Connection {
         // Reads wait for answers first.
         let reads = self.core.reads.wants_memory.filter(|_| answer.is_none());
         let receive = (missing > 0).then(|| self.core.ledger.receives.room_for_one());
-        [answer, reads, self.requester.wants_memory, receive].into_iter().flatten().min()
+        let wanted = [answer, reads, self.requester.wants_memory, receive].into_iter().flatten();
+        // Receives with memory apart want none of the domain.
+        wanted.filter(|room| *room > 0).min()
     }
 
     /// Posts more RDMA Reads of the peer's messages; `false` if nothing can be done now.

@@ -371,7 +371,7 @@ impl Ledger {
         if self.messages.is_some() {
             self.served.count();
         } else if !self.served.accept() {
-            return Err(self.served.highest());
+            return Err(self.served.accepted_at_once());
         }
         Ok(Charge(()))
     }
@@ -384,7 +384,7 @@ impl Ledger {
         if let Some(requested) = requested {
             self.request(requested);
         }
-        if self.served.accept_part() { Ok(()) } else { Err(self.served.highest()) }
+        if self.served.accept_part() { Ok(()) } else { Err(self.served.accepted_at_once()) }
     }
 
     /// Frees the credits of transmissions whose Call is complete, and has one credit, or was abandoned.
@@ -538,7 +538,7 @@ impl Ledger {
 
     /// Returns the position in the send order of a message that leaves now.
     pub(crate) fn mark(&self) -> Mark {
-        let granted = u64::from(self.served.highest());
+        let granted = u64::from(self.served.accepted_at_once());
         Mark { calls: self.calls.sent(), allowed: self.served.finished().saturating_add(granted) }
     }
 

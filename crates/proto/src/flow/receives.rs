@@ -8,6 +8,9 @@
 //! as many Receives as the peer was granted. When a message has been processed, its memory serves the next Receive, and
 //! other users of a full domain cannot get it. A grant therefore never has to shrink, and an answer finds the Receive
 //! that backs its credit.
+//!
+//! The owner can also [provide](Receives::provide) memory that is apart from the domain of the queue pair, enough for all
+//! Receives of the connection, and kept by the share already. Then a missing Receive waits for that memory only.
 
 use std::collections::VecDeque;
 use std::task::{Context, Poll};
@@ -15,7 +18,7 @@ use std::task::{Context, Poll};
 use rpcrdma_verbs::{ProtectionDomain, ReceiveMemory, Reserved, Rest};
 
 use super::ledger::ReceiveSize;
-use crate::wire::sized;
+use crate::wire::{narrow, sized};
 
 /// Counts of Receives that are posted, or reserved to be posted at once.
 #[derive(Debug)]
@@ -29,8 +32,8 @@ pub(crate) struct Receives {
     earlier: VecDeque<(usize, u32)>,
     /// The share in which Receives are reserved, once the domain is known.
     domain: Option<ProtectionDomain>,
-    /// Memory for the first Receives, reserved before the connection existed.
-    provided: Vec<Reserved>,
+    /// The share is no part of the queue pair's domain.
+    apart: bool,
     /// Memory that the share keeps, bytes.
     kept: usize,
     /// The domain had no memory for a needed Receive.
@@ -45,24 +48,27 @@ impl Receives {
             ready: VecDeque::new(),
             earlier: VecDeque::new(),
             domain: None,
-            provided: Vec::new(),
+            apart: false,
             kept: 0,
             lacking: false,
         }
     }
 
-    /// Sets the share in which Receives are reserved, and memory in it for the first ones.
-    pub(crate) fn provide(&mut self, share: ProtectionDomain, receives: Vec<Reserved>) {
+    /// Sets the share in which Receives are reserved, and memory in it for the first ones, which are posted at once. A
+    /// share `apart` keeps the memory of all Receives by itself.
+    pub(crate) fn provide(&mut self, share: ProtectionDomain, receives: Vec<Reserved>, apart: bool) {
         self.domain = Some(share);
-        self.provided = receives;
+        self.apart = apart;
+        self.kept = 0;
+        self.ready.extend(receives.into_iter().filter(|reserved| reserved.len() == self.size.len));
+        self.posted = narrow(self.ready.len());
     }
 
     /// Reserves memory until `owed` Receives are there, or the domain is exhausted; returns how many are missing.
     pub(super) fn reserve(&mut self, owed: u32, whole: &ProtectionDomain) -> u32 {
         while self.posted < owed {
             let len = self.size.len;
-            let provided = self.provided.pop().filter(|reserved| reserved.len() == len);
-            let Some(reserved) = provided.or_else(|| self.domain(whole).reserve(len).ok()) else {
+            let Ok(reserved) = self.domain(whole).reserve(len) else {
                 self.lacking = true;
                 break;
             };
@@ -86,7 +92,6 @@ impl Receives {
     /// Releases memory that only many new Receives at a time need.
     pub(crate) fn rest(&mut self) {
         self.ready.rest();
-        self.provided.rest();
     }
 
     /// Clears the mark of missing memory, before the needed Receives are determined again.
@@ -117,14 +122,13 @@ impl Receives {
         }
     }
 
-    /// Returns the memory that one Receive uses in the domain, bytes.
+    /// Returns the memory that one Receive uses in the queue pair's domain, bytes; 0 if its memory is apart.
     pub(crate) fn room_for_one(&self) -> usize {
-        ProtectionDomain::room_for(self.size.len)
+        if self.apart { 0 } else { ProtectionDomain::room_for(self.size.len) }
     }
 
     /// Releases the kept memory at the end of the connection.
     pub(crate) fn end(&mut self) {
-        self.provided.clear();
         self.ready.clear();
         if let Some(domain) = self.domain.take() {
             domain.keep(0);

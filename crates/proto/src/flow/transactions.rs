@@ -217,6 +217,12 @@ impl ResponderCredits {
         Self { most, wanted, highest: initial.max(1), in_progress: 0, parts: 0, accepted: 0 }
     }
 
+    /// Limits all grants. Calls before the first one are accepted as before, as far as Receives are posted.
+    pub(crate) fn limit(&mut self, most: u32) {
+        self.most = self.most.min(most).max(1);
+        self.wanted = self.wanted.min(self.most);
+    }
+
     /// Records the credit request of a Call.
     pub(super) fn request(&mut self, requested: u32) {
         self.wanted = requested.clamp(1, self.most);
@@ -263,11 +269,16 @@ impl ResponderCredits {
 
     /// Returns the Calls in progress beyond the grant. With credits per message, they use credits intended for replies.
     pub(super) fn overdrawn(&self) -> u32 {
-        self.in_progress.saturating_sub(self.wanted.max(self.highest))
+        self.in_progress.saturating_sub(self.backed())
     }
 
     /// Returns the highest grant that ever left, which the peer may still use.
-    pub(crate) const fn highest(&self) -> u32 {
+    pub(crate) fn highest(&self) -> u32 {
+        self.highest.min(self.most)
+    }
+
+    /// Returns the most Calls that the peer may have in progress: by its grant, or before the first one.
+    pub(crate) const fn accepted_at_once(&self) -> u32 {
         self.highest
     }
 
@@ -289,7 +300,12 @@ impl ResponderCredits {
     /// Returns the number of Receives to have posted: one for each credit that the peer has or shall get. Those that
     /// its Calls in progress have used do not count. A lower grant does not undo a higher one that the peer may still use.
     pub(super) fn receives_owed(&self) -> u32 {
-        self.wanted.max(self.highest).saturating_sub(self.in_progress)
+        self.backed().saturating_sub(self.in_progress)
+    }
+
+    /// Returns the credits that the peer has or shall get, each with a Receive.
+    fn backed(&self) -> u32 {
+        self.wanted.max(self.highest).min(self.most)
     }
 
     /// Ends a Call in progress: its Receive is due again.

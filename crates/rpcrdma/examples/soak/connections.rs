@@ -13,8 +13,6 @@ use crate::system::usage;
 
 /// Credits of each connection, the default of a server.
 const CREDITS: u32 = 64;
-/// Length of a Receive, in bytes.
-const INLINE: usize = 4096;
 /// Memory of a client, in bytes: its Receives, and the results of its calls.
 const MEMORY: usize = 512 << 10;
 /// Most resident memory of either process for each connection that was used, in bytes.
@@ -34,16 +32,16 @@ pub(crate) struct Options {
     /// Rounds of calls: in each, every connection makes a NULL, a small ECHO, an ADD and a GET of 16 KiB
     #[arg(long, default_value_t = 10)]
     rounds: u32,
+    /// Memory of the server, in bytes: by default that of `rpcrdma serve`
+    #[arg(long, default_value_t = 512 << 20)]
+    memory: usize,
 }
 
 /// Calls of a connection in one round.
 const CALLS: usize = 4;
 
 pub(crate) async fn run(options: Options) -> Result<bool, Failure> {
-    let Options { count, rounds } = options;
-    // Receives get at most half of the pool.
-    let credits = usize::try_from(CREDITS)?;
-    let memory = (4 * (count + 1) * credits * INLINE).max(64 << 20);
+    let Options { count, rounds, memory } = options;
     let server = Process::start(server::Options::new(count + 1, CREDITS, memory)).await?;
     let block = block();
     let watcher = caller(server.address, MEMORY, 1, &block).await?;

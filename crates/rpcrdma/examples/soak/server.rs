@@ -14,6 +14,9 @@ use crate::Failure;
 use crate::program::{Caller, Service};
 use crate::system::{Usage, usage};
 
+/// Credits that each connection has in any case, as with `rpcrdma serve`.
+const LEAST_CREDITS: u32 = 2;
+
 /// Settings of the server.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct Options {
@@ -44,6 +47,8 @@ pub(crate) async fn serve(options: Options) -> Result<(), Failure> {
         max_connections_per_peer: options.connections,
         // Half of them are for one address.
         max_half_open: 2 * options.connections,
+        least_credits: Some(LEAST_CREDITS),
+        max_reverse_calls: 0,
         ..ServerConfig::default()
     };
     config.protocol.grant = options.credits;

@@ -124,8 +124,9 @@ impl Link {
                 engine.handle_disconnected(reason);
                 Progress::Some
             }
-            Poll::Pending => match engine.wants_memory().filter(|_| !self.dead) {
-                Some(_) if engine.poll_receives(cx).is_ready() => Progress::Some,
+            Poll::Pending if self.dead => Progress::None,
+            Poll::Pending if engine.poll_receives(cx).is_ready() => Progress::Some,
+            Poll::Pending => match engine.wants_memory() {
                 Some(room) if self.room.poll(cx, room).is_ready() => Progress::Some,
                 _ => Progress::None,
             },

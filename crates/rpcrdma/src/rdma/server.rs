@@ -28,6 +28,8 @@ use super::service::{Answered, Service, answer_of};
 use crate::admission::Place;
 use crate::backchannel::Reverse;
 use crate::ccp::server::Configurator;
+use crate::config::ServerConfig;
+use crate::credits::Further;
 use crate::handlers::HandlerPanicked;
 use crate::serving::{Phase, Shared, StopSignal};
 use crate::totals::Sums;
@@ -40,8 +42,16 @@ const CALLS_PER_ROUND: usize = 16;
 /// and the runtime another look at its sockets.
 const ROUNDS_PER_POLL: usize = 3;
 
-/// An accepted queue pair, with the connection's own share of the memory and reservations for its first Receives.
-pub(crate) type Accepted = (Box<dyn QueuePair>, (ProtectionDomain, Vec<Reserved>));
+/// An accepted queue pair, with memory for its Receives.
+pub(crate) type Accepted = (Box<dyn QueuePair>, Receives);
+
+/// The connection's own share of the memory, and reservations for its first Receives.
+pub(crate) struct Receives {
+    share: ProtectionDomain,
+    first: Vec<Reserved>,
+    /// The credits beyond the least, if the memory is apart.
+    further: Option<Further>,
+}
 
 /// Answers a connection attempt, once memory for the first Call is reserved (rule I3).
 pub(crate) async fn set_up(
@@ -52,7 +62,12 @@ pub(crate) async fn set_up(
     let request = incoming.request().await?;
     let (config, protocol) = (&shared.config, &shared.protocol);
     let domain = shared.shares.of(peer.map(|peer| peer.ip()));
-    let receives = first_receives(&domain, protocol).await?;
+    let receives = match (&shared.credits, shared.shares.receives()) {
+        (Some(credits), Some(apart)) => {
+            all_receives(apart, credits.take(peer, config.further_credits()), config).await?
+        }
+        _ => first_receives(&domain, protocol).await?,
+    };
     let parameters = ConnectParameters {
         private_data: protocol.announcement(),
         // The client pulls Read chunks of the reverse direction (RFC 8167 §5.3) and of replies (RFC 5666 §3.8).
@@ -69,22 +84,47 @@ pub(crate) async fn set_up(
 }
 
 /// Reserves the Receives that are posted at once: waits for the first, and takes all others for which there is memory.
-async fn first_receives(
-    domain: &ProtectionDomain,
-    protocol: &Config,
-) -> Result<(ProtectionDomain, Vec<Reserved>), ConnectError> {
-    let own = domain.share(usize::MAX);
+async fn first_receives(domain: &ProtectionDomain, protocol: &Config) -> Result<Receives, ConnectError> {
+    let share = domain.share(usize::MAX);
     let (count, len) = protocol.first_receives();
-    let mut line = own.wait();
+    let mut first = reserve(&share, 1, len).await?;
+    first.extend((1..count).map_while(|_| share.reserve(len).ok()));
+    Ok(Receives { share, first, further: None })
+}
+
+/// Reserves all Receives of a connection. Waits for those of the least credits, which are free unless a program holds
+/// messages of connections that have ended. Takes those of `further` credits as far as there is memory, and gives the
+/// other credits back. So no attempt holds memory that another one waits for.
+async fn all_receives(
+    apart: &ProtectionDomain,
+    mut further: Further,
+    config: &ServerConfig,
+) -> Result<Receives, ConnectError> {
+    let share = apart.share(usize::MAX);
+    let least = config.receive_count(config.credits_at_least());
+    let most = config.protocol.largest_receive();
+    let mut reserved = reserve(&share, least, most).await?;
+    reserved.extend((0..further.count()).map_while(|_| share.reserve(most).ok()));
+    further.shrink_to(reserved.len() - least);
+    // The share keeps the memory of all Receives with their largest size, and divides it again by the first one.
+    let count = reserved.len();
+    share.keep(count.saturating_mul(ProtectionDomain::room_for(most)));
+    drop(reserved);
+    let (posted, len) = config.protocol.first_receives();
+    let posted = count.min(usize::try_from(posted).unwrap_or(usize::MAX));
+    let first = (0..posted).map_while(|_| share.reserve(len).ok()).collect();
+    Ok(Receives { share, first, further: Some(further) })
+}
+
+/// Reserves so many Receives together, as soon as there is memory for all.
+async fn reserve(share: &ProtectionDomain, count: usize, len: usize) -> Result<Vec<Reserved>, ConnectError> {
+    let room = ProtectionDomain::room_for(len).saturating_mul(count);
+    let mut line = share.wait();
     loop {
-        match own.reserve(len) {
-            Ok(first) => {
-                let others = (1..count).map_while(|_| own.reserve(len).ok());
-                let receives = std::iter::once(first).chain(others).collect();
-                return Ok((own, receives));
-            }
+        match (0..count).map(|_| share.reserve(len)).collect() {
+            Ok(reserved) => return Ok(reserved),
             Err(PoolExhausted::InUse { .. } | PoolExhausted::Unfair { .. }) => {
-                poll_fn(|cx| line.poll(cx, ProtectionDomain::room_for(len))).await;
+                poll_fn(|cx| line.poll(cx, room)).await;
             }
             Err(error) => return Err(ConnectError::Invalid(error.to_string())),
         }
@@ -93,14 +133,17 @@ async fn first_receives(
 
 /// Runs a connection to its end. `owner` is the user at the other end, if known.
 pub(crate) async fn run(
-    (queue_pair, (share, receives)): Accepted,
+    (queue_pair, Receives { share, first, further }): Accepted,
     owner: Option<u32>,
     shared: Arc<Shared>,
-    place: (Place, Line),
+    mut place: (Place, Line),
     mut stop: StopSignal,
 ) {
+    let credits =
+        further.as_ref().map(|further| shared.config.credits_at_least().saturating_add(further.count()));
+    place.0.keep(further);
     let mut served = Served::new(queue_pair, owner, shared, place);
-    served.connection.provide(share, receives);
+    served.connection.provide(share, first, credits);
     let peer = served.peer;
     let ended = loop {
         tokio::select! {

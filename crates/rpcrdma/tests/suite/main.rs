@@ -18,6 +18,7 @@ mod characteristics;
 mod exactly_once;
 mod hostile;
 mod iwarp;
+mod many;
 mod owners;
 mod pace;
 mod refusals;

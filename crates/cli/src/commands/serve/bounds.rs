@@ -18,6 +18,12 @@ use crate::exit::Failure;
 const CALL_ROOM: usize = 64 << 10;
 /// Least space in a Call beside payload, in bytes: enough for the longest path.
 const CALL_ROOM_LEAST: usize = 4 << 10;
+/// Default of `--max-connections`, if as many fit.
+const MOST_CONNECTIONS: usize = 8192;
+/// Default of `--max-connections-per-peer`, as a part of `--max-connections`: numerator and denominator.
+const PER_PEER: (usize, usize) = (5, 8);
+/// Least credits of a connection by default.
+const LEAST_CREDITS: u32 = 2;
 /// Least `--memory`, in bytes.
 const MEMORY_LEAST: usize = 16 << 20;
 
@@ -38,12 +44,12 @@ const MEMORY: &str = "Limits of memory";
 /// Limits of `rpcrdma serve`.
 #[derive(Debug, Args)]
 pub(super) struct Bounds {
-    /// Connections at a time, RDMA and TCP together, 1 to 32768. The Receives of all must fit in half
-    /// of --memory [default: as many as fit, at most 512]
+    /// Connections at a time, RDMA and TCP together, 1 to 32768. Receives for the --least-credits of all
+    /// must fit in a quarter of --memory [default: as many as fit there, and in half of the file descriptors, at most 8192]
     #[arg(long, value_name = "COUNT", value_parser = whole::<u32>(1, 32_768), help_heading = CONNECTIONS)]
     max_connections: Option<u32>,
-    /// Connections at a time from a client address or IPv6 /64 network, up to --max-connections. Their
-    /// Receives must fit in half of --memory-per-peer [default: as many as fit, at most 256]
+    /// Connections at a time from a client address or IPv6 /64 network, up to --max-connections
+    /// [default: five eighths of --max-connections, 5120 with its default]
     #[arg(long, value_name = "COUNT", value_parser = whole::<u32>(1, 32_768), help_heading = CONNECTIONS)]
     max_connections_per_peer: Option<u32>,
     /// RDMA connections in set-up at a time, at most --max-connections. A client address or IPv6 /64 network
@@ -72,6 +78,11 @@ pub(super) struct Bounds {
     #[arg(long, value_name = "COUNT", default_value_t = 64, value_parser = whole::<u32>(1, 1024),
         help_heading = CALLS)]
     credits: u32,
+    /// Calls in flight that each RDMA connection may have however many connections there are, 2 to --credits.
+    /// A connection gets all --credits while its address holds less than half of its part, later ones get
+    /// fewer [default: 2]
+    #[arg(long, value_name = "COUNT", value_parser = whole::<u32>(2, 1024), help_heading = CALLS)]
+    least_credits: Option<u32>,
     /// Longest inline message, sent or received, in bytes: a multiple of 1024 from 1024 to 262144
     #[arg(long, value_name = "BYTES", default_value = "4096", value_parser = inline_size, help_heading = CALLS)]
     inline: u32,
@@ -182,8 +193,13 @@ fn up_to(
 }
 
 impl Bounds {
-    /// Returns the settings of a server that speaks these versions, and the memory for them.
-    pub(super) fn config(&self, versions: Versions) -> Result<(ServerConfig, PeerShares), Failure> {
+    /// Returns the settings of a server that speaks these versions and can have so many descriptors for connections, and
+    /// the memory for them.
+    pub(super) fn config(
+        &self,
+        versions: Versions,
+        descriptors: usize,
+    ) -> Result<(ServerConfig, PeerShares), Failure> {
         let mut config = ServerConfig {
             memory: self.memory,
             memory_per_peer: self.memory_per_peer,
@@ -212,39 +228,38 @@ impl Bounds {
         config.max_record = arguments;
         // NFSv3 never calls its clients.
         config.max_reverse_calls = 0;
+        config.least_credits = Some(self.least_credits()?);
         if let Some(share) = self.memory_per_peer.filter(|share| *share > self.memory) {
             return Err(Failure::usage(format!(
                 "--memory-per-peer {share}: at most {} are possible, which is --memory",
                 self.memory
             )));
         }
-        let shares = config.shares();
-
-        let receives = config.receives().max(1);
-        let backed = |memory: usize| (memory / 2 / receives).max(1);
-        let because = |memory| {
-            format!(
-                "whose Receives (--credits of --inline and a few, {receives} bytes) fit in half of {memory}"
-            )
-        };
+        let receives = config.least_receives().max(1);
+        let fit = self.memory / 4 / receives;
+        if fit == 0 {
+            return Err(Failure::usage(format!(
+                "--memory {}: the Receives of one connection take {receives} bytes (--least-credits {} of --inline {} \
+                 and a few), and a quarter is for those of all connections",
+                self.memory,
+                self.least_credits()?,
+                self.inline
+            )));
+        }
         config.max_connections = up_to(
             "--max-connections",
             self.max_connections,
-            config.max_connections,
-            backed(self.memory),
-            &because("--memory"),
+            MOST_CONNECTIONS.min(descriptors).max(1),
+            fit,
+            &format!(
+                "whose Receives (--least-credits of --inline and a few, {receives} bytes) fit in a quarter of --memory"
+            ),
         )?;
-        up_to(
-            "--max-connections-per-peer",
-            self.max_connections_per_peer,
-            0,
-            backed(shares.limit()),
-            &because("--memory-per-peer"),
-        )?;
+        let (part, whole) = PER_PEER;
         config.max_connections_per_peer = up_to(
             "--max-connections-per-peer",
             self.max_connections_per_peer,
-            config.max_connections_per_peer.min(backed(shares.limit())),
+            (config.max_connections * part / whole).max(1),
             config.max_connections,
             "which is --max-connections",
         )?;
@@ -255,7 +270,21 @@ impl Bounds {
             config.max_connections,
             "which is --max-connections",
         )?;
+        // They set memory aside for the Receives of all connections.
+        let shares = config.shares();
         Ok((config, shares))
+    }
+
+    /// Returns the credits that each connection has in any case.
+    fn least_credits(&self) -> Result<u32, Failure> {
+        match self.least_credits {
+            Some(asked) if asked > self.credits => Err(Failure::usage(format!(
+                "--least-credits {asked}: at most {} are possible, which is --credits",
+                self.credits
+            ))),
+            Some(asked) => Ok(asked),
+            None => Ok(LEAST_CREDITS.min(self.credits)),
+        }
     }
 
     /// Returns the settings of an NFS server that allocates from these shares.
@@ -312,17 +341,16 @@ mod tests {
     }
 
     fn refusal(line: &str) -> String {
-        parse(line).config(BOTH).unwrap_err().to_string()
+        parse(line).config(BOTH, usize::MAX).unwrap_err().to_string()
     }
 
     #[test]
     fn without_options_the_defaults_of_the_library_hold() {
-        let (config, shares) = parse("").config(BOTH).unwrap();
+        let (config, shares) = parse("").config(BOTH, usize::MAX).unwrap();
         let default = ServerConfig::default();
         assert_eq!(
             (config.max_connections, config.max_connections_per_peer, config.max_half_open),
-            // An address has a quarter of the memory, and fewer connections fit in half of that.
-            (default.max_connections, default.max_connections_per_peer.min(248), default.max_half_open)
+            (8192, 5120, default.max_half_open)
         );
         assert_eq!(
             (config.set_up, config.tcp_idle, config.stall),
@@ -338,7 +366,10 @@ mod tests {
             (timeouts.send, timeouts.least_rate),
             (default_timeouts.send, default_timeouts.least_rate)
         );
-        assert_eq!(shares.limit(), default.shares().limit());
+        // The rest of an address's part is for its further credits.
+        assert_eq!(shares.limit(), default.shares().limit() / 4 * 3);
+        // A quarter of the memory is for the Receives of the least credits, and a quarter for further ones.
+        assert_eq!(config.least_receives() * MOST_CONNECTIONS, config.memory / 4);
         assert_eq!(parse("").timeouts(), Timeouts::default());
     }
 
@@ -346,10 +377,10 @@ mod tests {
     fn each_option_has_its_effect() {
         let bounds = parse(
             "--max-connections 100 --max-connections-per-peer 20 --max-half-open 10 --set-up 2 --idle 3 --tcp-idle 4 --stall 5 --least-rate 1M \
-             --credits 8 --inline 1024 --max-payload 64K --max-arguments 80K --max-read-chunks 2 --max-write-chunks 1 \
+             --credits 8 --least-credits 3 --inline 1024 --max-payload 64K --max-arguments 80K --max-read-chunks 2 --max-write-chunks 1 \
              --max-segments 16 --memory 32M --memory-per-peer 4M --reply-cache 2M",
         );
-        let (config, shares) = bounds.config(BOTH).unwrap();
+        let (config, shares) = bounds.config(BOTH, usize::MAX).unwrap();
         assert_eq!(
             (config.max_connections, config.max_connections_per_peer, config.max_half_open),
             (100, 20, 10)
@@ -361,7 +392,7 @@ mod tests {
         assert_eq!((timeouts.send, timeouts.least_rate), (5 * second, 1 << 20));
         assert_eq!((bounds.timeouts().startup, bounds.timeouts().stalled_send), (2 * second, 5 * second));
         assert_eq!(bounds.timeouts().least_rate, 1 << 20);
-        assert_eq!((config.protocol.grant, config.max_calls), (8, 8));
+        assert_eq!((config.protocol.grant, config.max_calls, config.least_credits), (8, 8, Some(3)));
         assert_eq!((config.protocol.send_size, config.protocol.receive_size), (1024, 1024));
         let limits = &config.protocol.limits;
         assert_eq!((limits.read_chunks, limits.write_chunks, limits.segments_per_chunk), (2, 1, 16));
@@ -369,38 +400,53 @@ mod tests {
             (limits.read_total, limits.read_segment_len, config.max_record),
             (80 << 10, 80 << 10, 80 << 10)
         );
-        assert_eq!((config.memory, shares.limit()), (32 << 20, 4 << 20));
+        assert_eq!((config.memory, shares.limit()), (32 << 20, 3 << 20));
         assert_eq!(config.reply_cache.memory, 2 << 20);
     }
 
     #[test]
     fn fewer_connections_where_memory_is_small() {
-        let (config, _) = parse("--memory 16M").config(BOTH).unwrap();
+        let (config, _) = parse("--memory 16M").config(BOTH, usize::MAX).unwrap();
         assert_eq!(
             (config.max_connections, config.max_connections_per_peer, config.max_half_open),
-            (31, 7, 31)
+            (256, 160, 64)
         );
-        let (config, _) = parse("--memory 16M --credits 1024 --inline 256K").config(BOTH).unwrap();
+        let (config, _) =
+            parse("--memory 16M --credits 1024 --inline 256K").config(BOTH, usize::MAX).unwrap();
+        assert_eq!((config.max_connections, config.max_connections_per_peer), (4, 2));
+        let (config, _) =
+            parse("--memory 16M --least-credits 1000 --credits 1024").config(BOTH, usize::MAX).unwrap();
         assert_eq!((config.max_connections, config.max_connections_per_peer), (1, 1));
+        assert_eq!(parse("--credits 1").config(BOTH, usize::MAX).unwrap().0.least_credits, Some(1));
+        let (config, _) = parse("").config(BOTH, 4096).unwrap();
+        assert_eq!((config.max_connections, config.max_connections_per_peer), (4096, 2560));
+        assert_eq!(parse("").config(BOTH, 0).unwrap().0.max_connections, 1);
         // A side that speaks Version Two posts Receives of at least 4096 bytes, whatever size is announced.
         let small = parse("--memory 16M --inline 1024");
-        assert_eq!(small.config(BOTH).unwrap().0.max_connections, 31);
-        assert_eq!(small.config(Versions::ONE).unwrap().0.max_connections, 124);
+        assert_eq!(small.config(BOTH, usize::MAX).unwrap().0.max_connections, 256);
+        assert_eq!(small.config(Versions::ONE, usize::MAX).unwrap().0.max_connections, 1024);
         // A single address can be given all connections.
         let all = "--max-connections 40 --max-connections-per-peer 40 --memory-per-peer 512M";
-        assert_eq!(parse(all).config(BOTH).unwrap().0.max_connections_per_peer, 40);
+        assert_eq!(parse(all).config(BOTH, usize::MAX).unwrap().0.max_connections_per_peer, 40);
     }
 
     #[test]
     fn what_does_not_fit_together_is_refused() {
         for (line, said) in [
-            ("--max-connections 993", "--max-connections 993: at most 992 are possible"),
-            ("--max-connections 993", "270336 bytes) fit in half of --memory"),
-            ("--max-connections-per-peer 249", "at most 248 are possible, whose Receives"),
-            ("--max-connections-per-peer 249", "half of --memory-per-peer"),
+            ("--max-connections 8193", "--max-connections 8193: at most 8192 are possible"),
+            ("--max-connections 8193", "16384 bytes) fit in a quarter of --memory"),
+            ("--max-connections-per-peer 8193", "at most 8192 are possible, which is --max-connections"),
             (
                 "--max-connections 10 --max-connections-per-peer 11",
                 "at most 10 are possible, which is --max-connections",
+            ),
+            (
+                "--memory 16M --least-credits 1024 --credits 1024",
+                "--memory 16777216: the Receives of one connection take 4202496 bytes (--least-credits 1024",
+            ),
+            (
+                "--credits 8 --least-credits 9",
+                "--least-credits 9: at most 8 are possible, which is --credits",
             ),
             ("--max-connections 10 --max-half-open 11", "--max-half-open 11: at most 10 are possible"),
             (

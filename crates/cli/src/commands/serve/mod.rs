@@ -53,8 +53,10 @@ Locks (NLM) are not served: mount with nolock.
 
 Limits hold for each client and for all clients together. A client that reaches a limit waits or is refused, and others go on. \
 --memory bounds the messages and payloads of all connections. Each RDMA connection reserves (credits + 2) x inline bytes of it. \
+With many connections, later ones get fewer credits, but at least --least-credits. \
 Reserved bytes become memory only while messages arrive, and all reservations together get at most half. The rest is for \
-payloads; a call that finds no memory waits. Each connection takes about 40 KiB more for its state.
+payloads; a call that finds no memory waits. Each connection takes about 16 KiB more for its state, and up to 32 KiB while data comes. \
+A quarter of --memory is for the Receives of the --least-credits of all connections, and a quarter for further credits.
 
 --memory-per-peer bounds the part of --memory that one client address can hold. A client that reads slowly fills its own part \
 and then waits, without delaying others. As a resource fills up, the limit of each address shrinks, so that a few addresses \
@@ -181,12 +183,12 @@ impl Serve {
     /// one thread.
     pub(crate) fn prepare(self) -> Result<Prepared, Failure> {
         self.rdma.check(self.listeners().map(|(provider, _)| provider), self.no_crc)?;
-        limits::raise_descriptors();
+        let descriptors = limits::raise_descriptors();
         // Clients have applied their own umask, so new files get their mode at once. The files of the state
         // directory have explicit modes.
         rustix::process::umask(rustix::fs::Mode::empty());
         let options = self.exports();
-        let (mut config, shares) = self.bounds.config(self.versions()?)?;
+        let (mut config, shares) = self.bounds.config(self.versions()?, descriptors)?;
         config.ccp = self.insecure_conf_rdma.then(Ccp::insecure);
         config.local_owners = !self.trust_local_users;
         let nfs = self.open(&options, &shares)?;

@@ -79,12 +79,89 @@ fn i3_provided_receives_come_from_the_share_of_the_listener() {
     let mut connection = with_queue(Side::Server, &config, 64);
     let own = ProtectionDomain::new(1 << 20);
     let share = own.share(usize::MAX);
-    connection.provide(share.clone(), (0..3).map(|_| share.reserve(len).unwrap()).collect());
+    connection.provide(share.clone(), (0..3).map(|_| share.reserve(len).unwrap()).collect(), None);
     let before = (raw.end.domain.usage().in_use, own.usage().in_use);
     let posts: Vec<_> = std::iter::from_fn(|| connection.poll_transmit(now, &mut raw.end.qp)).collect();
     assert_eq!(posts.len(), 5);
     let room = ProtectionDomain::room_for(len);
     assert_eq!((raw.end.domain.usage().in_use, own.usage().in_use), (before.0, before.1 + 2 * room));
+}
+
+/// Returns a server's end whose Receives have memory apart, for so many of them, under a grant of `credits`.
+fn raw_with_memory_apart(config: &Config, receives: usize, credits: u32) -> (Raw, ProtectionDomain) {
+    let fabric = rpcrdma_sim::Fabric::new(rpcrdma_sim::FabricConfig::default());
+    let nothing = ProtectionDomain::new(0);
+    let mut raw =
+        Raw::with_memory(&fabric, Side::Server, config.clone(), &Config::default(), (16, 16), nothing);
+    let (_, len) = config.first_receives();
+    let apart = ProtectionDomain::new(receives * ProtectionDomain::room_for(len));
+    let share = apart.share(usize::MAX);
+    share.keep(receives * ProtectionDomain::room_for(len));
+    let first = (0..receives).map(|_| share.reserve(len).unwrap()).collect();
+    raw.end.connection.provide(share, first, Some(credits));
+    raw.settle();
+    (raw, apart)
+}
+
+/// Rule I3: where Receives have memory apart, grants keep to its credits. A missing Receive waits for that memory, not for
+/// the domain's, and the connection does not rest.
+#[test]
+fn i3_i6_a_receive_with_memory_apart_waits_for_that_memory_only() {
+    use std::task::{Context, Waker};
+    let mut cx = Context::from_waker(Waker::noop());
+    let (mut raw, apart) = raw_with_memory_apart(&server_config(), 2, 2);
+    assert_eq!((raw.end.connection.receives_posted(), apart.usage().in_use), (2, apart.usage().limit));
+    raw.end.serving = false;
+    for round in 0..3_u32 {
+        let xids = [2 * round + 1, 2 * round + 2];
+        for xid in xids {
+            raw.send(message(&header(xid, Body::Message(ChunkLists::default())), &null(xid).message));
+        }
+        let now = raw.fabric.instant();
+        let mut calls = std::mem::take(&mut raw.end.calls);
+        assert_eq!(calls.len(), 2);
+        // The message of an answered Call is still in use.
+        let (first, second) = (calls.remove(0), calls.remove(0));
+        let held = first.3.clone();
+        raw.end.connection.reply(now, first.0, serve(first.3));
+        raw.settle();
+        assert_eq!(raw.last().0.credit, 1, "for the other Call");
+        assert_eq!((raw.end.connection.wants_memory(), raw.end.connection.receives_posted()), (None, 0));
+        assert!(raw.end.connection.poll_receives(&mut cx).is_pending());
+        drop(held);
+        assert!(raw.end.connection.poll_receives(&mut cx).is_ready());
+        raw.settle();
+        assert_eq!(raw.end.connection.receives_posted(), 1);
+        raw.end.connection.reply(now, second.0, serve(second.3));
+        raw.settle();
+        assert_eq!(raw.last().0.credit, 2);
+        assert_eq!((raw.end.connection.receives_posted(), apart.usage().in_use), (2, apart.usage().limit));
+    }
+    assert_eq!(raw.received.len(), 6);
+}
+
+/// Calls before the first grant are accepted as far as Receives are posted, also for other messages, although the grant
+/// will be smaller. All are answered.
+#[cfg(feature = "two")]
+#[test]
+fn i3_i6_early_calls_beyond_a_small_grant_are_answered() {
+    let config = Config { early_calls: 16, versions: Versions::both(crate::Profile::P1), ..server_config() };
+    let (mut raw, apart) = raw_with_memory_apart(&config, 2 + OPERATION_RECEIVES, 2);
+    let early = u32::try_from(2 + OPERATION_RECEIVES).unwrap();
+    raw.end.serving = false;
+    for xid in 1..=early {
+        raw.send(message(&header(xid, Body::Message(ChunkLists::default())), &null(xid).message));
+    }
+    assert_eq!((raw.end.calls.len(), raw.end.connection.receives_posted()), (2 + OPERATION_RECEIVES, 0));
+    let now = raw.fabric.instant();
+    for (token, _, _, call) in std::mem::take(&mut raw.end.calls) {
+        raw.end.connection.reply(now, token, serve(call));
+        raw.settle();
+    }
+    assert_eq!(raw.received.len(), 2 + OPERATION_RECEIVES);
+    assert_eq!((raw.last().0.credit, raw.end.connection.wants_memory()), (2, None));
+    assert!(raw.end.closed.is_none() && apart.usage().in_use == apart.usage().limit);
+    assert!(raw.end.connection.receives_posted() >= 2);
 }
 
 /// The settings of a listener: no fewer Receives than the first Call needs, no more than the largest grant.

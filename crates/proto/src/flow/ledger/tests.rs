@@ -309,7 +309,7 @@ fn i3_the_provided_receives_are_there_in_a_full_domain() {
     let (mut ledger, domain) = (ledger(Side::Server, 8, 8), domain(1));
     let share = domain.share(usize::MAX);
     let provided = vec![share.reserve(LEN).unwrap()];
-    ledger.receives.provide(share, provided);
+    ledger.receives.provide(share, provided, false);
     assert!(domain.reserve(LEN).is_err(), "full");
     assert_eq!(ledger.reserve_receives(&domain), 0);
     assert_eq!(post(&mut ledger).len(), 1);
@@ -349,7 +349,7 @@ fn i3_a_provided_receive_has_the_size_of_the_others() {
     let (mut ledger, domain) = (ledger(Side::Server, 8, 8), domain(2));
     let share = domain.share(usize::MAX);
     let provided = vec![share.reserve(LEN / 2).unwrap()];
-    ledger.receives.provide(share, provided);
+    ledger.receives.provide(share, provided, false);
     assert_eq!(ledger.reserve_receives(&domain), 0);
     let posted = post(&mut ledger);
     assert!(matches!(&posted[..], [ReceiveMemory::Pooled(memory)] if memory.len() == LEN), "{posted:?}");
