@@ -170,7 +170,7 @@ impl Connection {
         let mut connection = Self {
             core,
             requester: Requester::new(capabilities.max_windows),
-            responder: Responder::new(),
+            responder: Responder::default(),
             state: State::Open,
             agreeable,
             ended: false,

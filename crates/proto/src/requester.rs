@@ -25,7 +25,7 @@ use crate::flow::Lease;
 use crate::ids::IdMap;
 use crate::settings::timers::{Flow, Moving, after};
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Requester {
     /// XIDs of unsent calls, in order, except those in the ledger's line.
     pub(crate) queue: VecDeque<u32>,
@@ -73,17 +73,7 @@ pub(crate) enum Stage {
 
 impl Requester {
     pub(crate) fn new(max_windows: usize) -> Self {
-        Self {
-            queue: VecDeque::new(),
-            calls: IdMap::default(),
-            keys: HashMap::new(),
-            deadlines: BTreeSet::new(),
-            next_id: 0,
-            max_windows,
-            no_window: false,
-            bulk: 0,
-            wants_memory: None,
-        }
+        Self { max_windows, ..Self::default() }
     }
 
     /// Whether a call under this XID is unfinished, or abandoned with memory still held.

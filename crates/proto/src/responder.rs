@@ -34,7 +34,7 @@ const CALL_NUMBERS: usize = 24;
 /// RFC 5040 §4.8: the error type of the RDMA layer for a wrong key, range or right.
 const REMOTE_PROTECTION: u8 = 1;
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Responder {
     pub(crate) calls: IdMap<u64, Incoming>,
     /// Calls whose answer is to leave, in order, except those in the ledger's line.
@@ -81,21 +81,6 @@ pub(crate) struct Incoming {
 }
 
 impl Responder {
-    pub(crate) fn new() -> Self {
-        Self {
-            calls: IdMap::default(),
-            answers: VecDeque::new(),
-            stalled: None,
-            stalled_error: None,
-            errors: VecDeque::new(),
-            next_token: 0,
-            reply_lost: false,
-            failed_reads: Vec::new(),
-            refused: HashSet::new(),
-            wants_memory: None,
-        }
-    }
-
     /// Releases memory that only a burst of Calls needs.
     pub(crate) fn rest(&mut self) {
         self.answers.rest();
