@@ -17,6 +17,8 @@ use tokio::time::{Instant, sleep, timeout};
 const SERVER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), 20049);
 const CONNECTIONS: usize = 40;
 const LEAST: u32 = 2;
+/// Credits that late connections get at most.
+const FEW: u32 = 8;
 /// Time for all calls of a test: each connection lasts longer without progress.
 const LIMIT: Duration = Duration::from_secs(20);
 
@@ -141,7 +143,7 @@ async fn i3_least_credits_suffice_for_more_connections_than_have_memory_for_all_
         "the first connection gets its wish: {grants:?}"
     );
     assert!(grants.is_sorted_by(|earlier, later| earlier >= later), "{grants:?}");
-    assert_eq!(grants.last(), Some(&LEAST));
+    assert!((LEAST..=FEW).contains(&grants[CONNECTIONS - 1]), "{grants:?}");
     call_all(&clients).await;
     assert_eq!(server.monitor.stats().accepted, CONNECTIONS as u64, "no connection was lost");
     // Credits of connections that have ended serve later ones.
@@ -151,7 +153,7 @@ async fn i3_least_credits_suffice_for_more_connections_than_have_memory_for_all_
     }
     sleep(Duration::from_secs(1)).await;
     let newcomer = server.clients(2, 1).await.remove(0);
-    assert!(granted(&newcomer) > LEAST);
+    assert!(granted(&newcomer) > FEW);
     clients.push(newcomer);
     server.end(clients).await;
 }
@@ -224,7 +226,7 @@ async fn i6_an_address_with_many_connections_leaves_credits_to_others() {
     let config = ServerConfig { memory_per_peer: Some(4 << 20), ..config() };
     let server = serve(config.clone());
     let mut clients = server.clients(2, CONNECTIONS - 2).await;
-    assert_eq!(granted(&clients[CONNECTIONS - 3]), LEAST);
+    assert!((LEAST..=FEW).contains(&granted(&clients[CONNECTIONS - 3])));
     clients.extend(server.clients(3, 1).await);
     assert!(granted(&clients[CONNECTIONS - 2]) >= 16, "{}", granted(&clients[CONNECTIONS - 2]));
     server.end(clients).await;
