@@ -157,9 +157,8 @@ pub struct ServerConfig {
     /// Credits that every RDMA connection can be granted, however many connections there are; at least 2. `None`, the
     /// default: each can be granted [`grant`](Config::grant), so the Receives of all connections must fit in the memory.
     ///
-    /// With a number, [`shares`](Self::shares) sets memory for Receives aside: for these credits of
-    /// [`max_connections`](Self::max_connections), and a quarter of [`memory`](Self::memory) for further credits, at
-    /// most half in all. At its set-up a connection gets further credits, up to `grant`. It gets all while its address
+    /// With a number, [`shares`](Self::shares) sets memory for Receives aside, at most half of it all. It holds these
+    /// credits of [`max_connections`](Self::max_connections). A quarter of [`memory`](Self::memory) is for further ones. At its set-up a connection gets further credits, up to `grant`. It gets all while its address
     /// holds less than half of its fair part, a quarter of [`memory_per_peer`](Self::memory_per_peer) at most; later ones
     /// get fewer. Each credit has its Receive with memory all the same. A client with more calls than credits keeps the
     /// other calls until credits return. A server does not start if the memory does not suffice for the least credits.
@@ -228,8 +227,8 @@ impl ServerConfig {
     /// Default time without a call after which an RDMA connection is closed. It is longer than the 5 minutes after
     /// which Linux closes an idle connection itself.
     pub const RDMA_IDLE: Duration = Duration::from_secs(600);
-    /// Memory of an address that it can have in any case beside the longest chunks of one Call, in bytes: over TCP for
-    /// what is read ahead, and for calls in progress.
+    /// Memory that an address can have in any case beside the longest chunks of one Call, in bytes. A TCP connection needs
+    /// it to read ahead, and for calls in progress.
     const BESIDE_PAYLOAD: usize = 256 << 10;
     /// Least value of [`least_credits`](Self::least_credits). The Receive of the last call in progress may hold its
     /// message while the answer needs the next Receive.

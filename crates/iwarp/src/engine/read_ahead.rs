@@ -2,7 +2,7 @@
 //!
 //! A connection owns a block of memory only while bytes wait in it, so an idle connection owns none. Free blocks are
 //! kept for the next connection on the thread. The block of a connection is returned when its last byte is consumed, or
-//! when a read brings no byte. A few bytes that wait for more move into memory of their length, so that a peer cannot make
+//! when a read brings no byte. A few bytes that wait for more move into memory of their length. So a peer cannot make
 //! each of its connections hold a block by sending one byte.
 
 use std::cell::RefCell;

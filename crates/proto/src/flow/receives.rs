@@ -9,8 +9,8 @@
 //! other users of a full domain cannot get it. A grant therefore never has to shrink, and an answer finds the Receive
 //! that backs its credit.
 //!
-//! The owner can also [provide](Receives::provide) memory that is apart from the domain of the queue pair, enough for all
-//! Receives of the connection, and kept by the share already. Then a missing Receive waits for that memory only.
+//! The owner can also [provide](Receives::provide) a share that is apart from the domain of the queue pair. It has enough
+//! memory for all Receives of the connection, and keeps it already. A missing Receive then waits for that memory only.
 
 use std::collections::VecDeque;
 use std::task::{Context, Poll};

@@ -220,7 +220,7 @@ async fn i6_payload_takes_no_receive_from_anybody() {
     server.end(clients).await;
 }
 
-/// One address with as many connections as it may have leaves further credits to others.
+/// An address with as many connections as it may have leaves further credits to others.
 #[tokio::test(start_paused = true)]
 async fn i6_an_address_with_many_connections_leaves_credits_to_others() {
     let config = ServerConfig { memory_per_peer: Some(4 << 20), ..config() };
