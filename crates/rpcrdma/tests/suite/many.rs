@@ -233,7 +233,7 @@ async fn i6_an_address_with_many_connections_leaves_credits_to_others() {
 }
 
 /// A server that could not back its promise does not start.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn i3_promised_credits_without_memory_are_refused_at_the_start() {
     let refused = |config: ServerConfig, shares: Option<PeerShares>| {
         let fabric = Fabric::on_tokio(FabricConfig::default());
