@@ -224,7 +224,7 @@ async fn i6_payload_takes_no_receive_from_anybody() {
 #[tokio::test(start_paused = true)]
 async fn i6_an_address_with_many_connections_leaves_credits_to_others() {
     let config = ServerConfig { memory_per_peer: Some(4 << 20), ..config() };
-    let server = serve(config.clone());
+    let server = serve(config);
     let mut clients = server.clients(2, CONNECTIONS - 2).await;
     assert!((LEAST..=FEW).contains(&granted(&clients[CONNECTIONS - 3])));
     clients.extend(server.clients(3, 1).await);
