@@ -154,8 +154,8 @@ async fn run(options: &Options) -> Result<(), Failure> {
         mib(idle),
         mib(used)
     );
-    let each =
-        |bytes: u64| bytes.saturating_sub(empty) / u64::try_from(clients.len().max(1)).unwrap_or(1) >> 10;
+    let count = u64::try_from(clients.len().max(1))?;
+    let each = |bytes: u64| (bytes.saturating_sub(empty) / count) >> 10;
     println!("{:<40} {} KiB, {} KiB", "server: resident for each, idle, used", each(idle), each(used));
     let mut granted: Vec<u32> = clients
         .iter()
