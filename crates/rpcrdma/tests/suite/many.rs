@@ -112,7 +112,8 @@ fn granted(client: &Client) -> u32 {
 async fn call_all(clients: &[Client]) {
     for _ in 0..2 {
         let mut tasks = JoinSet::new();
-        for client in clients.iter().cloned() {
+        for client in clients {
+            let client = client.clone();
             tasks.spawn(async move {
                 let (small, long) = (pattern(100), pattern(3000));
                 let answers = tokio::join!(
@@ -166,7 +167,8 @@ async fn i6_connections_that_all_wait_for_rdma_reads_still_answer_calls() {
     let clients = server.clients(2, CONNECTIONS).await;
     let held = server.hold(2);
     let mut waiting = JoinSet::new();
-    for client in clients.iter().cloned() {
+    for client in &clients {
+        let client = client.clone();
         waiting.spawn(async move { put(&client, Bytes::from(pattern(100_000))).await });
     }
     // All of them are at the server.
