@@ -15,7 +15,7 @@ use tokio::time::timeout;
 
 use crate::arguments::{Connection, Proto};
 use crate::exit::{Exit, Failure};
-use crate::output::printable;
+use crate::output::{printable, warn};
 use crate::provider::Settings;
 
 /// Memory for READs and WRITEs in flight and for messages, in bytes.
@@ -57,7 +57,13 @@ pub(crate) async fn rpc(
             opened.map_err(|error| explain(&error, connection))
         };
         let reason = match timeout(connection.timeout, attempt).await {
-            Ok(Ok(client)) => return Ok(client),
+            Ok(Ok(client)) => {
+                let (open, wanted) = (client.connections(), connection.connections);
+                if open < usize::try_from(wanted).unwrap_or(usize::MAX) {
+                    warn(format_args!("{address} takes {open} of {wanted} connections; -v shows its reason"));
+                }
+                return Ok(client);
+            }
             Ok(Err(reason)) => reason,
             Err(_) => format!("no connection within {:?}", connection.timeout),
         };
