@@ -448,9 +448,9 @@ impl Connection {
     /// accepted. The connection posts these first, so the first Call finds a Receive even in a full domain (rule I3).
     /// The owner calls this before anything else.
     ///
-    /// With `credits` the share is apart from the domain of the queue pair, and [keeps](ProtectionDomain::keep) memory
-    /// for all Receives of the connection under a grant of so many credits. No grant is larger. Two credits are the least
-    /// that always go on: the Receive of the last Call in progress may still hold its message while the answer needs the
+    /// With `credits` the share is apart from the domain of the queue pair. It [keeps](ProtectionDomain::keep) memory for
+    /// all Receives of the connection under a grant of so many credits, and no grant is larger. Two credits are the least
+    /// that always go on. The Receive of the last Call in progress may still hold its message, and the answer needs the
     /// next one.
     pub fn provide(&mut self, share: ProtectionDomain, mut receives: Vec<Reserved>, credits: Option<u32>) {
         self.at_rest = false;

@@ -262,8 +262,8 @@ impl ClientBuilder {
     /// an event of level `WARN`. Later connections of the client use the same provider.
     ///
     /// # Errors
-    /// [`ConnectError`] of the first connection; [`ConnectError::Invalid`] if the programs cannot be served together, or
-    /// not by the number of connections, or if that number is not allowed.
+    /// [`ConnectError`] of the first connection. [`ConnectError::Invalid`] if the number of connections is not allowed, or
+    /// the programs cannot be served together, or not on several connections.
     pub async fn rdma(self, connector: Arc<dyn Connector>, to: SocketAddr) -> Result<Client, ConnectError> {
         let Self { mut config, programs } = self;
         config.check_connections()?;
@@ -289,7 +289,7 @@ impl ClientBuilder {
             let (connector, programs) = (Arc::clone(&connector), Arc::clone(&programs));
             RdmaClient::connect(connector, to, config.clone(), domain.clone(), programs)
         };
-        // One after the other: the server sees one in set-up at a time.
+        // The server sees one of them in set-up at a time.
         let mut links = Spread::new(Link::Rdma(connect().await?));
         while links.len() < config.connections {
             match connect().await {
@@ -330,20 +330,21 @@ impl ClientBuilder {
         let connect = || TcpClient::connect(to, config.clone(), domain.clone());
         let mut links = Spread::new(Link::Tcp(connect().await?));
         while links.len() < config.connections {
-            let link = match connect().await {
-                Ok(link) => link,
+            let opened = async {
+                let link = connect().await.map_err(|error| error.to_string())?;
+                if let Some((program, version)) = config.protocol.program {
+                    let null = Call::new(program, version, 0).once();
+                    link.call(null).await.map_err(|error| error.to_string())?;
+                }
+                Ok::<_, String>(link)
+            };
+            match opened.await {
+                Ok(link) => links.add(Link::Tcp(link)),
                 Err(error) => {
                     tell_fewer(to, links.len(), config.connections, &error);
                     break;
                 }
-            };
-            if let Some((program, version)) = config.protocol.program
-                && let Err(error) = link.call(Call::new(program, version, 0).once()).await
-            {
-                tell_fewer(to, links.len(), config.connections, &error);
-                break;
             }
-            links.add(Link::Tcp(link));
         }
         Ok(Client { inner: Arc::new(Inner { to, links }) })
     }

@@ -158,9 +158,10 @@ pub struct ServerConfig {
     /// default: each can be granted [`grant`](Config::grant), so the Receives of all connections must fit in the memory.
     ///
     /// With a number, [`shares`](Self::shares) sets memory for Receives aside, at most half of it all. It holds these
-    /// credits of [`max_connections`](Self::max_connections). A quarter of [`memory`](Self::memory) is for further ones. At its set-up a connection gets further credits, up to `grant`. It gets all while its address
-    /// holds less than half of its fair part, a quarter of [`memory_per_peer`](Self::memory_per_peer) at most; later ones
-    /// get fewer. Each credit has its Receive with memory all the same. A client with more calls than credits keeps the
+    /// credits of [`max_connections`](Self::max_connections), and a quarter of [`memory`](Self::memory) is for further
+    /// ones. At its set-up a connection gets further credits, up to `grant`. It gets all while its address holds less
+    /// than half of its fair part, a quarter of [`memory_per_peer`](Self::memory_per_peer) at most; later ones get
+    /// fewer. Each credit has its Receive with memory all the same. A client with more calls than credits keeps the
     /// other calls until credits return. A server does not start if the memory does not suffice for the least credits.
     pub least_credits: Option<u32>,
     /// Connections at a time, over all listeners.

@@ -1,6 +1,7 @@
 //! Complaints in the guest's kernel log. A warning, an oops, a hanging task, or a complaint of siw, rxe, rpcrdma, NFS or
 //! SunRPC makes a case fail, even if its operations succeeded.
 
+use super::fabric::Fabric;
 use super::pattern::matches;
 
 /// Texts that no line of the log may contain, in lower case.
@@ -57,14 +58,35 @@ const HARMLESS: &[(&str, &str)] = &[
     ("nfsd: last server has exited, flushing export cache", "a case stops knfsd"),
 ];
 
-/// Returns the lines that are complaints, without their times.
-pub(crate) fn complaints(log: &str) -> Vec<&str> {
+/// The provider tries whether siw takes addresses of its choice. siw does not, and ends the connection of the trial.
+const TRIAL_ON_SIW: &str = "siw: got TERMINATE. layer 0, type 0, code 255";
+
+/// Lines about a killed process on siw: memory of the process goes before its queue pair. A Write or a Read that arrives
+/// meanwhile has the first line as its answer, a Send or a Read Response the second.
+pub(crate) const KILLED_ON_SIW: [&str; 2] =
+    ["siw: got TERMINATE. layer *, type 1, code *", "siw: got TERMINATE. layer 1, type 0, code 0"];
+
+/// When rxe sends a message again, it begins at the oldest work request that has not completed. It then executes
+/// registrations behind that one twice. The kernel's client connects anew and repeats its calls.
+const REGISTERED_AGAIN_ON_RXE: &str = "rdma_rxe: rxe_reg_fast_mr: mr->lkey = * not free";
+
+/// Returns the pattern of lines that a device explains, whatever a case does with it.
+pub(crate) const fn explained(fabric: Fabric) -> &'static str {
+    match fabric {
+        Fabric::Siw => TRIAL_ON_SIW,
+        Fabric::RxeWindows | Fabric::RxeRegistrations => REGISTERED_AGAIN_ON_RXE,
+    }
+}
+
+/// Returns the lines that are complaints and match none of the patterns, without their times.
+pub(crate) fn complaints<'a>(log: &'a str, explained: &[&str]) -> Vec<&'a str> {
     log.lines()
         .map(without_time)
         .filter(|line| {
             let lower = line.to_lowercase();
             COMPLAINTS.iter().any(|complaint| lower.contains(complaint))
                 && !HARMLESS.iter().any(|(harmless, _)| matches(harmless, line))
+                && !explained.iter().any(|pattern| matches(pattern, line))
         })
         .collect()
 }
@@ -91,7 +113,10 @@ mod tests {
                    [    9.1] WARNING: CPU: 0 PID: 1 at lib/refcount.c:28\n\
                    [    9.2] random: crng init done\n\
                    [    9.3] calibrate_delay_direct() failed to get a good estimate for loops_per_jiffy.\n";
-        assert_eq!(complaints(log), ["siw: failed to parse", "WARNING: CPU: 0 PID: 1 at lib/refcount.c:28"]);
+        assert_eq!(
+            complaints(log, &[]),
+            ["siw: failed to parse", "WARNING: CPU: 0 PID: 1 at lib/refcount.c:28"]
+        );
     }
 
     #[test]
@@ -110,7 +135,7 @@ mod tests {
             "NFSD: starting up failed",
             "[x] nfs: server 10.0.2.2 OK",
         ] {
-            assert_eq!(complaints(line), [line]);
+            assert_eq!(complaints(line, &[]), [line]);
         }
     }
 
@@ -122,7 +147,19 @@ mod tests {
                 !reason.is_empty() && COMPLAINTS.iter().any(|complaint| lower.contains(complaint)),
                 "{line}"
             );
-            assert_eq!(complaints(&format!("[   12.345678] {line}")), [""; 0]);
+            assert_eq!(complaints(&format!("[   12.345678] {line}"), &[]), [""; 0]);
         }
+    }
+
+    #[test]
+    fn a_line_is_explained_only_where_it_belongs() {
+        let again = "rdma_rxe: rxe_reg_fast_mr: mr->lkey = 0x1eaf not free";
+        let cut = "siw: got TERMINATE. layer 1, type 0, code 0";
+        let (rxe, siw) = (explained(Fabric::RxeWindows), explained(Fabric::Siw));
+        let log = format!("[    1.5] {again}\n[    2.5] {cut}\n[    3.5] {TRIAL_ON_SIW}\n");
+        assert_eq!(complaints(&log, &[]), [again, cut, TRIAL_ON_SIW]);
+        assert_eq!(complaints(&log, &[rxe]), [cut, TRIAL_ON_SIW]);
+        assert_eq!(complaints(&log, &[siw]), [again, cut]);
+        assert_eq!(complaints(&log, &[&[siw], &KILLED_ON_SIW[..]].concat()), [again]);
     }
 }

@@ -19,7 +19,6 @@ use super::fabric::Fabric;
 use super::kernel_log;
 use super::machine::Machine;
 use super::network::{GUEST, HOST};
-use super::pattern::matches;
 use super::proxy::{Cut, Proxy};
 use super::vm::{Accel, Job, Network, Outcome, Vm};
 use crate::failure::{Context, Failure, ensure};
@@ -32,16 +31,6 @@ const FIRST_PORT: u16 = 21_000;
 const KNFSD_PORTS: (u16, u16) = (20_049, 20_048);
 /// Default of the maximum time for a job of the guest, multiplied by [`Accel::patience`].
 const JOB_LIMIT: Duration = Duration::from_secs(60);
-/// The kernel's line about the trial of an adapter by our provider, on siw.
-const TRIAL_ON_SIW: &str = "siw: got TERMINATE. layer 0, type 0, code 255";
-/// The kernel's lines about a killed process on siw: memory of the process goes before its queue pair. A Write or a Read
-/// that arrives meanwhile has the first line as its answer, a Send or a Read Response the second.
-const KILLED_ON_SIW: [&str; 2] =
-    ["siw: got TERMINATE. layer *, type 1, code *", "siw: got TERMINATE. layer 1, type 0, code 0"];
-/// rxe's line about a work request for a registration that it executes twice. When it sends a message again, it begins at the
-/// oldest work request that has not completed, and executes registrations behind that one again. The kernel's client
-/// then connects anew and repeats its calls.
-const REGISTERED_AGAIN_ON_RXE: &str = "rdma_rxe: rxe_reg_fast_mr: mr->lkey = * not free";
 /// Maximum time of a mount or umount.
 const MOUNT_LIMIT: Duration = Duration::from_secs(20);
 /// Maximum time for the start of a server, and for its graceful end.
@@ -141,12 +130,8 @@ pub(crate) struct Lab {
     deadline: Instant,
     /// The fabric of the current case: its programs run in the guest. Without a fabric they run on the host.
     fabric: Option<Fabric>,
-    /// Whether the case has run the provider over libibverbs on siw.
-    tried_on_siw: bool,
-    /// Whether the fabric of the case is rxe.
-    on_rxe: bool,
-    /// Whether the case has killed a process that uses siw.
-    killed_on_siw: bool,
+    /// Patterns of lines of the kernel that what the case does explains.
+    explained: Vec<&'static str>,
     running: Vec<(Server, Running)>,
     logs: Vec<PathBuf>,
     mounts: Vec<Mount>,
@@ -186,9 +171,7 @@ impl Lab {
             folder: run.join(FOLDER),
             deadline: Instant::now() + Duration::from_secs(300),
             fabric: None,
-            tried_on_siw: false,
-            on_rxe: false,
-            killed_on_siw: false,
+            explained: Vec::new(),
             running: Vec::new(),
             logs: Vec::new(),
             mounts: Vec::new(),
@@ -334,7 +317,9 @@ impl Lab {
 
     /// Kills a job in the guest, with all its processes.
     pub(crate) fn guest_kill(&mut self, job: &Job) -> Result<(), Failure> {
-        self.killed_on_siw = self.fabric == Some(Fabric::Siw);
+        if self.fabric == Some(Fabric::Siw) {
+            self.explained.extend(kernel_log::KILLED_ON_SIW);
+        }
         self.vm.cancel(job)
     }
 
@@ -674,9 +659,7 @@ impl Lab {
         self.deadline = Instant::now() + limit * self.accel().patience();
         self.logs.clear();
         self.case_log.clear();
-        self.tried_on_siw = fabric == Some(Fabric::Siw);
-        self.on_rxe = fabric.is_some_and(|fabric| fabric.driver() == "rxe");
-        self.killed_on_siw = false;
+        self.explained = fabric.map(kernel_log::explained).into_iter().collect();
         self.captured = None;
         if capture {
             self.capture = Some(Capture::start(&self.folder.join("wire.pcap"))?);
@@ -709,7 +692,7 @@ impl Lab {
 
     /// Checks the new lines of the kernel's log in this case.
     pub(crate) fn judge(&self) -> Result<(), Failure> {
-        let complaints = self.complaints(&self.case_log);
+        let complaints = kernel_log::complaints(&self.case_log, &self.explained);
         ensure!(complaints.is_empty(), "the kernel complains: {}", complaints.join(" | "));
         Ok(())
     }
@@ -777,19 +760,7 @@ impl Lab {
             Ok(()) => std::mem::take(&mut self.case_log),
             Err(_) => fs::read_to_string(&self.vm.console).context("reading the console")?,
         };
-        Ok(self.complaints(&text).into_iter().map(str::to_owned).collect())
-    }
-
-    /// Returns the kernel's complaints in a part of its log, without lines that have a known cause: a trial, a killed
-    /// process, a registration that rxe repeats.
-    fn complaints<'a>(&self, log: &'a str) -> Vec<&'a str> {
-        // The provider tries whether siw takes addresses of its choice: siw does not, and ends the connection of the trial.
-        let trial = |line: &str| self.tried_on_siw && line == TRIAL_ON_SIW;
-        let killed =
-            |line: &str| self.killed_on_siw && KILLED_ON_SIW.iter().any(|known| matches(known, line));
-        let again = |line: &str| self.on_rxe && matches(REGISTERED_AGAIN_ON_RXE, line);
-        let known = |line: &str| trial(line) || killed(line) || again(line);
-        kernel_log::complaints(log).into_iter().filter(|line| !known(line)).collect()
+        Ok(kernel_log::complaints(&text, &self.explained).into_iter().map(str::to_owned).collect())
     }
 
     /// Sets the text that `--write-docs` writes between the markers of a page.
