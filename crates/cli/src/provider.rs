@@ -11,7 +11,9 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use clap::Args;
-use rpcrdma_ibverbs::{DeviceError, IbverbsConnector, IbverbsListener, device_at, device_towards};
+use rpcrdma_ibverbs::{
+    DeviceError, IbverbsConnector, IbverbsListener, NoDevice, device_at, device_towards, is_on_no_device,
+};
 use rpcrdma_iwarp::{IwarpConnector, IwarpListener, LargeFpdu, Timeouts};
 use rpcrdma_verbs::{Connector, Listener};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -57,8 +59,8 @@ pub(crate) struct ProviderOptions {
     /// Who moves the data: iwarp (software iWARP over TCP), verbs (RDMA adapters, through libibverbs),
     /// verbs:DEVICE (only this adapter, by its name in `rpcrdma devices`), or auto. auto takes verbs for
     /// an address that lies on an adapter, or is reached through one, and iwarp for all others. Loopback
-    /// addresses, 0.0.0.0 and [::] never lie on an adapter. -v shows the choice. Both ends need providers
-    /// that speak the same protocol
+    /// addresses, 0.0.0.0 and [::] never lie on an adapter. -v shows the choice and its reason. Both ends
+    /// need providers that speak the same protocol
     #[arg(long, value_name = "PROVIDER", default_value = "auto", help_heading = HEADING)]
     pub(crate) provider: Provider,
     /// Type of service of an adapter's packets, 0 to 255 or 0x00 to 0xff (RFC 2474: the upper six bits are
@@ -185,17 +187,28 @@ pub(crate) enum Chosen {
 }
 
 impl Chosen {
-    /// Chooses for an address. `on_device` finds the adapter of the address, and is asked only if that matters.
-    async fn new(provider: &Provider, ip: IpAddr, on_device: impl Future<Output = Option<String>>) -> Self {
-        match provider {
-            Provider::Iwarp => Self::Iwarp,
-            Provider::Verbs(device) => Self::Verbs { device: device.clone(), automatic: false },
-            Provider::Auto if is_never_on_an_adapter(ip) => Self::Iwarp,
+    /// Chooses for an address, and tells the log. `on_device` finds the adapter of the address, and is asked only
+    /// by `auto`.
+    async fn new(
+        provider: &Provider,
+        address: SocketAddr,
+        on_device: impl Future<Output = Result<String, NoDevice>>,
+    ) -> Self {
+        let (chosen, reason) = match provider {
+            Provider::Iwarp => (Self::Iwarp, "--provider names it".to_owned()),
+            Provider::Verbs(device) => {
+                (Self::Verbs { device: device.clone(), automatic: false }, "--provider names it".to_owned())
+            }
             Provider::Auto => match on_device.await {
-                Some(device) => Self::Verbs { device: Some(device), automatic: true },
-                None => Self::Iwarp,
+                Ok(device) => {
+                    let reason = format!("{device} has or reaches the address");
+                    (Self::Verbs { device: Some(device), automatic: true }, reason)
+                }
+                Err(reason) => (Self::Iwarp, reason.to_string()),
             },
-        }
+        };
+        tracing::info!(%address, provider = chosen.name(), device = chosen.device(), reason, "RDMA provider");
+        chosen
     }
 
     /// Returns the name of the provider.
@@ -224,19 +237,12 @@ impl Chosen {
         }
     }
 
-    fn tell(&self, address: SocketAddr) {
-        let device = match self {
+    fn device(&self) -> Option<&str> {
+        match self {
             Self::Verbs { device, .. } => device.as_deref(),
             Self::Iwarp => None,
-        };
-        tracing::info!(%address, provider = self.name(), device, "RDMA provider");
+        }
     }
-}
-
-/// Returns whether an address belongs to no interface of an adapter, whatever this machine has.
-fn is_never_on_an_adapter(ip: IpAddr) -> bool {
-    let ip = ip.to_canonical();
-    ip.is_loopback() || ip.is_unspecified()
 }
 
 /// Settings of connections, whichever provider carries them.
@@ -256,8 +262,7 @@ impl Settings<'_> {
     /// # Errors
     /// This machine lacks what the provider needs; the text names it.
     pub(crate) async fn connector(&self, to: SocketAddr) -> Result<(Arc<dyn Connector>, Chosen), String> {
-        let chosen = Chosen::new(&self.options.provider, to.ip(), device_towards(to)).await;
-        chosen.tell(to);
+        let chosen = Chosen::new(&self.options.provider, to, device_towards(to)).await;
         let connector: Arc<dyn Connector> = match self.adapters(&chosen)? {
             None => Arc::new(IwarpConnector::new(self.iwarp())),
             Some(config) => Arc::new(IbverbsConnector::new(config)),
@@ -274,8 +279,7 @@ impl Settings<'_> {
         provider: &Provider,
         address: SocketAddr,
     ) -> io::Result<(Box<dyn Listener>, Chosen)> {
-        let chosen = Chosen::new(provider, address.ip(), device_at(address.ip())).await;
-        chosen.tell(address);
+        let chosen = Chosen::new(provider, address, device_at(address.ip())).await;
         let listener: Box<dyn Listener> = match self.adapters(&chosen).map_err(io::Error::other)? {
             None => Box::new(IwarpListener::bind(address, self.iwarp()).await?),
             Some(config) => {
@@ -348,7 +352,7 @@ pub(crate) fn raise_locked_memory() -> bool {
 /// adapters, which a process confined afterwards can no longer find everywhere.
 pub(crate) fn may_use_adapters(provider: &Provider, ip: IpAddr) -> bool {
     let possible = match provider {
-        Provider::Auto => !is_never_on_an_adapter(ip),
+        Provider::Auto => !is_on_no_device(ip),
         Provider::Iwarp => false,
         Provider::Verbs(_) => true,
     };
@@ -374,8 +378,8 @@ fn require_below(devices: &Path, device: Option<&str>) -> Result<(), String> {
     names.sort();
     match device {
         _ if names.is_empty() => {
-            Err("this machine has no RDMA device: load the adapter's module, or make a software \
-                                      device (modprobe rdma_rxe; rdma link add rxe0 type rxe netdev NAME)"
+            Err("this machine has no RDMA device: load the adapter's module, or, for tests only, make a \
+                 software device (modprobe rdma_rxe; rdma link add rxe0 type rxe netdev NAME)"
                 .to_owned())
         }
         Some(device) if !names.iter().any(|name| name == device) => {
@@ -427,20 +431,17 @@ mod tests {
 
     #[tokio::test]
     async fn auto_takes_an_adapter_only_for_its_own_addresses() {
-        let chosen = async |provider: Provider, ip: &str, device: Option<&str>| {
-            let device = device.map(str::to_owned);
-            Chosen::new(&provider, ip.parse().unwrap(), async { device }).await
+        let chosen = async |provider: Provider, device: Option<&str>| {
+            let device = device.map(str::to_owned).ok_or(NoDevice::OfNoInterface);
+            Chosen::new(&provider, "192.0.2.1:20049".parse().unwrap(), async { device }).await
         };
         let verbs =
             |device: Option<&str>, automatic| Chosen::Verbs { device: device.map(str::to_owned), automatic };
-        assert_eq!(chosen(Provider::Auto, "192.0.2.1", Some("rxe0")).await, verbs(Some("rxe0"), true));
-        assert_eq!(chosen(Provider::Auto, "192.0.2.1", None).await, Chosen::Iwarp);
-        for ip in ["127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1", "0.0.0.0", "::"] {
-            assert_eq!(chosen(Provider::Auto, ip, Some("rxe0")).await, Chosen::Iwarp, "{ip}");
-        }
-        assert_eq!(chosen(Provider::Iwarp, "192.0.2.1", Some("rxe0")).await, Chosen::Iwarp);
+        assert_eq!(chosen(Provider::Auto, Some("rxe0")).await, verbs(Some("rxe0"), true));
+        assert_eq!(chosen(Provider::Auto, None).await, Chosen::Iwarp);
+        assert_eq!(chosen(Provider::Iwarp, Some("rxe0")).await, Chosen::Iwarp);
         let named = Provider::Verbs(Some("rxe1".into()));
-        assert_eq!(chosen(named, "192.0.2.1", Some("rxe0")).await, verbs(Some("rxe1"), false));
+        assert_eq!(chosen(named, Some("rxe0")).await, verbs(Some("rxe1"), false));
     }
 
     #[test]

@@ -73,6 +73,17 @@ pub(crate) struct Event {
     pub(crate) request: Option<Id>,
 }
 
+impl Event {
+    /// Turns the status into an error.
+    pub(crate) fn error(&self) -> io::Error {
+        if self.status < 0 {
+            io::Error::from_raw_os_error(-self.status)
+        } else {
+            io::Error::other(format!("the fabric reports code {}", self.status))
+        }
+    }
+}
+
 /// A descriptor that its library owns.
 #[derive(Debug)]
 pub(crate) struct Descriptor(RawFd);

@@ -154,7 +154,7 @@ pub(crate) async fn establish(
         Kind::Rejected => Err(rejected(answer)),
         Kind::Unreachable => Err(ConnectError::Timeout("the peer's answer")),
         Kind::DeviceRemoved => Err(ConnectError::Io(io::Error::other("the RDMA device is gone"))),
-        _ => Err(ConnectError::Io(failed(answer.status))),
+        _ => Err(ConnectError::Io(answer.error())),
     }
 }
 
@@ -168,18 +168,9 @@ fn rejected(answer: Event) -> ConnectError {
         _ if answer.status == CONSUMER_REJECT => {}
         // On InfiniBand and RoCE, the code of a connection manager: no listener, for instance.
         _ if answer.status > 0 => return ConnectError::Io(io::ErrorKind::ConnectionRefused.into()),
-        _ => return ConnectError::Io(failed(answer.status)),
+        _ => return ConnectError::Io(answer.error()),
     }
     ConnectError::Rejected(RejectReason { private_data: answer.private_data })
-}
-
-/// Turns the status of an event into an error.
-fn failed(status: i32) -> io::Error {
-    if status < 0 {
-        io::Error::from_raw_os_error(-status)
-    } else {
-        io::Error::other(format!("the fabric reports code {status}"))
-    }
 }
 
 /// Waits for an event of set-up.
@@ -195,7 +186,7 @@ async fn expect(
     if event.kind == kind {
         return Ok(());
     }
-    Err(no_device(failed(event.status), to))
+    Err(no_device(event.error(), to))
 }
 
 /// Adds to the error of a resolution what a user can do about it.

@@ -21,7 +21,7 @@ pub enum DeviceError {
     Library(#[from] LoadError),
     /// The kernel has no RDMA devices at all.
     #[error(
-        "the kernel has no RDMA subsystem: load the adapter's module, or one of the software devices \
+        "the kernel has no RDMA subsystem: load the adapter's module, or, for tests only, make a software device \
          (modprobe rdma_rxe; rdma link add rxe0 type rxe netdev NAME)"
     )]
     NoSubsystem,

@@ -62,5 +62,5 @@ pub use connect::IbverbsConnector;
 pub use device::{Device, DeviceError, Limits, LinkLayer, Port, PortState, devices};
 pub use library::{LoadError, is_available};
 pub use listen::IbverbsListener;
-pub use reach::{device_at, device_towards};
+pub use reach::{NoDevice, device_at, device_towards, is_on_no_device};
 pub use sysfs::Gid;

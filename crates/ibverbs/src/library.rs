@@ -1,5 +1,6 @@
 //! The two libraries, and the functions in them that this crate calls.
 
+use std::error::Error as _;
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::sync::OnceLock;
 
@@ -39,7 +40,7 @@ macro_rules! functions {
             fn load() -> Result<Self, LoadError> {
                 let failed = |error: libloading::Error| LoadError {
                     file: $file,
-                    cause: error.to_string(),
+                    cause: said_by_loader(&error),
                     packages: $packages,
                 };
                 // SAFETY: the library's initializers load drivers of adapters and touch nothing of this process. The
@@ -118,6 +119,11 @@ functions! {
     }
 }
 
+/// Returns the loader's own text, which names the file or the function that it lacks.
+fn said_by_loader(error: &libloading::Error) -> String {
+    error.source().unwrap_or(error).to_string()
+}
+
 /// Returns the functions of libibverbs, which the first caller loads.
 ///
 /// # Errors
@@ -143,4 +149,25 @@ pub(crate) fn cm() -> Result<&'static Cm, LoadError> {
 pub fn is_available() -> Result<(), LoadError> {
     verbs()?;
     cm().map(|_| ())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    functions! {
+        /// A library that no machine has.
+        Absent: "librpcrdma-absent.so.7" in "no package" {
+            absent: fn() -> ();
+        }
+    }
+
+    #[test]
+    fn a_missing_library_is_told_in_the_words_of_the_loader() {
+        let error = Absent::load().map(|table| table.absent).unwrap_err().to_string();
+        // libloading's own text, "dlopen failed", would tell nothing.
+        let cause = error.strip_prefix("librpcrdma-absent.so.7 cannot be loaded (").unwrap();
+        let cause = cause.strip_suffix("): install no package").unwrap();
+        assert!(cause.contains("librpcrdma-absent.so.7"), "{error}");
+    }
 }
