@@ -118,10 +118,11 @@ fn mount_command(
     own: Option<IpAddr>,
 ) -> Result<String, String> {
     if rdma.ip().is_loopback() {
+        let all = if rdma.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
         return Err(format!(
-            "only this machine can reach {}; for others give --listen an address of this machine, or 0.0.0.0:{}",
+            "only this machine can reach {}; for others give --listen an address of this machine, or {}",
             rdma.ip(),
-            rdma.port()
+            SocketAddr::new(all, rdma.port())
         ));
     }
     let Some(tcp) = tcp else {
@@ -200,7 +201,12 @@ mod tests {
     #[test]
     fn others_are_told_why_there_is_none() {
         for (rdma, tcp, hint) in [
-            ("127.0.0.1:20049", Some("127.0.0.1:20048"), "--listen"),
+            (
+                "127.0.0.1:20049",
+                Some("127.0.0.1:20048"),
+                "--listen an address of this machine, or 0.0.0.0:20049",
+            ),
+            ("[::1]:20049", Some("[::1]:20048"), "or [::]:20049"),
             ("192.0.2.9:20049", None, "--no-tcp"),
             ("192.0.2.9:20049", Some("127.0.0.1:20048"), "--tcp"),
             ("0.0.0.0:20049", Some("0.0.0.0:20048"), "no address"),
