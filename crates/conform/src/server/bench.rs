@@ -98,6 +98,24 @@ pub(super) fn pattern(seed: u32, len: usize) -> Bytes {
     (0..len).map(|at| ((at * 7 + at / 251 + start) % 253).to_le_bytes()[0]).collect()
 }
 
+/// Returns a complaint if these are other bytes than were due: which ones, and what is in their place.
+pub(super) fn differing(found: &[u8], due: &[u8]) -> Option<String> {
+    if found == due {
+        return None;
+    }
+    let differ = |at: &usize| found.get(*at) != due.get(*at);
+    let places = 0..found.len().max(due.len());
+    let (first, last) = (places.clone().find(differ)?, places.rev().find(differ)?);
+    let byte = |bytes: &[u8]| bytes.get(first).map_or("nothing".to_owned(), |byte| format!("{byte:#04x}"));
+    Some(format!(
+        "of {} bytes, {first} to {last} are other ones than the {} that were due, beginning with {} instead of {}",
+        found.len(),
+        due.len(),
+        byte(found),
+        byte(due)
+    ))
+}
+
 /// The bytes behind the data in the memory of a chunk.
 struct Rest(Vec<u8>);
 
@@ -545,4 +563,19 @@ fn check_chunk(what: &str, offered: &WriteChunk, returned: &WriteChunk) -> Resul
         full &= returned.length == offered.length;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_difference_is_told_with_its_place() {
+        assert_eq!(differing(b"same", b"same"), None);
+        let told = differing(b"abXdYf", b"abcdef").unwrap();
+        assert!(told.contains("of 6 bytes, 2 to 4 are other ones than the 6 that were due"), "{told}");
+        assert!(told.ends_with("beginning with 0x58 instead of 0x63"), "{told}");
+        let told = differing(b"abc", b"abcdef").unwrap();
+        assert!(told.contains("3 to 5") && told.ends_with("with nothing instead of 0x64"), "{told}");
+    }
 }

@@ -6,7 +6,7 @@ use rpcrdma_proto::PrivateData;
 use rpcrdma_proto::wire::{ChunkLists, WriteChunk};
 
 use super::bench::{
-    Behind, Bench, CREDITS, Call, Reply, SOURCE_LEN, nfs_ok, pattern, results_wrong, success,
+    Behind, Bench, CREDITS, Call, Reply, SOURCE_LEN, differing, nfs_ok, pattern, results_wrong, success,
 };
 use super::forms::{describe, room, windows};
 use crate::endpoint::Endpoint;
@@ -53,8 +53,8 @@ async fn write(bench: &mut Bench<'_>, len: usize, lengths: &[usize], pad: Pad, l
     if count != len {
         return Err(fail(format!("{count} bytes written of {len}")));
     }
-    if bench.content(&scratch.sink, len).await? != data {
-        return Err(fail("the file does not hold the data of the chunk"));
+    if let Some(difference) = differing(&bench.content(&scratch.sink, len).await?, &data) {
+        return Err(fail(format!("the file does not hold the data of the chunk: {difference}")));
     }
     Ok(format!("{len} bytes written, segments: {segments}"))
 }
@@ -132,8 +132,8 @@ fn check_written(reply: Reply, count: usize) -> Outcome {
             data.len()
         )));
     }
-    if data != pattern(0, SOURCE_LEN).slice(..count) {
-        return Err(fail("the Write chunk does not hold the data of the file"));
+    if let Some(difference) = differing(&data, &pattern(0, SOURCE_LEN).slice(..count)) {
+        return Err(fail(format!("the Write chunk does not hold the data of the file: {difference}")));
     }
     let (text, state) = (describe(&reply), reply.behind);
     // The data is not also inline.

@@ -5,7 +5,7 @@ use rpcrdma_proto::PrivateData;
 use rpcrdma_proto::private_data::Thresholds;
 use rpcrdma_proto::wire::{ChunkLists, ReadSegment, WriteChunk};
 
-use super::bench::{Bench, CREDITS, Call, FILL, Reply, success};
+use super::bench::{Bench, CREDITS, Call, FILL, Reply, differing, success};
 use crate::endpoint::Endpoint;
 use crate::message::{RpcEnd, Words, rpc_reply};
 use crate::nfs;
@@ -133,8 +133,8 @@ async fn call_of(bench: &mut Bench<'_>, mut endpoint: Endpoint, len: usize) -> O
     let call = Call { xid, lists: ChunkLists::default(), credit: CREDITS, payload: Some(payload) };
     let reply = super::bench::nfs_ok(bench.call(&mut endpoint, call).await?)?;
     endpoint.close().await;
-    if bench.content(&scratch.sink, data.len()).await? != data {
-        return Err(fail("the file does not hold the written data"));
+    if let Some(difference) = differing(&bench.content(&scratch.sink, data.len()).await?, &data) {
+        return Err(fail(format!("the file does not hold the written data: {difference}")));
     }
     Ok(format!("a call of {len} bytes, {}", describe(&reply)))
 }

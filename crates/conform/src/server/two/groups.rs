@@ -19,7 +19,7 @@ use crate::message::{Words, u32_of};
 use crate::nfs;
 use crate::placement::target_of;
 use crate::report::{Outcome, Wrong, fail, not_applicable};
-use crate::server::bench::{Bench, pattern};
+use crate::server::bench::{Bench, differing, pattern};
 
 /// `rdma_opttype` of the operations (rtrext-02 §9.1, table 4).
 const XMTREQ: u32 = 5;
@@ -340,8 +340,10 @@ async fn write(
     let bytes = encoded(profile, xid, operation, &behind);
     let answer = talk.provoke(bench, Case { label: String::new(), xid, bytes }, allowed).await?;
     talk.finish(bench).await?;
-    if answer.heard == SUCCESS && bench.content(&scratch.sink, LEN).await? != data {
-        return Err(fail("the file does not hold the data of the item"));
+    if answer.heard == SUCCESS
+        && let Some(difference) = differing(&bench.content(&scratch.sink, LEN).await?, &data)
+    {
+        return Err(fail(format!("the file does not hold the data of the item: {difference}")));
     }
     Ok(answer.heard.to_string())
 }
