@@ -39,7 +39,7 @@ struct Load {
 
 impl Load {
     /// Returns the sentences for the page.
-    fn notes(&self, server: &str) -> Vec<String> {
+    fn notes(&self) -> Vec<String> {
         let Self { asked, connected, answered, calls, calling_seconds, .. } = self;
         let kib = |bytes: Option<f64>| {
             bytes.map_or_else(|| "unknown".to_owned(), |n| format!("{:.1} KiB", n / 1024.0))
@@ -48,7 +48,7 @@ impl Load {
         let rate = f64::from(*calls) / calling_seconds.max(1e-9);
         let mut notes = vec![
             format!(
-                "Connections at once: {asked} asked for, {connected} made, {answered} answered, {rate:.0} calls/s; {server}."
+                "Connections at once: {asked} asked for, {connected} made, {answered} answered, {rate:.0} calls/s; `serve` without options."
             ),
             format!(
                 "Resident memory of that server: {most:.0} MiB at most; {} for each connection, new, and {} after its calls.",
@@ -87,7 +87,7 @@ pub(crate) fn measure(lab: &Lab) -> Result<Outcome, Failure> {
     let mut notes = Vec::new();
     for round in 1..=lab.effort.rounds {
         lab.progress(round);
-        let (server, ready, how) = serve(lab)?;
+        let (server, ready) = serve(lab)?;
         let port = ready.rdma.ok_or_else(|| Failure::new("the server has no address"))?.port();
         let count = lab.effort.connections.to_string();
         let process = server.id().to_string();
@@ -96,40 +96,16 @@ pub(crate) fn measure(lab: &Lab) -> Result<Outcome, Failure> {
         command.args((1..=ADDRESSES).map(|last| SocketAddr::from((address(last), port)).to_string()));
         let load: Load = lab::document(command, LIMIT)?;
         rounds.push(Round::value(f64::from(load.answered)));
-        notes = load.notes(&how);
+        notes = load.notes();
     }
     Ok(Outcome { figures: vec![Figure::of(&rounds)?], notes })
 }
 
-/// Starts a server that admits all connections, if its memory and credits let it. Returns a description of its options.
-fn serve(lab: &Lab) -> Result<(Process, Ready, String), Failure> {
-    // The load program has a connection before all others, which may linger.
-    let admit = (lab.effort.connections + 1).to_string();
-    let wanted = ["--max-connections", &admit];
-    let mut why = None;
-    for options in [&wanted[..], &[]] {
-        let mut command =
-            lab.rpcrdma(["serve", "--json", "--no-tcp", "--listen", "iwarp:0.0.0.0:0", "--state"]);
-        command.arg(lab.disk.join("state")).args(options).arg(lab.disk.join("export"));
-        match Process::announced::<Ready>(command) {
-            Ok((server, ready)) => return Ok((server, ready, described(options, why))),
-            Err(failure) => why = Some(failure),
-        }
-    }
-    Err(why.unwrap_or_else(|| Failure::new("no server")))
-}
-
-/// Describes the options of the server, and why it has no others.
-fn described(options: &[&str], refusal: Option<Failure>) -> String {
-    match (options, refusal.map(|refusal| refusal.to_string())) {
-        ([], Some(refusal)) => {
-            // The words of the command follow its name.
-            let reason = refusal.rsplit_once("rpcrdma: ").map_or(refusal.as_str(), |(_, reason)| reason);
-            format!("`serve` without options, because it refuses {}", reason.trim_end_matches('.'))
-        }
-        ([], None) => "`serve` without options".to_owned(),
-        (options, _) => format!("`serve {}`", options.join(" ")),
-    }
+/// Starts a server with its defaults.
+fn serve(lab: &Lab) -> Result<(Process, Ready), Failure> {
+    let mut command = lab.rpcrdma(["serve", "--json", "--no-tcp", "--listen", "iwarp:0.0.0.0:0", "--state"]);
+    command.arg(lab.disk.join("state")).arg(lab.disk.join("export"));
+    Process::announced(command)
 }
 
 #[cfg(test)]
@@ -143,25 +119,14 @@ mod tests {
     #[test]
     fn the_page_has_memory_and_reasons() {
         let load: Load = serde_json::from_str(LOAD).unwrap();
-        let notes = load.notes("`serve`").join("\n");
+        let notes = load.notes().join("\n");
         for part in [
-            "5000 asked for, 512 made, 511 answered, 8192 calls/s; `serve`.",
+            "5000 asked for, 512 made, 511 answered, 8192 calls/s; `serve` without options.",
             "100 MiB at most; 40.0 KiB for each connection, new, and 50.0 KiB after",
             "was refused: connection refused.",
         ] {
             assert!(notes.contains(part), "{notes}");
         }
         assert!(!notes.contains("unanswered"), "{notes}");
-    }
-
-    #[test]
-    fn the_options_of_the_server_are_told() {
-        assert_eq!(described(&["--max-connections", "7"], None), "`serve --max-connections 7`");
-        let refusal = "the server ended at once: rpcrdma: --max-connections 5001: at most 992 are possible.";
-        let refused = described(&[], Some(Failure::new(refusal)));
-        assert!(
-            refused.ends_with("it refuses --max-connections 5001: at most 992 are possible"),
-            "{refused}"
-        );
     }
 }

@@ -201,6 +201,7 @@ pub(crate) static GROUPS: [Group; 11] = [
         rows: &[
             Row::ratio("READ over RDMA ÷ raw TCP, loopback", Goal::AtLeast(0.85), Unit::Rate),
             Row::ratio("WRITE over RDMA ÷ raw TCP, loopback", Goal::AtLeast(0.85), Unit::Rate),
+            Row::ratio("pread and send of the file ÷ raw TCP, loopback", Goal::Information, Unit::Rate),
             Row::ratio("RDMA Read alone ÷ raw TCP, loopback", Goal::Information, Unit::Rate),
             Row::ratio("RDMA Write alone ÷ raw TCP, loopback", Goal::Information, Unit::Rate),
             Row::ratio("NULL ÷ ping-pong, both ends on one processor", Goal::AtMost(1.15), Unit::Trip),

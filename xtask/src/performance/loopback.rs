@@ -10,9 +10,10 @@ use super::lab::Lab;
 use crate::failure::{Context, Failure};
 
 /// Rows of `rpcrdma bench`, in the order of the group's rows.
-const ROWS: [&str; 6] = [
+const ROWS: [&str; 7] = [
     "NFS READ over RDMA / TCP stream",
     "NFS WRITE over RDMA / TCP stream",
+    "pread and send of the file / TCP stream",
     "RDMA Read stream / TCP stream",
     "RDMA Write stream / TCP stream",
     "NULL, both ends on one processor",

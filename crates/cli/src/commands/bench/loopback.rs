@@ -1,5 +1,6 @@
 //! `rpcrdma bench` without a host: client and server on the loopback interface, against plain TCP there.
 
+use std::fs::File;
 use std::path::Path;
 use std::time::Instant;
 
@@ -84,7 +85,8 @@ impl Loopback {
             let processors = Processors::new(server.addresses.thread);
             // In a task of its own, so that each step does not also poll whatever else this runtime waits
             // for.
-            let measuring = tokio::spawn(measure(server.addresses, effort, processors));
+            let file = File::open(directory.join(FILE)).map_err(failed("open a file"))?;
+            let measuring = tokio::spawn(measure(server.addresses, effort, processors, file));
             rows = measuring.await.map_err(failed("run the benchmark"))??;
             rows.push(memory);
             Ok(())
@@ -129,7 +131,12 @@ fn metadata(place: &Path, rounds: u16, common: Common) -> Result<(), Failure> {
 }
 
 /// Runs all rounds of the measurements in this process.
-async fn measure(to: Addresses, effort: Effort, processors: Processors) -> Result<Vec<Row>, Failure> {
+async fn measure(
+    to: Addresses,
+    effort: Effort,
+    processors: Processors,
+    file: File,
+) -> Result<Vec<Row>, Failure> {
     let Effort { rounds, operations, trips } = effort;
     let mut base = tcp::Stream::connect(to.base).await.map_err(failed("connect"))?;
     let mut ping_pong = tcp::PingPong::connect(to.base).await.map_err(failed("connect"))?;
@@ -141,6 +148,7 @@ async fn measure(to: Addresses, effort: Effort, processors: Processors) -> Resul
     let throughput = |name, bound| Row::new(name, Unit::Throughput, Target::AtLeast(bound));
     let mut rdma_write = throughput("RDMA Write stream / TCP stream", 0.75);
     let mut rdma_read = throughput("RDMA Read stream / TCP stream", 0.75);
+    let mut file_sent = Row::new("pread and send of the file / TCP stream", Unit::Throughput, Target::None);
     let mut nfs_read = throughput("NFS READ over RDMA / TCP stream", 0.5);
     let mut nfs_write = throughput("NFS WRITE over RDMA / TCP stream", 0.5);
     let mut tcp_read = throughput("NFS READ over TCP / TCP stream", 0.5);
@@ -154,6 +162,7 @@ async fn measure(to: Addresses, effort: Effort, processors: Processors) -> Resul
         let values = [
             raw.write(operations).await?,
             raw.read(operations).await?,
+            base.run_file(&file, operations).await.map_err(failed("send a file"))?,
             rdma.read(operations).await?,
             rdma.write(operations).await?,
             tcp.read(operations).await?,
@@ -173,13 +182,20 @@ async fn measure(to: Addresses, effort: Effort, processors: Processors) -> Resul
         }
         // Speed of the machine in this round: the mean of the base before and after the subjects.
         let stream = f64::midpoint(before, after);
-        let rows =
-            [&mut rdma_write, &mut rdma_read, &mut nfs_read, &mut nfs_write, &mut tcp_read, &mut tcp_write];
+        let rows = [
+            &mut rdma_write,
+            &mut rdma_read,
+            &mut file_sent,
+            &mut nfs_read,
+            &mut nfs_write,
+            &mut tcp_read,
+            &mut tcp_write,
+        ];
         for (row, value) in rows.into_iter().zip(values) {
             row.add(value, stream);
         }
         null.add(trip, ping);
         null_together.add(trip_together, ping_together);
     }
-    Ok(vec![rdma_write, rdma_read, nfs_read, nfs_write, tcp_read, tcp_write, null, null_together])
+    Ok(vec![rdma_write, rdma_read, file_sent, nfs_read, nfs_write, tcp_read, tcp_write, null, null_together])
 }

@@ -4,6 +4,7 @@
 //! `loopback` measures this machine, and `remote` against a server on another host; `wire` builds two hosts
 //! from network namespaces and does that there. The other modules are shared, or are commands of their own.
 
+mod chart;
 mod ends;
 mod loopback;
 mod mechanisms;
@@ -15,6 +16,7 @@ mod remote;
 mod roundtrips;
 mod server;
 mod streams;
+mod svg;
 mod table;
 mod tcp;
 mod verbs;
@@ -59,6 +61,8 @@ Without HOST and --server, everything runs on the loopback interface in this pro
 
   base          a plain TCP stream of 1 MiB writes; for latency a ping-pong of 128 bytes on TCP
   RDMA streams  RDMA Writes, and RDMA Reads, on the iWARP provider alone
+  pread, send   the TCP stream with data that is read from the cached file first, as an NFS server
+                reads it
   NFS           READ of a cached file in a directory, WRITE to a file system in memory, each over
                 RDMA and over TCP
   NULL          round trip of a NULL call over RDMA: with a processor for each end, and with both

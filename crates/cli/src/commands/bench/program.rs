@@ -144,6 +144,18 @@ pub(super) fn get(len: usize) -> Call {
     call(GET, "GET").arguments(length(len)).results(4).sink(Sink::Pool(len))
 }
 
+/// Returns a call that brings this data to the server, where it is not eligible.
+pub(super) fn tell(data: Bytes) -> Result<Call, EncodeError> {
+    let mut arguments = Encoder::new();
+    arguments.payload(data, MAX, false)?;
+    Ok(call(TELL, "TELL").arguments(arguments.finish()))
+}
+
+/// Returns a call for this many bytes of data that is not eligible.
+pub(super) fn ask(len: usize) -> Call {
+    call(ASK, "ASK").arguments(length(len)).results(len.saturating_add(8))
+}
+
 /// Carries an operation out.
 pub(super) async fn carry_out(client: &Client, operation: Operation) -> Result<(), CallError> {
     let call = match operation {
@@ -151,12 +163,8 @@ pub(super) async fn carry_out(client: &Client, operation: Operation) -> Result<(
         Operation::Several(count) => return several(client, count).await,
         Operation::Put(len) => put(vec![0x5a; len].into())?,
         Operation::Get(len) => get(len),
-        Operation::LongCall(len) => {
-            let mut arguments = Encoder::new();
-            arguments.payload(Bytes::from(vec![0x5a; len]), MAX, false)?;
-            call(TELL, "TELL").arguments(arguments.finish())
-        }
-        Operation::LongReply(len) => call(ASK, "ASK").arguments(length(len)).results(len.saturating_add(8)),
+        Operation::LongCall(len) => tell(vec![0x5a; len].into())?,
+        Operation::LongReply(len) => ask(len),
     };
     client.call(call).await.map(drop)
 }

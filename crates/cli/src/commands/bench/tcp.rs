@@ -4,8 +4,10 @@
 //! the length of each write of the server. The server admits it with one byte, or closes it. Both sides own their
 //! blocks for as long as the connection lasts. An error ends the connection; the client reports it.
 
+use std::fs::File;
 use std::io;
 use std::net::SocketAddr;
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -15,7 +17,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::time::{sleep, timeout};
 
-use super::OPERATION;
+use super::{FILE_OPERATIONS, OPERATION};
 
 /// Bytes of each message of the ping-pong.
 pub(super) const MESSAGE: usize = 128;
@@ -200,6 +202,21 @@ impl Stream {
         let bytes = u64::from(operations) * OPERATION as u64;
         self.stream.write_u64(bytes).await?;
         for _ in 0..operations {
+            self.stream.write_all(&self.block).await?;
+        }
+        self.stream.read_u64().await?;
+        Ok(super::rate(operations, start.elapsed()))
+    }
+
+    /// Sends a file of the page cache, operation after operation and again from its start, until the peer has all data:
+    /// what any server must do that copies files into messages. Returns bytes a second.
+    pub(super) async fn run_file(&mut self, file: &File, operations: u32) -> io::Result<f64> {
+        let start = Instant::now();
+        let bytes = u64::from(operations) * OPERATION as u64;
+        self.stream.write_u64(bytes).await?;
+        for operation in 0..operations {
+            let offset = u64::from(operation % FILE_OPERATIONS) * OPERATION as u64;
+            file.read_exact_at(&mut self.block, offset)?;
             self.stream.write_all(&self.block).await?;
         }
         self.stream.read_u64().await?;

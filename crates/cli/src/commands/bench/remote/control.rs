@@ -27,7 +27,7 @@ use crate::output::printable;
 /// Number of the program, from the range for users (RFC 5531 §8.3).
 pub(super) const PROGRAM: u32 = 0x2000_4a80;
 /// The only version. A change of any type below, or of the order of measures, needs the next one.
-pub(super) const VERSION: u32 = 1;
+pub(super) const VERSION: u32 = 2;
 const OPEN: u32 = 1;
 const SAMPLE: u32 = 2;
 const REPORT: u32 = 3;

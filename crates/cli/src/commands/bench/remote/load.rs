@@ -19,7 +19,7 @@ use tokio::time::timeout;
 
 use super::plan::{Kind, Measure};
 use crate::arguments::Proto;
-use crate::commands::bench::program::{self, get, pooled, put};
+use crate::commands::bench::program::{self, ask, get, pooled, put, tell};
 use crate::commands::bench::{Ends, OPERATION, failed, tcp};
 use crate::exit::{Exit, Failure};
 
@@ -31,6 +31,38 @@ const REST: Duration = Duration::from_secs(30);
 const TRIPS: usize = 1 << 20;
 /// Memory of a connection beside its data in flight, in bytes.
 const BESIDE: usize = 16 << 20;
+
+/// A metadata operation, as far as the wire sees it.
+#[derive(Clone, Copy, Debug)]
+enum Metadata {
+    /// A short call, and a reply with this many bytes.
+    Ask(usize),
+    /// A call with [`TOLD`] bytes, and a short reply.
+    Tell,
+}
+
+/// Length of the arguments of SETATTR, in bytes.
+const TOLD: usize = 100;
+
+/// The mix of metadata operations: lengths as those of NFSv3 calls (RFC 1813), in bytes without RPC headers.
+const MIX: [Metadata; 8] = [
+    // GETATTR
+    Metadata::Ask(88),
+    // LOOKUP, with attributes of object and directory
+    Metadata::Ask(224),
+    // ACCESS
+    Metadata::Ask(96),
+    // GETATTR
+    Metadata::Ask(88),
+    // SETATTR
+    Metadata::Tell,
+    // LOOKUP
+    Metadata::Ask(224),
+    // ACCESS
+    Metadata::Ask(96),
+    // READDIRPLUS, with 32 entries: a long reply
+    Metadata::Ask(6400),
+];
 
 /// Counts of a connection.
 #[derive(Debug, Default)]
@@ -303,6 +335,7 @@ impl Worker {
         let client = self.connect(proto).await?;
         let data = match self.target.measure.kind() {
             Kind::Write => pooled(client.domain(), self.bytes()).map_err(failed("allocate the data"))?,
+            Kind::Metadata => vec![0x5a; TOLD].into(),
             _ => Bytes::new(),
         };
         let caller = Caller {
@@ -314,7 +347,7 @@ impl Worker {
             stop: self.stop.clone(),
         };
         // Before the first call nothing shows that the server has this program.
-        caller.call().await?;
+        caller.call(0).await?;
         self.ready();
         if self.target.depth == 1 {
             // A single call drives its connection itself.
@@ -346,8 +379,8 @@ struct Caller {
 }
 
 impl Caller {
-    /// Makes a call. Returns the bytes of its data.
-    async fn call(&self) -> Result<u64, Failure> {
+    /// Makes the call of this number. Returns the bytes of its data.
+    async fn call(&self, number: usize) -> Result<u64, Failure> {
         let failed = |error: rpcrdma::CallError| {
             let text = format!("{}, {}: {error}", self.measure.title(), self.client.peer_address());
             Failure::failed(text)
@@ -368,6 +401,27 @@ impl Caller {
                     Err(Failure::failed(format!("{got} bytes read, {} expected", self.len)))
                 }
             }
+            Kind::Metadata => {
+                let (call, len) = match MIX.get(number % MIX.len()) {
+                    Some(Metadata::Tell) => {
+                        (tell(self.data.clone()).map_err(|error| failed(error.into()))?, 0)
+                    }
+                    Some(Metadata::Ask(len)) => (ask(*len), *len),
+                    None => (ask(0), 0),
+                };
+                let mut results = self.client.call(call).await.map_err(failed)?.results;
+                // The reply to a TELL has no results.
+                let got = if len == 0 {
+                    0
+                } else {
+                    results.opaque(program::MAX).map_err(|error| failed(error.into()))?.len()
+                };
+                if got == len {
+                    Ok(0)
+                } else {
+                    Err(Failure::failed(format!("{got} bytes in a reply, {len} expected")))
+                }
+            }
             _ => {
                 let null = self.client.null(program::PROGRAM, program::VERSION).await;
                 null.map(|_| 0).map_err(failed)
@@ -377,10 +431,12 @@ impl Caller {
 
     async fn run(self) -> Result<(), Failure> {
         // The sender is dropped to stop.
+        let mut number = 0_usize;
         while self.stop.has_changed().is_ok() {
             let start = Instant::now();
-            let bytes = self.call().await?;
+            let bytes = self.call(number).await?;
             self.gauge.ended(bytes, start.elapsed());
+            number = number.wrapping_add(1);
         }
         Ok(())
     }

@@ -15,6 +15,7 @@ pub(super) mod sessions;
 
 use std::io::IsTerminal;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
@@ -87,6 +88,9 @@ pub(super) struct PlanOptions {
     /// Transport of RPC [default: both, one after the other]
     #[arg(long, value_enum, help_heading = CLIENT)]
     proto: Option<Proto>,
+    /// Draw the ratios to raw TCP into this file too, in SVG
+    #[arg(long, value_name = "FILE", help_heading = CLIENT)]
+    svg: Option<PathBuf>,
 }
 
 impl PlanOptions {
@@ -101,6 +105,7 @@ impl PlanOptions {
             (self.reverse, "--reverse"),
             (!self.only.is_empty(), "--only"),
             (self.proto.is_some(), "--proto"),
+            (self.svg.is_some(), "--svg"),
         ]
         .into_iter()
         .find_map(|(given, option)| given.then_some(option))
@@ -125,6 +130,18 @@ impl PlanOptions {
             return Err(Failure::usage("nothing is left to measure: see --only, --direction and --proto"));
         }
         Ok(plan)
+    }
+
+    /// Draws these documents, each with its name, if a picture is wanted.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub(super) fn draw(&self, documents: &[(String, &Document)]) -> Result<(), Failure> {
+        let Some(file) = &self.svg else { return Ok(()) };
+        let load = documents.first().map_or_else(String::new, |(_, document)| document.load());
+        let picture = report::draw(&format!("RPC by raw TCP; {load}"), documents);
+        std::fs::write(file, picture)
+            .map_err(|error| Failure::failed(format!("cannot write {}: {error}", file.display())))
     }
 }
 
@@ -183,11 +200,13 @@ impl ClientOptions {
         // On one thread: the work on the wire has threads of its own.
         let document = on_runtime_of_one(until_signal(work))?;
         if common.json {
-            return output::json(&document);
+            output::json(&document)?;
+        } else {
+            let mut text = Text::stdout();
+            document.lines().into_iter().try_for_each(|line| text.line(line))?;
+            text.flush()?;
         }
-        let mut text = Text::stdout();
-        document.lines().into_iter().try_for_each(|line| text.line(line))?;
-        text.flush()
+        self.plan.draw(&[(to.host().to_string(), &document)])
     }
 }
 

@@ -43,6 +43,8 @@ pub(crate) enum Kind {
     Ping,
     /// NULL calls: one after the other, and at --depth
     Null,
+    /// Calls and replies of the lengths that metadata operations of NFS have
+    Metadata,
     /// Calls that bring data to the server
     Write,
     /// Calls that fetch data from the server
@@ -63,6 +65,8 @@ pub(crate) enum Measure {
     TcpWrite = 8,
     RdmaRead = 9,
     TcpRead = 10,
+    RdmaMetadata = 11,
+    TcpMetadata = 12,
 }
 
 /// Unit of a measure.
@@ -97,7 +101,7 @@ impl Unit {
 
 impl Measure {
     /// All measures, in their order.
-    pub(super) const ALL: [Self; 11] = [
+    pub(super) const ALL: [Self; 13] = [
         Self::StreamTo,
         Self::StreamFrom,
         Self::PingPong,
@@ -105,6 +109,8 @@ impl Measure {
         Self::TcpTrip,
         Self::RdmaNull,
         Self::TcpNull,
+        Self::RdmaMetadata,
+        Self::TcpMetadata,
         Self::RdmaWrite,
         Self::TcpWrite,
         Self::RdmaRead,
@@ -121,6 +127,8 @@ impl Measure {
             Self::TcpTrip => "NULL over RPC/TCP, one at a time",
             Self::RdmaNull => "NULL over RDMA",
             Self::TcpNull => "NULL over RPC/TCP",
+            Self::RdmaMetadata => "metadata over RDMA",
+            Self::TcpMetadata => "metadata over RPC/TCP",
             Self::RdmaWrite => "WRITE over RDMA",
             Self::TcpWrite => "WRITE over RPC/TCP",
             Self::RdmaRead => "READ over RDMA",
@@ -136,6 +144,7 @@ impl Measure {
             Self::PingPong => "ping-pong",
             Self::RdmaTrip | Self::TcpTrip => "null-trip",
             Self::RdmaNull | Self::TcpNull => "null",
+            Self::RdmaMetadata | Self::TcpMetadata => "metadata",
             Self::RdmaWrite | Self::TcpWrite => "write",
             Self::RdmaRead | Self::TcpRead => "read",
         }
@@ -145,8 +154,12 @@ impl Measure {
     pub(super) const fn proto(self) -> Option<Proto> {
         match self {
             Self::StreamTo | Self::StreamFrom | Self::PingPong => None,
-            Self::RdmaTrip | Self::RdmaNull | Self::RdmaWrite | Self::RdmaRead => Some(Proto::Rdma),
-            Self::TcpTrip | Self::TcpNull | Self::TcpWrite | Self::TcpRead => Some(Proto::Tcp),
+            Self::RdmaTrip | Self::RdmaNull | Self::RdmaMetadata | Self::RdmaWrite | Self::RdmaRead => {
+                Some(Proto::Rdma)
+            }
+            Self::TcpTrip | Self::TcpNull | Self::TcpMetadata | Self::TcpWrite | Self::TcpRead => {
+                Some(Proto::Tcp)
+            }
         }
     }
 
@@ -163,6 +176,7 @@ impl Measure {
             Self::StreamTo | Self::StreamFrom => Kind::Stream,
             Self::PingPong => Kind::Ping,
             Self::RdmaTrip | Self::TcpTrip | Self::RdmaNull | Self::TcpNull => Kind::Null,
+            Self::RdmaMetadata | Self::TcpMetadata => Kind::Metadata,
             Self::RdmaWrite | Self::TcpWrite => Kind::Write,
             Self::RdmaRead | Self::TcpRead => Kind::Read,
         }
@@ -181,7 +195,7 @@ impl Measure {
             Kind::Stream | Kind::Write | Kind::Read => Unit::Bytes,
             Kind::Ping => Unit::Nanoseconds,
             Kind::Null if matches!(self, Self::RdmaTrip | Self::TcpTrip) => Unit::Nanoseconds,
-            Kind::Null => Unit::Calls,
+            Kind::Null | Kind::Metadata => Unit::Calls,
         }
     }
 
@@ -213,7 +227,7 @@ impl Measure {
     pub(super) const fn bytes(self, asked: u32) -> u32 {
         match self.kind() {
             Kind::Write | Kind::Read => asked,
-            Kind::Stream | Kind::Ping | Kind::Null => 0,
+            Kind::Stream | Kind::Ping | Kind::Null | Kind::Metadata => 0,
         }
     }
 }
@@ -283,7 +297,7 @@ mod tests {
         assert_eq!(plan().measures(), Measure::ALL);
         let from = Plan { direction: Direction::From, proto: Some(Proto::Rdma), ..plan() };
         let names: Vec<_> = from.measures().into_iter().map(Measure::name).collect();
-        assert_eq!(names, ["stream-from", "ping-pong", "null-trip", "null", "read"]);
+        assert_eq!(names, ["stream-from", "ping-pong", "null-trip", "null", "metadata", "read"]);
         let only = Plan { only: vec![Kind::Write, Kind::Stream], direction: Direction::To, ..plan() };
         assert_eq!(only.measures(), [Measure::StreamTo, Measure::RdmaWrite, Measure::TcpWrite]);
     }
@@ -300,7 +314,7 @@ mod tests {
 
     #[test]
     fn a_session_is_long_enough() {
-        assert_eq!(plan().seconds(), 60 + 36);
+        assert_eq!(plan().seconds(), 60 + 42);
         assert_eq!(Plan { time: Duration::MAX / 2, ..plan() }.seconds(), u32::MAX);
     }
 

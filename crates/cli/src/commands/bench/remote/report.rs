@@ -8,6 +8,7 @@ use super::control::Session;
 use super::limit::{Busy, Facts, Limit};
 use super::measure::{Interval, Side, Window};
 use super::plan::{Measure, Plan, Unit};
+use crate::commands::bench::chart::{self, Bars, Panel};
 use crate::commands::bench::mechanisms::measure::to_float;
 use crate::commands::bench::{machine, processor};
 
@@ -257,6 +258,29 @@ impl Document {
     }
 }
 
+/// Draws the ratios of documents to raw TCP, each with its name. All have measured the same.
+pub(in crate::commands::bench) fn draw(head: &str, documents: &[(String, &Document)]) -> String {
+    let series: Vec<String> = documents.iter().map(|(name, _)| name.clone()).collect();
+    let rows = documents.first().map_or(&[][..], |(_, document)| &document.rows);
+    let panel = |title, unit| {
+        let chosen = rows.iter().filter(|row| row.measure.unit() == unit && row.ratio.is_some());
+        let bars = chosen.map(|row| {
+            let of =
+                |document: &Document| document.rows.iter().find(|other| other.measure == row.measure)?.ratio;
+            Bars {
+                name: row.name().to_owned(),
+                ratios: documents.iter().map(|(_, document)| of(document)).collect(),
+            }
+        });
+        Panel { title, rows: bars.collect() }
+    };
+    let panels = [
+        panel("Throughput by that of raw TCP: more is better", Unit::Bytes),
+        panel("Time of a NULL call by that of a TCP ping-pong: less is better", Unit::Nanoseconds),
+    ];
+    chart::draw(head, &series, &panels)
+}
+
 /// Returns the line of a part of a measurement.
 pub(super) fn course(measure: Measure, size: u32, part: &Interval) -> String {
     let rate = match measure.unit() {
@@ -306,6 +330,31 @@ mod tests {
             ),
             "{line}"
         );
+    }
+
+    #[test]
+    fn a_picture_has_the_rows_with_a_ratio() {
+        let rows = [Measure::RdmaRead, Measure::RdmaTrip, Measure::RdmaNull]
+            .map(|measure| Row::new(window(measure), measure.base().map(|_| 1e9), 128));
+        let host = || Host { machine: "m".to_owned(), processors: 2 };
+        let document = Document {
+            address: "192.0.2.1:1".parse().unwrap(),
+            provider: "iwarp".to_owned(),
+            client: host(),
+            server: host(),
+            seconds: 1.0,
+            connections: 1,
+            depth: 16,
+            size: 4096,
+            others: 0,
+            rows: rows.to_vec(),
+        };
+        let drawn = draw("head", &[("one wire".to_owned(), &document)]);
+        assert!(
+            drawn.contains("READ over RDMA") && drawn.contains("NULL over RDMA, one at a time"),
+            "{drawn}"
+        );
+        assert!(!drawn.contains(">NULL over RDMA<") && drawn.contains(">one wire<"), "{drawn}");
     }
 
     #[test]

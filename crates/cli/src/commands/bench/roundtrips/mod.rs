@@ -7,7 +7,6 @@ mod distances;
 mod measure;
 mod mechanisms;
 mod plot;
-mod svg;
 mod table;
 
 use std::path::{Path, PathBuf};

@@ -7,7 +7,7 @@
 
 use super::distances::{Curve, Curves, Panel, Point, size};
 use super::latency;
-use super::svg::{Svg, Units};
+use crate::commands::bench::svg::{Svg, Units};
 
 const WIDTH: f64 = 920.0;
 const HEIGHT: f64 = 460.0;

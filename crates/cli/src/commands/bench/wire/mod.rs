@@ -64,6 +64,9 @@ pub(super) struct Wire {
     loss: f64,
 }
 
+/// Makes the cell of a row for one of the tables.
+type Cell = fn(&Row) -> String;
+
 /// Result of a setting.
 #[derive(Serialize)]
 struct Measured {
@@ -164,11 +167,15 @@ impl Wire {
         Ability { root: rustix::process::geteuid().is_root(), missing }.check()?;
         let document = remote::on_runtime_of_one(until_signal(self.measure(&tools, &plan)))?;
         if common.json {
-            return output::json(&document);
+            output::json(&document)?;
+        } else {
+            let mut text = Text::stdout();
+            document.lines().into_iter().try_for_each(|line| text.line(line))?;
+            text.flush()?;
         }
-        let mut text = Text::stdout();
-        document.lines().into_iter().try_for_each(|line| text.line(line))?;
-        text.flush()
+        let drawn: Vec<_> =
+            document.settings.iter().map(|measured| (measured.setting.title(), &measured.result)).collect();
+        self.plan.draw(&drawn)
     }
 
     fn settings(&self) -> Vec<Setting> {
@@ -207,7 +214,13 @@ impl WireDocument {
         if let Some(measured) = self.settings.first() {
             lines.push(format!("{}\n", measured.result.load()));
         }
-        for cell in [Row::cell, Row::cost, Row::limited_by] {
+        let tables: [(&str, Cell); 3] = [
+            ("Rate or time, and its ratio to raw TCP:", Row::cell),
+            ("Processor time of client + server:", Row::cost),
+            ("What limits each row:", Row::limited_by),
+        ];
+        for (caption, cell) in tables {
+            lines.push(format!("{caption}\n"));
             let columns =
                 self.settings.iter().map(|measured| measured.result.rows.iter().map(cell).collect());
             let rows = self.settings.first().map_or(&[][..], |measured| &measured.result.rows);
