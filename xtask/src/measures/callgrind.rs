@@ -1,4 +1,5 @@
-//! Counts the instructions and lines of one NULL call, as the difference of two runs under valgrind's callgrind.
+//! Counts the instructions, allocations and lines of one operation, as the difference of two runs of an example under
+//! valgrind's callgrind.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -6,12 +7,10 @@ use std::process::{Command, Stdio};
 
 use crate::failure::{Context, Failure, ensure};
 
-/// Calls of the shorter run; the difference to the longer one leaves set-up and end out.
-const FEW: u64 = 500;
-/// Calls of the longer run.
-const MANY: u64 = 1500;
 /// The folder of the engine in the names of files.
 const PROTO: &str = "crates/proto/src/";
+/// Functions that allocate memory.
+const ALLOCATORS: [&str; 5] = ["malloc", "calloc", "realloc", "posix_memalign", "aligned_alloc"];
 /// The versions that the example speaks: the argument, and the name.
 pub(crate) const VERSIONS: [(&str, &str); 4] =
     [("1", "One"), ("p1", "Two, P1"), ("p2", "Two, P2"), ("p3", "Two, P3")];
@@ -23,100 +22,148 @@ pub(crate) fn is_installed() -> bool {
     version.is_ok_and(|status| status.success())
 }
 
-/// The example `null` of `rpcrdma`, built with line tables.
+/// An example of a package, and the work that it does.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Subject {
+    package: &'static str,
+    name: &'static str,
+    /// Packages that get line tables: all other crates come from the usual release build.
+    tables: &'static [&'static str],
+    /// The functions that count have one of these in their names.
+    functions: &'static [&'static str],
+    /// Operations of the shorter run; the difference to the longer one leaves set-up and end out.
+    few: u64,
+    /// Operations of the longer run.
+    many: u64,
+}
+
+/// Calls of RPC-over-RDMA on the simulated fabric; what `proto` does counts.
+pub(crate) const CALLS: Subject = Subject {
+    package: "rpcrdma",
+    name: "calls",
+    tables: &["rpcrdma-proto", "rpcrdma"],
+    functions: &["rpcrdma_proto"],
+    few: 500,
+    many: 1500,
+};
+
+/// RDMA Writes of 1 MiB on an engine of `iwarp`, at one end. The loop that drives the engine counts, since the compiler
+/// inlines parts of the engine there.
+pub(crate) const FPDUS: Subject = Subject {
+    package: "rpcrdma-iwarp",
+    name: "fpdus",
+    tables: &["rpcrdma-iwarp"],
+    functions: &["rpcrdma_iwarp", "fpdus::"],
+    few: 4,
+    many: 12,
+};
+
+/// An example, built with line tables.
 #[derive(Debug)]
 pub(crate) struct Example {
+    subject: Subject,
     program: PathBuf,
 }
 
 impl Example {
-    /// Builds the example. Only the engine and the driver get line tables: all other crates come from the
-    /// usual release build.
-    pub(crate) fn build(project: &Path) -> Result<Self, Failure> {
+    /// Builds the example.
+    pub(crate) fn build(project: &Path, subject: Subject) -> Result<Self, Failure> {
+        let name = subject.name;
         let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        cargo.current_dir(project).args(["build", "--release", "--locked", "--quiet", "-p", "rpcrdma"]);
-        cargo.args(["--example", "null", "--message-format", "json-render-diagnostics"]);
-        for package in ["rpcrdma-proto", "rpcrdma"] {
+        cargo.current_dir(project).args(["build", "--release", "--locked", "--quiet", "-p", subject.package]);
+        cargo.args(["--example", name, "--message-format", "json-render-diagnostics"]);
+        for package in subject.tables {
             cargo.arg("--config");
             cargo.arg(format!("profile.release.package.{package}.debug=\"line-tables-only\""));
         }
         let output = cargo.stderr(Stdio::inherit()).output().context("starting cargo")?;
-        ensure!(output.status.success(), "the example null does not build");
+        ensure!(output.status.success(), "the example {name} does not build");
         let messages = String::from_utf8_lossy(&output.stdout);
         let mut program = messages.lines().filter_map(|line| {
             let message: serde_json::Value = serde_json::from_str(line).ok()?;
-            let is_example = message.pointer("/target/name")? == "null";
+            let is_example = message.pointer("/target/name")? == name;
             message.get("executable")?.as_str().filter(|_| is_example).map(PathBuf::from)
         });
-        let program =
-            program.next_back().ok_or_else(|| Failure::new("cargo names no program for the example null"))?;
-        Ok(Self { program })
+        let program = program
+            .next_back()
+            .ok_or_else(|| Failure::new(format!("cargo names no program for the example {name}")))?;
+        Ok(Self { subject, program })
     }
 
-    /// Measures a NULL call of a version, both ends together.
-    pub(crate) fn measure(&self, version: &str) -> Result<Call, Failure> {
-        let few = self.run(version, FEW)?;
-        let many = self.run(version, MANY)?;
-        Ok(Call::between(&few, &many, MANY - FEW))
+    /// Measures an operation, which the arguments name.
+    pub(crate) fn measure(&self, arguments: &[&str]) -> Result<Operation, Failure> {
+        let Subject { few, many, .. } = self.subject;
+        let (less, more) = (self.run(arguments, few)?, self.run(arguments, many)?);
+        Ok(Operation::between(&less, &more, many - few))
     }
 
-    /// Runs the example with this number of calls.
-    fn run(&self, version: &str, calls: u64) -> Result<Costs, Failure> {
-        let name = format!("rpcrdma-measures-{}-{version}-{calls}", std::process::id());
+    /// Runs the example with this number of operations.
+    fn run(&self, arguments: &[&str], count: u64) -> Result<Costs, Failure> {
+        let what = arguments.join("-");
+        let name = format!("rpcrdma-measures-{}-{what}-{count}", std::process::id());
         let file = std::env::temp_dir().join(name);
         let mut valgrind = Command::new("valgrind");
         valgrind.arg("--tool=callgrind").arg(format!("--callgrind-out-file={}", file.display()));
-        valgrind.arg(&self.program).arg(version).arg(calls.to_string());
+        valgrind.arg(&self.program).args(arguments).arg(count.to_string());
         let output = valgrind.output().context("starting valgrind")?;
         let text = std::fs::read_to_string(&file).context("reading what callgrind counted");
         drop(std::fs::remove_file(&file));
         ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        Costs::parse(&text?)
+        Costs::parse(&text?, self.subject.functions)
     }
 }
 
-/// The instructions of one call in steady state.
+/// The work of one operation in steady state.
 #[derive(Debug, Default)]
-pub(crate) struct Call {
-    /// In the functions of the engine, with what is inlined into them, without their callees.
-    pub(crate) proto: u64,
-    /// With the driver, the simulated fabric and the runtime.
+pub(crate) struct Operation {
+    /// Instructions in the functions that count, with what is inlined into them, without their callees.
+    pub(crate) own: u64,
+    /// Instructions of the whole program.
     pub(crate) all: u64,
-    /// The lines of the engine's files that every call executes.
+    /// Allocations of the whole program.
+    pub(crate) allocations: u64,
+    /// The lines of the engine's files that every operation executes.
     pub(crate) lines: BTreeMap<String, BTreeSet<usize>>,
 }
 
-impl Call {
-    /// Returns one call, from two runs that differ by this number of calls.
-    fn between(few: &Costs, many: &Costs, calls: u64) -> Self {
-        let each = |few: u64, many: u64| many.saturating_sub(few) / calls;
+impl Operation {
+    /// Returns one operation, from two runs that differ by this number of operations.
+    fn between(few: &Costs, many: &Costs, count: u64) -> Self {
+        let each = |few: u64, many: u64| many.saturating_sub(few) / count;
         let mut lines: BTreeMap<String, BTreeSet<usize>> = BTreeMap::new();
         for ((file, line), cost) in &many.lines {
             let before = few.lines.get(&(file.clone(), *line)).copied().unwrap_or_default();
-            // A line that only some calls execute, as when a table grows, is no part of the steady state.
+            // A line that only some operations execute, as when a table grows, is no part of the steady state.
             if each(before, *cost) > 0 && *line > 0 {
                 lines.entry(file.clone()).or_default().insert(*line);
             }
         }
-        Self { proto: each(few.proto, many.proto), all: each(few.all, many.all), lines }
+        Self {
+            own: each(few.own, many.own),
+            all: each(few.all, many.all),
+            allocations: each(few.allocations, many.allocations),
+            lines,
+        }
     }
 }
 
 /// The costs of a run, as callgrind wrote them.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Costs {
-    proto: u64,
+    own: u64,
     all: u64,
+    allocations: u64,
     /// By file of the engine and line. Inlined code counts for its own file.
     lines: BTreeMap<(String, usize), u64>,
 }
 
 impl Costs {
-    /// Parses a file of callgrind with one event (instructions) and positions by line.
-    fn parse(text: &str) -> Result<Self, Failure> {
+    /// Parses a file of callgrind with one event (instructions) and positions by line. Functions count that have one of
+    /// these in their names.
+    fn parse(text: &str, counted: &[&str]) -> Result<Self, Failure> {
         let mut costs = Self::default();
         let (mut files, mut functions) = (Names::default(), Names::default());
-        let (mut file, mut in_proto) = (None, false);
+        let (mut file, mut is_own, mut allocates) = (None, false, false);
         let mut at = 0_usize;
         let mut is_callee = false;
         for line in text.lines() {
@@ -127,11 +174,21 @@ impl Costs {
                         file =
                             name.find(PROTO).and_then(|at| name.get(at + PROTO.len()..)).map(str::to_owned);
                     }
-                    "fn" => in_proto = functions.resolve(value)?.contains("rpcrdma_proto"),
+                    "fn" => {
+                        let name = functions.resolve(value)?;
+                        is_own = counted.iter().any(|part| name.contains(part));
+                    }
                     // Names of callees count too: each name stands once, where it comes first.
                     "cfi" | "cfl" => drop(files.resolve(value)?),
-                    "cfn" => drop(functions.resolve(value)?),
-                    "calls" => is_callee = true,
+                    "cfn" => allocates = ALLOCATORS.contains(&functions.resolve(value)?),
+                    "calls" => {
+                        is_callee = true;
+                        if allocates {
+                            let count = value.split(' ').next().unwrap_or_default();
+                            costs.allocations +=
+                                count.parse::<u64>().context(format!("the line {line:?} of callgrind"))?;
+                        }
+                    }
                     _ => {}
                 }
                 continue;
@@ -145,8 +202,8 @@ impl Costs {
                 continue;
             }
             costs.all += cost;
-            if in_proto {
-                costs.proto += cost;
+            if is_own {
+                costs.own += cost;
             }
             if let Some(file) = &file {
                 *costs.lines.entry((file.clone(), at)).or_default() += cost;

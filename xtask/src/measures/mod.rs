@@ -1,7 +1,7 @@
 //! The measures of the engine: its size, its order, and the work of a call.
 //!
 //! Sources are parsed ([`crate::source`]); the way of a call and its instructions are counted by valgrind
-//! ([`callgrind`]) on the example `null` of `rpcrdma`. `--check` fails if a figure is beyond its gate
+//! ([`callgrind`]) on examples of `rpcrdma` and `iwarp`. `--check` fails if a figure is beyond its gate
 //! ([`gates`]), or if the table in `ARCHITECTURE.md` ([`page`]) is stale.
 
 use std::fs;
@@ -9,7 +9,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 
-use self::callgrind::Example;
+use self::callgrind::{CALLS, Example};
 use self::measure::Now;
 use crate::failure::{Context, Failure, ensure};
 use crate::figures;
@@ -38,7 +38,7 @@ pub(crate) struct Options {
     #[arg(long)]
     write_docs: bool,
     /// Print what one measure counts, by name: code, code-one, credits, files, checks, functions, fields,
-    /// instructions, cfg, circles, pages or features
+    /// instructions, read, send, receive, allocations, cfg, circles, pages or features
     #[arg(long, value_name = "MEASURE")]
     list: Option<String>,
     /// Print the instructions of a NULL call in each version, both ends together
@@ -65,13 +65,10 @@ fn measures(options: &Options) -> Result<bool, Failure> {
     if options.write_docs {
         figures::ensure_committed(&project, &[PAGE])?;
     }
-    let needs_call = options.list.as_ref().is_none_or(|key| take::OF_CALL.contains(&key.as_str()));
-    let call = if needs_call && callgrind::is_installed() {
-        Some(Example::build(&project)?.measure("1")?)
-    } else {
-        None
-    };
-    let measures = take::all(&project, call.as_ref())?;
+    let needs_valgrind = options.list.as_ref().is_none_or(|key| take::COUNTED.contains(&key.as_str()));
+    let counted =
+        if needs_valgrind && callgrind::is_installed() { Some(take::Counted::take(&project)?) } else { None };
+    let measures = take::all(&project, counted.as_ref())?;
     if let Some(key) = &options.list {
         let Some(measure) = measures.iter().find(|measure| measure.key == key.as_str()) else {
             let keys: Vec<&str> = measures.iter().map(|measure| measure.key).collect();
@@ -94,7 +91,7 @@ fn measures(options: &Options) -> Result<bool, Failure> {
     let file = project.join(PAGE);
     let text = fs::read_to_string(&file).context(PAGE)?;
     if options.write_docs {
-        ensure!(call.is_some(), "the table needs valgrind");
+        ensure!(counted.is_some(), "the table needs valgrind");
         let origin = figures::origin(&project, "cargo xtask measures --write-docs", "any: counts, no times");
         fs::write(&file, page::with_table(&text, &measures, &origin)?).context(PAGE)?;
     } else {
@@ -112,11 +109,11 @@ fn measures(options: &Options) -> Result<bool, Failure> {
 /// Prints the instructions of a NULL call by version.
 fn instructions() -> Result<bool, Failure> {
     ensure!(callgrind::is_installed(), "this needs valgrind");
-    let example = Example::build(&project()?)?;
+    let example = Example::build(&project()?, CALLS)?;
     println!("{:<8} {:>8} {:>8}", "version", "proto", "all");
     for (argument, name) in callgrind::VERSIONS {
-        let call = example.measure(argument)?;
-        println!("{name:<8} {:>8} {:>8}", call.proto, call.all);
+        let call = example.measure(&["null", argument])?;
+        println!("{name:<8} {:>8} {:>8}", call.own, call.all);
     }
     Ok(true)
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use super::callgrind::Call;
+use super::callgrind::{CALLS, Example, FPDUS, Operation};
 use super::circles::{circles, compare};
 use super::foreign::{is_of_door, places};
 use super::measure::{Measure, Now};
@@ -18,8 +18,37 @@ use crate::source::Tree;
 /// The longest functions of the other crates that are listed, for information.
 const LISTED: usize = 10;
 
-/// The measures of a call, which valgrind counts.
-pub(super) const OF_CALL: [&str; 3] = ["files", "checks", "instructions"];
+/// The measures that valgrind counts.
+pub(super) const COUNTED: [&str; 7] =
+    ["files", "checks", "instructions", "read", "send", "receive", "allocations"];
+
+/// Length of a full TCP segment on Ethernet with time stamps, in bytes: FPDUs fit it.
+const EMSS: &str = "1448";
+
+/// What valgrind counted.
+#[derive(Debug)]
+pub(crate) struct Counted {
+    /// A NULL call of Version One.
+    null: Operation,
+    /// A call of Version One with 1 MiB in its reply.
+    read: Operation,
+    /// 1 MiB by RDMA Write, at the end that sends and at the end that receives.
+    send: Operation,
+    receive: Operation,
+}
+
+impl Counted {
+    /// Runs the examples under valgrind.
+    pub(crate) fn take(project: &Path) -> Result<Self, Failure> {
+        let (calls, fpdus) = (Example::build(project, CALLS)?, Example::build(project, FPDUS)?);
+        Ok(Self {
+            null: calls.measure(&["null", "1"])?,
+            read: calls.measure(&["read", "1"])?,
+            send: fpdus.measure(&["send", EMSS])?,
+            receive: fpdus.measure(&["receive", EMSS])?,
+        })
+    }
+}
 
 /// A crate: its name without the prefix, and its trees.
 struct Package {
@@ -27,13 +56,14 @@ struct Package {
     trees: Vec<Tree>,
 }
 
-/// Takes all measures. Without `call` those of a call are left out.
-pub(crate) fn all(project: &Path, call: Option<&Call>) -> Result<Vec<Measure>, Failure> {
+/// Takes all measures. Without `counted` those of valgrind are left out.
+pub(crate) fn all(project: &Path, counted: Option<&Counted>) -> Result<Vec<Measure>, Failure> {
     let packages = packages(project)?;
     let proto = packages.iter().find(|package| package.name == "proto");
     let proto = proto.and_then(|package| package.trees.first());
     let proto = proto.ok_or_else(|| Failure::new("no crate proto"))?;
     let page = fs::read_to_string(project.join(PAGE)).context(PAGE)?;
+    let call = counted.map(|counted| &counted.null);
     Ok(vec![
         code(proto),
         code_of_version_one(proto),
@@ -43,6 +73,25 @@ pub(crate) fn all(project: &Path, call: Option<&Call>) -> Result<Vec<Measure>, F
         long_functions(proto, &packages),
         fields(proto),
         instructions(call),
+        instructions_of(
+            ("read", "instructions in `proto` for a call with 1 MiB in its reply, both ends"),
+            counted.map(|counted| &counted.read),
+            gates::READ,
+        ),
+        instructions_of(
+            (
+                "send",
+                "instructions in `iwarp` to send 1 MiB by RDMA Write, in FPDUs for segments of 1,448 bytes",
+            ),
+            counted.map(|counted| &counted.send),
+            gates::SEND,
+        ),
+        instructions_of(
+            ("receive", "instructions in `iwarp` to receive it"),
+            counted.map(|counted| &counted.receive),
+            gates::RECEIVE,
+        ),
+        allocations(counted),
         sites(&project.join("crates/proto/src"), proto)?,
         import_circles(&packages),
         section(&project.join("crates/proto/src"), &page)?,
@@ -115,7 +164,7 @@ fn credits(proto: &Tree) -> Measure {
         .with_list(files.into_iter().collect())
 }
 
-fn files(call: Option<&Call>) -> Measure {
+fn files(call: Option<&Operation>) -> Measure {
     let title = "files of `proto` that an inline Version One call enters";
     let now = call.map_or(Now::Unmeasured, |call| Now::Exact(call.lines.len()));
     let list =
@@ -125,7 +174,7 @@ fn files(call: Option<&Call>) -> Measure {
         .at_most(gates::FILES)
 }
 
-fn checks(proto: &Tree, call: Option<&Call>) -> Measure {
+fn checks(proto: &Tree, call: Option<&Operation>) -> Measure {
     let list = call.map(|call| places(proto, &call.lines));
     let now = list.as_ref().map_or(Now::Unmeasured, |list| Now::Free(list.len()));
     Measure::new("checks", "checks of foreign features on that way", "≈ 130", now, "≤ 15".to_owned())
@@ -175,19 +224,55 @@ fn fields(proto: &Tree) -> Measure {
     .at_most(gates::FIELDS)
 }
 
-fn instructions(call: Option<&Call>) -> Measure {
-    let title = "instructions in `proto` for a NULL call, both ends";
-    let figure = call.map(|call| usize::try_from(call.proto).unwrap_or(usize::MAX));
+fn instructions(call: Option<&Operation>) -> Measure {
+    let key = ("instructions", "instructions in `proto` for a NULL call, both ends");
+    Measure {
+        start: "16,979",
+        target: "≤ 14,500".to_owned(),
+        ..instructions_of(key, call, gates::INSTRUCTIONS)
+    }
+}
+
+/// Returns the measure of an operation's instructions, by key and title.
+fn instructions_of(
+    (key, title): (&'static str, &'static str),
+    operation: Option<&Operation>,
+    gate: usize,
+) -> Measure {
+    let figure = operation.map(|operation| usize::try_from(operation.own).unwrap_or(usize::MAX));
     let now = figure.map_or(Now::Unmeasured, Now::Near);
-    let list = call.map(|call| format!("{} in proto, {} in all", call.proto, call.all));
-    let mut measure = Measure::new("instructions", title, "16,979", now, "≤ 14,500".to_owned())
+    let list = operation.map(|operation| {
+        let Operation { own, all, allocations, .. } = operation;
+        format!("{own} that count, {all} in all, {allocations} allocations")
+    });
+    let mut measure = Measure::new(key, title, "–", now, format!("≤ {}", thousands(gate)))
         .with_list(list.into_iter().collect())
-        .at_most(gates::INSTRUCTIONS * (100 + gates::TOLERANCE) / 100);
-    if figure.is_some_and(|figure| figure < gates::INSTRUCTIONS * (100 - gates::TOLERANCE) / 100) {
-        let (now, gate) = (figure.map_or_else(String::new, thousands), thousands(gates::INSTRUCTIONS));
-        measure
-            .notes
-            .push(format!("a NULL call takes {now} instructions: lower gates::INSTRUCTIONS ({gate})"));
+        .at_most(gate * (100 + gates::TOLERANCE) / 100);
+    if let Some(figure) = figure
+        && figure < gate * (100 - gates::TOLERANCE) / 100
+    {
+        let (now, gate) = (thousands(figure), thousands(gate));
+        measure.notes.push(format!("{title}: now {now}, so lower the gate of {gate}"));
+    }
+    measure
+}
+
+/// Counts allocations. Those of the runtime and of the simulated fabric count too.
+fn allocations(counted: Option<&Counted>) -> Measure {
+    let title = "allocations: NULL call, call with 1 MiB in its reply, 1 MiB sent, 1 MiB received";
+    let figures = counted.map(|counted| {
+        [&counted.null, &counted.read, &counted.send, &counted.receive].map(|operation| operation.allocations)
+    });
+    let joined = |figures: [u64; 4]| figures.map(|figure| figure.to_string()).join(", ");
+    let now = figures.map_or(Now::Unmeasured, |figures| Now::Text(joined(figures)));
+    let mut measure =
+        Measure::new("allocations", title, "–", now, format!("≤ {}", joined(gates::ALLOCATIONS)));
+    if let Some(figures) = figures
+        && figures.iter().zip(gates::ALLOCATIONS).any(|(figure, gate)| *figure > gate)
+    {
+        let fault =
+            format!("{title}: {}, and at most {} are allowed", joined(figures), joined(gates::ALLOCATIONS));
+        measure.broken.push(fault);
     }
     measure
 }
