@@ -17,8 +17,9 @@ use serde::Deserialize;
 use super::capture::{Capture, Recording};
 use super::fabric::Fabric;
 use super::kernel_log;
+use super::link::Link;
 use super::machine::Machine;
-use super::network::{GUEST, HOST};
+use super::network::{self, GUEST, HOST};
 use super::proxy::{Cut, Proxy};
 use super::vm::{Accel, Job, Network, Outcome, Vm};
 use crate::failure::{Context, Failure, ensure};
@@ -130,6 +131,7 @@ pub(crate) struct Lab {
     deadline: Instant,
     /// The fabric of the current case: its programs run in the guest. Without a fabric they run on the host.
     fabric: Option<Fabric>,
+    link: Link,
     /// Patterns of lines of the kernel that what the case does explains.
     explained: Vec<&'static str>,
     running: Vec<(Server, Running)>,
@@ -171,6 +173,7 @@ impl Lab {
             folder: run.join(FOLDER),
             deadline: Instant::now() + Duration::from_secs(300),
             fabric: None,
+            link: Link::PLAIN,
             explained: Vec::new(),
             running: Vec::new(),
             logs: Vec::new(),
@@ -599,6 +602,26 @@ impl Lab {
         Ok(Knfsd { rdma: KNFSD_PORTS.0, mountd: KNFSD_PORTS.1 })
     }
 
+    // ---- the link
+
+    /// Returns the state of the link to the guest.
+    pub(crate) const fn link(&self) -> Link {
+        self.link
+    }
+
+    /// Changes the link to the guest, unless it is as wanted.
+    fn set_link(&mut self, link: Link) -> Result<(), Failure> {
+        if link == self.link {
+            return Ok(());
+        }
+        network::set_mtu(link.mtu)?;
+        let mtu = link.mtu.to_string();
+        let arguments = [&[mtu.as_str()], link.disturbance].concat();
+        self.guest("exec bash /job/guest/link.sh \"$@\"", &arguments).context("the guest's link")?;
+        self.link = link;
+        Ok(())
+    }
+
     // ---- the guest's RDMA device
 
     /// Makes the fabric's device the only one of the guest; from now on our programs run there. Nothing may use the
@@ -643,12 +666,13 @@ impl Lab {
 
     // ---- one case
 
-    /// Begins a case: empty folder, no expectations, a capture if wanted, the RDMA device of the case.
+    /// Begins a case: empty folder, no expectations, a capture if wanted, the link and the RDMA device of the case.
     pub(crate) fn begin(
         &mut self,
         limit: Duration,
         capture: bool,
         fabric: Option<Fabric>,
+        link: Link,
     ) -> Result<(), Failure> {
         if self.folder.exists() {
             fs::remove_dir_all(&self.folder).context("removing the last case's files")?;
@@ -661,6 +685,7 @@ impl Lab {
         self.case_log.clear();
         self.explained = fabric.map(kernel_log::explained).into_iter().collect();
         self.captured = None;
+        self.set_link(link)?;
         if capture {
             self.capture = Some(Capture::start(&self.folder.join("wire.pcap"))?);
         }
@@ -685,6 +710,7 @@ impl Lab {
                 return Err(Failure::new(format!("the server panicked: {line}")));
             }
         }
+        self.set_link(Link::PLAIN)?;
         self.leave_fabric()?;
         self.read_kernel_log()?;
         self.judge()
@@ -730,7 +756,7 @@ impl Lab {
                 }
             }
         }
-        cleared = cleared && self.leave_fabric().is_ok();
+        cleared = cleared && self.set_link(Link::PLAIN).is_ok() && self.leave_fabric().is_ok();
         if cleared && self.read_kernel_log().is_ok() {
             return Ok(None);
         }
@@ -772,6 +798,8 @@ impl Lab {
         let accel = self.accel();
         self.vm.power_off();
         self.fabric = None;
+        network::set_mtu(Link::PLAIN.mtu)?;
+        self.link = Link::PLAIN;
         self.running.retain(|(_, running)| matches!(running, Running::Host(_)));
         self.vm = Vm::boot(&self.machine, &self.interop, &self.run, accel, Network::Tap)?;
         self.log_lines = 0;

@@ -23,6 +23,7 @@ mod cases;
 mod fabric;
 mod kernel_log;
 mod lab;
+mod link;
 mod machine;
 mod network;
 mod pattern;
@@ -194,7 +195,7 @@ fn unbuilt_case(group: &'static Group, case: &'static Case, reason: &str) -> Ver
 /// Runs a case, and leaves a clean machine. An error means that the machine is gone.
 fn one(lab: &mut Lab, group: &'static Group, case: &'static Case, target: &Path) -> Result<Verdict, Failure> {
     let started = Instant::now();
-    let result = lab.begin(case.limit, case.capture, case.fabric).and_then(|()| {
+    let result = lab.begin(case.limit, case.capture, case.fabric, case.link).and_then(|()| {
         let detail = (case.run)(lab)?;
         lab.settle()?;
         Ok(detail)

@@ -53,6 +53,11 @@ pub(crate) fn enter() -> Result<(), Failure> {
     ip(&["link", "set", TAP, "up"])
 }
 
+/// Sets the MTU of the host's end of the link.
+pub(crate) fn set_mtu(mtu: u16) -> Result<(), Failure> {
+    ip(&["link", "set", TAP, "mtu", &mtu.to_string()])
+}
+
 fn ip(arguments: &[&str]) -> Result<(), Failure> {
     let mut command = Command::new("ip");
     command.args(arguments);

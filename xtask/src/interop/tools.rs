@@ -1,5 +1,5 @@
 //! Programs that cases run in the guest and that Debian does not package: third-party programs from crates.io, built once,
-//! and test binaries of the project.
+//! and tests and examples of the project.
 //!
 //! Host and guest run the same Debian release, so the guest can run a program that is built on the host.
 
@@ -31,6 +31,8 @@ enum Source {
     Registry { version: &'static str },
     /// The integration test of the program's name of a package of the project.
     Test { package: &'static str },
+    /// The example of the program's name of a package of the project, optimised.
+    Example { package: &'static str },
 }
 
 /// A POSIX file system test suite, BSD-2-Clause.
@@ -40,12 +42,15 @@ pub(crate) const PJDFSTEST: Tool = Tool { name: "pjdfstest", source: Source::Reg
 pub(crate) const PROVIDER_TESTS: Tool =
     Tool { name: "provider", source: Source::Test { package: "rpcrdma-ibverbs" } };
 
+/// The program of heavy use.
+pub(crate) const SOAK: Tool = Tool { name: "soak", source: Source::Example { package: "rpcrdma" } };
+
 impl Tool {
     /// Returns the path of the program after [`Tool::prepare`].
     pub(crate) fn program(&self, target: &Path) -> PathBuf {
         match self.source {
             Source::Registry { version } => self.root(target, version).join("bin").join(self.name),
-            Source::Test { .. } => target.join("tools").join(self.name),
+            Source::Test { .. } | Source::Example { .. } => target.join("tools").join(self.name),
         }
     }
 
@@ -57,7 +62,14 @@ impl Tool {
     pub(crate) fn prepare(&self, project: &Path, target: &Path) -> Result<(), Failure> {
         match self.source {
             Source::Registry { version } => self.install(target, version),
-            Source::Test { package } => self.build_test(project, target, package),
+            Source::Test { package } => {
+                self.build(project, target, &["test", "--package", package, "--test", self.name, "--no-run"])
+            }
+            Source::Example { package } => self.build(
+                project,
+                target,
+                &["build", "--release", "--package", package, "--example", self.name],
+            ),
         }
     }
 
@@ -95,26 +107,23 @@ impl Tool {
         Ok(())
     }
 
-    /// Builds a test of the project. Cargo decides whether it is current.
-    fn build_test(&self, project: &Path, target: &Path, package: &str) -> Result<(), Failure> {
+    /// Builds a program of the project by this command of cargo, which decides whether it is current.
+    fn build(&self, project: &Path, target: &Path, command: &[&str]) -> Result<(), Failure> {
         let mut build = cargo();
-        build
-            .args(["test", "--locked", "--package", package, "--test", self.name])
-            .args(["--no-run", "--message-format=json"])
-            .current_dir(project);
+        build.args(command).args(["--locked", "--message-format=json"]).current_dir(project);
         let finished = process::run(build, BUILD_LIMIT)?;
         let error = finished.errors.lines().find(|line| line.starts_with("error"));
         ensure!(
             finished.success(),
-            "cargo test --package {package} --test {} --no-run: {}: {}",
-            self.name,
+            "cargo {}: {}: {}",
+            command.join(" "),
             finished.ending(),
             error.unwrap_or_default()
         );
         let built = executable(&finished.text(), self.name)
-            .ok_or_else(|| Failure::new(format!("cargo names no executable of the test {}", self.name)))?;
+            .ok_or_else(|| Failure::new(format!("cargo names no executable of {}", self.name)))?;
         fs::create_dir_all(target.join("tools"))?;
-        fs::copy(built, self.program(target)).context("copying the test")?;
+        fs::copy(built, self.program(target)).context("copying the program")?;
         Ok(())
     }
 }
@@ -136,13 +145,14 @@ struct Target {
     kind: Vec<String>,
 }
 
-/// Returns the executable of a test from the messages of cargo, one JSON document a line.
-fn executable(messages: &str, test: &str) -> Option<PathBuf> {
+/// Returns the executable of a test or an example from the messages of cargo, one JSON document a line.
+fn executable(messages: &str, name: &str) -> Option<PathBuf> {
     messages
         .lines()
         .filter_map(|line| serde_json::from_str::<Artifact>(line).ok())
         .find(|artifact| {
-            artifact.target.name == test && artifact.target.kind.iter().any(|kind| kind == "test")
+            artifact.target.name == name
+                && artifact.target.kind.iter().any(|kind| kind == "test" || kind == "example")
         })?
         .executable
 }
@@ -152,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_executable_is_that_of_the_test() {
+    fn the_executable_is_that_of_the_test_or_the_example() {
         let messages = concat!(
             r#"{"reason":"compiler-artifact","target":{"kind":["lib"],"name":"provider"},"executable":null}"#,
             "\n",
@@ -160,9 +170,12 @@ mod tests {
             "\n",
             r#"{"reason":"compiler-artifact","target":{"kind":["test"],"name":"provider"},"executable":"/t/provider-1"}"#,
             "\n",
+            r#"{"reason":"compiler-artifact","target":{"kind":["example"],"name":"soak"},"executable":"/t/soak-1"}"#,
+            "\n",
             r#"{"reason":"build-finished","success":true}"#
         );
         assert_eq!(executable(messages, "provider"), Some(PathBuf::from("/t/provider-1")));
+        assert_eq!(executable(messages, "soak"), Some(PathBuf::from("/t/soak-1")));
         assert_eq!(executable(messages, "other"), None);
     }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::fabric::Fabric;
 use super::lab::Lab;
+use super::link::Link;
 use super::tools::Tool;
 use crate::failure::Failure;
 
@@ -13,6 +14,7 @@ mod faults;
 mod foreign;
 mod hardware;
 mod kernel_client;
+mod link;
 mod our_client;
 mod wire;
 
@@ -36,6 +38,8 @@ pub(crate) struct Case {
     pub(crate) tool: Option<&'static Tool>,
     /// The RDMA device of the guest on which our programs run, all in the guest. Without one they run on the host.
     pub(crate) fabric: Option<Fabric>,
+    /// The link between host and guest.
+    pub(crate) link: Link,
     /// Runs the case.
     pub(crate) run: fn(&mut Lab) -> Result<Detail, Failure>,
 }
@@ -55,6 +59,7 @@ impl Case {
             thorough: false,
             tool: None,
             fabric: None,
+            link: Link::PLAIN,
             run,
         }
     }
@@ -88,6 +93,11 @@ impl Case {
     const fn on(self, fabric: Fabric) -> Self {
         let limit = Duration::from_secs(self.limit.as_secs() * 2);
         Self { fabric: Some(fabric), capture: false, limit, ..self }
+    }
+
+    /// Runs the case over another link.
+    const fn over(self, link: Link) -> Self {
+        Self { link, ..self }
     }
 
     /// Sets another name.
@@ -149,6 +159,7 @@ pub(crate) const GROUPS: &[Group] = &[
     Group::new("faults", "Faults", faults::CASES),
     Group::new("foreign", "Workloads of others, and storage that fails", foreign::CASES),
     Group::new("wire", "The wire", wire::CASES),
+    Group::new("link", "Links with losses, and of other MTUs", link::CASES),
     Group::of_hardware("hardware-rxe", "libibverbs on rxe, with memory windows", hardware::RXE),
     Group::of_hardware(
         "hardware-rxe-registrations",

@@ -70,7 +70,11 @@ pub(in crate::interop::cases) const BEGUN: &str = "for n in $(seq 400); do for f
                      sleep 0.02; done; exit 1";
 
 /// Puts and gets a file of each size. Returns the bytes by Write chunks and by Read chunks.
-fn copy(lab: &mut Lab, remote: &Remote, sizes: &[usize]) -> Result<(u64, u64), Failure> {
+pub(in crate::interop::cases) fn copy(
+    lab: &mut Lab,
+    remote: &Remote,
+    sizes: &[usize],
+) -> Result<(u64, u64), Failure> {
     let (mut read, mut written) = (0, 0);
     for &size in sizes {
         let name = size.to_string();
