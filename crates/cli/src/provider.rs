@@ -195,9 +195,9 @@ impl Chosen {
         on_device: impl Future<Output = Result<String, NoDevice>>,
     ) -> Self {
         let (chosen, reason) = match provider {
-            Provider::Iwarp => (Self::Iwarp, "--provider names it".to_owned()),
+            Provider::Iwarp => (Self::Iwarp, "it was named".to_owned()),
             Provider::Verbs(device) => {
-                (Self::Verbs { device: device.clone(), automatic: false }, "--provider names it".to_owned())
+                (Self::Verbs { device: device.clone(), automatic: false }, "it was named".to_owned())
             }
             Provider::Auto => match on_device.await {
                 Ok(device) => {

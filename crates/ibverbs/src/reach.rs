@@ -14,6 +14,7 @@ const LIMIT: Duration = Duration::from_secs(2);
 
 /// Why no device was found for an address.
 #[derive(Debug, Error)]
+#[non_exhaustive]
 pub enum NoDevice {
     /// The address is loopback or unspecified.
     #[error("loopback and unspecified addresses lie on no adapter")]

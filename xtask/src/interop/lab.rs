@@ -131,7 +131,8 @@ pub(crate) struct Lab {
     deadline: Instant,
     /// The fabric of the current case: its programs run in the guest. Without a fabric they run on the host.
     fabric: Option<Fabric>,
-    link: Link,
+    /// The state of the link to the guest, unless a change of it has failed.
+    link: Option<Link>,
     /// Patterns of lines of the kernel that what the case does explains.
     explained: Vec<&'static str>,
     running: Vec<(Server, Running)>,
@@ -173,7 +174,7 @@ impl Lab {
             folder: run.join(FOLDER),
             deadline: Instant::now() + Duration::from_secs(300),
             fabric: None,
-            link: Link::PLAIN,
+            link: Some(Link::PLAIN),
             explained: Vec::new(),
             running: Vec::new(),
             logs: Vec::new(),
@@ -605,20 +606,21 @@ impl Lab {
     // ---- the link
 
     /// Returns the state of the link to the guest.
-    pub(crate) const fn link(&self) -> Link {
-        self.link
+    pub(crate) fn link(&self) -> Result<Link, Failure> {
+        self.link.ok_or_else(|| Failure::new("the state of the link is unknown"))
     }
 
     /// Changes the link to the guest, unless it is as wanted.
     fn set_link(&mut self, link: Link) -> Result<(), Failure> {
-        if link == self.link {
+        if self.link == Some(link) {
             return Ok(());
         }
+        self.link = None;
         network::set_mtu(link.mtu)?;
         let mtu = link.mtu.to_string();
         let arguments = [&[mtu.as_str()], link.disturbance].concat();
         self.guest("exec bash /job/guest/link.sh \"$@\"", &arguments).context("the guest's link")?;
-        self.link = link;
+        self.link = Some(link);
         Ok(())
     }
 
@@ -798,8 +800,9 @@ impl Lab {
         let accel = self.accel();
         self.vm.power_off();
         self.fabric = None;
+        self.link = None;
         network::set_mtu(Link::PLAIN.mtu)?;
-        self.link = Link::PLAIN;
+        self.link = Some(Link::PLAIN);
         self.running.retain(|(_, running)| matches!(running, Running::Host(_)));
         self.vm = Vm::boot(&self.machine, &self.interop, &self.run, accel, Network::Tap)?;
         self.log_lines = 0;

@@ -27,8 +27,8 @@ const LIMIT: Duration = Duration::from_secs(20);
 /// Moves this process into a new network namespace and sets up the network. Call this while there is only one thread:
 /// its later threads and processes follow it.
 ///
-/// The loopback device gets the MTU of the tap device, so that an FPDU that the proxy forwards fits the segments of
-/// either side.
+/// The loopback device gets the MTU with which the tap device begins, so that an FPDU that the proxy forwards fits the
+/// segments of either side.
 pub(crate) fn enter() -> Result<(), Failure> {
     let own = fs::read_link("/proc/self/ns/net").context("the network namespace")?;
     // This process makes the namespace, which then lasts as long as it has a process.

@@ -141,7 +141,8 @@ impl Operation {
         Self {
             own: each(few.own, many.own),
             all: each(few.all, many.all),
-            allocations: each(few.allocations, many.allocations),
+            // Rounded up: a single one in all operations counts.
+            allocations: many.allocations.saturating_sub(few.allocations).div_ceil(count),
             lines,
         }
     }

@@ -1,4 +1,4 @@
-//! The measures of the engine: its size, its order, and the work of a call.
+//! The measures of the engine: its size, its order, and the work of a call; and the work of software iWARP.
 //!
 //! Sources are parsed ([`crate::source`]); the way of a call and its instructions are counted by valgrind
 //! ([`callgrind`]) on examples of `rpcrdma` and `iwarp`. `--check` fails if a figure is beyond its gate
@@ -38,7 +38,8 @@ pub(crate) struct Options {
     #[arg(long)]
     write_docs: bool,
     /// Print what one measure counts, by name: code, code-one, credits, files, checks, functions, fields,
-    /// instructions, read, send, receive, allocations, cfg, circles, pages or features
+    /// instructions, read, send or receive, each of these four with its allocations (allocations,
+    /// read-allocations, send-allocations, receive-allocations), cfg, circles, pages or features
     #[arg(long, value_name = "MEASURE")]
     list: Option<String>,
     /// Print the instructions of a NULL call in each version, both ends together
@@ -66,9 +67,13 @@ fn measures(options: &Options) -> Result<bool, Failure> {
         figures::ensure_committed(&project, &[PAGE])?;
     }
     let needs_valgrind = options.list.as_ref().is_none_or(|key| take::COUNTED.contains(&key.as_str()));
-    let counted =
-        if needs_valgrind && callgrind::is_installed() { Some(take::Counted::take(&project)?) } else { None };
-    let measures = take::all(&project, counted.as_ref())?;
+    let has_counted = needs_valgrind && callgrind::is_installed();
+    let counted = if has_counted {
+        take::Counted::take(&project, options.list.as_deref())?
+    } else {
+        take::Counted::default()
+    };
+    let measures = take::all(&project, &counted)?;
     if let Some(key) = &options.list {
         let Some(measure) = measures.iter().find(|measure| measure.key == key.as_str()) else {
             let keys: Vec<&str> = measures.iter().map(|measure| measure.key).collect();
@@ -91,7 +96,7 @@ fn measures(options: &Options) -> Result<bool, Failure> {
     let file = project.join(PAGE);
     let text = fs::read_to_string(&file).context(PAGE)?;
     if options.write_docs {
-        ensure!(counted.is_some(), "the table needs valgrind");
+        ensure!(has_counted, "the table needs valgrind");
         let origin = figures::origin(&project, "cargo xtask measures --write-docs", "any: counts, no times");
         fs::write(&file, page::with_table(&text, &measures, &origin)?).context(PAGE)?;
     } else {

@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::io::{self, Read};
+use std::io::{self, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -106,13 +106,14 @@ impl Lab {
         document(self.rpcrdma(arguments), limit)
     }
 
-    /// Makes a file of data without a pattern.
+    /// Makes a file of data without a pattern, by long writes: a file system may cache the data in pieces of that length, as
+    /// it does when it reads a file ahead.
     pub(crate) fn random_file(path: &Path, bytes: u64) -> Result<(), Failure> {
         let what = path.display();
         let mut random = File::open("/dev/urandom").context("/dev/urandom")?.take(bytes);
-        let mut file = File::create(path).context(&what)?;
+        let mut file = BufWriter::with_capacity(1 << 20, File::create(path).context(&what)?);
         io::copy(&mut random, &mut file).context(&what)?;
-        Ok(())
+        file.flush().context(&what)
     }
 
     /// Makes a tree of small files, a hundred in a directory.

@@ -2,6 +2,7 @@
 //!
 //! The server runs in a network namespace, the client in another one. Offloads (TSO, GSO, GRO) are on at both ends.
 
+use std::fs::{self, File};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::Command;
@@ -58,12 +59,17 @@ impl Way {
 /// Measures a link with this MTU.
 pub(crate) fn measure(lab: &Lab, mtu: u32) -> Result<Outcome, Failure> {
     link(mtu)?;
-    Lab::random_file(&lab.memory.join("file"), lab.effort.bytes)?;
+    let export = lab.disk.join("export");
+    fs::create_dir(&export).context(export.display())?;
+    let file = export.join("file");
+    Lab::random_file(&file, lab.effort.bytes)?;
+    // The disk has its copy, and the page cache keeps the file.
+    File::open(&file).and_then(|file| file.sync_all()).context(file.display())?;
     let far = |port| SocketAddr::new(IpAddr::V4(FAR.1), port).to_string();
     let mut serve = inside(&lab.rpcrdma);
     let listen = format!("iwarp:{}", far(0));
     serve.args(["serve", "--json", "--read-only", "--listen", &listen, "--tcp", &far(0), "--state"]);
-    serve.arg(lab.disk.join("state")).arg(&lab.memory);
+    serve.arg(lab.disk.join("state")).arg(&export);
     let (_server, ready) = Process::announced::<Ready>(serve)?;
     let iperf = iperf_server()?;
     let (mut sizes, mut version) = (Vec::new(), String::new());

@@ -13,8 +13,8 @@ const AFTER_HELP: &str = "\
 A device that offers memory windows can give every call a key of its own without a system call. Without windows, memory is \
 registered for each call. Limits are those that the driver states.
 
-Software devices, which are for tests, need a kernel module: modprobe rdma_rxe, then rdma link add rxe0 type rxe netdev NAME \
-(or siw).
+Software devices need a kernel module: modprobe rdma_rxe, then rdma link add rxe0 type rxe netdev NAME (or siw). Use rxe for \
+tests only: a peer can stop its kernel.
 
 --json prints {devices: [{name, transport, firmware, windows, limits: {queue_pairs, work_requests, segments, read_segments, \
 completions, registrations, registration_octets, windows, reads_in, reads_out}, ports: [{number, state, link_layer, mtu, \
@@ -93,7 +93,9 @@ impl Devices {
             text.flush()?;
         }
         // The list needs libibverbs only; connections need librdmacm too.
-        if let Err(error) = is_available() {
+        if !document.devices.is_empty()
+            && let Err(error) = is_available()
+        {
             output::warn(format_args!("these devices cannot be used yet: {error}"));
         }
         tally.finish()

@@ -141,6 +141,25 @@ fn directions_kinds_and_transports_are_chosen() {
 }
 
 #[test]
+fn a_picture_has_the_ratios() {
+    let server = BenchServer::start(&[]);
+    let place = tempfile::tempdir().unwrap();
+    let file = place.path().join("picture.svg");
+    let svg = file.to_str().unwrap();
+    std::fs::write(&file, "x".repeat(100_000)).unwrap();
+    server.measure(&["--only", "ping,null", "--proto", "rdma", "--svg", svg]);
+    let picture = std::fs::read_to_string(&file).unwrap();
+    assert!(picture.starts_with("<svg ") && picture.ends_with("</svg>\n"), "{picture}");
+    assert!(picture.contains("NULL over RDMA, one at a time"), "{picture}");
+    // What cannot be drawn or written is told before anything is measured.
+    let complaint = fail(2, &["bench", &server.address, "--only", "null", "--svg", svg]);
+    assert!(complaint.contains("--svg draws ratios to raw TCP"), "{complaint}");
+    let complaint = fail(1, &["bench", &server.address, "--svg", "/nowhere/picture.svg"]);
+    assert!(complaint.contains("cannot write /nowhere/picture.svg"), "{complaint}");
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), picture);
+}
+
+#[test]
 fn i6_what_a_client_may_ask_for_is_bounded() {
     let mut server =
         BenchServer::start(&["--memory-limit", "16M", "--connection-limit", "2", "--duration-limit", "120"]);

@@ -103,14 +103,15 @@ pub(super) fn differing(found: &[u8], due: &[u8]) -> Option<String> {
     if found == due {
         return None;
     }
-    let differ = |at: &usize| found.get(*at) != due.get(*at);
-    let places = 0..found.len().max(due.len());
-    let (first, last) = (places.clone().find(differ)?, places.rev().find(differ)?);
+    let places: Vec<usize> =
+        (0..found.len().max(due.len())).filter(|at| found.get(*at) != due.get(*at)).collect();
+    let (first, last) = (*places.first()?, *places.last()?);
     let byte = |bytes: &[u8]| bytes.get(first).map_or("nothing".to_owned(), |byte| format!("{byte:#04x}"));
     Some(format!(
-        "of {} bytes, {first} to {last} are other ones than the {} that were due, beginning with {} instead of {}",
+        "{} bytes instead of {}, {} of them differ: the first is byte {first}, {} instead of {}, the last is byte {last}",
         found.len(),
         due.len(),
+        places.len(),
         byte(found),
         byte(due)
     ))
@@ -573,9 +574,12 @@ mod tests {
     fn a_difference_is_told_with_its_place() {
         assert_eq!(differing(b"same", b"same"), None);
         let told = differing(b"abXdYf", b"abcdef").unwrap();
-        assert!(told.contains("of 6 bytes, 2 to 4 are other ones than the 6 that were due"), "{told}");
-        assert!(told.ends_with("beginning with 0x58 instead of 0x63"), "{told}");
+        assert_eq!(
+            told,
+            "6 bytes instead of 6, 2 of them differ: the first is byte 2, 0x58 instead of 0x63, the last is byte 4"
+        );
         let told = differing(b"abc", b"abcdef").unwrap();
-        assert!(told.contains("3 to 5") && told.ends_with("with nothing instead of 0x64"), "{told}");
+        assert!(told.starts_with("3 bytes instead of 6, 3 of them differ"), "{told}");
+        assert!(told.ends_with("the first is byte 3, nothing instead of 0x64, the last is byte 5"), "{told}");
     }
 }

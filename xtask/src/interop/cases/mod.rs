@@ -84,7 +84,7 @@ impl Case {
         Self { thorough: !quick, ..self }
     }
 
-    /// Sets a third-party program that the case needs.
+    /// Sets a program that has to be built for the case.
     const fn with(self, tool: &'static Tool) -> Self {
         Self { tool: Some(tool), ..self }
     }

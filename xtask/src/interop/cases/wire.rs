@@ -157,7 +157,7 @@ fn check_crcs(sessions: &[Session]) -> Result<usize, Failure> {
 }
 
 /// Returns flags, IRD and ORD, and RFC 8797 private data of the MPA frame of one side.
-fn frame(session: &Session, side: Side) -> Result<(u8, Enhanced, PrivateData), Failure> {
+pub(super) fn frame(session: &Session, side: Side) -> Result<(u8, Enhanced, PrivateData), Failure> {
     let missing = || Failure::new(format!("no valid MPA frame of the {side:?}"));
     let view = FrameView::new(session.frame(side).ok_or_else(missing)?);
     ensure!(view.revision() == Some(2), "MPA revision {:?} from the {side:?}", view.revision());

@@ -84,8 +84,11 @@ Between two hosts, run rpcrdma bench --server on one, and rpcrdma bench HOST on 
   TCP ping-pong  round trip of 128 bytes on raw TCP
   NULL           round trip of one call after the other, and calls a second at --depth, over RDMA
                  and over RPC/TCP
+  metadata       calls a second at --depth whose replies have the lengths of GETATTR, LOOKUP, ACCESS,
+                 SETATTR and READDIRPLUS; the last is a long reply over RDMA
   WRITE, READ    calls that bring data to the server, or fetch it, in memory, without a file system
-  raw TCP        the same direction on raw TCP in the same run; the ratio is value by raw TCP
+  raw TCP        the same direction on raw TCP in the same run; the ratio is value by raw TCP. Calls a
+                 second have none
   CPU            processor time of the client's and of the server's process, for a GiB of data and
                  for a call. Work of the kernel for nobody's account is not in it
 

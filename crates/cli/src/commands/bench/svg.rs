@@ -1,6 +1,45 @@
 //! Writer of SVG: one element a line, with text escaped.
 
 use std::fmt::{Display, Write};
+use std::fs::{File, OpenOptions};
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use crate::exit::Failure;
+
+/// The file of a picture. It is opened before the work of a measurement, and keeps its content until there is a new one.
+#[derive(Debug)]
+pub(super) struct Picture {
+    path: PathBuf,
+    file: File,
+}
+
+impl Picture {
+    /// Opens the file, or makes it.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub(super) fn open(path: &Path) -> Result<Self, Failure> {
+        let opened = OpenOptions::new().write(true).create(true).truncate(false).open(path);
+        match opened {
+            Ok(file) => Ok(Self { path: path.to_owned(), file }),
+            Err(error) => Err(cannot_write(path, &error)),
+        }
+    }
+
+    /// Replaces the content.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub(super) fn write(mut self, text: &str) -> Result<(), Failure> {
+        let written = self.file.set_len(0).and_then(|()| self.file.write_all(text.as_bytes()));
+        written.map_err(|error| cannot_write(&self.path, &error))
+    }
+}
+
+fn cannot_write(path: &Path, error: &std::io::Error) -> Failure {
+    Failure::failed(format!("cannot write {}: {error}", path.display()))
+}
 
 /// A coordinate or a length, in tenths of a unit.
 #[derive(Clone, Copy, Debug)]

@@ -73,7 +73,7 @@ struct Resources {
 
 fn resources(lab: &mut Lab, server: &Server) -> Result<Resources, Failure> {
     let pid = lab.pid(server).ok_or_else(|| Failure::new("the server does not run"))?.to_string();
-    let script = "ls -l \"/proc/$1/fd\" | grep -cE 'socket:|infiniband'; \
+    let script = "ls -l \"/proc/$1/fd\" 2>/dev/null | grep -cE 'socket:|infiniband'; \
                   awk '/^VmRSS:/ { print $2 }' \"/proc/$1/status\"";
     let text = lab.guest(script, &[&pid])?;
     let mut numbers = text.split_whitespace().map(str::parse::<u64>);

@@ -347,15 +347,15 @@ impl Worker {
             stop: self.stop.clone(),
         };
         // Before the first call nothing shows that the server has this program.
-        caller.call(0).await?;
+        caller.call(MIX[0]).await?;
         self.ready();
         if self.target.depth == 1 {
             // A single call drives its connection itself.
-            caller.run().await?;
+            caller.run(0).await?;
         } else {
             let mut callers = JoinSet::new();
-            for _ in 0..self.target.depth {
-                callers.spawn(caller.clone().run());
+            for number in 0..usize::try_from(self.target.depth).unwrap_or(usize::MAX) {
+                callers.spawn(caller.clone().run(number));
             }
             while let Some(ended) = callers.join_next().await {
                 ended.map_err(failed("run the benchmark"))??;
@@ -379,8 +379,8 @@ struct Caller {
 }
 
 impl Caller {
-    /// Makes the call of this number. Returns the bytes of its data.
-    async fn call(&self, number: usize) -> Result<u64, Failure> {
+    /// Makes a call; `metadata` says which, if the measure is about metadata. Returns the bytes of its data.
+    async fn call(&self, metadata: Metadata) -> Result<u64, Failure> {
         let failed = |error: rpcrdma::CallError| {
             let text = format!("{}, {}: {error}", self.measure.title(), self.client.peer_address());
             Failure::failed(text)
@@ -402,12 +402,9 @@ impl Caller {
                 }
             }
             Kind::Metadata => {
-                let (call, len) = match MIX.get(number % MIX.len()) {
-                    Some(Metadata::Tell) => {
-                        (tell(self.data.clone()).map_err(|error| failed(error.into()))?, 0)
-                    }
-                    Some(Metadata::Ask(len)) => (ask(*len), *len),
-                    None => (ask(0), 0),
+                let (call, len) = match metadata {
+                    Metadata::Tell => (tell(self.data.clone()).map_err(|error| failed(error.into()))?, 0),
+                    Metadata::Ask(len) => (ask(len), len),
                 };
                 let mut results = self.client.call(call).await.map_err(failed)?.results;
                 // The reply to a TELL has no results.
@@ -429,14 +426,17 @@ impl Caller {
         }
     }
 
-    async fn run(self) -> Result<(), Failure> {
-        // The sender is dropped to stop.
-        let mut number = 0_usize;
-        while self.stop.has_changed().is_ok() {
+    /// Makes calls until it is stopped. Each caller of a connection begins elsewhere in the mix, so that long replies do not
+    /// come together.
+    async fn run(self, number: usize) -> Result<(), Failure> {
+        for metadata in MIX.into_iter().cycle().skip(number % MIX.len()) {
+            // The sender is dropped to stop.
+            if self.stop.has_changed().is_err() {
+                break;
+            }
             let start = Instant::now();
-            let bytes = self.call(number).await?;
+            let bytes = self.call(metadata).await?;
             self.gauge.ended(bytes, start.elapsed());
-            number = number.wrapping_add(1);
         }
         Ok(())
     }

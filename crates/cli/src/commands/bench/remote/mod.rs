@@ -27,6 +27,7 @@ use self::control::{Ask, Session};
 use self::measure::{Interval, Runner, Show};
 use self::plan::{Direction, Kind, Plan};
 use self::report::{Document, course};
+use super::svg::Picture;
 use super::{Ends, OPERATION_LEN, program};
 use crate::arguments::{Common, Proto, host, size, some_seconds, whole};
 use crate::commands::{on_runtime, until_signal};
@@ -132,17 +133,31 @@ impl PlanOptions {
         Ok(plan)
     }
 
-    /// Draws these documents, each with its name, if a picture is wanted.
+    /// Opens the file of the picture, if the plan is to be drawn.
     ///
     /// # Errors
-    /// The file cannot be written.
-    pub(super) fn draw(&self, documents: &[(String, &Document)]) -> Result<(), Failure> {
-        let Some(file) = &self.svg else { return Ok(()) };
-        let load = documents.first().map_or_else(String::new, |(_, document)| document.load());
-        let picture = report::draw(&format!("RPC by raw TCP; {load}"), documents);
-        std::fs::write(file, picture)
-            .map_err(|error| Failure::failed(format!("cannot write {}: {error}", file.display())))
+    /// The file cannot be written, or the plan has no ratio to draw.
+    pub(super) fn picture(&self, plan: &Plan) -> Result<Option<Picture>, Failure> {
+        let Some(file) = &self.svg else { return Ok(None) };
+        let measures = plan.measures();
+        if !measures.iter().any(|measure| measure.base().is_some_and(|base| measures.contains(&base))) {
+            return Err(Failure::usage(
+                "--svg draws ratios to raw TCP, and none is measured: --only needs stream with read or write, or ping \
+                 with null",
+            ));
+        }
+        Picture::open(file).map(Some)
     }
+}
+
+/// Draws these documents into the picture, each with its name, if there is one.
+///
+/// # Errors
+/// The file cannot be written.
+pub(super) fn draw(picture: Option<Picture>, documents: &[(String, &Document)]) -> Result<(), Failure> {
+    let Some(picture) = picture else { return Ok(()) };
+    let load = documents.first().map_or_else(String::new, |(_, document)| document.load());
+    picture.write(&report::draw(&format!("RPC by raw TCP; {load}"), documents))
 }
 
 fn data(text: &str) -> Result<u32, String> {
@@ -182,6 +197,7 @@ impl ClientOptions {
     pub(super) fn run(&self, to: &NfsUrl, provider: &ProviderOptions, common: Common) -> Result<(), Failure> {
         provider.check([&provider.provider], false)?;
         let plan = self.plan.plan(SECONDS)?;
+        let picture = self.plan.picture(&plan)?;
         let interval = self.interval(!common.json && std::io::stdout().is_terminal());
         let show = |measure, size, part: &Interval| {
             if common.json { Ok(()) } else { output::line(course(measure, size, part)) }
@@ -206,7 +222,7 @@ impl ClientOptions {
             document.lines().into_iter().try_for_each(|line| text.line(line))?;
             text.flush()?;
         }
-        self.plan.draw(&[(to.host().to_string(), &document)])
+        draw(picture, &[(to.host().to_string(), &document)])
     }
 }
 

@@ -20,6 +20,7 @@ use self::mechanisms::{MECHANISMS, Mechanism};
 use self::table::{Document, Row};
 use crate::arguments::Common;
 use crate::commands::bench::measured;
+use crate::commands::bench::svg::Picture;
 use crate::exit::Failure;
 use crate::output::{self, Text};
 
@@ -140,9 +141,9 @@ impl Roundtrips {
 
     /// Runs `--svg`.
     fn draw(&self, file: &Path, common: Common) -> Result<(), Failure> {
+        let picture = Picture::open(file)?;
         let curves = distances::measure(self.bandwidth(), self.bandwidth)?;
-        std::fs::write(file, plot::draw(&curves))
-            .map_err(|error| Failure::failed(format!("cannot write {}: {error}", file.display())))?;
+        picture.write(&plot::draw(&curves))?;
         if common.json {
             return output::json(&curves);
         }

@@ -163,6 +163,7 @@ impl Server {
 impl Wire {
     pub(super) fn run(&self, common: Common) -> Result<(), Failure> {
         let plan = self.plan.plan(SECONDS)?;
+        let picture = self.plan.picture(&plan)?;
         let (tools, missing) = Tools::find();
         Ability { root: rustix::process::geteuid().is_root(), missing }.check()?;
         let document = remote::on_runtime_of_one(until_signal(self.measure(&tools, &plan)))?;
@@ -175,7 +176,7 @@ impl Wire {
         }
         let drawn: Vec<_> =
             document.settings.iter().map(|measured| (measured.setting.title(), &measured.result)).collect();
-        self.plan.draw(&drawn)
+        remote::draw(picture, &drawn)
     }
 
     fn settings(&self) -> Vec<Setting> {
