@@ -215,7 +215,7 @@ impl Lab {
         arguments: &[&str],
     ) -> Result<String, Failure> {
         let outcome = self.guest_outcome(limit, script, arguments)?;
-        succeeded(&outcome, script)
+        outcome.succeeded(script)
     }
 
     /// Runs a script in the guest and returns its outcome, with any exit status.
@@ -305,7 +305,7 @@ impl Lab {
     pub(crate) fn guest_finish(&mut self, job: &Job, limit: Duration) -> Result<String, Failure> {
         let limit = self.bounded(limit);
         let outcome = self.vm.finish(job, limit)?;
-        succeeded(&outcome, "a job in the background")
+        outcome.succeeded("a job in the background")
     }
 
     /// Returns the output of a job so far.
@@ -889,17 +889,4 @@ fn is_ready(file: &Path) -> Option<Ready> {
 /// Returns the status of a process of which a shell says this: 128 and the number of a signal, or the exit code.
 fn exit_status(of_shell: i32) -> ExitStatus {
     ExitStatus::from_raw(if of_shell > 128 { of_shell - 128 } else { of_shell << 8 })
-}
-
-/// Returns the output of a script in a guest, if the script succeeded.
-pub(super) fn succeeded(outcome: &Outcome, script: &str) -> Result<String, Failure> {
-    let end = process::last_lines(&outcome.output, 12);
-    match outcome.status {
-        Some(0) => Ok(outcome.output.clone()),
-        Some(status) => Err(Failure::new(format!("in the guest: exit status {status}: {end}"))),
-        None => {
-            let script = script.lines().next().unwrap_or_default();
-            Err(Failure::new(format!("in the guest: no end in time: {script}: {end}")))
-        }
-    }
 }

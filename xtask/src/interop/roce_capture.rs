@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use super::lab::succeeded;
 use super::machine::{self, Machine};
 use super::network::GUEST;
 use super::vm::{Accel, Network, Vm};
@@ -127,7 +126,7 @@ impl<'a> Guests<'a> {
 fn on(vm: &mut Vm, script: &str, arguments: &[&str]) -> Result<String, Failure> {
     let job = vm.start(script, arguments)?;
     let outcome = vm.finish(&job, LIMIT * vm.accel.patience())?;
-    succeeded(&outcome, script)
+    outcome.succeeded(script)
 }
 
 /// Gives the guest another address: ADDRESS DEVICE IP.

@@ -123,6 +123,21 @@ pub(crate) struct Outcome {
     pub(crate) output: String,
 }
 
+impl Outcome {
+    /// Returns the output of this script, if the script succeeded.
+    pub(crate) fn succeeded(self, script: &str) -> Result<String, Failure> {
+        let end = process::last_lines(&self.output, 12);
+        match self.status {
+            Some(0) => Ok(self.output),
+            Some(status) => Err(Failure::new(format!("in the guest: exit status {status}: {end}"))),
+            None => {
+                let script = script.lines().next().unwrap_or_default();
+                Err(Failure::new(format!("in the guest: no end in time: {script}: {end}")))
+            }
+        }
+    }
+}
+
 /// Maximum boot time: a guest is up in 5 s with KVM, and in 6 to 30 s without.
 const BOOT_LIMIT: Duration = Duration::from_secs(45);
 

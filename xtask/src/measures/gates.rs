@@ -20,14 +20,14 @@ pub(crate) const FIELDS: usize = 14;
 /// Instructions of the engine for a NULL call of Version One, both ends. [`TOLERANCE`] more is allowed. The
 /// figure is what the call took when this gate was made.
 pub(crate) const INSTRUCTIONS: usize = 11_620;
-/// Instructions of the engine for a call of Version One with 1 MiB in its reply, both ends. [`TOLERANCE`] more is allowed here
-/// and in the next two.
+/// Instructions of the engine for a call of Version One with 1 MiB in its reply, both ends. Here and in the next two,
+/// [`TOLERANCE`] more is allowed.
 pub(crate) const READ: usize = 16_770;
 /// Instructions of `iwarp` to send and to receive 1 MiB by RDMA Write, in FPDUs for segments of 1,448 bytes. CRCs and
 /// copies do not count: other crates do them.
 pub(crate) const SEND: usize = 730_300;
 pub(crate) const RECEIVE: usize = 460_800;
-/// Most allocations for a NULL call, for a call with 1 MiB in its reply, and to send and to receive 1 MiB by RDMA Write.
+/// Most allocations: for a NULL call, for a call with 1 MiB in its reply, and to send and to receive 1 MiB.
 pub(crate) const ALLOCATIONS: [usize; 4] = [21, 321, 2, 0];
 /// Per cent by which a count of instructions may differ. What the compiler inlines depends on the names of crates
 /// too: a change of another crate alone made 12,006 instructions 12,230.

@@ -151,7 +151,7 @@ fn a_picture_has_the_ratios() {
     let picture = std::fs::read_to_string(&file).unwrap();
     assert!(picture.starts_with("<svg ") && picture.ends_with("</svg>\n"), "{picture}");
     assert!(picture.contains("NULL over RDMA, one at a time"), "{picture}");
-    // What cannot be drawn or written is told before anything is measured.
+    // The command refuses before it measures.
     let complaint = fail(2, &["bench", &server.address, "--only", "null", "--svg", svg]);
     assert!(complaint.contains("--svg draws ratios to raw TCP"), "{complaint}");
     let complaint = fail(1, &["bench", &server.address, "--svg", "/nowhere/picture.svg"]);
