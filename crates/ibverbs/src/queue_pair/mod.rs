@@ -495,6 +495,9 @@ impl IbverbsQueuePair {
             deadline = self.moved + STALL;
             if Instant::now() >= deadline {
                 self.timer = None;
+                let (outstanding, oldest, armed) =
+                    (self.sends.outstanding(), self.sends.oldest(), self.armed);
+                tracing::warn!(outstanding, oldest, armed, peer = ?self.peer, "the adapter completes nothing");
                 self.fail(Disconnected::Timeout("the link took no data, or the peer did not answer"));
                 return;
             }

@@ -134,6 +134,21 @@ impl Sends {
         self.next - 1 - self.retired
     }
 
+    /// Returns what the oldest request is that the adapter has not completed, for the log.
+    pub(super) fn oldest(&self) -> &'static str {
+        let oldest =
+            self.posted.front().into_iter().chain(self.reads.front()).min_by_key(|posted| posted.last);
+        match oldest.map(|posted| &posted.kind) {
+            None => "none",
+            Some(Kind::Send) => "Send",
+            Some(Kind::Write) => "RDMA Write",
+            Some(Kind::Read { .. }) => "RDMA Read",
+            Some(Kind::Bind) => "bind",
+            Some(Kind::Nothing | Kind::Close { .. }) => "nothing",
+            Some(Kind::Invalidate { .. }) => "local invalidation",
+        }
+    }
+
     /// Returns whether the adapter has no request that has not completed.
     pub(super) fn is_idle(&self) -> bool {
         self.posted.is_empty() && self.reads.is_empty()
