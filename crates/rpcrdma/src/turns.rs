@@ -12,6 +12,9 @@
 //! to end, but not behind others in line (I6). A turn counts as one whatever it costs. Connections bound the work of a
 //! task in one poll, in calls and in bytes of replies ([`BYTES_PER_TURN`]).
 //!
+//! *Going on.* A task that was woken while it was polled has its next turn at once, if nobody else wants one and its
+//! [`RUN`] is not over. By way of the runtime, it would wake another thread each time. That costs more than a short call.
+//!
 //! *Sockets.* The runtime looks at its sockets when it has nothing to do, or after a number of polls. A turn for which
 //! others wait is therefore handed on by way of [`yield_now`], behind such a look; otherwise a call would be seen late.
 //!
@@ -24,17 +27,24 @@ use std::cmp::Reverse;
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::fmt;
+use std::future::poll_fn;
 use std::net::IpAddr;
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
+use std::time::{Duration, Instant};
 
 use rpcrdma_oncrpc::Origin;
+use tokio::task::coop::has_budget_remaining;
 use tokio::task::yield_now;
 
 /// Bytes of replies made at once, after which a turn is over. Making a reply copies its data, so calls differ in cost
 /// by a factor of thousands.
 pub(crate) const BYTES_PER_TURN: usize = 512 << 10;
+
+/// Time for which a task has one turn after the other, although nobody else wants one: the runtime has to look at its
+/// sockets.
+const RUN: Duration = Duration::from_micros(200);
 
 /// The turns of a server.
 #[derive(Clone, Default)]
@@ -56,6 +66,8 @@ struct Order {
     most: usize,
     /// Turns that were given and have not ended.
     given: usize,
+    /// Tasks that were not polled yet.
+    new: usize,
     /// Ordered, not hashed: each turn looks its line up a few times. Peers choose the keys, so a quick hash is no choice,
     /// and a keyed one costs more than the comparisons.
     lines: BTreeMap<Key, Waiting>,
@@ -80,6 +92,8 @@ struct Waiting {
 /// The state of a task on the way to its turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
+    /// The task was not polled yet.
+    New,
     /// The task waits for something else.
     Idle,
     /// The task is in its line.
@@ -102,7 +116,7 @@ struct Task {
 
 impl Default for Order {
     fn default() -> Self {
-        Self { most: 1, given: 0, lines: BTreeMap::new(), ready: BinaryHeap::new(), now: 0, count: 0 }
+        Self { most: 1, given: 0, new: 0, lines: BTreeMap::new(), ready: BinaryHeap::new(), now: 0, count: 0 }
     }
 }
 
@@ -147,8 +161,18 @@ impl Order {
         free
     }
 
+    /// Returns whether nobody wants a turn: one is free, no task waits, and none is new.
+    fn is_calm(&self) -> bool {
+        self.given < self.most && self.ready.is_empty() && self.new == 0
+    }
+
     fn give(&mut self, key: Key) {
         self.given += 1;
+        self.count_turn(key);
+    }
+
+    /// Counts a turn of a line.
+    fn count_turn(&mut self, key: Key) {
         if let Some(line) = self.lines.get_mut(&key) {
             self.now = self.now.max(line.next);
             line.next = self.now + 1;
@@ -205,6 +229,19 @@ impl Turns {
     }
 }
 
+/// Ends the turn of a task that has more to do. Its next turn comes at once if nobody else wants one.
+pub(crate) async fn end_turn() {
+    let mut ended = false;
+    poll_fn(|cx| {
+        if std::mem::replace(&mut ended, true) {
+            return Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
+
 /// A view of the line of one address; clones are views too.
 pub(crate) struct Line {
     order: Arc<Mutex<Order>>,
@@ -214,10 +251,11 @@ pub(crate) struct Line {
 impl Line {
     /// Returns a future that is polled in turn, to be spawned.
     pub(crate) fn in_turn<F: Future + Unpin>(&self, future: F) -> InTurn<F> {
-        let state = Mutex::new((Stage::Idle, Waker::noop().clone()));
+        let state = Mutex::new((Stage::New, Waker::noop().clone()));
+        lock(&self.order).new += 1;
         let task = Arc::new(Task { order: Arc::clone(&self.order), key: self.key, state });
         let waker = Waker::from(Arc::clone(&task));
-        InTurn { future, task, waker, _line: self.clone() }
+        InTurn { future, task, waker, limit: RUN, _line: self.clone() }
     }
 }
 
@@ -251,6 +289,8 @@ pub(crate) struct InTurn<F> {
     task: Arc<Task>,
     /// The waker of `task`.
     waker: Waker,
+    /// Time for which the task has one turn after the other.
+    limit: Duration,
     _line: Line,
 }
 
@@ -262,7 +302,16 @@ impl<F: Future + Unpin> Future for InTurn<F> {
         if !this.task.begin(cx.waker()) {
             return Poll::Pending;
         }
-        let polled = Pin::new(&mut this.future).poll(&mut Context::from_waker(&this.waker));
+        let begun = Instant::now();
+        let mut polled = Pin::new(&mut this.future).poll(&mut Context::from_waker(&this.waker));
+        // Without a budget, the runtime lets sockets and timers do nothing.
+        while polled.is_pending()
+            && has_budget_remaining()
+            && begun.elapsed() < this.limit
+            && this.task.goes_on()
+        {
+            polled = Pin::new(&mut this.future).poll(&mut Context::from_waker(&this.waker));
+        }
         this.task.end(polled.is_ready());
         polled
     }
@@ -280,6 +329,10 @@ impl Task {
         let mut order = lock(&self.order);
         let mut state = lock(&self.state);
         state.1.clone_from(waker);
+        if state.0 == Stage::New {
+            state.0 = Stage::Idle;
+            order.new -= 1;
+        }
         let turn = match state.0 {
             Stage::Idle => {
                 // The task is not in line, so no other thread looks at its state.
@@ -291,11 +344,23 @@ impl Task {
                 state.0 = Stage::Runs;
                 true
             }
-            Stage::Waits | Stage::Runs | Stage::RunsAgain | Stage::Over => false,
+            Stage::New | Stage::Waits | Stage::Runs | Stage::RunsAgain | Stage::Over => false,
         };
         drop(state);
         drop(order);
         turn
+    }
+
+    /// Returns whether the task goes on with another poll, because it was woken and nobody else wants its turn.
+    fn goes_on(&self) -> bool {
+        let mut order = lock(&self.order);
+        let mut state = lock(&self.state);
+        let goes_on = state.0 == Stage::RunsAgain && order.is_calm();
+        if goes_on {
+            state.0 = Stage::Runs;
+            order.count_turn(self.key);
+        }
+        goes_on
     }
 
     /// Passes the turn on, if the task has one.
@@ -310,6 +375,7 @@ impl Task {
             };
             std::mem::replace(&mut state.0, next)
         };
+        order.new -= usize::from(stage == Stage::New);
         let had = matches!(stage, Stage::Next | Stage::Runs | Stage::RunsAgain);
         if stage == Stage::RunsAgain && !over {
             order.wait(self);
@@ -349,7 +415,7 @@ impl Wake for Task {
                 state.0 = Stage::RunsAgain;
                 None
             }
-            Stage::Waits | Stage::Next | Stage::RunsAgain | Stage::Over => None,
+            Stage::New | Stage::Waits | Stage::Next | Stage::RunsAgain | Stage::Over => None,
         };
         drop(state);
         drop(order);

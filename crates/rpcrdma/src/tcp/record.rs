@@ -36,6 +36,7 @@ use tokio::time::{Instant, timeout_at};
 use super::Moved;
 use crate::config::ServerConfig;
 use crate::handlers::TASK_ROOM;
+use crate::turns::end_turn;
 
 /// Size of the read-ahead block, in bytes.
 const READ_AHEAD: usize = 16 << 10;
@@ -247,7 +248,12 @@ impl RecordSource {
         loop {
             // A peer that sends fast enough never makes this loop wait for the socket.
             if self.turn >= STEPS_PER_TURN {
-                yield_now().await;
+                // A client has no line.
+                if is_call {
+                    end_turn().await;
+                } else {
+                    yield_now().await;
+                }
                 // Set afterwards: if this future is dropped meanwhile, it has not made way for others.
                 self.turn = 0;
             }

@@ -1,6 +1,7 @@
 use std::future::poll_fn;
 use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use proptest::prelude::*;
 use tokio::sync::{Notify, oneshot};
@@ -99,6 +100,39 @@ async fn i6_an_address_that_called_little_has_the_next_turn() {
         assert!(had <= woken + 2, "woken after {woken} turns, it had its own after {had}");
     }
     tasks.join_all().await;
+}
+
+/// Polls a task as the runtime does, until it is over. Returns the number of polls.
+async fn polls(mut task: InTurn<impl Future<Output = ()> + Unpin>) -> usize {
+    let mut polls = 0;
+    poll_fn(|cx| {
+        polls += 1;
+        Pin::new(&mut task).poll(cx)
+    })
+    .await;
+    polls
+}
+
+#[tokio::test]
+async fn a_task_goes_on_while_nobody_else_wants_its_turn() {
+    let (turns, log) = (Turns::default(), Log::default());
+    let task = |limit| {
+        let mut task = busy(&turns, 1, 10, &log);
+        task.limit = limit;
+        task
+    };
+    assert_eq!(polls(task(Duration::MAX)).await, 10, "the only turn there is");
+    turns.at_a_time(2);
+    assert_eq!(polls(task(Duration::MAX)).await, 1);
+    assert_eq!(polls(task(Duration::ZERO)).await, 10, "its time is over");
+    assert_eq!(turns.now(), 30, "each of them counts as a turn");
+    // A new task will want a turn.
+    let new = turns.line(address(2)).in_turn(poll_fn(|_| Poll::<()>::Pending));
+    assert_eq!(polls(task(Duration::MAX)).await, 10);
+    // Others have all the other turns.
+    assert!(lock(&turns.order).ask(&new.task));
+    drop(new);
+    assert_eq!(polls(task(Duration::MAX)).await, 10);
 }
 
 /// Like connections that are made, call, and end in one turn each: in between, nothing of their address is there.
