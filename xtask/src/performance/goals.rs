@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::figure::Figure;
 use super::lab::Lab;
-use super::{calls, connections, loopback, nfs, wire};
+use super::{calls, connections, loopback, nfs, scaling, wire};
 use crate::failure::Failure;
 
 /// A goal for a measure.
@@ -129,6 +129,7 @@ const GANESHA: Needs =
     Needs { root: true, programs: &[IP, ("ganesha.nfsd", "nfs-ganesha-vfs"), ("rpcbind", "rpcbind")] };
 const NOTHING: Needs = Needs { root: false, programs: &[] };
 const ADDRESSES: Needs = Needs { root: true, programs: &[IP] };
+const PROCESSORS: Needs = Needs { root: false, programs: &[("taskset", "util-linux")] };
 
 /// Maximum time of a group without much data.
 const SHORT: Duration = Duration::from_secs(10 * 60);
@@ -179,7 +180,7 @@ macro_rules! work {
 }
 
 /// All groups, in the order of the table.
-pub(crate) static GROUPS: [Group; 11] = [
+pub(crate) static GROUPS: [Group; 12] = [
     Group {
         name: "wire-1500",
         needs: LINK,
@@ -261,6 +262,32 @@ pub(crate) static GROUPS: [Group; 11] = [
         limit: SHORT,
         rows: &[Row::ratio("NULL calls, 64 connections ÷ 1, depth 1 each", Goal::AtLeast(4.0), Unit::Calls)],
         run: calls::measure,
+    },
+    Group {
+        name: "scaling",
+        needs: PROCESSORS,
+        limit: SHORT,
+        rows: &[
+            Row::ratio("NULL calls, 2 connections ÷ 1, depth 16 each", Goal::Information, Unit::Calls),
+            Row::ratio("NULL calls, 4 connections ÷ 1, depth 16 each", Goal::Information, Unit::Calls),
+            Row::ratio("NULL calls, 8 connections ÷ 1, depth 16 each", Goal::Information, Unit::Calls),
+            Row::ratio("READ of 1 MiB, 2 connections ÷ 1, depth 16 each", Goal::Information, Unit::Rate),
+            Row::ratio("READ of 1 MiB, 4 connections ÷ 1, depth 16 each", Goal::Information, Unit::Rate),
+            Row::ratio("READ of 1 MiB, 8 connections ÷ 1, depth 16 each", Goal::Information, Unit::Rate),
+            Row::ratio(
+                "NULL calls, 8 connections, server on 2 processors ÷ on 1",
+                Goal::Information,
+                Unit::Calls,
+            ),
+            Row::ratio(
+                "READ of 1 MiB, 8 connections, server on 2 processors ÷ on 1",
+                Goal::Information,
+                Unit::Rate,
+            ),
+            Row::ratio("server CPU of a NULL call, 8 connections ÷ 1", Goal::Information, Unit::Trip),
+            Row::ratio("server CPU of a GiB read, 8 connections ÷ 1", Goal::Information, Unit::Cpu),
+        ],
+        run: scaling::measure,
     },
     Group {
         name: "memory",

@@ -33,6 +33,7 @@ mod loopback;
 mod machine;
 mod nfs;
 mod report;
+mod scaling;
 mod server;
 mod stop;
 mod wire;
