@@ -12,8 +12,8 @@
 //! to end, but not behind others in line (I6). A turn counts as one whatever it costs. Connections bound the work of a
 //! task in one poll, in calls and in bytes of replies ([`BYTES_PER_TURN`]).
 //!
-//! *Going on.* A task that was woken while it was polled has its next turn at once, if nobody else wants one and its
-//! [`RUN`] is not over. By way of the runtime, it would wake another thread each time. That costs more than a short call.
+//! *Going on.* A task that was woken while it was polled has its next turn at once, if nobody else wants one. That ends
+//! after [`RUN`]. By way of the runtime, it would wake another thread each time. That costs more than a short call.
 //!
 //! *Sockets.* The runtime looks at its sockets when it has nothing to do, or after a number of polls. A turn for which
 //! others wait is therefore handed on by way of [`yield_now`], behind such a look; otherwise a call would be seen late.

@@ -4,8 +4,8 @@
 //! **Calls.** The methods are synchronous and take their caller as an argument. An NFS procedure is a few
 //! system calls that must run on one thread under one identity. So the server moves the whole procedure to an
 //! I/O thread once, instead of each system call. A file system that never waits reports so by
-//! [`FileSystem::may_block`], and the server calls it in place. A read that never waits is
-//! [`FileSystem::try_read`], for data that is available at once.
+//! [`FileSystem::may_block`], and the server calls it in place. Methods that begin with `try_` never wait either
+//! ([`FileSystem::try_read`]): they answer only what is in memory.
 //!
 //! **Memory.** A read fills a slice of the caller (the server lends its pooled, registered buffer). A write
 //! gets slices of the bytes that the transport received. No file system owns payload buffers, and payload is
@@ -47,8 +47,8 @@ pub type EntrySink<'a> = dyn FnMut(&Entry<'_>) -> ControlFlow<()> + 'a;
 /// [`FsError::BadId`] or [`FsError::Stale`], and never panics. It does not follow symbolic links, and nothing
 /// outside its tree can be reached through it.
 pub trait FileSystem: Send + Sync + 'static {
-    /// Returns whether methods may wait for a device. If so, only I/O threads call them, except
-    /// [`Self::try_read`].
+    /// Returns whether methods may wait for a device. If so, only I/O threads call them, except those whose names
+    /// begin with `try_`.
     fn may_block(&self) -> bool;
 
     /// Returns the id of the root directory.
@@ -89,11 +89,23 @@ pub trait FileSystem: Send + Sync + 'static {
     /// [`FsError::Stale`], [`FsError::BadId`], [`FsError::Io`].
     fn attributes(&self, id: &FileId) -> Result<Attributes, FsError>;
 
+    /// Returns the attributes of an object without waiting. Returns `None` if [`Self::attributes`] must be used
+    /// instead. Any thread may call this.
+    fn try_attributes(&self, _id: &FileId) -> Option<Attributes> {
+        None
+    }
+
     /// Returns the rights of the caller among those `wanted`.
     ///
     /// # Errors
     /// [`FsError::Stale`], [`FsError::BadId`], [`FsError::Io`].
     fn access(&self, who: &Identity, id: &FileId, wanted: Access) -> Result<(Access, Attributes), FsError>;
+
+    /// Returns rights as [`Self::access`] does, without waiting. Returns `None` if that must be used instead. Any
+    /// thread may call this.
+    fn try_access(&self, _who: &Identity, _id: &FileId, _wanted: Access) -> Option<(Access, Attributes)> {
+        None
+    }
 
     /// Finds a name in a directory. At the root, `..` is the root.
     ///
@@ -101,6 +113,17 @@ pub trait FileSystem: Send + Sync + 'static {
     /// [`FsError::NotFound`], [`FsError::NotDirectory`], [`FsError::AccessDenied`] (also for a mount point:
     /// other file systems below the root are not entered), [`FsError::Stale`], ...
     fn lookup(&self, who: &Identity, directory: &FileId, name: LookupName<'_>) -> Result<Found, FsError>;
+
+    /// Finds a name as [`Self::lookup`] does, without waiting. Returns `None` if that must be used instead. Any thread
+    /// may call this. After an error, [`Self::try_attributes`] has the directory.
+    fn try_lookup(
+        &self,
+        _who: &Identity,
+        _directory: &FileId,
+        _name: LookupName<'_>,
+    ) -> Option<Result<Found, FsError>> {
+        None
+    }
 
     /// Copies the text of a symbolic link to the beginning of `target`. Returns its length in bytes.
     ///

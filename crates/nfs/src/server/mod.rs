@@ -1,7 +1,8 @@
 //! The NFS version 3 server: every procedure of RFC 1813 on exported [`FileSystem`]s.
 //!
 //! The server decodes a call and opens its handle: it checks the handle's authenticity and then the rules of
-//! the export. Then the procedure runs, in place if the file system cannot block, otherwise on an I/O thread.
+//! the export. Then the procedure runs: in place if the file system cannot block, or has in memory what the call
+//! needs, otherwise on an I/O thread.
 //! Module `io` keeps calls that wait for a disk from delaying others. Each further module has one group of
 //! procedures, with the name used in [`crate::wire`].
 //!
@@ -557,6 +558,11 @@ trait Serve: NfsCall + Send + 'static {
 
     /// Carries out the procedure. It may block if the export's file system may.
     fn serve(self, at: &At) -> Served3<Self>;
+
+    /// Carries out the procedure without waiting. `None` if [`Self::serve`] has to.
+    fn try_serve(&self, _at: &At) -> Option<Served3<Self>> {
+        None
+    }
 }
 
 /// Serves a call after a check that its object is still in its export.
@@ -566,6 +572,12 @@ where
 {
     at.check_place(&at.id).map_err(|status| (status, C::Fail::default()))?;
     call.serve(at)
+}
+
+/// Serves a call from what is in memory. If exports overlap, a check whether the object is still in its export comes
+/// first, which may wait.
+fn from_memory<C: Serve>(call: &C, at: &At) -> Option<Served3<C>> {
+    if at.served.overlaps() { None } else { call.try_serve(at) }
 }
 
 /// Boxes a response for the dispatcher.
@@ -630,6 +642,9 @@ impl NfsProgram {
                 Ok(at) => at,
                 Err(status) => return finish::<C>(&shared, Err((status, C::Fail::default()))),
             };
+            if let Some(results) = from_memory(&call, &at) {
+                return finish::<C>(&shared, results);
+            }
             let (served, peer) = (Arc::clone(&at.served), at.caller.ip());
             match shared.blocking(&served, peer, work(C::PROCEDURE), move || in_place(call, &at)).await {
                 Ok(results) => finish::<C>(&shared, results),

@@ -2,7 +2,7 @@
 
 use super::memory::Room;
 use super::{At, Serve, Served3, convert};
-use crate::fs::{Access, LookupName};
+use crate::fs::{Access, Attributes, Found, LookupName};
 use crate::wire::{
     AccessArgs, AccessOk, FileHandle, GetattrArgs, LookupArgs, LookupOk, MAX_PATH, ReadlinkArgs, ReadlinkOk,
     SetattrArgs, Status,
@@ -18,6 +18,10 @@ impl Serve for GetattrArgs {
             Ok(attributes) => Ok(at.attributes(&attributes)),
             Err(error) => Err((error.into(), ())),
         }
+    }
+
+    fn try_serve(&self, at: &At) -> Option<Served3<Self>> {
+        at.fs().try_attributes(&at.id).map(|attributes| Ok(at.attributes(&attributes)))
     }
 }
 
@@ -42,26 +46,52 @@ impl Serve for SetattrArgs {
     }
 }
 
+/// Returns the results for an object that was found, if the caller may see it.
+fn found(call: &LookupArgs, at: &At, found: &Found) -> Result<LookupOk, Status> {
+    let (object, attributes) = at.found(call.what.name.as_bytes(), &found.node)?;
+    Ok(LookupOk {
+        object,
+        attributes: Some(attributes),
+        dir_attributes: found.directory.as_ref().map(|attributes| at.attributes(attributes)),
+    })
+}
+
 impl Serve for LookupArgs {
     fn handle(&self) -> &FileHandle {
         &self.what.dir
     }
 
     fn serve(self, at: &At) -> Served3<Self> {
-        let found =
-            LookupName::new(self.what.name.as_bytes()).and_then(|name| at.fs().lookup(&at.who, &at.id, name));
-        let seen = found.map_err(Status::from).and_then(|found| {
-            at.found(self.what.name.as_bytes(), &found.node).map(|seen| (seen, found.directory))
-        });
-        match seen {
-            Ok(((object, attributes), directory)) => Ok(LookupOk {
-                object,
-                attributes: Some(attributes),
-                dir_attributes: directory.as_ref().map(|attributes| at.attributes(attributes)),
-            }),
-            Err(status) => Err((status, at.post_op())),
+        LookupName::new(self.what.name.as_bytes())
+            .and_then(|name| at.fs().lookup(&at.who, &at.id, name))
+            .map_err(Status::from)
+            .and_then(|node| found(&self, at, &node))
+            .map_err(|status| (status, at.post_op()))
+    }
+
+    fn try_serve(&self, at: &At) -> Option<Served3<Self>> {
+        let name = LookupName::new(self.what.name.as_bytes()).ok()?;
+        match at.fs().try_lookup(&at.who, &at.id, name)? {
+            Ok(node) => found(self, at, &node).ok().map(Ok),
+            Err(error) => {
+                let directory = at.fs().try_attributes(&at.id)?;
+                Some(Err((error.into(), Some(at.attributes(&directory)))))
+            }
         }
     }
+}
+
+/// Returns the rights that a caller may have in the export, among those asked for.
+fn wanted(call: &AccessArgs, at: &At) -> Access {
+    let wanted = Access::from_bits(call.access);
+    if at.writable().is_ok() {
+        return wanted;
+    }
+    wanted.intersection(Access::READ.union(Access::LOOKUP).union(Access::EXECUTE))
+}
+
+fn granted(at: &At, (granted, attributes): (Access, Attributes)) -> AccessOk {
+    AccessOk { attributes: Some(at.attributes(&attributes)), access: granted.bits() }
 }
 
 impl Serve for AccessArgs {
@@ -70,16 +100,14 @@ impl Serve for AccessArgs {
     }
 
     fn serve(self, at: &At) -> Served3<Self> {
-        let mut wanted = Access::from_bits(self.access);
-        if at.writable().is_err() {
-            wanted = wanted.intersection(Access::READ.union(Access::LOOKUP).union(Access::EXECUTE));
-        }
-        match at.fs().access(&at.who, &at.id, wanted) {
-            Ok((granted, attributes)) => {
-                Ok(AccessOk { attributes: Some(at.attributes(&attributes)), access: granted.bits() })
-            }
+        match at.fs().access(&at.who, &at.id, wanted(&self, at)) {
+            Ok(access) => Ok(granted(at, access)),
             Err(error) => Err((error.into(), at.post_op())),
         }
+    }
+
+    fn try_serve(&self, at: &At) -> Option<Served3<Self>> {
+        at.fs().try_access(&at.who, &at.id, wanted(self, at)).map(|access| Ok(granted(at, access)))
     }
 }
 

@@ -1,7 +1,7 @@
 //! Resource limits of the process. No client may end the server by reaching one.
 //!
-//! * Descriptors: each connection needs one, and each export keeps up to 512 files open; 1,024 is the usual
-//!   soft limit. All exports together keep half of the limit, so that connections have the rest.
+//! * Descriptors: each connection needs one, and each export keeps thousands of files and other objects open; 1,024 is
+//!   the usual soft limit. All exports together keep half of the limit, so that connections have the rest.
 //! * `RLIMIT_FSIZE`: a write beyond the limit fails with NFS3ERR_FBIG for its client, instead of ending the
 //!   server with SIGXFSZ.
 //! * `RLIMIT_MEMLOCK`, for adapters: see [`raise_locked_memory`](crate::provider::raise_locked_memory).

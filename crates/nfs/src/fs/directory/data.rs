@@ -40,6 +40,7 @@ impl DirectoryFs {
                 self.open_files.remove(id);
             } else if self.may(who, &*file, &stat, purpose)? {
                 file.confirm(purpose, &stat, now);
+                self.load_access_list_of(&file);
                 return Ok(file);
             } else {
                 self.open_files.remove_for(id, user);
@@ -47,8 +48,16 @@ impl DirectoryFs {
         }
         let object = self.regular(id)?;
         let file = Arc::new(self.open_object(who, &object, purpose)?);
+        self.load_access_list_of(&file);
         self.open_files.insert(*id, user, &file, None, now);
         Ok(file)
+    }
+
+    /// Has the kernel read the access control list of a file, so that it need not wait for that later.
+    fn load_access_list_of(&self, file: &OpenFile) {
+        if self.is_local && !file.has_access_list() && Self::load_access_list(file) {
+            file.note_access_list();
+        }
     }
 
     /// Returns a regular file. No other object is ever opened: a FIFO would wait, a device would have
@@ -88,7 +97,8 @@ impl DirectoryFs {
             Purpose::Read => &[(OFlags::RDONLY, (true, false))],
             Purpose::Write => &[(OFlags::RDWR, (true, true)), (OFlags::WRONLY, (false, true))],
         };
-        let opened = |fd, can| OpenFile::new(fd, can, &object.stat, &self.storage, Instant::now());
+        let opened =
+            |fd, can| OpenFile::new(fd, can, &object.stat, &self.storage, self.is_local, Instant::now());
         let mut refusal = FsError::AccessDenied;
         {
             let _acting = self.actor.act_as(who)?;
@@ -126,7 +136,8 @@ impl DirectoryFs {
         let kept = self.is_closed_to_owner(&object, u32::from(object.stat.stx_mode));
         let keeper = kept.then_some(who.uid);
         let now = Instant::now();
-        let file = Arc::new(OpenFile::new(object.fd, (true, true), &object.stat, &self.storage, now));
+        let file =
+            Arc::new(OpenFile::new(object.fd, (true, true), &object.stat, &self.storage, self.is_local, now));
         self.open_files.insert(*id, self.actor.judged(who), &file, keeper, now);
         file
     }
@@ -144,12 +155,14 @@ impl DirectoryFs {
         // If this is refused, the file was closed to its owner before.
         if let Ok(fd) = self.reopen(object, OFlags::RDWR) {
             let now = Instant::now();
-            let file = Arc::new(OpenFile::new(fd, (true, true), &object.stat, &self.storage, now));
+            let file =
+                Arc::new(OpenFile::new(fd, (true, true), &object.stat, &self.storage, self.is_local, now));
             self.open_files.insert(*id, user, &file, Some(who.uid), now);
         }
     }
 
-    /// Reads an open file from the page cache without waiting: the complete range or nothing.
+    /// Reads an open file from the page cache without waiting: the complete range or nothing. File systems that cannot
+    /// do so refuse the flag.
     pub(super) fn read_cached(
         &self,
         who: &Identity,
@@ -162,14 +175,22 @@ impl DirectoryFs {
             return None;
         }
         let now = Instant::now();
-        let file = self.open_files.get(id, self.actor.judged(who), Purpose::Read, now)?;
+        let lent = self.open_files.get_to_read(id, self.actor.judged(who), now)?;
+        let file = lent.get()?;
         let wanted = buffer.len();
         let flags = ReadWriteFlags::NOWAIT;
-        let length = preadv2(&*file, &mut [IoSliceMut::new(buffer)], offset, flags).ok()?;
-        let stat = stat_cached(&*file).ok()?;
+        let length = preadv2(file, &mut [IoSliceMut::new(buffer)], offset, flags).ok()?;
+        let stat = stat_cached(file).ok()?;
         let end_of_file = offset.saturating_add(length as u64) >= stat.stx_size;
-        if !file.is_current(Purpose::Read, &stat, now) || (length < wanted && !end_of_file) {
+        if length < wanted && !end_of_file {
             return None;
+        }
+        if !file.is_current(Purpose::Read, &stat, now) {
+            let judges = file.has_access_list() && stat.stx_nlink > 0;
+            if !judges || !self.may(who, file, &stat, Purpose::Read).ok()? {
+                return None;
+            }
+            file.confirm(Purpose::Read, &stat, now);
         }
         Some(ReadResult { length, end_of_file, attributes: attributes(&stat) })
     }
@@ -296,7 +317,7 @@ impl DirectoryFs {
         self.open_files.begin_unstable(id, now, || {
             let fd = self.reopen(file, OFlags::RDONLY).ok()?;
             let stat = stat(&fd).ok()?;
-            Some(OpenFile::new(fd, (true, false), &stat, &self.storage, now))
+            Some(OpenFile::new(fd, (true, false), &stat, &self.storage, self.is_local, now))
         })
     }
 

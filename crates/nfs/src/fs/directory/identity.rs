@@ -2,8 +2,9 @@
 //!
 //! If the process is root, the kernel itself decides about a caller's rights. The thread takes on the
 //! caller's effective user, group and groups, and returns to its own when the guard is dropped. Credentials
-//! belong to a thread. So this happens on I/O threads only and never across an `.await`: the guard is not
-//! `Send`. If the process is not root, everything happens as the process's own user.
+//! belong to a thread. So this happens for a few system calls that belong together, and never across an `.await`: the
+//! guard is not `Send`. On the thread of a connection, these calls never wait. If the process is not root, everything
+//! happens as the process's own user.
 //!
 //! NFS allows callers some changes that the kernel allows to owners only. The thread makes them as the owner
 //! ([`Actor::act_as_owner`]). That needs no capability to change objects of others, which a server may have

@@ -26,7 +26,8 @@
 //! or truncated.
 //!
 //! **Memory.** Data goes between the file and the caller's slices by one `pread` or `pwrite`. Only
-//! descriptors are kept (`open_files`), at most [`DirectoryOptions::open_files`].
+//! descriptors are kept (`open_files`), of files at most [`DirectoryOptions::open_files`], and as many of other
+//! objects (`looks`).
 
 mod convert;
 mod data;
@@ -34,6 +35,7 @@ mod identity;
 mod ids;
 mod listing;
 mod locks;
+mod looks;
 mod map;
 mod namespace;
 mod open_files;
@@ -53,8 +55,8 @@ use locks::Locks;
 use map::{Generation, PathMap};
 use open_files::{OpenFiles, out_of_descriptors};
 use rustix::fs::{
-    Access as Probe, AtFlags, Mode, OFlags, ResolveFlags, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT,
-    accessat, chmodat, chownat, fstatvfs, open, openat, openat2, readlinkat, readlinkat_raw, utimensat,
+    AtFlags, Mode, OFlags, ResolveFlags, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, chmodat, chownat,
+    fstatvfs, open, openat, openat2, readlinkat, readlinkat_raw, utimensat,
 };
 use rustix::io::Errno;
 use storage::{Reach, Storage};
@@ -110,8 +112,8 @@ pub enum HandleSource {
 /// Settings of a [`DirectoryFs`].
 #[derive(Clone, Debug)]
 pub struct DirectoryOptions {
-    /// Most descriptors of files kept open between calls. Default 512. All directories together keep at most
-    /// half of the descriptors that the process may have (`RLIMIT_NOFILE`).
+    /// Most descriptors of files kept open between calls, and most of objects that callers look at. Default 4096. All
+    /// directories together keep at most half of the descriptors that the process may have (`RLIMIT_NOFILE`).
     pub open_files: usize,
     /// Method to identify objects.
     pub handles: HandleSource,
@@ -126,7 +128,7 @@ pub struct DirectoryOptions {
 impl Default for DirectoryOptions {
     fn default() -> Self {
         Self {
-            open_files: 512,
+            open_files: 4096,
             handles: HandleSource::Automatic,
             sync_metadata: true,
             verifier: WriteVerifier::default(),
@@ -173,6 +175,8 @@ pub struct DirectoryFs {
     whole: OwnedFd,
     open_files: OpenFiles,
     properties: Properties,
+    /// Whether the file system is one of this machine's disks or memory.
+    is_local: bool,
     options: DirectoryOptions,
     /// Locks that keep other changes from coming between the attributes before and after a change.
     locks: Locks,
@@ -208,6 +212,7 @@ impl DirectoryFs {
             .map_err(|error| tracing::warn!(path = %path.display(), %error, "overlaps of exports cannot be detected here"))
             .ok();
         let properties = probe::properties(&mount);
+        let is_local = probe::is_local(&mount);
         let whole = mount.try_clone().map_err(|source| OpenError::Root { path: path.to_owned(), source })?;
         // FUSE handles become invalid when the kernel forgets the inode.
         let lasting = !probe::is_fuse(&mount);
@@ -247,6 +252,7 @@ impl DirectoryFs {
             open_files: OpenFiles::new(options.open_files),
             storage,
             properties,
+            is_local,
             options,
             locks: Locks::new(),
         })
@@ -554,41 +560,60 @@ impl FileSystem for DirectoryFs {
     }
 
     fn attributes(&self, id: &FileId) -> Result<Attributes, FsError> {
-        Ok(attributes(&self.object(id)?.stat))
+        let object = self.object(id)?;
+        let attributes = attributes(&object.stat);
+        self.remember_look(id, object);
+        Ok(attributes)
+    }
+
+    fn try_attributes(&self, id: &FileId) -> Option<Attributes> {
+        self.attributes_in_memory(id)
     }
 
     fn access(&self, who: &Identity, id: &FileId, wanted: Access) -> Result<(Access, Attributes), FsError> {
         let object = self.object(id)?;
-        let name = Self::proc_name(&object);
-        let granted = {
-            let _acting = self.actor.act_as(who)?;
-            let may = |probe| accessat(&self.proc_fds, &name, probe, AtFlags::EACCESS).is_ok();
-            Access::from_permissions(
-                object.kind(),
-                may(Probe::READ_OK),
-                may(Probe::WRITE_OK),
-                may(Probe::EXEC_OK),
-            )
-        };
-        Ok((granted.intersection(wanted), attributes(&object.stat)))
+        let granted = self.rights(who, &object, object.kind())?;
+        let attributes = attributes(&object.stat);
+        self.remember_look_at_rights(id, object);
+        Ok((granted.intersection(wanted), attributes))
+    }
+
+    fn try_access(&self, who: &Identity, id: &FileId, wanted: Access) -> Option<(Access, Attributes)> {
+        self.access_in_memory(who, id, wanted)
     }
 
     fn lookup(&self, who: &Identity, directory: &FileId, name: LookupName<'_>) -> Result<Found, FsError> {
-        let directory = self.directory(directory)?;
-        let at_root = Place::from(&directory.stat) == Place::from(&self.root.stat);
+        let object = self.directory(directory)?;
+        let at_root = Place::from(&object.stat) == Place::from(&self.root.stat);
         let node = match name {
-            LookupName::SelfEntry => self.node(&directory, None)?,
-            LookupName::Parent if at_root => self.node(&directory, None)?,
-            LookupName::Parent => self.node(&self.parent(who, &directory)?, None)?,
+            LookupName::SelfEntry => self.node(&object, None)?,
+            LookupName::Parent if at_root => self.node(&object, None)?,
+            LookupName::Parent => self.node(&self.parent(who, &object)?, None)?,
             LookupName::Entry(name) => {
-                let object = {
+                let found = {
                     let _acting = self.actor.act_as(who)?;
-                    self.child(&directory, name)?
+                    self.child(&object, name)?
                 };
-                self.node(&object, Some((&directory, name.as_bytes())))?
+                let node = self.node(&found, Some((&object, name.as_bytes())))?;
+                self.remember_look(&node.id, found);
+                node
             }
         };
-        Ok(Found { node, directory: Some(attributes(&directory.stat)) })
+        let searched = attributes(&object.stat);
+        self.remember_look(directory, object);
+        Ok(Found { node, directory: Some(searched) })
+    }
+
+    fn try_lookup(
+        &self,
+        who: &Identity,
+        directory: &FileId,
+        name: LookupName<'_>,
+    ) -> Option<Result<Found, FsError>> {
+        match name {
+            LookupName::Entry(name) => self.lookup_in_memory(who, directory, name),
+            LookupName::SelfEntry | LookupName::Parent => None,
+        }
     }
 
     fn read_link(

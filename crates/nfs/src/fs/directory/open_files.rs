@@ -1,12 +1,17 @@
-//! Files kept open between calls, so that a READ or WRITE costs one system call and a look at the attributes.
+//! Files and other objects kept open between calls, so that a READ or WRITE costs one system call and a look at the
+//! attributes.
 //!
-//! NFS version 3 has no OPEN and no CLOSE. A table with three kinds of descriptors replaces them:
+//! NFS version 3 has no OPEN and no CLOSE. A table with four kinds of descriptors replaces them:
 //!
 //! * **Open files.** Each is open *for an identity*: the kernel checked the rights of that identity, and only
 //!   that identity uses the file. Where callers do not act as themselves, the user of the process stands for
-//!   all of them. The table closes an open file [`IDLE`] after its last use. While a file is open for
-//!   writing, nobody can execute it (`ETXTBSY`). So a COMMIT closes it too, and a READ does not prolong its
-//!   life.
+//!   all of them. While a file is open for writing, nobody can execute it (`ETXTBSY`). So the table closes it
+//!   [`IDLE`] after its last use, a COMMIT closes it too, and a READ does not prolong its life. A file that is
+//!   open to read only hinders nobody but those who want a lease of it. On a local file system it stays for
+//!   [`READ_IDLE`] after its last use. Elsewhere an open file may hide changes that others make, or its removal.
+//! * **Looked objects.** A descriptor that grants no rights keeps an object in memory that a caller has looked at,
+//!   also for [`READ_IDLE`]. So the thread of a connection can answer the next GETATTR, ACCESS or LOOKUP there
+//!   (`looks`). After [`FIND_AGAIN`] the object has to be found again, by its id or by a name.
 //! * **Files kept for their owner.** An owner may write what the mode forbids (RFC 1813 §4.4): `git` and
 //!   `tar` make files read-only before they write them. An unprivileged process cannot open such a file
 //!   again. It keeps the descriptor that CREATE opened, or that was open when SETATTR removed the right. A
@@ -20,16 +25,18 @@
 //!   server makes the data stable at once. Each failure goes to [`Storage`](super::storage::Storage), which
 //!   changes the write verifier.
 //!
-//! **Rights.** A check of rights is valid for [`RECHECK`](file::RECHECK), and only while owner, group, mode
-//! and time of change stay equal. After that the kernel checks again, for the caller. So a change of an
-//! access control list ends the use of an open file. A WRITE of this server changes the time of change, but
-//! needs no new check.
+//! **Rights.** A check of rights is valid only while owner, group, mode and time of change stay equal. After that the
+//! kernel checks again, for the caller. So a change of an access control list ends the use of an open file. A second
+//! change within one tick of the clock does not show in the time. So the check is valid for
+//! [`RECHECK`](file::RECHECK) only. It is valid for [`RECHECK_SETTLED`](file::RECHECK_SETTLED) on local file systems, if
+//! the file was not changed shortly before it. A WRITE of this server changes the time of change, but needs no new
+//! check.
 //!
-//! **Bounds.** The capacity limits the descriptors of a table, and half of it limits the witnesses. All
-//! tables of a process together keep at most half of `RLIMIT_NOFILE`. Connections and calls in progress have
-//! the rest. The least recently used file is closed first. A call that finds no descriptor closes kept files,
-//! then waits for other calls ([`OpenFiles::opening`]). A user who fills the table costs others a little
-//! time.
+//! **Bounds.** The capacity limits the open files of a table, and half of it limits the witnesses among them. As
+//! many looked objects are kept beside. All tables of a process together keep at most half of `RLIMIT_NOFILE`, and
+//! looked objects leave half of that to files. Connections and calls in progress have the rest. The least recently
+//! used one is closed first. A call that finds no descriptor closes what is kept, looked objects first, then waits
+//! for other calls ([`OpenFiles::opening`]). A user who fills the table costs others a little time.
 //!
 //! Files kept for owners are the exception: once closed, they cannot be opened again. They are closed last,
 //! first those whose data is all on stable storage. Among these, and then among the others, the next file is
@@ -38,13 +45,17 @@
 //! displace the file of another. The next WRITE to that file is refused.
 //!
 //! **The thread.** A thread of the table examines it each [`TICK`] while it keeps anything. So files are
-//! closed without calls too: a program can be executed, and a removed file frees its space. Closing may wait
-//! for the storage, as `fsync` does; both happen outside the lock. The last user of a descriptor closes it.
+//! closed without calls too: a program can be executed, and a removed file frees its space. A removal through this
+//! server closes it, another one is noticed at a look ([`LOOK`], [`LOOK_AT_ALL`]). Closing may wait
+//! for the storage, as `fsync` does; both happen outside the lock. The last user of a descriptor closes it. The thread
+//! of a connection must not wait: it leaves closing to the thread of the table ([`Lent`]).
 
 mod file;
+mod looked;
 mod table;
 mod uncommitted;
 
+use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread;
@@ -55,14 +66,18 @@ use rustix::io::Errno;
 
 use self::file::{OPEN, allowance};
 pub(super) use self::file::{OpenFile, Purpose};
-use self::table::{Entry, Lasting, Slot, Table, Taken};
+pub(super) use self::looked::LookedObject;
+use self::table::{Entry, Lasting, Leaves, Looked, Slot, Table, Taken};
 use self::uncommitted::Writing;
 pub(super) use self::uncommitted::{Snapshot, Uncommitted, UnstableWrite};
-use super::convert::stat_cached;
 use crate::fs::types::{FileId, FsError, Identity};
 
-/// Time without use after which an open file is closed, at the next [`TICK`].
+/// Time without use after which a file that is open for writing is closed, at the next [`TICK`].
 const IDLE: Duration = Duration::from_millis(750);
+/// Time without use after which a file that is open to read only is closed, and an object that callers look at.
+const READ_IDLE: Duration = Duration::from_secs(60);
+/// Time after which an object that callers look at has to be found again.
+const FIND_AGAIN: Duration = Duration::from_secs(300);
 /// Time without use after which a file kept for its owner is closed.
 const KEPT_IDLE: Duration = Duration::from_secs(600);
 /// Time without new writes after which uncommitted data is made stable without a COMMIT.
@@ -71,6 +86,10 @@ const UNCOMMITTED_IDLE: Duration = Duration::from_secs(30);
 const TICK: Duration = Duration::from_millis(250);
 /// Interval of the checks whether long-lived files were removed or made executable.
 const LOOK: Duration = Duration::from_secs(1);
+/// Interval of the checks whether others that stay open were removed. There may be thousands.
+const LOOK_AT_ALL: Duration = Duration::from_secs(5);
+/// Number of descriptors to be closed that wake the thread of the table.
+const LEAVING: usize = 64;
 /// Most times that a call waits for a descriptor when the process has none left, and the length of each wait.
 const WAITS: usize = 100;
 const WAIT: Duration = Duration::from_millis(2);
@@ -78,6 +97,15 @@ const WAIT: Duration = Duration::from_millis(2);
 const ANY_EXECUTE: u16 = 0o111;
 /// Mode bits that let an owner open a file to read and write.
 const OWNER_READ_WRITE: u16 = 0o600;
+
+/// How space for a new looked object is found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Room {
+    /// Others are closed for it.
+    Make,
+    /// Only if there is some: the caller must not wait.
+    IfFree,
+}
 
 #[derive(Debug)]
 struct Shared {
@@ -127,7 +155,7 @@ impl OpenFiles {
         keeper: Option<u32>,
         now: Instant,
     ) {
-        let mut taken = Taken::new();
+        let mut taken = Taken::default();
         let mut table = self.shared.lock();
         // The new file replaces others that permit no more.
         let (mut keeper, mut written) = (keeper, false);
@@ -149,6 +177,82 @@ impl OpenFiles {
         }
         drop(table);
         drop(taken);
+    }
+
+    /// Keeps an object that a caller has looked at, found by its id or by a name just now. `has_access_list`: the kernel
+    /// has the list in memory.
+    pub(super) fn keep_object(
+        &self,
+        id: FileId,
+        fd: OwnedFd,
+        has_access_list: bool,
+        room: Room,
+        now: Instant,
+    ) {
+        let mut taken = Taken::default();
+        let mut table = self.shared.lock();
+        if let Some(known) = table.files.get_mut(&id).and_then(|entry| entry.looked.as_mut()) {
+            (known.last_used, known.found) = (now, now);
+            if has_access_list {
+                known.object.note_access_list();
+            }
+            // Under the lock the other descriptor stays: this one is not the last.
+            drop(fd);
+        } else if match room {
+            Room::Make => self.shared.make_room_to_look(&mut table, &mut taken),
+            Room::IfFree => self.shared.has_room_to_look(&table),
+        } {
+            let object = Arc::new(LookedObject::new(fd, has_access_list));
+            table.files.entry(id).or_default().looked = Some(Looked { object, last_used: now, found: now });
+            table.looked += 1;
+            self.tend(&mut table);
+        } else if room == Room::IfFree {
+            self.leave(&mut table, LookedObject::new(fd, false));
+        } else {
+            drop(table);
+            drop(fd);
+            return;
+        }
+        drop(table);
+        drop(taken);
+    }
+
+    /// Returns whether one more object could be kept, without closing others.
+    pub(super) fn has_room_to_look(&self) -> bool {
+        self.shared.has_room_to_look(&self.shared.lock())
+    }
+
+    /// Leaves a value to the thread of the table.
+    fn leave(&self, table: &mut Table, value: impl Leaves) {
+        value.leave(&mut table.leaving);
+        self.tend(table);
+        if table.leaving.len() >= LEAVING {
+            self.shared.ended.notify_all();
+        }
+    }
+
+    /// Returns an object that a caller has looked at.
+    pub(super) fn object(&self, id: &FileId, now: Instant) -> Option<Lent<'_, LookedObject>> {
+        let mut table = self.shared.lock();
+        let looked = table.files.get_mut(id)?.looked.as_mut()?;
+        if now.saturating_duration_since(looked.found) >= FIND_AGAIN {
+            return None;
+        }
+        looked.last_used = now;
+        let value = Some(Arc::clone(&looked.object));
+        drop(table);
+        Some(Lent { files: self, value })
+    }
+
+    /// Returns a file as [`Self::get`] does, for a thread that must not wait.
+    pub(super) fn get_to_read(
+        &self,
+        id: &FileId,
+        who: &Identity,
+        now: Instant,
+    ) -> Option<Lent<'_, OpenFile>> {
+        let value = Some(self.get(id, who, Purpose::Read, now)?);
+        Some(Lent { files: self, value })
     }
 
     /// Keeps a file that is open for `who` to write, for the user `keeper`, because it could not be opened
@@ -177,7 +281,7 @@ impl OpenFiles {
 
     /// Closes the descriptors of a file for `who`, who has lost the right.
     pub(super) fn remove_for(&self, id: &FileId, who: &Identity) {
-        let mut taken = Taken::new();
+        let mut taken = Taken::default();
         self.shared.lock().take_slots(id, &mut taken, |slot| slot.who == *who);
     }
 
@@ -188,6 +292,7 @@ impl OpenFiles {
         if let Some(entry) = &removed {
             table.slots -= entry.slots.len();
             table.uncommitted -= usize::from(entry.uncommitted.is_some());
+            table.looked -= usize::from(entry.looked.is_some());
         }
         drop(table);
         drop(removed);
@@ -206,9 +311,9 @@ impl OpenFiles {
             if let Some(writing) = table.write_on(id, now) {
                 return Some(writing);
             }
-            let mut taken = Taken::new();
-            let room =
-                table.uncommitted < self.shared.capacity / 2 && self.shared.make_room(&mut table, &mut taken);
+            let mut taken = Taken::default();
+            let room = table.uncommitted < self.shared.capacity() / 2
+                && self.shared.make_room(&mut table, &mut taken);
             drop(table);
             drop(taken);
             if !room {
@@ -241,7 +346,7 @@ impl OpenFiles {
     /// the descriptors that can write, and the witness if nothing was written since the snapshot. A file kept
     /// for its owner stays open as long as nobody could execute it.
     pub(super) fn committed(&self, id: &FileId, snapshot: Option<&Snapshot>, stat: Option<&Statx>) {
-        let mut taken = Taken::new();
+        let mut taken = Taken::default();
         let mut table = self.shared.lock();
         let witness = snapshot.and_then(|snapshot| table.settle(id, snapshot));
         let all = table.files.get(id).is_some_and(|entry| entry.uncommitted.is_none());
@@ -298,15 +403,17 @@ impl OpenFiles {
     /// Starts a thread for the table. Only for a thread with the identity of the process, which the new
     /// thread inherits.
     fn tend(&self, table: &mut Table) {
-        if table.tended || table.closed {
+        if table.tended || table.closed || table.untended.is_some_and(|since| since.elapsed() < TICK) {
             return;
         }
         let shared = Arc::clone(&self.shared);
         match thread::Builder::new().name("nfs-files".to_owned()).spawn(move || shared.look_after()) {
-            Ok(_) => table.tended = true,
-            // The next call tries again; until then nothing is closed.
+            Ok(_) => (table.tended, table.untended) = (true, None),
+            // A later call tries again; until then nothing is closed.
             Err(error) => {
-                tracing::warn!(%error, "cannot start a thread that closes unused files");
+                if table.untended.replace(Instant::now()).is_none() {
+                    tracing::warn!(%error, "cannot start a thread that closes unused files");
+                }
             }
         }
     }
@@ -315,6 +422,28 @@ impl OpenFiles {
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.shared.lock().slots
+    }
+}
+
+/// A descriptor of the table in the hands of a thread that must not wait. If the table has given it up meanwhile, the
+/// thread of the table closes it.
+pub(super) struct Lent<'a, T: Leaves> {
+    files: &'a OpenFiles,
+    /// `Some` until the drop.
+    value: Option<Arc<T>>,
+}
+
+impl<T: Leaves> Lent<'_, T> {
+    pub(super) fn get(&self) -> Option<&T> {
+        self.value.as_deref()
+    }
+}
+
+impl<T: Leaves> Drop for Lent<'_, T> {
+    fn drop(&mut self) {
+        if let Some(value) = self.value.take().and_then(Arc::into_inner) {
+            self.files.leave(&mut self.files.shared.lock(), value);
+        }
     }
 }
 
@@ -333,7 +462,7 @@ impl Drop for OpenFiles {
         let mut table = self.shared.lock();
         table.closed = true;
         let files = std::mem::take(&mut table.files);
-        (table.slots, table.uncommitted) = (0, 0);
+        (table.slots, table.uncommitted, table.looked) = (0, 0, 0);
         drop(table);
         self.shared.ended.notify_all();
         drop(files);
@@ -345,28 +474,63 @@ impl Shared {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Returns the number of descriptors of all tables, without those that are about to be closed.
+    #[expect(clippy::unused_self, reason = "the other tables are not known here")]
+    fn open(&self, table: &Table) -> usize {
+        OPEN.load(Ordering::Relaxed).saturating_sub(table.leaving.len())
+    }
+
+    /// Returns the most open files, and the most looked objects.
+    fn capacity(&self) -> usize {
+        self.capacity.min(allowance())
+    }
+
     /// Frees space for one more descriptor. Returns whether there is any.
     fn make_room(&self, table: &mut Table, taken: &mut Taken) -> bool {
         let full = |table: &Table, taken: &Taken| {
             // Files in `taken` count as open until they are dropped.
-            table.slots + table.uncommitted >= self.capacity
-                || OPEN.load(Ordering::Relaxed).saturating_sub(taken.len()) >= allowance()
+            table.slots + table.uncommitted >= self.capacity()
+                || self.open(table).saturating_sub(taken.len()) >= allowance()
         };
         while full(table, taken) {
-            if table.slots == 0 {
+            if table.looked > 0 && table.slots + table.uncommitted < self.capacity() {
+                table.shrink_looked(table.looked / 8 + 1, taken);
+            } else if table.slots == 0 {
+                return false;
+            } else {
+                table.shrink(table.slots / 8 + 1, taken);
+            }
+        }
+        true
+    }
+
+    /// Returns whether one more looked object has space.
+    fn has_room_to_look(&self, table: &Table) -> bool {
+        table.looked < self.capacity() && self.open(table) < allowance() / 2
+    }
+
+    /// Frees space for one more looked object. Returns whether there is any.
+    fn make_room_to_look(&self, table: &mut Table, taken: &mut Taken) -> bool {
+        while table.looked >= self.capacity()
+            || self.open(table).saturating_sub(taken.len()) >= allowance() / 2
+        {
+            if table.looked == 0 {
                 return false;
             }
-            table.shrink(table.slots / 8 + 1, taken);
+            table.shrink_looked(table.looked / 8 + 1, taken);
         }
         true
     }
 
     /// Closes some files because the process has no descriptors left. Returns whether there were any.
     fn relieve(&self) -> bool {
-        let mut taken = Taken::new();
         let mut table = self.lock();
-        if table.slots > 0 {
-            table.shrink(self.capacity / 8 + 1, &mut taken);
+        let mut taken = std::mem::take(&mut table.leaving);
+        if taken.len() + table.slots + table.looked > 0 {
+            table.shrink_looked(usize::MAX, &mut taken);
+            if taken.len() == 0 {
+                table.shrink(self.capacity() / 8 + 1, &mut taken);
+            }
             drop(table);
             drop(taken);
             return true;
@@ -389,11 +553,11 @@ impl Shared {
 
     /// Runs on the thread of the table, until no file is kept.
     fn look_after(self: Arc<Self>) {
-        let syncing = Arc::new(Mutex::new(()));
+        let (syncing, closing) = (Arc::new(Mutex::new(())), Arc::new(Mutex::new(())));
         loop {
             {
                 let mut table = self.lock();
-                if table.closed || table.files.is_empty() {
+                if table.closed || (table.files.is_empty() && table.leaving.len() == 0) {
                     table.tended = false;
                     return;
                 }
@@ -404,6 +568,7 @@ impl Shared {
                 drop(table);
             }
             let aged = self.sweep(Instant::now());
+            self.close_leaving(&closing);
             // A sync that panicked has ended.
             if aged.is_empty() || matches!(syncing.try_lock(), Err(TryLockError::WouldBlock)) {
                 continue;
@@ -422,22 +587,58 @@ impl Shared {
         }
     }
 
-    /// Closes files that were idle for too long or were removed. Returns the uncommitted data to be made
+    /// Closes the descriptors that were left to the thread of the table. Another thread does so, of which there is one at a
+    /// time: the space of a large file takes long to free.
+    fn close_leaving(&self, closing: &Arc<Mutex<()>>) {
+        if matches!(closing.try_lock(), Err(TryLockError::WouldBlock)) {
+            return;
+        }
+        let leaving = std::mem::take(&mut self.lock().leaving);
+        if leaving.len() == 0 {
+            return;
+        }
+        let closing = Arc::clone(closing);
+        let close = move || {
+            let _one_at_a_time = closing.lock();
+            drop(leaving);
+        };
+        if let Err(error) = thread::Builder::new().name("nfs-close".to_owned()).spawn(close) {
+            tracing::warn!(%error, "cannot start a thread that closes files");
+        }
+    }
+
+    /// Closes files that were idle for too long, and finds those that were removed. Returns the uncommitted data to be made
     /// stable now.
     fn sweep(&self, now: Instant) -> Vec<(FileId, Snapshot)> {
-        let mut taken = Taken::new();
+        let mut taken = Taken::default();
         let mut table = self.lock();
+        // Tables with many files that are read leave some descriptors to others.
+        let crowd = self.open(&table) >= allowance() / 4 * 3;
         let idle = |slot: &Slot| {
-            let limit = if slot.keeper.is_some() { KEPT_IDLE } else { IDLE };
+            let limit = match slot.keeper {
+                Some(_) => KEPT_IDLE,
+                None if slot.only_reads() && !crowd => READ_IDLE,
+                None => IDLE,
+            };
             now.saturating_duration_since(slot.last_used) >= limit
         };
         table.take_all_slots(&mut taken, |slot, _| idle(slot));
-        let look = table.last_look.is_none_or(|last| now.saturating_duration_since(last) >= LOOK);
+        let is_due = |last: Option<Instant>, interval| {
+            last.is_none_or(|last| now.saturating_duration_since(last) >= interval)
+        };
+        let all = is_due(table.last_look_at_all, LOOK_AT_ALL);
+        let look = all || is_due(table.last_look, LOOK);
         if look {
             table.last_look = Some(now);
+            if let Some(limit) = now.checked_sub(READ_IDLE) {
+                table.take_looked_until(limit, &mut taken);
+            }
         }
-        let lasting = if look { table.lasting() } else { Vec::new() };
-        let crowded = table.uncommitted >= (self.capacity / 2).max(1);
+        if all {
+            table.last_look_at_all = Some(now);
+        }
+        let lasting = if look { table.lasting(all) } else { Vec::new() };
+        let crowded = table.uncommitted >= (self.capacity() / 2).max(1);
         let wanted = if crowded { table.uncommitted / 4 + 1 } else { usize::MAX };
         let mut aged = table.oldest_uncommitted(wanted);
         if !crowded {
@@ -454,13 +655,18 @@ impl Shared {
     /// Closes long-lived files that were removed or can be executed.
     fn look_at(&self, files: Vec<Lasting>) {
         for lasting in files {
-            let Ok(stat) = stat_cached(lasting.fd()) else { continue };
-            let mut taken = Taken::new();
+            let Some(stat) = lasting.stat() else { continue };
+            if stat.stx_nlink > 0 && lasting.hinders_nobody() {
+                continue;
+            }
             let mut table = self.lock();
             let witness = match &lasting {
                 _ if stat.stx_nlink == 0 => {
                     let id = lasting.id();
+                    let mut taken = std::mem::take(&mut table.leaving);
                     table.take_slots(id, &mut taken, |_| true);
+                    table.take_looked(id, &mut taken);
+                    table.leaving = taken;
                     table.files.get(id).and_then(|entry| entry.uncommitted.clone()).and_then(|uncommitted| {
                         // The data of a removed file is not needed.
                         table.settle(id, &Snapshot::of(&uncommitted))
@@ -482,7 +688,7 @@ impl Shared {
                 _ => None,
             };
             drop(table);
-            drop((taken, witness));
+            drop(witness);
         }
     }
 }

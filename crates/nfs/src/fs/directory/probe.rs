@@ -14,6 +14,7 @@ const FAT: u64 = 0x4d44;
 const FUSE: u64 = 0x6573_5546;
 const EXFAT: u64 = 0x2011_bab0;
 const OVERLAYFS: u64 = 0x794c_7630;
+const F2FS: u64 = 0xf2f5_2010;
 
 /// Returns the properties of a directory's file system (not for an `O_PATH` descriptor).
 pub(super) fn properties(root: &OwnedFd) -> Properties {
@@ -53,6 +54,12 @@ pub(super) fn is_fuse(root: &OwnedFd) -> bool {
 /// Returns whether the file system is overlayfs, whose objects move between layers.
 pub(super) fn is_overlay(root: &OwnedFd) -> bool {
     magic(root) == OVERLAYFS
+}
+
+/// Returns whether the file system is one of this machine's disks or memory. It has the attributes of an open object in
+/// memory, so that a look at them never waits.
+pub(super) fn is_local(root: &OwnedFd) -> bool {
+    matches!(magic(root), EXT | XFS | BTRFS | TMPFS | F2FS)
 }
 
 /// Returns the number of the file system's type: 32 bits, in a type that depends on the machine.

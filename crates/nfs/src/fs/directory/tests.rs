@@ -12,6 +12,7 @@ use crate::fs::{MemoryFs, MemoryOptions};
 
 mod confined;
 mod descriptors;
+mod in_memory;
 mod locks;
 mod looks;
 mod losses;

@@ -55,6 +55,11 @@ pub(super) trait Watch: Send + Sync + 'static {
         None
     }
 
+    /// Returns whether the file system answers what it has in memory.
+    fn lets_try(&self) -> bool {
+        false
+    }
+
     /// Returns whether the location of the file system is known.
     fn shows_location(&self) -> bool {
         true
@@ -104,9 +109,17 @@ impl<W: Watch> FileSystem for WatchedFs<W> {
         self.inner.attributes(id)
     }
 
+    fn try_attributes(&self, id: &FileId) -> Option<Attributes> {
+        if self.watch.lets_try() { self.inner.try_attributes(id) } else { None }
+    }
+
     fn access(&self, who: &Identity, id: &FileId, wanted: Access) -> Result<(Access, Attributes), FsError> {
         self.watch.before(Step::Access(who.uid));
         self.inner.access(who, id, wanted)
+    }
+
+    fn try_access(&self, who: &Identity, id: &FileId, wanted: Access) -> Option<(Access, Attributes)> {
+        if self.watch.lets_try() { self.inner.try_access(who, id, wanted) } else { None }
     }
 
     fn lookup(&self, who: &Identity, directory: &FileId, name: LookupName<'_>) -> Result<Found, FsError> {
@@ -114,6 +127,15 @@ impl<W: Watch> FileSystem for WatchedFs<W> {
             self.watch.before_lookup(name)?;
         }
         self.inner.lookup(who, directory, name)
+    }
+
+    fn try_lookup(
+        &self,
+        who: &Identity,
+        directory: &FileId,
+        name: LookupName<'_>,
+    ) -> Option<Result<Found, FsError>> {
+        if self.watch.lets_try() { self.inner.try_lookup(who, directory, name) } else { None }
     }
 
     fn read_link(

@@ -1,9 +1,9 @@
 //! Open regular files, and the checks of the rights to them.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{CWD, Statx};
 use rustix::process::{Resource, getrlimit};
@@ -13,6 +13,11 @@ use crate::fs::types::FsError;
 
 /// Time for which a check of rights is valid.
 const RECHECK: Duration = Duration::from_secs(1);
+/// Time for which it is valid if every later change of the rights shows in the time of change.
+const RECHECK_SETTLED: Duration = Duration::from_secs(60);
+/// Age that the last change has to have for that, at the check. Later changes have another time then: file systems take
+/// it from a clock that ticks each few milliseconds, and some keep whole seconds.
+const SETTLED: Duration = Duration::from_secs(2);
 
 /// Descriptors kept by all tables of this process.
 pub(super) static OPEN: AtomicUsize = AtomicUsize::new(0);
@@ -50,11 +55,32 @@ impl From<&Statx> for Rights {
     }
 }
 
-/// Times of the last checks of the rights to read and to write.
+/// A check of the rights to read or to write.
 #[derive(Clone, Copy, Debug)]
 struct Checked {
     rights: Rights,
     at: Instant,
+    /// Whether every later change shows in the time of change.
+    settled: bool,
+}
+
+impl Checked {
+    /// Returns a check of a file, on a local file system or another one. It began at `at`.
+    fn new(stat: &Statx, local: bool, at: Instant) -> Self {
+        let changed = u64::try_from(stat.stx_ctime.tv_sec)
+            .ok()
+            .and_then(|seconds| UNIX_EPOCH.checked_add(Duration::new(seconds, stat.stx_ctime.tv_nsec)));
+        // A pause since then, of the thread or of the machine, makes the change no older.
+        let began = SystemTime::now().checked_sub(at.elapsed());
+        let age = changed.and_then(|changed| began?.duration_since(changed).ok());
+        let settled = local && age.is_some_and(|age| age >= SETTLED);
+        Self { rights: stat.into(), at, settled }
+    }
+
+    fn is_valid(&self, stat: &Statx, now: Instant) -> bool {
+        let limit = if self.settled { RECHECK_SETTLED } else { RECHECK };
+        self.rights == Rights::from(stat) && now.saturating_duration_since(self.at) < limit
+    }
 }
 
 #[derive(Debug, Default)]
@@ -79,25 +105,39 @@ pub(in crate::fs::directory) struct OpenFile {
     fd: Option<OwnedFd>,
     pub(super) readable: bool,
     pub(super) writable: bool,
+    /// Whether the file is on a local file system.
+    local: bool,
+    /// Whether the kernel has its access control list in memory.
+    has_access_list: AtomicBool,
     storage: Storage,
     syncs: Syncs,
     checks: Mutex<Checks>,
 }
 
 impl OpenFile {
-    /// Wraps a file that was opened just now, with attributes from before.
+    /// Wraps a file that was opened just now, with attributes from before. `local`: it is on a local file system.
     pub(in crate::fs::directory) fn new(
         fd: OwnedFd,
         (readable, writable): (bool, bool),
         stat: &Statx,
         storage: &Storage,
+        local: bool,
         now: Instant,
     ) -> Self {
         OPEN.fetch_add(1, Ordering::Relaxed);
-        let checked = Some(Checked { rights: stat.into(), at: now });
+        let checked = Some(Checked::new(stat, local, now));
         let checks = Checks { read: checked.filter(|_| readable), write: checked.filter(|_| writable) };
         let (storage, syncs) = (storage.clone(), Syncs::default());
-        Self { fd: Some(fd), readable, writable, storage, syncs, checks: Mutex::new(checks) }
+        Self {
+            fd: Some(fd),
+            readable,
+            writable,
+            local,
+            has_access_list: AtomicBool::new(false),
+            storage,
+            syncs,
+            checks: Mutex::new(checks),
+        }
     }
 
     /// Returns the failures of the storage reported to this descriptor up to now.
@@ -121,15 +161,12 @@ impl OpenFile {
     /// Returns whether the last check of the rights is still valid, and the file has a name.
     pub(in crate::fs::directory) fn is_current(&self, purpose: Purpose, stat: &Statx, now: Instant) -> bool {
         let checked = *self.checks().of(purpose);
-        stat.stx_nlink > 0
-            && checked.is_some_and(|checked| {
-                checked.rights == Rights::from(stat) && now.saturating_duration_since(checked.at) < RECHECK
-            })
+        stat.stx_nlink > 0 && checked.is_some_and(|checked| checked.is_valid(stat, now))
     }
 
     /// Records a new check of the rights.
     pub(in crate::fs::directory) fn confirm(&self, purpose: Purpose, stat: &Statx, now: Instant) {
-        *self.checks().of(purpose) = Some(Checked { rights: stat.into(), at: now });
+        *self.checks().of(purpose) = Some(Checked::new(stat, self.local, now));
     }
 
     /// Records a change by this server, which needs no new check.
@@ -139,9 +176,23 @@ impl OpenFile {
             if let Some(checked) = checks.of(purpose)
                 && checked.rights == before
             {
-                checked.rights = after;
+                (checked.rights, checked.settled) = (after, false);
             }
         }
+    }
+
+    pub(super) const fn is_local(&self) -> bool {
+        self.local
+    }
+
+    /// Records that the kernel has read the access control list.
+    pub(in crate::fs::directory) fn note_access_list(&self) {
+        self.has_access_list.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns whether the kernel decides about rights to the file without waiting.
+    pub(in crate::fs::directory) fn has_access_list(&self) -> bool {
+        self.local && self.has_access_list.load(Ordering::Relaxed)
     }
 
     pub(super) fn serves(&self, purpose: Purpose) -> bool {

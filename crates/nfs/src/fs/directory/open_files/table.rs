@@ -3,11 +3,14 @@
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry as MapEntry;
-use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Instant;
 
+use rustix::fs::Statx;
+
+use super::super::convert::stat_cached;
 use super::file::OpenFile;
+use super::looked::LookedObject;
 use super::uncommitted::{Snapshot, Uncommitted, UnstableWrite};
 use crate::fs::types::{FileId, Identity};
 
@@ -34,6 +37,11 @@ enum Worth {
 }
 
 impl Slot {
+    /// Returns whether the file is open to read only, on a local file system: that hinders nobody.
+    pub(super) fn only_reads(&self) -> bool {
+        self.file.is_local() && !self.file.writable && self.keeper.is_none()
+    }
+
     fn worth(&self, uncommitted: bool) -> Worth {
         if self.keeper.is_none() {
             Worth::Reopens
@@ -45,15 +53,25 @@ impl Slot {
     }
 }
 
+/// An object that callers look at.
+#[derive(Debug)]
+pub(super) struct Looked {
+    pub(super) object: Arc<LookedObject>,
+    pub(super) last_used: Instant,
+    /// Time at which the object was found.
+    pub(super) found: Instant,
+}
+
 #[derive(Debug, Default)]
 pub(super) struct Entry {
     pub(super) slots: Vec<Slot>,
     pub(super) uncommitted: Option<Arc<Uncommitted>>,
+    pub(super) looked: Option<Looked>,
 }
 
 impl Entry {
     fn is_empty(&self) -> bool {
-        self.slots.is_empty() && self.uncommitted.is_none()
+        self.slots.is_empty() && self.uncommitted.is_none() && self.looked.is_none()
     }
 }
 
@@ -62,33 +80,81 @@ pub(super) struct Table {
     pub(super) files: HashMap<FileId, Entry>,
     pub(super) slots: usize,
     pub(super) uncommitted: usize,
+    /// Number of objects that callers look at.
+    pub(super) looked: usize,
     /// Whether a thread works on the table.
     pub(super) tended: bool,
+    /// Time at which no thread could be started.
+    pub(super) untended: Option<Instant>,
     pub(super) last_look: Option<Instant>,
+    /// Time of the last look at all that stays open, and not only at the few that may hinder others.
+    pub(super) last_look_at_all: Option<Instant>,
+    /// Values for the thread of the table to drop: closing a removed file frees its space, which takes long.
+    pub(super) leaving: Taken,
     pub(super) closed: bool,
 }
 
-/// Files removed from the table, to be dropped without the lock.
-pub(super) type Taken = Vec<Arc<OpenFile>>;
+/// What was removed from the table, to be dropped without the lock.
+#[derive(Debug, Default)]
+pub(in crate::fs::directory) struct Taken {
+    pub(super) files: Vec<Arc<OpenFile>>,
+    pub(super) objects: Vec<Arc<LookedObject>>,
+}
 
-/// A descriptor that stays open for longer than [`IDLE`](super::IDLE).
+impl Taken {
+    pub(super) fn len(&self) -> usize {
+        self.files.len() + self.objects.len()
+    }
+}
+
+/// A value of the table that may leave it while a call uses it.
+pub(in crate::fs::directory) trait Leaves: Sized {
+    /// Adds the value to those that the thread of the table drops.
+    fn leave(self, leaving: &mut Taken);
+}
+
+impl Leaves for OpenFile {
+    fn leave(self, leaving: &mut Taken) {
+        leaving.files.push(Arc::new(self));
+    }
+}
+
+impl Leaves for LookedObject {
+    fn leave(self, leaving: &mut Taken) {
+        leaving.objects.push(Arc::new(self));
+    }
+}
+
+/// A descriptor that stays open for longer than [`IDLE`](super::IDLE). There may be thousands of the last two kinds: a list
+/// of them keeps none open.
 pub(super) enum Lasting {
     Kept(FileId, Arc<OpenFile>),
     Witness(FileId, Arc<Uncommitted>),
+    Reading(FileId, Weak<OpenFile>),
+    Looked(FileId, Weak<LookedObject>),
 }
 
 impl Lasting {
     pub(super) fn id(&self) -> &FileId {
         match self {
-            Self::Kept(id, _) | Self::Witness(id, _) => id,
+            Self::Kept(id, _) | Self::Witness(id, _) | Self::Reading(id, _) | Self::Looked(id, _) => id,
         }
     }
 
-    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+    /// Returns whether nobody is hindered, unless the object was removed.
+    pub(super) const fn hinders_nobody(&self) -> bool {
+        matches!(self, Self::Reading(..) | Self::Looked(..))
+    }
+
+    /// Returns the attributes; `None` if the descriptor was closed meanwhile.
+    pub(super) fn stat(&self) -> Option<Statx> {
         match self {
-            Self::Kept(_, file) => file.as_fd(),
-            Self::Witness(_, uncommitted) => uncommitted.file.as_fd(),
+            Self::Kept(_, file) => stat_cached(file),
+            Self::Witness(_, uncommitted) => stat_cached(&uncommitted.file),
+            Self::Reading(_, file) => stat_cached(file.upgrade()?),
+            Self::Looked(_, object) => stat_cached(object.upgrade()?),
         }
+        .ok()
     }
 }
 
@@ -101,9 +167,9 @@ impl Table {
         mut which: impl FnMut(&Slot) -> bool,
     ) {
         let MapEntry::Occupied(mut entry) = self.files.entry(*id) else { return };
-        let before = taken.len();
-        taken.extend(entry.get_mut().slots.extract_if(.., |slot| which(slot)).map(|slot| slot.file));
-        self.slots -= taken.len() - before;
+        let before = taken.files.len();
+        taken.files.extend(entry.get_mut().slots.extract_if(.., |slot| which(slot)).map(|slot| slot.file));
+        self.slots -= taken.files.len() - before;
         if entry.get().is_empty() {
             entry.remove();
         }
@@ -112,13 +178,52 @@ impl Table {
     /// Removes the slots of all files that `which` selects. Its second argument is whether the file has
     /// uncommitted data.
     pub(super) fn take_all_slots(&mut self, taken: &mut Taken, mut which: impl FnMut(&Slot, bool) -> bool) {
-        let before = taken.len();
+        let before = taken.files.len();
         self.files.retain(|_, entry| {
             let uncommitted = entry.uncommitted.is_some();
-            taken.extend(entry.slots.extract_if(.., |slot| which(slot, uncommitted)).map(|slot| slot.file));
+            let removed = entry.slots.extract_if(.., |slot| which(slot, uncommitted));
+            taken.files.extend(removed.map(|slot| slot.file));
             !entry.is_empty()
         });
-        self.slots -= taken.len() - before;
+        self.slots -= taken.files.len() - before;
+    }
+
+    /// Removes the object of an id that callers look at.
+    pub(super) fn take_looked(&mut self, id: &FileId, taken: &mut Taken) {
+        let MapEntry::Occupied(mut entry) = self.files.entry(*id) else { return };
+        let Some(looked) = entry.get_mut().looked.take() else { return };
+        taken.objects.push(looked.object);
+        self.looked -= 1;
+        if entry.get().is_empty() {
+            entry.remove();
+        }
+    }
+
+    /// Removes the objects that callers last looked at until `limit`.
+    pub(super) fn take_looked_until(&mut self, limit: Instant, taken: &mut Taken) {
+        if self.looked == 0 {
+            return;
+        }
+        let before = taken.objects.len();
+        self.files.retain(|_, entry| {
+            let old = entry.looked.take_if(|looked| looked.last_used <= limit);
+            taken.objects.extend(old.map(|looked| looked.object));
+            !entry.is_empty()
+        });
+        self.looked -= taken.objects.len() - before;
+    }
+
+    /// Removes at least `number` objects that callers look at, those first that were not used for longest.
+    pub(super) fn shrink_looked(&mut self, number: usize, taken: &mut Taken) {
+        let looked = self.files.values().filter_map(|entry| entry.looked.as_ref());
+        let mut ages: Vec<_> = looked.map(|looked| looked.last_used).collect();
+        if ages.is_empty() {
+            return;
+        }
+        let index = number.clamp(1, ages.len()) - 1;
+        let (_, limit, _) = ages.select_nth_unstable(index);
+        let limit = *limit;
+        self.take_looked_until(limit, taken);
     }
 
     /// Removes at least `number` least recently used slots that the kernel can open again. If there are none,
@@ -203,14 +308,21 @@ impl Table {
         all.into_iter().take(number).map(|(_, id, snapshot)| (id, snapshot)).collect()
     }
 
-    /// Returns the descriptors that stay open for longer than [`IDLE`](super::IDLE).
-    pub(super) fn lasting(&self) -> Vec<Lasting> {
-        let mut all = Vec::new();
+    /// Returns the descriptors that stay open for longer than [`IDLE`](super::IDLE): those that may hinder others, or
+    /// all.
+    pub(super) fn lasting(&self, all: bool) -> Vec<Lasting> {
+        let mut lasting = Vec::new();
         for (id, entry) in &self.files {
             let kept = entry.slots.iter().filter(|slot| slot.keeper.is_some());
-            all.extend(kept.map(|slot| Lasting::Kept(*id, Arc::clone(&slot.file))));
-            all.extend(entry.uncommitted.iter().map(|file| Lasting::Witness(*id, Arc::clone(file))));
+            lasting.extend(kept.map(|slot| Lasting::Kept(*id, Arc::clone(&slot.file))));
+            lasting.extend(entry.uncommitted.iter().map(|file| Lasting::Witness(*id, Arc::clone(file))));
+            if all {
+                let reading = entry.slots.iter().find(|slot| slot.only_reads());
+                lasting.extend(reading.map(|slot| Lasting::Reading(*id, Arc::downgrade(&slot.file))));
+                let looked = entry.looked.as_ref().filter(|_| reading.is_none());
+                lasting.extend(looked.map(|looked| Lasting::Looked(*id, Arc::downgrade(&looked.object))));
+            }
         }
-        all
+        lasting
     }
 }

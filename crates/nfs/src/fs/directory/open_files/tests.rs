@@ -11,7 +11,7 @@ use super::*;
 impl OpenFiles {
     /// Closes idle files, as a long time without a call would.
     pub(in super::super) fn close_idle(&self) {
-        let mut taken = Taken::new();
+        let mut taken = Taken::default();
         self.shared.lock().take_all_slots(&mut taken, |slot, _| slot.keeper.is_none());
         drop(taken);
     }
@@ -64,11 +64,31 @@ impl Bed {
 
     fn open_as(&self, file: File, readable: bool, writable: bool) -> Arc<OpenFile> {
         let stat = stat(&file).unwrap();
-        Arc::new(OpenFile::new(file.into(), (readable, writable), &stat, &self.storage, self.start))
+        Arc::new(OpenFile::new(file.into(), (readable, writable), &stat, &self.storage, false, self.start))
+    }
+
+    fn look(&self, number: u8, has_access_list: bool, now: Instant) {
+        self.files.keep_object(id(number), self.file(number).into(), has_access_list, Room::Make, now);
+    }
+
+    fn looked(&self) -> usize {
+        self.files.shared.lock().looked
+    }
+
+    fn is_looked(&self, number: u8) -> bool {
+        self.files.shared.lock().files.get(&id(number)).is_some_and(|entry| entry.looked.is_some())
     }
 
     fn insert(&self, number: u8, readable: bool, writable: bool, now: Instant) {
         self.files.insert(id(number), &who(0), &self.open(number, readable, writable), None, now);
+    }
+
+    /// Keeps a file that is open to read, on a local file system or another one.
+    fn insert_to_read(&self, number: u8, local: bool, now: Instant) {
+        let file = self.file(number);
+        let stat = stat(&file).unwrap();
+        let file = OpenFile::new(file.into(), (true, false), &stat, &self.storage, local, self.start);
+        self.files.insert(id(number), &who(0), &Arc::new(file), None, now);
     }
 
     fn has(&self, number: u8, purpose: Purpose, now: Instant) -> bool {
@@ -80,7 +100,7 @@ impl Bed {
         self.files.begin_unstable(&id(number), now, || {
             let file = File::open(self.path(number)).unwrap();
             let stat = stat(&file).unwrap();
-            Some(OpenFile::new(file.into(), (true, false), &stat, &self.storage, now))
+            Some(OpenFile::new(file.into(), (true, false), &stat, &self.storage, false, now))
         })
     }
 
@@ -160,7 +180,7 @@ fn an_open_file_serves_its_identity_and_its_purpose() {
 }
 
 #[test]
-fn what_is_idle_is_closed_within_a_second() {
+fn what_can_write_is_closed_within_a_second() {
     let bed = Bed::new(16);
     bed.insert(1, true, true, bed.start);
     bed.insert(2, true, false, bed.start);
@@ -173,8 +193,129 @@ fn what_is_idle_is_closed_within_a_second() {
         assert!(bed.has(2, Purpose::Read, now));
     }
     assert!(IDLE + TICK <= Duration::from_secs(1));
-    bed.sweep(bed.after(3.8));
-    assert_eq!(bed.files.len(), 0);
+}
+
+#[test]
+fn what_only_reads_stays_for_a_minute_after_its_last_use() {
+    let bed = Bed::new(16);
+    bed.insert_to_read(1, true, bed.start);
+    bed.insert_to_read(3, false, bed.start);
+    bed.look(2, false, bed.start);
+    bed.sweep(bed.after(0.5));
+    assert_eq!(bed.files.len(), 2);
+    for second in [30, 60, 89] {
+        bed.sweep(bed.after(f64::from(second)));
+        assert_eq!((bed.files.len(), bed.is_looked(2)), (1, true), "{second}");
+        if second == 30 {
+            assert!(bed.has(1, Purpose::Read, bed.after(30.0)));
+            assert!(bed.files.object(&id(2), bed.after(30.0)).is_some());
+        }
+    }
+    bed.sweep(bed.after(90.0));
+    assert!(bed.files.shared.lock().files.is_empty());
+    assert_eq!(bed.looked(), 0);
+}
+
+#[test]
+fn what_only_reads_is_closed_soon_when_it_is_removed_elsewhere() {
+    let bed = Bed::new(16);
+    for number in [1, 2] {
+        bed.insert_to_read(number, true, bed.start);
+        bed.look(number, false, bed.start);
+        bed.look(number + 2, false, bed.start);
+    }
+    bed.sweep(bed.after(1.0));
+    for number in [1, 3] {
+        std::fs::remove_file(bed.path(number)).unwrap();
+    }
+    bed.sweep(bed.after(1.0 + LOOK_AT_ALL.as_secs_f64()));
+    assert!(!bed.is_looked(1) && !bed.has(1, Purpose::Read, bed.start) && !bed.is_looked(3));
+    assert!(bed.is_looked(2) && bed.has(2, Purpose::Read, bed.start) && bed.is_looked(4));
+    // A removal through the server closes them at once.
+    bed.files.remove(&id(2));
+    assert_eq!((bed.files.len(), bed.looked()), (0, 1));
+}
+
+#[test]
+fn i6_objects_to_look_at_are_bounded_and_the_oldest_go() {
+    let bed = Bed::new(16);
+    for number in 0..100 {
+        let now = bed.after(f64::from(number));
+        bed.look(number, false, now);
+        assert!(bed.files.object(&id(0), now).is_some(), "used all the time");
+        assert!(bed.looked() <= 16);
+    }
+    assert!(bed.is_looked(99) && !bed.is_looked(50));
+    // They take no space from files.
+    for number in 100..116 {
+        bed.insert(number, true, false, bed.after(100.0));
+    }
+    assert_eq!(bed.files.len(), 16);
+    assert!(bed.is_looked(99));
+    // When descriptors run out, they go first.
+    assert!(bed.files.shared.relieve());
+    assert_eq!((bed.files.len(), bed.looked()), (16, 0));
+}
+
+#[test]
+fn an_object_is_kept_once_and_its_access_list_stays_known() {
+    let bed = Bed::new(16);
+    bed.look(1, false, bed.start);
+    let first = bed.files.object(&id(1), bed.start).unwrap();
+    let object = first.get().unwrap();
+    assert!(!object.has_access_list());
+    bed.look(1, true, bed.start);
+    assert!(object.has_access_list());
+    bed.look(1, false, bed.start);
+    let again = bed.files.object(&id(1), bed.start).unwrap();
+    assert!(std::ptr::eq(object, again.get().unwrap()) && object.has_access_list());
+    assert_eq!(bed.looked(), 1);
+    assert!(bed.files.object(&id(2), bed.start).is_none());
+}
+
+#[test]
+fn an_object_has_to_be_found_by_its_id_from_time_to_time() {
+    let bed = Bed::new(16);
+    bed.look(1, false, bed.start);
+    for minute in 0..5 {
+        let now = bed.after(60.0 * f64::from(minute));
+        assert!(bed.files.object(&id(1), now).is_some(), "{minute}");
+        bed.sweep(now);
+    }
+    let later = bed.start + FIND_AGAIN;
+    assert!(bed.files.object(&id(1), later).is_none());
+    bed.look(1, false, later);
+    assert!(bed.files.object(&id(1), later).is_some());
+}
+
+/// Closing a removed file frees its space, which takes long for a large one.
+#[test]
+fn i10_a_thread_that_must_not_wait_closes_nothing() {
+    let bed = Bed::new(2);
+    let leaving = || bed.files.shared.lock().leaving.len();
+    // The table gives the object and the file up while a call uses them.
+    bed.look(1, false, bed.start);
+    bed.insert(1, true, false, bed.start);
+    let object = bed.files.object(&id(1), bed.start).unwrap();
+    let file = bed.files.get_to_read(&id(1), &who(0), bed.start).unwrap();
+    bed.files.remove(&id(1));
+    assert_eq!(leaving(), 0);
+    drop((object, file));
+    assert_eq!(leaving(), 2);
+    // Without space, a new one is left to the thread, and no other one is closed.
+    for number in 2..4 {
+        bed.look(number, false, bed.start);
+    }
+    bed.files.keep_object(id(4), bed.file(4).into(), false, Room::IfFree, bed.start);
+    assert_eq!((leaving(), bed.looked()), (3, 2));
+    bed.files.keep_object(id(3), bed.file(3).into(), false, Room::IfFree, bed.start);
+    assert_eq!(leaving(), 3, "known");
+    assert!(!bed.files.has_room_to_look());
+    bed.files.shared.close_leaving(&Arc::default());
+    assert_eq!((leaving(), bed.looked()), (0, 2));
+    // With the table in place, nothing is left.
+    drop(bed.files.object(&id(3), bed.start));
+    assert_eq!(leaving(), 0);
 }
 
 #[test]
@@ -200,6 +341,36 @@ fn rights_are_checked_anew_after_a_second_or_a_change() {
     assert!(!file.is_current(Purpose::Read, &stat, bed.after(2.0)));
     stat.stx_nlink = 0;
     assert!(!file.is_current(Purpose::Read, &stat, bed.after(1.1)), "no name");
+}
+
+/// A later change within the same tick of the clock has the same time of change.
+#[test]
+fn rights_to_a_file_that_changed_long_ago_are_valid_for_a_minute() {
+    let bed = Bed::new(16);
+    let mut old = stat(bed.file(1)).unwrap();
+    old.stx_ctime.tv_sec -= 10;
+    for (local, limit) in [(true, 60.0), (false, 1.0)] {
+        let fd = bed.file(1).into();
+        let file = OpenFile::new(fd, (true, false), &old, &bed.storage, local, bed.start);
+        assert!(file.is_current(Purpose::Read, &old, bed.after(limit - 0.1)), "{local}");
+        assert!(!file.is_current(Purpose::Read, &old, bed.after(limit)), "{local}");
+        file.confirm(Purpose::Read, &old, bed.after(limit));
+        assert!(file.is_current(Purpose::Read, &old, bed.after(2.0 * limit - 0.1)), "{local}");
+        let mut changed = old;
+        changed.stx_ctime.tv_nsec ^= 1;
+        assert!(!file.is_current(Purpose::Read, &changed, bed.after(limit)), "{local}");
+        // A change by this server may be followed by another one at once.
+        file.moved((&old).into(), (&changed).into());
+        assert!(file.is_current(Purpose::Read, &changed, bed.after(limit + 0.9)), "{local}");
+        assert!(!file.is_current(Purpose::Read, &changed, bed.after(limit + 1.0)), "{local}");
+    }
+    // The clock was set back, or the time of change is none.
+    for seconds in [i64::MAX, old.stx_ctime.tv_sec + 1000, -1] {
+        let mut odd = old;
+        odd.stx_ctime.tv_sec = seconds;
+        let file = OpenFile::new(bed.file(1).into(), (true, false), &odd, &bed.storage, true, bed.start);
+        assert!(!file.is_current(Purpose::Read, &odd, bed.after(1.0)), "{seconds}");
+    }
 }
 
 #[test]
@@ -279,7 +450,8 @@ fn a_file_kept_for_its_owner_stays_until_it_could_be_executed() {
     let open =
         |number| bed.files.shared.lock().files.get(&id(number)).is_some_and(|entry| !entry.slots.is_empty());
     assert_eq!([1, 2, 3, 4, 5].map(open), [true, false, true, false, false]);
-    // Files that are not kept are closed first.
+    // What is about to be closed is closed at once, and then files that are not kept.
+    assert!(bed.files.shared.relieve());
     bed.insert(6, true, true, bed.after(5.0));
     assert!(bed.files.shared.relieve());
     assert_eq!([1, 3, 6].map(open), [true, true, false]);
