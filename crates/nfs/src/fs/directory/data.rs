@@ -97,8 +97,9 @@ impl DirectoryFs {
             Purpose::Read => &[(OFlags::RDONLY, (true, false))],
             Purpose::Write => &[(OFlags::RDWR, (true, true)), (OFlags::WRONLY, (false, true))],
         };
-        let opened =
-            |fd, can| OpenFile::new(fd, can, &object.stat, &self.storage, self.is_local, Instant::now());
+        // The check of the rights begins here.
+        let now = Instant::now();
+        let opened = |fd, can| OpenFile::new(fd, can, &object.stat, &self.storage, self.is_local, now);
         let mut refusal = FsError::AccessDenied;
         {
             let _acting = self.actor.act_as(who)?;

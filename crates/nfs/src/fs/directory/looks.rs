@@ -45,13 +45,17 @@ impl DirectoryFs {
         }
     }
 
+    /// Looks for the access control list of an object. Returns its length in bytes.
+    pub(super) fn access_list(object: &impl AsFd) -> Result<usize, Errno> {
+        let path = format!("/proc/self/fd/{}", Self::proc_name(object).to_string_lossy());
+        getxattr(path, c"system.posix_acl_access", &mut [0_u8; 0])
+    }
+
     /// Has the kernel read the access control list of an object, and returns whether it has. The kernel keeps the list
     /// while the object is open. It reads none to decide about the owner, or where the group has no rights.
     pub(super) fn load_access_list(object: &impl AsFd) -> bool {
-        let path = format!("/proc/self/fd/{}", Self::proc_name(object).to_string_lossy());
-        let read = getxattr(path, c"system.posix_acl_access", &mut [0_u8; 0]);
         // Most objects have none, and some file systems have no lists.
-        matches!(read, Ok(_) | Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::RANGE))
+        matches!(Self::access_list(object), Ok(_) | Err(Errno::NODATA | Errno::OPNOTSUPP))
     }
 
     /// Returns an object that a caller has looked at, with its attributes.

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{
-    AtFlags, FileType, Mode, OFlags, StatxFlags, getxattr, linkat, makedev, mkdirat, mknodat, openat2,
-    renameat, symlinkat, unlinkat,
+    AtFlags, FileType, Mode, OFlags, StatxFlags, linkat, makedev, mkdirat, mknodat, openat2, renameat,
+    symlinkat, unlinkat,
 };
 use rustix::io::Errno;
 use siphasher::sip::SipHasher24;
@@ -224,8 +224,7 @@ impl DirectoryFs {
         if mode & 0o7777 & !got == 0 || object.kind() == FileKind::Symlink {
             return Ok(());
         }
-        let path = format!("/proc/self/fd/{}", Self::proc_name(object).to_string_lossy());
-        if getxattr(path, c"system.posix_acl_access", &mut [0_u8; 0]).is_ok() {
+        if Self::access_list(object).is_ok() {
             return Ok(());
         }
         // A set-group-id bit inherited from the directory stays.

@@ -56,7 +56,7 @@ mod table;
 mod uncommitted;
 
 use std::os::fd::OwnedFd;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -110,6 +110,8 @@ pub(super) enum Room {
 #[derive(Debug)]
 struct Shared {
     capacity: usize,
+    /// Result of [`allowance`], which needs a system call.
+    allowance: AtomicUsize,
     table: Mutex<Table>,
     ended: Condvar,
 }
@@ -123,7 +125,12 @@ pub(super) struct OpenFiles {
 impl OpenFiles {
     /// Creates a table of at most `capacity` descriptors.
     pub(super) fn new(capacity: usize) -> Self {
-        let shared = Shared { capacity: capacity.max(1), table: Mutex::default(), ended: Condvar::new() };
+        let shared = Shared {
+            capacity: capacity.max(1),
+            allowance: AtomicUsize::new(allowance()),
+            table: Mutex::default(),
+            ended: Condvar::new(),
+        };
         Self { shared: Arc::new(shared) }
     }
 
@@ -198,20 +205,13 @@ impl OpenFiles {
             }
             // Under the lock the other descriptor stays: this one is not the last.
             drop(fd);
-        } else if match room {
-            Room::Make => self.shared.make_room_to_look(&mut table, &mut taken),
-            Room::IfFree => self.shared.has_room_to_look(&table),
-        } {
+        } else if self.shared.make_room_to_look(&mut table, &mut taken, room) {
             let object = Arc::new(LookedObject::new(fd, has_access_list));
             table.files.entry(id).or_default().looked = Some(Looked { object, last_used: now, found: now });
             table.looked += 1;
             self.tend(&mut table);
-        } else if room == Room::IfFree {
-            self.leave(&mut table, LookedObject::new(fd, false));
         } else {
-            drop(table);
-            drop(fd);
-            return;
+            self.leave(&mut table, LookedObject::new(fd, false));
         }
         drop(table);
         drop(taken);
@@ -219,7 +219,7 @@ impl OpenFiles {
 
     /// Returns whether one more object could be kept, without closing others.
     pub(super) fn has_room_to_look(&self) -> bool {
-        self.shared.has_room_to_look(&self.shared.lock())
+        self.shared.make_room_to_look(&mut self.shared.lock(), &mut Taken::default(), Room::IfFree)
     }
 
     /// Leaves a value to the thread of the table.
@@ -447,6 +447,11 @@ impl<T: Leaves> Drop for Lent<'_, T> {
     }
 }
 
+/// Returns the number of descriptors of all tables, without those of this one that are about to be closed.
+fn in_use(table: &Table) -> usize {
+    OPEN.load(Ordering::Relaxed).saturating_sub(table.leaving.len())
+}
+
 /// Returns whether a file is not empty and anybody may execute it.
 fn is_executable(stat: &Statx) -> bool {
     stat.stx_mode & ANY_EXECUTE != 0 && stat.stx_size > 0
@@ -474,15 +479,14 @@ impl Shared {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the number of descriptors of all tables, without those that are about to be closed.
-    #[expect(clippy::unused_self, reason = "the other tables are not known here")]
-    fn open(&self, table: &Table) -> usize {
-        OPEN.load(Ordering::Relaxed).saturating_sub(table.leaving.len())
+    /// Returns the most descriptors of all tables, as they were at the last look.
+    fn allowance(&self) -> usize {
+        self.allowance.load(Ordering::Relaxed)
     }
 
     /// Returns the most open files, and the most looked objects.
     fn capacity(&self) -> usize {
-        self.capacity.min(allowance())
+        self.capacity.min(self.allowance())
     }
 
     /// Frees space for one more descriptor. Returns whether there is any.
@@ -490,7 +494,7 @@ impl Shared {
         let full = |table: &Table, taken: &Taken| {
             // Files in `taken` count as open until they are dropped.
             table.slots + table.uncommitted >= self.capacity()
-                || self.open(table).saturating_sub(taken.len()) >= allowance()
+                || in_use(table).saturating_sub(taken.len()) >= self.allowance()
         };
         while full(table, taken) {
             if table.looked > 0 && table.slots + table.uncommitted < self.capacity() {
@@ -504,17 +508,12 @@ impl Shared {
         true
     }
 
-    /// Returns whether one more looked object has space.
-    fn has_room_to_look(&self, table: &Table) -> bool {
-        table.looked < self.capacity() && self.open(table) < allowance() / 2
-    }
-
-    /// Frees space for one more looked object. Returns whether there is any.
-    fn make_room_to_look(&self, table: &mut Table, taken: &mut Taken) -> bool {
+    /// Finds space for one more looked object. Returns whether there is any.
+    fn make_room_to_look(&self, table: &mut Table, taken: &mut Taken, room: Room) -> bool {
         while table.looked >= self.capacity()
-            || self.open(table).saturating_sub(taken.len()) >= allowance() / 2
+            || in_use(table).saturating_sub(taken.len()) >= self.allowance() / 2
         {
-            if table.looked == 0 {
+            if room == Room::IfFree || table.looked == 0 {
                 return false;
             }
             table.shrink_looked(table.looked / 8 + 1, taken);
@@ -611,9 +610,11 @@ impl Shared {
     /// stable now.
     fn sweep(&self, now: Instant) -> Vec<(FileId, Snapshot)> {
         let mut taken = Taken::default();
+        // Somebody may have changed the limit of the process.
+        self.allowance.store(allowance(), Ordering::Relaxed);
         let mut table = self.lock();
         // Tables with many files that are read leave some descriptors to others.
-        let crowd = self.open(&table) >= allowance() / 4 * 3;
+        let crowd = in_use(&table) >= self.allowance() / 4 * 3;
         let idle = |slot: &Slot| {
             let limit = match slot.keeper {
                 Some(_) => KEPT_IDLE,

@@ -94,7 +94,7 @@ pub(super) struct Table {
     pub(super) closed: bool,
 }
 
-/// What was removed from the table, to be dropped without the lock.
+/// Descriptors that were removed from the table, to be dropped without the lock.
 #[derive(Debug, Default)]
 pub(in crate::fs::directory) struct Taken {
     pub(super) files: Vec<Arc<OpenFile>>,

@@ -364,6 +364,10 @@ fn rights_to_a_file_that_changed_long_ago_are_valid_for_a_minute() {
         assert!(file.is_current(Purpose::Read, &changed, bed.after(limit + 0.9)), "{local}");
         assert!(!file.is_current(Purpose::Read, &changed, bed.after(limit + 1.0)), "{local}");
     }
+    // A pause of eight seconds after the beginning of the check makes the change no older.
+    let began = Instant::now().checked_sub(Duration::from_secs(9)).unwrap();
+    let file = OpenFile::new(bed.file(1).into(), (true, false), &old, &bed.storage, true, began);
+    assert!(!file.is_current(Purpose::Read, &old, began + Duration::from_secs(1)));
     // The clock was set back, or the time of change is none.
     for seconds in [i64::MAX, old.stx_ctime.tv_sec + 1000, -1] {
         let mut odd = old;
