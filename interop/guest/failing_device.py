@@ -2,8 +2,9 @@
 
 Speaks NFS version 3 and MOUNT over TCP by itself, so that each call is made when the test wants it. Writes files UNSTABLE,
 lets the device fail while the kernel writes them back, heals it, drops the kernel's memory of it, and then commits. Each
-COMMIT has to fail, or its write verifier has to differ from that of the WRITE (RFC 1813 section 3.3.21). DEVICE-COMMAND is
-called with `fail` or `heal`. Prints what came of the commits.
+COMMIT has to fail, or its write verifier has to differ from that of the WRITE (RFC 1813 section 3.3.21). Otherwise the data
+has to be there, because the server made it stable before the device failed. DEVICE-COMMAND is called with `fail` or `heal`.
+Prints what came of the commits.
 """
 
 import os
@@ -14,7 +15,7 @@ import sys
 import time
 
 NFS, MOUNT = (100003, 3), (100005, 3)
-MNT, CREATE, WRITE, COMMIT = 1, 8, 7, 21
+MNT, READ, WRITE, CREATE, COMMIT = 1, 6, 7, 8, 21
 UNSTABLE = 0
 JUKEBOX = 10008
 FILES = 300
@@ -90,6 +91,16 @@ def opaque(data):
     return struct.pack(">I", len(data)) + data + bytes(-len(data) % 4)
 
 
+def read(connection, handle):
+    """Reads a file, which the kernel has to fetch from the device."""
+    status, result = nfs(connection, READ, opaque(handle) + struct.pack(">QI", 0, LENGTH))
+    assert status == 0, "READ: %d" % status
+    if result.number():
+        result.take(84)
+    result.take(8)
+    return result.opaque()
+
+
 def device(command, state):
     subprocess.run([command, state], check=True)
 
@@ -125,21 +136,24 @@ def main(host, port, command):
     for _ in range(2):
         with open("/proc/sys/vm/drop_caches", "w") as file:
             file.write("3\n")
-    errors = changed = lost = 0
+    errors = changed = safe = gone = lost = 0
     for handle, before in written:
         status, result = nfs(connection, COMMIT, opaque(handle) + struct.pack(">QI", 0, 0))
-        if status:
-            errors += 1
-            continue
-        result.skip_wcc()
-        if result.take(8) != before:
-            changed += 1
-        else:
-            lost += 1
+        failed = status != 0
+        if not failed:
+            result.skip_wcc()
+        same = not failed and result.take(8) == before
+        equal = read(connection, handle) == data
+        errors += failed
+        changed += not failed and not same
+        safe += same and equal
+        gone += not same and not equal
+        lost += same and not equal
     print(
-        "%d files, %d UNSTABLE: %d COMMITs failed, %d with a new verifier, %d taken for safe"
-        % (FILES, len(written), errors, changed, lost)
+        "%d files, %d UNSTABLE: %d COMMITs failed, %d with a new verifier, %d safe before, %d taken for safe and lost"
+        % (FILES, len(written), errors, changed, safe, lost)
     )
+    assert gone, "the device lost nothing that the server admits"
     return lost
 
 
