@@ -5,6 +5,7 @@
 //! | [`message`] | call and reply headers with every accept and reject status (RFC 5531 §9) |
 //! | [`auth`] | `opaque_auth`, AUTH_NONE and AUTH_SYS (RFC 5531 §8.2, Appendix A) |
 //! | [`program`] | the trait that a program implements |
+//! | [`gss`] | RPCSEC_GSS: contexts, and the protection of calls and replies (RFC 2203) |
 //! | [`integrity`] | flavours that protect calls and replies against changes |
 //! | [`dispatch`] | from a received call message to its reply, for RDMA and TCP alike |
 //! | [`outcome`] | the decision about a received message |
@@ -25,6 +26,7 @@
 pub mod auth;
 pub mod cache;
 pub mod dispatch;
+pub mod gss;
 pub mod integrity;
 pub mod message;
 pub mod origin;

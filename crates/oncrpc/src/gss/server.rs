@@ -1,0 +1,443 @@
+//! The server's side: contexts of callers, and what their requests are answered with.
+
+mod contexts;
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use rpcrdma_xdr::{DecodeError, Decoder, EncodeError, Stream, encode};
+use thiserror::Error;
+
+use self::contexts::{Contexts, Place};
+use super::mechanism::{Accepting, Acceptor, MechanismError, Principal, SecurityContext, Step, major};
+use super::protection::{self, Unprotectable, Unprotected};
+use super::window::{SequenceWindow, WINDOW};
+use super::wire::{GssCredential, GssProcedure, InitArguments, InitResults, SEQUENCE_END, Service};
+use crate::auth::{OpaqueAuth, flavor};
+use crate::message::{AuthStat, CallHeader};
+use crate::origin::Origin;
+
+/// Bounds of a [`GssServer`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GssLimits {
+    /// Most contexts. Beyond that the least recently used one goes, of the origin that has most. Default 4096.
+    pub contexts: usize,
+    /// Most contexts that are being created at a time. One origin has at most a quarter of them. Default 64.
+    pub creating: usize,
+    /// Time that the creation of a context may take. Default 30 s.
+    pub creation: Duration,
+    /// Time without a request after which a context goes. Default 1 h.
+    pub idle: Duration,
+}
+
+impl Default for GssLimits {
+    fn default() -> Self {
+        Self {
+            contexts: 4096,
+            creating: 64,
+            creation: Duration::from_secs(30),
+            idle: Duration::from_secs(3600),
+        }
+    }
+}
+
+/// Who makes a request of RPCSEC_GSS.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct GssCaller {
+    /// Who created the context.
+    pub principal: Principal,
+    /// Protection of this request.
+    pub service: Service,
+}
+
+/// The contexts of a server's callers. All listeners of a server share them: a caller may create a context by TCP and use it
+/// by RDMA.
+pub struct GssServer {
+    acceptor: Arc<dyn Acceptor>,
+    limits: GssLimits,
+    /// First half of all handles: those of an earlier process are not taken for ours.
+    instance: u64,
+    next: AtomicU64,
+    contexts: Mutex<Contexts>,
+}
+
+impl fmt::Debug for GssServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GssServer").field("limits", &self.limits).finish_non_exhaustive()
+    }
+}
+
+/// A context in use.
+#[derive(Debug)]
+pub(super) struct Shared {
+    number: u64,
+    context: Arc<dyn SecurityContext>,
+    principal: Principal,
+    window: Mutex<SequenceWindow>,
+    expires: Option<Instant>,
+}
+
+impl Shared {
+    fn window(&self) -> MutexGuard<'_, SequenceWindow> {
+        self.window.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the verifier of a reply: the checksum of a number in network order.
+    fn verifier(&self, number: u32) -> Result<OpaqueAuth, MechanismError> {
+        let body = self.context.mic(&[&number.to_be_bytes()])?;
+        Ok(OpaqueAuth { flavor: flavor::RPCSEC_GSS, body })
+    }
+}
+
+/// What a call with a credential of RPCSEC_GSS is.
+#[derive(Debug)]
+pub enum Received {
+    /// A step of creating a context.
+    Create(Creation),
+    /// A request in a context, or for its end.
+    Request(Incoming),
+}
+
+/// Reason why a call goes no further.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// MSG_DENIED with this status.
+    Auth(AuthStat),
+    /// No reply: the request was seen before (RFC 2203 §5.3.3.1).
+    Discard,
+    /// MSG_ACCEPTED with SYSTEM_ERR: too many contexts are being created.
+    Busy,
+}
+
+impl GssServer {
+    /// Creates a server of contexts. `instance` should be random: it tells handles of this process from those of an earlier
+    /// one.
+    pub fn new(acceptor: Arc<dyn Acceptor>, limits: GssLimits, instance: u64) -> Self {
+        Self { acceptor, limits, instance, next: AtomicU64::new(0), contexts: Mutex::default() }
+    }
+
+    fn contexts(&self) -> MutexGuard<'_, Contexts> {
+        self.contexts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn handle(&self, number: u64) -> Bytes {
+        let mut handle = [0; 16];
+        let (instance, rest) = handle.split_at_mut(8);
+        instance.copy_from_slice(&self.instance.to_be_bytes());
+        rest.copy_from_slice(&number.to_be_bytes());
+        Bytes::copy_from_slice(&handle)
+    }
+
+    fn number(&self, handle: &[u8]) -> Option<u64> {
+        let handle: [u8; 16] = handle.try_into().ok()?;
+        let whole = u128::from_be_bytes(handle);
+        let number = u64::try_from(whole & u128::from(u64::MAX)).ok()?;
+        (whole >> 64 == u128::from(self.instance)).then_some(number)
+    }
+
+    /// Looks at a call with a credential of RPCSEC_GSS. Never waits.
+    ///
+    /// # Errors
+    /// The answer that RFC 2203 has for the call.
+    pub fn receive(
+        self: &Arc<Self>,
+        origin: Option<Origin>,
+        call: &CallHeader,
+        now: Instant,
+    ) -> Result<Received, Refusal> {
+        let credential = GssCredential::read(&call.credential.body).map_err(Refusal::Auth)?;
+        match credential.procedure {
+            GssProcedure::Init | GssProcedure::ContinueInit => {
+                self.receive_creation(origin, call, &credential, now).map(Received::Create)
+            }
+            GssProcedure::Data | GssProcedure::Destroy => {
+                self.receive_request(call, credential, now).map(Received::Request)
+            }
+        }
+    }
+
+    fn receive_creation(
+        self: &Arc<Self>,
+        origin: Option<Origin>,
+        call: &CallHeader,
+        credential: &GssCredential,
+        now: Instant,
+    ) -> Result<Creation, Refusal> {
+        // RFC 2203 §5.2.2: the procedure is NULLPROC, and the verifier that of AUTH_NONE.
+        if call.procedure != 0 {
+            return Err(Refusal::Auth(AuthStat::BadCred));
+        }
+        if call.verifier != OpaqueAuth::none() {
+            return Err(Refusal::Auth(AuthStat::BadVerf));
+        }
+        if credential.procedure == GssProcedure::ContinueInit {
+            let number = self.number(&credential.handle);
+            let begun = number.and_then(|number| self.contexts().take_begun(number, now));
+            return Ok(Creation { server: Arc::clone(self), origin, now, stage: begun.map_or(Stage::Unknown, Stage::Begun) });
+        }
+        if !credential.handle.is_empty() {
+            return Err(Refusal::Auth(AuthStat::BadCred));
+        }
+        let place = Contexts::place(self, origin, now).ok_or(Refusal::Busy)?;
+        Ok(Creation { server: Arc::clone(self), origin, now, stage: Stage::New(place) })
+    }
+
+    fn receive_request(
+        self: &Arc<Self>,
+        call: &CallHeader,
+        credential: GssCredential,
+        now: Instant,
+    ) -> Result<Incoming, Refusal> {
+        let number = self.number(&credential.handle);
+        let shared = number
+            .and_then(|number| self.contexts().used(number, now))
+            .ok_or(Refusal::Auth(AuthStat::GssCredProblem))?;
+        let is_expired = shared.expires.is_some_and(|end| now >= end);
+        if is_expired || credential.sequence >= SEQUENCE_END {
+            return Err(Refusal::Auth(AuthStat::GssCtxProblem));
+        }
+        if call.verifier.flavor != flavor::RPCSEC_GSS {
+            return Err(Refusal::Auth(AuthStat::GssCredProblem));
+        }
+        let destroys = credential.procedure == GssProcedure::Destroy;
+        // RFC 2203 §5.4: the procedure is NULLPROC.
+        if destroys && call.procedure != 0 {
+            return Err(Refusal::Auth(AuthStat::BadCred));
+        }
+        // RFC 2203 §7.2.2: the checksum of a request that is discarded anyway needs no work.
+        if shared.window().is_seen(credential.sequence) {
+            return Err(Refusal::Discard);
+        }
+        let covered = protection::covered(call).map_err(|_| Refusal::Auth(AuthStat::BadCred))?;
+        Ok(Incoming {
+            server: Arc::clone(self),
+            shared,
+            sequence: credential.sequence,
+            service: credential.service,
+            covered,
+            mic: call.verifier.body.clone(),
+            destroys,
+        })
+    }
+}
+
+/// A context that is being created, between two tokens of its initiator.
+pub(super) struct Begun {
+    number: u64,
+    accepting: Box<dyn Accepting>,
+    place: Place,
+}
+
+enum Stage {
+    New(Place),
+    Begun(Begun),
+    Unknown,
+}
+
+/// A step of creating a context.
+pub struct Creation {
+    server: Arc<GssServer>,
+    origin: Option<Origin>,
+    now: Instant,
+    stage: Stage,
+}
+
+impl fmt::Debug for Creation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Creation").field("origin", &self.origin).finish_non_exhaustive()
+    }
+}
+
+/// The reply to a step of creating a context: MSG_ACCEPTED with SUCCESS.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CreationReply {
+    /// Verifier of the reply.
+    pub verifier: OpaqueAuth,
+    /// Results of the call.
+    pub results: InitResults,
+    /// Who created the context, if it is complete.
+    pub created: Option<Principal>,
+    /// Why the context was not created, if it was not.
+    pub failure: Option<MechanismError>,
+}
+
+impl CreationReply {
+    fn failed(failure: MechanismError) -> Self {
+        // RFC 2203 §5.2.3.1: handle and token are empty after a failure.
+        let results = InitResults {
+            handle: Bytes::new(),
+            major: failure.major,
+            minor: failure.minor,
+            window: 0,
+            token: Bytes::new(),
+        };
+        Self { verifier: OpaqueAuth::none(), results, created: None, failure: Some(failure) }
+    }
+
+    /// Returns the results as they travel.
+    ///
+    /// # Errors
+    /// If the token is too long.
+    pub fn stream(&self) -> Result<Stream, EncodeError> {
+        encode(&self.results)
+    }
+}
+
+impl Creation {
+    /// Takes the step. May wait for files or a network.
+    ///
+    /// # Errors
+    /// The arguments are no token: GARBAGE_ARGS.
+    pub fn run(self, arguments: Decoder) -> Result<CreationReply, DecodeError> {
+        let InitArguments { token } = arguments.decode_all()?;
+        let Self { server, origin, now, stage } = self;
+        let (number, mut accepting, place) = match stage {
+            Stage::New(place) => (server.next.fetch_add(1, Ordering::Relaxed), server.acceptor.begin(), place),
+            Stage::Begun(Begun { number, accepting, place }) => (number, accepting, place),
+            Stage::Unknown => {
+                let unknown = MechanismError::new(major::NO_CONTEXT, 0, "no context with this handle is being created");
+                return Ok(CreationReply::failed(unknown));
+            }
+        };
+        let Step { token, created } = match accepting.step(&token) {
+            Ok(step) => step,
+            Err(error) => return Ok(CreationReply::failed(error)),
+        };
+        let handle = server.handle(number);
+        let Some(created) = created else {
+            server.contexts().keep_begun(Begun { number, accepting, place });
+            let results = InitResults { handle, major: major::CONTINUE_NEEDED, minor: 0, window: WINDOW, token };
+            return Ok(CreationReply { verifier: OpaqueAuth::none(), results, created: None, failure: None });
+        };
+        let shared = Arc::new(Shared {
+            number,
+            context: created.context,
+            principal: created.peer,
+            window: Mutex::default(),
+            expires: created.lifetime.and_then(|lifetime| now.checked_add(lifetime)),
+        });
+        let verifier = match shared.verifier(WINDOW) {
+            Ok(verifier) => verifier,
+            Err(error) => return Ok(CreationReply::failed(error)),
+        };
+        let principal = shared.principal.clone();
+        server.contexts().insert(shared, origin, now, &server.limits);
+        let results = InitResults { handle, major: major::COMPLETE, minor: 0, window: WINDOW, token };
+        Ok(CreationReply { verifier, results, created: Some(principal), failure: None })
+    }
+}
+
+/// A request in a context whose header is not verified yet.
+#[derive(Debug)]
+pub struct Incoming {
+    server: Arc<GssServer>,
+    shared: Arc<Shared>,
+    sequence: u32,
+    service: Service,
+    /// What the verifier covers.
+    covered: Bytes,
+    mic: Bytes,
+    destroys: bool,
+}
+
+/// Reason why a request is not served.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum OpenError {
+    /// MSG_DENIED with this status.
+    #[error("{1} ({0:?})")]
+    Auth(AuthStat, MechanismError),
+    /// No reply.
+    #[error("the request was seen before")]
+    Discard,
+    /// MSG_ACCEPTED with GARBAGE_ARGS and this verifier.
+    #[error("arguments refused: {fault}")]
+    Garbage {
+        /// Verifier of the reply.
+        verifier: OpaqueAuth,
+        /// What is wrong.
+        fault: Unprotected,
+    },
+}
+
+/// A request whose caller is known.
+#[derive(Debug)]
+pub struct Opened {
+    /// Who makes the request.
+    pub caller: GssCaller,
+    /// The arguments, without protection.
+    pub arguments: Decoder,
+    /// What protects the reply.
+    pub sealer: Sealer,
+    /// Whether the request ended the context. The reply has no results, and no procedure is called.
+    pub destroyed: bool,
+}
+
+impl Incoming {
+    /// Verifies the header and takes the protection off the arguments. Computes over all of them.
+    ///
+    /// # Errors
+    /// The answer that RFC 2203 §5.3.3 has for the fault.
+    pub fn open(self, arguments: Decoder) -> Result<Opened, OpenError> {
+        let problem = |error: MechanismError| {
+            // RFC 2203 §5.3.3.3: contexts that are too old have a status of their own.
+            let stat = if error.is_expired() { AuthStat::GssCtxProblem } else { AuthStat::GssCredProblem };
+            OpenError::Auth(stat, error)
+        };
+        self.shared.context.verify(&[&self.covered], &self.mic).map_err(problem)?;
+        if !self.shared.window().admit(self.sequence) {
+            return Err(OpenError::Discard);
+        }
+        // RFC 2203 §5.3.3.4.1.
+        let verifier = self
+            .shared
+            .verifier(self.sequence)
+            .map_err(|error| OpenError::Auth(AuthStat::GssCtxProblem, error))?;
+        // RFC 2203 §5.4: no arguments, so nothing is protected.
+        let service = if self.destroys { Service::None } else { self.service };
+        let garbage = |fault| OpenError::Garbage { verifier: verifier.clone(), fault };
+        let context = &*self.shared.context;
+        let arguments =
+            protection::unprotect(context, service, self.sequence, arguments).map_err(garbage)?;
+        if self.destroys {
+            arguments.clone().finish().map_err(|error| garbage(error.into()))?;
+            self.server.contexts().remove(self.shared.number);
+        }
+        let caller = GssCaller { principal: self.shared.principal.clone(), service };
+        let sealer = Sealer { shared: self.shared, sequence: self.sequence, service, verifier };
+        Ok(Opened { caller, arguments, sealer, destroyed: self.destroys })
+    }
+}
+
+/// What protects a reply.
+#[derive(Debug)]
+pub struct Sealer {
+    shared: Arc<Shared>,
+    sequence: u32,
+    service: Service,
+    verifier: OpaqueAuth,
+}
+
+impl Sealer {
+    /// Returns the verifier of the reply, whatever its status is (RFC 2203 §5.3.3.2).
+    #[must_use]
+    pub const fn verifier(&self) -> &OpaqueAuth {
+        &self.verifier
+    }
+
+    /// Returns whether [`Self::seal`] computes over the results.
+    #[must_use]
+    pub const fn covers_results(&self) -> bool {
+        !matches!(self.service, Service::None)
+    }
+
+    /// Protects the results of a procedure.
+    ///
+    /// # Errors
+    /// There is no reply then (RFC 2203 §5.3.3.4).
+    pub fn seal(&self, results: Stream) -> Result<Stream, Unprotectable> {
+        protection::protect(&*self.shared.context, self.service, self.sequence, results)
+    }
+}

@@ -1,0 +1,177 @@
+//! A mechanism for tests: keys from names, and checksums that anyone can compute. It protects nothing.
+
+use std::hash::{DefaultHasher, Hasher};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::mechanism::{
+    Accepting, Acceptor, Created, Initiating, Initiator, MechanismError, Principal, SecurityContext, Step, major,
+};
+
+/// Object identifier of the mechanism, in the part that nobody owns (2.25).
+const MECHANISM: Bytes = Bytes::from_static(&[0x69, 0x01]);
+/// Length of a checksum, in bytes.
+const MIC_LEN: usize = 8;
+
+/// Both sides of the mechanism.
+#[derive(Clone, Debug)]
+pub struct TestMechanism {
+    /// Name of the caller, or of the server.
+    pub name: String,
+    /// Tokens that the initiator sends: at least one.
+    pub rounds: u8,
+    /// Lifetime of contexts.
+    pub lifetime: Option<Duration>,
+    /// Makes every function of contexts fail as too old, once it is set.
+    pub expired: Arc<AtomicBool>,
+}
+
+impl TestMechanism {
+    /// Creates the mechanism with one round and without an end of contexts.
+    #[must_use]
+    pub fn new(name: &str) -> Self {
+        Self { name: name.to_owned(), rounds: 1, lifetime: None, expired: Arc::default() }
+    }
+
+    fn created(&self, peer: &str, secret: &str) -> Created {
+        let mut hasher = DefaultHasher::new();
+        hasher.write(secret.as_bytes());
+        let context = TestContext { key: hasher.finish(), expired: Arc::clone(&self.expired) };
+        Created {
+            context: Arc::new(context),
+            peer: Principal { name: peer.to_owned(), mechanism: MECHANISM },
+            lifetime: self.lifetime,
+        }
+    }
+}
+
+/// Keys of a context.
+#[derive(Debug)]
+struct TestContext {
+    key: u64,
+    expired: Arc<AtomicBool>,
+}
+
+impl TestContext {
+    fn check_age(&self) -> Result<(), MechanismError> {
+        if self.expired.load(Ordering::Relaxed) {
+            return Err(MechanismError::new(major::CONTEXT_EXPIRED, 1, "the test context has expired"));
+        }
+        Ok(())
+    }
+
+    fn sum(&self, message: &[&[u8]]) -> [u8; MIC_LEN] {
+        let mut hasher = DefaultHasher::new();
+        hasher.write_u64(self.key);
+        // However the message is cut.
+        message.iter().flat_map(|part| part.iter()).for_each(|byte| hasher.write_u8(*byte));
+        hasher.finish().to_be_bytes()
+    }
+
+    fn mix(&self, data: impl Iterator<Item = u8>) -> Vec<u8> {
+        let key = self.key.to_be_bytes();
+        data.zip(key.into_iter().cycle()).map(|(byte, key)| byte ^ key).collect()
+    }
+}
+
+impl SecurityContext for TestContext {
+    fn mic(&self, message: &[&[u8]]) -> Result<Bytes, MechanismError> {
+        self.check_age()?;
+        Ok(Bytes::copy_from_slice(&self.sum(message)))
+    }
+
+    fn verify(&self, message: &[&[u8]], mic: &[u8]) -> Result<(), MechanismError> {
+        self.check_age()?;
+        if self.sum(message) == *mic {
+            Ok(())
+        } else {
+            Err(MechanismError::new(major::BAD_MIC, 2, "a checksum is wrong"))
+        }
+    }
+
+    fn wrap(&self, message: &[&[u8]]) -> Result<Bytes, MechanismError> {
+        let mut wrapped = self.mic(message)?.to_vec();
+        wrapped.extend(self.mix(message.iter().flat_map(|part| part.iter().copied())));
+        Ok(wrapped.into())
+    }
+
+    fn unwrap(&self, wrapped: &[u8]) -> Result<Bytes, MechanismError> {
+        let (mic, data) = wrapped
+            .split_at_checked(MIC_LEN)
+            .ok_or_else(|| MechanismError::new(major::DEFECTIVE_TOKEN, 3, "a wrapped message is too short"))?;
+        let message = self.mix(data.iter().copied());
+        self.verify(&[&message], mic)?;
+        Ok(message.into())
+    }
+}
+
+/// Creation of a context. A token has the number of the round, and the name of its sender.
+struct Rounds {
+    mechanism: TestMechanism,
+    /// Tokens sent or taken.
+    round: u8,
+    peer: String,
+}
+
+impl Rounds {
+    fn token(&self) -> Bytes {
+        let mut token = vec![self.round, self.mechanism.rounds];
+        token.extend_from_slice(self.mechanism.name.as_bytes());
+        token.into()
+    }
+
+    /// Returns the number of rounds of the other side, and its name.
+    fn read(&self, token: &[u8]) -> Result<(u8, String), MechanismError> {
+        let defect = || MechanismError::new(major::DEFECTIVE_TOKEN, 4, "a test token is wrong");
+        match token {
+            [round, rounds, name @ ..] if *round == self.round => {
+                let name = str::from_utf8(name).map_err(|_| defect())?;
+                Ok((*rounds, name.to_owned()))
+            }
+            _ => Err(defect()),
+        }
+    }
+}
+
+impl Accepting for Rounds {
+    fn step(&mut self, token: &[u8]) -> Result<Step, MechanismError> {
+        self.round += 1;
+        let (rounds, peer) = self.read(token)?;
+        self.peer = peer;
+        let created = (self.round >= rounds).then(|| {
+            let secret = format!("{}/{}", self.peer, self.mechanism.name);
+            self.mechanism.created(&self.peer, &secret)
+        });
+        Ok(Step { token: self.token(), created })
+    }
+}
+
+impl Acceptor for TestMechanism {
+    fn begin(&self) -> Box<dyn Accepting> {
+        Box::new(Rounds { mechanism: self.clone(), round: 0, peer: String::new() })
+    }
+}
+
+impl Initiating for Rounds {
+    fn step(&mut self, token: Option<&[u8]>) -> Result<Step, MechanismError> {
+        if let Some(token) = token {
+            let (_, peer) = self.read(token)?;
+            self.peer = peer;
+            if self.round >= self.mechanism.rounds {
+                let secret = format!("{}/{}", self.mechanism.name, self.peer);
+                return Ok(Step { token: Bytes::new(), created: Some(self.mechanism.created(&self.peer, &secret)) });
+            }
+        }
+        self.round += 1;
+        Ok(Step { token: self.token(), created: None })
+    }
+}
+
+impl Initiator for TestMechanism {
+    fn begin(&self, service: &str) -> Result<Box<dyn Initiating>, MechanismError> {
+        Ok(Box::new(Rounds { mechanism: self.clone(), round: 0, peer: service.to_owned() }))
+    }
+}
