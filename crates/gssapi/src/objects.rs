@@ -1,0 +1,301 @@
+//! Objects of the library, each released when it is dropped, and the values that its functions take and return.
+
+use std::ffi::{CString, c_int};
+use std::ptr::null_mut;
+
+use bytes::Bytes;
+use rpcrdma_oncrpc::gss::MechanismError;
+
+use crate::ffi::{
+    ERRORS, GSS_CODE, KRB5, MECH_CODE, gss_OID, gss_OID_desc, gss_OID_set_desc, gss_buffer_desc, gss_cred_id_t,
+    gss_ctx_id_t, gss_key_value_element, gss_key_value_set, gss_name_t,
+};
+use crate::library::{Functions, none};
+
+/// Most parts of a status that are shown.
+const STATUS_PARTS: usize = 4;
+
+/// Returns an object identifier for a call. The library reads it only.
+pub(crate) fn oid(contents: &'static [u8]) -> gss_OID_desc {
+    gss_OID_desc { length: u32::try_from(contents.len()).unwrap_or(0), elements: contents.as_ptr().cast_mut().cast() }
+}
+
+/// Returns memory that a call reads only.
+pub(crate) fn input(data: &[u8]) -> gss_buffer_desc {
+    gss_buffer_desc { length: data.len(), value: data.as_ptr().cast_mut().cast() }
+}
+
+/// Memory that the library allocated, or none.
+pub(crate) struct Output {
+    functions: &'static Functions,
+    pub(crate) buffer: gss_buffer_desc,
+}
+
+impl Output {
+    pub(crate) const fn new(functions: &'static Functions) -> Self {
+        Self { functions, buffer: gss_buffer_desc { length: 0, value: null_mut() } }
+    }
+
+    /// Returns a copy: its memory is our allocator's.
+    pub(crate) fn to_bytes(&self) -> Bytes {
+        Bytes::copy_from_slice(self.as_slice())
+    }
+
+    pub(crate) fn as_slice(&self) -> &[u8] {
+        if self.buffer.value.is_null() {
+            return &[];
+        }
+        // SAFETY: the library has set pointer and length to memory of its own, which stays until the drop.
+        #[allow(unsafe_code)]
+        unsafe {
+            std::slice::from_raw_parts(self.buffer.value.cast(), self.buffer.length)
+        }
+    }
+}
+
+impl Drop for Output {
+    fn drop(&mut self) {
+        let mut minor = 0;
+        // SAFETY: the buffer is empty, or the library has filled it; nothing refers to it any more.
+        #[allow(unsafe_code)]
+        unsafe {
+            (self.functions.gss_release_buffer)(&raw mut minor, &raw mut self.buffer)
+        };
+    }
+}
+
+/// Declares an owner of a handle, and how it is released.
+macro_rules! owner {
+    ($(#[$doc:meta])* $name:ident($handle:ty): $release:ident) => {
+        $(#[$doc])*
+        pub(crate) struct $name {
+            functions: &'static Functions,
+            pub(crate) handle: $handle,
+        }
+
+        impl $name {
+            pub(crate) const fn none(functions: &'static Functions) -> Self {
+                Self { functions, handle: null_mut() }
+            }
+        }
+
+        // SAFETY: the library lets any thread use the object, one at a time. Only a `&mut` or a lock gives it to a call that
+        // changes it.
+        #[allow(unsafe_code)]
+        unsafe impl Send for $name {}
+
+        impl Drop for $name {
+            fn drop(&mut self) {
+                let mut minor = 0;
+                if !self.handle.is_null() {
+                    // SAFETY: the handle is one that the library made, and nobody else has it.
+                    #[allow(unsafe_code)]
+                    unsafe {
+                        release::$release(self.functions, &raw mut minor, &raw mut self.handle)
+                    };
+                }
+            }
+        }
+    };
+}
+
+/// Functions of release, with equal arguments.
+mod release {
+    use super::{Functions, gss_cred_id_t, gss_ctx_id_t, gss_name_t, none};
+
+    #[allow(unsafe_code)]
+    pub(super) unsafe fn name(functions: &Functions, minor: *mut u32, handle: *mut gss_name_t) {
+        // SAFETY: promised by the caller.
+        unsafe { (functions.gss_release_name)(minor, handle) };
+    }
+
+    #[allow(unsafe_code)]
+    pub(super) unsafe fn credential(functions: &Functions, minor: *mut u32, handle: *mut gss_cred_id_t) {
+        // SAFETY: promised by the caller.
+        unsafe { (functions.gss_release_cred)(minor, handle) };
+    }
+
+    #[allow(unsafe_code)]
+    pub(super) unsafe fn context(functions: &Functions, minor: *mut u32, handle: *mut gss_ctx_id_t) {
+        // SAFETY: promised by the caller. No token for the peer is wanted (RFC 2743 §2.2.3).
+        unsafe { (functions.gss_delete_sec_context)(minor, handle, none()) };
+    }
+}
+
+owner!(
+    /// A name.
+    Name(gss_name_t): name
+);
+owner!(
+    /// Credentials.
+    Credentials(gss_cred_id_t): credential
+);
+owner!(
+    /// A security context, complete or not.
+    Context(gss_ctx_id_t): context
+);
+
+// SAFETY: contexts are created with shared credentials. MIT's credentials have a lock of their own.
+#[allow(unsafe_code)]
+unsafe impl Sync for Credentials {}
+
+/// Returns the error of a call that failed.
+///
+/// # Errors
+/// The status says that the call failed.
+pub(crate) fn check(functions: &'static Functions, major: u32, minor: u32) -> Result<u32, MechanismError> {
+    if major & ERRORS == 0 {
+        return Ok(major);
+    }
+    let own = status(functions, minor, MECH_CODE);
+    let text = if minor == 0 || own.is_empty() { status(functions, major, GSS_CODE) } else { own };
+    Err(MechanismError::new(major & ERRORS, minor, text))
+}
+
+/// Returns the library's words for a status.
+fn status(functions: &'static Functions, value: u32, kind: c_int) -> String {
+    let mut mechanism = oid(KRB5);
+    let mut parts = Vec::new();
+    let mut more = 0;
+    for _ in 0..STATUS_PARTS {
+        let mut minor = 0;
+        let mut text = Output::new(functions);
+        // SAFETY: all pointers are to values that live longer than the call.
+        #[allow(unsafe_code)]
+        let major = unsafe {
+            (functions.gss_display_status)(
+                &raw mut minor,
+                value,
+                kind,
+                &raw mut mechanism,
+                &raw mut more,
+                &raw mut text.buffer,
+            )
+        };
+        if major & ERRORS != 0 {
+            break;
+        }
+        parts.push(String::from_utf8_lossy(text.as_slice()).into_owned());
+        if more == 0 {
+            break;
+        }
+    }
+    parts.join("; ")
+}
+
+impl Name {
+    /// Reads a name of this kind.
+    ///
+    /// # Errors
+    /// The library cannot have such a name.
+    pub(crate) fn import(
+        functions: &'static Functions,
+        text: &str,
+        kind: &'static [u8],
+    ) -> Result<Self, MechanismError> {
+        let (mut minor, mut text, mut kind) = (0, input(text.as_bytes()), oid(kind));
+        let mut name = Self::none(functions);
+        // SAFETY: all pointers are to values that live longer than the call, which copies the text.
+        #[allow(unsafe_code)]
+        let major = unsafe {
+            (functions.gss_import_name)(&raw mut minor, &raw mut text, &raw mut kind, &raw mut name.handle)
+        };
+        check(functions, major, minor)?;
+        Ok(name)
+    }
+
+    /// Returns the name as text.
+    ///
+    /// # Errors
+    /// The library cannot show it.
+    pub(crate) fn display(&self) -> Result<String, MechanismError> {
+        let mut minor = 0;
+        let mut text = Output::new(self.functions);
+        let mut kind: gss_OID = null_mut();
+        // SAFETY: all pointers are to values that live longer than the call, and the name is one of the library's.
+        #[allow(unsafe_code)]
+        let major = unsafe {
+            (self.functions.gss_display_name)(
+                &raw mut minor,
+                self.handle,
+                &raw mut text.buffer,
+                &raw mut kind,
+            )
+        };
+        check(self.functions, major, minor)?;
+        Ok(String::from_utf8_lossy(text.as_slice()).into_owned())
+    }
+}
+
+impl Credentials {
+    /// Acquires credentials of the mechanism krb5. `store` has keys and values of MIT's credential store: `keytab`,
+    /// `client_keytab`, `ccache`, `rcache`.
+    ///
+    /// # Errors
+    /// There are none.
+    pub(crate) fn acquire(
+        functions: &'static Functions,
+        name: Option<&Name>,
+        usage: c_int,
+        store: &[(&str, &str)],
+    ) -> Result<Self, MechanismError> {
+        let text = |text: &str| {
+            CString::new(text).map_err(|_| {
+                MechanismError::new(rpcrdma_oncrpc::gss::major::FAILURE, 0, "a name of a file has a zero byte")
+            })
+        };
+        let texts = store
+            .iter()
+            .map(|(key, value)| Ok((text(key)?, text(value)?)))
+            .collect::<Result<Vec<_>, MechanismError>>()?;
+        let elements: Vec<_> = texts
+            .iter()
+            .map(|(key, value)| gss_key_value_element { key: key.as_ptr(), value: value.as_ptr() })
+            .collect();
+        let set = gss_key_value_set {
+            count: u32::try_from(elements.len()).unwrap_or(0),
+            elements: elements.as_ptr(),
+        };
+        let mut mechanism = oid(KRB5);
+        let mut mechanisms = gss_OID_set_desc { count: 1, elements: &raw mut mechanism };
+        let mut credentials = Self::none(functions);
+        let mut minor = 0;
+        // SAFETY: all pointers are null where the library allows that, or to values that live longer than the call.
+        #[allow(unsafe_code)]
+        let major = unsafe {
+            (functions.gss_acquire_cred_from)(
+                &raw mut minor,
+                name.map_or(null_mut(), |name| name.handle),
+                crate::ffi::INDEFINITE,
+                &raw mut mechanisms,
+                usage,
+                &raw const set,
+                &raw mut credentials.handle,
+                none(),
+                none(),
+            )
+        };
+        check(functions, major, minor)?;
+        Ok(credentials)
+    }
+}
+
+impl Context {
+    /// Returns the table of functions.
+    pub(crate) const fn functions(&self) -> &'static Functions {
+        self.functions
+    }
+}
+
+/// Returns one run of memory for a message in several slices. One slice is taken as it is.
+pub(crate) fn joined<'a>(message: &[&'a [u8]], space: &'a mut Vec<u8>) -> &'a [u8] {
+    match message {
+        [] => &[],
+        [one] => one,
+        parts => {
+            parts.iter().for_each(|part| space.extend_from_slice(part));
+            space
+        }
+    }
+}
+
