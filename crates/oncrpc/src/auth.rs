@@ -3,8 +3,12 @@
 //! The body of an `opaque_auth` is a slice of the message that held it. A credential that doesn't decode is refused
 //! with `AUTH_BADCRED`; a credential of an unknown flavour is kept unchanged.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use rpcrdma_xdr::{DecodeError, Decoder, EncodeError, Text, Xdr, encode, padded_len};
+
+use crate::gss::GssCaller;
 
 /// Longest body of an `opaque_auth`, in bytes (RFC 5531 §8.2).
 pub const AUTH_BODY_MAX: usize = 400;
@@ -75,6 +79,9 @@ pub enum Credential {
     None,
     /// AUTH_SYS.
     Sys(AuthSys),
+    /// RPCSEC_GSS, after its proof was checked. Only [`Dispatcher::dispatch_opened`](crate::Dispatcher::dispatch_opened)
+    /// makes this: a message never has it.
+    Gss(Arc<GssCaller>),
     /// Any other flavour.
     Other(OpaqueAuth),
 }
@@ -85,6 +92,7 @@ impl Credential {
         match self {
             Self::None => flavor::AUTH_NONE,
             Self::Sys(_) => flavor::AUTH_SYS,
+            Self::Gss(_) => flavor::RPCSEC_GSS,
             Self::Other(auth) => auth.flavor,
         }
     }
@@ -111,6 +119,9 @@ impl TryFrom<&Credential> for OpaqueAuth {
             Credential::Sys(sys) => {
                 let (body, _) = encode(sys)?.flatten();
                 Ok(Self { flavor: flavor::AUTH_SYS, body })
+            }
+            Credential::Gss(_) => {
+                Err(EncodeError::Invalid { reason: "a context makes the credential of each call of RPCSEC_GSS" })
             }
             Credential::Other(auth) => Ok(auth.clone()),
         }

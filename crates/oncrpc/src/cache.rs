@@ -138,6 +138,11 @@ impl CacheKey {
             hasher.write_u32(user.gid);
             user.gids.iter().for_each(|gid| hasher.write_u32(*gid));
         }
+        // A repeat may come in another context of the same user.
+        if let Credential::Gss(caller) = credential {
+            hasher.write(caller.principal.name.as_bytes());
+            hasher.write(&caller.principal.mechanism);
+        }
         let mut first = [0; CHECKSUM_LEN];
         let mut left = &mut first[..];
         for part in arguments.peek(CHECKSUM_LEN) {

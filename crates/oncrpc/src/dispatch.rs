@@ -86,6 +86,7 @@ use thiserror::Error;
 
 use crate::auth::{Credential, flavor};
 use crate::cache::{Admission, CacheKey, Execution, Repeat, ReplyCache, WindowId};
+use crate::gss::{GssCaller, Service};
 use crate::integrity::Integrity;
 use crate::message::{
     AcceptStat, AuthStat, CallHeader, CallHeaderError, RejectReason, ReplyBody, ReplyHeader,
@@ -118,7 +119,7 @@ impl Peer {
         match (self.owner, credential) {
             (None | Some(0), _) => true,
             (Some(owner), Credential::Sys(sys)) => sys.uid == owner,
-            (Some(_), Credential::None | Credential::Other(_)) => true,
+            (Some(_), Credential::None | Credential::Gss(_) | Credential::Other(_)) => true,
         }
     }
 }
@@ -224,6 +225,24 @@ impl Dispatcher {
         }
     }
 
+    /// Serves a call of RPCSEC_GSS whose caller is known, with arguments that have no protection any more. Its reply has the
+    /// verifier of AUTH_NONE, and results without protection: so a repeat in another context can get the reply that the
+    /// cache keeps.
+    pub fn dispatch_opened(
+        &self,
+        peer: Peer,
+        header: &CallHeader,
+        caller: GssCaller,
+        arguments: Decoder,
+        now: Instant,
+    ) -> DispatchFuture {
+        let xid = header.xid;
+        let call = [header.program, header.version, header.procedure];
+        let credential = Credential::Gss(Arc::new(caller));
+        self.serve(peer, xid, call, credential, None, arguments, now)
+            .unwrap_or_else(|failure| DispatchFuture::ready(failure.outcome(xid)))
+    }
+
     fn start(
         &self,
         peer: Peer,
@@ -261,6 +280,22 @@ impl Dispatcher {
             }
             credential
         };
+        self.serve(peer, xid, [number, version, procedure], credential, integrity, arguments, now)
+    }
+
+    /// Serves a call of a caller who is known.
+    #[expect(clippy::too_many_arguments, reason = "what a call consists of")]
+    fn serve(
+        &self,
+        peer: Peer,
+        xid: u32,
+        [number, version, procedure]: [u32; 3],
+        credential: Credential,
+        integrity: Option<Arc<dyn Integrity>>,
+        arguments: Decoder,
+        now: Instant,
+    ) -> Result<DispatchFuture, Failure> {
+        let served = self.programs.get(&number);
         let served = served.ok_or(Failure::Accepted(AcceptStat::ProgramUnavailable))?;
         let program = served
             .iter()
@@ -279,7 +314,8 @@ impl Dispatcher {
         let known = program
             .procedure(version, procedure)
             .ok_or(Failure::Accepted(AcceptStat::ProcedureUnavailable))?;
-        if integrity.is_none() && program.requires_integrity(version, procedure) {
+        let protects = matches!(&credential, Credential::Gss(caller) if caller.service != Service::None);
+        if integrity.is_none() && !protects && program.requires_integrity(version, procedure) {
             return Err(Failure::Denied(RejectReason::AuthError(AuthStat::TooWeak)));
         }
 

@@ -3,7 +3,8 @@
 //! A header precedes the arguments or results in the stream, which are not examined here. The error of a call header
 //! that can't be accepted names the reply that RFC 5531 has for it, if any.
 
-use rpcrdma_xdr::{Decode, DecodeError, Decoder, Encode, EncodeError, Encoder, Stream, Xdr};
+use bytes::Bytes;
+use rpcrdma_xdr::{Decode, DecodeError, Decoder, Encode, EncodeError, Encoder, Piece, Stream, Xdr};
 use thiserror::Error;
 
 use crate::OpaqueAuth;
@@ -347,6 +348,33 @@ impl ReplyHeader {
             ReplyBody::Denied(RejectReason::AuthError(stat)) => Refused::AuthError(stat),
         };
         Err(refused)
+    }
+
+    /// Takes the header off a reply message, as [`Self::with_results`] made it.
+    ///
+    /// # Errors
+    /// The message begins with no header of a reply.
+    pub fn split(reply: Stream) -> Result<(Self, Stream), DecodeError> {
+        let mut pieces = reply.into_pieces().into_iter();
+        let first = match pieces.next() {
+            Some(Piece::Inline(first)) => first,
+            _ => Bytes::new(),
+        };
+        let mut decoder = Decoder::new(first.clone());
+        let header = Self::decode(&mut decoder)?;
+        let mut results = Stream::new();
+        results.push(Piece::Inline(first.slice(decoder.position()..)));
+        pieces.for_each(|piece| results.push(piece));
+        Ok((header, results))
+    }
+
+    /// Returns this header with another verifier, if the call was accepted.
+    #[must_use]
+    pub fn with_verifier(mut self, new: OpaqueAuth) -> Self {
+        if let ReplyBody::Accepted { verifier, .. } = &mut self.body {
+            *verifier = new;
+        }
+        self
     }
 
     /// Returns a reply message: this header, then `results`.

@@ -57,6 +57,7 @@ mod programs;
 mod rdma;
 mod refusals;
 pub mod rpcbind;
+mod secured;
 mod server;
 mod serving;
 mod shares;

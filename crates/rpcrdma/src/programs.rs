@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
+use rpcrdma_oncrpc::gss::GssServer;
 use rpcrdma_oncrpc::{
     CacheCounters, CacheKey, CacheLimits, DispatchFuture, Dispatcher, Outcome, Peer, Program, RegisterError,
     ReplyCache, ReplyWindow,
@@ -17,10 +18,14 @@ use rpcrdma_oncrpc::{
 use rpcrdma_proto::{Binding, BindingTable};
 use rpcrdma_xdr::Decoder;
 
+use crate::secured::{Gss, SecuredCall};
+
 /// Programs that are served together.
 pub(crate) struct Programs {
-    dispatcher: Dispatcher,
+    pub(crate) dispatcher: Dispatcher,
     served: Vec<Arc<dyn Binding>>,
+    /// Contexts of callers, if RPCSEC_GSS is served.
+    gss: Option<Gss>,
 }
 
 impl Programs {
@@ -29,7 +34,13 @@ impl Programs {
         for program in &served {
             dispatcher.register(Arc::clone(program) as Arc<dyn Program>)?;
         }
-        Ok(Self { dispatcher, served })
+        Ok(Self { dispatcher, served, gss: None })
+    }
+
+    /// Serves RPCSEC_GSS too.
+    pub(crate) fn with_gss(mut self, contexts: Arc<GssServer>) -> Self {
+        self.gss = Some(Gss::new(contexts));
+        self
     }
 
     /// Returns which of their arguments and results are DDP-eligible.
@@ -38,8 +49,13 @@ impl Programs {
     }
 
     /// Serves one message; see [`Dispatcher::dispatch`].
-    pub(crate) fn dispatch(&self, peer: Peer, message: Decoder, now: Instant) -> Dispatch {
-        Dispatch(self.dispatcher.dispatch(peer, message, now))
+    pub(crate) fn dispatch(self: &Arc<Self>, peer: Peer, message: Decoder, now: Instant) -> Dispatch {
+        if let Some(gss) = &self.gss
+            && let Some(call) = SecuredCall::read(&message)
+        {
+            return Dispatch::Secured(Box::pin(gss.clone().serve(Arc::clone(self), peer, call, now)));
+        }
+        Dispatch::Plain(self.dispatcher.dispatch(peer, message, now))
     }
 
     /// Returns the window of a new connection in the reply cache.
@@ -75,13 +91,22 @@ impl Programs {
 pub(crate) type Dispatched = (Outcome, Option<CacheKey>);
 
 /// A future that resolves to the outcome of a call. Must not be polled after that.
-pub(crate) struct Dispatch(DispatchFuture);
+pub(crate) enum Dispatch {
+    Plain(DispatchFuture),
+    /// A call of RPCSEC_GSS.
+    Secured(Pin<Box<dyn Future<Output = Dispatched> + Send>>),
+}
 
 impl Future for Dispatch {
     type Output = Dispatched;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Dispatched> {
-        let key = self.0.key();
-        Pin::new(&mut self.0).poll(cx).map(|outcome| (outcome, key))
+        match &mut *self {
+            Self::Plain(future) => {
+                let key = future.key();
+                Pin::new(future).poll(cx).map(|outcome| (outcome, key))
+            }
+            Self::Secured(future) => future.as_mut().poll(cx),
+        }
     }
 }

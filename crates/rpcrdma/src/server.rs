@@ -15,6 +15,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use rpcrdma_oncrpc::gss::GssServer;
 use rpcrdma_oncrpc::{CacheCounters, RegisterError};
 use rpcrdma_proto::{Binding, Messages};
 use rpcrdma_verbs::{Counters, Listener, ProtectionDomain, TcpEnds};
@@ -50,6 +51,7 @@ pub struct ServerBuilder {
     config: ServerConfig,
     shares: Option<PeerShares>,
     programs: Vec<Arc<dyn Binding>>,
+    gss: Option<Arc<GssServer>>,
     rdma: Vec<Box<dyn Listener>>,
     tcp: Vec<TcpListener>,
 }
@@ -246,6 +248,14 @@ impl ServerBuilder {
         self
     }
 
+    /// Serves calls of RPCSEC_GSS, of callers in these contexts. All listeners share them. Each program still decides
+    /// whether it accepts the flavour ([`Program::accepts_flavor`](rpcrdma_oncrpc::Program::accepts_flavor)).
+    #[must_use]
+    pub fn gss(mut self, contexts: Arc<GssServer>) -> Self {
+        self.gss = Some(contexts);
+        self
+    }
+
     /// Serves RPC-over-RDMA on this listener.
     #[must_use]
     pub fn listen_rdma(mut self, listener: Box<dyn Listener>) -> Self {
@@ -269,7 +279,10 @@ impl ServerBuilder {
             return Err(ServeError::NoListener);
         }
         let mut config = self.config;
-        let programs = Programs::new(self.programs, config.reply_cache)?;
+        let mut programs = Programs::new(self.programs, config.reply_cache)?;
+        if let Some(contexts) = self.gss {
+            programs = programs.with_gss(contexts);
+        }
         let shares = self.shares.unwrap_or_else(|| config.shares());
         if !self.rdma.is_empty() {
             check_memory(&config, &shares)?;

@@ -30,6 +30,7 @@ pub use client::{Creating, CreationError, GssClient, InitCall, Progress, ReplyFa
 pub use mechanism::{
     Accepting, Acceptor, Created, Initiating, Initiator, MechanismError, Principal, SecurityContext, Step, major,
 };
+pub use protection::{Unprotectable, Unprotected};
 pub use server::{
     Creation, CreationReply, GssCaller, GssLimits, GssServer, Incoming, OpenError, Opened, Received, Refusal,
     Sealer,

@@ -30,6 +30,16 @@ pub enum Unprotected {
     },
 }
 
+impl Unprotected {
+    /// Returns the error of data that stands in a chunk, where nothing is DDP-eligible (RFC 8166 §8.2.2.3).
+    pub fn chunk_violation(&self) -> Option<DecodeError> {
+        match self {
+            Self::Malformed(error) if error.is_chunk_violation() => Some(error.clone()),
+            Self::Malformed(_) | Self::Refused(_) | Self::Sequence { .. } => None,
+        }
+    }
+}
+
 /// Reasons why data cannot be protected.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum Unprotectable {

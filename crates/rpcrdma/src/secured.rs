@@ -1,0 +1,178 @@
+//! Calls of RPCSEC_GSS at a server (RFC 2203): who makes them, and the protection of arguments and results.
+//!
+//! The mechanism computes over whole messages and may read files, so its work is done by [`Workers`]. A call goes there once
+//! to be opened, and once more to have its results protected, if they are. In between it is served like any other. All
+//! listeners share the contexts: a client may create one by TCP and use it by RDMA.
+//!
+//! *Buffers.* Without protection of arguments and results, both stay where they are and may travel in chunks.
+//!
+//! *Errors.* RFC 2203 §5.3.3 has an answer for each fault of a caller, or none.
+
+use std::num::NonZero;
+use std::sync::Arc;
+use std::thread;
+use std::time::Instant;
+
+use rpcrdma_oncrpc::gss::{
+    CreationReply, GssServer, Incoming, OpenError, Opened, Received, Refusal, Sealer,
+};
+use rpcrdma_oncrpc::{AcceptStat, CallHeader, OpaqueAuth, Origin, Outcome, Peer, RejectReason, ReplyHeader, auth};
+use rpcrdma_xdr::{Decoder, Stream};
+
+use crate::programs::{Dispatched, Programs};
+use crate::workers::Workers;
+
+/// Most pieces of work that wait for a thread. Further calls wait for their turn.
+const QUEUED: usize = 1024;
+
+/// Contexts of callers, and threads for the work of the mechanism.
+#[derive(Clone)]
+pub(crate) struct Gss {
+    contexts: Arc<GssServer>,
+    workers: Workers,
+}
+
+/// A call with a credential of RPCSEC_GSS.
+pub(crate) struct SecuredCall {
+    header: CallHeader,
+    arguments: Decoder,
+}
+
+impl SecuredCall {
+    /// Reads a message; `None` if it is no such call.
+    pub(crate) fn read(message: &Decoder) -> Option<Self> {
+        let mut arguments = message.clone();
+        let header = CallHeader::read(&mut arguments).ok()?;
+        (header.credential.flavor == auth::flavor::RPCSEC_GSS).then_some(Self { header, arguments })
+    }
+}
+
+impl Gss {
+    pub(crate) fn new(contexts: Arc<GssServer>) -> Self {
+        let threads = thread::available_parallelism().map_or(1, NonZero::get);
+        Self { contexts, workers: Workers::new("gss", threads, QUEUED) }
+    }
+
+    /// Serves a call.
+    pub(crate) async fn serve(
+        self,
+        programs: Arc<Programs>,
+        peer: Peer,
+        call: SecuredCall,
+        now: Instant,
+    ) -> Dispatched {
+        let SecuredCall { header, arguments } = call;
+        let xid = header.xid;
+        let origin = peer.address.map(|address| Origin::of(address.ip()));
+        let outcome = match self.contexts.receive(origin, &header, now) {
+            Err(refusal) => refused(xid, refusal),
+            Ok(Received::Create(creation)) => {
+                match self.workers.run(move || creation.run(arguments)).await {
+                    Ok(Ok(reply)) => created(xid, &peer, &reply),
+                    Ok(Err(_)) => accepted(xid, AcceptStat::GarbageArguments, OpaqueAuth::none(), Stream::new()),
+                    Err(_) => accepted(xid, AcceptStat::SystemError, OpaqueAuth::none(), Stream::new()),
+                }
+            }
+            Ok(Received::Request(incoming)) => {
+                return self.request(&programs, peer, &header, incoming, arguments, now).await;
+            }
+        };
+        (outcome, None)
+    }
+
+    async fn request(
+        &self,
+        programs: &Programs,
+        peer: Peer,
+        header: &CallHeader,
+        incoming: Incoming,
+        arguments: Decoder,
+        now: Instant,
+    ) -> Dispatched {
+        let xid = header.xid;
+        let opened = match self.workers.run(move || incoming.open(arguments)).await {
+            Ok(Ok(opened)) => opened,
+            Ok(Err(error)) => return (unopened(xid, error), None),
+            Err(_) => return (Outcome::Drop, None),
+        };
+        let Opened { caller, arguments, sealer, destroyed } = opened;
+        if destroyed {
+            return (accepted(xid, AcceptStat::Success, sealer.verifier().clone(), Stream::new()), None);
+        }
+        let served = programs.dispatcher.dispatch_opened(peer, header, caller, arguments, now);
+        let key = served.key();
+        let outcome = match served.await {
+            Outcome::Reply(reply) => self.seal(xid, reply, sealer).await,
+            other => other,
+        };
+        (outcome, key)
+    }
+
+    /// Protects a reply.
+    async fn seal(&self, xid: u32, reply: Stream, sealer: Sealer) -> Outcome {
+        let Ok((header, results)) = ReplyHeader::split(reply) else { return Outcome::Drop };
+        let header = header.with_verifier(sealer.verifier().clone());
+        if header.success().is_err() || !sealer.covers_results() {
+            return message(&header, results);
+        }
+        match self.workers.run(move || sealer.seal(results)).await {
+            Ok(Ok(results)) => message(&header, results),
+            // RFC 2203 §5.3.3.4: no reply.
+            Ok(Err(error)) => {
+                tracing::warn!(xid, %error, "results cannot be protected");
+                Outcome::Drop
+            }
+            Err(error) => {
+                tracing::warn!(xid, %error, "results cannot be protected");
+                Outcome::Drop
+            }
+        }
+    }
+}
+
+fn message(header: &ReplyHeader, results: Stream) -> Outcome {
+    header.with_results(results).map_or(Outcome::Drop, Outcome::Reply)
+}
+
+fn accepted(xid: u32, status: AcceptStat, verifier: OpaqueAuth, results: Stream) -> Outcome {
+    message(&ReplyHeader::accepted(xid, status).with_verifier(verifier), results)
+}
+
+fn refused(xid: u32, refusal: Refusal) -> Outcome {
+    tracing::debug!(xid, ?refusal, "call of RPCSEC_GSS refused");
+    match refusal {
+        Refusal::Auth(stat) => message(&ReplyHeader::denied(xid, RejectReason::AuthError(stat)), Stream::new()),
+        Refusal::Discard => Outcome::Drop,
+        Refusal::Busy => accepted(xid, AcceptStat::SystemError, OpaqueAuth::none(), Stream::new()),
+    }
+}
+
+fn unopened(xid: u32, error: OpenError) -> Outcome {
+    tracing::debug!(xid, %error, "call of RPCSEC_GSS refused");
+    match error {
+        OpenError::Auth(stat, _) => {
+            message(&ReplyHeader::denied(xid, RejectReason::AuthError(stat)), Stream::new())
+        }
+        OpenError::Discard => Outcome::Drop,
+        OpenError::Garbage { verifier, fault } => match fault.chunk_violation() {
+            Some(error) => Outcome::ChunkViolation(error),
+            None => accepted(xid, AcceptStat::GarbageArguments, verifier, Stream::new()),
+        },
+    }
+}
+
+fn created(xid: u32, peer: &Peer, reply: &CreationReply) -> Outcome {
+    match (&reply.created, &reply.failure) {
+        (Some(principal), _) => {
+            tracing::debug!(?principal, address = ?peer.address, "security context created");
+        }
+        (None, Some(failure)) => {
+            tracing::info!(%failure, address = ?peer.address, "no security context for this caller");
+        }
+        (None, None) => {}
+    }
+    match reply.stream() {
+        Ok(results) => accepted(xid, AcceptStat::Success, reply.verifier.clone(), results),
+        Err(_) => accepted(xid, AcceptStat::SystemError, OpaqueAuth::none(), Stream::new()),
+    }
+}
