@@ -123,6 +123,12 @@ impl GssServer {
         self.contexts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Returns the number of contexts in use.
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.contexts().len()
+    }
+
     fn handle(&self, number: u64) -> Bytes {
         let mut handle = [0; 16];
         let (instance, rest) = handle.split_at_mut(8);
