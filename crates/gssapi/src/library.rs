@@ -7,8 +7,8 @@ use std::sync::OnceLock;
 use thiserror::Error;
 
 use crate::ffi::{
-    gss_OID, gss_OID_set, gss_buffer_t, gss_channel_bindings_t, gss_cred_id_t, gss_ctx_id_t, gss_key_value_set,
-    gss_name_t,
+    gss_OID, gss_OID_set, gss_buffer_t, gss_channel_bindings_t, gss_cred_id_t, gss_ctx_id_t,
+    gss_key_value_set, gss_name_t,
 };
 
 /// The library cannot be used.

@@ -9,13 +9,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use rpcrdma_oncrpc::gss::{
-    Accepting, Acceptor, Created, Initiating, Initiator, MechanismError, Principal, SecurityContext, Step, major,
+    Accepting, Acceptor, Created, Initiating, Initiator, MechanismError, Principal, SecurityContext, Step,
+    major,
 };
 use thiserror::Error;
 
 use crate::ffi::{
-    ACCEPT, CONFIDENTIALITY, CONTINUE_NEEDED, HOST_BASED_SERVICE, INDEFINITE, INITIATE, INTEGRITY, KRB5, MUTUAL,
-    gss_OID,
+    ACCEPT, CONFIDENTIALITY, CONTINUE_NEEDED, HOST_BASED_SERVICE, INDEFINITE, INITIATE, INTEGRITY, KRB5,
+    MUTUAL, gss_OID,
 };
 use crate::library::{Functions, LoadError, functions, none};
 use crate::objects::{Context, Credentials, Name, Output, check, input, joined, oid};

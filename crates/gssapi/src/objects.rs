@@ -7,8 +7,8 @@ use bytes::Bytes;
 use rpcrdma_oncrpc::gss::MechanismError;
 
 use crate::ffi::{
-    ERRORS, GSS_CODE, KRB5, MECH_CODE, gss_OID, gss_OID_desc, gss_OID_set_desc, gss_buffer_desc, gss_cred_id_t,
-    gss_ctx_id_t, gss_key_value_element, gss_key_value_set, gss_name_t,
+    ERRORS, GSS_CODE, KRB5, MECH_CODE, gss_OID, gss_OID_desc, gss_OID_set_desc, gss_buffer_desc,
+    gss_cred_id_t, gss_ctx_id_t, gss_key_value_element, gss_key_value_set, gss_name_t,
 };
 use crate::library::{Functions, none};
 
@@ -17,7 +17,10 @@ const STATUS_PARTS: usize = 4;
 
 /// Returns an object identifier for a call. The library reads it only.
 pub(crate) fn oid(contents: &'static [u8]) -> gss_OID_desc {
-    gss_OID_desc { length: u32::try_from(contents.len()).unwrap_or(0), elements: contents.as_ptr().cast_mut().cast() }
+    gss_OID_desc {
+        length: u32::try_from(contents.len()).unwrap_or(0),
+        elements: contents.as_ptr().cast_mut().cast(),
+    }
 }
 
 /// Returns memory that a call reads only.
@@ -241,7 +244,11 @@ impl Credentials {
     ) -> Result<Self, MechanismError> {
         let text = |text: &str| {
             CString::new(text).map_err(|_| {
-                MechanismError::new(rpcrdma_oncrpc::gss::major::FAILURE, 0, "a name of a file has a zero byte")
+                MechanismError::new(
+                    rpcrdma_oncrpc::gss::major::FAILURE,
+                    0,
+                    "a name of a file has a zero byte",
+                )
             })
         };
         let texts = store
@@ -298,4 +305,3 @@ pub(crate) fn joined<'a>(message: &[&'a [u8]], space: &'a mut Vec<u8>) -> &'a [u
         }
     }
 }
-

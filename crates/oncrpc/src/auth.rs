@@ -120,9 +120,9 @@ impl TryFrom<&Credential> for OpaqueAuth {
                 let (body, _) = encode(sys)?.flatten();
                 Ok(Self { flavor: flavor::AUTH_SYS, body })
             }
-            Credential::Gss(_) => {
-                Err(EncodeError::Invalid { reason: "a context makes the credential of each call of RPCSEC_GSS" })
-            }
+            Credential::Gss(_) => Err(EncodeError::Invalid {
+                reason: "a context makes the credential of each call of RPCSEC_GSS",
+            }),
             Credential::Other(auth) => Ok(auth.clone()),
         }
     }

@@ -13,10 +13,10 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Instant;
 
-use rpcrdma_oncrpc::gss::{
-    CreationReply, GssServer, Incoming, OpenError, Opened, Received, Refusal, Sealer,
+use rpcrdma_oncrpc::gss::{CreationReply, GssServer, Incoming, OpenError, Opened, Received, Refusal, Sealer};
+use rpcrdma_oncrpc::{
+    AcceptStat, CallHeader, OpaqueAuth, Origin, Outcome, Peer, RejectReason, ReplyHeader, auth,
 };
-use rpcrdma_oncrpc::{AcceptStat, CallHeader, OpaqueAuth, Origin, Outcome, Peer, RejectReason, ReplyHeader, auth};
 use rpcrdma_xdr::{Decoder, Stream};
 
 use crate::programs::{Dispatched, Programs};
@@ -66,13 +66,11 @@ impl Gss {
         let origin = peer.address.map(|address| Origin::of(address.ip()));
         let outcome = match self.contexts.receive(origin, &header, now) {
             Err(refusal) => refused(xid, refusal),
-            Ok(Received::Create(creation)) => {
-                match self.workers.run(move || creation.run(arguments)).await {
-                    Ok(Ok(reply)) => created(xid, &peer, &reply),
-                    Ok(Err(_)) => accepted(xid, AcceptStat::GarbageArguments, OpaqueAuth::none(), Stream::new()),
-                    Err(_) => accepted(xid, AcceptStat::SystemError, OpaqueAuth::none(), Stream::new()),
-                }
-            }
+            Ok(Received::Create(creation)) => match self.workers.run(move || creation.run(arguments)).await {
+                Ok(Ok(reply)) => created(xid, &peer, &reply),
+                Ok(Err(_)) => accepted(xid, AcceptStat::GarbageArguments, OpaqueAuth::none(), Stream::new()),
+                Err(_) => accepted(xid, AcceptStat::SystemError, OpaqueAuth::none(), Stream::new()),
+            },
             Ok(Received::Request(incoming)) => {
                 return self.request(&programs, peer, &header, incoming, arguments, now).await;
             }
@@ -141,7 +139,9 @@ fn accepted(xid: u32, status: AcceptStat, verifier: OpaqueAuth, results: Stream)
 fn refused(xid: u32, refusal: Refusal) -> Outcome {
     tracing::debug!(xid, ?refusal, "call of RPCSEC_GSS refused");
     match refusal {
-        Refusal::Auth(stat) => message(&ReplyHeader::denied(xid, RejectReason::AuthError(stat)), Stream::new()),
+        Refusal::Auth(stat) => {
+            message(&ReplyHeader::denied(xid, RejectReason::AuthError(stat)), Stream::new())
+        }
         Refusal::Discard => Outcome::Drop,
         Refusal::Busy => accepted(xid, AcceptStat::SystemError, OpaqueAuth::none(), Stream::new()),
     }

@@ -95,7 +95,8 @@ impl Creating {
 
     fn call(&self, procedure: GssProcedure, token: Bytes) -> Result<InitCall, EncodeError> {
         let handle = self.handle.clone();
-        let credential = GssCredential { procedure, sequence: 0, service: Service::None, handle }.to_auth()?;
+        let credential =
+            GssCredential { procedure, sequence: 0, service: Service::None, handle }.to_auth()?;
         Ok(InitCall { credential, token })
     }
 

@@ -28,7 +28,8 @@ mod wire;
 
 pub use client::{Creating, CreationError, GssClient, InitCall, Progress, ReplyFault, Sealed};
 pub use mechanism::{
-    Accepting, Acceptor, Created, Initiating, Initiator, MechanismError, Principal, SecurityContext, Step, major,
+    Accepting, Acceptor, Created, Initiating, Initiator, MechanismError, Principal, SecurityContext, Step,
+    major,
 };
 pub use protection::{Unprotectable, Unprotected};
 pub use server::{

@@ -182,7 +182,12 @@ impl GssServer {
         if credential.procedure == GssProcedure::ContinueInit {
             let number = self.number(&credential.handle);
             let begun = number.and_then(|number| self.contexts().take_begun(number, now));
-            return Ok(Creation { server: Arc::clone(self), origin, now, stage: begun.map_or(Stage::Unknown, Stage::Begun) });
+            return Ok(Creation {
+                server: Arc::clone(self),
+                origin,
+                now,
+                stage: begun.map_or(Stage::Unknown, Stage::Begun),
+            });
         }
         if !credential.handle.is_empty() {
             return Err(Refusal::Auth(AuthStat::BadCred));
@@ -301,10 +306,13 @@ impl Creation {
         let InitArguments { token } = arguments.decode_all()?;
         let Self { server, origin, now, stage } = self;
         let (number, mut accepting, place) = match stage {
-            Stage::New(place) => (server.next.fetch_add(1, Ordering::Relaxed), server.acceptor.begin(), place),
+            Stage::New(place) => {
+                (server.next.fetch_add(1, Ordering::Relaxed), server.acceptor.begin(), place)
+            }
             Stage::Begun(Begun { number, accepting, place }) => (number, accepting, place),
             Stage::Unknown => {
-                let unknown = MechanismError::new(major::NO_CONTEXT, 0, "no context with this handle is being created");
+                let unknown =
+                    MechanismError::new(major::NO_CONTEXT, 0, "no context with this handle is being created");
                 return Ok(CreationReply::failed(unknown));
             }
         };
@@ -315,7 +323,8 @@ impl Creation {
         let handle = server.handle(number);
         let Some(created) = created else {
             server.contexts().keep_begun(Begun { number, accepting, place });
-            let results = InitResults { handle, major: major::CONTINUE_NEEDED, minor: 0, window: WINDOW, token };
+            let results =
+                InitResults { handle, major: major::CONTINUE_NEEDED, minor: 0, window: WINDOW, token };
             return Ok(CreationReply { verifier: OpaqueAuth::none(), results, created: None, failure: None });
         };
         let shared = Arc::new(Shared {
@@ -405,8 +414,7 @@ impl Incoming {
         let service = if self.destroys { Service::None } else { self.service };
         let garbage = |fault| OpenError::Garbage { verifier: verifier.clone(), fault };
         let context = &*self.shared.context;
-        let arguments =
-            protection::unprotect(context, service, self.sequence, arguments).map_err(garbage)?;
+        let arguments = protection::unprotect(context, service, self.sequence, arguments).map_err(garbage)?;
         if self.destroys {
             arguments.clone().finish().map_err(|error| garbage(error.into()))?;
             self.server.contexts().remove(self.shared.number);

@@ -8,7 +8,8 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::mechanism::{
-    Accepting, Acceptor, Created, Initiating, Initiator, MechanismError, Principal, SecurityContext, Step, major,
+    Accepting, Acceptor, Created, Initiating, Initiator, MechanismError, Principal, SecurityContext, Step,
+    major,
 };
 
 /// Object identifier of the mechanism, in the part that nobody owns (2.25).
@@ -99,9 +100,9 @@ impl SecurityContext for TestContext {
     }
 
     fn unwrap(&self, wrapped: &[u8]) -> Result<Bytes, MechanismError> {
-        let (mic, data) = wrapped
-            .split_at_checked(MIC_LEN)
-            .ok_or_else(|| MechanismError::new(major::DEFECTIVE_TOKEN, 3, "a wrapped message is too short"))?;
+        let (mic, data) = wrapped.split_at_checked(MIC_LEN).ok_or_else(|| {
+            MechanismError::new(major::DEFECTIVE_TOKEN, 3, "a wrapped message is too short")
+        })?;
         let message = self.mix(data.iter().copied());
         self.verify(&[&message], mic)?;
         Ok(message.into())
@@ -162,7 +163,10 @@ impl Initiating for Rounds {
             self.peer = peer;
             if self.round >= self.mechanism.rounds {
                 let secret = format!("{}/{}", self.mechanism.name, self.peer);
-                return Ok(Step { token: Bytes::new(), created: Some(self.mechanism.created(&self.peer, &secret)) });
+                return Ok(Step {
+                    token: Bytes::new(),
+                    created: Some(self.mechanism.created(&self.peer, &secret)),
+                });
             }
         }
         self.round += 1;

@@ -132,7 +132,10 @@ fn a_context_takes_as_many_calls_as_the_mechanism_needs() {
         let mechanism = TestMechanism { rounds, ..TestMechanism::new(SERVER) };
         let bed = Bed::with(GssLimits::default(), mechanism);
         let (client, calls) = bed.created(origin(1), USER);
-        assert_eq!((calls, client.window(), client.server().name.as_str()), (usize::from(rounds), WINDOW, SERVER));
+        assert_eq!(
+            (calls, client.window(), client.server().name.as_str()),
+            (usize::from(rounds), WINDOW, SERVER)
+        );
         let (call, sealed) = sealed(&client, Service::Integrity, 5);
         let opened = bed.request(&call, &sealed.arguments).unwrap().unwrap();
         assert_eq!(opened.caller.principal.name, USER);
@@ -166,7 +169,11 @@ fn calls_and_replies_of_each_service_arrive_as_they_were() {
         assert!(matches!(open(&[], &results), Err(ReplyFault::Verifier(_))));
         for at in 0..results.len() {
             let opened = open(&[sealed.sequence], &changed(&results, at));
-            assert_eq!(matches!(opened, Err(ReplyFault::Results(_))), service != Service::None, "{service:?} {at}");
+            assert_eq!(
+                matches!(opened, Err(ReplyFault::Results(_))),
+                service != Service::None,
+                "{service:?} {at}"
+            );
         }
     }
 }
@@ -175,7 +182,8 @@ fn calls_and_replies_of_each_service_arrive_as_they_were() {
 fn a_reply_without_the_right_verifier_is_not_believed() {
     let bed = Bed::new();
     let client = bed.client();
-    let open = |reply: &ReplyHeader| client.open(Service::None, &[1], reply, Decoder::new(Bytes::new())).err();
+    let open =
+        |reply: &ReplyHeader| client.open(Service::None, &[1], reply, Decoder::new(Bytes::new())).err();
     let none = ReplyHeader::accepted(7, AcceptStat::Success);
     assert_eq!(open(&none), Some(ReplyFault::NoVerifier));
     let denied = ReplyHeader::denied(7, RejectReason::AuthError(AuthStat::Failed));
@@ -224,7 +232,9 @@ fn what_is_changed_on_the_way_is_refused() {
             let (call, sealed) = sealed(&client, service, 1);
             let opened = bed.request(&call, &changed(&sealed.arguments, at)).unwrap();
             // RFC 2203 §5.3.3.4.2 and 3.
-            let Err(OpenError::Garbage { verifier, .. }) = opened else { panic!("{service:?} {at}: {opened:?}") };
+            let Err(OpenError::Garbage { verifier, .. }) = opened else {
+                panic!("{service:?} {at}: {opened:?}")
+            };
             assert_eq!(verifier.flavor, flavor::RPCSEC_GSS);
         }
     }
@@ -258,7 +268,8 @@ fn a_request_that_was_seen_gets_no_reply() {
     assert!(bed.request(&call, &sealed.arguments).unwrap().is_ok());
     assert!(bed.is_discarded(&call, &sealed.arguments));
     // A repeat has a number of its own (RFC 2203 §5.3.3.1), and the same XID.
-    let mut repeat = CallHeader { credential: OpaqueAuth::none(), verifier: OpaqueAuth::none(), ..call.clone() };
+    let mut repeat =
+        CallHeader { credential: OpaqueAuth::none(), verifier: OpaqueAuth::none(), ..call.clone() };
     let again = client.seal(Service::None, &mut repeat, sealed.arguments.clone()).unwrap();
     assert!(bed.request(&repeat, &again.arguments).unwrap().is_ok());
     // Below the window.
@@ -344,7 +355,10 @@ fn a_context_ends_when_its_caller_says_so() {
     let client = bed.client();
     let mut call = header(1);
     client.seal_end(&mut call).unwrap();
-    let forged = CallHeader { verifier: OpaqueAuth { flavor: 6, body: Bytes::from_static(b"12345678") }, ..call.clone() };
+    let forged = CallHeader {
+        verifier: OpaqueAuth { flavor: 6, body: Bytes::from_static(b"12345678") },
+        ..call.clone()
+    };
     assert_eq!(bed.status(&forged, &Stream::new()), Some(AuthStat::GssCredProblem));
     let odd = CallHeader { procedure: 1, ..call.clone() };
     assert_eq!(bed.status(&odd, &Stream::new()), Some(AuthStat::BadCred));
@@ -375,11 +389,16 @@ fn faults_while_a_context_is_created_have_their_answers() {
     for (procedure, major) in
         [(GssProcedure::Init, major::DEFECTIVE_TOKEN), (GssProcedure::ContinueInit, major::NO_CONTEXT)]
     {
-        let handle = if procedure == GssProcedure::Init { Bytes::new() } else { Bytes::from_static(&[0; 16]) };
-        let call = InitCall { credential: credential(procedure, handle), token: Bytes::from_static(b"nonsense") };
+        let handle =
+            if procedure == GssProcedure::Init { Bytes::new() } else { Bytes::from_static(&[0; 16]) };
+        let call =
+            InitCall { credential: credential(procedure, handle), token: Bytes::from_static(b"nonsense") };
         let reply = bed.create(origin(1), &call).unwrap();
         let InitResults { handle, major: got, token, .. } = reply.results;
-        assert_eq!((got, handle, token, reply.verifier), (major, Bytes::new(), Bytes::new(), OpaqueAuth::none()));
+        assert_eq!(
+            (got, handle, token, reply.verifier),
+            (major, Bytes::new(), Bytes::new(), OpaqueAuth::none())
+        );
     }
     // No token at all.
     let header = CallHeader { credential: call.credential, ..header(0) };
@@ -388,7 +407,9 @@ fn faults_while_a_context_is_created_have_their_answers() {
     // A step that comes twice.
     let (creating, call) = Creating::begin(&bed.user(USER), SERVER).unwrap();
     let reply = bed.create(origin(1), &call).unwrap();
-    let Progress::Call(_, second) = creating.reply(&reply.verifier, reply.results, bed.now).unwrap() else { panic!() };
+    let Progress::Call(_, second) = creating.reply(&reply.verifier, reply.results, bed.now).unwrap() else {
+        panic!()
+    };
     assert_eq!(bed.create(origin(1), &second).unwrap().results.major, major::COMPLETE);
     assert_eq!(bed.create(origin(1), &second).unwrap().results.major, major::NO_CONTEXT);
 }
@@ -455,12 +476,16 @@ fn i6_a_flood_of_contexts_that_are_never_completed_is_bounded_and_ends() {
     }
     assert_eq!(begin(&bed, origin(5)).unwrap_err(), Refusal::Busy, "all");
     // One that is completed makes room.
-    let Progress::Call(_, call) = creating.reply(&reply.verifier, reply.results, bed.now).unwrap() else { panic!() };
+    let Progress::Call(_, call) = creating.reply(&reply.verifier, reply.results, bed.now).unwrap() else {
+        panic!()
+    };
     assert_eq!(bed.create(origin(3), &call).unwrap().results.major, major::COMPLETE);
     let (creating, reply) = begin(&bed, origin(5)).unwrap();
     // And so does time.
     bed.now += limits.creation;
-    let Progress::Call(_, late) = creating.reply(&reply.verifier, reply.results, bed.now).unwrap() else { panic!() };
+    let Progress::Call(_, late) = creating.reply(&reply.verifier, reply.results, bed.now).unwrap() else {
+        panic!()
+    };
     assert_eq!(bed.create(origin(5), &late).unwrap().results.major, major::NO_CONTEXT);
     for from in 1..=4 {
         for _ in 0..2 {
