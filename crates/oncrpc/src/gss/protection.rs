@@ -1,7 +1,7 @@
 //! Protection of arguments and results (RFC 2203 §5.3.2): the two directions have one form.
 
 use bytes::Bytes;
-use rpcrdma_xdr::{DecodeError, Decoder, EncodeError, Encoder, Stream};
+use rpcrdma_xdr::{DecodeError, Decoder, EncodeError, Encoder, Stream, padded_len};
 use thiserror::Error;
 
 use super::mechanism::{MechanismError, SecurityContext};
@@ -10,6 +10,8 @@ use crate::message::{CALL, CallHeader, RPC_VERSION};
 
 /// Length of a sequence number, in bytes.
 const SEQUENCE_LEN: usize = 4;
+/// Length of the length of an opaque item, in bytes.
+const LENGTH_LEN: usize = 4;
 
 /// Protected data is not what its sender protected.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
@@ -76,6 +78,17 @@ pub(super) fn protect(
         Service::Privacy => protected.payload(context.wrap(&[&body])?, u32::MAX as usize, false)?,
     }
     Ok(protected.finish())
+}
+
+/// Returns the greatest length of protected data, from that of the data.
+pub(super) fn largest(context: &dyn SecurityContext, service: Service, length: usize) -> usize {
+    let body = length.saturating_add(SEQUENCE_LEN);
+    let opaque = |length: usize| padded_len(length).saturating_add(LENGTH_LEN);
+    match service {
+        Service::None => length,
+        Service::Integrity => opaque(body).saturating_add(opaque(context.growth())),
+        Service::Privacy => opaque(body.saturating_add(context.growth())),
+    }
 }
 
 /// Returns the data as its sender protected it.
