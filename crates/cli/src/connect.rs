@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use rpcrdma::{GssUser, Versions};
+use rpcrdma::{CallError, GssUser, Versions};
 use rpcrdma_iwarp::Timeouts;
 use rpcrdma_nfs::client::{Client, ClientOptions, Error, NfsUrl};
 use rpcrdma_nfs::wire::{
@@ -275,6 +275,8 @@ fn explained(url: &NfsUrl, error: &Error, root_is_nobody: bool) -> Failure {
 /// Returns the reason for the exit code after this error, or `otherwise` if the server answered.
 pub(crate) const fn exit(error: &Error, otherwise: Exit) -> Exit {
     match error {
+        // The server is there, but not for this user.
+        Error::Transport { source: CallError::NoContext { .. }, .. } => otherwise,
         Error::Transport { .. } | Error::NoMountService { .. } => Exit::Unreachable,
         _ => otherwise,
     }
