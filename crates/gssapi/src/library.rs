@@ -21,13 +21,18 @@ pub struct LoadError(String);
 /// Name of the library's file.
 const FILE: &str = "libgssapi_krb5.so.2";
 
-/// Declares the table of functions, and how it is filled from the library.
+/// Declares the table of functions, and how it is filled from the library. Old versions of the library lack the optional
+/// functions.
 macro_rules! functions {
-    ($($name:ident: fn($($argument:ty),*) -> $result:ty;)*) => {
+    (
+        $($name:ident: fn($($argument:ty),*) -> $result:ty;)*
+        [optional] $($extra:ident: fn($($extra_argument:ty),*) -> $extra_result:ty;)*
+    ) => {
         /// Functions of libgssapi_krb5.
         #[derive(Debug)]
         pub(crate) struct Functions {
             $(pub(crate) $name: unsafe extern "C" fn($($argument),*) -> $result,)*
+            $(pub(crate) $extra: Option<unsafe extern "C" fn($($extra_argument),*) -> $extra_result>,)*
         }
 
         impl Functions {
@@ -49,6 +54,14 @@ macro_rules! functions {
                         }
                         .map_err(failed)?;
                         *symbol
+                    },)*
+                    $($extra: {
+                        // SAFETY: the symbol is a function of the library's stable ABI, and the type is its prototype in C.
+                        #[allow(unsafe_code)]
+                        let symbol = unsafe {
+                            library.get::<unsafe extern "C" fn($($extra_argument),*) -> $extra_result>(stringify!($extra))
+                        };
+                        symbol.ok().map(|symbol| *symbol)
                     },)*
                 };
                 // The functions are valid as long as the library is loaded: for ever.
@@ -82,6 +95,9 @@ functions! {
     gss_unwrap: fn(*mut u32, gss_ctx_id_t, gss_buffer_t, gss_buffer_t, *mut c_int, *mut u32) -> u32;
     gss_display_status: fn(*mut u32, u32, c_int, gss_OID, *mut u32, gss_buffer_t) -> u32;
     gss_release_buffer: fn(*mut u32, gss_buffer_t) -> u32;
+    // Since MIT Kerberos 1.10.
+    [optional]
+    gss_localname: fn(*mut u32, gss_name_t, gss_OID, gss_buffer_t) -> u32;
 }
 
 /// Returns the functions, which the first caller loads.

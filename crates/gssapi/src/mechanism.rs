@@ -128,7 +128,8 @@ impl Accepting for AcceptingContext {
         if status & CONTINUE_NEEDED != 0 {
             return Ok(Step { token, created: None });
         }
-        let peer = Principal { name: name.display()?, mechanism: Bytes::from_static(KRB5) };
+        let peer =
+            Principal { name: name.display()?, mechanism: Bytes::from_static(KRB5), local: name.local() };
         let context = std::mem::replace(&mut self.context, Context::none(functions));
         Ok(Step { token, created: Some(created(context, peer, seconds)) })
     }
@@ -228,7 +229,7 @@ impl Initiating for InitiatingContext {
         if status & CONTINUE_NEEDED != 0 {
             return Ok(Step { token, created: None });
         }
-        let peer = Principal { name: self.service.clone(), mechanism: Bytes::from_static(KRB5) };
+        let peer = Principal { name: self.service.clone(), mechanism: Bytes::from_static(KRB5), local: None };
         let context = std::mem::replace(&mut self.context, Context::none(functions));
         Ok(Step { token, created: Some(created(context, peer, seconds)) })
     }

@@ -228,6 +228,22 @@ impl Name {
         check(self.functions, major, minor)?;
         Ok(String::from_utf8_lossy(text.as_slice()).into_owned())
     }
+
+    /// Returns the name of the local user by the rules `auth_to_local` of `krb5.conf`. `None` if they give none, or the
+    /// library is too old to know.
+    pub(crate) fn local(&self) -> Option<String> {
+        let localname = self.functions.gss_localname?;
+        let (mut minor, mut mechanism) = (0, oid(KRB5));
+        let mut text = Output::new(self.functions);
+        // SAFETY: all pointers are to values that live longer than the call, and the name is one of the library's.
+        #[allow(unsafe_code)]
+        let major =
+            unsafe { (localname)(&raw mut minor, self.handle, &raw mut mechanism, &raw mut text.buffer) };
+        check(self.functions, major, minor).ok()?;
+        // A name that is no text is no user's.
+        let local = str::from_utf8(text.as_slice()).ok()?;
+        (!local.is_empty()).then(|| local.to_owned())
+    }
 }
 
 impl Credentials {

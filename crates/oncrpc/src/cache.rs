@@ -138,8 +138,10 @@ impl CacheKey {
             hasher.write_u32(user.gid);
             user.gids.iter().for_each(|gid| hasher.write_u32(*gid));
         }
-        // A repeat may come in another context of the same user.
+        // A repeat may come in another context of the same user, but under the same protection: the program may refuse
+        // another one.
         if let Credential::Gss(caller) = credential {
+            hasher.write_u32(caller.service as u32);
             hasher.write(caller.principal.name.as_bytes());
             hasher.write(&caller.principal.mechanism);
         }

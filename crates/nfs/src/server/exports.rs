@@ -17,10 +17,12 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 use rpcrdma_oncrpc::Credential;
+use rpcrdma_oncrpc::auth::flavor;
 use thiserror::Error;
 
 use super::caller::Caller;
 use super::handle::{ExportId, HandleKey};
+use super::security::{Acting, Denied, Purpose, Security};
 use crate::fs::{Attributes, FileId, FileSystem, FsError, Identity, NAME_MAX, Place};
 use crate::mount::MAX_MOUNT_PATH;
 use crate::wire::{FileHandle, Status};
@@ -60,6 +62,8 @@ pub struct Export {
     pub squash: Squash,
     /// Identity of callers without one. Default: user and group [`NOBODY`].
     pub anonymous: Identity,
+    /// Flavours that calls may have, in the order in which clients should prefer them. Default: [`Security::Sys`] only.
+    pub security: Vec<Security>,
 }
 
 impl Export {
@@ -73,6 +77,7 @@ impl Export {
             secure: false,
             squash: Squash::default(),
             anonymous: Identity { uid: NOBODY, gid: NOBODY, groups: Vec::new() },
+            security: vec![Security::Sys],
         }
     }
 
@@ -93,7 +98,8 @@ impl Export {
         }
     }
 
-    /// Returns the identity under which a caller acts.
+    /// Returns the identity under which a caller acts. For callers of RPCSEC_GSS that is [`Self::anonymous`]: the server
+    /// gives the user of their principal as AUTH_SYS.
     #[must_use]
     pub fn identity(&self, credential: &Credential) -> Identity {
         let Credential::Sys(sys) = credential else { return self.anonymous.clone() };
@@ -129,6 +135,9 @@ pub enum ExportError {
     /// Two exports have this name.
     #[error("two exports named {0:?}")]
     Duplicate(String),
+    /// The export allows no flavour of security.
+    #[error("export {0:?} allows no flavour of security")]
+    NoSecurity(String),
     /// The root cannot be examined.
     #[error("export {name:?}: {error}")]
     Root {
@@ -171,9 +180,23 @@ impl Served {
         if self.overlaps() { self.export.file_system.is_within(id, &self.borders) } else { Ok(true) }
     }
 
-    /// Returns whether a caller may use the export.
-    pub(crate) fn admits(&self, caller: &Caller) -> bool {
-        self.export.admits(caller.ip()) && (!self.export.secure || caller.has_reserved_port())
+    /// Returns as whom a caller may do something with the export.
+    ///
+    /// Calls have one of the export's flavours, with the exceptions of RFC 2623 §2.3.2 for the time of mounting: clients
+    /// often have AUTH_SYS only then. MNT may have any flavour; the Linux kernel always sends AUTH_SYS. GETATTR and FSINFO
+    /// of the root may have AUTH_SYS or AUTH_NONE. Such a caller is anonymous, whatever it claims.
+    ///
+    /// # Errors
+    /// The export does not admit the caller.
+    pub(crate) fn admits(&self, caller: &Caller, purpose: Purpose) -> Result<Acting, Denied> {
+        if !self.export.admits(caller.ip()) || (self.export.secure && !caller.has_reserved_port()) {
+            return Err(Denied::Address);
+        }
+        match (Security::of(&caller.credential), purpose) {
+            (Some(flavor), _) if self.export.security.contains(&flavor) => Ok(Acting::Caller),
+            (_, Purpose::Mount) | (Some(Security::Sys), Purpose::Probe) => Ok(Acting::Anonymous),
+            _ => Err(Denied::Flavor),
+        }
     }
 }
 
@@ -193,6 +216,8 @@ pub(crate) struct Exports {
     served: Vec<Arc<Served>>,
     /// Exports by the places of their roots, in the given order.
     roots: HashMap<Place, Vec<Arc<Served>>>,
+    /// Whether any export allows Kerberos.
+    kerberos: bool,
 }
 
 /// Returns the parts of a path between slashes, without empty ones and ".".
@@ -246,6 +271,9 @@ impl Exports {
             if export.name.len() > MAX_MOUNT_PATH {
                 return Err(ExportError::NameTooLong { length: export.name.len() });
             }
+            if export.security.is_empty() {
+                return Err(ExportError::NoSecurity(export.name));
+            }
             let root = export.file_system.root();
             let attributes = export.file_system.attributes(&root);
             let place =
@@ -272,20 +300,36 @@ impl Exports {
                 roots.entry(place).or_default().push(Arc::clone(one));
             }
         }
-        Ok(Self { key, served, roots })
+        let kerberos = served.iter().any(|one| one.export.security.iter().any(|flavor| flavor.is_kerberos()));
+        Ok(Self { key, served, roots, kerberos })
     }
 
     /// Returns the destination of a caller for an object that was found in an export. Of several exports of
-    /// one directory, the first that admits the caller is entered; the caller could mount any of them.
-    pub(crate) fn crossing(&self, from: &Served, found: &Attributes, caller: &Caller) -> Crossing<'_> {
+    /// one directory, the first that admits the caller for this purpose is entered; the caller could mount any of them.
+    pub(crate) fn crossing(
+        &self,
+        from: &Served,
+        found: &Attributes,
+        (caller, purpose): (&Caller, Purpose),
+    ) -> Crossing<'_> {
         if found.place == from.place {
             return Crossing::Stays;
         }
         match found.place.and_then(|place| self.roots.get(&place)) {
             None => Crossing::Stays,
-            Some(exports) => {
-                exports.iter().find(|inner| inner.admits(caller)).map_or(Crossing::Closed, Crossing::Enters)
-            }
+            Some(exports) => exports
+                .iter()
+                .find(|inner| inner.admits(caller, purpose).is_ok())
+                .map_or(Crossing::Closed, Crossing::Enters),
+        }
+    }
+
+    /// Returns whether any export takes calls with credentials of this flavour of RPC.
+    pub(crate) fn accept_flavor(&self, number: u32) -> bool {
+        match number {
+            flavor::AUTH_NONE | flavor::AUTH_SYS => true,
+            flavor::RPCSEC_GSS => self.kerberos,
+            _ => false,
         }
     }
 
@@ -351,6 +395,9 @@ mod tests {
         }
         let twice = Exports::new(HandleKey::random(), vec![export("/a"), export("/a")]).map(drop);
         assert_eq!(twice.unwrap_err(), ExportError::Duplicate("/a".into()));
+        let none = Export { security: Vec::new(), ..export("/a") };
+        let none = Exports::new(HandleKey::random(), vec![none]).map(drop);
+        assert_eq!(none.unwrap_err(), ExportError::NoSecurity("/a".into()));
     }
 
     #[test]

@@ -93,6 +93,10 @@ impl Program for ExtentsProgram {
         Some(Procedure { name: procedure.name(), effect: Effect::Idempotent })
     }
 
+    fn accepts_flavor(&self, flavor: u32) -> bool {
+        self.shared.exports.accept_flavor(flavor)
+    }
+
     fn call(&self, context: CallContext, arguments: Decoder) -> ResponseFuture {
         match ExtentsProcedure::from_number(context.procedure) {
             None => failed(CallFailure::ProcedureUnavailable),

@@ -27,12 +27,15 @@ mod exports;
 mod extents;
 mod filesystem;
 mod handle;
+mod identity;
 mod io;
 mod memory;
 mod mount;
 mod namespace;
 mod object;
+mod principals;
 mod refusals;
+mod security;
 mod users;
 
 use std::fmt;
@@ -48,23 +51,27 @@ use exports::{Crossing, Exports, Served, components};
 pub use exports::{Export, ExportError, NOBODY, Squash};
 pub use extents::ExtentsProgram;
 pub use handle::{ExportId, HandleKey};
+use identity::Known;
 use io::{IoThreads, JOB_ROOM, Running, Source, Unserved, Work};
 use memory::{Room, Soon};
 use mount::MountTable;
 pub use mount::{MOUNTS_MAX, MOUNTS_PER_HOST, MountProgram};
+pub use principals::{LineError, MAP_MAX, MapError, Principals};
 use refusals::{Refusal, Refusals};
 use rpcrdma::{PeerShares, ServerConfig};
 use rpcrdma_oncrpc::auth::GIDS_MAX;
-use rpcrdma_oncrpc::{CallContext, CallFailure, Credential, Origin, Procedure, Program, ResponseFuture};
+use rpcrdma_oncrpc::{CallContext, CallFailure, Origin, Procedure, Program, ResponseFuture};
 use rpcrdma_proto::{Binding, Eligibility};
 use rpcrdma_verbs::ProtectionDomain;
 use rpcrdma_xdr::{Decoder, Stream, encode};
+pub use security::Security;
+use security::{Denied, Purpose};
 use thiserror::Error;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 use tracing::Instrument;
 use users::Users;
-pub use users::{Membership, SystemUsers, UserDatabase};
+pub use users::{Account, Membership, SystemUsers, UserDatabase};
 
 use crate::fs::{Attributes, Change, FileId, FileSystem, FsError, Identity, LookupName, Name, Node};
 use crate::wire::{
@@ -109,6 +116,8 @@ pub struct ServerOptions {
     pub manage_groups: bool,
     /// Database of users and groups. Default: that of this machine.
     pub users: Arc<dyn UserDatabase>,
+    /// Users of callers by Kerberos, as the administrator maps them. Default: none are mapped.
+    pub principals: Principals,
 }
 
 impl fmt::Debug for ServerOptions {
@@ -138,6 +147,7 @@ impl Default for ServerOptions {
             shares: PeerShares::new(ProtectionDomain::new(64 << 20), 16 << 20),
             manage_groups: false,
             users: Arc::new(SystemUsers),
+            principals: Principals::default(),
         }
     }
 }
@@ -181,6 +191,7 @@ pub(crate) struct Shared {
     io: IoThreads,
     flush_wait: Duration,
     users: Users,
+    principals: Principals,
     manage_groups: bool,
     counters: NfsCounters,
     max_payload: u32,
@@ -201,6 +212,7 @@ impl NfsServer {
             io: IoThreads::new(options.io_threads),
             flush_wait: options.flush_wait,
             users: Users::new(options.users),
+            principals: options.principals,
             manage_groups: options.manage_groups,
             counters: NfsCounters::new(),
             max_payload: options.max_payload.clamp(1, largest),
@@ -286,13 +298,6 @@ fn flush(file_system: Arc<dyn FileSystem>) -> oneshot::Receiver<Result<(), FsErr
     receiver
 }
 
-/// Identity under which a caller acts.
-pub(crate) struct Known {
-    pub(crate) who: Identity,
-    /// Memory for groups beyond those that a call can claim.
-    pub(crate) room: Option<Room>,
-}
-
 /// A caller at an object: the context of a procedure.
 pub(crate) struct At {
     shared: Arc<Shared>,
@@ -305,44 +310,10 @@ pub(crate) struct At {
 }
 
 impl Shared {
-    /// Returns the identity under which a caller acts in an export. The database of users is asked only if
-    /// the export admits the caller and does not squash the identity.
-    ///
-    /// # Errors
-    /// [`Status::Acces`] if the export does not admit the caller. [`Status::Jukebox`] if the database of
-    /// users does not answer now, or the share of the caller's address has no memory for the groups.
-    pub(crate) fn identity(
-        self: &Arc<Self>,
-        served: &Arc<Served>,
-        caller: &Caller,
-    ) -> Soon<Result<Known, Status>> {
-        if !served.admits(caller) {
-            return Soon::Now(Some(Err(Status::Acces)));
-        }
-        match &caller.credential {
-            Credential::Sys(claimed)
-                if (self.manage_groups || caller.is_local_user()) && !served.export.squashes(claimed.uid) =>
-            {
-                let (shared, served, claimed) = (Arc::clone(self), Arc::clone(served), claimed.clone());
-                let (origin, peer) = (caller.origin(), caller.ip());
-                Soon::Later(Box::pin(async move {
-                    let known = shared.users.with_groups(origin, &claimed).await.ok_or(Status::Jukebox)?;
-                    let room = if known.gids.len() > GIDS_MAX {
-                        let room = shared.room(peer, size_of_val(known.gids.as_slice())).await;
-                        Some(room.ok_or(Status::Jukebox)?)
-                    } else {
-                        None
-                    };
-                    Ok(Known { who: served.export.identity(&Credential::Sys(known)), room })
-                }))
-            }
-            claimed => Soon::Now(Some(Ok(Known { who: served.export.identity(claimed), room: None }))),
-        }
-    }
-
     /// Opens a handle for a caller. The handle is checked first, then the address, and only then the
     /// identity.
     fn enter(self: &Arc<Self>, handle: &FileHandle, context: CallContext) -> Soon<Result<At, Status>> {
+        let mounting = is_part_of_mounting(&context);
         let caller = Caller::new(context);
         let opened = self.exports.open(handle).inspect_err(|status| {
             let why = match status {
@@ -356,7 +327,8 @@ impl Shared {
             Err(status) => return Soon::Now(Some(Err(status))),
         };
         let shared = Arc::clone(self);
-        match self.identity(&served, &caller) {
+        let purpose = if mounting && id == served.root { Purpose::Probe } else { Purpose::Use };
+        match self.identity(&served, &caller, purpose) {
             Soon::Now(known) => Soon::Now(known.map(|known| shared.entered(served, id, caller, known))),
             Soon::Later(known) => {
                 Soon::Later(Box::pin(async move { shared.entered(served, id, caller, known.await) }))
@@ -373,8 +345,15 @@ impl Shared {
     ) -> Result<At, Status> {
         let Known { who, room } = known.inspect_err(|status| {
             if *status == Status::Acces {
-                let why = format_args!("export {:?} does not admit this address", served.export.name);
-                self.refusals.refuse(Refusal::Caller, caller.address(), why);
+                let name = &served.export.name;
+                let why = match served.admits(&caller, Purpose::Use) {
+                    Err(Denied::Flavor) => {
+                        let flavor = Security::of(&caller.credential).map_or("unknown", Security::name);
+                        format!("export {name:?} does not allow the flavour {flavor}")
+                    }
+                    _ => format!("export {name:?} does not admit this address"),
+                };
+                self.refusals.refuse(Refusal::Caller, caller.address(), format_args!("{why}"));
             }
         })?;
         Ok(At { shared: self, served, id, caller, who, _room: room })
@@ -411,6 +390,15 @@ impl Shared {
         let source = Source { export: served.id, address: peer.map(Origin::of) };
         self.io.run(source, Work::Write, Some(file), move |turn| job(&|| turn.release()))
     }
+}
+
+/// Returns whether clients make this call while they mount: GETATTR or FSINFO (RFC 2623 §2.3.2).
+fn is_part_of_mounting(context: &CallContext) -> bool {
+    context.program == NFS_PROGRAM
+        && matches!(
+            NfsProcedure::from_number(context.procedure),
+            Some(NfsProcedure::Getattr | NfsProcedure::Fsinfo)
+        )
 }
 
 /// Returns the kind of work that a procedure requires of the file system.
@@ -479,7 +467,8 @@ impl At {
     /// Returns the object as [`Self::found`] does, except for the directory of `..`. This makes no call to
     /// the file system.
     fn seen(&self, node: &Node) -> Result<Seen, Status> {
-        match self.shared.exports.crossing(&self.served, &node.attributes, &self.caller) {
+        let caller = (&self.caller, Purpose::Use);
+        match self.shared.exports.crossing(&self.served, &node.attributes, caller) {
             Crossing::Closed => Err(Status::Acces),
             Crossing::Enters(inner) => Ok(Seen {
                 handle: self.shared.exports.seal(inner, &inner.root),
@@ -502,7 +491,8 @@ impl At {
         }
         match self.fs().lookup(&self.who, directory, LookupName::Entry(name)) {
             Ok(found) => {
-                match self.shared.exports.crossing(&self.served, &found.node.attributes, &self.caller) {
+                let caller = (&self.caller, Purpose::Use);
+                match self.shared.exports.crossing(&self.served, &found.node.attributes, caller) {
                     Crossing::Stays => Ok(()),
                     Crossing::Enters(_) | Crossing::Closed => Err(Status::Acces),
                 }
@@ -785,6 +775,10 @@ impl Program for NfsProgram {
     fn procedure(&self, _version: u32, procedure: u32) -> Option<Procedure> {
         let procedure = NfsProcedure::from_number(procedure)?;
         Some(Procedure { name: procedure.name(), effect: procedure.effect() })
+    }
+
+    fn accepts_flavor(&self, flavor: u32) -> bool {
+        self.shared.exports.accept_flavor(flavor)
     }
 
     fn call(&self, context: CallContext, arguments: Decoder) -> ResponseFuture {

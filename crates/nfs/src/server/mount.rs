@@ -9,14 +9,13 @@ use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use rpcrdma_oncrpc::auth::flavor;
 use rpcrdma_oncrpc::{CallContext, CallFailure, Effect, Origin, Procedure, Program, ResponseFuture};
 use rpcrdma_proto::Binding;
 use rpcrdma_xdr::{Decoder, Encode, Stream, encode};
 
 use super::{
-    Caller, Crossing, Exports as ServedExports, Known, Refusal, Served, Shared, Work, boxed, components,
-    failed,
+    Caller, Crossing, Exports as ServedExports, Known, Purpose, Refusal, Security, Served, Shared, Work,
+    boxed, components, failed,
 };
 use crate::fs::{FileId, FileKind, FsError, Identity, LookupName};
 use crate::mount::{
@@ -148,7 +147,7 @@ fn walk(
                 let found = file_system.lookup(who, &at, name)?.node;
                 kind = found.attributes.kind;
                 at = found.id;
-                match exports.crossing(served, &found.attributes, caller) {
+                match exports.crossing(served, &found.attributes, (caller, Purpose::Mount)) {
                     Crossing::Stays => {}
                     Crossing::Enters(inner) if path.peek().is_none() => {
                         return Ok(Walked::Ends(Arc::clone(inner), inner.root));
@@ -266,7 +265,7 @@ async fn mount(shared: &Arc<Shared>, caller: Caller, path: &Arc<DirPath>) -> Res
     let (mut served, mut behind) = (Arc::clone(served), count.saturating_sub(rest.len()));
     loop {
         let Known { who, room } =
-            shared.identity(&served, &caller).await.map_err(|refused| match refused {
+            shared.identity(&served, &caller, Purpose::Mount).await.map_err(|refused| match refused {
                 Status::Acces => MountStatus::Acces,
                 // RFC 1813 §5.2.1 has no status for "try again later".
                 _ => MountStatus::ServerFault,
@@ -284,7 +283,7 @@ async fn mount(shared: &Arc<Shared>, caller: Caller, path: &Arc<DirPath>) -> Res
             Walked::Ends(entered, id) => {
                 return Ok(MountOk {
                     handle: shared.exports.seal(&entered, &id),
-                    auth_flavors: vec![flavor::AUTH_SYS, flavor::AUTH_NONE],
+                    auth_flavors: Security::numbers(&entered.export.security),
                 });
             }
             Walked::Enters(inner, until) => (served, behind) = (inner, until),
@@ -305,6 +304,10 @@ impl Program for MountProgram {
         // All can be repeated: the state of RFC 1813 §5.2 is of no consequence.
         MountProcedure::from_number(procedure)
             .map(|procedure| Procedure { name: procedure.name(), effect: Effect::Idempotent })
+    }
+
+    fn accepts_flavor(&self, flavor: u32) -> bool {
+        self.shared.exports.accept_flavor(flavor)
     }
 
     fn call(&self, context: CallContext, arguments: Decoder) -> ResponseFuture {

@@ -22,6 +22,8 @@ pub(crate) enum Refusal {
     Caller,
     /// A handle that this server did not make.
     Handle,
+    /// A principal without a user.
+    Principal,
 }
 
 /// Refusals of one kind.
@@ -39,6 +41,7 @@ pub(crate) struct Refusals {
     mounts: Mutex<Told>,
     callers: Mutex<Told>,
     handles: Mutex<Told>,
+    principals: Mutex<Told>,
 }
 
 impl Refusals {
@@ -48,6 +51,7 @@ impl Refusals {
             Refusal::Mount => (&self.mounts, "mount"),
             Refusal::Caller => (&self.callers, "caller"),
             Refusal::Handle => (&self.handles, "file handle"),
+            Refusal::Principal => (&self.principals, "principal"),
         };
         let now = Instant::now();
         let mut told = kind.lock().unwrap_or_else(PoisonError::into_inner);

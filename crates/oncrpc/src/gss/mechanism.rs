@@ -64,6 +64,9 @@ pub struct Principal {
     pub name: String,
     /// The mechanism's object identifier, as the contents of its DER encoding.
     pub mechanism: Bytes,
+    /// Name of the local user by the mechanism's own rules (for Kerberos `auth_to_local` of `krb5.conf`), if they give one.
+    /// Only acceptors ask for it.
+    pub local: Option<String>,
 }
 
 impl fmt::Debug for Principal {

@@ -41,12 +41,16 @@ impl TestMechanism {
         let mut hasher = DefaultHasher::new();
         hasher.write(secret.as_bytes());
         let context = TestContext { key: hasher.finish(), expired: Arc::clone(&self.expired) };
-        Created {
-            context: Arc::new(context),
-            peer: Principal { name: peer.to_owned(), mechanism: MECHANISM },
-            lifetime: self.lifetime,
-        }
+        Created { context: Arc::new(context), peer: principal(peer), lifetime: self.lifetime }
     }
+}
+
+/// Returns the principal of a name. Its local user is the part before `@`; a name with `/` there is no user's.
+#[must_use]
+pub fn principal(name: &str) -> Principal {
+    let local = name.split_once('@').map_or(name, |(user, _)| user);
+    let local = (!local.is_empty() && !local.contains('/')).then(|| local.to_owned());
+    Principal { name: name.to_owned(), mechanism: MECHANISM, local }
 }
 
 /// Keys of a context.
