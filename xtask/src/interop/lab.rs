@@ -11,8 +11,8 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use self::kerberos::Kerberos;
-use self::servers::{Running, SERVER_LIMIT, exit_status};
 pub(crate) use self::servers::Server;
+use self::servers::{Running, SERVER_LIMIT, exit_status};
 use super::capture::{Capture, Recording};
 use super::fabric::Fabric;
 use super::kernel_log;
@@ -676,4 +676,3 @@ const CLEAR: &str = "for job in /job/queue/*.output; do n=${job##*/}; n=${n%.out
     for n in 1 2 3; do awk '$3 ~ /^nfs4?$/ { print $2 }' /proc/mounts | sort -r | while read -r path; do \
     timeout 10 umount -f \"$path\" 2>/dev/null || umount -f -l \"$path\"; done; done\n\
     ! grep -Eq '^[^ ]+ [^ ]+ nfs4? ' /proc/mounts";
-

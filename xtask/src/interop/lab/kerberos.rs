@@ -171,11 +171,9 @@ impl Lab {
         script: &str,
         arguments: &[&str],
     ) -> Result<String, Failure> {
-        const AS_USER: &str =
-            "id=$1 script=$2; shift 2; exec setpriv --reuid \"$id\" --regid \"$id\" --clear-groups \
+        const AS_USER: &str = "id=$1 script=$2; shift 2; exec setpriv --reuid \"$id\" --regid \"$id\" --clear-groups \
              env HOME=/tmp bash -c \"$script\" bash \"$@\"";
-        self.guest(AS_USER, &[&[user.id, script], arguments].concat())
-            .context(format!("as {}", user.name))
+        self.guest(AS_USER, &[&[user.id, script], arguments].concat()).context(format!("as {}", user.name))
     }
 
     /// Gets a ticket for a user in the guest.
