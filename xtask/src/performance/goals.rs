@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::figure::Figure;
 use super::lab::Lab;
-use super::{calls, connections, loopback, nfs, scaling, wire};
+use super::{calls, connections, kerberos, loopback, nfs, scaling, wire};
 use crate::failure::Failure;
 
 /// A goal for a measure.
@@ -129,6 +129,15 @@ const GANESHA: Needs =
     Needs { root: true, programs: &[IP, ("ganesha.nfsd", "nfs-ganesha-vfs"), ("rpcbind", "rpcbind")] };
 const NOTHING: Needs = Needs { root: false, programs: &[] };
 const ADDRESSES: Needs = Needs { root: true, programs: &[IP] };
+const REALM: Needs = Needs {
+    root: false,
+    programs: &[
+        ("krb5kdc", "krb5-kdc"),
+        ("kadmin.local", "krb5-admin-server"),
+        ("kinit", "krb5-user"),
+        ("openssl", "openssl"),
+    ],
+};
 const PROCESSORS: Needs = Needs { root: false, programs: &[("taskset", "util-linux")] };
 
 /// Maximum time of a group without much data.
@@ -180,7 +189,7 @@ macro_rules! work {
 }
 
 /// All groups, in the order of the table.
-pub(crate) static GROUPS: [Group; 12] = [
+pub(crate) static GROUPS: [Group; 13] = [
     Group {
         name: "wire-1500",
         needs: LINK,
@@ -288,6 +297,28 @@ pub(crate) static GROUPS: [Group; 12] = [
             Row::ratio("server CPU of a GiB read, 8 connections ÷ 1", Goal::Information, Unit::Cpu),
         ],
         run: scaling::measure,
+    },
+    Group {
+        name: "kerberos",
+        needs: REALM,
+        limit: SHORT,
+        rows: &[
+            Row::ratio("READ of 1 MiB over RDMA, krb5 ÷ sys", Goal::AtLeast(0.95), Unit::Rate),
+            Row::ratio(
+                "READ of 1 MiB over RDMA, krb5i ÷ HMAC-SHA1 by OpenSSL on one processor",
+                Goal::AtLeast(0.5),
+                Unit::Rate,
+            ),
+            Row::ratio("READ of 1 MiB over RDMA, krb5i ÷ sys", Goal::Information, Unit::Rate),
+            Row::ratio("READ of 1 MiB over RDMA, krb5p ÷ sys", Goal::Information, Unit::Rate),
+            Row::ratio("READ of 4 KiB over RDMA, depth 32, krb5 ÷ sys", Goal::Information, Unit::Calls),
+            Row::ratio("READ of 4 KiB over RDMA, depth 32, krb5i ÷ sys", Goal::Information, Unit::Calls),
+            Row::ratio("READ of 4 KiB over RDMA, depth 32, krb5p ÷ sys", Goal::Information, Unit::Calls),
+            Row::ratio("server CPU of a READ of 1 MiB, krb5 ÷ sys", Goal::Information, Unit::Trip),
+            Row::ratio("server CPU of a READ of 1 MiB, krb5i ÷ sys", Goal::Information, Unit::Trip),
+            Row::ratio("server CPU of a READ of 1 MiB, krb5p ÷ sys", Goal::Information, Unit::Trip),
+        ],
+        run: kerberos::measure,
     },
     Group {
         name: "memory",

@@ -28,6 +28,7 @@ mod figure;
 mod ganesha;
 mod goals;
 mod group;
+mod kerberos;
 mod lab;
 mod loopback;
 mod machine;

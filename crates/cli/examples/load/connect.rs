@@ -5,8 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::ValueEnum;
-use rpcrdma::{Client, ClientConfig};
+use rpcrdma::{Client, ClientConfig, GssUser};
+use rpcrdma_gssapi::{KerberosInitiator, OpenError};
 use rpcrdma_iwarp::{Config, IwarpConnector, LargeFpdu};
+use rpcrdma_oncrpc::gss::Service;
 use rpcrdma_verbs::ConnectError;
 
 /// Time for a connection, and for each reply.
@@ -19,6 +21,33 @@ pub(crate) enum Proto {
     Rdma,
     /// RPC over TCP
     Tcp,
+}
+
+/// Security flavour of the calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Flavor {
+    /// AUTH_SYS
+    Sys,
+    /// Kerberos
+    Krb5,
+    /// Kerberos with integrity
+    Krb5i,
+    /// Kerberos with privacy
+    Krb5p,
+}
+
+impl Flavor {
+    /// Returns the user for calls to a server of this name; `None` for AUTH_SYS.
+    pub(crate) fn user(self, server: &str) -> Result<Option<Arc<GssUser>>, OpenError> {
+        let service = match self {
+            Self::Sys => return Ok(None),
+            Self::Krb5 => Service::None,
+            Self::Krb5i => Service::Integrity,
+            Self::Krb5p => Service::Privacy,
+        };
+        let initiator = Arc::new(KerberosInitiator::open(None, None)?);
+        Ok(Some(Arc::new(GssUser::new(initiator, format!("nfs@{server}"), service))))
+    }
 }
 
 /// Opens a connection whose messages and data take at most `memory` bytes at a time.

@@ -5,6 +5,8 @@ use std::fmt;
 use rpcrdma_oncrpc::gss::Service;
 use rpcrdma_oncrpc::{Credential, auth};
 
+use crate::mount::{KRB5, KRB5I, KRB5P};
+
 /// A flavour of security that an export can allow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Security {
@@ -46,9 +48,9 @@ impl Security {
     pub const fn number(self) -> u32 {
         match self {
             Self::Sys => auth::flavor::AUTH_SYS,
-            Self::Krb5 => 390_003,
-            Self::Krb5i => 390_004,
-            Self::Krb5p => 390_005,
+            Self::Krb5 => KRB5,
+            Self::Krb5i => KRB5I,
+            Self::Krb5p => KRB5P,
         }
     }
 
