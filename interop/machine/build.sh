@@ -8,17 +8,20 @@ set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 export DEBIAN_FRONTEND=noninteractive LC_ALL=C
 
-# What the host needs: the emulator, what builds the image, what shows a trace of a failure.
-host_packages=(qemu-system-x86 seabios busybox-static debootstrap e2fsprogs cpio kmod xz-utils gcc make python3 iproute2 tcpdump tshark)
+# What the host needs: the emulator, what builds the image, what shows a trace of a failure, and the servers of the
+# Kerberos realm. The suite runs those itself, in its own network and with its own files.
+host_packages=(qemu-system-x86 seabios busybox-static debootstrap e2fsprogs cpio kmod xz-utils gcc make python3 iproute2 tcpdump tshark
+    krb5-kdc krb5-admin-server krb5-user rpcbind)
 
 # What the guest gets beside debootstrap's minimal system.
 guest_packages=(nfs-common nfs-kernel-server rpcbind rdma-core ibverbs-providers librdmacm1 rdmacm-utils perftest iproute2 kmod tcpdump python3 procps strace
-    netbase attr acl ethtool
+    netbase attr acl ethtool krb5-user
     fio dbench dmsetup e2fsprogs)
 
 # Modules of the stock kernel that the guest gets, each with all that it depends on. What is built in is fine too.
 guest_modules=(virtio_pci virtio_blk virtio_net virtio_rng 9p 9pnet_virtio ext4 crc32c_generic crc32c_intel
     siw rdma_rxe rpcrdma rdma_ucm ib_uverbs nfs nfsv3 nfsv4 nfsd lockd auth_rpcgss overlay tcp_diag inet_diag
+    rpcsec_gss_krb5 cts # the crypto layer asks for cts by name
     nf_tables nft_reject_ipv4 nft_ct sch_netem sch_tbf veth
     loop dm_mod dm_flakey
     crc32_generic crc32_pclmul) # rdma_rxe asks the crypto layer for CRC-32

@@ -3,13 +3,16 @@
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use rpcrdma::{BufferStructure, OperationBase, Profile, Versions};
+use rpcrdma::{BufferStructure, GssUser, OperationBase, Profile, Versions};
+use rpcrdma_gssapi::KerberosInitiator;
 use rpcrdma_nfs::client::NfsUrl;
+use rpcrdma_oncrpc::gss::Service;
 
-use crate::exit::Failure;
+use crate::exit::{Exit, Failure};
 use crate::provider::ProviderOptions;
 
 /// Options of all commands.
@@ -72,10 +75,86 @@ pub(crate) struct Connection {
     #[arg(long, value_enum, value_name = "PROFILE", help_heading = "Connection")]
     pub(crate) profile: Option<ProfileName>,
     #[command(flatten)]
+    pub(crate) security: Security,
+    #[command(flatten)]
     pub(crate) sends: Sends,
     #[command(flatten)]
     pub(crate) rdma: ProviderOptions,
 }
+
+/// Options for the identity of the caller.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct Security {
+    /// Identity of the caller for NFS calls. With sys, the server believes the user's number. With krb5, a
+    /// Kerberos ticket proves who calls. krb5i also detects changes of calls and replies, krb5p also encrypts
+    /// them; both copy data instead of placing it by RDMA
+    #[arg(long, value_enum, value_name = "FLAVOR", default_value_t = Flavor::Sys, help_heading = SECURITY)]
+    pub(crate) sec: Flavor,
+    /// Cache of Kerberos tickets, for instance FILE:/tmp/krb5cc_1000 [default: KRB5CCNAME, or that of the
+    /// system]
+    #[arg(long, value_name = "NAME", conflicts_with = "keytab", help_heading = SECURITY)]
+    pub(crate) ccache: Option<String>,
+    /// Keytab with the caller's key. The command gets its own ticket with the first key in it
+    #[arg(long, value_name = "FILE", help_heading = SECURITY)]
+    pub(crate) keytab: Option<PathBuf>,
+    /// Name of the server in its Kerberos principal, nfs/NAME [default: the host in the URL]
+    #[arg(long, value_name = "NAME", help_heading = SECURITY)]
+    pub(crate) server_name: Option<String>,
+}
+
+/// Security flavour of NFS calls.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Flavor {
+    /// AUTH_SYS
+    #[default]
+    Sys,
+    /// Kerberos: proof of the caller
+    Krb5,
+    /// Kerberos with integrity
+    Krb5i,
+    /// Kerberos with privacy
+    Krb5p,
+}
+
+impl Flavor {
+    /// Returns the protection of calls by RPCSEC_GSS; `None` for AUTH_SYS.
+    pub(crate) const fn service(self) -> Option<Service> {
+        match self {
+            Self::Sys => None,
+            Self::Krb5 => Some(Service::None),
+            Self::Krb5i => Some(Service::Integrity),
+            Self::Krb5p => Some(Service::Privacy),
+        }
+    }
+}
+
+impl Security {
+    /// Returns the user of Kerberos for calls to this host; `None` for AUTH_SYS. May wait for files and a KDC.
+    ///
+    /// # Errors
+    /// There are no credentials, or options have no effect.
+    pub(crate) fn user(&self, host: &str) -> Result<Option<Arc<GssUser>>, Failure> {
+        let Some(service) = self.sec.service() else {
+            let unused = [
+                ("--ccache", self.ccache.is_some()),
+                ("--keytab", self.keytab.is_some()),
+                ("--server-name", self.server_name.is_some()),
+            ];
+            return match unused.iter().find(|(_, given)| *given) {
+                Some((option, _)) => {
+                    Err(Failure::usage(format!("{option} needs --sec krb5, --sec krb5i or --sec krb5p")))
+                }
+                None => Ok(None),
+            };
+        };
+        let initiator = KerberosInitiator::open(self.ccache.as_deref(), self.keytab.as_deref())
+            .map_err(|error| Failure::new(Exit::Failed, error.to_string()))?;
+        let name = self.server_name.as_deref().unwrap_or(host);
+        Ok(Some(Arc::new(GssUser::new(Arc::new(initiator), format!("nfs@{name}"), service))))
+    }
+}
+
+const SECURITY: &str = "Security";
 
 /// Options for the division of Version Two messages among Sends (rtrext-02, version-two-07 §6.6.2).
 #[derive(Clone, Copy, Debug, Default, Args)]

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use rpcrdma::Versions;
+use rpcrdma::{CallError, GssUser, Versions};
 use rpcrdma_iwarp::Timeouts;
 use rpcrdma_nfs::client::{Client, ClientOptions, Error, NfsUrl};
 use rpcrdma_nfs::wire::{
@@ -127,49 +127,77 @@ fn explain(error: &ConnectError, connection: &Connection) -> String {
 /// Servers that a command talks to, with a client for each.
 pub(crate) struct Servers<'a> {
     connection: &'a Connection,
-    open: Vec<(String, rpcrdma::Client)>,
+    open: Vec<Open>,
+    /// Kerberos users by host: the ticket is for one.
+    users: Vec<(String, Arc<GssUser>)>,
+}
+
+/// A server with a connection.
+struct Open {
+    authority: String,
+    host: String,
+    client: rpcrdma::Client,
 }
 
 impl<'a> Servers<'a> {
     /// Returns a set of no servers.
     pub(crate) const fn new(connection: &'a Connection) -> Self {
-        Self { connection, open: Vec::new() }
+        Self { connection, open: Vec::new(), users: Vec::new() }
     }
 
     /// Returns the RPC connection to the host of a URL; opens one if there is none.
     pub(crate) async fn rpc(&mut self, url: &NfsUrl) -> Result<rpcrdma::Client, Failure> {
         let authority = url.authority(self.connection.proto.default_port());
-        if let Some((_, client)) = self.open.iter().find(|(open, _)| *open == authority) {
-            return Ok(client.clone());
+        if let Some(open) = self.open.iter().find(|open| open.authority == authority) {
+            return Ok(open.client.clone());
         }
         let client = rpc(url, self.connection, NFS).await?;
-        self.open.push((authority, client.clone()));
+        self.open.push(Open { authority, host: url.host().to_owned(), client: client.clone() });
         Ok(client)
     }
 
     /// Mounts the export that contains the path of a URL.
     pub(crate) async fn locate(&mut self, url: &NfsUrl) -> Result<Location, Failure> {
+        // Before the connection: without a ticket there is nothing to connect for.
+        let user = self.user(url).await?;
         let rpc = self.rpc(url).await?;
-        let (client, path) = Client::mount_containing(&rpc, url.path(), self.options())
-            .await
-            .map_err(|error| failure(url, error))?;
+        let mut options = self.options();
+        options.gss = user;
+        let (client, path) =
+            Client::mount_containing(&rpc, url.path(), options).await.map_err(|error| failure(url, error))?;
         let root_is_nobody = root_is_nobody(&client).await;
         Ok(Location { client, path, root_is_nobody, url: url.clone(), server: rpc.peer_address() })
     }
 
     /// Closes all connections in order, so that their counters are logged.
     pub(crate) async fn close(self) {
-        for (_, client) in self.open {
+        for Open { host, client, .. } in self.open {
+            if let Some((_, user)) = self.users.iter().find(|(known, _)| *known == host) {
+                user.end(&client).await;
+            }
             client.close().await;
         }
     }
 
-    /// Returns the options for NFS clients.
+    /// Returns the options for NFS clients that make their calls by AUTH_SYS.
     pub(crate) fn options(&self) -> ClientOptions {
         let mut options = ClientOptions::default();
         options.mount_port = self.connection.mountport;
         options.mount_timeout = options.mount_timeout.min(self.connection.timeout);
         options
+    }
+
+    /// Returns the Kerberos user for the host of a URL, if calls are made by one.
+    async fn user(&mut self, url: &NfsUrl) -> Result<Option<Arc<GssUser>>, Failure> {
+        let host = url.host().to_owned();
+        if let Some((_, user)) = self.users.iter().find(|(known, _)| *known == host) {
+            return Ok(Some(Arc::clone(user)));
+        }
+        let (security, name) = (self.connection.security.clone(), host.clone());
+        let found = tokio::task::spawn_blocking(move || security.user(&name)).await;
+        let user = found.map_err(|error| Failure::new(Exit::Failed, error.to_string()))??;
+        self.users.extend(user.clone().map(|user| (host, user)));
+        Ok(user)
     }
 }
 
@@ -247,6 +275,8 @@ fn explained(url: &NfsUrl, error: &Error, root_is_nobody: bool) -> Failure {
 /// Returns the reason for the exit code after this error, or `otherwise` if the server answered.
 pub(crate) const fn exit(error: &Error, otherwise: Exit) -> Exit {
     match error {
+        // The server is there, but not for this user.
+        Error::Transport { source: CallError::NoContext { .. }, .. } => otherwise,
         Error::Transport { .. } | Error::NoMountService { .. } => Exit::Unreachable,
         _ => otherwise,
     }

@@ -24,6 +24,10 @@ use crate::objects::{Context, Credentials, Name, Output, check, input, joined, o
 /// Service of NFS servers in names of Kerberos (RFC 7530 §3.2.1.1).
 const SERVICE: &str = "nfs";
 
+/// Most that a token adds to a message (RFC 4121 §4.2.4, §4.2.6), in bytes: two headers of 16, a confounder of 16, a pad of
+/// 16, and a checksum of 24 (RFC 8009 §2).
+const GROWTH: usize = 4 * 16 + 24;
+
 /// Reason why there are no credentials.
 #[derive(Clone, Debug, Error)]
 #[non_exhaustive]
@@ -249,6 +253,10 @@ impl KerberosContext {
 }
 
 impl SecurityContext for KerberosContext {
+    fn growth(&self) -> usize {
+        GROWTH
+    }
+
     fn mic(&self, message: &[&[u8]]) -> Result<Bytes, MechanismError> {
         let mut space = Vec::new();
         let mut message = input(joined(message, &mut space));

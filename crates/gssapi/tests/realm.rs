@@ -1,12 +1,12 @@
 //! Both sides against each other, with a realm and a KDC of their own on the loopback interface.
 //!
-//! The realm needs the programs of Debian's packages `krb5-kdc`, `krb5-admin-server` and `krb5-user`. The library reads its
-//! configuration from the environment. So the test itself runs in a process of its own, with that environment.
+//! The library reads its configuration from the environment. So the test itself runs in a process of its own, with the
+//! environment of the realm.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)]
 
-use std::net::TcpListener;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -17,120 +17,34 @@ use rpcrdma_oncrpc::gss::{
     Service,
 };
 use rpcrdma_oncrpc::{AcceptStat, CallHeader, OpaqueAuth, ReplyHeader};
+use rpcrdma_realm::{REALM, Realm};
 use rpcrdma_xdr::{Decoder, encode};
 
 /// Set for the process that runs a test in its realm.
 const INNER: &str = "RPCRDMA_TEST_REALM";
-const REALM: &str = "TEST.RPCRDMA";
 const SERVER: &str = "nfs@server.test";
-const PATIENCE: Duration = Duration::from_secs(60);
-
-/// A realm with a KDC, which ends with this value.
-struct Realm {
-    place: tempfile::TempDir,
-    kdc: Child,
-}
-
-impl Drop for Realm {
-    fn drop(&mut self) {
-        let _ = self.kdc.kill();
-        let _ = self.kdc.wait();
-    }
-}
-
-/// Returns a program of the packages; they are in directories that users do not always search.
-fn program(name: &str) -> Option<PathBuf> {
-    ["/usr/sbin", "/usr/bin"].iter().map(|folder| Path::new(folder).join(name)).find(|path| path.exists())
-}
-
-impl Realm {
-    /// Makes a realm with a server and a user `alice`. `None` without the programs.
-    fn start() -> Option<Self> {
-        for name in ["krb5kdc", "kdb5_util", "kadmin.local", "kinit"] {
-            program(name)?;
-        }
-        let place = tempfile::tempdir().unwrap();
-        let path = |name: &str| place.path().join(name).display().to_string();
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let config = format!(
-            "[libdefaults]\n default_realm = {REALM}\n dns_lookup_kdc = false\n dns_lookup_realm = false\n \
-             dns_canonicalize_hostname = false\n rdns = false\n udp_preference_limit = 1\n[realms]\n {REALM} = {{\n  \
-             kdc = 127.0.0.1:{port}\n }}\n[domain_realm]\n server.test = {REALM}\n"
-        );
-        std::fs::write(path("krb5.conf"), config).unwrap();
-        let profile = format!(
-            "[kdcdefaults]\n kdc_listen = 127.0.0.1:{port}\n kdc_tcp_listen = 127.0.0.1:{port}\n[realms]\n {REALM} = {{\n  \
-             database_name = {}\n  key_stash_file = {}\n }}\n",
-            path("principal"),
-            path("stash"),
-        );
-        std::fs::write(path("kdc.conf"), profile).unwrap();
-        let run = |name: &str, words: &[&str]| {
-            let mut command = Self::command_at(place.path(), name);
-            let output = command.args(words).output().unwrap();
-            assert!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr));
-        };
-        run("kdb5_util", &["create", "-s", "-P", "master", "-r", REALM]);
-        let keytab = path("server.keytab");
-        for query in [
-            "addprinc -randkey nfs/server.test".to_owned(),
-            format!("ktadd -k {keytab} nfs/server.test"),
-            "addprinc -randkey host/server.test".to_owned(),
-            format!("ktadd -k {} host/server.test", path("other.keytab")),
-            "addprinc -pw secret alice".to_owned(),
-        ] {
-            run("kadmin.local", &["-r", REALM, "-q", &query]);
-        }
-        let mut kdc = Self::command_at(place.path(), "krb5kdc");
-        kdc.arg("-n").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        let realm = Self { kdc: kdc.spawn().unwrap(), place };
-        let started = Instant::now();
-        while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
-            assert!(started.elapsed() < PATIENCE, "the KDC does not listen");
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        Some(realm)
-    }
-
-    fn command_at(place: &Path, name: &str) -> Command {
-        let mut command = Command::new(program(name).unwrap());
-        Self::surround(&mut command, place);
-        command
-    }
-
-    /// Sets the environment of the realm.
-    fn surround(command: &mut Command, place: &Path) {
-        command
-            .env("KRB5_CONFIG", place.join("krb5.conf"))
-            .env("KRB5_KDC_PROFILE", place.join("kdc.conf"))
-            .env("KRB5CCNAME", format!("FILE:{}", place.join("tickets").display()))
-            .env_remove("KRB5_KTNAME");
-    }
-
-    /// Gets tickets for the user.
-    fn kinit(&self) {
-        let mut kinit = Self::command_at(self.place.path(), "kinit");
-        let mut child = kinit.arg("alice").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
-        std::io::Write::write_all(&mut child.stdin.take().unwrap(), b"secret\n").unwrap();
-        assert!(child.wait().unwrap().success());
-    }
-}
 
 /// Runs a test in a process of its own, in a realm. Returns the place of the realm in that process.
 fn in_realm(test: &str, tickets: bool) -> Option<PathBuf> {
     if let Some(place) = std::env::var_os(INNER) {
         return Some(place.into());
     }
-    let Some(realm) = Realm::start() else {
-        println!("skipped: krb5-kdc, krb5-admin-server and krb5-user are not installed");
+    if let Err(error) = rpcrdma_realm::installed() {
+        println!("skipped: {error}");
         return None;
-    };
+    }
+    let place = tempfile::tempdir().unwrap();
+    let path = |name: &str| place.path().join(name);
+    let realm = Realm::start(place.path(), Ipv4Addr::LOCALHOST).unwrap();
+    realm.add_service("nfs/server.test", &path("server.keytab")).unwrap();
+    realm.add_service("host/server.test", &path("other.keytab")).unwrap();
+    realm.add_user("alice", "secret").unwrap();
     if tickets {
-        realm.kinit();
+        realm.kinit("alice", "secret", &path("tickets")).unwrap();
     }
     let mut inner = Command::new(std::env::current_exe().unwrap());
-    inner.args([test, "--exact", "--nocapture"]).env(INNER, realm.place.path());
-    Realm::surround(&mut inner, realm.place.path());
+    inner.args([test, "--exact", "--nocapture"]).env(INNER, place.path());
+    Realm::surround(&mut inner, place.path());
     let output = inner.output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(

@@ -136,6 +136,13 @@ impl fmt::Display for MountStatus {
     }
 }
 
+/// Kerberos, as the MOUNT service lists it: proof of the caller only (RFC 2623 §2.2).
+pub const KRB5: u32 = 390_003;
+/// Kerberos with integrity.
+pub const KRB5I: u32 = 390_004;
+/// Kerberos with privacy.
+pub const KRB5P: u32 = 390_005;
+
 /// `mountres3_ok`.
 #[derive(Debug, Clone, PartialEq, Eq, Xdr)]
 pub struct MountOk {

@@ -267,10 +267,13 @@ impl Dispatcher {
             let auth_error = |stat| Failure::Denied(RejectReason::AuthError(stat));
             let credential = Credential::try_from(credential).map_err(|_| auth_error(AuthStat::BadCred))?;
             let flavor = credential.flavor();
-            let accepted = served.map_or_else(
-                || accepted_by_default(flavor),
-                |programs| programs.iter().any(|program| program.accepts_flavor(flavor)),
-            );
+            // Nothing has checked who sent this: a context does that, before `dispatch_opened`.
+            let unproven = flavor == flavor::RPCSEC_GSS && integrity.is_none();
+            let accepted = !unproven
+                && served.map_or_else(
+                    || accepted_by_default(flavor),
+                    |programs| programs.iter().any(|program| program.accepts_flavor(flavor)),
+                );
             if !accepted {
                 return Err(auth_error(refusal_of(flavor)));
             }

@@ -27,10 +27,13 @@ use rpcrdma_proto::{self as proto, CallFailure, CallId, Connection, IdMap, Incom
 use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 
-use crate::call::{Call, Reply};
+use crate::call::{Call, RawReply, Reply};
 use crate::error::CallError;
 use crate::trace::Calling;
 use crate::xid::Xids;
+
+/// Why a backchannel makes no calls of RPCSEC_GSS.
+const NO_GSS: &str = "calls of a server to its client cannot be protected by RPCSEC_GSS here";
 
 /// The reverse direction of one RPC-over-RDMA connection, by which a server calls its client. Cheap to clone.
 ///
@@ -116,7 +119,11 @@ impl Backchannel {
     /// As [`call`](Self::call); [`CallError::Unsendable`] if a call in progress on this connection has the XID.
     pub async fn call_as(&self, xid: u32, call: Call) -> Result<Reply, CallError> {
         let calling = Calling::new(&call);
-        let result = self.shared.exchange(xid, call).await.and_then(Reply::try_from);
+        let result = match call.gss {
+            // The context would be with the client, which serves none.
+            Some(_) => Err(CallError::NoContext { reason: NO_GSS.to_owned() }),
+            None => self.shared.exchange(xid, call).await.map(RawReply::from).and_then(Reply::try_from),
+        };
         calling.ended(self.shared.peer, &result);
         result
     }

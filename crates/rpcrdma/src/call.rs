@@ -2,6 +2,7 @@
 //! replies.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rpcrdma_oncrpc::{CallHeader, Credential, OpaqueAuth, ReplyHeader};
@@ -9,6 +10,7 @@ use rpcrdma_proto::{self as proto, Form, IncomingReply, Invalidations, Sink, Tra
 use rpcrdma_xdr::{Decoder, EncodeError, Stream};
 
 use crate::error::CallError;
+use crate::gss::{GssUser, Proof};
 
 /// Longest RPC reply header, in bytes: six words and a verifier of 400 bytes (RFC 5531 §8.2, §9).
 const REPLY_HEADER_MAX: usize = 24 + 400;
@@ -37,8 +39,11 @@ pub struct Call {
     pub procedure: u32,
     /// The procedure's name, for traces.
     pub name: &'static str,
-    /// The caller's identity.
+    /// The caller's identity, unless `gss` has it.
     pub credential: Credential,
+    /// The caller by RPCSEC_GSS (RFC 2203), whose context proves the identity and protects the call. Calls through a
+    /// [`Backchannel`](crate::Backchannel) cannot have one.
+    pub gss: Option<Arc<GssUser>>,
     /// The encoded arguments; the stream marks the DDP-eligible items.
     pub arguments: Stream,
     /// The largest possible results.
@@ -50,6 +55,8 @@ pub struct Call {
     /// then. The server's reply cache makes sending again safe for procedures that must not be repeated. A call through
     /// a [`Backchannel`](crate::Backchannel) always fails then: only the client can connect again (RFC 8167 §5.4).
     pub retransmit: bool,
+    /// What a context made of this call.
+    pub(crate) proof: Option<Proof>,
 }
 
 /// The largest results that a call can have. The client offers memory for them before it calls (RFC 8166 §4.3).
@@ -77,10 +84,12 @@ impl Call {
             procedure,
             name: "",
             credential: Credential::None,
+            gss: None,
             arguments: Stream::new(),
             reply: ReplyShape::default(),
             timeout: None,
             retransmit: true,
+            proof: None,
         }
     }
 
@@ -95,6 +104,13 @@ impl Call {
     #[must_use]
     pub fn credential(mut self, credential: Credential) -> Self {
         self.credential = credential;
+        self
+    }
+
+    /// Makes the call as this user of RPCSEC_GSS.
+    #[must_use]
+    pub fn gss(mut self, user: Arc<GssUser>) -> Self {
+        self.gss = Some(user);
         self
     }
 
@@ -135,22 +151,26 @@ impl Call {
 }
 
 impl Call {
+    /// Returns the XID, if a context has signed the call with one.
+    pub(crate) fn xid(&self) -> Option<u32> {
+        self.proof.as_ref().map(|proof| proof.xid)
+    }
+
     /// Returns the RPC message under this XID, and the largest results.
     pub(crate) fn into_message(self, xid: u32) -> Result<(Stream, ReplyShape), EncodeError> {
-        let header = CallHeader {
-            xid,
-            program: self.program,
-            version: self.version,
-            procedure: self.procedure,
-            credential: OpaqueAuth::try_from(&self.credential)?,
-            verifier: OpaqueAuth::none(),
+        let (credential, verifier) = match self.proof {
+            Some(Proof { credential, verifier, .. }) => (credential, verifier),
+            None => (OpaqueAuth::try_from(&self.credential)?, OpaqueAuth::none()),
         };
+        let Self { program, version, procedure, .. } = self;
+        let header = CallHeader { xid, program, version, procedure, credential, verifier };
         Ok((header.with_arguments(self.arguments)?, self.reply))
     }
 
     /// Converts the call to the form that a requester of RPC-over-RDMA takes.
     pub(crate) fn into_protocol(self, xid: u32, timeout: Duration) -> Result<proto::Call, EncodeError> {
         let (program, version, procedure) = (self.program, self.version, self.procedure);
+        let flavor_touches_data = self.proof.as_ref().is_some_and(|proof| proof.touches_data);
         let (message, reply) = self.into_message(xid)?;
         Ok(proto::Call {
             xid,
@@ -162,7 +182,7 @@ impl Call {
                 max_len: REPLY_HEADER_MAX.saturating_add(reply.max_len.max(REFUSAL_MAX)),
                 sinks: reply.sinks,
             },
-            flavor_touches_data: false,
+            flavor_touches_data,
             timeout: Some(timeout),
         })
     }
@@ -179,26 +199,34 @@ pub struct Reply {
     pub travelled: Transfer,
 }
 
-impl Reply {
-    /// Decodes the RPC header of a reply.
-    pub(crate) fn open(mut message: Decoder, travelled: Transfer) -> Result<Self, CallError> {
+/// The reply message of a call, whatever it says.
+#[derive(Debug)]
+pub(crate) struct RawReply {
+    pub(crate) message: Decoder,
+    pub(crate) travelled: Transfer,
+}
+
+impl TryFrom<RawReply> for Reply {
+    type Error = CallError;
+
+    /// Decodes the RPC header, which has to report success.
+    fn try_from(reply: RawReply) -> Result<Self, CallError> {
+        let RawReply { mut message, travelled } = reply;
         let header: ReplyHeader = message.decode()?;
         header.success()?;
         Ok(Self { xid: header.xid, results: message, travelled })
     }
 }
 
-impl TryFrom<IncomingReply> for Reply {
-    type Error = CallError;
-
-    fn try_from(reply: IncomingReply) -> Result<Self, CallError> {
+impl From<IncomingReply> for RawReply {
+    fn from(reply: IncomingReply) -> Self {
         let travelled = Transfer {
             transport: Transport::Rdma,
             call: reply.call,
             reply: reply.reply,
             invalidations: reply.invalidations,
         };
-        Self::open(reply.message, travelled)
+        Self { message: reply.message, travelled }
     }
 }
 
@@ -314,7 +342,8 @@ mod tests {
                 reply: way,
                 invalidations: Invalidations::default(),
             };
-            let reply = Reply::open(Decoder::new(message.flatten().0), travelled).unwrap();
+            let message = Decoder::new(message.flatten().0);
+            let reply = Reply::try_from(RawReply { message, travelled }).unwrap();
             assert_eq!((reply.xid, reply.results.decode_all()), (9, Ok(7u32)));
         }
     }

@@ -16,6 +16,7 @@
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use rpcrdma_iwarp::IwarpConnector;
 use rpcrdma_oncrpc::Attached;
@@ -23,9 +24,10 @@ use rpcrdma_proto::{Binding, Characteristic, Disposition, NotExchanged, Notice};
 use rpcrdma_verbs::{ConnectError, Connector, ProtectionDomain};
 use tokio::sync::broadcast;
 
-use crate::call::{Call, Reply, Transfer};
+use crate::call::{Call, RawReply, Reply, Transfer};
 use crate::config::ClientConfig;
 use crate::error::CallError;
+use crate::gss::{Established, GssUser};
 use crate::programs::Programs;
 use crate::rdma::client::RdmaClient;
 use crate::spread::Spread;
@@ -47,9 +49,36 @@ struct Inner {
     links: Spread<Link>,
 }
 
-enum Link {
+/// One connection of a client at a time, by either transport.
+pub(crate) enum Link {
     Rdma(RdmaClient),
     Tcp(TcpClient),
+}
+
+impl Link {
+    /// Makes a call and waits for its reply, whatever that says.
+    pub(crate) async fn call(&self, call: Call) -> Result<RawReply, CallError> {
+        match self {
+            Self::Rdma(client) => client.call(call).await,
+            Self::Tcp(client) => client.call(call).await,
+        }
+    }
+
+    /// Returns an XID for a call that needs it before it is given to [`call`](Self::call).
+    pub(crate) fn next_xid(&self) -> u32 {
+        match self {
+            Self::Rdma(client) => client.next_xid(),
+            Self::Tcp(client) => client.next_xid(),
+        }
+    }
+
+    /// Returns the time that a call has for its reply.
+    pub(crate) fn call_timeout(&self) -> Duration {
+        match self {
+            Self::Rdma(client) => client.call_timeout(),
+            Self::Tcp(client) => client.call_timeout(),
+        }
+    }
 }
 
 /// A builder of [`Client`]s.
@@ -109,16 +138,26 @@ impl Client {
     ///
     /// # Errors
     /// [`CallError`]; [`CallError::execution`] states what is known about the call's execution.
-    pub async fn call(&self, call: Call) -> Result<Reply, CallError> {
+    pub async fn call(&self, mut call: Call) -> Result<Reply, CallError> {
         let calling = Calling::new(&call);
         let link = self.inner.links.carrier();
-        let result = match &*link {
-            Link::Rdma(client) => client.call(call).await,
-            Link::Tcp(client) => client.call(call).await,
+        let result = match call.gss.take() {
+            None => link.call(call).await.and_then(Reply::try_from),
+            Some(user) => user.call(&link, call).await,
         };
         drop(link);
         calling.ended(Some(self.inner.to), &result);
         result
+    }
+
+    /// Calls for the end of a security context.
+    pub(crate) async fn end_context(
+        &self,
+        user: &GssUser,
+        context: &Arc<Established>,
+    ) -> Result<(), CallError> {
+        let link = self.inner.links.carrier();
+        user.end_on(&link, context).await
     }
 
     /// Calls procedure 0 of a program, which does nothing. The reply shows that the server is there and how long a call

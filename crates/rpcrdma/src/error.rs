@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use rpcrdma_oncrpc::Refused;
+use rpcrdma_oncrpc::gss::ReplyFault;
 use rpcrdma_proto as proto;
 use rpcrdma_xdr::{DecodeError, EncodeError};
 use thiserror::Error;
@@ -98,6 +99,15 @@ pub enum CallError {
         /// The fault.
         reason: String,
     },
+    /// There is no security context for the call, or it cannot protect the call; nothing was sent.
+    #[error("{reason}")]
+    NoContext {
+        /// The words of the mechanism, or the server's refusal.
+        reason: String,
+    },
+    /// The server did not make this reply, or somebody changed it (RFC 2203 §5.3.3). The call may have been carried out.
+    #[error("the reply cannot be trusted: {0}")]
+    Untrusted(#[from] ReplyFault),
     /// The reply cannot be decoded; the call was carried out.
     #[error("the reply cannot be decoded: {0}")]
     BadReply(#[from] DecodeError),
@@ -115,6 +125,7 @@ impl CallError {
             Self::Unsendable { .. }
             | Self::QueueFull { .. }
             | Self::Memory { .. }
+            | Self::NoContext { .. }
             | Self::TimedOut { sent: false, .. }
             | Self::Unreachable { sent: false, .. }
             | Self::Closed { sent: false }

@@ -23,6 +23,7 @@
 //! | `handlers` | calls in progress |
 //! | `serving` | what a server and its connections share |
 //! | `backchannel` | calls of a server to its client |
+//! | `gss` | calls of RPCSEC_GSS, at both ends |
 //! | `failed_reads` | XIDs whose chunks earlier connections of a peer could not read |
 //! | `admission` | limits on connections |
 //! | `owners` | owners of connections from this machine |
@@ -51,13 +52,13 @@ mod context;
 mod credits;
 mod error;
 mod failed_reads;
+mod gss;
 mod handlers;
 mod owners;
 mod programs;
 mod rdma;
 mod refusals;
 pub mod rpcbind;
-mod secured;
 mod server;
 mod serving;
 mod shares;
@@ -77,6 +78,7 @@ pub use client::{Client, ClientBuilder};
 pub use config::{ClientConfig, ServerConfig};
 pub use context::ConnectionContext;
 pub use error::{CallError, Execution};
+pub use gss::GssUser;
 pub use rpcrdma_oncrpc::{
     AuthSys, CacheCounters, CacheLimits, CallContext, CallFailure, Credential, Effect, Integrity, Origin,
     Procedure, Program, ResponseFuture, TransportKind,

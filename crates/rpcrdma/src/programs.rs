@@ -18,7 +18,7 @@ use rpcrdma_oncrpc::{
 use rpcrdma_proto::{Binding, BindingTable};
 use rpcrdma_xdr::Decoder;
 
-use crate::secured::{Gss, SecuredCall};
+use crate::gss::{Gss, SecuredCall};
 
 /// Programs that are served together.
 pub(crate) struct Programs {

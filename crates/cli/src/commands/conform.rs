@@ -13,7 +13,8 @@ use rpcrdma_nfs::wire::SetAttributes;
 use serde::Serialize;
 
 use crate::arguments::{
-    Common, Connection, ProfileName, Proto, Sends, Version, host, listen_address, some_seconds, whole,
+    Common, Connection, ProfileName, Proto, Security, Sends, Version, host, listen_address, some_seconds,
+    whole,
 };
 use crate::commands::cannot_listen;
 use crate::connect::{self, Servers, describe};
@@ -174,6 +175,7 @@ impl Conform {
             // Only for the export: a server may speak Version Two alone.
             rpcrdma_version: if self.profile.is_some() { Version::Auto } else { Version::One },
             profile: self.profile,
+            security: Security::default(),
             sends: Sends::default(),
             rdma: self.rdma.clone(),
         };

@@ -11,6 +11,7 @@ use rpcrdma::CallError;
 use rpcrdma::rpcbind::{Rpcbind, RpcbindError};
 use rpcrdma_oncrpc::rpcbind::{self, Netid};
 
+use super::transport::Secured;
 use super::{Client, ClientOptions, Error, MountClient, Transport};
 use crate::mount::{ExportNode, MOUNT_PROGRAM, MOUNT_VERSION, MountStatus};
 
@@ -37,7 +38,7 @@ impl Client {
         options: ClientOptions,
     ) -> Result<Self, Error> {
         let service = mount_service(rpc, &options).await?;
-        mount_by(service, Arc::new(rpc.clone()), path.as_ref(), options).await
+        mount_by(service, carrier(rpc, &options), path.as_ref(), options).await
     }
 
     /// Mounts the export that contains `path`. Returns the client, and the rest of the path relative to the
@@ -51,7 +52,7 @@ impl Client {
         options: ClientOptions,
     ) -> Result<(Self, Vec<u8>), Error> {
         let service = mount_service(rpc, &options).await?;
-        mount_containing_by(service, Arc::new(rpc.clone()), path.as_ref(), options).await
+        mount_containing_by(service, carrier(rpc, &options), path.as_ref(), options).await
     }
 
     /// Returns the exports of the server that `rpc` is connected to.
@@ -78,6 +79,14 @@ impl Client {
     }
 }
 
+/// Returns what carries the calls of NFS.
+fn carrier(rpc: &rpcrdma::Client, options: &ClientOptions) -> Arc<dyn Transport> {
+    match &options.gss {
+        Some(user) => Arc::new(Secured { rpc: rpc.clone(), user: Arc::clone(user) }),
+        None => Arc::new(rpc.clone()),
+    }
+}
+
 pub(super) async fn mount_by(
     service: MountClient,
     transport: Arc<dyn Transport>,
@@ -86,7 +95,7 @@ pub(super) async fn mount_by(
 ) -> Result<Client, Error> {
     let ok = service.mnt(path).await?;
     // RFC 1813 §5.2.1: an empty list means "no preference".
-    let flavor = options.credential.flavor();
+    let flavor = options.flavor();
     if !ok.auth_flavors.is_empty() && !ok.auth_flavors.contains(&flavor) {
         tracing::warn!(flavors = ?ok.auth_flavors, used = flavor, "the export does not list our RPC flavor");
     }

@@ -58,6 +58,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::time::Duration;
 
+use rpcrdma::GssUser;
+use rpcrdma_oncrpc::gss::Service;
 use rpcrdma_oncrpc::{AuthSys, Credential};
 use tokio::sync::Semaphore;
 
@@ -74,6 +76,7 @@ pub use url::{NfsUrl, UrlError};
 pub use walk::{MAX_SYMLINKS, Node};
 pub use write::WriteStream;
 
+use crate::mount::{KRB5, KRB5I, KRB5P};
 use crate::wire::{FileHandle, FsinfoArgs, FsinfoOk, MAX_PAYLOAD};
 
 /// Smallest size of READ and WRITE that the client uses, whatever the server announces, in bytes.
@@ -87,6 +90,9 @@ const READDIR_COUNT: std::ops::RangeInclusive<u32> = 4096..=(256 << 10);
 pub struct ClientOptions {
     /// Identity of the caller. Default: AUTH_SYS with the user and groups of this process.
     pub credential: Credential,
+    /// Kerberos user for the calls of NFS, instead of `credential`. The calls of MOUNT have the latter (RFC 2623 §2.7).
+    /// Default: none.
+    pub gss: Option<Arc<GssUser>>,
     /// Largest READ and WRITE in bytes, if the server accepts it. Default: 1 MiB.
     pub chunk: u32,
     /// READs and WRITEs in flight at a time, over all files. They hold `window` × `chunk` bytes of memory,
@@ -113,6 +119,7 @@ impl Default for ClientOptions {
     fn default() -> Self {
         Self {
             credential: process_credential(),
+            gss: None,
             chunk: 1 << 20,
             window: 32,
             file_window: 16,
@@ -121,6 +128,18 @@ impl Default for ClientOptions {
             mount_port: None,
             mount_timeout: MOUNT_TIMEOUT,
             jukebox_patience: Duration::from_secs(60),
+        }
+    }
+}
+
+impl ClientOptions {
+    /// Returns the flavour of the calls of NFS, as the MOUNT service lists it (RFC 2623 §2.2).
+    fn flavor(&self) -> u32 {
+        match self.gss.as_ref().map(|user| user.service()) {
+            None => self.credential.flavor(),
+            Some(Service::None) => KRB5,
+            Some(Service::Integrity) => KRB5I,
+            Some(Service::Privacy) => KRB5P,
         }
     }
 }

@@ -3,9 +3,10 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
-use rpcrdma::{Call, CallError, Sink};
+use rpcrdma::{Call, CallError, GssUser, Sink};
 use rpcrdma_oncrpc::Credential;
 use rpcrdma_xdr::{Decode, Decoder, EncodeError, Stream};
 
@@ -35,9 +36,9 @@ pub(crate) trait Transport: Send + Sync + 'static {
     fn call(&self, request: Request) -> ReplyFuture<'_>;
 }
 
-impl Transport for rpcrdma::Client {
-    fn call(&self, request: Request) -> ReplyFuture<'_> {
-        let Request { program, version, procedure, name, credential, arguments, results, timeout } = request;
+impl Request {
+    fn into_call(self) -> Call {
+        let Self { program, version, procedure, name, credential, arguments, results, timeout } = self;
         let mut call = Call::new(program, version, procedure)
             .name(name)
             .credential(credential)
@@ -48,7 +49,31 @@ impl Transport for rpcrdma::Client {
             call = call.sink(Sink::Pool(payload));
         }
         call.timeout = timeout;
+        call
+    }
+}
+
+impl Transport for rpcrdma::Client {
+    fn call(&self, request: Request) -> ReplyFuture<'_> {
+        let call = request.into_call();
         Box::pin(async move { Ok(Self::call(self, call).await?.results) })
+    }
+}
+
+/// A client whose calls are made by a user of RPCSEC_GSS, but those of procedure 0.
+pub(crate) struct Secured {
+    pub(crate) rpc: rpcrdma::Client,
+    pub(crate) user: Arc<GssUser>,
+}
+
+impl Transport for Secured {
+    fn call(&self, request: Request) -> ReplyFuture<'_> {
+        let secured = request.procedure != 0;
+        let mut call = request.into_call();
+        if secured {
+            call = call.gss(Arc::clone(&self.user));
+        }
+        Box::pin(async move { Ok(self.rpc.call(call).await?.results) })
     }
 }
 

@@ -260,6 +260,12 @@ impl GssClient {
         Ok(())
     }
 
+    /// Returns the greatest length of protected results, from that of the results (RFC 8166 §8.2.2.2), in bytes.
+    #[must_use]
+    pub fn largest(&self, service: Service, results: usize) -> usize {
+        protection::largest(&*self.context, service, results)
+    }
+
     /// Checks a reply that was accepted, to one of the requests with these numbers: those by which the call was sent. Returns
     /// its results without protection, if it has any. Computes over all of them.
     ///

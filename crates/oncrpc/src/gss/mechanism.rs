@@ -77,6 +77,9 @@ impl fmt::Debug for Principal {
 
 /// Keys that two sides share.
 pub trait SecurityContext: Send + Sync + fmt::Debug {
+    /// Returns the longest checksum, and the most that encryption adds to a message, whichever is more, in bytes.
+    fn growth(&self) -> usize;
+
     /// Returns the checksum of a message that lies in several slices (GSS_GetMIC, default quality of protection).
     ///
     /// # Errors

@@ -83,6 +83,10 @@ impl TestContext {
 }
 
 impl SecurityContext for TestContext {
+    fn growth(&self) -> usize {
+        MIC_LEN
+    }
+
     fn mic(&self, message: &[&[u8]]) -> Result<Bytes, MechanismError> {
         self.check_age()?;
         Ok(Bytes::copy_from_slice(&self.sum(message)))

@@ -40,7 +40,7 @@ use tokio::time::{Instant, Sleep, sleep_until, timeout, timeout_at};
 use super::departures::Departures;
 use super::link::{Link, Progress};
 use super::service::{Answered, Service};
-use crate::call::{Call, Reply};
+use crate::call::{Call, RawReply};
 use crate::ccp::client::Asker;
 use crate::config::ClientConfig;
 use crate::error::CallError;
@@ -194,10 +194,20 @@ impl RdmaClient {
         connected.wait_for(|count| *count > seen).await.map_or(seen, |count| *count)
     }
 
-    pub(crate) async fn call(&self, call: Call) -> Result<Reply, CallError> {
+    pub(crate) async fn call(&self, call: Call) -> Result<RawReply, CallError> {
         let mut guard = InProgress { shared: &self.shared, id: None };
         let mut call = Some(call);
-        poll_fn(|cx| guard.poll(cx, &mut call)).await?.try_into()
+        Ok(poll_fn(|cx| guard.poll(cx, &mut call)).await?.into())
+    }
+
+    /// Returns an XID that no other call gets.
+    pub(crate) fn next_xid(&self) -> u32 {
+        self.shared.lock().session.next_xid()
+    }
+
+    /// Returns the time that a call has for its reply.
+    pub(crate) fn call_timeout(&self) -> Duration {
+        self.shared.config.protocol.timeouts.call
     }
 
     pub(crate) fn stats(&self) -> ClientStats {
@@ -527,7 +537,7 @@ impl State {
         if self.phase != Phase::Open {
             return Err(CallError::Closed { sent: false });
         }
-        let xid = self.session.next_xid();
+        let xid = call.xid().unwrap_or_else(|| self.session.next_xid());
         let after = call.timeout.unwrap_or(default_timeout);
         let retransmit = call.retransmit;
         let call = call.into_protocol(xid, after)?;

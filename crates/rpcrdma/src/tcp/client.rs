@@ -26,7 +26,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::record::{RecordError, RecordSink, RecordSource};
 use super::{Moved, Patience};
-use crate::call::{Call, Reply, ReplyShape, Transfer, Transport};
+use crate::call::{Call, RawReply, ReplyShape, Transfer, Transport};
 use crate::config::ClientConfig;
 use crate::error::CallError;
 use crate::stats::ClientStats;
@@ -141,7 +141,7 @@ impl TcpClient {
         Ok(Self { shared })
     }
 
-    pub(crate) async fn call(&self, call: Call) -> Result<Reply, CallError> {
+    pub(crate) async fn call(&self, call: Call) -> Result<RawReply, CallError> {
         let after = call.timeout.unwrap_or(self.shared.config.protocol.timeouts.call);
         let (record, sent_len) = self.exchange(call, after).await?;
         let inline = |sent| {
@@ -155,7 +155,7 @@ impl TcpClient {
             reply: inline(record.len()),
             invalidations: Invalidations::default(),
         };
-        Reply::open(Decoder::new(record), travelled)
+        Ok(RawReply { message: Decoder::new(record), travelled })
     }
 
     /// Sends the call and waits for its reply, which is returned with the length of the call.
@@ -184,7 +184,7 @@ impl TcpClient {
             if state.phase != Phase::Open {
                 return Err(CallError::Closed { sent: false });
             }
-            let xid = state.xids.take();
+            let xid = call.xid().unwrap_or_else(|| state.xids.take());
             let retransmit = call.retransmit;
             let (message, shape) = call.into_message(xid)?;
             let length = message.len();
@@ -211,6 +211,16 @@ impl TcpClient {
                 }
             }
         }
+    }
+
+    /// Returns an XID that no other call gets.
+    pub(crate) fn next_xid(&self) -> u32 {
+        self.shared.lock().xids.take()
+    }
+
+    /// Returns the time that a call has for its reply.
+    pub(crate) fn call_timeout(&self) -> Duration {
+        self.shared.config.protocol.timeouts.call
     }
 
     pub(crate) fn domain(&self) -> &ProtectionDomain {

@@ -16,6 +16,7 @@ mod bidirectional;
 mod ccp;
 mod characteristics;
 mod exactly_once;
+mod gss;
 mod hostile;
 mod iwarp;
 mod many;

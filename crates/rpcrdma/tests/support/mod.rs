@@ -3,15 +3,16 @@
 
 use std::future::Future;
 use std::ops::RangeInclusive;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
 use rpcrdma::{
-    Backchannel, Binding, Call, CallContext, CallError, CallFailure, Client, Effect, Eligibility, PeerShares,
-    Procedure, Program, Reply, ResponseFuture, Sink,
+    Backchannel, Binding, Call, CallContext, CallError, CallFailure, Client, Credential, Effect, Eligibility,
+    PeerShares, Procedure, Program, Reply, ResponseFuture, Sink,
 };
+use rpcrdma_oncrpc::auth::flavor;
 use rpcrdma_xdr::{Decoder, Encoder, Stream};
 use tokio::sync::watch;
 
@@ -50,6 +51,8 @@ pub struct TestProgram {
     pub held: watch::Sender<bool>,
     /// The source of GET's memory.
     pub shares: Option<PeerShares>,
+    /// Credential of the last call.
+    pub caller: Mutex<Option<Credential>>,
 }
 
 /// Returns the data of GET.
@@ -64,6 +67,7 @@ pub fn sum(data: &[u8]) -> u32 {
 impl TestProgram {
     fn run(&self, context: &CallContext, mut arguments: Decoder) -> Result<Stream, CallFailure> {
         let earlier = self.calls.fetch_add(1, Ordering::SeqCst);
+        *self.caller.lock().unwrap() = Some(context.credential.clone());
         let mut results = Encoder::new();
         match context.procedure {
             ECHO => {
@@ -122,6 +126,10 @@ impl Program for TestProgram {
             _ => Effect::Idempotent,
         };
         Some(Procedure { name, effect })
+    }
+
+    fn accepts_flavor(&self, flavor: u32) -> bool {
+        matches!(flavor, flavor::AUTH_NONE | flavor::AUTH_SYS | flavor::RPCSEC_GSS)
     }
 
     fn call(&self, context: CallContext, arguments: Decoder) -> ResponseFuture {

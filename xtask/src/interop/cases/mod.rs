@@ -13,6 +13,7 @@ mod conform;
 mod faults;
 mod foreign;
 mod hardware;
+mod kerberos;
 mod kernel_client;
 mod link;
 mod our_client;
@@ -160,6 +161,7 @@ pub(crate) const GROUPS: &[Group] = &[
     Group::new("foreign", "Workloads of others, and storage that fails", foreign::CASES),
     Group::new("wire", "The wire", wire::CASES),
     Group::new("link", "Links with losses, and of other MTUs", link::CASES),
+    Group::new("kerberos", "Kerberos", kerberos::CASES),
     Group::of_hardware("hardware-rxe", "libibverbs on rxe, with memory windows", hardware::RXE),
     Group::of_hardware(
         "hardware-rxe-registrations",

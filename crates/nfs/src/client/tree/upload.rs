@@ -365,7 +365,10 @@ fn is_refusal(error: &Error) -> bool {
 impl Client {
     /// Returns whether calls are made as root: only then owners are set.
     fn calls_as_root(&self) -> bool {
-        matches!(&self.inner.options.credential, rpcrdma_oncrpc::Credential::Sys(sys) if sys.uid == 0)
+        let options = &self.inner.options;
+        // A Kerberos user is root only where the server's administrator says so, which nobody tells a client.
+        options.gss.is_none()
+            && matches!(&options.credential, rpcrdma_oncrpc::Credential::Sys(sys) if sys.uid == 0)
     }
 
     /// Returns the bits of a mode that may be set. Set-id bits are set only by root, and only together with

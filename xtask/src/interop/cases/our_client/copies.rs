@@ -177,7 +177,7 @@ fn grow(root: &Path) -> Result<usize, Failure> {
 }
 
 /// Returns bytes without repetitions, equal for equal sizes.
-fn noise(size: usize) -> Vec<u8> {
+pub(in crate::interop::cases) fn noise(size: usize) -> Vec<u8> {
     let mut state = size as u64 ^ 0x9E37_79B9_7F4A_7C15;
     let mut bytes = Vec::with_capacity(size + 8);
     while bytes.len() < size {

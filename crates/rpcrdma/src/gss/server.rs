@@ -8,9 +8,7 @@
 //!
 //! *Errors.* RFC 2203 §5.3.3 has an answer for each fault of a caller, or none.
 
-use std::num::NonZero;
 use std::sync::Arc;
-use std::thread;
 use std::time::Instant;
 
 use rpcrdma_oncrpc::gss::{CreationReply, GssServer, Incoming, OpenError, Opened, Received, Refusal, Sealer};
@@ -21,9 +19,6 @@ use rpcrdma_xdr::{Decoder, Stream};
 
 use crate::programs::{Dispatched, Programs};
 use crate::workers::Workers;
-
-/// Most pieces of work that wait for a thread. Further calls wait for their turn.
-const QUEUED: usize = 1024;
 
 /// Contexts of callers, and threads for the work of the mechanism.
 #[derive(Clone)]
@@ -49,8 +44,7 @@ impl SecuredCall {
 
 impl Gss {
     pub(crate) fn new(contexts: Arc<GssServer>) -> Self {
-        let threads = thread::available_parallelism().map_or(1, NonZero::get);
-        Self { contexts, workers: Workers::new("gss", threads, QUEUED) }
+        Self { contexts, workers: super::workers() }
     }
 
     /// Serves a call.

@@ -1,0 +1,264 @@
+//! A Kerberos realm of its own, for tests: a database in a folder, and a KDC on a free port that ends with the test.
+//!
+//! The realm needs no rights of root, and neither reads nor changes the machine's own Kerberos set-up: programs find it by
+//! their environment ([`Realm::surround`]). It needs the programs of Debian's [`PACKAGES`].
+
+use std::fs;
+use std::io::Write as _;
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// The packages of Debian with the programs that a realm needs.
+pub const PACKAGES: [&str; 3] = ["krb5-kdc", "krb5-admin-server", "krb5-user"];
+/// The programs, one of each package at least.
+const PROGRAMS: [&str; 4] = ["krb5kdc", "kdb5_util", "kadmin.local", "kinit"];
+/// The folders of programs; not every user searches the first one.
+const FOLDERS: [&str; 2] = ["/usr/sbin", "/usr/bin"];
+/// Name of the realm. Hosts below `.test` belong to it.
+pub const REALM: &str = "TEST.RPCRDMA";
+/// Maximum time until the KDC listens.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Interval between two attempts to reach the KDC.
+const TICK: Duration = Duration::from_millis(10);
+
+/// The reason why a realm could not be made or changed.
+#[derive(Debug, thiserror::Error)]
+pub enum RealmError {
+    /// Programs are not installed.
+    #[error("{program} is missing; as root: apt-get install --no-install-recommends {}", PACKAGES.join(" "))]
+    Missing {
+        /// The first program that is missing.
+        program: &'static str,
+    },
+    /// A program did not start, or a file could not be written.
+    #[error("{action}: {error}")]
+    Io {
+        /// The action that failed.
+        action: String,
+        /// The reason.
+        error: std::io::Error,
+    },
+    /// A program failed.
+    #[error("{program}: {said}")]
+    Failed {
+        /// Name of the program.
+        program: &'static str,
+        /// Its last words.
+        said: String,
+    },
+    /// The KDC does not listen.
+    #[error("krb5kdc does not listen on {address}:{port}")]
+    Silent {
+        /// Address of the KDC.
+        address: Ipv4Addr,
+        /// Its port.
+        port: u16,
+    },
+}
+
+fn io(action: impl Into<String>) -> impl FnOnce(std::io::Error) -> RealmError {
+    let action = action.into();
+    move |error| RealmError::Io { action, error }
+}
+
+/// Returns the path of a program of the packages.
+fn program(name: &'static str) -> Result<PathBuf, RealmError> {
+    FOLDERS
+        .iter()
+        .map(|folder| Path::new(folder).join(name))
+        .find(|path| path.exists())
+        .ok_or(RealmError::Missing { program: name })
+}
+
+/// Checks that the programs of the packages are installed.
+///
+/// # Errors
+/// The first missing program, with the command that installs it.
+pub fn installed() -> Result<(), RealmError> {
+    PROGRAMS.iter().try_for_each(|name| program(name).map(drop))
+}
+
+/// A realm with a KDC, which ends with this value.
+#[derive(Debug)]
+pub struct Realm {
+    place: PathBuf,
+    kdc: Child,
+}
+
+impl Drop for Realm {
+    fn drop(&mut self) {
+        // Either fails only if the KDC has already ended.
+        let _ = self.kdc.kill();
+        let _ = self.kdc.wait();
+    }
+}
+
+impl Realm {
+    /// Makes an empty realm in an existing folder, and starts its KDC on a free port of `address`.
+    ///
+    /// # Errors
+    /// Programs are missing or fail, or the KDC does not listen.
+    pub fn start(place: &Path, address: Ipv4Addr) -> Result<Self, RealmError> {
+        installed()?;
+        let listener = TcpListener::bind((address, 0)).and_then(|listener| listener.local_addr());
+        let port = listener.map_err(io(format!("a port of {address}")))?.port();
+        for (name, text) in [(CONFIG, config(address, port)), (PROFILE, profile(place, address, port))] {
+            fs::write(place.join(name), text).map_err(io(format!("writing {name}")))?;
+        }
+        run(place, "kdb5_util", &["create", "-s", "-P", "master", "-r", REALM])?;
+        // The kernel ends the KDC with the thread that started it, if that thread cannot.
+        let mut kdc = Command::new("setpriv");
+        kdc.args(["--pdeathsig", "KILL", "--"]).arg(program("krb5kdc")?).arg("-n");
+        Self::surround(&mut kdc, place);
+        let kdc = kdc.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+        let realm = Self { place: place.to_owned(), kdc: kdc.map_err(io("starting krb5kdc"))? };
+        let started = Instant::now();
+        while TcpStream::connect((address, port)).is_err() {
+            if started.elapsed() > PATIENCE {
+                return Err(RealmError::Silent { address, port });
+            }
+            std::thread::sleep(TICK);
+        }
+        Ok(realm)
+    }
+
+    /// Returns the configuration of the realm's members: their `krb5.conf`.
+    #[must_use]
+    pub fn config(&self) -> PathBuf {
+        self.place.join(CONFIG)
+    }
+
+    /// Sets the environment of a program that belongs to the realm in this folder.
+    pub fn surround(command: &mut Command, place: &Path) {
+        command
+            .env("KRB5_CONFIG", place.join(CONFIG))
+            .env("KRB5_KDC_PROFILE", place.join(PROFILE))
+            .env("KRB5CCNAME", cache_name(&place.join("tickets")))
+            .env_remove("KRB5_KTNAME");
+    }
+
+    /// Adds a principal with a random key, and puts the key into a keytab.
+    ///
+    /// # Errors
+    /// `kadmin.local` fails.
+    pub fn add_service(&self, principal: &str, keytab: &Path) -> Result<(), RealmError> {
+        self.administer(&["addprinc", "-randkey", principal])?;
+        self.administer(&["ktadd", "-norandkey", "-k", &keytab.display().to_string(), principal])
+    }
+
+    /// Adds a user with a password.
+    ///
+    /// # Errors
+    /// `kadmin.local` fails.
+    pub fn add_user(&self, user: &str, password: &str) -> Result<(), RealmError> {
+        self.administer(&["addprinc", "-pw", password, user])
+    }
+
+    /// A query of separate words reports its failure in its status; one of `-q` does not.
+    fn administer(&self, query: &[&str]) -> Result<(), RealmError> {
+        run(&self.place, "kadmin.local", &[&["-r", REALM], query].concat())
+    }
+
+    /// Gets a ticket for a user, and puts it into a file.
+    ///
+    /// # Errors
+    /// `kinit` fails.
+    pub fn kinit(&self, user: &str, password: &str, cache: &Path) -> Result<(), RealmError> {
+        let mut kinit = Command::new(program("kinit")?);
+        Self::surround(&mut kinit, &self.place);
+        kinit.arg("-c").arg(cache_name(cache)).arg(user);
+        kinit.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut child = kinit.spawn().map_err(io("starting kinit"))?;
+        if let Some(mut input) = child.stdin.take() {
+            writeln!(input, "{password}").map_err(io("the password for kinit"))?;
+        }
+        let output = child.wait_with_output().map_err(io("waiting for kinit"))?;
+        succeeded("kinit", &output)
+    }
+}
+
+/// Returns the name of a file as the name of a credential cache.
+#[must_use]
+pub fn cache_name(file: &Path) -> String {
+    format!("FILE:{}", file.display())
+}
+
+const CONFIG: &str = "krb5.conf";
+const PROFILE: &str = "kdc.conf";
+
+/// Nothing depends on DNS, and messages go by TCP, so that none is lost.
+fn config(address: Ipv4Addr, port: u16) -> String {
+    format!(
+        "[libdefaults]\n default_realm = {REALM}\n dns_lookup_kdc = false\n dns_lookup_realm = false\n \
+         dns_canonicalize_hostname = false\n rdns = false\n udp_preference_limit = 1\n\
+         [realms]\n {REALM} = {{\n  kdc = {address}:{port}\n }}\n\
+         [domain_realm]\n .test = {REALM}\n"
+    )
+}
+
+fn profile(place: &Path, address: Ipv4Addr, port: u16) -> String {
+    let path = |name: &str| place.join(name).display().to_string();
+    format!(
+        "[kdcdefaults]\n kdc_listen = {address}:{port}\n kdc_tcp_listen = {address}:{port}\n\
+         [realms]\n {REALM} = {{\n  database_name = {}\n  key_stash_file = {}\n  acl_file = {}\n }}\n",
+        path("principal"),
+        path("stash"),
+        path("acl"),
+    )
+}
+
+/// Runs a program of the packages in the realm of a folder.
+fn run(place: &Path, name: &'static str, arguments: &[&str]) -> Result<(), RealmError> {
+    let mut command = Command::new(program(name)?);
+    Realm::surround(&mut command, place);
+    let output = command.args(arguments).stdin(Stdio::null()).output();
+    succeeded(name, &output.map_err(io(format!("starting {name}")))?)
+}
+
+fn succeeded(program: &'static str, output: &Output) -> Result<(), RealmError> {
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    let said = said.lines().last().unwrap_or("no reason given").to_owned();
+    Err(RealmError::Failed { program, said })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn a_realm_gives_tickets_to_its_users_only() {
+        if let Err(error) = installed() {
+            println!("skipped: {error}");
+            return;
+        }
+        let place = tempfile::tempdir().unwrap();
+        let realm = Realm::start(place.path(), Ipv4Addr::LOCALHOST).unwrap();
+        realm.add_user("alice", "secret").unwrap();
+        let cache = place.path().join("cache");
+        for (user, password) in [("alice", "wrong"), ("mallory", "secret")] {
+            assert!(matches!(realm.kinit(user, password, &cache), Err(RealmError::Failed { .. })), "{user}");
+            assert!(!cache.exists());
+        }
+        realm.kinit("alice", "secret", &cache).unwrap();
+        assert!(cache.exists());
+        let keytab = place.path().join("keytab");
+        realm.add_service("nfs/server.test", &keytab).unwrap();
+        let one = fs::metadata(&keytab).unwrap().len();
+        realm.add_service("host/server.test", &keytab).unwrap();
+        assert!(fs::metadata(&keytab).unwrap().len() > one);
+        assert!(realm.add_user("alice", "secret").is_err(), "she is there");
+    }
+
+    #[test]
+    fn a_missing_program_is_named_with_its_packages() {
+        let text = RealmError::Missing { program: "krb5kdc" }.to_string();
+        assert!(text.starts_with("krb5kdc is missing") && PACKAGES.iter().all(|name| text.contains(name)));
+    }
+}

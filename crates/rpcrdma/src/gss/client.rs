@@ -1,0 +1,434 @@
+//! [`GssUser`]: calls of a user in a security context of RPCSEC_GSS (RFC 2203 §5).
+//!
+//! The first call creates the context, and others wait for it. Each call is given a number and signed before it is sent. If
+//! its connection is lost, it gets a new number under the same XID, so that the server's reply cache knows it again
+//! (§5.3.3.1). A context that the server does not know any more is replaced (§5.3.3.3).
+//!
+//! *Buffers.* Without protection of arguments and results, both stay where they are. Otherwise the sinks of a call are not
+//! used: its results come in the message (RFC 8166 §8.2.2.3).
+//!
+//! *Errors.* [`CallError::NoContext`] if nothing could be sent, [`CallError::Untrusted`] for a reply that proves nothing.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rpcrdma_oncrpc::gss::{
+    Creating, CreationError, GssClient, HANDLE_MAX, InitArguments, InitCall, InitResults, Initiator,
+    Progress, Service, TOKEN_MAX, Unprotectable,
+};
+use rpcrdma_oncrpc::{AuthStat, CallHeader, OpaqueAuth, Refused, RejectReason, ReplyBody, ReplyHeader};
+use rpcrdma_proto::Sink;
+use rpcrdma_xdr::{Stream, encode, padded_len};
+use tokio::sync::{Mutex as AsyncMutex, Semaphore};
+use tokio::time::{Instant, timeout_at};
+
+use crate::call::{Call, RawReply, Reply, ReplyShape};
+use crate::client::{Client, Link};
+use crate::error::CallError;
+use crate::workers::{WorkLost, Workers};
+
+/// Most contexts that a call tries, one after the other. Each time the server said that it knows the last one no more.
+const CONTEXTS: u32 = 3;
+/// Most calls that create one context.
+const ROUNDS: u32 = 16;
+/// Largest results of a call that creates a context: handle, three words and a token.
+const CREATION_MAX: usize = 4 + HANDLE_MAX + 3 * 4 + 4 + TOKEN_MAX;
+/// Time for the call that ends a context.
+const END_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A user who calls a server by RPCSEC_GSS (RFC 2203), with a security context that is created when it is needed.
+///
+/// Several [`Client`]s of the server may share a user: the context belongs to no connection. Cheap calls and large ones are
+/// signed and checked on threads of their own, never on those of connections.
+pub struct GssUser {
+    initiator: Arc<dyn Initiator>,
+    target: String,
+    service: Service,
+    workers: Workers,
+    context: Mutex<Option<Arc<Established>>>,
+    /// Held by the call that creates a context.
+    creating: AsyncMutex<Option<Failure>>,
+}
+
+impl fmt::Debug for GssUser {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { target, service, .. } = self;
+        f.debug_struct("GssUser").field("target", target).field("service", service).finish_non_exhaustive()
+    }
+}
+
+/// The last attempt to create a context.
+struct Failure {
+    at: Instant,
+    reason: String,
+}
+
+/// A context with the server.
+pub(crate) struct Established {
+    keys: GssClient,
+    /// Program and version by whose procedure 0 it was created.
+    program: (u32, u32),
+    /// One place for each request that may be outstanding: the server discards what lies outside its window (RFC 2203
+    /// §5.3.3.1).
+    places: Semaphore,
+}
+
+/// What a context made of a call.
+#[derive(Debug)]
+pub(crate) struct Proof {
+    /// The XID that the verifier covers.
+    pub(crate) xid: u32,
+    pub(crate) credential: OpaqueAuth,
+    pub(crate) verifier: OpaqueAuth,
+    /// Whether the flavour changes arguments and results, so that nothing is DDP-eligible (RFC 8166 §8.2.2.3).
+    pub(crate) touches_data: bool,
+}
+
+/// Time that a call has, with all that it needs.
+#[derive(Clone, Copy)]
+struct Deadline {
+    at: Instant,
+    after: Duration,
+}
+
+impl Deadline {
+    fn late(self, sent: bool) -> CallError {
+        CallError::TimedOut { after: self.after, sent, link: None }
+    }
+
+    /// Returns the time that is left.
+    fn left(self, sent: bool) -> Result<Duration, CallError> {
+        let left = self.at.saturating_duration_since(Instant::now());
+        if left.is_zero() { Err(self.late(sent)) } else { Ok(left) }
+    }
+
+    /// Tells the whole time of the call in an error that knows a part of it.
+    fn whole(self, error: CallError) -> CallError {
+        match error {
+            CallError::TimedOut { sent, link, .. } => CallError::TimedOut { after: self.after, sent, link },
+            error => error,
+        }
+    }
+}
+
+/// A call that may have to be sent more than once.
+struct Request {
+    xid: u32,
+    header: (u32, u32, u32),
+    name: &'static str,
+    arguments: Stream,
+    results: usize,
+    /// Sinks for the first transmission, and their lengths for later ones.
+    sinks: Vec<Sink>,
+    lengths: Vec<usize>,
+    retransmit: bool,
+    sent: bool,
+}
+
+/// What an attempt led to.
+enum Attempt {
+    Ended(Reply),
+    /// The server does not know the context any more, or the context is too old.
+    OldContext,
+    /// The connection was lost.
+    Lost(CallError),
+}
+
+impl Request {
+    fn new(call: Call, xid: u32) -> Self {
+        let Call { program, version, procedure, name, arguments, reply, retransmit, .. } = call;
+        let ReplyShape { max_len, sinks } = reply;
+        let lengths = sinks.iter().map(Sink::len).collect();
+        let header = (program, version, procedure);
+        Self { xid, header, name, arguments, results: max_len, sinks, lengths, retransmit, sent: false }
+    }
+
+    fn header(&self) -> CallHeader {
+        let (program, version, procedure) = self.header;
+        let (credential, verifier) = (OpaqueAuth::none(), OpaqueAuth::none());
+        CallHeader { xid: self.xid, program, version, procedure, credential, verifier }
+    }
+
+    /// Returns the call with these arguments, as they travel.
+    fn call(&mut self, keys: &GssClient, service: Service, arguments: Stream, proof: Proof) -> Call {
+        let (program, version, procedure) = self.header;
+        let mut call = Call::new(program, version, procedure).name(self.name).arguments(arguments).once();
+        if proof.touches_data {
+            let data = self.lengths.iter().map(|length| padded_len(*length)).sum();
+            call = call.results(keys.largest(service, self.results.saturating_add(data)));
+        } else {
+            let pool = self.lengths.iter().map(|length| Sink::Pool(*length)).collect();
+            let sinks = std::mem::replace(&mut self.sinks, pool);
+            call = call.results(self.results);
+            call.reply.sinks = sinks;
+        }
+        call.proof = Some(proof);
+        call
+    }
+}
+
+fn lost(error: WorkLost) -> CallError {
+    CallError::NoContext { reason: error.to_string() }
+}
+
+impl From<CreationError> for CallError {
+    fn from(error: CreationError) -> Self {
+        Self::NoContext { reason: error.to_string() }
+    }
+}
+
+impl GssUser {
+    /// Creates a user of a service, for instance `nfs@server.example.org`. Calls are protected by `service`.
+    #[must_use]
+    pub fn new(initiator: Arc<dyn Initiator>, target: impl Into<String>, service: Service) -> Self {
+        Self {
+            initiator,
+            target: target.into(),
+            service,
+            workers: super::workers(),
+            context: Mutex::default(),
+            creating: AsyncMutex::default(),
+        }
+    }
+
+    /// Returns how calls are protected.
+    #[must_use]
+    pub const fn service(&self) -> Service {
+        self.service
+    }
+
+    /// Ends the context at the server (RFC 2203 §5.4), as far as it can be reached. A later call creates another one.
+    pub async fn end(&self, client: &Client) {
+        let Some(context) = self.current().take() else { return };
+        let _ = client.end_context(self, &context).await;
+    }
+
+    fn current(&self) -> MutexGuard<'_, Option<Arc<Established>>> {
+        // A single assignment cannot leave anything half done.
+        self.context.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes a call on this connection.
+    pub(crate) async fn call(&self, link: &Link, call: Call) -> Result<Reply, CallError> {
+        let after = call.timeout.unwrap_or_else(|| link.call_timeout());
+        let now = Instant::now();
+        // A time beyond the clock's end is one without end.
+        let at = now.checked_add(after).unwrap_or(now + Duration::from_secs(u32::MAX.into()));
+        let deadline = Deadline { at, after };
+        let mut request = Request::new(call, link.next_xid());
+        let mut contexts = 1;
+        loop {
+            let context = self.established(link, &request, deadline).await?;
+            match self.attempt(link, &context, &mut request, deadline).await? {
+                Attempt::Ended(reply) => return Ok(reply),
+                Attempt::Lost(_) if request.retransmit => {}
+                Attempt::Lost(error) => return Err(error),
+                Attempt::OldContext if contexts < CONTEXTS => {
+                    contexts += 1;
+                    self.forget(&context);
+                    // The server has answered under the last XID.
+                    request.xid = link.next_xid();
+                }
+                Attempt::OldContext => {
+                    let reason = format!("the server refused {CONTEXTS} security contexts in turn");
+                    return Err(CallError::NoContext { reason });
+                }
+            }
+        }
+    }
+
+    /// Sends a request once.
+    async fn attempt(
+        &self,
+        link: &Link,
+        context: &Arc<Established>,
+        request: &mut Request,
+        deadline: Deadline,
+    ) -> Result<Attempt, CallError> {
+        let place = timeout_at(deadline.at, context.places.acquire()).await;
+        let _place = place.map_err(|_| deadline.late(request.sent))?;
+        let (shared, service) = (Arc::clone(context), self.service);
+        let (mut header, arguments) = (request.header(), request.arguments.clone());
+        let sealed = self.workers.run(move || {
+            let sealed = shared.keys.seal(service, &mut header, arguments)?;
+            Ok((header, sealed))
+        });
+        let (header, sealed) = match sealed.await.map_err(lost)? {
+            Ok(sealed) => sealed,
+            Err(Unprotectable::Refused(error)) if error.is_expired() => return Ok(Attempt::OldContext),
+            Err(error) => return Err(CallError::NoContext { reason: error.to_string() }),
+        };
+        let proof = Proof {
+            xid: header.xid,
+            credential: header.credential,
+            verifier: header.verifier,
+            touches_data: service != Service::None,
+        };
+        let left = deadline.left(request.sent)?;
+        let call = request.call(&context.keys, service, sealed.arguments, proof).timeout(left);
+        match link.call(call).await {
+            Ok(reply) => self.open(context, sealed.sequence, reply).await,
+            Err(error @ CallError::ConnectionLost { .. }) => {
+                request.sent = true;
+                Ok(Attempt::Lost(error))
+            }
+            Err(error) => Err(deadline.whole(error)),
+        }
+    }
+
+    /// Checks a reply.
+    async fn open(
+        &self,
+        context: &Arc<Established>,
+        sequence: u32,
+        reply: RawReply,
+    ) -> Result<Attempt, CallError> {
+        let RawReply { mut message, travelled } = reply;
+        let header: ReplyHeader = message.decode()?;
+        match &header.body {
+            ReplyBody::Denied(RejectReason::AuthError(
+                AuthStat::GssCredProblem | AuthStat::GssCtxProblem,
+            )) => return Ok(Attempt::OldContext),
+            ReplyBody::Denied(_) => header.success()?,
+            ReplyBody::Accepted { .. } => {}
+        }
+        let (shared, service) = (Arc::clone(context), self.service);
+        let opened = self.workers.run(move || {
+            let results = shared.keys.open(service, &[sequence], &header, message);
+            (header, results)
+        });
+        let (header, results) = opened.await.map_err(lost)?;
+        let results = results?;
+        header.success()?;
+        Ok(Attempt::Ended(Reply { xid: header.xid, results, travelled }))
+    }
+
+    /// Returns the context, which the first caller creates by calling procedure 0 of the same program.
+    async fn established(
+        &self,
+        link: &Link,
+        request: &Request,
+        deadline: Deadline,
+    ) -> Result<Arc<Established>, CallError> {
+        let usable = || {
+            let now = Instant::now().into_std();
+            self.current().as_ref().filter(|context| !context.keys.is_spent(now)).cloned()
+        };
+        if let Some(context) = usable() {
+            return Ok(context);
+        }
+        let began = Instant::now();
+        let creating = timeout_at(deadline.at, self.creating.lock()).await;
+        let mut last = creating.map_err(|_| deadline.late(request.sent))?;
+        if let Some(context) = usable() {
+            return Ok(context);
+        }
+        // This call would fail as the one that it waited for.
+        if let Some(failure) = last.as_ref().filter(|failure| failure.at >= began) {
+            return Err(CallError::NoContext { reason: failure.reason.clone() });
+        }
+        match self.create(link, request, deadline).await {
+            Ok(keys) => {
+                let window = usize::try_from(keys.window()).unwrap_or(usize::MAX);
+                let places = Semaphore::new(window.clamp(1, Semaphore::MAX_PERMITS));
+                let (program, version, _) = request.header;
+                let context = Arc::new(Established { keys, program: (program, version), places });
+                *self.current() = Some(Arc::clone(&context));
+                Ok(context)
+            }
+            Err(error) => {
+                let error = deadline.whole(error);
+                *last = Some(Failure { at: Instant::now(), reason: error.to_string() });
+                Err(error)
+            }
+        }
+    }
+
+    /// Gives up a context that the server does not know.
+    fn forget(&self, context: &Arc<Established>) {
+        self.current().take_if(|current| Arc::ptr_eq(current, context));
+    }
+
+    /// Creates a context.
+    async fn create(
+        &self,
+        link: &Link,
+        request: &Request,
+        deadline: Deadline,
+    ) -> Result<GssClient, CallError> {
+        'begin: loop {
+            let (initiator, target) = (Arc::clone(&self.initiator), self.target.clone());
+            let begun = self.workers.run(move || Creating::begin(&*initiator, &target));
+            let begun = timeout_at(deadline.at, begun).await.map_err(|_| deadline.late(false))?;
+            let (mut creating, mut call) = begun.map_err(lost)??;
+            for _ in 0..ROUNDS {
+                let left = deadline.left(false)?;
+                let reply = match link.call(creation(link, request, call)?.timeout(left)).await {
+                    Ok(reply) => reply,
+                    // The other side of a token that was lost is lost too.
+                    Err(CallError::ConnectionLost { .. }) => continue 'begin,
+                    Err(error) => return Err(error),
+                };
+                let (verifier, results) = read_creation(reply)?;
+                let now = Instant::now().into_std();
+                let step = self.workers.run(move || creating.reply(&verifier, results, now));
+                let step = timeout_at(deadline.at, step).await.map_err(|_| deadline.late(false))?;
+                match step.map_err(lost)?? {
+                    Progress::Created(keys) => return Ok(keys),
+                    Progress::Call(next, next_call) => (creating, call) = (next, next_call),
+                }
+            }
+            let reason = format!("no security context after {ROUNDS} calls to create it");
+            return Err(CallError::NoContext { reason });
+        }
+    }
+
+    /// Calls for the end of a context.
+    pub(crate) async fn end_on(&self, link: &Link, context: &Arc<Established>) -> Result<(), CallError> {
+        let (program, version) = context.program;
+        let mut header = CallHeader {
+            xid: link.next_xid(),
+            program,
+            version,
+            procedure: 0,
+            credential: OpaqueAuth::none(),
+            verifier: OpaqueAuth::none(),
+        };
+        let shared = Arc::clone(context);
+        let signed = self.workers.run(move || shared.keys.seal_end(&mut header).map(|_| header));
+        let header = signed.await.map_err(lost)?;
+        let header = header.map_err(|error| CallError::NoContext { reason: error.to_string() })?;
+        let CallHeader { xid, credential, verifier, .. } = header;
+        let mut call = Call::new(program, version, 0).name("end of a security context").once();
+        call.proof = Some(Proof { xid, credential, verifier, touches_data: false });
+        // Nothing depends on the reply: the server forgets an idle context anyway.
+        link.call(call.timeout(END_TIMEOUT)).await.map(|_| ())
+    }
+}
+
+/// Returns a call that creates a context: procedure 0 of the request's program (RFC 2203 §5.2.2).
+fn creation(link: &Link, request: &Request, call: InitCall) -> Result<Call, CallError> {
+    let (program, version, _) = request.header;
+    let InitCall { credential, token } = call;
+    let mut call = Call::new(program, version, 0).name("security context").results(CREATION_MAX).once();
+    call.arguments = encode(&InitArguments { token })?;
+    let (xid, verifier) = (link.next_xid(), OpaqueAuth::none());
+    call.proof = Some(Proof { xid, credential, verifier, touches_data: false });
+    Ok(call)
+}
+
+/// Returns verifier and results of the reply to such a call.
+fn read_creation(reply: RawReply) -> Result<(OpaqueAuth, InitResults), CallError> {
+    let RawReply { mut message, .. } = reply;
+    let header: ReplyHeader = message.decode()?;
+    let refused = |refused| {
+        let reason = format!("the server creates no security context: {refused}");
+        CallError::NoContext { reason }
+    };
+    header.success().map_err(refused)?;
+    match header.body {
+        ReplyBody::Accepted { verifier, .. } => Ok((verifier, message.decode_all()?)),
+        ReplyBody::Denied(_) => Err(refused(Refused::SystemError)),
+    }
+}

@@ -1,0 +1,474 @@
+//! Calls of RPCSEC_GSS by software iWARP and by TCP, with a mechanism that protects nothing: which messages are sent, and what
+//! happens if contexts, connections and replies are lost.
+//!
+//! The mechanism works on threads. So these tests run on real sockets and in real time, without a sleep.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use rpcrdma::{Call, CallError, Client, ClientConfig, Credential, Execution, Form, GssUser, Server, Sink};
+use rpcrdma_iwarp::{Config, IwarpConnector, IwarpListener};
+use rpcrdma_oncrpc::gss::testing::TestMechanism;
+use rpcrdma_oncrpc::gss::{
+    Accepting, Acceptor, Created, GssLimits, GssServer, Initiating, Initiator, MechanismError, ReplyFault,
+    SecurityContext, Service, Step, WINDOW,
+};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{oneshot, watch};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use crate::support::{
+    Caller, PROGRAM, TestProgram, VERSION, count, echo, get, get_call, pattern, program, put, sleep_call,
+};
+
+const MIB: usize = 1 << 20;
+const PATIENCE: Duration = Duration::from_secs(60);
+const SERVICES: [Service; 3] = [Service::None, Service::Integrity, Service::Privacy];
+const TRANSPORTS: [Transport; 2] = [Transport::Rdma, Transport::Tcp];
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Transport {
+    Rdma,
+    Tcp,
+}
+
+/// The mechanism of a server, which counts contexts and lies on demand.
+struct Watched {
+    mechanism: TestMechanism,
+    begun: AtomicUsize,
+    /// Makes checksums wrong.
+    lies: Arc<AtomicBool>,
+}
+
+impl Acceptor for Watched {
+    fn begin(&self) -> Box<dyn Accepting> {
+        self.begun.fetch_add(1, Ordering::SeqCst);
+        Box::new(WatchedStep { inner: Acceptor::begin(&self.mechanism), lies: Arc::clone(&self.lies) })
+    }
+}
+
+struct WatchedStep {
+    inner: Box<dyn Accepting>,
+    lies: Arc<AtomicBool>,
+}
+
+impl Accepting for WatchedStep {
+    fn step(&mut self, token: &[u8]) -> Result<Step, MechanismError> {
+        let step = self.inner.step(token)?;
+        let created = step.created.map(|created| {
+            let context = Arc::new(Liar { inner: created.context, lies: Arc::clone(&self.lies) });
+            Created { context, ..created }
+        });
+        Ok(Step { created, ..step })
+    }
+}
+
+#[derive(Debug)]
+struct Liar {
+    inner: Arc<dyn SecurityContext>,
+    lies: Arc<AtomicBool>,
+}
+
+impl SecurityContext for Liar {
+    fn growth(&self) -> usize {
+        self.inner.growth()
+    }
+
+    fn mic(&self, message: &[&[u8]]) -> Result<Bytes, MechanismError> {
+        let mic = self.inner.mic(message)?;
+        if self.lies.load(Ordering::SeqCst) {
+            return Ok(mic.iter().map(|byte| byte ^ 1).collect::<Vec<_>>().into());
+        }
+        Ok(mic)
+    }
+
+    fn verify(&self, message: &[&[u8]], mic: &[u8]) -> Result<(), MechanismError> {
+        self.inner.verify(message, mic)
+    }
+
+    fn wrap(&self, message: &[&[u8]]) -> Result<Bytes, MechanismError> {
+        self.inner.wrap(message)
+    }
+
+    fn unwrap(&self, wrapped: &[u8]) -> Result<Bytes, MechanismError> {
+        self.inner.unwrap(wrapped)
+    }
+}
+
+struct Running {
+    rdma: SocketAddr,
+    tcp: SocketAddr,
+    program: Arc<TestProgram>,
+    acceptor: Arc<Watched>,
+    stop: Option<oneshot::Sender<()>>,
+    task: tokio::task::JoinHandle<()>,
+}
+
+/// Starts a server at these addresses. Its contexts are its own.
+async fn serve_at(rdma: SocketAddr, tcp: SocketAddr, program: Arc<TestProgram>, rounds: u8) -> Running {
+    let mechanism = TestMechanism { rounds, ..TestMechanism::new("nfs@server") };
+    let acceptor = Arc::new(Watched { mechanism, begun: AtomicUsize::new(0), lies: Arc::default() });
+    // Two servers of one test differ.
+    let instance = Arc::as_ptr(&acceptor).addr() as u64;
+    let contexts = GssServer::new(Arc::clone(&acceptor) as _, GssLimits::default(), instance);
+    let listener = IwarpListener::bind(rdma, Config::default()).await.unwrap();
+    let tcp_listener = TcpListener::bind(tcp).await.unwrap();
+    let tcp = tcp_listener.local_addr().unwrap();
+    let server = Server::builder()
+        .program(Arc::clone(&program) as _)
+        .gss(Arc::new(contexts))
+        .listen_rdma(Box::new(listener))
+        .listen_tcp(tcp_listener)
+        .build()
+        .unwrap();
+    let rdma = server.rdma_addresses().unwrap()[0];
+    let (stop, stopped) = oneshot::channel();
+    let task = tokio::spawn(async move {
+        server.serve(async { drop(stopped.await) }).await.unwrap();
+    });
+    Running { rdma, tcp, program, acceptor, stop: Some(stop), task }
+}
+
+async fn serve() -> Running {
+    let any = SocketAddr::from(([127, 0, 0, 1], 0));
+    serve_at(any, any, program(), 1).await
+}
+
+impl Running {
+    fn address(&self, transport: Transport) -> SocketAddr {
+        match transport {
+            Transport::Rdma => self.rdma,
+            Transport::Tcp => self.tcp,
+        }
+    }
+
+    async fn client(&self, transport: Transport) -> Client {
+        client(transport, self.address(transport)).await
+    }
+
+    fn begun(&self) -> usize {
+        self.acceptor.begun.load(Ordering::SeqCst)
+    }
+
+    async fn end(mut self) {
+        self.stop.take().unwrap().send(()).unwrap();
+        timeout(PATIENCE, self.task).await.unwrap().unwrap();
+    }
+}
+
+async fn client(transport: Transport, to: SocketAddr) -> Client {
+    let mut config = ClientConfig::default();
+    config.protocol.timeouts.call = PATIENCE;
+    config.protocol.timeouts.reconnect_least = Duration::from_millis(1);
+    match transport {
+        Transport::Rdma => Client::rdma(Arc::new(IwarpConnector::default()), to, config).await.unwrap(),
+        Transport::Tcp => Client::tcp(to, config).await.unwrap(),
+    }
+}
+
+fn user(service: Service) -> Arc<GssUser> {
+    Arc::new(GssUser::new(Arc::new(TestMechanism::new("alice")), "nfs@server", service))
+}
+
+/// A client whose calls are made by a user.
+#[derive(Clone)]
+struct Secure(Client, Arc<GssUser>);
+
+impl Caller for Secure {
+    async fn call(&self, call: Call) -> Result<rpcrdma::Reply, CallError> {
+        self.0.call(call.gss(Arc::clone(&self.1))).await
+    }
+}
+
+/// RFC 8166 §8.2.2.2: with authentication only, payload stays in chunks. §8.2.2.3: with integrity or privacy nothing is
+/// DDP-eligible, and long messages travel whole.
+// requirement: rfc8166-8.2.2.2-1, rfc8166-8.2.2.3-1
+#[tokio::test]
+async fn rfc8166_8_2_2_what_each_service_does_to_messages() {
+    let server = serve().await;
+    for transport in TRANSPORTS {
+        for service in SERVICES {
+            let client = server.client(transport).await;
+            let secure = Secure(client.clone(), user(service));
+            for length in [0, 1, 3, 4, 5, 3_000, 4_096, 65_537, MIB - 1] {
+                echo(&secure, &pattern(length)).await.unwrap();
+                put(&secure, Bytes::from(pattern(length))).await.unwrap();
+                get(&secure, length).await.unwrap();
+            }
+            let written = put(&secure, Bytes::from(pattern(MIB))).await.unwrap().travelled;
+            let read = get(&secure, MIB).await.unwrap().travelled;
+            if transport == Transport::Rdma {
+                let (call, reply) = match service {
+                    Service::None => (Form::Reduced, Form::Reduced),
+                    Service::Integrity | Service::Privacy => (Form::Long, Form::Long),
+                };
+                assert_eq!((written.call.form, written.reply.form), (call, Form::Inline), "{service:?}");
+                assert_eq!((read.call.form, read.reply.form), (Form::Inline, reply), "{service:?}");
+            }
+            match server.program.caller.lock().unwrap().take() {
+                Some(Credential::Gss(caller)) => {
+                    assert_eq!((caller.principal.name.as_str(), caller.service), ("alice", service));
+                }
+                other => panic!("{other:?}"),
+            }
+            client.close().await;
+        }
+    }
+    server.end().await;
+}
+
+/// RFC 2203 §5.2: contexts belong to no connection, and creating one may take several calls. Linux makes them by TCP and
+/// uses them by RDMA.
+#[tokio::test]
+async fn a_context_made_by_tcp_is_used_by_rdma() {
+    let any = SocketAddr::from(([127, 0, 0, 1], 0));
+    for rounds in [1, 3] {
+        let server = serve_at(any, any, program(), rounds).await;
+        let mechanism = TestMechanism { rounds, ..TestMechanism::new("alice") };
+        let user = Arc::new(GssUser::new(Arc::new(mechanism), "nfs@server", Service::Integrity));
+        for transport in [Transport::Tcp, Transport::Rdma, Transport::Tcp] {
+            let client = server.client(transport).await;
+            echo(&Secure(client.clone(), Arc::clone(&user)), b"data").await.unwrap();
+            client.close().await;
+        }
+        assert_eq!(server.begun(), 1, "{rounds} rounds");
+        // RFC 2203 §5.4: an ended context is replaced by the next call.
+        let client = server.client(Transport::Tcp).await;
+        user.end(&client).await;
+        echo(&Secure(client.clone(), Arc::clone(&user)), b"data").await.unwrap();
+        assert_eq!(server.begun(), 2);
+        client.close().await;
+        server.end().await;
+    }
+}
+
+/// RFC 2203 §5.3.3.1: the server discards requests outside its window. No more are outstanding at a time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rfc2203_5_3_3_1_more_calls_than_the_window_has_room_for() {
+    let server = serve().await;
+    for transport in TRANSPORTS {
+        let secure = Secure(server.client(transport).await, user(Service::Integrity));
+        let mut tasks = JoinSet::new();
+        for number in 0..3 * WINDOW {
+            let secure = secure.clone();
+            tasks.spawn(async move {
+                match number % 3 {
+                    0 => drop(echo(&secure, &pattern(100)).await.unwrap()),
+                    1 => drop(get(&secure, 10_000).await.unwrap()),
+                    _ => drop(secure.call(sleep_call(number % 7)).await.unwrap()),
+                }
+            });
+        }
+        tasks.join_all().await;
+        secure.0.close().await;
+    }
+    assert_eq!(server.begun(), 2, "calls that wait for a context create none");
+    server.end().await;
+}
+
+/// RFC 2203 §5.3.3.3: a server that was started anew does not know the context, and says so.
+#[tokio::test]
+async fn rfc2203_5_3_3_3_a_context_that_the_server_lost_is_replaced() {
+    for transport in TRANSPORTS {
+        let first = serve().await;
+        let (rdma, tcp, program) = (first.rdma, first.tcp, Arc::clone(&first.program));
+        let secure = Secure(first.client(transport).await, user(Service::Integrity));
+        assert_eq!(count(&secure).await.unwrap(), 1);
+        first.end().await;
+        let second = serve_at(rdma, tcp, program, 1).await;
+        assert_eq!(count(&secure).await.unwrap(), 2, "executed once");
+        assert_eq!(second.begun(), 1);
+        secure.0.close().await;
+        second.end().await;
+    }
+}
+
+/// A relay that can stop the server's bytes, and then cut the connection.
+struct Relay {
+    address: SocketAddr,
+    /// Whether the server's bytes stop.
+    stopped: watch::Sender<bool>,
+    cut: watch::Sender<u32>,
+}
+
+impl Relay {
+    async fn new(to: SocketAddr) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (stopped, cut) = (watch::Sender::new(false), watch::Sender::new(0));
+        let (stop, cuts) = (stopped.subscribe(), cut.clone());
+        tokio::spawn(async move {
+            while let Ok((from, _)) = listener.accept().await {
+                let (stop, mut cut) = (stop.clone(), cuts.subscribe());
+                tokio::spawn(async move {
+                    tokio::select! {
+                        () = relay(from, TcpStream::connect(to).await.unwrap(), stop) => {}
+                        _ = cut.changed() => {}
+                    }
+                });
+            }
+        });
+        Self { address, stopped, cut }
+    }
+}
+
+async fn relay(mut client: TcpStream, mut server: TcpStream, mut stop: watch::Receiver<bool>) {
+    let (mut from_client, mut to_client) = client.split();
+    let (mut from_server, mut to_server) = server.split();
+    let forth = async {
+        let mut bytes = [0; 4096];
+        while let Ok(length @ 1..) = from_client.read(&mut bytes).await {
+            if to_server.write_all(&bytes[..length]).await.is_err() {
+                break;
+            }
+        }
+    };
+    let back = async {
+        let mut bytes = [0; 4096];
+        while let Ok(length @ 1..) = from_server.read(&mut bytes).await {
+            let _ = stop.wait_for(|stopped| !stopped).await;
+            if to_client.write_all(&bytes[..length]).await.is_err() {
+                break;
+            }
+        }
+    };
+    tokio::select! {
+        () = forth => {}
+        () = back => {}
+    }
+}
+
+/// RFC 2203 §5.3.3.1: a call that is sent again has a new number. Its XID stays, so that the reply cache knows it (I8).
+// requirement: rfc2203-5.3.3.1-4
+#[tokio::test]
+async fn i8_a_call_whose_reply_is_lost_is_executed_once() {
+    for transport in TRANSPORTS {
+        for service in SERVICES {
+            let server = serve().await;
+            let relay = Relay::new(server.address(transport)).await;
+            let secure = Secure(client(transport, relay.address).await, user(service));
+            assert_eq!(count(&secure).await.unwrap(), 1);
+            relay.stopped.send_replace(true);
+            let caller = secure.clone();
+            let lost = tokio::spawn(async move { count(&caller).await });
+            let executed = async {
+                while server.program.count.load(Ordering::SeqCst) < 2 {
+                    tokio::task::yield_now().await;
+                }
+            };
+            timeout(PATIENCE, executed).await.unwrap();
+            relay.cut.send_modify(|cuts| *cuts += 1);
+            relay.stopped.send_replace(false);
+            assert_eq!(lost.await.unwrap().unwrap(), 2, "{transport:?} {service:?}");
+            assert_eq!(server.program.count.load(Ordering::SeqCst), 2, "{transport:?} {service:?}");
+            assert_eq!(server.begun(), 1);
+            // A call that must not be sent again fails instead.
+            relay.stopped.send_replace(true);
+            let caller = secure.clone();
+            let lost = tokio::spawn(async move {
+                caller.call(crate::support::call(crate::support::COUNT).results(4).once()).await
+            });
+            let executed = async {
+                while server.program.count.load(Ordering::SeqCst) < 3 {
+                    tokio::task::yield_now().await;
+                }
+            };
+            timeout(PATIENCE, executed).await.unwrap();
+            relay.cut.send_modify(|cuts| *cuts += 1);
+            let error = lost.await.unwrap().unwrap_err();
+            assert!(matches!(error, CallError::ConnectionLost { .. }), "{error}");
+            relay.stopped.send_replace(false);
+            secure.0.close().await;
+            server.end().await;
+        }
+    }
+}
+
+/// RFC 2203 §5.3.3.2: the client checks the verifier of each reply.
+#[tokio::test]
+async fn a_reply_whose_verifier_is_wrong_is_not_trusted() {
+    let server = serve().await;
+    for transport in TRANSPORTS {
+        let secure = Secure(server.client(transport).await, user(Service::None));
+        echo(&secure, b"data").await.unwrap();
+        server.acceptor.lies.store(true, Ordering::SeqCst);
+        let error = echo(&secure, b"data").await.unwrap_err();
+        assert!(matches!(error, CallError::Untrusted(ReplyFault::Verifier(_))), "{error}");
+        assert_eq!(error.execution(), Execution::Unknown);
+        // Nor is a context whose creation proves nothing (§5.2.3.1).
+        let stranger = Secure(secure.0.clone(), user(Service::None));
+        let error = echo(&stranger, b"data").await.unwrap_err();
+        assert!(matches!(error, CallError::NoContext { .. }), "{error}");
+        server.acceptor.lies.store(false, Ordering::SeqCst);
+        echo(&stranger, b"data").await.unwrap();
+        secure.0.close().await;
+    }
+    server.end().await;
+}
+
+/// A mechanism without credentials, which counts how often it was asked.
+struct NoTickets(AtomicUsize);
+
+impl Initiator for NoTickets {
+    fn begin(&self, _: &str) -> Result<Box<dyn Initiating>, MechanismError> {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        Err(MechanismError::new(0x0007_0000, 0, "no tickets"))
+    }
+}
+
+#[tokio::test]
+async fn without_a_context_nothing_is_called() {
+    let server = serve().await;
+    let client = server.client(Transport::Rdma).await;
+    let initiator = Arc::new(NoTickets(AtomicUsize::new(0)));
+    let secure = Secure(
+        client.clone(),
+        Arc::new(GssUser::new(Arc::clone(&initiator) as _, "nfs@server", Service::None)),
+    );
+    let error = count(&secure).await.unwrap_err();
+    assert_eq!((error.to_string().as_str(), error.execution()), ("no tickets", Execution::NotExecuted));
+    assert_eq!(server.program.calls.load(Ordering::SeqCst), 0);
+    // Calls that wait for one attempt fail with it.
+    let mut tasks = JoinSet::new();
+    for _ in 0..50 {
+        let secure = secure.clone();
+        tasks.spawn(async move { count(&secure).await.unwrap_err() });
+    }
+    assert!(tasks.join_all().await.iter().all(|error| matches!(error, CallError::NoContext { .. })));
+    assert!(initiator.0.load(Ordering::SeqCst) < 50, "{}", initiator.0.load(Ordering::SeqCst));
+    client.close().await;
+    server.end().await;
+    // A server without RPCSEC_GSS.
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let plain = Server::builder().program(program()).listen_tcp(listener).build().unwrap();
+    let task = tokio::spawn(plain.serve(std::future::pending()));
+    let secure = Secure(self::client(Transport::Tcp, address).await, user(Service::None));
+    let error = count(&secure).await.unwrap_err();
+    assert!(matches!(&error, CallError::NoContext { reason } if reason.contains("AUTH_ERROR")), "{error}");
+    secure.0.close().await;
+    task.abort();
+}
+
+/// A sink of the caller is written in place as without a context.
+#[tokio::test]
+async fn a_sink_of_the_caller_is_written_in_place() {
+    let server = serve().await;
+    let secure = Secure(server.client(Transport::Rdma).await, user(Service::None));
+    let memory = vec![0; MIB];
+    let address = memory.as_ptr();
+    let sink = Sink::Buffer(rpcrdma_verbs::Buffer::adopt(memory));
+    let mut reply = secure.call(get_call(MIB, sink)).await.unwrap();
+    let data = reply.results.payload(MIB).unwrap();
+    assert_eq!(data.as_ptr(), address);
+    drop((reply, data));
+    let transfer = secure.0.null(PROGRAM, VERSION).await.unwrap();
+    assert_eq!(transfer.call.form, Form::Inline);
+    secure.0.close().await;
+    server.end().await;
+}
