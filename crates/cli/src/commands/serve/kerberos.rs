@@ -28,7 +28,7 @@ pub(super) struct Kerberos {
     principals: Option<PathBuf>,
 }
 
-/// What a server needs for callers by Kerberos.
+/// Contexts and users of callers by Kerberos.
 #[derive(Debug, Default)]
 pub(super) struct Callers {
     /// Contexts of callers; `None` if no export allows Kerberos.

@@ -208,10 +208,10 @@ impl Serve {
         let (mut config, shares) = self.bounds.config(self.versions()?, descriptors)?;
         config.ccp = self.insecure_conf_rdma.then(Ccp::insecure);
         config.local_owners = !self.trust_local_users;
-        let Callers { contexts, principals } = self.kerberos.open(&options)?;
         if let Some(missing) = kerberos::missing(&options, !self.no_tcp, self.rpcbind) {
             output::warn(missing);
         }
+        let Callers { contexts, principals } = self.kerberos.open(&options)?;
         let nfs = self.open(&options, &shares, principals)?;
         Ok(Prepared { serve: self, options, config, shares, nfs, contexts })
     }
