@@ -9,6 +9,7 @@
 //! | [`transmissions`] | `round_trips` |
 //! | [`rpc`] | `rpc_message`, `records`, `rpcbind` |
 //! | [`conf_rdma`] | `conf_rdma` |
+//! | [`gss`] | `gss_server`, `gss_reply` |
 //! | [`nfs`] | `nfs_arguments`, `mount`, `file_handles` |
 //! | [`iwarp`] | `iwarp_receive` |
 //! | [`captures`] | `capture` |
@@ -18,6 +19,7 @@
 
 pub mod captures;
 pub mod conf_rdma;
+pub mod gss;
 pub mod headers;
 pub mod iwarp;
 pub mod nfs;
@@ -34,12 +36,14 @@ use rpcrdma_xdr::{Decode, Decoder, Encode, encode};
 pub type Target = fn(&[u8]);
 
 /// Every target, by the name of its program in `fuzz/`.
-pub const TARGETS: [(&str, Target); 16] = [
+pub const TARGETS: [(&str, Target); 18] = [
     ("capture", captures::capture),
     ("characteristics", rpcrdma_histories::characteristics),
     ("conf_rdma", conf_rdma::conf_rdma),
     ("endpoints", rpcrdma_histories::two_endpoints),
     ("file_handles", nfs::file_handles),
+    ("gss_reply", gss::gss_reply),
+    ("gss_server", gss::gss_server),
     ("hostile_peer", rpcrdma_histories::hostile_peer),
     ("iwarp_receive", iwarp::iwarp_receive),
     ("mount", nfs::mount),

@@ -17,6 +17,7 @@ use rpcrdma_nfs::mount::{
     DirPath, ExportNode, Exports, Groups, MountBody, MountList, MountName, MountOk, MountResult, MountStatus,
 };
 use rpcrdma_nfs::wire::{FileHandle, NFS_PROGRAM, NFS_VERSION};
+use rpcrdma_oncrpc::gss::{InitArguments, InitResults};
 use rpcrdma_oncrpc::record::RecordWriter;
 use rpcrdma_oncrpc::rpcbind::{AddressText, Mapping, MappingList, Rpcb, RpcbEntry, RpcbEntryList, RpcbList};
 use rpcrdma_oncrpc::{CallHeader, ReplyHeader};
@@ -92,6 +93,8 @@ pub fn all() -> Vec<Seed> {
     headers(&mut seeds);
     transmissions(&mut seeds);
     oncrpc(&mut seeds);
+    gss_calls(&mut seeds);
+    gss_replies(&mut seeds);
     nfs(&mut seeds);
     fpdus(&mut seeds);
     histories(&mut seeds);
@@ -450,6 +453,84 @@ fn oncrpc(seeds: &mut Seeds) {
     ] {
         let messages: Vec<u8> = messages.into_iter().flat_map(|message| piece(message)).collect();
         seeds.add("conf_rdma", name, [&[7, 3], &piece(&data)[..], &messages].concat());
+    }
+}
+
+/// Returns the body of a credential of RPCSEC_GSS.
+fn gss_credential(procedure: u32, handle: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(handle.len()).expect("a short handle");
+    let mut body: Vec<u8> = [1, procedure, 1, 1, length].into_iter().flat_map(u32::to_be_bytes).collect();
+    body.extend_from_slice(handle);
+    body
+}
+
+/// Histories of a server of RPCSEC_GSS: decisions, each of a byte, and pieces.
+fn gss_calls(seeds: &mut Seeds) {
+    let (begin, go_on, changed_step, exchange, call) = (0, 1, 2, 3, 4);
+    let (deliver, twice, changed, any, end, time, flag) = (5, 6, 7, 8, 9, 10, 11);
+    let create = [begin, 3, go_on, 0, 1];
+    let exchanges: Vec<u8> = (0..3).flat_map(|service| [exchange, 0, service, 2, 7, 8]).collect();
+    let calls: Vec<u8> = (0..3).flat_map(|service| [call, 0, service, 2, 7, 8]).collect();
+    let credential =
+        |procedure, handle: &[u8]| [&[any][..], &piece(&gss_credential(procedure, handle))].concat();
+    let token = piece(&xdr(&InitArguments { token: Bytes::from_static(&[1, 1, b'a']) }));
+    let any_calls = [
+        &credential(1, &[])[..],
+        &[0, 0],
+        &token,
+        &[4],
+        &credential(2, &[7; 16]),
+        &[0, 0],
+        &token,
+        &[4],
+        &credential(0, &[7; 16]),
+        &[3],
+        &piece(&[9; 8]),
+        &[0, 1],
+    ];
+    let repeats = [deliver, 0, deliver, 0, twice, 1, changed, 2, 0, 90, 1, 0, deliver, 2];
+    let many: Vec<u8> = (0..9).flat_map(|user| [begin, user, go_on, 0, user]).collect();
+    let histories: [(&str, u8, Vec<u8>); 9] = [
+        ("exchanges", 0, [&create[..], &exchanges].concat()),
+        ("two-calls", 1, [&create[..], &[go_on, 0, 1], &exchanges].concat()),
+        ("three-calls", 2, [&create[..], &[go_on, 0, 1, go_on, 0, 1], &exchanges].concat()),
+        ("repeats", 0, [&create[..], &calls, &repeats].concat()),
+        ("changed", 0, [&[begin, 3, changed_step, 0, 1, 0, 7, 1, 0, 2, 1], &create[..], &exchanges].concat()),
+        ("any", 0, [&any_calls.concat()[..], &create, &exchanges].concat()),
+        ("end", 0, [&create[..], &calls, &[end, 0, deliver, 3, deliver, 0], &exchanges].concat()),
+        ("time", 1, [&many[..], &[time, 11], &create, &[go_on, 0, 1, time, 200], &exchanges].concat()),
+        ("flags", 0, [&create[..], &[flag, 0], &exchanges, &[flag, 1], &exchanges].concat()),
+    ];
+    for (name, rounds, decisions) in histories {
+        seeds.add("gss_server", name, [&[rounds], &decisions[..]].concat());
+    }
+}
+
+/// Replies to a client of RPCSEC_GSS.
+fn gss_replies(seeds: &mut Seeds) {
+    let results = InitResults {
+        handle: Bytes::from_static(&[5; 16]),
+        major: 1,
+        minor: 0,
+        window: 128,
+        token: Bytes::from_static(b"\x01\x02nfs@server"),
+    };
+    let messages = [
+        ("arguments", 0, xdr(&InitArguments { token: Bytes::from_static(b"token") })),
+        ("results", 1, xdr(&results)),
+        ("credential", 2, gss_credential(3, &[7; 16])),
+        ("one-call", 3, vec![0]),
+        ("two-calls", 4, vec![0, 0]),
+        ("three-calls", 5, vec![0, 0, 0]),
+        ("changed-window", 3, vec![1, 0, 31, 1]),
+        ("changed-verifier", 3, vec![2, 0, 9, 1]),
+        ("made", 4, [&[3][..], &piece(&xdr(&results)), &[0, 0]].concat()),
+        ("replies", 6, (0..3).flat_map(|service| [service, 2, 7, 8, 0]).collect()),
+        ("changed-replies", 6, (0..3).flat_map(|service| [service, 2, 7, 8, 1, 0, 40, 1]).collect()),
+        ("other-results", 6, (0..3).flat_map(|service| [service, 2, 7, 8, 2, 4, 0, 0, 0, 1]).collect()),
+    ];
+    for (name, choice, bytes) in messages {
+        seeds.add("gss_reply", name, [&[choice], &bytes[..]].concat());
     }
 }
 

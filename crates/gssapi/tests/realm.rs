@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use rpcrdma_gssapi::{KerberosAcceptor, KerberosInitiator};
 use rpcrdma_oncrpc::gss::{
-    Acceptor, Creating, GssClient, GssLimits, GssServer, InitArguments, OpenError, Principal, Progress,
-    Received, Service,
+    Acceptor, Creating, GssClient, GssLimits, GssServer, InitArguments, Initiator, OpenError, Principal,
+    Progress, Received, Service,
 };
 use rpcrdma_oncrpc::{AcceptStat, CallHeader, OpaqueAuth, ReplyHeader};
 use rpcrdma_realm::{REALM, Realm};
@@ -90,6 +90,7 @@ fn created(server: &Arc<GssServer>, initiator: &KerberosInitiator) -> (GssClient
     }
 }
 
+// requirement: rfc2203-5.2.1-1, rfc2203-5.2.1-2, experience-7.2.2.1-2
 #[test]
 fn calls_of_each_service_arrive_from_a_user_with_a_ticket() {
     let Some(place) = in_realm("calls_of_each_service_arrive_from_a_user_with_a_ticket", true) else {
@@ -162,6 +163,32 @@ fn a_principal_has_the_local_user_of_auth_to_local() {
     let server = server(KerberosAcceptor::open(Some(&place.join("server.keytab"))).unwrap());
     let (_, principal) = created(&server, &KerberosInitiator::open(None, None).unwrap());
     assert_eq!(principal.local.as_deref(), Some("people-alice"));
+}
+
+/// RFC 2203 §5.2.2: the window of RPCSEC_GSS tells repeats and orders, and the mechanism does not.
+// requirement: rfc2203-5.2.2-9, rfc2203-5.3.2.3-2
+#[test]
+fn the_mechanism_takes_messages_in_any_order_and_repeated() {
+    let Some(place) = in_realm("the_mechanism_takes_messages_in_any_order_and_repeated", true) else {
+        return;
+    };
+    let acceptor = KerberosAcceptor::open(Some(&place.join("server.keytab"))).unwrap();
+    let mut initiating = KerberosInitiator::open(None, None).unwrap().begin(SERVER).unwrap();
+    let token = initiating.step(None).unwrap().token;
+    let accepted = acceptor.begin().step(&token).unwrap();
+    let theirs = accepted.created.unwrap().context;
+    let ours = initiating.step(Some(&accepted.token)).unwrap().created.unwrap().context;
+    let messages = [b"message 0", b"message 1", b"message 2"];
+    for (from, to) in [(&ours, &theirs), (&theirs, &ours)] {
+        let mics = messages.map(|message| from.mic(&[message]).unwrap());
+        let wrapped = messages.map(|message| from.wrap(&[message]).unwrap());
+        for at in [2, 0, 1, 1, 2, 0] {
+            assert_eq!(to.verify(&[messages[at]], &mics[at]), Ok(()));
+            assert_eq!(to.unwrap(&wrapped[at]).unwrap(), messages[at][..]);
+        }
+        let shown = wrapped.iter().any(|wrapped| wrapped.windows(7).any(|part| part == b"message"));
+        assert!(!shown, "encrypted");
+    }
 }
 
 #[test]

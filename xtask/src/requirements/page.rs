@@ -12,8 +12,8 @@ const INTRODUCTION: &str = "\
 <!-- Written by: cargo xtask requirements --write-docs -->
 
 This page lists every requirement of the documents of RPC-over-RDMA Versions One and Two, and of their bindings for NFS. It also
-lists those of RFC 5042, to which providers must conform, and those of the protocols above: RPC and its binding protocols, XDR, NFS
-version 3 and MOUNT. Below is iWARP, the default transport: RFC 5040 (RDMAP), RFC 5041 (DDP), RFC 5044 and RFC 6581 (MPA). Each
+lists those of RFC 5042, to which providers must conform, and those of the protocols above: RPC with RPCSEC_GSS and its binding protocols,
+XDR, NFS version 3 and MOUNT. Below is iWARP, the default transport: RFC 5040 (RDMAP), RFC 5041 (DDP), RFC 5044 and RFC 6581 (MPA). Each
 requirement has the tests that fail if it is not met. The source of the list is [`docs/requirements`](requirements), with a file
 for each document. Tests name the requirements that they cover in comments (`// requirement: ID`).
 

@@ -40,7 +40,7 @@ pub struct InitCall {
 /// Result of a step.
 #[derive(Debug)]
 pub enum Progress {
-    /// One more call is needed.
+    /// Another call is needed.
     Call(Creating, InitCall),
     /// The context can be used.
     Created(GssClient),
@@ -186,6 +186,10 @@ pub enum ReplyFault {
     Results(#[from] Unprotected),
 }
 
+fn no_number() -> MechanismError {
+    MechanismError::new(major::CONTEXT_EXPIRED, 0, "the security context has no sequence number left")
+}
+
 impl GssClient {
     /// Returns whom the context was created with.
     #[must_use]
@@ -199,7 +203,7 @@ impl GssClient {
         self.window
     }
 
-    /// Returns whether a new context is needed: this one is too old, or has no number left.
+    /// Returns whether a new context is needed: this one is too old, has ended, or has no number left.
     pub fn is_spent(&self, now: Instant) -> bool {
         self.expires.is_some_and(|end| now >= end) || self.next.load(Ordering::Relaxed) >= SEQUENCE_END
     }
@@ -213,9 +217,7 @@ impl GssClient {
     /// Returns a new number, which no other request of this context has.
     fn number(&self) -> Result<u32, MechanismError> {
         let next = |next: u32| (next < SEQUENCE_END).then_some(next.wrapping_add(1));
-        self.next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).map_err(|_| {
-            MechanismError::new(major::CONTEXT_EXPIRED, 0, "the security context has no sequence number left")
-        })
+        self.next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).map_err(|_| no_number())
     }
 
     /// Sets credential and verifier of a call, and protects its arguments. A call that is sent again needs a new number, and
@@ -235,12 +237,16 @@ impl GssClient {
         Ok(Sealed { arguments, sequence })
     }
 
-    /// Sets credential and verifier of a call that ends the context: procedure 0, without arguments (RFC 2203 §5.4).
+    /// Sets credential and verifier of a call that ends the context: procedure 0, without arguments (RFC 2203 §5.4). The
+    /// context makes no call after this one.
     ///
     /// # Errors
     /// As [`Self::seal`].
     pub fn seal_end(&self, call: &mut CallHeader) -> Result<u32, Unprotectable> {
-        let sequence = self.number()?;
+        let sequence = self.next.swap(SEQUENCE_END, Ordering::Relaxed);
+        if sequence >= SEQUENCE_END {
+            return Err(no_number().into());
+        }
         call.procedure = 0;
         self.sign(GssProcedure::Destroy, Service::None, sequence, call)?;
         Ok(sequence)

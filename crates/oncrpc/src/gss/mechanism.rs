@@ -1,4 +1,4 @@
-//! What RPCSEC_GSS needs of a mechanism: the few functions of the GSS-API (RFC 2743) that RFC 2203 names.
+//! The needs of RPCSEC_GSS of a mechanism: the few functions of the GSS-API (RFC 2743) that RFC 2203 names.
 //!
 //! All of them may take long: they compute over whole messages, and creating a context may read files or wait for a
 //! network. So they run on threads that may wait. Contexts are shared: several threads may use one at a time.
@@ -57,7 +57,7 @@ impl MechanismError {
     }
 }
 
-/// Who created a context: a name of a mechanism.
+/// The creator of a context: a name of a mechanism.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Principal {
     /// The name as the mechanism shows it, for instance `user@EXAMPLE.ORG`.

@@ -3,12 +3,14 @@
 mod contexts;
 
 use std::fmt;
+use std::hash::Hasher;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use rpcrdma_xdr::{DecodeError, Decoder, EncodeError, Stream, encode};
+use siphasher::sip::SipHasher24;
 use thiserror::Error;
 
 use self::contexts::{Contexts, Place};
@@ -25,7 +27,8 @@ use crate::origin::Origin;
 pub struct GssLimits {
     /// Most contexts. Beyond that the least recently used one goes, of the origin that has most. Default 4096.
     pub contexts: usize,
-    /// Most contexts that are being created at a time. One origin has at most a quarter of them. Default 64.
+    /// Most contexts that are being created at a time. One origin has at most a quarter of them. Beyond that the one that has
+    /// waited longest for its initiator goes. Default 256: after a restart of the server, all users of a host come together.
     pub creating: usize,
     /// Time that the creation of a context may take. Default 30 s.
     pub creation: Duration,
@@ -37,17 +40,17 @@ impl Default for GssLimits {
     fn default() -> Self {
         Self {
             contexts: 4096,
-            creating: 64,
+            creating: 256,
             creation: Duration::from_secs(30),
             idle: Duration::from_secs(3600),
         }
     }
 }
 
-/// Who makes a request of RPCSEC_GSS.
+/// The caller of a request of RPCSEC_GSS.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct GssCaller {
-    /// Who created the context.
+    /// The creator of the context.
     pub principal: Principal,
     /// Protection of this request.
     pub service: Service,
@@ -58,7 +61,7 @@ pub struct GssCaller {
 pub struct GssServer {
     acceptor: Arc<dyn Acceptor>,
     limits: GssLimits,
-    /// First half of all handles: those of an earlier process are not taken for ours.
+    /// Key of all handles: nobody guesses those of others, and those of an earlier process are not taken for ours.
     instance: u64,
     next: AtomicU64,
     contexts: Mutex<Contexts>,
@@ -92,7 +95,7 @@ impl Shared {
     }
 }
 
-/// What a call with a credential of RPCSEC_GSS is.
+/// A call with a credential of RPCSEC_GSS, by its kind.
 #[derive(Debug)]
 pub enum Received {
     /// A step of creating a context.
@@ -108,13 +111,12 @@ pub enum Refusal {
     Auth(AuthStat),
     /// No reply: the request was seen before (RFC 2203 §5.3.3.1).
     Discard,
-    /// MSG_ACCEPTED with SYSTEM_ERR: too many contexts are being created.
+    /// MSG_ACCEPTED with SYSTEM_ERR and the verifier of AUTH_NONE (RFC 2203 §5.2.3.2): too many contexts are being created.
     Busy,
 }
 
 impl GssServer {
-    /// Creates a server of contexts. `instance` should be random: it tells handles of this process from those of an earlier
-    /// one.
+    /// Creates a server of contexts. `instance` has to be random and secret: it makes the handles of this process.
     pub fn new(acceptor: Arc<dyn Acceptor>, limits: GssLimits, instance: u64) -> Self {
         Self { acceptor, limits, instance, next: AtomicU64::new(0), contexts: Mutex::default() }
     }
@@ -124,24 +126,26 @@ impl GssServer {
     }
 
     /// Returns the number of contexts in use.
-    #[cfg(test)]
-    pub(super) fn len(&self) -> usize {
+    pub fn in_use(&self) -> usize {
         self.contexts().len()
     }
 
+    /// Returns the number of contexts that are being created.
+    pub fn in_creation(&self) -> usize {
+        self.contexts().creating()
+    }
+
+    /// Returns the handle of a context: its number, and a proof that this process gave the handle away.
     fn handle(&self, number: u64) -> Bytes {
-        let mut handle = [0; 16];
-        let (instance, rest) = handle.split_at_mut(8);
-        instance.copy_from_slice(&self.instance.to_be_bytes());
-        rest.copy_from_slice(&number.to_be_bytes());
-        Bytes::copy_from_slice(&handle)
+        let mut proof = SipHasher24::new_with_keys(self.instance, 0);
+        proof.write_u64(number);
+        let whole = u128::from(number) << 64 | u128::from(proof.finish());
+        Bytes::copy_from_slice(&whole.to_be_bytes())
     }
 
     fn number(&self, handle: &[u8]) -> Option<u64> {
-        let handle: [u8; 16] = handle.try_into().ok()?;
-        let whole = u128::from_be_bytes(handle);
-        let number = u64::try_from(whole & u128::from(u64::MAX)).ok()?;
-        (whole >> 64 == u128::from(self.instance)).then_some(number)
+        let number = u64::from_be_bytes(*handle.first_chunk()?);
+        (self.handle(number) == handle).then_some(number)
     }
 
     /// Looks at a call with a credential of RPCSEC_GSS. Never waits.
@@ -204,7 +208,7 @@ impl GssServer {
     ) -> Result<Incoming, Refusal> {
         let number = self.number(&credential.handle);
         let shared = number
-            .and_then(|number| self.contexts().used(number, now))
+            .and_then(|number| self.contexts().named(number))
             .ok_or(Refusal::Auth(AuthStat::GssCredProblem))?;
         let is_expired = shared.expires.is_some_and(|end| now >= end);
         if is_expired || credential.sequence >= SEQUENCE_END {
@@ -226,6 +230,7 @@ impl GssServer {
         Ok(Incoming {
             server: Arc::clone(self),
             shared,
+            now,
             sequence: credential.sequence,
             service: credential.service,
             covered,
@@ -269,7 +274,7 @@ pub struct CreationReply {
     pub verifier: OpaqueAuth,
     /// Results of the call.
     pub results: InitResults,
-    /// Who created the context, if it is complete.
+    /// The creator of the context, if it is complete.
     pub created: Option<Principal>,
     /// Why the context was not created, if it was not.
     pub failure: Option<MechanismError>,
@@ -339,7 +344,8 @@ impl Creation {
             Err(error) => return Ok(CreationReply::failed(error)),
         };
         let principal = shared.principal.clone();
-        server.contexts().insert(shared, origin, now, &server.limits);
+        let removed = server.contexts().insert(shared, origin, now, &server.limits);
+        drop(removed);
         let results = InitResults { handle, major: major::COMPLETE, minor: 0, window: WINDOW, token };
         Ok(CreationReply { verifier, results, created: Some(principal), failure: None })
     }
@@ -350,9 +356,10 @@ impl Creation {
 pub struct Incoming {
     server: Arc<GssServer>,
     shared: Arc<Shared>,
+    now: Instant,
     sequence: u32,
     service: Service,
-    /// What the verifier covers.
+    /// The bytes that the verifier covers.
     covered: Bytes,
     mic: Bytes,
     destroys: bool,
@@ -372,7 +379,7 @@ pub enum OpenError {
     Garbage {
         /// Verifier of the reply.
         verifier: OpaqueAuth,
-        /// What is wrong.
+        /// The fault.
         fault: Unprotected,
     },
 }
@@ -380,11 +387,11 @@ pub enum OpenError {
 /// A request whose caller is known.
 #[derive(Debug)]
 pub struct Opened {
-    /// Who makes the request.
+    /// The caller of the request.
     pub caller: GssCaller,
     /// The arguments, without protection.
     pub arguments: Decoder,
-    /// What protects the reply.
+    /// The protection of the reply.
     pub sealer: Sealer,
     /// Whether the request ended the context. The reply has no results, and no procedure is called.
     pub destroyed: bool,
@@ -405,19 +412,22 @@ impl Incoming {
         if !self.shared.window().admit(self.sequence) {
             return Err(OpenError::Discard);
         }
+        self.server.contexts().touch(self.shared.number, self.now);
         // RFC 2203 §5.3.3.4.1.
         let verifier = self
             .shared
             .verifier(self.sequence)
             .map_err(|error| OpenError::Auth(AuthStat::GssCtxProblem, error))?;
-        // RFC 2203 §5.4: no arguments, so nothing is protected.
-        let service = if self.destroys { Service::None } else { self.service };
+        // RFC 2203 §5.4: there are no arguments. Some clients protect the lack of them like arguments, others do not.
+        let is_bare = self.destroys && arguments.clone().finish().is_ok();
+        let service = if is_bare { Service::None } else { self.service };
         let garbage = |fault| OpenError::Garbage { verifier: verifier.clone(), fault };
         let context = &*self.shared.context;
         let arguments = protection::unprotect(context, service, self.sequence, arguments).map_err(garbage)?;
         if self.destroys {
             arguments.clone().finish().map_err(|error| garbage(error.into()))?;
-            self.server.contexts().remove(self.shared.number);
+            // This request keeps the context until its reply is protected.
+            let _removed = self.server.contexts().remove(self.shared.number);
         }
         let caller = GssCaller { principal: self.shared.principal.clone(), service };
         let sealer = Sealer { shared: self.shared, sequence: self.sequence, service, verifier };
@@ -425,7 +435,7 @@ impl Incoming {
     }
 }
 
-/// What protects a reply.
+/// The protection of a reply.
 #[derive(Debug)]
 pub struct Sealer {
     shared: Arc<Shared>,

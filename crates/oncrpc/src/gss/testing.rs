@@ -28,19 +28,28 @@ pub struct TestMechanism {
     pub lifetime: Option<Duration>,
     /// Makes every function of contexts fail as too old, once it is set.
     pub expired: Arc<AtomicBool>,
+    /// Makes the functions of contexts that protect fail, once it is set, and no others.
+    pub mute: Arc<AtomicBool>,
 }
 
 impl TestMechanism {
     /// Creates the mechanism with one round and without an end of contexts.
     #[must_use]
     pub fn new(name: &str) -> Self {
-        Self { name: name.to_owned(), rounds: 1, lifetime: None, expired: Arc::default() }
+        Self {
+            name: name.to_owned(),
+            rounds: 1,
+            lifetime: None,
+            expired: Arc::default(),
+            mute: Arc::default(),
+        }
     }
 
     fn created(&self, peer: &str, secret: &str) -> Created {
         let mut hasher = DefaultHasher::new();
         hasher.write(secret.as_bytes());
-        let context = TestContext { key: hasher.finish(), expired: Arc::clone(&self.expired) };
+        let (expired, mute) = (Arc::clone(&self.expired), Arc::clone(&self.mute));
+        let context = TestContext { key: hasher.finish(), expired, mute };
         Created { context: Arc::new(context), peer: principal(peer), lifetime: self.lifetime }
     }
 }
@@ -58,6 +67,7 @@ pub fn principal(name: &str) -> Principal {
 struct TestContext {
     key: u64,
     expired: Arc<AtomicBool>,
+    mute: Arc<AtomicBool>,
 }
 
 impl TestContext {
@@ -89,6 +99,9 @@ impl SecurityContext for TestContext {
 
     fn mic(&self, message: &[&[u8]]) -> Result<Bytes, MechanismError> {
         self.check_age()?;
+        if self.mute.load(Ordering::Relaxed) {
+            return Err(MechanismError::new(major::FAILURE, 5, "the test context protects nothing"));
+        }
         Ok(Bytes::copy_from_slice(&self.sum(message)))
     }
 

@@ -1,4 +1,4 @@
-//! What RPCSEC_GSS puts on the wire (RFC 2203 §5): credentials, and the arguments and results of context creation.
+//! The wire format of RPCSEC_GSS (RFC 2203 §5): credentials, and the arguments and results of context creation.
 
 use bytes::Bytes;
 use rpcrdma_xdr::{DecodeError, Decoder, EncodeError, Xdr, encode};
@@ -45,7 +45,7 @@ pub enum Service {
 /// `rpc_gss_cred_vers_1_t`: the body of a credential.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GssCredential {
-    /// What is asked for.
+    /// The purpose of the call.
     pub procedure: GssProcedure,
     /// Number of the request in its context. Without meaning while a context is created.
     pub sequence: u32,
@@ -176,7 +176,7 @@ mod tests {
         words.iter().flat_map(|word| word.to_be_bytes()).collect::<Vec<_>>().into()
     }
 
-    // requirement: rfc2203-5
+    // requirement: rfc2203-3-1, rfc2203-5-8, rfc2203-5.3.1-1
     #[test]
     fn a_credential_has_the_bytes_of_the_document() {
         let credential = GssCredential {
@@ -191,6 +191,7 @@ mod tests {
         assert_eq!(GssCredential::read(&auth.body), Ok(credential));
     }
 
+    // requirement: rfc2203-5-6, rfc2203-5-7, rfc2203-5.1-2, rfc2203-5.3.3.1-1, rfc2203-5.3.3.3-7, rfc2203-5.3.3.3-8
     #[test]
     fn faults_of_a_credential_have_their_status() {
         let bad = Err(AuthStat::BadCred);

@@ -1,7 +1,8 @@
 //! The contexts that a server keeps, and which of them goes first.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use super::{Begun, GssLimits, GssServer, Shared};
@@ -13,7 +14,7 @@ pub(super) struct Contexts {
     used: HashMap<u64, Entry>,
     /// Number of contexts by origin.
     of_origin: HashMap<Option<Origin>, usize>,
-    begun: HashMap<u64, (Begun, Instant)>,
+    begun: HashMap<u64, Begun>,
     /// Number of contexts that are being created, by origin.
     creating: HashMap<Option<Origin>, usize>,
 }
@@ -26,7 +27,8 @@ struct Entry {
 
 /// The right to create a context, until the drop.
 pub(super) struct Place {
-    server: Arc<GssServer>,
+    /// Weak, because the server itself keeps places.
+    server: Weak<GssServer>,
     origin: Option<Origin>,
     /// Time until which the context has to be complete.
     end: Instant,
@@ -34,8 +36,20 @@ pub(super) struct Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        subtract(&mut self.server.contexts().creating, self.origin);
+        if let Some(server) = self.server.upgrade() {
+            subtract(&mut server.contexts().creating, self.origin);
+        }
     }
+}
+
+/// Returns the number of an origin. An origin that is about to have one more counts with that: so an origin with as many as
+/// others makes room for its own.
+fn crowd(
+    numbers: &HashMap<Option<Origin>, usize>,
+    origin: Option<Origin>,
+    newcomer: Option<Origin>,
+) -> usize {
+    numbers.get(&origin).copied().unwrap_or(0) + usize::from(origin == newcomer)
 }
 
 /// Reduces a number by one, and forgets it if nothing is left.
@@ -51,59 +65,87 @@ fn subtract(numbers: &mut HashMap<Option<Origin>, usize>, origin: Option<Origin>
 impl Contexts {
     /// Returns the right to create a context, if there is room.
     pub(super) fn place(server: &Arc<GssServer>, origin: Option<Origin>, now: Instant) -> Option<Place> {
-        // Dropped without the lock, which their places take.
+        let limits = &server.limits;
+        // Both are dropped without the lock, which their places take.
         let late = server.contexts().take_late(now);
         drop(late);
-        let limits = &server.limits;
+        let oldest = server.contexts().take_oldest(origin, limits);
+        drop(oldest);
         let mut contexts = server.contexts();
-        let all: usize = contexts.creating.values().sum();
-        let own = contexts.creating.entry(origin).or_default();
-        if all >= limits.creating || *own >= limits.creating.div_ceil(4) {
-            if *own == 0 {
-                contexts.creating.remove(&origin);
-            }
+        if !contexts.has_share(origin, limits) || contexts.creating() >= limits.creating {
             return None;
         }
-        *own += 1;
+        *contexts.creating.entry(origin).or_default() += 1;
         drop(contexts);
         let end = now.checked_add(limits.creation).unwrap_or(now);
-        Some(Place { server: Arc::clone(server), origin, end })
+        Some(Place { server: Arc::downgrade(server), origin, end })
+    }
+
+    /// Returns the number of contexts that are being created.
+    pub(super) fn creating(&self) -> usize {
+        self.creating.values().sum()
+    }
+
+    /// Returns whether an origin may create one more context at a time.
+    fn has_share(&self, origin: Option<Origin>, limits: &GssLimits) -> bool {
+        crowd(&self.creating, origin, None) < limits.creating.div_ceil(4)
     }
 
     /// Removes what was begun and not completed in time.
-    fn take_late(&mut self, now: Instant) -> Vec<(Begun, Instant)> {
-        self.begun.extract_if(|_, (_, end)| *end <= now).map(|(_, begun)| begun).collect()
+    fn take_late(&mut self, now: Instant) -> Vec<Begun> {
+        self.begun.extract_if(|_, begun| begun.place.end <= now).map(|(_, begun)| begun).collect()
+    }
+
+    /// Removes the context that has waited longest for its initiator, if there is no room for one more. It belongs to the
+    /// newcomer's origin if that has its share already, otherwise to an origin that has most. So nobody keeps others out by
+    /// contexts that are never completed.
+    fn take_oldest(&mut self, newcomer: Option<Origin>, limits: &GssLimits) -> Option<Begun> {
+        let has_share = self.has_share(newcomer, limits);
+        if has_share && self.creating() < limits.creating {
+            return None;
+        }
+        let waiting = self.begun.iter().filter(|(_, begun)| has_share || begun.place.origin == newcomer);
+        let oldest = waiting.min_by_key(|(number, begun)| {
+            (Reverse(crowd(&self.creating, begun.place.origin, newcomer)), begun.place.end, **number)
+        });
+        let number = *oldest?.0;
+        self.begun.remove(&number)
     }
 
     pub(super) fn keep_begun(&mut self, begun: Begun) {
-        let end = begun.place.end;
-        self.begun.insert(begun.number, (begun, end));
+        self.begun.insert(begun.number, begun);
     }
 
     /// Removes a context that is being created, to go on with it.
     pub(super) fn take_begun(&mut self, number: u64, now: Instant) -> Option<Begun> {
-        let (_, end) = self.begun.get(&number)?;
-        if *end <= now {
+        if self.begun.get(&number)?.place.end <= now {
             return None;
         }
-        self.begun.remove(&number).map(|(begun, _)| begun)
+        self.begun.remove(&number)
     }
 
-    /// Returns a context that a request is about to use.
-    pub(super) fn used(&mut self, number: u64, now: Instant) -> Option<Arc<Shared>> {
-        let entry = self.used.get_mut(&number)?;
-        entry.last_used = now;
-        Some(Arc::clone(&entry.shared))
+    /// Returns a context that a request names. Whether its caller sent the request is not known yet.
+    pub(super) fn named(&self, number: u64) -> Option<Arc<Shared>> {
+        Some(Arc::clone(&self.used.get(&number)?.shared))
     }
 
-    /// Keeps a context that is complete.
+    /// Records that its caller used a context.
+    pub(super) fn touch(&mut self, number: u64, now: Instant) {
+        if let Some(entry) = self.used.get_mut(&number) {
+            entry.last_used = entry.last_used.max(now);
+        }
+    }
+
+    /// Keeps a context that is complete. Returns those that have to go, to be dropped without the lock: a mechanism may take
+    /// long to free them.
+    #[must_use]
     pub(super) fn insert(
         &mut self,
         shared: Arc<Shared>,
         origin: Option<Origin>,
         now: Instant,
         limits: &GssLimits,
-    ) {
+    ) -> Vec<Arc<Shared>> {
         let old: Vec<u64> = self
             .used
             .iter()
@@ -113,30 +155,31 @@ impl Contexts {
             })
             .map(|(number, _)| *number)
             .collect();
-        old.into_iter().for_each(|number| self.remove(number));
+        let mut removed: Vec<_> = old.into_iter().filter_map(|number| self.remove(number)).collect();
         while self.used.len() >= limits.contexts.max(1) {
-            let Some(number) = self.least() else { break };
-            self.remove(number);
+            let Some(number) = self.least(origin) else { break };
+            removed.extend(self.remove(number));
         }
         *self.of_origin.entry(origin).or_default() += 1;
         self.used.insert(shared.number, Entry { shared, origin, last_used: now });
+        removed
     }
 
-    /// Returns the least recently used context of the origin that has most.
-    fn least(&self) -> Option<u64> {
-        let (most, _) = self.of_origin.iter().max_by_key(|(_, number)| **number)?;
-        let of_most = self.used.iter().filter(|(_, entry)| entry.origin == *most);
-        of_most.min_by_key(|(number, entry)| (entry.last_used, **number)).map(|(number, _)| *number)
+    /// Returns the least recently used context of the origins that have most.
+    fn least(&self, newcomer: Option<Origin>) -> Option<u64> {
+        let least = self.used.iter().min_by_key(|(number, entry)| {
+            (Reverse(crowd(&self.of_origin, entry.origin, newcomer)), entry.last_used, **number)
+        });
+        Some(*least?.0)
     }
 
-    pub(super) fn remove(&mut self, number: u64) {
-        if let Some(entry) = self.used.remove(&number) {
-            subtract(&mut self.of_origin, entry.origin);
-        }
+    pub(super) fn remove(&mut self, number: u64) -> Option<Arc<Shared>> {
+        let entry = self.used.remove(&number)?;
+        subtract(&mut self.of_origin, entry.origin);
+        Some(entry.shared)
     }
 
     /// Returns the number of contexts in use.
-    #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.used.len()
     }

@@ -133,6 +133,7 @@ fn rtrext_s7_2_header_and_payload_of_a_call_end_before_its_item() {
 }
 
 /// RFC 8166 §8.2.2.3: an item that the security flavour touches stays in the Payload stream.
+// requirement: rfc8166-8.2.2.3-1, v2-07-11.2.2.3-1
 #[test]
 fn rtrext_s7_no_item_is_placed_if_the_flavour_touches_the_data() {
     let both = targets();
@@ -503,6 +504,7 @@ fn i3_receives_suffice_for_sends_of_the_default_size() {
 }
 
 /// RFC 8166 §8.2.2.3: a reply whose flavour touches the data places no item, whatever the Call directs.
+// requirement: rfc8166-8.2.2.3-1, v2-07-11.2.2.3-1
 #[test]
 fn s8_2_2_3_a_reply_that_the_flavour_touches_places_nothing() {
     let theirs = targets();

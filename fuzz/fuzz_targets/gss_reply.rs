@@ -1,0 +1,5 @@
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(
+    |data: &[u8]| rpcrdma_fuzz_targets::target("gss_reply").expect("a known target")(data)
+);
