@@ -1,7 +1,7 @@
 //! Tokens of GSS_GetMIC (RFC 4121 §4.2.6.1), for encryption types with AES.
 //!
-//! The library joins the slices of a message before it computes a checksum, does not use the processor's instructions for
-//! SHA, and needs a lock around the context. This module needs none of that.
+//! The library needs a lock around the context, and a message in one slice. MIT's own code for hashes does not use the
+//! processor's instructions for SHA. This module uses them where they are, and needs neither lock nor copy.
 //!
 //! *Keys.* A context has two, one for each direction. They are overwritten when the context ends.
 
@@ -154,7 +154,7 @@ impl Checksums {
     }
 }
 
-/// What the headers of two tokens can differ in.
+/// The parts in which the headers of two tokens can differ.
 struct Header {
     flags: u8,
     number: u64,

@@ -198,8 +198,8 @@ mod tests {
         );
     }
 
-    /// RFC 8009 appendix A for the types 19 and 20. For 17 and 18 no document has such vectors: they are those of the tests
-    /// of MIT Kerberos, with the keys of RFC 3962 appendix B.
+    /// RFC 8009 appendix A for the types 19 and 20. No document has such vectors for 17 and 18. Theirs are from the tests of
+    /// MIT Kerberos, with the keys of RFC 3962 appendix B.
     #[test]
     fn keys_of_checksums_are_those_of_rfc_8009_and_of_mit_kerberos() {
         for (kind, key, derived) in [

@@ -30,7 +30,7 @@ const SERVICE: &str = "nfs";
 /// 16, and a checksum of 24 (RFC 8009 §2).
 const GROWTH: usize = 4 * 16 + 24;
 
-/// What library and crate compute a checksum of, before a context uses the crate's checksums.
+/// Message of which library and crate compute checksums, before a context uses those of the crate.
 const TRIAL: &[u8] = b"rpcrdma computes what the library computes";
 
 /// Reason why there are no credentials.
@@ -158,13 +158,22 @@ fn created(context: KerberosContext, peer: Principal, seconds: u32) -> Created {
     Created { context: Arc::new(context), peer, lifetime }
 }
 
-/// Who computes the checksums of a context.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The code that computes the checksums of a context.
+#[derive(Clone, Copy, Debug)]
 enum Computing {
     /// This crate, if it computes the same as the library.
     Tried,
     /// The library.
     Library,
+}
+
+impl Computing {
+    /// Returns whether a context with these flags may try the crate's checksums.
+    ///
+    /// A peer that checks the numbers of tokens gets all of them from one counter: the library's.
+    const fn tries(self, flags: u32) -> bool {
+        matches!(self, Self::Tried) && flags & (REPLAY | SEQUENCE) == 0
+    }
 }
 
 /// A client's credentials: tickets in a cache, or keys in a keytab.
@@ -294,8 +303,7 @@ impl KerberosContext {
     /// Takes a complete context of the library, with its flags.
     fn new(context: Context, role: Role, flags: u32, computing: Computing) -> Self {
         let mut complete = Self { context: Mutex::new(context), checksums: None };
-        // A peer that checks the numbers of tokens gets them from one counter: the library's.
-        if computing == Computing::Tried && flags & (REPLAY | SEQUENCE) == 0 {
+        if computing.tries(flags) {
             complete.checksums = complete.trial(role);
         }
         complete
@@ -436,4 +444,18 @@ fn is_encrypted(encrypted: c_int) -> Result<(), MechanismError> {
         return Err(MechanismError::new(major::FAILURE, 0, "a wrapped message is not encrypted"));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn contexts_whose_numbers_are_checked_leave_checksums_to_the_library() {
+        let flags = MUTUAL | INTEGRITY | CONFIDENTIALITY;
+        assert!(Computing::Tried.tries(flags));
+        assert!(!Computing::Tried.tries(flags | REPLAY));
+        assert!(!Computing::Tried.tries(flags | SEQUENCE));
+        assert!(!Computing::Library.tries(flags));
+    }
 }
