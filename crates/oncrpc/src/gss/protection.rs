@@ -83,11 +83,7 @@ pub(super) fn protect(
 }
 
 /// Returns the checksum of number and data, where they lie.
-fn checksum(
-    context: &dyn SecurityContext,
-    sequence: u32,
-    data: &Stream,
-) -> Result<Bytes, MechanismError> {
+fn checksum(context: &dyn SecurityContext, sequence: u32, data: &Stream) -> Result<Bytes, MechanismError> {
     let number = sequence.to_be_bytes();
     let parts: Vec<Bytes> = data.gather().collect();
     context.mic(&run(&number, &parts))
