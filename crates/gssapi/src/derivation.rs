@@ -144,12 +144,14 @@ fn add(sum: &mut [u8], number: &[u8]) {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
-    fn bytes(hex: &str) -> Vec<u8> {
-        let digits: Vec<u8> = hex.chars().filter_map(|c| c.to_digit(16)).map(|d| d as u8).collect();
-        digits.chunks(2).map(|pair| (pair[0] << 4) | pair[1]).collect()
+    /// Reads hexadecimal digits, between which spaces may stand.
+    pub(crate) fn bytes(hex: &str) -> Vec<u8> {
+        let digits: Vec<char> = hex.chars().filter(|digit| *digit != ' ').collect();
+        let byte = |pair: &[char]| u8::from_str_radix(&String::from_iter(pair), 16).unwrap();
+        digits.chunks(2).map(byte).collect()
     }
 
     #[test]

@@ -3,12 +3,13 @@ use std::collections::HashSet;
 use proptest::prelude::*;
 
 use super::*;
+use crate::derivation::tests::bytes;
 
 const MESSAGE: &[u8] = b"a message on trial";
 
 /// Some key of a type.
 fn key(kind: EncryptionType) -> Vec<u8> {
-    (0..kind.key_len()).map(|place| (place * 37 + kind as usize) as u8).collect()
+    (0_u8..).map(|place| place.wrapping_mul(37) ^ kind as u8).take(kind.key_len()).collect()
 }
 
 /// A token as the library of one side makes it.
@@ -37,10 +38,6 @@ fn number(token: &[u8]) -> u64 {
 /// RFC 8009 appendix A; for the types of RFC 3962, the tests of MIT Kerberos. These messages have no header.
 #[test]
 fn checksums_are_those_of_rfc_8009_and_of_mit_kerberos() {
-    let bytes = |hex: &str| -> Vec<u8> {
-        let digits: Vec<u8> = hex.chars().filter_map(|c| c.to_digit(16)).map(|d| d as u8).collect();
-        digits.chunks(2).map(|pair| (pair[0] << 4) | pair[1]).collect()
-    };
     let counted: Vec<u8> = (0..21).collect();
     for (kind, key, usage, message, sum) in [
         (
