@@ -21,6 +21,7 @@ pub(crate) type gss_channel_bindings_t = *mut gss_channel_bindings_struct;
 pub(crate) type gss_OID = *mut gss_OID_desc;
 pub(crate) type gss_OID_set = *mut gss_OID_set_desc;
 pub(crate) type gss_buffer_t = *mut gss_buffer_desc;
+pub(crate) type gss_buffer_set_t = *mut gss_buffer_set_desc;
 
 #[repr(C)]
 pub(crate) struct gss_OID_desc {
@@ -41,6 +42,12 @@ pub(crate) struct gss_buffer_desc {
 }
 
 #[repr(C)]
+pub(crate) struct gss_buffer_set_desc {
+    pub(crate) count: usize,
+    pub(crate) elements: *mut gss_buffer_desc,
+}
+
+#[repr(C)]
 pub(crate) struct gss_key_value_element {
     pub(crate) key: *const c_char,
     pub(crate) value: *const c_char,
@@ -58,8 +65,10 @@ pub(crate) const INITIATE: c_int = 1;
 pub(crate) const ACCEPT: c_int = 2;
 /// `GSS_C_INDEFINITE`: no end.
 pub(crate) const INDEFINITE: u32 = u32::MAX;
-/// `GSS_C_MUTUAL_FLAG`, `GSS_C_CONF_FLAG` and `GSS_C_INTEG_FLAG`.
+/// `GSS_C_MUTUAL_FLAG`, `GSS_C_REPLAY_FLAG`, `GSS_C_SEQUENCE_FLAG`, `GSS_C_CONF_FLAG` and `GSS_C_INTEG_FLAG`.
 pub(crate) const MUTUAL: u32 = 2;
+pub(crate) const REPLAY: u32 = 4;
+pub(crate) const SEQUENCE: u32 = 8;
 pub(crate) const CONFIDENTIALITY: u32 = 16;
 pub(crate) const INTEGRITY: u32 = 32;
 /// `GSS_C_GSS_CODE` and `GSS_C_MECH_CODE`: kinds of status.
@@ -74,3 +83,7 @@ pub(crate) const CONTINUE_NEEDED: u32 = 1;
 pub(crate) const KRB5: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x12, 0x01, 0x02, 0x02];
 /// `GSS_C_NT_HOSTBASED_SERVICE`, 1.2.840.113554.1.2.1.4 (RFC 2743 §4.1): `service@host`.
 pub(crate) const HOST_BASED_SERVICE: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x12, 0x01, 0x02, 0x01, 0x04];
+/// `GSS_C_INQ_SSPI_SESSION_KEY`, 1.2.840.113554.1.2.2.5.5: asks for the key that protects messages, and its type.
+pub(crate) const SESSION_KEY: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x12, 0x01, 0x02, 0x02, 0x05, 0x05];
+/// 1.2.840.113554.1.2.2.4: with the number of an encryption type behind it, the answer's name of that type.
+pub(crate) const ENCRYPTION_TYPE: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x12, 0x01, 0x02, 0x02, 0x04];

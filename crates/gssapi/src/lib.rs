@@ -1,13 +1,21 @@
 //! Kerberos as a mechanism of RPCSEC_GSS ([`rpcrdma_oncrpc::gss`]), by MIT's libgssapi_krb5, loaded at run time.
 //!
 //! A machine without the library runs everything else, and is told which package to install ([`LoadError`]). `unsafe` code
-//! is in `library`, `objects` and `mechanism` only: each block calls one function of the library.
+//! is in `library`, `objects` and `mechanism` only: each block calls one function of the library, or reads its answer.
 //!
-//! *Threads.* A context is behind a lock: the library keeps derived keys in it without one. Functions may read files, and
-//! creating a context at a client asks the KDC. So callers use threads that may wait.
+//! *Checksums.* `checksum` makes and verifies the tokens of GSS_GetMIC for the encryption types with AES, with keys that
+//! `derivation` makes of the context's key. A context uses them only if a trial gave what the library gives. All else is done
+//! by the library.
 //!
-//! *Buffers.* The library reads messages where they are, if they are in one slice. Its results are copied once.
+//! *Threads.* A context of the library is behind a lock: the library keeps derived keys in it without one. The crate's own
+//! checksums need no lock. Functions may read files, and creating a context at a client asks the KDC. So callers use threads
+//! that may wait.
+//!
+//! *Buffers.* `checksum` reads messages where they are. The library does so if they are in one slice. Its results are copied
+//! once.
 
+mod checksum;
+mod derivation;
 mod ffi;
 mod library;
 mod mechanism;

@@ -7,8 +7,8 @@ use std::sync::OnceLock;
 use thiserror::Error;
 
 use crate::ffi::{
-    gss_OID, gss_OID_set, gss_buffer_t, gss_channel_bindings_t, gss_cred_id_t, gss_ctx_id_t,
-    gss_key_value_set, gss_name_t,
+    gss_OID, gss_OID_set, gss_buffer_set_t, gss_buffer_t, gss_channel_bindings_t, gss_cred_id_t,
+    gss_ctx_id_t, gss_key_value_set, gss_name_t,
 };
 
 /// The library cannot be used.
@@ -98,6 +98,8 @@ functions! {
     // Since MIT Kerberos 1.10.
     [optional]
     gss_localname: fn(*mut u32, gss_name_t, gss_OID, gss_buffer_t) -> u32;
+    gss_inquire_sec_context_by_oid: fn(*mut u32, gss_ctx_id_t, gss_OID, *mut gss_buffer_set_t) -> u32;
+    gss_release_buffer_set: fn(*mut u32, *mut gss_buffer_set_t) -> u32;
 }
 
 /// Returns the functions, which the first caller loads.

@@ -14,9 +14,11 @@ use rpcrdma_oncrpc::gss::{
 };
 use thiserror::Error;
 
+use crate::checksum::{Checksums, Refused, Role};
+use crate::derivation::EncryptionType;
 use crate::ffi::{
     ACCEPT, CONFIDENTIALITY, CONTINUE_NEEDED, HOST_BASED_SERVICE, INDEFINITE, INITIATE, INTEGRITY, KRB5,
-    MUTUAL, gss_OID,
+    MUTUAL, REPLAY, SEQUENCE, gss_OID,
 };
 use crate::library::{Functions, LoadError, functions, none};
 use crate::objects::{Context, Credentials, Name, Output, check, input, joined, oid};
@@ -27,6 +29,9 @@ const SERVICE: &str = "nfs";
 /// Most that a token adds to a message (RFC 4121 §4.2.4, §4.2.6), in bytes: two headers of 16, a confounder of 16, a pad of
 /// 16, and a checksum of 24 (RFC 8009 §2).
 const GROWTH: usize = 4 * 16 + 24;
+
+/// Message of which library and crate compute checksums, before a context uses those of the crate.
+const TRIAL: &[u8] = b"rpcrdma computes what the library computes";
 
 /// Reason why there are no credentials.
 #[derive(Clone, Debug, Error)]
@@ -49,6 +54,7 @@ pub enum OpenError {
 pub struct KerberosAcceptor {
     functions: &'static Functions,
     credentials: Arc<Credentials>,
+    checksums: Computing,
 }
 
 impl fmt::Debug for KerberosAcceptor {
@@ -79,7 +85,15 @@ impl KerberosAcceptor {
             let store: Vec<_> = keytab.collect();
             Credentials::acquire(functions, Some(&name), ACCEPT, &store)
         });
-        Ok(Self { functions, credentials: Arc::new(credentials.map_err(failed)?) })
+        let credentials = Arc::new(credentials.map_err(failed)?);
+        Ok(Self { functions, credentials, checksums: Computing::Tried })
+    }
+
+    /// Lets the library compute the checksums of all contexts, to compare them or to find an error.
+    #[must_use]
+    pub const fn with_library_checksums(mut self) -> Self {
+        self.checksums = Computing::Library;
+        self
     }
 }
 
@@ -88,6 +102,7 @@ impl Acceptor for KerberosAcceptor {
         Box::new(AcceptingContext {
             context: Context::none(self.functions),
             credentials: Arc::clone(&self.credentials),
+            checksums: self.checksums,
         })
     }
 }
@@ -95,6 +110,7 @@ impl Acceptor for KerberosAcceptor {
 struct AcceptingContext {
     context: Context,
     credentials: Arc<Credentials>,
+    checksums: Computing,
 }
 
 impl Accepting for AcceptingContext {
@@ -131,20 +147,40 @@ impl Accepting for AcceptingContext {
         let peer =
             Principal { name: name.display()?, mechanism: Bytes::from_static(KRB5), local: name.local() };
         let context = std::mem::replace(&mut self.context, Context::none(functions));
+        let context = KerberosContext::new(context, Role::Acceptor, flags, self.checksums);
         Ok(Step { token, created: Some(created(context, peer, seconds)) })
     }
 }
 
 /// Returns a context that is complete. Its lifetime is in seconds.
-fn created(context: Context, peer: Principal, seconds: u32) -> Created {
+fn created(context: KerberosContext, peer: Principal, seconds: u32) -> Created {
     let lifetime = (seconds != INDEFINITE).then(|| Duration::from_secs(seconds.into()));
-    Created { context: Arc::new(KerberosContext { context: Mutex::new(context) }), peer, lifetime }
+    Created { context: Arc::new(context), peer, lifetime }
+}
+
+/// The code that computes the checksums of a context.
+#[derive(Clone, Copy, Debug)]
+enum Computing {
+    /// This crate, if it computes the same as the library.
+    Tried,
+    /// The library.
+    Library,
+}
+
+impl Computing {
+    /// Returns whether a context with these flags may try the crate's checksums.
+    ///
+    /// A peer that checks the numbers of tokens gets all of them from one counter: the library's.
+    const fn tries(self, flags: u32) -> bool {
+        matches!(self, Self::Tried) && flags & (REPLAY | SEQUENCE) == 0
+    }
 }
 
 /// A client's credentials: tickets in a cache, or keys in a keytab.
 pub struct KerberosInitiator {
     functions: &'static Functions,
     credentials: Arc<Credentials>,
+    checksums: Computing,
 }
 
 impl fmt::Debug for KerberosInitiator {
@@ -173,7 +209,14 @@ impl KerberosInitiator {
             };
             OpenError::Credentials { what, error }
         })?;
-        Ok(Self { functions, credentials: Arc::new(credentials) })
+        Ok(Self { functions, credentials: Arc::new(credentials), checksums: Computing::Tried })
+    }
+
+    /// Lets the library compute the checksums of all contexts, to compare them or to find an error.
+    #[must_use]
+    pub const fn with_library_checksums(mut self) -> Self {
+        self.checksums = Computing::Library;
+        self
     }
 }
 
@@ -184,6 +227,7 @@ impl Initiator for KerberosInitiator {
             credentials: Arc::clone(&self.credentials),
             target: Name::import(self.functions, service, HOST_BASED_SERVICE)?,
             service: service.to_owned(),
+            checksums: self.checksums,
         }))
     }
 }
@@ -193,6 +237,7 @@ struct InitiatingContext {
     credentials: Arc<Credentials>,
     target: Name,
     service: String,
+    checksums: Computing,
 }
 
 impl Initiating for InitiatingContext {
@@ -231,6 +276,7 @@ impl Initiating for InitiatingContext {
         }
         let peer = Principal { name: self.service.clone(), mechanism: Bytes::from_static(KRB5), local: None };
         let context = std::mem::replace(&mut self.context, Context::none(functions));
+        let context = KerberosContext::new(context, Role::Initiator, flags, self.checksums);
         Ok(Step { token, created: Some(created(context, peer, seconds)) })
     }
 }
@@ -238,26 +284,46 @@ impl Initiating for InitiatingContext {
 /// A context that is complete.
 struct KerberosContext {
     context: Mutex<Context>,
+    /// Checksums without the library, and so without the lock.
+    checksums: Option<Checksums>,
 }
 
 impl fmt::Debug for KerberosContext {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("KerberosContext").finish_non_exhaustive()
+        let mut shown = f.debug_struct("KerberosContext");
+        match &self.checksums {
+            Some(checksums) => shown.field("checksums", checksums),
+            None => shown.field("checksums", &Computing::Library),
+        };
+        shown.finish_non_exhaustive()
     }
 }
 
 impl KerberosContext {
+    /// Takes a complete context of the library, with its flags.
+    fn new(context: Context, role: Role, flags: u32, computing: Computing) -> Self {
+        let mut complete = Self { context: Mutex::new(context), checksums: None };
+        if computing.tries(flags) {
+            complete.checksums = complete.trial(role);
+        }
+        complete
+    }
+
+    /// Returns the crate's checksums, if both sides' tokens prove to be those of the library.
+    fn trial(&self, role: Role) -> Option<Checksums> {
+        let (kind, key) = self.lock().session_key()?;
+        let token = self.library_mic(&[TRIAL]).ok()?;
+        let kind = EncryptionType::from_number(kind)?;
+        let checksums = Checksums::from_trial(kind, &key, role, TRIAL, &token)?;
+        self.library_verify(&[TRIAL], &checksums.peers_mic(TRIAL)).ok()?;
+        Some(checksums)
+    }
+
     fn lock(&self) -> MutexGuard<'_, Context> {
         self.context.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
 
-impl SecurityContext for KerberosContext {
-    fn growth(&self) -> usize {
-        GROWTH
-    }
-
-    fn mic(&self, message: &[&[u8]]) -> Result<Bytes, MechanismError> {
+    fn library_mic(&self, message: &[&[u8]]) -> Result<Bytes, MechanismError> {
         let mut space = Vec::new();
         let mut message = input(joined(message, &mut space));
         let context = self.lock();
@@ -273,7 +339,7 @@ impl SecurityContext for KerberosContext {
         Ok(mic.to_bytes())
     }
 
-    fn verify(&self, message: &[&[u8]], mic: &[u8]) -> Result<(), MechanismError> {
+    fn library_verify(&self, message: &[&[u8]], mic: &[u8]) -> Result<(), MechanismError> {
         let mut space = Vec::new();
         let (mut message, mut mic) = (input(joined(message, &mut space)), input(mic));
         let context = self.lock();
@@ -291,6 +357,34 @@ impl SecurityContext for KerberosContext {
             )
         };
         check(functions, status, minor).map(|_| ())
+    }
+}
+
+impl SecurityContext for KerberosContext {
+    fn growth(&self) -> usize {
+        GROWTH
+    }
+
+    fn mic(&self, message: &[&[u8]]) -> Result<Bytes, MechanismError> {
+        match &self.checksums {
+            Some(checksums) => Ok(checksums.mic(message)),
+            None => self.library_mic(message),
+        }
+    }
+
+    fn verify(&self, message: &[&[u8]], mic: &[u8]) -> Result<(), MechanismError> {
+        let Some(checksums) = &self.checksums else { return self.library_verify(message, mic) };
+        match checksums.verify(message, mic) {
+            Ok(()) => Ok(()),
+            // The initiator's key, before it knew of the acceptor's. The library has both.
+            Err(Refused::OtherKey) => self.library_verify(message, mic),
+            Err(Refused::Defective) => {
+                Err(MechanismError::new(major::DEFECTIVE_TOKEN, 0, "a checksum is no token of GSS_GetMIC"))
+            }
+            Err(Refused::Checksum) => {
+                Err(MechanismError::new(major::BAD_MIC, 0, "the checksum is that of another message"))
+            }
+        }
     }
 
     fn wrap(&self, message: &[&[u8]]) -> Result<Bytes, MechanismError> {
@@ -350,4 +444,18 @@ fn is_encrypted(encrypted: c_int) -> Result<(), MechanismError> {
         return Err(MechanismError::new(major::FAILURE, 0, "a wrapped message is not encrypted"));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn contexts_whose_numbers_are_checked_leave_checksums_to_the_library() {
+        let flags = MUTUAL | INTEGRITY | CONFIDENTIALITY;
+        assert!(Computing::Tried.tries(flags));
+        assert!(!Computing::Tried.tries(flags | REPLAY));
+        assert!(!Computing::Tried.tries(flags | SEQUENCE));
+        assert!(!Computing::Library.tries(flags));
+    }
 }

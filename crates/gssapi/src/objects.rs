@@ -5,10 +5,13 @@ use std::ptr::null_mut;
 
 use bytes::Bytes;
 use rpcrdma_oncrpc::gss::MechanismError;
+use zeroize::{Zeroize as _, Zeroizing};
 
+use crate::derivation::Key;
 use crate::ffi::{
-    ERRORS, GSS_CODE, KRB5, MECH_CODE, gss_OID, gss_OID_desc, gss_OID_set_desc, gss_buffer_desc,
-    gss_cred_id_t, gss_ctx_id_t, gss_key_value_element, gss_key_value_set, gss_name_t,
+    ENCRYPTION_TYPE, ERRORS, GSS_CODE, KRB5, MECH_CODE, SESSION_KEY, gss_OID, gss_OID_desc, gss_OID_set_desc,
+    gss_buffer_desc, gss_buffer_set_desc, gss_buffer_set_t, gss_cred_id_t, gss_ctx_id_t,
+    gss_key_value_element, gss_key_value_set, gss_name_t,
 };
 use crate::library::{Functions, none};
 
@@ -308,6 +311,84 @@ impl Context {
     pub(crate) const fn functions(&self) -> &'static Functions {
         self.functions
     }
+
+    /// Returns the number of the encryption type, and the key that protects messages: the acceptor's subkey if there is one.
+    /// `None` if the library does not tell.
+    pub(crate) fn session_key(&self) -> Option<(u32, Key)> {
+        let inquire = self.functions.gss_inquire_sec_context_by_oid?;
+        let mut answer = Secrets { release: self.functions.gss_release_buffer_set?, set: null_mut() };
+        let (mut minor, mut what) = (0, oid(SESSION_KEY));
+        // SAFETY: all pointers are to values that live longer than the call. The caller's lock is held.
+        #[allow(unsafe_code)]
+        let major = unsafe { inquire(&raw mut minor, self.handle, &raw mut what, &raw mut answer.set) };
+        if major & ERRORS != 0 {
+            return None;
+        }
+        let mut parts = answer.parts();
+        let (key, kind) = (parts.next()?, parts.next()?);
+        Some((encryption_type(kind)?, Zeroizing::new(key.to_vec())))
+    }
+}
+
+/// Returns the number of an encryption type: the last part of its object identifier. `None` for numbers of more than seven
+/// bits, which no type of RFC 3962 or RFC 8009 has.
+fn encryption_type(contents: &[u8]) -> Option<u32> {
+    match contents.strip_prefix(ENCRYPTION_TYPE)? {
+        [number @ 0..0x80] => Some((*number).into()),
+        _ => None,
+    }
+}
+
+/// Memory with secrets that the library allocated, or none. It is overwritten before it is released.
+struct Secrets {
+    release: unsafe extern "C" fn(*mut u32, *mut gss_buffer_set_t) -> u32,
+    set: gss_buffer_set_t,
+}
+
+impl Secrets {
+    fn buffers(&self) -> &[gss_buffer_desc] {
+        // SAFETY: the pointer is null, or the library has set it to a set of its own, which stays until the drop.
+        #[allow(unsafe_code)]
+        let set = unsafe { self.set.as_ref() };
+        match set {
+            Some(gss_buffer_set_desc { count, elements }) if !elements.is_null() => {
+                // SAFETY: the library has set pointer and count to memory of its own, which stays until the drop.
+                #[allow(unsafe_code)]
+                unsafe {
+                    std::slice::from_raw_parts(*elements, *count)
+                }
+            }
+            _ => &[],
+        }
+    }
+
+    fn parts(&self) -> impl Iterator<Item = &[u8]> {
+        self.buffers().iter().filter(|buffer| !buffer.value.is_null()).map(|buffer| {
+            // SAFETY: the library has set pointer and length to memory of its own, which stays until the drop.
+            #[allow(unsafe_code)]
+            unsafe {
+                std::slice::from_raw_parts(buffer.value.cast(), buffer.length)
+            }
+        })
+    }
+}
+
+impl Drop for Secrets {
+    fn drop(&mut self) {
+        for buffer in self.buffers().iter().filter(|buffer| !buffer.value.is_null()) {
+            // SAFETY: the library has allocated the memory for its caller. Nothing else refers to it any more.
+            #[allow(unsafe_code)]
+            let secret: &mut [u8] =
+                unsafe { std::slice::from_raw_parts_mut(buffer.value.cast(), buffer.length) };
+            secret.zeroize();
+        }
+        let mut minor = 0;
+        // SAFETY: the set is null or the library's; nothing refers to it any more.
+        #[allow(unsafe_code)]
+        unsafe {
+            (self.release)(&raw mut minor, &raw mut self.set)
+        };
+    }
 }
 
 /// Returns one run of memory for a message in several slices. One slice is taken as it is.
@@ -319,5 +400,21 @@ pub(crate) fn joined<'a>(message: &[&'a [u8]], space: &'a mut Vec<u8>) -> &'a [u
             parts.iter().for_each(|part| space.extend_from_slice(part));
             space
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_number_of_an_encryption_type_ends_its_identifier() {
+        let identifier = |end: &[u8]| [ENCRYPTION_TYPE, end].concat();
+        assert_eq!(encryption_type(&identifier(&[18])), Some(18));
+        assert_eq!(encryption_type(&identifier(&[0x7f])), Some(0x7f));
+        for end in [&[][..], &[0x81], &[0x81, 0], &[18, 18]] {
+            assert_eq!(encryption_type(&identifier(end)), None, "{end:?}");
+        }
+        assert_eq!(encryption_type(&SESSION_KEY[..SESSION_KEY.len() - 1]), None, "another prefix");
     }
 }

@@ -1,12 +1,8 @@
 //! Both sides against each other, with a realm and a KDC of their own on the loopback interface.
-//!
-//! The library reads its configuration from the environment. So the test itself runs in a process of its own, with the
-//! environment of the realm.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)]
 
-use std::net::Ipv4Addr;
-use std::path::PathBuf;
-use std::process::Command;
+mod place;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -17,43 +13,10 @@ use rpcrdma_oncrpc::gss::{
     Progress, Received, Service,
 };
 use rpcrdma_oncrpc::{AcceptStat, CallHeader, OpaqueAuth, ReplyHeader};
-use rpcrdma_realm::{REALM, Realm};
+use rpcrdma_realm::REALM;
 use rpcrdma_xdr::{Decoder, encode};
 
-/// Set for the process that runs a test in its realm.
-const INNER: &str = "RPCRDMA_TEST_REALM";
-const SERVER: &str = "nfs@server.test";
-
-/// Runs a test in a process of its own, in a realm. Returns the place of the realm in that process.
-fn in_realm(test: &str, tickets: bool) -> Option<PathBuf> {
-    if let Some(place) = std::env::var_os(INNER) {
-        return Some(place.into());
-    }
-    if let Err(error) = rpcrdma_realm::installed() {
-        println!("skipped: {error}");
-        return None;
-    }
-    let place = tempfile::tempdir().unwrap();
-    let path = |name: &str| place.path().join(name);
-    let realm = Realm::start(place.path(), Ipv4Addr::LOCALHOST).unwrap();
-    realm.add_service("nfs/server.test", &path("server.keytab")).unwrap();
-    realm.add_service("host/server.test", &path("other.keytab")).unwrap();
-    realm.add_user("alice", "secret").unwrap();
-    if tickets {
-        realm.kinit("alice", "secret", &path("tickets")).unwrap();
-    }
-    let mut inner = Command::new(std::env::current_exe().unwrap());
-    inner.args([test, "--exact", "--nocapture"]).env(INNER, place.path());
-    Realm::surround(&mut inner, place.path());
-    let output = inner.output().unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(
-        output.status.success() && said.contains("1 passed"),
-        "{said}{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    None
-}
+use place::{SERVER, in_realm};
 
 fn header(procedure: u32) -> CallHeader {
     CallHeader {
@@ -93,7 +56,7 @@ fn created(server: &Arc<GssServer>, initiator: &KerberosInitiator) -> (GssClient
 // requirement: rfc2203-5.2.1-1, rfc2203-5.2.1-2, experience-7.2.2.1-2
 #[test]
 fn calls_of_each_service_arrive_from_a_user_with_a_ticket() {
-    let Some(place) = in_realm("calls_of_each_service_arrive_from_a_user_with_a_ticket", true) else {
+    let Some(place) = in_realm("calls_of_each_service_arrive_from_a_user_with_a_ticket", true, None) else {
         return;
     };
     let server = server(KerberosAcceptor::open(Some(&place.join("server.keytab"))).unwrap());
@@ -102,6 +65,26 @@ fn calls_of_each_service_arrive_from_a_user_with_a_ticket() {
     assert_eq!(principal.local.as_deref(), Some("alice"));
     assert!(!client.is_spent(Instant::now()), "a ticket lasts for hours");
     assert!(client.is_spent(Instant::now() + Duration::from_secs(30 * 24 * 3600)));
+    calls_arrive(&server, &client);
+}
+
+#[test]
+fn calls_arrive_with_checksums_of_the_library() {
+    let Some(place) = in_realm("calls_arrive_with_checksums_of_the_library", true, None) else { return };
+    let open = || KerberosAcceptor::open(Some(&place.join("server.keytab"))).unwrap();
+    for (acceptor, by_library) in [(open(), true), (open().with_library_checksums(), false)] {
+        let mut initiator = KerberosInitiator::open(None, None).unwrap();
+        if by_library {
+            initiator = initiator.with_library_checksums();
+        }
+        let server = server(acceptor);
+        let (client, _) = created(&server, &initiator);
+        calls_arrive(&server, &client);
+    }
+}
+
+/// Makes calls of each service, some of which change on the way.
+fn calls_arrive(server: &Arc<GssServer>, client: &GssClient) {
     let data: Vec<u8> = (0..1 << 20).map(|number: u32| number.to_le_bytes()[1]).collect();
     for service in [Service::None, Service::Integrity, Service::Privacy] {
         let open = |call: &CallHeader, arguments: Bytes| {
@@ -193,14 +176,14 @@ fn the_mechanism_takes_messages_in_any_order_and_repeated() {
 
 #[test]
 fn a_user_without_a_ticket_is_told_to_get_one() {
-    let Some(_) = in_realm("a_user_without_a_ticket_is_told_to_get_one", false) else { return };
+    let Some(_) = in_realm("a_user_without_a_ticket_is_told_to_get_one", false, None) else { return };
     let error = KerberosInitiator::open(None, None).unwrap_err().to_string();
     assert!(error.contains("kinit"), "{error}");
 }
 
 #[test]
 fn a_keytab_without_the_key_is_named() {
-    let Some(place) = in_realm("a_keytab_without_the_key_is_named", true) else { return };
+    let Some(place) = in_realm("a_keytab_without_the_key_is_named", true, None) else { return };
     for name in ["other.keytab", "missing.keytab"] {
         let path = place.join(name);
         let error = KerberosAcceptor::open(Some(&path)).unwrap_err().to_string();

@@ -101,10 +101,26 @@ impl Realm {
     /// # Errors
     /// Programs are missing or fail, or the KDC does not listen.
     pub fn start(place: &Path, address: Ipv4Addr) -> Result<Self, RealmError> {
+        Self::start_with(place, address, None)
+    }
+
+    /// Makes a realm whose keys are all of one encryption type, for instance `aes128-cts-hmac-sha256-128`.
+    ///
+    /// # Errors
+    /// As [`Self::start`]. A type that the programs do not know is an error of the first one.
+    pub fn start_of_type(place: &Path, address: Ipv4Addr, encryption: &str) -> Result<Self, RealmError> {
+        Self::start_with(place, address, Some(encryption))
+    }
+
+    fn start_with(place: &Path, address: Ipv4Addr, encryption: Option<&str>) -> Result<Self, RealmError> {
         installed()?;
         let listener = TcpListener::bind((address, 0)).and_then(|listener| listener.local_addr());
         let port = listener.map_err(io(format!("a port of {address}")))?.port();
-        for (name, text) in [(CONFIG, config(address, port)), (PROFILE, profile(place, address, port))] {
+        let files = [
+            (CONFIG, config(address, port, encryption)),
+            (PROFILE, profile(place, address, port, encryption)),
+        ];
+        for (name, text) in files {
             fs::write(place.join(name), text).map_err(io(format!("writing {name}")))?;
         }
         run(place, "kdb5_util", &["create", "-s", "-P", "master", "-r", REALM])?;
@@ -189,20 +205,24 @@ const CONFIG: &str = "krb5.conf";
 const PROFILE: &str = "kdc.conf";
 
 /// Nothing depends on DNS, and messages go by TCP, so that none is lost.
-fn config(address: Ipv4Addr, port: u16) -> String {
+fn config(address: Ipv4Addr, port: u16, encryption: Option<&str>) -> String {
+    let permitted = encryption.map_or(String::new(), |name| format!(" permitted_enctypes = {name}\n"));
     format!(
-        "[libdefaults]\n default_realm = {REALM}\n dns_lookup_kdc = false\n dns_lookup_realm = false\n \
+        "[libdefaults]\n{permitted} default_realm = {REALM}\n dns_lookup_kdc = false\n dns_lookup_realm = false\n \
          dns_canonicalize_hostname = false\n rdns = false\n udp_preference_limit = 1\n\
          [realms]\n {REALM} = {{\n  kdc = {address}:{port}\n }}\n\
          [domain_realm]\n .test = {REALM}\n"
     )
 }
 
-fn profile(place: &Path, address: Ipv4Addr, port: u16) -> String {
+fn profile(place: &Path, address: Ipv4Addr, port: u16, encryption: Option<&str>) -> String {
+    let supported = encryption.map_or(String::new(), |name| {
+        format!("  master_key_type = {name}\n  supported_enctypes = {name}:normal\n")
+    });
     let path = |name: &str| place.join(name).display().to_string();
     format!(
         "[kdcdefaults]\n kdc_listen = {address}:{port}\n kdc_tcp_listen = {address}:{port}\n\
-         [realms]\n {REALM} = {{\n  database_name = {}\n  key_stash_file = {}\n  acl_file = {}\n }}\n",
+         [realms]\n {REALM} = {{\n  database_name = {}\n  key_stash_file = {}\n  acl_file = {}\n{supported} }}\n",
         path("principal"),
         path("stash"),
         path("acl"),

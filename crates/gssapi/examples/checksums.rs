@@ -1,0 +1,129 @@
+//! Measures checksums of messages of 1 MiB: the library's, the crate's, and HMAC of `openssl speed`, if that is installed.
+//! `cargo run --release -p rpcrdma-gssapi --example checksums -- [SECONDS]`
+//!
+//! The realm of each encryption type is one of its own, which ends with the run.
+
+use std::error::Error;
+use std::net::Ipv4Addr;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rpcrdma_gssapi::{KerberosAcceptor, KerberosInitiator};
+use rpcrdma_oncrpc::gss::{Acceptor, Initiator, MechanismError, SecurityContext};
+use rpcrdma_realm::Realm;
+
+const MIB: usize = 1 << 20;
+/// Set for the process that measures in a realm.
+const INNER: &str = "RPCRDMA_EXAMPLE_REALM";
+/// Encryption types, with the hash of their checksums.
+const TYPES: [(&str, &str); 4] = [
+    ("aes128-cts-hmac-sha1-96", "sha1"),
+    ("aes256-cts-hmac-sha1-96", "sha1"),
+    ("aes128-cts-hmac-sha256-128", "sha256"),
+    ("aes256-cts-hmac-sha384-192", "sha384"),
+];
+/// Most threads that share a context.
+const THREADS: usize = 2;
+
+type AnyResult<T> = Result<T, Box<dyn Error>>;
+
+fn main() -> AnyResult<()> {
+    let seconds: u64 = std::env::args().nth(1).map_or(Ok(2), |word| word.parse())?;
+    if let Some(place) = std::env::var_os(INNER) {
+        return measure(Path::new(&place), Duration::from_secs(seconds));
+    }
+    println!("MB/s of 1 MiB in two slices, with 1 to {THREADS} threads on one context");
+    for (encryption, hash) in TYPES {
+        let place = tempfile::tempdir()?;
+        let path = |name: &str| place.path().join(name);
+        let realm = Realm::start_of_type(place.path(), Ipv4Addr::LOCALHOST, encryption)?;
+        realm.add_service("nfs/server.test", &path("server.keytab"))?;
+        realm.add_user("alice", "secret")?;
+        realm.kinit("alice", "secret", &path("tickets"))?;
+        println!("{encryption}");
+        let mut inner = Command::new(std::env::current_exe()?);
+        inner.arg(seconds.to_string()).env(INNER, place.path());
+        Realm::surround(&mut inner, place.path());
+        if !inner.status()?.success() {
+            return Err("the process in the realm failed".into());
+        }
+        let rates: Vec<_> = (1..=THREADS).map(|count| openssl(hash, count, seconds)).collect();
+        row(&format!("openssl speed -hmac {hash}"), &rates);
+    }
+    Ok(())
+}
+
+fn row(what: &str, rates: &[Option<f64>]) {
+    let shown: Vec<_> =
+        rates.iter().map(|rate| rate.map_or("-".to_owned(), |rate| format!("{rate:.0}"))).collect();
+    println!("  {what:<28} {}", shown.join("  "));
+}
+
+/// Runs `openssl speed` with so many processes. `None` if that fails.
+fn openssl(hash: &str, processes: usize, seconds: u64) -> Option<f64> {
+    let mut command = Command::new("openssl");
+    command.args(["speed", "-mr", "-hmac", hash, "-bytes"]).arg(MIB.to_string());
+    command.arg("-seconds").arg(seconds.to_string());
+    if processes > 1 {
+        command.arg("-multi").arg(processes.to_string());
+    }
+    let output = command.output().ok()?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    // The last line begins with +F, and ends with bytes in a second.
+    let rate: f64 = text.lines().rfind(|line| line.starts_with("+F"))?.rsplit(':').next()?.parse().ok()?;
+    Some(rate / 1e6)
+}
+
+/// Creates both sides of a context.
+fn sides(place: &Path, by_library: bool) -> AnyResult<[Arc<dyn SecurityContext>; 2]> {
+    let mut acceptor = KerberosAcceptor::open(Some(&place.join("server.keytab")))?;
+    let mut initiator = KerberosInitiator::open(None, None)?;
+    if by_library {
+        (acceptor, initiator) = (acceptor.with_library_checksums(), initiator.with_library_checksums());
+    }
+    let (mut initiating, mut accepting) = (initiator.begin("nfs@server.test")?, acceptor.begin());
+    let request = initiating.step(None)?;
+    let answer = accepting.step(&request.token)?;
+    let created = initiating.step(Some(&answer.token))?.created.ok_or("the context needs more tokens")?;
+    Ok([created.context, answer.created.ok_or("the context needs more tokens")?.context])
+}
+
+fn measure(place: &Path, time: Duration) -> AnyResult<()> {
+    let data = vec![7; MIB];
+    let message: [&[u8]; 2] = [&[0, 0, 0, 1], &data];
+    for (by_library, name) in [(true, "library"), (false, "own")] {
+        let [initiator, acceptor] = sides(place, by_library)?;
+        let make = || initiator.mic(&message).map(drop);
+        let rates = (1..=THREADS).map(|count| rate(count, time, &make).map(Some));
+        row(&format!("{name}: make"), &rates.collect::<Result<Vec<_>, _>>()?);
+        let mic = initiator.mic(&message)?;
+        let check = || acceptor.verify(&message, &mic);
+        let rates = (1..=THREADS).map(|count| rate(count, time, &check).map(Some));
+        row(&format!("{name}: verify"), &rates.collect::<Result<Vec<_>, _>>()?);
+    }
+    Ok(())
+}
+
+/// Returns how many MB of messages so many threads get through in a second.
+fn rate(
+    threads: usize,
+    time: Duration,
+    run: &(dyn Fn() -> Result<(), MechanismError> + Sync),
+) -> Result<f64, MechanismError> {
+    let started = Instant::now();
+    let until = || {
+        let mut count = 0_u32;
+        while started.elapsed() < time {
+            run()?;
+            count += 1;
+        }
+        Ok(count)
+    };
+    let count: u32 = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(until)).collect();
+        threads.into_iter().filter_map(|thread| thread.join().ok()).sum::<Result<_, _>>()
+    })?;
+    Ok(f64::from(count) * MIB as f64 / 1e6 / started.elapsed().as_secs_f64())
+}
