@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use rpcrdma_gssapi::{KerberosAcceptor, KerberosInitiator};
 use rpcrdma_oncrpc::gss::{
-    Acceptor, Creating, GssClient, GssLimits, GssServer, InitArguments, OpenError, Progress, Received,
-    Service,
+    Acceptor, Creating, GssClient, GssLimits, GssServer, InitArguments, OpenError, Principal, Progress,
+    Received, Service,
 };
 use rpcrdma_oncrpc::{AcceptStat, CallHeader, OpaqueAuth, ReplyHeader};
 use rpcrdma_realm::{REALM, Realm};
@@ -71,7 +71,7 @@ fn server(acceptor: KerberosAcceptor) -> Arc<GssServer> {
 }
 
 /// Creates a context of the user with the server. Returns who the user is for the server, too.
-fn created(server: &Arc<GssServer>, initiator: &KerberosInitiator) -> (GssClient, String) {
+fn created(server: &Arc<GssServer>, initiator: &KerberosInitiator) -> (GssClient, Principal) {
     let now = Instant::now();
     let (mut creating, mut call) = Creating::begin(initiator, SERVER).unwrap();
     loop {
@@ -82,7 +82,7 @@ fn created(server: &Arc<GssServer>, initiator: &KerberosInitiator) -> (GssClient
         let arguments = encode(&InitArguments { token: call.token }).unwrap().flatten().0;
         let reply = creation.run(Decoder::new(arguments)).unwrap();
         assert_eq!(reply.failure, None);
-        let principal = reply.created.clone().map(|principal| principal.name);
+        let principal = reply.created.clone();
         match creating.reply(&reply.verifier, reply.results, now).unwrap() {
             Progress::Call(next, next_call) => (creating, call) = (next, next_call),
             Progress::Created(client) => return (client, principal.unwrap()),
@@ -97,7 +97,8 @@ fn calls_of_each_service_arrive_from_a_user_with_a_ticket() {
     };
     let server = server(KerberosAcceptor::open(Some(&place.join("server.keytab"))).unwrap());
     let (client, principal) = created(&server, &KerberosInitiator::open(None, None).unwrap());
-    assert_eq!(principal, format!("alice@{REALM}"));
+    assert_eq!(principal.name, format!("alice@{REALM}"));
+    assert_eq!(principal.local.as_deref(), Some("alice"));
     assert!(!client.is_spent(Instant::now()), "a ticket lasts for hours");
     assert!(client.is_spent(Instant::now() + Duration::from_secs(30 * 24 * 3600)));
     let data: Vec<u8> = (0..1 << 20).map(|number: u32| number.to_le_bytes()[1]).collect();
@@ -137,6 +138,30 @@ fn calls_of_each_service_arrive_from_a_user_with_a_ticket() {
         call.xid ^= 1;
         assert!(matches!(open(&call, sealed.arguments.flatten().0), Err(OpenError::Auth(..))), "{service:?}");
     }
+}
+
+/// A principal of two parts has no user by default.
+#[test]
+fn a_machine_has_no_local_user() {
+    let Some(place) = in_realm("a_machine_has_no_local_user", false) else { return };
+    let server = server(KerberosAcceptor::open(Some(&place.join("server.keytab"))).unwrap());
+    let machine = KerberosInitiator::open(None, Some(&place.join("other.keytab"))).unwrap();
+    let (_, principal) = created(&server, &machine);
+    assert_eq!((principal.name, principal.local), (format!("host/server.test@{REALM}"), None));
+}
+
+#[test]
+fn a_principal_has_the_local_user_of_auth_to_local() {
+    let Some(place) = in_realm("a_principal_has_the_local_user_of_auth_to_local", true) else { return };
+    let path = place.join("krb5.conf");
+    let rule = format!("{REALM} = {{\n  auth_to_local = RULE:[1:people-$1]\n");
+    let config = std::fs::read_to_string(&path).unwrap();
+    let ruled = config.replacen(&format!("{REALM} = {{\n"), &rule, 1);
+    assert_ne!(ruled, config);
+    std::fs::write(&path, ruled).unwrap();
+    let server = server(KerberosAcceptor::open(Some(&place.join("server.keytab"))).unwrap());
+    let (_, principal) = created(&server, &KerberosInitiator::open(None, None).unwrap());
+    assert_eq!(principal.local.as_deref(), Some("people-alice"));
 }
 
 #[test]

@@ -607,6 +607,16 @@ fn a_server_says_why_it_cannot_start() {
     let export = export.to_str().unwrap();
     let complaint = fail(1, &["serve", export, "--state", state, "--listen", server.rdma()]);
     assert!(complaint.contains("another server"), "{complaint}");
+    let secure = format!("/={export},sec=krb5i");
+    let complaint =
+        fail(1, &["serve", "--export", &secure, "--state", state, "--keytab", "/nonexistent/keytab"]);
+    assert!(
+        complaint.contains("cannot serve exports with Kerberos") && complaint.contains("ktadd"),
+        "{complaint}"
+    );
+    // Said before the keytab is opened.
+    let warned = complaint.lines().next();
+    assert!(warned.is_some_and(|line| line.contains("--rpcbind")), "{complaint}");
     let complaint = fail(1, &["serve", "/nonexistent/dir", "--state", state]);
     assert!(complaint.contains("/nonexistent/dir"), "{complaint}");
 }
@@ -754,6 +764,8 @@ fn options_about_what_is_not_used_are_refused() {
             "--insecure-conf-rdma is about Version One",
         ),
         (&["serve", "--rpcrdma-version", "1", "--profile", "p2", "."], "--profile is about Version Two"),
+        (&["serve", "--keytab", "/x", "."], "--keytab is about Kerberos"),
+        (&["serve", "--principals", "/x", "."], "--principals is about Kerberos"),
         (
             &["serve", "--rpcrdma-version", "2", "--insecure-conf-rdma", "."],
             "--insecure-conf-rdma is about Version One",

@@ -7,6 +7,7 @@ mod callers;
 mod command_line;
 mod conform;
 mod copies;
+mod kerberos;
 mod provider;
 mod slashes;
 mod support;

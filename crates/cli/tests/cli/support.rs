@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use rpcrdma_realm::Realm;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -67,6 +68,8 @@ pub(crate) struct Server {
     /// Directory of the export and the state.
     pub(crate) place: TempDir,
     extra: Vec<String>,
+    /// Folder of the Kerberos realm that the server belongs to.
+    realm: Option<PathBuf>,
 }
 
 impl Server {
@@ -77,11 +80,17 @@ impl Server {
 
     /// Serves as [`start`](Self::start) does, with further options.
     pub(crate) fn start_with(extra: &[&str]) -> Self {
+        Self::start_in(None, extra)
+    }
+
+    /// Serves as [`start_with`](Self::start_with) does, as a member of a Kerberos realm.
+    pub(crate) fn start_in(realm: Option<&Path>, extra: &[&str]) -> Self {
         let place = scratch();
         std::fs::create_dir(place.path().join("export")).unwrap();
         let extra: Vec<String> = extra.iter().map(|option| (*option).to_owned()).collect();
-        let (child, ready) = spawn(place.path(), &extra, "127.0.0.1:0", "127.0.0.1:0");
-        Self { child, ready, place, extra }
+        let realm = realm.map(Path::to_owned);
+        let (child, ready) = spawn(place.path(), realm.as_deref(), &extra, "127.0.0.1:0", "127.0.0.1:0");
+        Self { child, ready, place, extra, realm }
     }
 
     /// Returns the exported directory.
@@ -116,7 +125,7 @@ impl Server {
     /// Starts the server again after [`kill`](Self::kill), on the same ports.
     pub(crate) fn restart(&mut self) {
         let (rdma, tcp) = (self.rdma().to_owned(), self.tcp().to_owned());
-        (self.child, self.ready) = spawn(self.place.path(), &self.extra, &rdma, &tcp);
+        (self.child, self.ready) = spawn(self.place.path(), self.realm.as_deref(), &self.extra, &rdma, &tcp);
     }
 
     /// Sends the server a signal by name.
@@ -142,16 +151,20 @@ impl Drop for Server {
     }
 }
 
-fn spawn(place: &Path, extra: &[String], rdma: &str, tcp: &str) -> (Child, Value) {
+fn spawn(place: &Path, realm: Option<&Path>, extra: &[String], rdma: &str, tcp: &str) -> (Child, Value) {
     let export = format!("/={},squash=none", place.join("export").display());
-    let mut child =
-        command(&["serve", "--json", "--listen", rdma, "--tcp", tcp, "--export", &export, "--state"])
-            .arg(place.join("state"))
-            .args(extra)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
+    let mut serve =
+        command(&["serve", "--json", "--listen", rdma, "--tcp", tcp, "--export", &export, "--state"]);
+    if let Some(realm) = realm {
+        Realm::surround(&mut serve, realm);
+    }
+    let mut child = serve
+        .arg(place.join("state"))
+        .args(extra)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
     let mut line = String::new();
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
     if line.is_empty() {

@@ -46,7 +46,7 @@ pub enum MapError {
     Line {
         /// Number of the line, from 1.
         line: usize,
-        /// What is wrong.
+        /// Fault of the line.
         fault: LineError,
     },
 }
@@ -74,7 +74,7 @@ pub enum LineError {
     Duplicate(String),
 }
 
-/// Whom a principal stands for.
+/// User that a principal stands for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Mapped {
     /// This user, if the database knows the name.
@@ -119,7 +119,7 @@ impl Principals {
         Ok(Self { map })
     }
 
-    /// Returns whom a principal stands for.
+    /// Returns the user that a principal stands for.
     pub(super) fn user(&self, principal: &Principal) -> Mapped {
         if let Some(user) = self.map.get(&principal.name) {
             return Mapped::User(user.clone());

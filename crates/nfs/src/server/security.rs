@@ -88,7 +88,7 @@ impl fmt::Display for Security {
     }
 }
 
-/// What a caller wants of an export.
+/// Use that a caller makes of an export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
     /// MNT: the handle of a directory, and the list of flavours.

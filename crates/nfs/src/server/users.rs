@@ -387,7 +387,7 @@ mod tests {
         }
     }
 
-    fn number(user: u32) -> UserKey {
+    fn by_number(user: u32) -> UserKey {
         UserKey::Number(user)
     }
 
@@ -465,17 +465,17 @@ mod tests {
         let mut state = users.lock();
         let small: Vec<u32> = (0..100).collect();
         for user in &small {
-            drop(state.begin(origin(1), &number(*user), now));
+            drop(state.begin(origin(1), &by_number(*user), now));
             // Another address uses them too, before it claims others.
-            drop(state.begin(origin(2), &number(*user), now));
+            drop(state.begin(origin(2), &by_number(*user), now));
         }
         let many = u32::try_from(KNOWN_MAX).unwrap();
         for user in 1000..1000 + 2 * many {
-            drop(state.begin(origin(2), &number(user), now));
+            drop(state.begin(origin(2), &by_number(user), now));
         }
         assert_eq!((state.held, state.known.len()), (KNOWN_MAX, KNOWN_MAX));
         assert!(
-            small.iter().all(|user| state.fresh(&number(*user), now).is_some()),
+            small.iter().all(|user| state.fresh(&by_number(*user), now).is_some()),
             "those of the other address"
         );
         assert_eq!(state.origins[&origin(1)].users.len(), 100);
@@ -485,8 +485,8 @@ mod tests {
         assert_eq!(holders, KNOWN_MAX);
         // An outdated answer is requested again, and counts once.
         let later = now + FRESH;
-        drop(state.begin(origin(1), &number(5), later));
-        assert_eq!((state.held, state.known[&number(5)].holders), (KNOWN_MAX, 1));
+        drop(state.begin(origin(1), &by_number(5), later));
+        assert_eq!((state.held, state.known[&by_number(5)].holders), (KNOWN_MAX, 1));
     }
 
     #[tokio::test]
@@ -495,7 +495,7 @@ mod tests {
         let mut state = users.lock();
         for number in 0..10_000_u32 {
             let origin = Some(Origin::of(std::net::Ipv4Addr::from(number).into()));
-            assert!(matches!(state.find(origin, &number(1), Instant::now()), Found::Line(_)));
+            assert!(matches!(state.find(origin, &by_number(1), Instant::now()), Found::Line(_)));
         }
         assert!(state.origins.len() <= FEW, "{}", state.origins.len());
     }
@@ -505,15 +505,15 @@ mod tests {
     async fn i6_what_is_known_is_at_hand_for_every_address() {
         let users = Users::new(Arc::new(Table::default()));
         let (mut state, now) = (users.lock(), Instant::now());
-        let answer = state.begin(origin(1), &number(1), now);
+        let answer = state.begin(origin(1), &by_number(1), now);
         assert!(
-            matches!(state.find(origin(1), &number(1), now), Found::Line(_)),
+            matches!(state.find(origin(1), &by_number(1), now), Found::Line(_)),
             "the database has not answered"
         );
         answer.set(None).unwrap();
-        assert!(matches!(state.find(origin(2), &number(1), now), Found::Known(_)));
-        assert!(Arc::ptr_eq(&state.begin(origin(3), &number(1), now), &answer), "it is not asked again");
-        assert_eq!((state.held, state.known[&number(1)].holders), (3, 3));
+        assert!(matches!(state.find(origin(2), &by_number(1), now), Found::Known(_)));
+        assert!(Arc::ptr_eq(&state.begin(origin(3), &by_number(1), now), &answer), "it is not asked again");
+        assert_eq!((state.held, state.known[&by_number(1)].holders), (3, 3));
     }
 
     /// The room for unused addresses is not that of addresses with a call in line, or with users.
@@ -521,13 +521,13 @@ mod tests {
     async fn i6_a_flood_of_addresses_leaves_those_in_use() {
         let users = Users::new(Arc::new(Table::default()));
         let (mut state, now) = (users.lock(), Instant::now());
-        let Found::Line(line) = state.find(origin(1), &number(1), now) else { panic!("nobody was asked") };
-        drop(state.begin(origin(2), &number(2), now));
+        let Found::Line(line) = state.find(origin(1), &by_number(1), now) else { panic!("nobody was asked") };
+        drop(state.begin(origin(2), &by_number(2), now));
         for number in 0..1000_u32 {
             let other = Some(Origin::of(std::net::Ipv4Addr::from(number).into()));
-            assert!(matches!(state.find(other, &number(1), now), Found::Line(_)));
+            assert!(matches!(state.find(other, &by_number(1), now), Found::Line(_)));
         }
-        let again = state.find(origin(1), &number(1), now);
+        let again = state.find(origin(1), &by_number(1), now);
         assert!(matches!(again, Found::Line(again) if Arc::ptr_eq(&again, &line)), "one look-up at a time");
         assert_eq!(state.origins[&origin(2)].users.len(), 1);
     }
@@ -537,7 +537,7 @@ mod tests {
         let users = Users::new(Arc::new(Table::default()));
         let at = |address: &str| Some(Origin::of(address.parse().unwrap()));
         let mut state = users.lock();
-        let mut line = |origin| match state.find(origin, &number(1), Instant::now()) {
+        let mut line = |origin| match state.find(origin, &by_number(1), Instant::now()) {
             Found::Line(line) => line,
             Found::Known(_) => panic!("nobody was asked"),
         };
@@ -559,7 +559,7 @@ mod tests {
         }
         assert_eq!(table.asked.load(Ordering::Relaxed), 2);
         // A number that nobody has keeps its number.
-        let got = users.identity(HERE, &number(7)).await.unwrap().unwrap();
+        let got = users.identity(HERE, &by_number(7)).await.unwrap().unwrap();
         assert_eq!((got.uid, got.gid, got.gids), (7, NOBODY, vec![]));
         assert_eq!(users.identity(HERE, &name("slow")).await, Err(Silent));
         assert_eq!(table.asked.load(Ordering::Relaxed), 4);

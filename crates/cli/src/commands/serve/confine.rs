@@ -16,7 +16,7 @@
 //! there is only one.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use landlock::{
     ABI, Access, AccessFs, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr,
@@ -56,6 +56,8 @@ pub(super) struct Needs<'a> {
     pub(super) ports: &'a [u16],
     /// Directories that the server writes to.
     pub(super) directories: &'a [&'a Path],
+    /// Folders with files that libraries read again while the server runs.
+    pub(super) folders: &'a [PathBuf],
     /// Whether files are found by the kernel's handles, without their paths. Access to other directories then
     /// stays.
     pub(super) kernel_handles: bool,
@@ -112,7 +114,8 @@ fn restrict(needs: &Needs<'_>) -> Result<(), RulesetError> {
     let own = needs.directories.iter().map(|path| (*path, AccessFs::from_all(abi)));
     let devices = AccessFs::ReadDir | AccessFs::ReadFile | AccessFs::WriteFile;
     let adapters = needs.adapters.then_some((Path::new(ADAPTERS), devices));
-    for (path, access) in shared.chain(own).chain(adapters) {
+    let files = needs.folders.iter().map(|path| (path.as_path(), AccessFs::ReadFile.into()));
+    for (path, access) in shared.chain(own).chain(adapters).chain(files) {
         // A missing directory needs no rule.
         if let Ok(directory) = PathFd::new(path) {
             ruleset = ruleset.add_rule(PathBeneath::new(directory, access))?;
@@ -133,6 +136,7 @@ mod tests {
         superuser: false,
         ports: &[],
         directories: &[],
+        folders: &[],
         kernel_handles: true,
         adapters: false,
         lock_memory: false,
@@ -178,11 +182,18 @@ mod tests {
         for name in ["one", "two"] {
             fs::create_dir(inside.path().join(name)).unwrap();
         }
+        let keys = tempfile::tempdir().unwrap();
+        fs::write(keys.path().join("keytab"), "key").unwrap();
         let (tree, foreign) = (inside.path().to_owned(), outside.path().to_owned());
+        let folders = vec![keys.path().to_owned()];
         let confined = std::thread::spawn(move || {
             // The devices of adapters need not be there.
-            confine(&Needs { directories: &[&tree], kernel_handles: false, adapters: true, ..NOTHING })
-                .unwrap();
+            let needs = Needs { directories: &[&tree], folders: &folders, ..NOTHING };
+            confine(&Needs { kernel_handles: false, adapters: true, ..needs }).unwrap();
+            // A keytab can be read again, and nothing more.
+            assert_eq!(fs::read(folders[0].join("keytab")).unwrap(), b"key");
+            assert!(fs::write(folders[0].join("keytab"), "x").is_err());
+            assert!(fs::read_dir(&folders[0]).is_err());
             assert!(fs::read_dir("/").is_err(), "the system's own places only can be read");
             fs::write(tree.join("one/file"), "x").unwrap();
             fs::rename(tree.join("one/file"), tree.join("two/file")).unwrap();

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use ipnet::IpNet;
+use rpcrdma_nfs::server::Security;
 
 /// Directory to export, as given on the command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,6 +21,8 @@ pub(crate) struct ExportOption {
     pub(crate) secure: bool,
     /// Callers whose identity becomes nobody.
     pub(crate) squash: SquashOption,
+    /// Flavours of security that calls may have, the preferred one first.
+    pub(crate) security: Vec<Security>,
 }
 
 /// Callers whose identity becomes nobody.
@@ -44,6 +47,7 @@ impl ExportOption {
             allow: Vec::new(),
             secure: false,
             squash: SquashOption::default(),
+            security: vec![Security::Sys],
         }
     }
 
@@ -57,10 +61,11 @@ impl ExportOption {
             Some(("squash", "none")) => self.squash = SquashOption::None,
             Some(("squash", "root")) => self.squash = SquashOption::Root,
             Some(("squash", "all")) => self.squash = SquashOption::All,
+            Some(("sec", flavors)) => self.security = parse_security(flavors)?,
             _ => {
                 return Err(format!(
-                    "{option:?} is none of the options ro, rw, allow=CIDR, secure, insecure, squash=root|all|none (a directory with a \
-                     comma in its name cannot be exported this way)"
+                    "{option:?} is none of the options ro, rw, allow=CIDR, secure, insecure, squash=root|all|none, \
+                     sec=FLAVOR[:FLAVOR]... (a directory with a comma in its name cannot be exported this way)"
                 ));
             }
         }
@@ -88,6 +93,11 @@ impl FromStr for ExportOption {
         }
         let mut export = Self::root(directory.into());
         export.name = name.to_owned();
+        if parts.clone().filter(|option| option.starts_with("sec=")).count() > 1 {
+            return Err(format!(
+                "{text:?} has sec= twice: write all flavours in one, for example sec=krb5:krb5i"
+            ));
+        }
         parts.try_for_each(|option| export.apply(option))?;
         Ok(export)
     }
@@ -98,6 +108,22 @@ fn parse_network(text: &str) -> Result<IpNet, String> {
     text.parse::<IpNet>().or_else(|_| text.parse::<std::net::IpAddr>().map(IpNet::from)).map_err(|_| {
         format!("{text:?} is not a network such as 192.0.2.0/24 or 2001:db8::/32, nor an address")
     })
+}
+
+/// Parses flavours of security, separated by colons.
+fn parse_security(text: &str) -> Result<Vec<Security>, String> {
+    let mut flavors = Vec::new();
+    for name in text.split(':') {
+        let flavor = Security::from_name(name).ok_or_else(|| {
+            let all = Security::ALL.map(Security::name).join(", ");
+            format!("{name:?} in sec={text} is none of the flavours {all}; separate several by colons")
+        })?;
+        if flavors.contains(&flavor) {
+            return Err(format!("sec={text} names {name} twice"));
+        }
+        flavors.push(flavor);
+    }
+    Ok(flavors)
 }
 
 #[cfg(test)]
@@ -119,6 +145,9 @@ mod tests {
         assert!(!parse("/a=/b,ro,rw").unwrap().read_only);
         assert!(!export.secure && parse("/a=/b,secure").unwrap().secure);
         assert!(!parse("/a=/b,secure,insecure").unwrap().secure);
+        assert_eq!(export.security, [Security::Sys]);
+        let security = parse("/a=/b,sec=krb5p:sys:krb5,ro").unwrap().security;
+        assert_eq!(security, [Security::Krb5p, Security::Sys, Security::Krb5]);
         assert_eq!(parse("/a=/b=c").unwrap().directory.to_str(), Some("/b=c"));
     }
 
@@ -134,6 +163,11 @@ mod tests {
             ("/=/srv,rx", "ro, rw"),
             ("/=/srv,allow=10.0.0.0/33", "192.0.2.0/24"),
             ("/=/srv,squash=me", "squash=root"),
+            ("/=/srv,sec=", "\"\" in sec= is none of the flavours sys, krb5, krb5i, krb5p"),
+            ("/=/srv,sec=krb5:dh", "\"dh\" in sec=krb5:dh"),
+            ("/=/srv,sec=krb5+sys", "by colons"),
+            ("/=/srv,sec=krb5:sys:krb5", "names krb5 twice"),
+            ("/=/srv,sec=krb5,sec=sys", "sec= twice"),
         ] {
             let message = parse(text).unwrap_err();
             assert!(message.contains(hint), "{text}: {message}");

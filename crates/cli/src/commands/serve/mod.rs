@@ -5,6 +5,7 @@ mod bounds;
 mod confine;
 mod directories;
 mod export;
+mod kerberos;
 mod limits;
 mod ready;
 
@@ -15,9 +16,10 @@ use std::sync::Arc;
 
 use clap::{ArgGroup, Args, ValueEnum};
 use rpcrdma::rpcbind::RpcbindService;
-use rpcrdma::{Ccp, PeerShares, Server, ServerConfig, Versions};
+use rpcrdma::{Ccp, PeerShares, Server, ServerBuilder, ServerConfig, Versions};
 use rpcrdma_nfs::fs::{DirectoryOptions, StateDirectory};
-use rpcrdma_nfs::server::{Export, HandleKey, NfsServer, Squash};
+use rpcrdma_nfs::server::{Export, HandleKey, NfsServer, Principals, Squash};
+use rpcrdma_oncrpc::gss::GssServer;
 use tokio::net::TcpListener;
 
 use self::announced::{Announced, services};
@@ -25,6 +27,7 @@ use self::bounds::Bounds;
 use self::confine::{Needs, confine};
 use self::directories::Directories;
 use self::export::{ExportOption, SquashOption};
+use self::kerberos::{Callers, Kerberos};
 use self::ready::{Listening, Ready};
 use crate::arguments::{Common, ProfileName, listen_address};
 use crate::commands::cannot_listen;
@@ -51,6 +54,16 @@ the default: root of a client then acts as nobody. A program on this machine can
 --trust-local-users). If rpcrdma does not run as root, it does everything as the user who runs it, and sets no set-id bits. \
 Locks (NLM) are not served: mount with nolock.
 
+With sec=krb5, Kerberos proves who calls. krb5i also detects changes of calls and replies, and krb5p also hides them; both copy \
+data instead of placing it by RDMA. The machine needs libgssapi-krb5-2 (Debian, Ubuntu) or krb5-libs (Fedora, RHEL), its \
+/etc/krb5.conf, and a keytab with a key of nfs/HOST. A caller is the user of the same name on this machine (auth_to_local of \
+krb5.conf, and nsswitch), or the one that --principals gives it, with the groups of this machine's database. Principals without \
+a user act as nobody, and so do those of machines (nfs/HOST, host/HOST, root/HOST, HOST$), whom root of a client calls as, unless \
+--principals names a user for them. squash= applies after that.
+
+Linux clients create security contexts over TCP also for mounts over RDMA: for vers=3 they ask rpcbind for the port, for vers=4 they \
+use port 2049. So give --tcp ADDR:2049 and --rpcbind with sec=krb5, krb5i or krb5p. All listeners share the contexts.
+
 Limits hold for each client and for all clients together. A client that reaches a limit waits or is refused, and others go on. \
 --memory bounds the messages and payloads of all connections. Each RDMA connection reserves (credits + 2) x inline bytes of it. \
 With many connections, later ones get fewer credits, but at least --least-credits. \
@@ -66,7 +79,7 @@ local users look at the whole address. A client whose connection was closed conn
 
 When the server is ready, it prints one line that begins with \"ready:\". The line ends with the command by which Linux mounts \
 the first export, or with the reason why there is none. --json prints {pid, rdma, listeners: [{address, provider}], \
-tcp, exports: [{name, directory, read_only, allow}], mount, mount_note} instead. listeners has each RDMA address with its \
+tcp, exports: [{name, directory, read_only, allow, security}], mount, mount_note} instead. listeners has each RDMA address with its \
 provider, \"iwarp\" or \"verbs\"; rdma is the first of these addresses. SIGINT or SIGTERM stops the server: it answers calls in progress and flushes data. A \
 second signal ends it at once. SIGHUP is logged and changes nothing. A signal that was ignored when rpcrdma started has no \
 effect: a shell script starts `rpcrdma serve DIR &` with SIGINT ignored.";
@@ -91,8 +104,10 @@ pub(crate) struct Serve {
     #[arg(long, conflicts_with = "tcp")]
     no_tcp: bool,
     /// Export DIR under NAME; can be given several times. OPTION is ro, rw (default), allow=CIDR,
-    /// squash=root|all|none, secure or insecure (default). Of these, allow names the clients that may mount;
-    /// repeat it for several (default: all). squash names the users that become nobody (default: root).
+    /// squash=root|all|none, sec=FLAVOR[:FLAVOR]..., secure or insecure (default). Of these, allow names the
+    /// clients that may mount; repeat it for several (default: all). squash names the users that become nobody
+    /// (default: root). sec lists the flavours that calls may have, the preferred one first: sys (default),
+    /// krb5, krb5i and krb5p.
     /// secure requires a source port below 1024 of TCP clients; it has no effect over RDMA. A directory
     /// inside another export keeps its own options, even for clients that reach it through the other one
     #[arg(long, value_name = "NAME=DIR[,OPTION]...")]
@@ -135,6 +150,8 @@ pub(crate) struct Serve {
     /// [default: $XDG_STATE_HOME/rpcrdma or ~/.local/state/rpcrdma]
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
+    #[command(flatten)]
+    kerberos: Kerberos,
     #[command(flatten)]
     rdma: ProviderOptions,
     #[command(flatten)]
@@ -191,8 +208,12 @@ impl Serve {
         let (mut config, shares) = self.bounds.config(self.versions()?, descriptors)?;
         config.ccp = self.insecure_conf_rdma.then(Ccp::insecure);
         config.local_owners = !self.trust_local_users;
-        let nfs = self.open(&options, &shares)?;
-        Ok(Prepared { serve: self, options, config, shares, nfs })
+        if let Some(missing) = kerberos::missing(&options, !self.no_tcp, self.rpcbind) {
+            output::warn(missing);
+        }
+        let Callers { contexts, principals } = self.kerberos.open(&options)?;
+        let nfs = self.open(&options, &shares, principals)?;
+        Ok(Prepared { serve: self, options, config, shares, nfs, contexts })
     }
 
     /// Gives up rights that are not needed to serve these directories.
@@ -211,6 +232,7 @@ impl Serve {
             superuser: options.iter().any(|option| option.squash == SquashOption::None),
             ports: &ports,
             directories: &directories,
+            folders: &self.kerberos.folders(options),
             kernel_handles,
             adapters,
             // Raised before the right to raise it is given up.
@@ -227,6 +249,8 @@ pub(crate) struct Prepared {
     config: ServerConfig,
     shares: PeerShares,
     nfs: NfsServer,
+    /// Contexts of callers by Kerberos, if an export allows it.
+    contexts: Option<Arc<GssServer>>,
 }
 
 impl Prepared {
@@ -234,8 +258,12 @@ impl Prepared {
         let mut signals = StopSignals::of_server()?;
         limits::survive_file_size_limit()
             .map_err(|error| Failure::failed(format!("cannot listen for SIGXFSZ: {error}")))?;
-        let Self { serve, options, config, shares, nfs } = self;
-        let (server, ready) = serve.listen(&nfs, &options, config, shares).await?;
+        let Self { serve, options, config, shares, nfs, contexts } = self;
+        let mut builder = Server::builder().config(config).shares(shares);
+        if let Some(contexts) = contexts {
+            builder = builder.gss(contexts);
+        }
+        let (server, ready) = serve.listen(builder, &nfs, &options).await?;
         let announced = if serve.rpcbind {
             Announced::make(services(&ready.rdma_addresses(), ready.tcp)).await?
         } else {
@@ -301,7 +329,12 @@ impl Serve {
     }
 
     /// Opens the exports.
-    fn open(&self, options: &[ExportOption], shares: &PeerShares) -> Result<NfsServer, Failure> {
+    fn open(
+        &self,
+        options: &[ExportOption],
+        shares: &PeerShares,
+        principals: Principals,
+    ) -> Result<NfsServer, Failure> {
         let failed = |error: &dyn std::error::Error| Failure::failed(format!("cannot serve: {error}"));
         let directories: Vec<&Path> = options.iter().map(|option| option.directory.as_path()).collect();
         let state = match &self.state {
@@ -317,6 +350,7 @@ impl Serve {
             export.read_only = option.read_only;
             export.allow.clone_from(&option.allow);
             export.secure = option.secure;
+            export.security.clone_from(&option.security);
             export.squash = match option.squash {
                 SquashOption::None => Squash::Nobody,
                 SquashOption::Root => Squash::Root,
@@ -327,25 +361,21 @@ impl Serve {
         self.confine(options, &state, opened.have_kernel_handles())?;
         let mut settings = self.bounds.server(shares);
         settings.manage_groups = self.manage_gids;
+        settings.principals = principals;
         NfsServer::new(HandleKey::from_state(&state), exports, settings).map_err(|error| failed(&error))
     }
 
     /// Listens, and returns the server with its addresses.
     async fn listen(
         &self,
+        builder: ServerBuilder,
         nfs: &NfsServer,
         options: &[ExportOption],
-        config: ServerConfig,
-        shares: PeerShares,
     ) -> Result<(Server, Ready), Failure> {
         let settings =
             Settings { options: &self.rdma, no_crc: self.no_crc, timeouts: self.bounds.timeouts() };
-        let mut builder = Server::builder()
-            .config(config)
-            .shares(shares)
-            .program(nfs.nfs_program())
-            .program(nfs.mount_program())
-            .program(nfs.extents_program());
+        let mut builder =
+            builder.program(nfs.nfs_program()).program(nfs.mount_program()).program(nfs.extents_program());
         let mut rdma = Vec::new();
         for (provider, address) in self.listeners() {
             let (listener, chosen) =

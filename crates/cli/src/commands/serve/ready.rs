@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
+use rpcrdma_nfs::server::Security;
 use serde::Serialize;
 
 use super::export::ExportOption;
@@ -41,13 +42,17 @@ struct ExportDocument<'a> {
     directory: String,
     read_only: bool,
     allow: Vec<String>,
+    security: Vec<&'static str>,
 }
 
 impl Ready {
     pub(super) fn new(rdma: Vec<Listening>, tcp: Option<SocketAddr>, exports: &[ExportOption]) -> Self {
-        let name = exports.first().map_or("/", |export| export.name.as_str());
-        let commands =
-            rdma.iter().map(|at| mount_command(at.address, tcp, name, own_address(at.address.ip())));
+        let first = exports.first();
+        let name = first.map_or("/", |export| export.name.as_str());
+        let security = first.and_then(|export| export.security.first().copied()).unwrap_or(Security::Sys);
+        let commands = rdma
+            .iter()
+            .map(|at| mount_command(at.address, tcp, (name, security), own_address(at.address.ip())));
         let mount = first_possible(commands);
         Self { rdma, tcp, exports: exports.to_vec(), mount }
     }
@@ -62,7 +67,11 @@ impl Ready {
             .iter()
             .map(|export| {
                 let rights = if export.read_only { "ro" } else { "rw" };
-                format!("{} as {} ({rights})", export.directory.display(), export.name)
+                let security = match export.security.as_slice() {
+                    [Security::Sys] => String::new(),
+                    _ => format!(", sec={}", names(export).join(":")),
+                };
+                format!("{} as {} ({rights}{security})", export.directory.display(), export.name)
             })
             .collect();
         let rdma: Vec<String> =
@@ -89,12 +98,18 @@ impl Ready {
                     directory: export.directory.display().to_string(),
                     read_only: export.read_only,
                     allow: export.allow.iter().map(ToString::to_string).collect(),
+                    security: names(export),
                 })
                 .collect(),
             mount: self.mount.as_deref().ok(),
             mount_note: self.mount.as_ref().err().map(String::as_str),
         }
     }
+}
+
+/// Returns the names of an export's flavours.
+fn names(export: &ExportOption) -> Vec<&'static str> {
+    export.security.iter().map(|flavor| flavor.name()).collect()
 }
 
 /// Returns the first mount command, or the reason why the first address has none.
@@ -114,7 +129,7 @@ fn first_possible(commands: impl Iterator<Item = Result<String, String>>) -> Res
 fn mount_command(
     rdma: SocketAddr,
     tcp: Option<SocketAddr>,
-    export: &str,
+    (export, security): (&str, Security),
     own: Option<IpAddr>,
 ) -> Result<String, String> {
     if rdma.ip().is_loopback() {
@@ -143,9 +158,10 @@ fn mount_command(
         IpAddr::V4(address) => (address.to_string(), ""),
         IpAddr::V6(address) => (format!("[{address}]"), "6"),
     };
+    let security = if security.is_kerberos() { format!(",sec={security}") } else { String::new() };
     // NLM is not served, hence nolock.
     Ok(format!(
-        "mount -t nfs -o vers=3,proto=rdma{suffix},port={},mountproto=tcp{suffix},mountport={},nolock {} MOUNTPOINT",
+        "mount -t nfs -o vers=3,proto=rdma{suffix},port={},mountproto=tcp{suffix},mountport={},nolock{security} {} MOUNTPOINT",
         rdma.port(),
         tcp.port(),
         quoted(&format!("{host}:{export}"))
@@ -185,7 +201,8 @@ mod tests {
 
     fn command(rdma: &str, tcp: Option<&str>, own: Option<&str>) -> Result<String, String> {
         let tcp = tcp.map(|tcp| tcp.parse().unwrap());
-        mount_command(rdma.parse().unwrap(), tcp, "/data", own.map(|own| own.parse().unwrap()))
+        let export = ("/data", Security::Sys);
+        mount_command(rdma.parse().unwrap(), tcp, export, own.map(|own| own.parse().unwrap()))
     }
 
     #[test]
@@ -236,6 +253,19 @@ mod tests {
             {"address": "192.0.2.9:20050", "provider": "verbs"},
         ]);
         assert_eq!(document["listeners"], listeners);
+    }
+
+    #[test]
+    fn each_export_is_told_with_its_flavours() {
+        let rdma = vec![Listening { address: "192.0.2.9:20049".parse().unwrap(), provider: "iwarp" }];
+        let exports = ["/a=/srv/a,ro,sec=krb5i:krb5p", "/b=/srv/b"].map(|text| text.parse().unwrap());
+        let ready = Ready::new(rdma, Some("192.0.2.9:2049".parse().unwrap()), &exports);
+        let line = ready.line();
+        assert!(line.contains("/srv/a as /a (ro, sec=krb5i:krb5p), /srv/b as /b (rw) on"), "{line}");
+        assert!(line.contains(",nolock,sec=krb5i 192.0.2.9:/a"), "{line}");
+        let document = serde_json::to_value(ready.document()).unwrap();
+        assert_eq!(document["exports"][0]["security"], serde_json::json!(["krb5i", "krb5p"]));
+        assert_eq!(document["exports"][1]["security"], serde_json::json!(["sys"]));
     }
 
     #[test]

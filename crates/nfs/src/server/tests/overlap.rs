@@ -12,14 +12,14 @@ use crate::mount::MountStatus;
 const INSIDER: &str = "203.0.113.1:700";
 
 /// A tree exported as `/`, with the directory `secret` in it, which is exported as `/inner`.
-struct Trees {
+pub(super) struct Trees {
     handles: HandleSource,
     places: (TempDir, TempDir),
     state: StateDirectory,
 }
 
 impl Trees {
-    fn new(handles: HandleSource) -> Self {
+    pub(super) fn new(handles: HandleSource) -> Self {
         let places = places();
         let state = StateDirectory::open(places.1.path()).unwrap();
         let trees = Self { handles, places, state };
@@ -31,7 +31,7 @@ impl Trees {
     }
 
     /// Returns trees with the kernel's handles, if available, and with the map.
-    fn all() -> Vec<Self> {
+    pub(super) fn all() -> Vec<Self> {
         [HandleSource::Automatic, HandleSource::Map].map(Self::new).into()
     }
 
@@ -64,7 +64,7 @@ impl Trees {
     }
 
     /// Serves both exports, with a change to the inner one.
-    fn serve_with(&self, tune: impl FnOnce(&mut Export)) -> Bed {
+    pub(super) fn serve_with(&self, tune: impl FnOnce(&mut Export)) -> Bed {
         let mut inner = self.inner();
         tune(&mut inner);
         self.serve(vec![self.outer(), inner])
@@ -72,7 +72,7 @@ impl Trees {
 }
 
 impl Bed {
-    async fn entry(&self, dir: FileHandle, name: &str) -> DirEntryPlus {
+    pub(super) async fn entry(&self, dir: FileHandle, name: &str) -> DirEntryPlus {
         let arguments =
             ReaddirplusArgs { dir, cookie: 0, verifier: [0; 8], dircount: 1 << 14, maxcount: 1 << 14 };
         let listed = self.call(&arguments).await.unwrap();
@@ -83,7 +83,7 @@ impl Bed {
         self.read(file, 0, 100).await.map(|read| String::from_utf8(read.data.join().0.into()).unwrap())
     }
 
-    async fn mounted_at(&self, path: &str) -> Result<FileHandle, MountStatus> {
+    pub(super) async fn mounted_at(&self, path: &str) -> Result<FileHandle, MountStatus> {
         match self.mnt(path).await {
             MountResult::Ok(mounted) => Ok(mounted.handle),
             MountResult::Fail(status) => Err(status),

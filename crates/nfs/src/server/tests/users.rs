@@ -76,7 +76,7 @@ impl Bed {
     }
 
     /// Makes a call of each kind that an object can get. Returns the statuses.
-    async fn each_kind(&self, handle: FileHandle) -> Vec<Option<Status>> {
+    pub(super) async fn each_kind(&self, handle: FileHandle) -> Vec<Option<Status>> {
         let list = ReaddirArgs { dir: handle, cookie: 0, verifier: [0; 8], count: 1024 };
         vec![
             self.getattr(handle).await.err(),

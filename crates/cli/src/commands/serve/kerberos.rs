@@ -1,0 +1,175 @@
+//! Kerberos for `rpcrdma serve`: the server's key, the map of principals, and what Linux clients need beside them.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use clap::Args;
+use rpcrdma_gssapi::KerberosAcceptor;
+use rpcrdma_nfs::server::Principals;
+use rpcrdma_oncrpc::gss::{GssLimits, GssServer};
+
+use super::export::ExportOption;
+use crate::exit::Failure;
+
+const KERBEROS: &str = "Kerberos";
+/// Variables that name files of the library: its configuration (several, separated by colons), and its keytab.
+const VARIABLES: [&str; 2] = ["KRB5_CONFIG", "KRB5_KTNAME"];
+
+/// Options for exports with sec=krb5, krb5i or krb5p.
+#[derive(Debug, Args)]
+pub(super) struct Kerberos {
+    /// Keytab with the server's key, of a principal nfs/HOST where HOST is the name by which clients mount
+    /// [default: that of the system, /etc/krb5.keytab]
+    #[arg(long, value_name = "FILE", help_heading = KERBEROS)]
+    keytab: Option<PathBuf>,
+    /// Users of principals: lines of a principal and a user name or ID, such as alice@EXAMPLE.ORG alice; # begins
+    /// a comment. Other principals have the users that krb5.conf gives them (auth_to_local). Read at the start
+    #[arg(long, value_name = "FILE", help_heading = KERBEROS)]
+    principals: Option<PathBuf>,
+}
+
+/// Contexts and users of callers by Kerberos.
+#[derive(Debug, Default)]
+pub(super) struct Callers {
+    /// Contexts of callers; `None` if no export allows Kerberos.
+    pub(super) contexts: Option<Arc<GssServer>>,
+    pub(super) principals: Principals,
+}
+
+/// Returns whether any export allows Kerberos.
+fn is_wanted(options: &[ExportOption]) -> bool {
+    options.iter().flat_map(|option| &option.security).any(|flavor| flavor.is_kerberos())
+}
+
+impl Kerberos {
+    /// Opens the keytab and the map, if an export allows Kerberos.
+    ///
+    /// # Errors
+    /// The library, the key or the map is missing or wrong. The options have no effect.
+    pub(super) fn open(&self, options: &[ExportOption]) -> Result<Callers, Failure> {
+        if !is_wanted(options) {
+            let given = [("--keytab", self.keytab.is_some()), ("--principals", self.principals.is_some())];
+            return match given.iter().find(|(_, given)| *given) {
+                Some((option, _)) => Err(Failure::usage(format!(
+                    "{option} is about Kerberos, which no export allows: give an --export the option sec=krb5, \
+                     sec=krb5i or sec=krb5p"
+                ))),
+                None => Ok(Callers::default()),
+            };
+        }
+        let principals = match &self.principals {
+            Some(path) => Principals::read(path).map_err(|error| {
+                Failure::failed(format!("cannot use the map of principals {}: {error}", path.display()))
+            })?,
+            None => Principals::default(),
+        };
+        let acceptor = KerberosAcceptor::open(self.keytab.as_deref()).map_err(|error| {
+            Failure::failed(format!(
+                "cannot serve exports with Kerberos: {error} (--keytab names another keytab; kadmin makes one: addprinc \
+                 -randkey nfs/HOST, and ktadd -k FILE nfs/HOST)"
+            ))
+        })?;
+        let contexts = GssServer::new(Arc::new(acceptor), GssLimits::default(), rand::random());
+        Ok(Callers { contexts: Some(Arc::new(contexts)), principals })
+    }
+
+    /// Returns the folders of files that the library reads again for each caller, other than those of the system. A file
+    /// may be replaced by another one of its name.
+    pub(super) fn folders(&self, options: &[ExportOption]) -> Vec<PathBuf> {
+        if !is_wanted(options) {
+            return Vec::new();
+        }
+        let named = VARIABLES.iter().filter_map(|variable| std::env::var(variable).ok());
+        let named: Vec<PathBuf> = named.flat_map(|files| paths(&files)).collect();
+        let files = self.keytab.iter().cloned().chain(named);
+        files.filter_map(|file| Some(std::path::absolute(file).ok()?.parent()?.to_owned())).collect()
+    }
+}
+
+/// Returns the files in the value of a variable: paths separated by colons, perhaps with the type FILE in front.
+fn paths(value: &str) -> Vec<PathBuf> {
+    value.split(':').filter(|part| part.contains('/')).map(PathBuf::from).collect()
+}
+
+/// Returns what Linux clients miss of a server whose exports allow Kerberos.
+pub(super) fn missing(options: &[ExportOption], has_tcp: bool, has_rpcbind: bool) -> Option<&'static str> {
+    if !is_wanted(options) {
+        return None;
+    }
+    match (has_tcp, has_rpcbind) {
+        (false, _) => Some(
+            "Linux clients cannot use sec=krb5, krb5i or krb5p here: they create security contexts over TCP; leave out \
+             --no-tcp, and give --tcp ADDR:2049 and --rpcbind",
+        ),
+        (true, false) => Some(
+            "Linux clients ask rpcbind for the TCP port before they use sec=krb5, krb5i or krb5p: give --rpcbind, or \
+             register the port yourself",
+        ),
+        (true, true) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn exports(option: &str) -> Vec<ExportOption> {
+        vec![option.parse().unwrap()]
+    }
+
+    fn with(keytab: Option<&str>, principals: Option<&str>) -> Kerberos {
+        Kerberos { keytab: keytab.map(PathBuf::from), principals: principals.map(PathBuf::from) }
+    }
+
+    #[test]
+    fn without_kerberos_nothing_is_opened_and_its_options_are_refused() {
+        let plain = exports("/=/srv");
+        assert!(with(None, None).open(&plain).unwrap().contexts.is_none());
+        for (kerberos, option) in
+            [(with(Some("/none"), None), "--keytab"), (with(None, Some("/none")), "--principals")]
+        {
+            let told = kerberos.open(&plain).unwrap_err().to_string();
+            assert!(told.starts_with(option) && told.contains("sec=krb5"), "{told}");
+        }
+        assert!(with(Some("/none/file"), None).folders(&plain).is_empty());
+    }
+
+    #[test]
+    fn a_bad_map_is_named_with_its_line() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "# map\nalice alice\n").unwrap();
+        let path = file.path().display().to_string();
+        let told = with(None, Some(&path)).open(&exports("/=/srv,sec=krb5")).unwrap_err().to_string();
+        assert!(told.contains(&path) && told.contains("line 2"), "{told}");
+    }
+
+    /// Whether the library is installed or not.
+    #[test]
+    fn a_server_without_a_key_says_how_to_get_one() {
+        let told = with(Some("/nonexistent/keytab"), None).open(&exports("/=/srv,sec=sys:krb5p"));
+        let told = told.map(drop).unwrap_err().to_string();
+        assert!(told.contains("/nonexistent/keytab") || told.contains("libgssapi"), "{told}");
+        assert!(told.contains("ktadd"), "{told}");
+    }
+
+    #[test]
+    fn folders_of_files_that_are_read_again() {
+        let folders = with(Some("/srv/keys/server.keytab"), None).folders(&exports("/=/srv,sec=krb5i"));
+        assert!(folders.contains(&PathBuf::from("/srv/keys")), "{folders:?}");
+        assert_eq!(
+            paths("/a/krb5.conf:/b/more.conf"),
+            [PathBuf::from("/a/krb5.conf"), "/b/more.conf".into()]
+        );
+        assert_eq!(paths("FILE:/a/keytab"), [PathBuf::from("/a/keytab")]);
+    }
+
+    #[test]
+    fn linux_clients_need_tcp_and_rpcbind() {
+        let kerberos = exports("/=/srv,sec=sys:krb5");
+        for (tcp, rpcbind, hint) in [(false, true, "--no-tcp"), (true, false, "--rpcbind")] {
+            assert!(missing(&kerberos, tcp, rpcbind).is_some_and(|told| told.contains(hint)), "{hint}");
+        }
+        assert_eq!(missing(&kerberos, true, true), None);
+        assert_eq!(missing(&exports("/=/srv"), false, false), None);
+    }
+}
