@@ -1,13 +1,13 @@
-//! The Kerberos realm of the suite: its KDC and its rpcbind on the host, and the guest as a member.
+//! The Kerberos realm of the suite: its KDC on the host, and the guest as a member.
 //!
 //! Host and guest are members under names that only they know: programs of the host see the file of names as their
-//! `/etc/hosts`, in a mount namespace each. gssd in the guest asks rpcbind of an NFSv3 server for the TCP port on which it
-//! makes contexts. So the suite runs Debian's rpcbind on port 111 of its own network, and our server registers there.
+//! `/etc/hosts`, in a mount namespace each. gssd in the guest makes the contexts of an RDMA mount over TCP. It takes port
+//! 2049 for that, whatever the ports of the mount are and without asking rpcbind (nfs-utils 2.6.2). So our server has its
+//! TCP port there.
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::process::Command;
 
 use rpcrdma_realm::{REALM, Realm, cache_name};
 
@@ -27,8 +27,8 @@ pub(crate) const KNFSD_EXPORT: &str = "/export/kerberos";
 const PASSWORD: &str = "secret";
 /// Folder of the files for the guest, below the folder that it shares.
 const FILES: &str = "kerberos";
-/// Maximum time until rpcbind answers.
-const RPCBIND_LIMIT: Duration = Duration::from_secs(10);
+/// The TCP port on which gssd makes contexts for RDMA mounts.
+const GSSD_PORT: u16 = 2049;
 
 /// A user of the guest.
 #[derive(Clone, Copy, Debug)]
@@ -51,13 +51,6 @@ impl User {
 pub(crate) struct Kerberos {
     realm: Realm,
     place: PathBuf,
-    rpcbind: Child,
-}
-
-impl Drop for Kerberos {
-    fn drop(&mut self) {
-        process::kill(&mut self.rpcbind);
-    }
 }
 
 impl Kerberos {
@@ -79,8 +72,7 @@ impl Kerberos {
         let names = format!("127.0.0.1 localhost\n{GUEST} {GUEST_NAME} guest\n{HOST} {HOST_NAME} host\n");
         fs::write(place.join("hosts"), names)?;
         fs::write(place.join("idmapd.conf"), format!("[General]\nDomain = test\nLocal-Realms = {REALM}\n"))?;
-        let rpcbind = rpcbind()?;
-        Ok(Self { realm, place, rpcbind })
+        Ok(Self { realm, place })
     }
 
     /// Returns the keytab of our server.
@@ -114,22 +106,6 @@ impl Kerberos {
     }
 }
 
-/// Starts rpcbind in the suite's network. It gets a `/run` of its own, since it may be running outside as well. It
-/// changes its user, which would undo the bond to this process; its namespace of processes keeps the bond.
-fn rpcbind() -> Result<Child, Failure> {
-    const START: &str = "mount -t tmpfs run /run && mkdir /run/rpcbind && rpcbind -f & wait";
-    let mut command = process::bound("unshare");
-    command.args(["--mount", "--pid", "--fork", "--kill-child=KILL", "bash", "-c", START]);
-    command.stdout(Stdio::null()).stderr(Stdio::null());
-    let mut child = command.spawn().context("starting rpcbind")?;
-    let listens = || std::net::TcpStream::connect((HOST, 111)).is_ok().then_some(());
-    if process::until(RPCBIND_LIMIT, || Ok(listens()))?.is_none() {
-        process::kill(&mut child);
-        return Err(Failure::new("rpcbind does not listen in the suite's network"));
-    }
-    Ok(child)
-}
-
 impl Lab {
     /// Makes the guest a member of the realm, which the first call starts.
     pub(crate) fn join_realm(&mut self) -> Result<(), Failure> {
@@ -150,8 +126,8 @@ impl Lab {
         let kerberos = self.kerberos()?;
         let (keytab, principals) = (kerberos.server_keytab(), kerberos.principals());
         fs::write(&principals, format!("{} {}\n", ALICE.principal(), ALICE.id))?;
-        let options = ["--keytab", &keytab, "--principals", &principals, "--rpcbind"];
-        let server = self.serve_by(&format!("squash=none,sec={flavors}"), &options)?;
+        let options = ["--keytab", &keytab, "--principals", &principals];
+        let server = self.serve_by(&format!("squash=none,sec={flavors}"), Some(GSSD_PORT), &options)?;
         self.server_script(&server, "chmod 1777 .", &[])?;
         Ok(server)
     }
