@@ -1,68 +1,161 @@
-//! A server and clients of one Kerberos realm.
+//! Kerberos, from a realm without users to files that are copied: server and client as an administrator starts them.
+//!
+//! Each test makes a realm of its own. Without the programs of a KDC it says so, and ends.
 
 use std::fs;
 use std::net::Ipv4Addr;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::path::Path;
+use std::path::PathBuf;
 use std::process::Output;
 
-use rpcrdma_realm::{REALM, Realm};
+use rpcrdma_realm::{REALM, Realm, cache_name, installed};
+use serde_json::json;
+use tempfile::TempDir;
 
 use crate::support::{Server, command, scratch, text};
 
-/// A user of no database.
-const USER: u32 = 64_323;
+const HOST: &str = "server.test";
+const FLAVORS: [&str; 3] = ["krb5", "krb5i", "krb5p"];
+/// The user whom the map names for `alice`, of no database.
+const MAPPED: u32 = 64_323;
 
-/// Runs the binary as a member of the realm in this folder.
-fn run_in(realm: &Path, arguments: &[&str]) -> Output {
-    let mut command = command(arguments);
-    Realm::surround(&mut command, realm);
-    command.output().unwrap()
+/// A realm with a user who has a ticket, and a server with one more export, `/secure`.
+struct Site {
+    place: TempDir,
+    server: Server,
+    realm: Realm,
+}
+
+impl Site {
+    /// Serves a directory under these flavours. `None` without the programs of a KDC.
+    fn start(flavors: &str) -> Option<Self> {
+        if let Err(error) = installed() {
+            println!("skipped: {error}");
+            return None;
+        }
+        let place = scratch();
+        let path = |name: &str| place.path().join(name).display().to_string();
+        let realm = Realm::start(place.path(), Ipv4Addr::LOCALHOST).unwrap();
+        realm.add_service(&format!("nfs/{HOST}"), path("server.keytab").as_ref()).unwrap();
+        realm.add_user("alice", "secret").unwrap();
+        realm.kinit("alice", "secret", &place.path().join("tickets")).unwrap();
+        fs::create_dir(path("export")).unwrap();
+        fs::set_permissions(path("export"), fs::Permissions::from_mode(0o777)).unwrap();
+        fs::write(path("map"), format!("# one user\nalice@{REALM} {MAPPED}\n")).unwrap();
+        let export = format!("/secure={},squash=none,sec={flavors}", path("export"));
+        let (keytab, map) = (path("server.keytab"), path("map"));
+        let options = ["--export", &export, "--keytab", &keytab, "--principals", &map];
+        let server = Server::start_in(Some(place.path()), &options);
+        Some(Self { place, server, realm })
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.place.path().join(name)
+    }
+
+    /// Runs a command as a member of the realm.
+    fn run(&self, words: &[&str]) -> Output {
+        let mut command = command(words);
+        Realm::surround(&mut command, self.place.path());
+        command.output().unwrap()
+    }
+
+    /// Returns a command that talks to the server.
+    fn client(&self, proto: &str, sec: &str, words: &[&str]) -> Vec<String> {
+        let address = self.server.ready[proto].as_str().unwrap();
+        let words = words.iter().map(|word| match word.strip_prefix("nfs:") {
+            Some(path) => format!("nfs://{address}/secure{path}"),
+            None => (*word).to_owned(),
+        });
+        let mut all: Vec<String> = words.chain(["--proto", proto, "--sec", sec].map(str::to_owned)).collect();
+        if sec != "sys" {
+            all.extend(["--server-name", HOST].map(str::to_owned));
+        }
+        all
+    }
+
+    fn succeed(&self, proto: &str, sec: &str, words: &[&str]) -> String {
+        let words = self.client(proto, sec, words);
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let output = self.run(&words);
+        assert!(output.status.success(), "{words:?}: {}", text(&output.stderr));
+        text(&output.stdout)
+    }
+
+    fn fail(&self, code: i32, proto: &str, sec: &str, words: &[&str]) -> String {
+        let words = self.client(proto, sec, words);
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let output = self.run(&words);
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{words:?}: {said}");
+        said
+    }
 }
 
 #[test]
-fn a_caller_with_a_ticket_is_the_user_of_the_map() {
-    if let Err(error) = rpcrdma_realm::installed() {
-        eprintln!("skipped: {error}");
-        return;
-    }
-    let (members, shared) = (scratch(), scratch());
-    let path = |name: &str| members.path().join(name).display().to_string();
-    let realm = Realm::start(members.path(), Ipv4Addr::LOCALHOST).unwrap();
-    realm.add_service("nfs/server.test", Path::new(&path("keytab"))).unwrap();
-    realm.add_user("alice", "secret").unwrap();
-    realm.kinit("alice", "secret", &members.path().join("tickets")).unwrap();
-    fs::write(path("map"), format!("alice@{REALM} {USER}\n")).unwrap();
-    fs::write(path("source"), "text").unwrap();
-    fs::set_permissions(shared.path(), fs::Permissions::from_mode(0o777)).unwrap();
-    let export = format!("/secure={},squash=none,sec=krb5i:krb5p", shared.path().display());
-    let (keytab, map) = (path("keytab"), path("map"));
-    let options = ["--export", &export, "--keytab", &keytab, "--principals", &map];
-    let server = Server::start_in(Some(members.path()), &options);
-    assert_eq!(server.ready["exports"][1]["security"], serde_json::json!(["krb5i", "krb5p"]));
-
-    let tcp = format!("nfs://{}", server.tcp());
-    for (number, (sec, url, proto)) in
-        [("krb5i", server.url(""), "rdma"), ("krb5p", server.url(""), "rdma"), ("krb5i", tcp.clone(), "tcp")]
-            .into_iter()
-            .enumerate()
-    {
-        let target = format!("{url}/secure/{number}");
-        let kerberos = ["--sec", sec, "--server-name", "server.test", "--proto", proto];
-        let put = run_in(members.path(), &[&["put", &path("source"), &target][..], &kerberos].concat());
-        assert!(put.status.success(), "{sec} {proto}: {}", text(&put.stderr));
-        let file = shared.path().join(number.to_string());
-        assert_eq!(fs::read(&file).unwrap(), b"text", "{sec} {proto}");
-        if rustix::process::geteuid().is_root() {
-            assert_eq!(file.metadata().unwrap().uid(), USER, "{sec} {proto}");
+fn files_are_copied_under_each_flavour_by_both_transports() {
+    let Some(site) = Site::start("krb5:krb5i:krb5p") else { return };
+    let data: Vec<u8> =
+        (0..3_000_001_u32).map(|number| number.to_le_bytes()[0] ^ number.to_le_bytes()[1]).collect();
+    fs::write(site.path("data"), &data).unwrap();
+    let (from, to) = (site.path("data").display().to_string(), site.path("got").display().to_string());
+    for proto in ["rdma", "tcp"] {
+        for sec in FLAVORS {
+            let name = format!("nfs:/{proto}-{sec}");
+            site.succeed(proto, sec, &["put", &from, &name]);
+            site.succeed(proto, sec, &["get", "--force", &name, &to]);
+            assert!(fs::read(&to).unwrap() == data, "{proto} {sec}");
+            let stored = fs::metadata(site.path("export").join(format!("{proto}-{sec}"))).unwrap();
+            if rustix::process::geteuid().is_root() {
+                assert_eq!(stored.uid(), MAPPED, "the user of the map");
+            }
         }
     }
-    // Neither a claim nor too weak a protection is enough.
-    for sec in [&["--sec", "sys"][..], &["--sec", "krb5", "--server-name", "server.test"]] {
-        let listed = run_in(members.path(), &[&["ls", &server.url("/secure")][..], sec].concat());
-        assert_eq!(listed.status.code(), Some(1), "{sec:?}: {}", text(&listed.stderr));
+    let listed = site.succeed("rdma", "krb5i", &["ls", "nfs:/"]);
+    assert_eq!(listed.lines().count(), 6, "{listed}");
+    // The other export has its own list, and both are told.
+    assert_eq!(site.server.ready["exports"][1]["security"], json!(FLAVORS));
+    let url = site.server.url("/");
+    assert!(site.run(&["ls", &url]).status.success());
+}
+
+#[test]
+fn a_flavour_that_the_export_does_not_allow_is_refused() {
+    let Some(site) = Site::start("krb5i") else { return };
+    site.succeed("rdma", "krb5i", &["ls", "nfs:/"]);
+    for sec in ["sys", "krb5", "krb5p"] {
+        let said = site.fail(1, "rdma", sec, &["ls", "nfs:/"]);
+        assert!(said.contains("krb5i"), "{sec}: {said}");
     }
-    // The other export has its own list.
-    let listed = run_in(members.path(), &["ls", &server.url("/")]);
-    assert!(listed.status.success(), "{}", text(&listed.stderr));
+}
+
+#[test]
+fn faults_of_tickets_are_told_with_their_remedy() {
+    let Some(site) = Site::start("krb5") else { return };
+    let missing = cache_name(&site.path("missing"));
+    let said = site.fail(1, "rdma", "krb5", &["ls", "nfs:/", "--ccache", &missing]);
+    assert!(said.contains("kinit") && said.contains("missing"), "{said}");
+    let mut words = site.client("rdma", "krb5", &["ls", "nfs:/"]);
+    *words.last_mut().unwrap() = "unknown.test".to_owned();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let output = site.run(&words);
+    let said = text(&output.stderr);
+    assert!(output.status.code() == Some(1) && said.contains("nfs@unknown.test"), "{said}");
+    // A keytab instead of a ticket.
+    let keytab = site.path("alice.keytab");
+    site.realm.add_service("robot", &keytab).unwrap();
+    let keytab = keytab.display().to_string();
+    site.succeed("rdma", "krb5", &["ls", "nfs:/", "--keytab", &keytab]);
+    let said = site.fail(2, "rdma", "sys", &["ls", "nfs:/", "--keytab", &keytab]);
+    assert!(said.contains("--keytab needs --sec krb5"), "{said}");
+}
+
+#[test]
+fn a_server_without_its_key_does_not_start() {
+    let Some(site) = Site::start("krb5") else { return };
+    let keytab = site.path("empty.keytab").display().to_string();
+    let export = format!("/={},sec=krb5", site.path("export").display());
+    let output = site.run(&["serve", "--listen", "127.0.0.1:0", "--export", &export, "--keytab", &keytab]);
+    let said = text(&output.stderr);
+    assert!(!output.status.success() && said.contains("empty.keytab"), "{said}");
 }

@@ -26,6 +26,8 @@ mod types;
 use std::io::IoSlice;
 use std::ops::ControlFlow;
 
+#[cfg(test)]
+pub(crate) use directory::RECHECK_HERE;
 pub use directory::{DirectoryFs, DirectoryOptions, HandleSource, OpenError, WriteVerifier};
 pub use location::Location;
 pub use memory::{MemoryFs, MemoryOptions};

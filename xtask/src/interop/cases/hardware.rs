@@ -86,7 +86,7 @@ const fn on(fabric: Fabric) -> [Case; 36] {
         kernel("directory-10000").thorough().on(fabric),
         kernel("open-removed").thorough().on(fabric),
         kernel("two-mounts").thorough().on(fabric),
-        kernel("users").thorough().on(fabric),
+        kernel("users").quick(windows).on(fabric),
         kernel("read-only").thorough().on(fabric),
         kernel("processes").thorough().on(fabric),
         kernel("random-operations").on(fabric),

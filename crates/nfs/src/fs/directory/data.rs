@@ -40,7 +40,6 @@ impl DirectoryFs {
                 self.open_files.remove(id);
             } else if self.may(who, &*file, &stat, purpose)? {
                 file.confirm(purpose, &stat, now);
-                self.load_access_list_of(&file);
                 return Ok(file);
             } else {
                 self.open_files.remove_for(id, user);
@@ -48,16 +47,8 @@ impl DirectoryFs {
         }
         let object = self.regular(id)?;
         let file = Arc::new(self.open_object(who, &object, purpose)?);
-        self.load_access_list_of(&file);
         self.open_files.insert(*id, user, &file, None, now);
         Ok(file)
-    }
-
-    /// Has the kernel read the access control list of a file, so that it need not wait for that later.
-    fn load_access_list_of(&self, file: &OpenFile) {
-        if self.is_local && !file.has_access_list() && Self::load_access_list(file) {
-            file.note_access_list();
-        }
     }
 
     /// Returns a regular file. No other object is ever opened: a FIFO would wait, a device would have
@@ -186,13 +177,8 @@ impl DirectoryFs {
         if length < wanted && !end_of_file {
             return None;
         }
-        if !file.is_current(Purpose::Read, &stat, now) {
-            let judges = file.has_access_list() && stat.stx_nlink > 0;
-            if !judges || !self.may(who, file, &stat, Purpose::Read).ok()? {
-                return None;
-            }
-            file.confirm(Purpose::Read, &stat, now);
-        }
+        // The kernel has to decide again, on a thread that may act as the caller.
+        file.is_current(Purpose::Read, &stat, now).then_some(())?;
         Some(ReadResult { length, end_of_file, attributes: attributes(&stat) })
     }
 

@@ -3,7 +3,7 @@
 //! If the process is root, the kernel itself decides about a caller's rights. The thread takes on the
 //! caller's effective user, group and groups, and returns to its own when the guard is dropped. Credentials
 //! belong to a thread. So this happens for a few system calls that belong together, and never across an `.await`: the
-//! guard is not `Send`. On the thread of a connection, these calls never wait. If the process is not root, everything
+//! guard is not `Send`. Threads of connections never do so (`looks` says why). If the process is not root, everything
 //! happens as the process's own user.
 //!
 //! NFS allows callers some changes that the kernel allows to owners only. The thread makes them as the owner
@@ -143,6 +143,10 @@ impl Actor {
         if who.uid == NO_ID || who.gid == NO_ID {
             return Err(FsError::AccessDenied);
         }
+        debug_assert!(
+            tokio::runtime::Handle::try_current().is_err(),
+            "a thread of connections acts as a caller"
+        );
         let own = &self.own;
         let parts =
             Parts { groups: who.groups != own.groups, gid: who.gid != own.gid, uid: who.uid != own.uid };

@@ -2,12 +2,15 @@
 //!
 //! The first GETATTR, ACCESS or LOOKUP of an object opens it, which may wait for a disk. Afterwards a descriptor that
 //! grants no rights stays open for a time (`open_files`). On a local file system its attributes then need one system
-//! call that never waits. So the thread of a connection makes it, and no I/O thread has to be woken. Nothing is
-//! remembered but the descriptor: attributes, rights and names are always the kernel's.
+//! call that never waits. So the thread of a connection makes it, and no I/O thread has to be woken. Attributes and names
+//! are always the kernel's.
 //!
-//! * *Rights.* The kernel decides without waiting if it has the object's access control list in memory. So an I/O thread
-//!   reads the list before, at the first ACCESS.
-//! * *Names.* `RESOLVE_CACHED` makes a walk fail that would wait (Linux 5.12 or later).
+//! * *Rights.* The kernel decides on an I/O thread, which acts as the caller. The decision is valid as one about an open
+//!   file is: while owner, group, mode and time of change stay equal, and for a limited time. The thread of a connection
+//!   never acts as a caller. An adapter's driver would refuse that thread from then on: Linux lets no thread write to a
+//!   device whose credentials have changed since the device was opened.
+//! * *Names.* The thread walks as the process, where the caller may search the directory. `RESOLVE_CACHED` makes a walk
+//!   fail that would wait (Linux 5.12 or later).
 //! * *Removed objects.* The link count tells them: for clients they do not exist.
 //! * *The map.* Where a map identifies objects, an id is good only while its object is under a name that the map knows.
 //!   That needs a walk, so no object is kept there.
@@ -21,7 +24,7 @@ use rustix::io::Errno;
 use super::DirectoryFs;
 use super::convert::{attributes, kind, stat};
 use super::ids::{NAMING, Object, WALK};
-use super::open_files::{Lent, LookedObject, Room};
+use super::open_files::{Checked, Judgement, Lent, LookedObject, Room};
 use crate::fs::types::{Access, Attributes, FileId, FileKind, Found, FsError, Identity, Name, Node};
 
 impl DirectoryFs {
@@ -32,16 +35,36 @@ impl DirectoryFs {
 
     /// Keeps an object that a caller has looked at.
     pub(super) fn remember_look(&self, id: &FileId, object: Object) {
-        if self.remembers_looks() {
-            self.open_files.keep_object(*id, object.fd, false, Room::Make, Instant::now());
+        self.remember(id, object, None);
+    }
+
+    /// Keeps an object that a caller has looked at, and all rights that the kernel has just given the caller. The check
+    /// began at `at`.
+    pub(super) fn remember_rights(
+        &self,
+        id: &FileId,
+        object: Object,
+        who: &Identity,
+        granted: Access,
+        at: Instant,
+    ) {
+        let checked = Checked::new(&object.stat, self.is_local, at);
+        let judgement = Judgement { who: self.actor.judged(who).clone(), granted, checked };
+        self.remember(id, object, Some(judgement));
+    }
+
+    /// Keeps a directory in which a caller has looked for a name, and all rights of the caller to it.
+    pub(super) fn remember_search(&self, id: &FileId, directory: Object, who: &Identity) {
+        let at = Instant::now();
+        match self.remembers_looks().then(|| self.rights(who, &directory, FileKind::Directory)) {
+            Some(Ok(granted)) => self.remember_rights(id, directory, who, granted, at),
+            Some(Err(_)) | None => self.remember_look(id, directory),
         }
     }
 
-    /// Keeps an object that a caller has looked at, so that the kernel need not wait to decide about rights to it.
-    pub(super) fn remember_look_at_rights(&self, id: &FileId, object: Object) {
+    fn remember(&self, id: &FileId, object: Object, judgement: Option<Judgement>) {
         if self.remembers_looks() {
-            let loaded = Self::load_access_list(&object);
-            self.open_files.keep_object(*id, object.fd, loaded, Room::Make, Instant::now());
+            self.open_files.keep_object(*id, object.fd, judgement, Room::Make, Instant::now());
         }
     }
 
@@ -49,13 +72,6 @@ impl DirectoryFs {
     pub(super) fn access_list(object: &impl AsFd) -> Result<usize, Errno> {
         let path = format!("/proc/self/fd/{}", Self::proc_name(object).to_string_lossy());
         getxattr(path, c"system.posix_acl_access", &mut [0_u8; 0])
-    }
-
-    /// Has the kernel read the access control list of an object, and returns whether it has. The kernel keeps the list
-    /// while the object is open. It reads none to decide about the owner, or where the group has no rights.
-    pub(super) fn load_access_list(object: &impl AsFd) -> bool {
-        // Most objects have none, and some file systems have no lists.
-        matches!(Self::access_list(object), Ok(_) | Err(Errno::NODATA | Errno::OPNOTSUPP))
     }
 
     /// Returns an object that a caller has looked at, with its attributes.
@@ -69,7 +85,7 @@ impl DirectoryFs {
         self.looked_at(id).map(|(_, stat)| attributes(&stat))
     }
 
-    /// Returns all rights of a caller to an object.
+    /// Returns all rights of a caller to an object, by the kernel's decision. Only for a thread that may act as callers.
     pub(super) fn rights(
         &self,
         who: &Identity,
@@ -89,8 +105,7 @@ impl DirectoryFs {
         wanted: Access,
     ) -> Option<(Access, Attributes)> {
         let (lent, stat) = self.looked_at(id)?;
-        let object = lent.get().filter(|object| object.has_access_list())?;
-        let granted = self.rights(who, object, kind(&stat)).ok()?;
+        let granted = lent.get()?.granted(self.actor.judged(who), &stat, Instant::now())?;
         Some((granted.intersection(wanted), attributes(&stat)))
     }
 
@@ -105,10 +120,12 @@ impl DirectoryFs {
         if kind(&searched) != FileKind::Directory || !self.open_files.has_room_to_look() {
             return None;
         }
-        let opened = {
-            let _acting = self.actor.act_as(who).ok()?;
-            openat2(lent.get()?, name.as_bytes(), NAMING, Mode::empty(), WALK | ResolveFlags::CACHED)
-        };
+        let object = lent.get()?;
+        // Otherwise an I/O thread finds the answer for this caller.
+        object
+            .granted(self.actor.judged(who), &searched, Instant::now())
+            .filter(|granted| granted.contains(Access::LOOKUP))?;
+        let opened = openat2(object, name.as_bytes(), NAMING, Mode::empty(), WALK | ResolveFlags::CACHED);
         let found = match opened {
             Ok(fd) => Object::new(fd).ok()?,
             Err(Errno::NOENT) => return Some(Err(FsError::NotFound)),
@@ -116,7 +133,7 @@ impl DirectoryFs {
         };
         let id = self.ids.id_of(&found, None).ok()?;
         let node = Node { id, attributes: attributes(&found.stat) };
-        self.open_files.keep_object(id, found.fd, false, Room::IfFree, Instant::now());
+        self.open_files.keep_object(id, found.fd, None, Room::IfFree, Instant::now());
         Some(Ok(Found { node, directory: Some(attributes(&searched)) }))
     }
 }

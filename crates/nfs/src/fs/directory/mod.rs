@@ -47,12 +47,15 @@ use std::ffi::CString;
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use convert::{attributes, mode_bits, stat, timespec};
 use identity::Actor;
 use ids::{Ids, NAMING, Object, WALK};
 use locks::Locks;
 use map::{Generation, PathMap};
+#[cfg(test)]
+pub(crate) use open_files::RECHECK_HERE;
 use open_files::{OpenFiles, out_of_descriptors};
 use rustix::fs::{
     AtFlags, Mode, OFlags, ResolveFlags, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, chmodat, chownat,
@@ -572,9 +575,10 @@ impl FileSystem for DirectoryFs {
 
     fn access(&self, who: &Identity, id: &FileId, wanted: Access) -> Result<(Access, Attributes), FsError> {
         let object = self.object(id)?;
+        let began = Instant::now();
         let granted = self.rights(who, &object, object.kind())?;
         let attributes = attributes(&object.stat);
-        self.remember_look_at_rights(id, object);
+        self.remember_rights(id, object, who, granted, began);
         Ok((granted.intersection(wanted), attributes))
     }
 
@@ -600,7 +604,7 @@ impl FileSystem for DirectoryFs {
             }
         };
         let searched = attributes(&object.stat);
-        self.remember_look(directory, object);
+        self.remember_search(directory, object, who);
         Ok(Found { node, directory: Some(searched) })
     }
 

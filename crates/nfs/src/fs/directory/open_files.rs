@@ -11,7 +11,8 @@
 //!   [`READ_IDLE`] after its last use. Elsewhere an open file may hide changes that others make, or its removal.
 //! * **Looked objects.** A descriptor that grants no rights keeps an object in memory that a caller has looked at,
 //!   also for [`READ_IDLE`]. So the thread of a connection can answer the next GETATTR, ACCESS or LOOKUP there
-//!   (`looks`). After [`FIND_AGAIN`] the object has to be found again, by its id or by a name.
+//!   (`looks`). After [`FIND_AGAIN`] the object has to be found again, by its id or by a name. The kernel's last decisions
+//!   about rights to the object stay with it.
 //! * **Files kept for their owner.** An owner may write what the mode forbids (RFC 1813 §4.4): `git` and
 //!   `tar` make files read-only before they write them. An unprivileged process cannot open such a file
 //!   again. It keeps the descriptor that CREATE opened, or that was open when SETATTR removed the right. A
@@ -64,9 +65,11 @@ use std::time::{Duration, Instant};
 use rustix::fs::Statx;
 use rustix::io::Errno;
 
+#[cfg(test)]
+pub(crate) use self::file::RECHECK_HERE;
+pub(super) use self::file::{Checked, OpenFile, Purpose};
 use self::file::{OPEN, allowance};
-pub(super) use self::file::{OpenFile, Purpose};
-pub(super) use self::looked::LookedObject;
+pub(super) use self::looked::{Judgement, LookedObject};
 use self::table::{Entry, Lasting, Leaves, Looked, Slot, Table, Taken};
 use self::uncommitted::Writing;
 pub(super) use self::uncommitted::{Snapshot, Uncommitted, UnstableWrite};
@@ -186,13 +189,13 @@ impl OpenFiles {
         drop(taken);
     }
 
-    /// Keeps an object that a caller has looked at, found by its id or by a name just now. `has_access_list`: the kernel
-    /// has the list in memory.
+    /// Keeps an object that a caller has looked at, found by its id or by a name just now, with the kernel's decision about
+    /// rights to it, if there is one.
     pub(super) fn keep_object(
         &self,
         id: FileId,
         fd: OwnedFd,
-        has_access_list: bool,
+        judgement: Option<Judgement>,
         room: Room,
         now: Instant,
     ) {
@@ -200,18 +203,16 @@ impl OpenFiles {
         let mut table = self.shared.lock();
         if let Some(known) = table.files.get_mut(&id).and_then(|entry| entry.looked.as_mut()) {
             (known.last_used, known.found) = (now, now);
-            if has_access_list {
-                known.object.note_access_list();
-            }
+            known.object.note(judgement);
             // Under the lock the other descriptor stays: this one is not the last.
             drop(fd);
         } else if self.shared.make_room_to_look(&mut table, &mut taken, room) {
-            let object = Arc::new(LookedObject::new(fd, has_access_list));
+            let object = Arc::new(LookedObject::new(fd, judgement));
             table.files.entry(id).or_default().looked = Some(Looked { object, last_used: now, found: now });
             table.looked += 1;
             self.tend(&mut table);
         } else {
-            self.leave(&mut table, LookedObject::new(fd, false));
+            self.leave(&mut table, LookedObject::new(fd, None));
         }
         drop(table);
         drop(taken);

@@ -2,10 +2,11 @@
 
 use std::fs;
 use std::sync::atomic::AtomicUsize;
+use std::time::Duration;
 
 use super::watched::{Step, Watch, WatchedFs};
 use super::*;
-use crate::fs::{FileSystem, FsError, Name};
+use crate::fs::{FileSystem, FsError, Name, RECHECK_HERE};
 
 /// Counts the operations of I/O threads.
 #[derive(Default)]
@@ -65,6 +66,8 @@ async fn calls(bed: &Bed) -> impl PartialEq + std::fmt::Debug {
 async fn what_is_in_memory_needs_no_thread_and_has_equal_results() {
     let Some((file_system, places)) = counted() else { return };
     let bed = Bed::serving("counted", vec![exported("/", &file_system)], HandleKey::random());
+    // The thread of this test is that of the connection. Its speed does not matter.
+    RECHECK_HERE.set(Duration::from_secs(3600));
     let needed = || file_system.watch.0.load(Ordering::Relaxed);
     let first = calls(&bed).await;
     let needed_first = needed();

@@ -1,7 +1,7 @@
 //! Open regular files, and the checks of the rights to them.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -12,12 +12,25 @@ use crate::fs::directory::storage::{Losses, Reach, Storage, Syncs};
 use crate::fs::types::FsError;
 
 /// Time for which a check of rights is valid.
-const RECHECK: Duration = Duration::from_secs(1);
+pub(super) const RECHECK: Duration = Duration::from_secs(1);
 /// Time for which it is valid if every later change of the rights shows in the time of change.
 const RECHECK_SETTLED: Duration = Duration::from_secs(60);
 /// Age that the last change has to have for that, at the check. Later changes have another time then: file systems take
 /// it from a clock that ticks each few milliseconds, and some keep whole seconds.
 const SETTLED: Duration = Duration::from_secs(2);
+
+/// Returns the time for which a check is valid on this thread: tests of what is in memory do not depend on their speed.
+fn recheck() -> Duration {
+    #[cfg(test)]
+    return RECHECK_HERE.get();
+    #[cfg(not(test))]
+    RECHECK
+}
+
+#[cfg(test)]
+thread_local! {
+    pub(crate) static RECHECK_HERE: std::cell::Cell<Duration> = const { std::cell::Cell::new(RECHECK) };
+}
 
 /// Descriptors kept by all tables of this process.
 pub(super) static OPEN: AtomicUsize = AtomicUsize::new(0);
@@ -55,9 +68,9 @@ impl From<&Statx> for Rights {
     }
 }
 
-/// A check of the rights to read or to write.
+/// A check of rights.
 #[derive(Clone, Copy, Debug)]
-struct Checked {
+pub(in crate::fs::directory) struct Checked {
     rights: Rights,
     at: Instant,
     /// Whether every later change shows in the time of change.
@@ -65,8 +78,8 @@ struct Checked {
 }
 
 impl Checked {
-    /// Returns a check of a file, on a local file system or another one. It began at `at`.
-    fn new(stat: &Statx, local: bool, at: Instant) -> Self {
+    /// Returns a check of an object, on a local file system or another one. It began at `at`.
+    pub(in crate::fs::directory) fn new(stat: &Statx, local: bool, at: Instant) -> Self {
         let changed = u64::try_from(stat.stx_ctime.tv_sec)
             .ok()
             .and_then(|seconds| UNIX_EPOCH.checked_add(Duration::new(seconds, stat.stx_ctime.tv_nsec)));
@@ -77,8 +90,8 @@ impl Checked {
         Self { rights: stat.into(), at, settled }
     }
 
-    fn is_valid(&self, stat: &Statx, now: Instant) -> bool {
-        let limit = if self.settled { RECHECK_SETTLED } else { RECHECK };
+    pub(super) fn is_valid(&self, stat: &Statx, now: Instant) -> bool {
+        let limit = if self.settled { RECHECK_SETTLED } else { recheck() };
         self.rights == Rights::from(stat) && now.saturating_duration_since(self.at) < limit
     }
 }
@@ -107,8 +120,6 @@ pub(in crate::fs::directory) struct OpenFile {
     pub(super) writable: bool,
     /// Whether the file is on a local file system.
     local: bool,
-    /// Whether the kernel has its access control list in memory.
-    has_access_list: AtomicBool,
     storage: Storage,
     syncs: Syncs,
     checks: Mutex<Checks>,
@@ -128,16 +139,7 @@ impl OpenFile {
         let checked = Some(Checked::new(stat, local, now));
         let checks = Checks { read: checked.filter(|_| readable), write: checked.filter(|_| writable) };
         let (storage, syncs) = (storage.clone(), Syncs::default());
-        Self {
-            fd: Some(fd),
-            readable,
-            writable,
-            local,
-            has_access_list: AtomicBool::new(false),
-            storage,
-            syncs,
-            checks: Mutex::new(checks),
-        }
+        Self { fd: Some(fd), readable, writable, local, storage, syncs, checks: Mutex::new(checks) }
     }
 
     /// Returns the failures of the storage reported to this descriptor up to now.
@@ -183,16 +185,6 @@ impl OpenFile {
 
     pub(super) const fn is_local(&self) -> bool {
         self.local
-    }
-
-    /// Records that the kernel has read the access control list.
-    pub(in crate::fs::directory) fn note_access_list(&self) {
-        self.has_access_list.store(true, Ordering::Relaxed);
-    }
-
-    /// Returns whether the kernel decides about rights to the file without waiting.
-    pub(in crate::fs::directory) fn has_access_list(&self) -> bool {
-        self.local && self.has_access_list.load(Ordering::Relaxed)
     }
 
     pub(super) fn serves(&self, purpose: Purpose) -> bool {

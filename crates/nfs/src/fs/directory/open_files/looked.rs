@@ -1,35 +1,72 @@
 //! Objects kept open by a descriptor that grants no rights.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
-use super::file::OPEN;
+use rustix::fs::Statx;
+
+use super::file::{Checked, OPEN};
+use crate::fs::types::{Access, Identity};
+
+/// Most callers whose rights to one object are remembered.
+const JUDGED_MAX: usize = 4;
+/// Most groups of a caller whose rights are remembered.
+const GROUPS_MAX: usize = 32;
 
 /// An object that a caller has looked at, by an `O_PATH` descriptor. It is counted.
 ///
 /// The kernel keeps the object in memory while the descriptor is open. So on a local file system its attributes are
-/// there without waiting.
+/// there without waiting. The kernel's decisions about rights to it are remembered, as those about open files are.
 #[derive(Debug)]
 pub(in crate::fs::directory) struct LookedObject {
     fd: OwnedFd,
-    /// Whether the kernel has its access control list in memory too.
-    has_access_list: AtomicBool,
+    judged: Mutex<Vec<Judgement>>,
+}
+
+/// All rights that the kernel gives a caller.
+#[derive(Clone, Debug)]
+pub(in crate::fs::directory) struct Judgement {
+    pub(in crate::fs::directory) who: Identity,
+    pub(in crate::fs::directory) granted: Access,
+    pub(in crate::fs::directory) checked: Checked,
 }
 
 impl LookedObject {
-    pub(super) fn new(fd: OwnedFd, has_access_list: bool) -> Self {
+    pub(super) fn new(fd: OwnedFd, judgement: Option<Judgement>) -> Self {
         OPEN.fetch_add(1, Ordering::Relaxed);
-        Self { fd, has_access_list: AtomicBool::new(has_access_list) }
+        let object = Self { fd, judged: Mutex::default() };
+        object.note(judgement);
+        object
     }
 
-    /// Records that the kernel has read the access control list.
-    pub(super) fn note_access_list(&self) {
-        self.has_access_list.store(true, Ordering::Relaxed);
+    fn judged(&self) -> MutexGuard<'_, Vec<Judgement>> {
+        // No code that can panic runs under the lock.
+        self.judged.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns whether the kernel decides about rights to the object without waiting.
-    pub(in crate::fs::directory) fn has_access_list(&self) -> bool {
-        self.has_access_list.load(Ordering::Relaxed)
+    /// Remembers a decision of the kernel. Of too many, the oldest is forgotten.
+    pub(super) fn note(&self, judgement: Option<Judgement>) {
+        let Some(new) = judgement.filter(|new| new.who.groups.len() <= GROUPS_MAX) else { return };
+        let mut judged = self.judged();
+        judged.retain(|known| known.who != new.who);
+        if judged.len() >= JUDGED_MAX {
+            judged.remove(0);
+        }
+        judged.push(new);
+    }
+
+    /// Returns all rights of a caller to the object with these attributes, if the kernel's decision is still valid.
+    pub(in crate::fs::directory) fn granted(
+        &self,
+        who: &Identity,
+        stat: &Statx,
+        now: Instant,
+    ) -> Option<Access> {
+        let judged = self.judged();
+        let known = judged.iter().find(|known| known.who == *who)?;
+        known.checked.is_valid(stat, now).then_some(known.granted)
     }
 }
 

@@ -7,6 +7,7 @@ use super::super::storage::tests::Faulty;
 use super::super::storage::{Reach, Storage};
 use super::super::verifier::WriteVerifier;
 use super::*;
+use crate::fs::types::Access;
 
 impl OpenFiles {
     /// Closes idle files, as a long time without a call would.
@@ -67,8 +68,15 @@ impl Bed {
         Arc::new(OpenFile::new(file.into(), (readable, writable), &stat, &self.storage, false, self.start))
     }
 
-    fn look(&self, number: u8, has_access_list: bool, now: Instant) {
-        self.files.keep_object(id(number), self.file(number).into(), has_access_list, Room::Make, now);
+    fn look(&self, number: u8, judgement: Option<Judgement>, now: Instant) {
+        self.files.keep_object(id(number), self.file(number).into(), judgement, Room::Make, now);
+    }
+
+    /// Returns a decision of the kernel, on a local file system or another one.
+    fn judged(&self, user: u32, bits: u32, local: bool) -> Judgement {
+        let stat = stat(self.file(1)).unwrap();
+        let checked = Checked::new(&stat, local, self.start);
+        Judgement { who: who(user), granted: Access::from_bits(bits), checked }
     }
 
     fn looked(&self) -> usize {
@@ -200,7 +208,7 @@ fn what_only_reads_stays_for_a_minute_after_its_last_use() {
     let bed = Bed::new(16);
     bed.insert_to_read(1, true, bed.start);
     bed.insert_to_read(3, false, bed.start);
-    bed.look(2, false, bed.start);
+    bed.look(2, None, bed.start);
     bed.sweep(bed.after(0.5));
     assert_eq!(bed.files.len(), 2);
     for second in [30, 60, 89] {
@@ -221,8 +229,8 @@ fn what_only_reads_is_closed_soon_when_it_is_removed_elsewhere() {
     let bed = Bed::new(16);
     for number in [1, 2] {
         bed.insert_to_read(number, true, bed.start);
-        bed.look(number, false, bed.start);
-        bed.look(number + 2, false, bed.start);
+        bed.look(number, None, bed.start);
+        bed.look(number + 2, None, bed.start);
     }
     bed.sweep(bed.after(1.0));
     for number in [1, 3] {
@@ -241,7 +249,7 @@ fn i6_objects_to_look_at_are_bounded_and_the_oldest_go() {
     let bed = Bed::new(16);
     for number in 0..100 {
         let now = bed.after(f64::from(number));
-        bed.look(number, false, now);
+        bed.look(number, None, now);
         assert!(bed.files.object(&id(0), now).is_some(), "used all the time");
         assert!(bed.looked() <= 16);
     }
@@ -258,25 +266,53 @@ fn i6_objects_to_look_at_are_bounded_and_the_oldest_go() {
 }
 
 #[test]
-fn an_object_is_kept_once_and_its_access_list_stays_known() {
+fn an_object_is_kept_once_and_decisions_about_it_stay_known() {
     let bed = Bed::new(16);
-    bed.look(1, false, bed.start);
+    bed.look(1, None, bed.start);
     let first = bed.files.object(&id(1), bed.start).unwrap();
     let object = first.get().unwrap();
-    assert!(!object.has_access_list());
-    bed.look(1, true, bed.start);
-    assert!(object.has_access_list());
-    bed.look(1, false, bed.start);
+    let now = stat(object).unwrap();
+    assert_eq!(object.granted(&who(1), &now, bed.start), None);
+    bed.look(1, Some(bed.judged(1, 1, false)), bed.start);
+    bed.look(1, None, bed.start);
     let again = bed.files.object(&id(1), bed.start).unwrap();
-    assert!(std::ptr::eq(object, again.get().unwrap()) && object.has_access_list());
+    assert!(std::ptr::eq(object, again.get().unwrap()));
+    assert_eq!(object.granted(&who(1), &now, bed.start), Some(Access::from_bits(1)));
+    assert_eq!(object.granted(&who(2), &now, bed.start), None, "another caller");
     assert_eq!(bed.looked(), 1);
     assert!(bed.files.object(&id(2), bed.start).is_none());
+    // For a limited time, and for this mode.
+    assert_eq!(object.granted(&who(1), &now, bed.start + file::RECHECK), None);
+    let mut changed = now;
+    changed.stx_mode ^= 1;
+    assert_eq!(object.granted(&who(1), &changed, bed.start), None);
+}
+
+#[test]
+fn i6_decisions_about_an_object_are_bounded() {
+    let bed = Bed::new(16);
+    bed.look(1, None, bed.start);
+    let lent = bed.files.object(&id(1), bed.start).unwrap();
+    let object = lent.get().unwrap();
+    let now = stat(object).unwrap();
+    for user in 0..10 {
+        bed.look(1, Some(bed.judged(user, user, false)), bed.start);
+    }
+    // The last decision about a caller counts.
+    bed.look(1, Some(bed.judged(9, 3, false)), bed.start);
+    let known: Vec<_> = (0..10).map(|user| object.granted(&who(user), &now, bed.start)).collect();
+    assert!(known[..6].iter().all(Option::is_none) && known[6..].iter().all(Option::is_some), "{known:?}");
+    assert_eq!(known[9], Some(Access::from_bits(3)));
+    let mut crowd = bed.judged(20, 1, false);
+    crowd.who.groups = (0..100).collect();
+    bed.look(1, Some(crowd.clone()), bed.start);
+    assert_eq!(object.granted(&crowd.who, &now, bed.start), None, "a caller with many groups");
 }
 
 #[test]
 fn an_object_has_to_be_found_by_its_id_from_time_to_time() {
     let bed = Bed::new(16);
-    bed.look(1, false, bed.start);
+    bed.look(1, None, bed.start);
     for minute in 0..5 {
         let now = bed.after(60.0 * f64::from(minute));
         assert!(bed.files.object(&id(1), now).is_some(), "{minute}");
@@ -284,7 +320,7 @@ fn an_object_has_to_be_found_by_its_id_from_time_to_time() {
     }
     let later = bed.start + FIND_AGAIN;
     assert!(bed.files.object(&id(1), later).is_none());
-    bed.look(1, false, later);
+    bed.look(1, None, later);
     assert!(bed.files.object(&id(1), later).is_some());
 }
 
@@ -294,7 +330,7 @@ fn i10_a_thread_that_must_not_wait_closes_nothing() {
     let bed = Bed::new(2);
     let leaving = || bed.files.shared.lock().leaving.len();
     // The table gives the object and the file up while a call uses them.
-    bed.look(1, false, bed.start);
+    bed.look(1, None, bed.start);
     bed.insert(1, true, false, bed.start);
     let object = bed.files.object(&id(1), bed.start).unwrap();
     let file = bed.files.get_to_read(&id(1), &who(0), bed.start).unwrap();
@@ -304,11 +340,11 @@ fn i10_a_thread_that_must_not_wait_closes_nothing() {
     assert_eq!(leaving(), 2);
     // Without space, a new one is left to the thread, and no other one is closed.
     for number in 2..4 {
-        bed.look(number, false, bed.start);
+        bed.look(number, None, bed.start);
     }
-    bed.files.keep_object(id(4), bed.file(4).into(), false, Room::IfFree, bed.start);
+    bed.files.keep_object(id(4), bed.file(4).into(), None, Room::IfFree, bed.start);
     assert_eq!((leaving(), bed.looked()), (3, 2));
-    bed.files.keep_object(id(3), bed.file(3).into(), false, Room::IfFree, bed.start);
+    bed.files.keep_object(id(3), bed.file(3).into(), None, Room::IfFree, bed.start);
     assert_eq!(leaving(), 3, "known");
     assert!(!bed.files.has_room_to_look());
     bed.files.shared.close_leaving(&Arc::default());
