@@ -14,6 +14,7 @@ use rpcrdma_realm::{REALM, Realm, cache_name};
 use super::{JOB_LIMIT, Lab, Mount, Server};
 use crate::failure::{Context, Failure, ensure};
 use crate::interop::network::{GUEST, HOST};
+use crate::interop::vm::Job;
 use crate::process::{self, Finished};
 
 /// The names of both sides in the realm.
@@ -75,14 +76,16 @@ impl Kerberos {
         Ok(Self { realm, place })
     }
 
-    /// Returns the keytab of our server.
-    pub(crate) fn server_keytab(&self) -> String {
-        self.place.join("server.keytab").display().to_string()
+    /// Returns the file in which our server finds the users of principals.
+    fn principals(&self) -> PathBuf {
+        self.place.join("principals")
     }
 
-    /// Returns the file in which our server finds the users of principals.
-    pub(crate) fn principals(&self) -> String {
-        self.place.join("principals").display().to_string()
+    /// Returns the options of our server.
+    fn options(&self) -> [String; 4] {
+        let keytab = self.place.join("server.keytab").display().to_string();
+        let principals = self.principals().display().to_string();
+        ["--keytab".to_owned(), keytab, "--principals".to_owned(), principals]
     }
 
     /// Sets the environment of a program of the host.
@@ -106,6 +109,10 @@ impl Kerberos {
     }
 }
 
+/// Runs a script as a user: ID SCRIPT [ARGUMENT]...
+const AS_USER: &str = "id=$1 script=$2; shift 2; exec setpriv --reuid \"$id\" --regid \"$id\" --clear-groups \
+    env HOME=/tmp bash -c \"$script\" bash \"$@\"";
+
 impl Lab {
     /// Makes the guest a member of the realm, which the first call starts.
     pub(crate) fn join_realm(&mut self) -> Result<(), Failure> {
@@ -121,15 +128,24 @@ impl Lab {
         self.kerberos.as_ref().ok_or_else(|| Failure::new("the case has not joined the realm"))
     }
 
-    /// Starts a server of ours on the host that knows the realm. Its directory is for all users.
-    pub(crate) fn serve_kerberos(&mut self, flavors: &str) -> Result<Server, Failure> {
+    /// Starts a server of ours on the host that knows the realm, with these flavors. `machine` is the user that the guest
+    /// itself is, so its root. The directory is for all users.
+    pub(crate) fn serve_kerberos(&mut self, flavors: &str, machine: Option<&str>) -> Result<Server, Failure> {
+        let machine = machine.map(|user| format!("nfs/{GUEST_NAME}@{REALM} {user}\n")).unwrap_or_default();
+        let map = format!("{} {}\n{machine}", ALICE.principal(), ALICE.id);
         let kerberos = self.kerberos()?;
-        let (keytab, principals) = (kerberos.server_keytab(), kerberos.principals());
-        fs::write(&principals, format!("{} {}\n", ALICE.principal(), ALICE.id))?;
-        let options = ["--keytab", &keytab, "--principals", &principals];
+        fs::write(kerberos.principals(), map)?;
+        let options = kerberos.options();
+        let options: Vec<&str> = options.iter().map(String::as_str).collect();
         let server = self.serve_by(&format!("squash=none,sec={flavors}"), Some(GSSD_PORT), &options)?;
         self.server_script(&server, "chmod 1777 .", &[])?;
         Ok(server)
+    }
+
+    /// Starts a stopped server of [`Lab::serve_kerberos`] again.
+    pub(crate) fn launch_kerberos(&mut self, server: &Server) -> Result<(), Failure> {
+        let options = self.kerberos()?.options();
+        self.launch(server, &options.iter().map(String::as_str).collect::<Vec<_>>())
     }
 
     /// Mounts a server of ours on the host by its name.
@@ -147,9 +163,18 @@ impl Lab {
         script: &str,
         arguments: &[&str],
     ) -> Result<String, Failure> {
-        const AS_USER: &str = "id=$1 script=$2; shift 2; exec setpriv --reuid \"$id\" --regid \"$id\" --clear-groups \
-             env HOME=/tmp bash -c \"$script\" bash \"$@\"";
-        self.guest(AS_USER, &[&[user.id, script], arguments].concat()).context(format!("as {}", user.name))
+        let arguments = [&[user.id, script], arguments].concat();
+        self.guest(AS_USER, &arguments).context(format!("as {}", user.name))
+    }
+
+    /// Starts a script in the guest as a user, and does not wait.
+    pub(crate) fn guest_start_as(
+        &mut self,
+        user: User,
+        script: &str,
+        arguments: &[&str],
+    ) -> Result<Job, Failure> {
+        self.guest_start(AS_USER, &[&[user.id, script], arguments].concat())
     }
 
     /// Gets a ticket for a user in the guest.
