@@ -8,10 +8,10 @@ set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 export DEBIAN_FRONTEND=noninteractive LC_ALL=C
 
-# What the host needs: the emulator, what builds the image, what shows a trace of a failure, and the servers of the
-# Kerberos realm. The suite runs those itself, in its own network and with its own files.
+# What the host needs: the emulator, what builds the image, what shows a trace of a failure, and the KDC of the Kerberos
+# realm. The suite runs the KDC itself, in its own network and with its own files.
 host_packages=(qemu-system-x86 seabios busybox-static debootstrap e2fsprogs cpio kmod xz-utils gcc make python3 iproute2 tcpdump tshark
-    krb5-kdc krb5-admin-server krb5-user rpcbind)
+    krb5-kdc krb5-admin-server krb5-user)
 
 # What the guest gets beside debootstrap's minimal system.
 guest_packages=(nfs-common nfs-kernel-server rpcbind rdma-core ibverbs-providers librdmacm1 rdmacm-utils perftest iproute2 kmod tcpdump python3 procps strace

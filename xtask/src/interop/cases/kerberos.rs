@@ -3,10 +3,13 @@
 //! The realm is [`crate::interop::lab::kerberos`]. What travels in chunks depends on the service of a call, and is checked
 //! in recordings ([`forms`]).
 
+use std::time::Duration;
+
 use super::{Case, Detail};
 use crate::failure::{Context, Failure, ensure};
 use crate::interop::lab::kerberos::{ALICE, BOB, GUEST_NAME, HOST_NAME, KNFSD_EXPORT};
 use crate::interop::lab::{Lab, Mount};
+use crate::process;
 
 use self::forms::{Service, Travelled};
 
@@ -18,6 +21,18 @@ pub(super) const CASES: &[Case] = &[
         "The kernel mounts our export by krb5 and krb5i: users have their own rights, none without a ticket; \
          with krb5i nothing is reduced, a WRITE travels in a Position-Zero Read chunk",
         kernel_client,
+    )
+    .within(120),
+    Case::new(
+        "operations",
+        "By krb5i, with the guest's machine as root: every operation, files of 0 bytes to 1 MiB + 1, and 16 processes at once",
+        operations,
+    )
+    .within(180),
+    Case::new(
+        "server-restarted",
+        "The server forgets all contexts in a restart while files are written: the kernel makes new ones, and all data is there",
+        restarted,
     )
     .within(120),
     Case::new(
@@ -82,7 +97,7 @@ fn use_mount(lab: &mut Lab, mount: &Mount, flavor: Flavor) -> Result<(), Failure
 fn kernel_client(lab: &mut Lab) -> Result<Detail, Failure> {
     lab.join_realm()?;
     lab.guest_kinit(ALICE)?;
-    let server = lab.serve_kerberos(ALL)?;
+    let server = lab.serve_kerberos(ALL, None)?;
     let unsafe_mount = lab.mount_by_name(&server, "sec=sys");
     ensure!(unsafe_mount.is_err(), "the export is mounted by sec=sys");
     for flavor in [KRB5, KRB5I] {
@@ -102,6 +117,54 @@ fn kernel_client(lab: &mut Lab) -> Result<Detail, Failure> {
         words.push(travelled.check(flavor.service).context(flavor.name)?);
     }
     Ok(words.join("; "))
+}
+
+fn operations(lab: &mut Lab) -> Result<Detail, Failure> {
+    lab.join_realm()?;
+    let server = lab.serve_kerberos(KRB5I.name, Some("root"))?;
+    let mount = lab.mount_by_name(&server, "sec=krb5i").map_err(|failure| explain(lab, failure))?;
+    let (some, many) = (Duration::from_secs(45), Duration::from_secs(90));
+    for (limit, name, arguments) in
+        [(some, "operations", &[][..]), (some, "write-read-sizes", &[]), (many, "processes", &["16", "6"])]
+    {
+        let folder = format!("{}/{name}", mount.path);
+        lab.guest("mkdir \"$1\"", &[&folder])?;
+        lab.workload(limit, name, &[&[folder.as_str()], arguments].concat())?;
+    }
+    lab.umount(&mount)?;
+    let calls = Travelled::of(&lab.recording()?.sessions).check(Service::Integrity)?;
+    Ok(calls)
+}
+
+/// Writes files in `$1`, one after the other, and keeps their checksums.
+const WRITE_MANY: &str = "cd \"$1\" && for n in $(seq 60); do head -c 200000 /dev/urandom >/tmp/new && \
+    cp /tmp/new many-$n && sha256sum </tmp/new || exit 1; done";
+const READ_MANY: &str = "cd \"$1\" && for n in $(seq 60); do sha256sum <many-$n || exit 1; done";
+
+fn restarted(lab: &mut Lab) -> Result<Detail, Failure> {
+    lab.join_realm()?;
+    lab.guest_kinit(ALICE)?;
+    let server = lab.serve_kerberos(KRB5I.name, None)?;
+    let mount = lab.mount_by_name(&server, "sec=krb5i").map_err(|failure| explain(lab, failure))?;
+    let job = lab.guest_start_as(ALICE, WRITE_MANY, &[&mount.path])?;
+    let limit = Duration::from_secs(60);
+    for due in [5, 25] {
+        let begun = process::until(limit * lab.accel().patience(), || {
+            Ok((lab.guest_output(&job).lines().count() >= due).then_some(()))
+        })?;
+        ensure!(begun.is_some(), "nothing was written in time: {}", lab.guest_output(&job));
+        lab.kill(&server)?;
+        lab.launch_kerberos(&server)?;
+    }
+    let written = lab.guest_finish(&job, limit).map_err(|failure| explain(lab, failure))?;
+    lab.guest("echo 3 >/proc/sys/vm/drop_caches", &[])?;
+    let read = lab.guest_as(ALICE, READ_MANY, &[&mount.path])?;
+    ensure!(written == read, "files come back changed");
+    lab.umount(&mount)?;
+    lab.guest_kdestroy(ALICE)?;
+    let owners = lab.server_script(&server, "stat -c %u many-* | sort -u", &[])?;
+    ensure!(owners.trim() == ALICE.id, "the files belong to {owners:?}");
+    Ok("2 restarts, 60 files".to_owned())
 }
 
 /// Adds the last words of gssd to a failure.
@@ -141,21 +204,24 @@ fn kernels_have_privacy(lab: &mut Lab) -> Result<Option<String>, Failure> {
 fn privacy(lab: &mut Lab) -> Result<Detail, Failure> {
     lab.join_realm()?;
     let failure = kernels_have_privacy(lab)?;
-    let server = lab.serve_kerberos(ALL)?;
-    if let Some(reason) = failure {
-        let reason = reason.lines().last().unwrap_or_default().to_owned();
-        println!("  the kernel's pair by krb5p: {reason}");
+    let server = lab.serve_kerberos(ALL, None)?;
+    let ours = lab.mount_by_name(&server, "sec=krb5p").and_then(|mount| {
+        let used = use_mount(lab, &mount, KRB5P);
+        lab.umount(&mount)?;
+        used
+    });
+    lab.guest_kdestroy(ALICE)?;
+    if let (Some(_), Err(reason)) = (&failure, &ours) {
+        println!("  the kernel on our server by krb5p: {reason}");
         lab.kinit(ALICE)?;
         let url = |path: &str| format!("nfs://{HOST_NAME}:{}/{path}", server.rdma);
         copies(lab, &url, &["--sec", KRB5P.name], 1 << 20)?;
         return Ok("the kernel's own pair fails by krb5p; our own two sides do it".to_owned());
     }
-    let mount = lab.mount_by_name(&server, "sec=krb5p").map_err(|failure| explain(lab, failure))?;
-    use_mount(lab, &mount, KRB5P).map_err(|failure| explain(lab, failure))?;
-    lab.umount(&mount)?;
-    lab.guest_kdestroy(ALICE)?;
+    ours.map_err(|failure| explain(lab, failure))?;
     let travelled = Travelled::of(&lab.recording()?.sessions);
-    Ok(format!("the kernel does it: {}", travelled.check(Service::Privacy)?))
+    let pair = if failure.is_some() { "fails, but with us it does it" } else { "does it, and with us" };
+    Ok(format!("the kernel's own pair {pair}: {}", travelled.check(Service::Privacy)?))
 }
 
 /// Puts a file as alice, lists and gets it back.
@@ -213,7 +279,7 @@ fn our_server(lab: &mut Lab) -> Result<Detail, Failure> {
     const LARGE: usize = 64 << 20;
     lab.join_realm()?;
     lab.kinit(ALICE)?;
-    let server = lab.serve_kerberos(ALL)?;
+    let server = lab.serve_kerberos(ALL, None)?;
     let mut times = Vec::new();
     for (proto, port) in [("rdma", server.rdma), ("tcp", server.tcp)] {
         let url = |path: &str| format!("nfs://{HOST_NAME}:{port}/{path}");

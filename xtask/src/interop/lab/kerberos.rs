@@ -1,19 +1,20 @@
-//! The Kerberos realm of the suite: its KDC and its rpcbind on the host, and the guest as a member.
+//! The Kerberos realm of the suite: its KDC on the host, and the guest as a member.
 //!
 //! Host and guest are members under names that only they know: programs of the host see the file of names as their
-//! `/etc/hosts`, in a mount namespace each. gssd in the guest asks rpcbind of an NFSv3 server for the TCP port on which it
-//! makes contexts. So the suite runs Debian's rpcbind on port 111 of its own network, and our server registers there.
+//! `/etc/hosts`, in a mount namespace each. gssd in the guest makes the contexts of an RDMA mount over TCP. It takes port
+//! 2049 for that, whatever the ports of the mount are and without asking rpcbind (nfs-utils 2.6.2). So our server has its
+//! TCP port there.
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::process::Command;
 
 use rpcrdma_realm::{REALM, Realm, cache_name};
 
 use super::{JOB_LIMIT, Lab, Mount, Server};
 use crate::failure::{Context, Failure, ensure};
 use crate::interop::network::{GUEST, HOST};
+use crate::interop::vm::Job;
 use crate::process::{self, Finished};
 
 /// The names of both sides in the realm.
@@ -27,8 +28,8 @@ pub(crate) const KNFSD_EXPORT: &str = "/export/kerberos";
 const PASSWORD: &str = "secret";
 /// Folder of the files for the guest, below the folder that it shares.
 const FILES: &str = "kerberos";
-/// Maximum time until rpcbind answers.
-const RPCBIND_LIMIT: Duration = Duration::from_secs(10);
+/// The TCP port on which gssd makes contexts for RDMA mounts.
+const GSSD_PORT: u16 = 2049;
 
 /// A user of the guest.
 #[derive(Clone, Copy, Debug)]
@@ -51,13 +52,6 @@ impl User {
 pub(crate) struct Kerberos {
     realm: Realm,
     place: PathBuf,
-    rpcbind: Child,
-}
-
-impl Drop for Kerberos {
-    fn drop(&mut self) {
-        process::kill(&mut self.rpcbind);
-    }
 }
 
 impl Kerberos {
@@ -79,18 +73,19 @@ impl Kerberos {
         let names = format!("127.0.0.1 localhost\n{GUEST} {GUEST_NAME} guest\n{HOST} {HOST_NAME} host\n");
         fs::write(place.join("hosts"), names)?;
         fs::write(place.join("idmapd.conf"), format!("[General]\nDomain = test\nLocal-Realms = {REALM}\n"))?;
-        let rpcbind = rpcbind()?;
-        Ok(Self { realm, place, rpcbind })
-    }
-
-    /// Returns the keytab of our server.
-    pub(crate) fn server_keytab(&self) -> String {
-        self.place.join("server.keytab").display().to_string()
+        Ok(Self { realm, place })
     }
 
     /// Returns the file in which our server finds the users of principals.
-    pub(crate) fn principals(&self) -> String {
-        self.place.join("principals").display().to_string()
+    fn principals(&self) -> PathBuf {
+        self.place.join("principals")
+    }
+
+    /// Returns the options of our server.
+    fn options(&self) -> [String; 4] {
+        let keytab = self.place.join("server.keytab").display().to_string();
+        let principals = self.principals().display().to_string();
+        ["--keytab".to_owned(), keytab, "--principals".to_owned(), principals]
     }
 
     /// Sets the environment of a program of the host.
@@ -114,21 +109,9 @@ impl Kerberos {
     }
 }
 
-/// Starts rpcbind in the suite's network. It gets a `/run` of its own, since it may be running outside as well. It
-/// changes its user, which would undo the bond to this process; its namespace of processes keeps the bond.
-fn rpcbind() -> Result<Child, Failure> {
-    const START: &str = "mount -t tmpfs run /run && mkdir /run/rpcbind && rpcbind -f & wait";
-    let mut command = process::bound("unshare");
-    command.args(["--mount", "--pid", "--fork", "--kill-child=KILL", "bash", "-c", START]);
-    command.stdout(Stdio::null()).stderr(Stdio::null());
-    let mut child = command.spawn().context("starting rpcbind")?;
-    let listens = || std::net::TcpStream::connect((HOST, 111)).is_ok().then_some(());
-    if process::until(RPCBIND_LIMIT, || Ok(listens()))?.is_none() {
-        process::kill(&mut child);
-        return Err(Failure::new("rpcbind does not listen in the suite's network"));
-    }
-    Ok(child)
-}
+/// Runs a script as a user: ID SCRIPT [ARGUMENT]...
+const AS_USER: &str = "id=$1 script=$2; shift 2; exec setpriv --reuid \"$id\" --regid \"$id\" --clear-groups \
+    env HOME=/tmp bash -c \"$script\" bash \"$@\"";
 
 impl Lab {
     /// Makes the guest a member of the realm, which the first call starts.
@@ -145,15 +128,24 @@ impl Lab {
         self.kerberos.as_ref().ok_or_else(|| Failure::new("the case has not joined the realm"))
     }
 
-    /// Starts a server of ours on the host that knows the realm. Its directory is for all users.
-    pub(crate) fn serve_kerberos(&mut self, flavors: &str) -> Result<Server, Failure> {
+    /// Starts a server of ours on the host that knows the realm, with these flavors. `machine` is the user that the guest
+    /// itself is, so its root. The directory is for all users.
+    pub(crate) fn serve_kerberos(&mut self, flavors: &str, machine: Option<&str>) -> Result<Server, Failure> {
+        let machine = machine.map(|user| format!("nfs/{GUEST_NAME}@{REALM} {user}\n")).unwrap_or_default();
+        let map = format!("{} {}\n{machine}", ALICE.principal(), ALICE.id);
         let kerberos = self.kerberos()?;
-        let (keytab, principals) = (kerberos.server_keytab(), kerberos.principals());
-        fs::write(&principals, format!("{} {}\n", ALICE.principal(), ALICE.id))?;
-        let options = ["--keytab", &keytab, "--principals", &principals, "--rpcbind"];
-        let server = self.serve_by(&format!("squash=none,sec={flavors}"), &options)?;
+        fs::write(kerberos.principals(), map)?;
+        let options = kerberos.options();
+        let options: Vec<&str> = options.iter().map(String::as_str).collect();
+        let server = self.serve_by(&format!("squash=none,sec={flavors}"), Some(GSSD_PORT), &options)?;
         self.server_script(&server, "chmod 1777 .", &[])?;
         Ok(server)
+    }
+
+    /// Starts a stopped server of [`Lab::serve_kerberos`] again.
+    pub(crate) fn launch_kerberos(&mut self, server: &Server) -> Result<(), Failure> {
+        let options = self.kerberos()?.options();
+        self.launch(server, &options.iter().map(String::as_str).collect::<Vec<_>>())
     }
 
     /// Mounts a server of ours on the host by its name.
@@ -171,9 +163,18 @@ impl Lab {
         script: &str,
         arguments: &[&str],
     ) -> Result<String, Failure> {
-        const AS_USER: &str = "id=$1 script=$2; shift 2; exec setpriv --reuid \"$id\" --regid \"$id\" --clear-groups \
-             env HOME=/tmp bash -c \"$script\" bash \"$@\"";
-        self.guest(AS_USER, &[&[user.id, script], arguments].concat()).context(format!("as {}", user.name))
+        let arguments = [&[user.id, script], arguments].concat();
+        self.guest(AS_USER, &arguments).context(format!("as {}", user.name))
+    }
+
+    /// Starts a script in the guest as a user, and does not wait.
+    pub(crate) fn guest_start_as(
+        &mut self,
+        user: User,
+        script: &str,
+        arguments: &[&str],
+    ) -> Result<Job, Failure> {
+        self.guest_start(AS_USER, &[&[user.id, script], arguments].concat())
     }
 
     /// Gets a ticket for a user in the guest.

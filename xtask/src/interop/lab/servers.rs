@@ -58,12 +58,17 @@ impl Lab {
     /// Starts a server of ours with an empty directory, exported for root without squashing, and with more options for
     /// `rpcrdma serve`. It runs in the guest if the case has a fabric, and on the host otherwise.
     pub(crate) fn serve(&mut self, options: &[&str]) -> Result<Server, Failure> {
-        self.serve_by("squash=none", options)
+        self.serve_by("squash=none", None, options)
     }
 
-    /// Starts a server as [`Lab::serve`] does, with these options of the export.
-    pub(crate) fn serve_by(&mut self, policy: &str, options: &[&str]) -> Result<Server, Failure> {
-        let (rdma, tcp) = (self.port(), self.port());
+    /// Starts a server as [`Lab::serve`] does, with these options of the export, and perhaps with a TCP port of its own.
+    pub(super) fn serve_by(
+        &mut self,
+        policy: &str,
+        tcp: Option<u16>,
+        options: &[&str],
+    ) -> Result<Server, Failure> {
+        let (rdma, tcp) = (self.port(), tcp.unwrap_or_else(|| self.port()));
         let (address, export) = if self.fabric.is_some() {
             (GUEST, PathBuf::from(format!("{GUEST_FILES}/export-{rdma}")))
         } else {

@@ -15,6 +15,10 @@ const KERBEROS: &str = "Kerberos";
 /// Variables that name files of the library: its configuration (several, separated by colons), and its keytab.
 const VARIABLES: [&str; 2] = ["KRB5_CONFIG", "KRB5_KTNAME"];
 
+/// The TCP port on which the gssd of Linux makes the security contexts of RDMA mounts, whatever the port of the mount is. It
+/// does not ask rpcbind (nfs-utils 2.6).
+const GSSD_PORT: u16 = 2049;
+
 /// Options for exports with sec=krb5, krb5i or krb5p.
 #[derive(Debug, Args)]
 pub(super) struct Kerberos {
@@ -91,21 +95,19 @@ fn paths(value: &str) -> Vec<PathBuf> {
     value.split(':').filter(|part| part.contains('/')).map(PathBuf::from).collect()
 }
 
-/// Returns what Linux clients miss of a server whose exports allow Kerberos.
-pub(super) fn missing(options: &[ExportOption], has_tcp: bool, has_rpcbind: bool) -> Option<&'static str> {
-    if !is_wanted(options) {
-        return None;
-    }
-    match (has_tcp, has_rpcbind) {
-        (false, _) => Some(
+/// Returns what Linux clients miss of a server whose exports allow Kerberos, and which has this TCP port.
+pub(super) fn missing(options: &[ExportOption], tcp: Option<u16>) -> Option<&'static str> {
+    match tcp {
+        _ if !is_wanted(options) => None,
+        Some(GSSD_PORT) => None,
+        Some(_) => Some(
+            "Linux clients cannot mount by sec=krb5, krb5i or krb5p over RDMA here: they create security contexts on TCP \
+             port 2049, whatever the port of the mount; give --tcp ADDR:2049",
+        ),
+        None => Some(
             "Linux clients cannot use sec=krb5, krb5i or krb5p here: they create security contexts over TCP; leave out \
-             --no-tcp, and give --tcp ADDR:2049 and --rpcbind",
+             --no-tcp, and give --tcp ADDR:2049",
         ),
-        (true, false) => Some(
-            "Linux clients ask rpcbind for the TCP port before they use sec=krb5, krb5i or krb5p: give --rpcbind, or \
-             register the port yourself",
-        ),
-        (true, true) => None,
     }
 }
 
@@ -164,12 +166,12 @@ mod tests {
     }
 
     #[test]
-    fn linux_clients_need_tcp_and_rpcbind() {
+    fn linux_clients_need_port_2049_of_tcp() {
         let kerberos = exports("/=/srv,sec=sys:krb5");
-        for (tcp, rpcbind, hint) in [(false, true, "--no-tcp"), (true, false, "--rpcbind")] {
-            assert!(missing(&kerberos, tcp, rpcbind).is_some_and(|told| told.contains(hint)), "{hint}");
+        for (tcp, hint) in [(None, "--no-tcp"), (Some(20_048), "--tcp ADDR:2049")] {
+            assert!(missing(&kerberos, tcp).is_some_and(|told| told.contains(hint)), "{hint}");
         }
-        assert_eq!(missing(&kerberos, true, true), None);
-        assert_eq!(missing(&exports("/=/srv"), false, false), None);
+        assert_eq!(missing(&kerberos, Some(2049)), None);
+        assert_eq!(missing(&exports("/=/srv"), None), None);
     }
 }

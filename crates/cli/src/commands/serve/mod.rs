@@ -61,8 +61,8 @@ krb5.conf, and nsswitch), or the one that --principals gives it, with the groups
 a user act as nobody, and so do those of machines (nfs/HOST, host/HOST, root/HOST, HOST$), whom root of a client calls as, unless \
 --principals names a user for them. squash= applies after that.
 
-Linux clients create security contexts over TCP also for mounts over RDMA: for vers=3 they ask rpcbind for the port, for vers=4 they \
-use port 2049. So give --tcp ADDR:2049 and --rpcbind with sec=krb5, krb5i or krb5p. All listeners share the contexts.
+Linux clients create security contexts over TCP also for mounts over RDMA. They use port 2049, whatever the port of the mount is. So \
+give --tcp ADDR:2049 with sec=krb5, krb5i or krb5p. All listeners share the contexts.
 
 Limits hold for each client and for all clients together. A client that reaches a limit waits or is refused, and others go on. \
 --memory bounds the messages and payloads of all connections. Each RDMA connection reserves (credits + 2) x inline bytes of it. \
@@ -208,7 +208,8 @@ impl Serve {
         let (mut config, shares) = self.bounds.config(self.versions()?, descriptors)?;
         config.ccp = self.insecure_conf_rdma.then(Ccp::insecure);
         config.local_owners = !self.trust_local_users;
-        if let Some(missing) = kerberos::missing(&options, !self.no_tcp, self.rpcbind) {
+        let tcp_port = self.tcp.map_or(TCP_PORT, |address| address.port());
+        if let Some(missing) = kerberos::missing(&options, (!self.no_tcp).then_some(tcp_port)) {
             output::warn(missing);
         }
         let Callers { contexts, principals } = self.kerberos.open(&options)?;
