@@ -127,7 +127,7 @@ fn calls_arrive(server: &Arc<GssServer>, client: &GssClient) {
 /// A principal of two parts has no user by default.
 #[test]
 fn a_machine_has_no_local_user() {
-    let Some(place) = in_realm("a_machine_has_no_local_user", false) else { return };
+    let Some(place) = in_realm("a_machine_has_no_local_user", false, None) else { return };
     let server = server(KerberosAcceptor::open(Some(&place.join("server.keytab"))).unwrap());
     let machine = KerberosInitiator::open(None, Some(&place.join("other.keytab"))).unwrap();
     let (_, principal) = created(&server, &machine);
@@ -136,7 +136,7 @@ fn a_machine_has_no_local_user() {
 
 #[test]
 fn a_principal_has_the_local_user_of_auth_to_local() {
-    let Some(place) = in_realm("a_principal_has_the_local_user_of_auth_to_local", true) else { return };
+    let Some(place) = in_realm("a_principal_has_the_local_user_of_auth_to_local", true, None) else { return };
     let path = place.join("krb5.conf");
     let rule = format!("{REALM} = {{\n  auth_to_local = RULE:[1:people-$1]\n");
     let config = std::fs::read_to_string(&path).unwrap();
@@ -152,7 +152,7 @@ fn a_principal_has_the_local_user_of_auth_to_local() {
 // requirement: rfc2203-5.2.2-9, rfc2203-5.3.2.3-2
 #[test]
 fn the_mechanism_takes_messages_in_any_order_and_repeated() {
-    let Some(place) = in_realm("the_mechanism_takes_messages_in_any_order_and_repeated", true) else {
+    let Some(place) = in_realm("the_mechanism_takes_messages_in_any_order_and_repeated", true, None) else {
         return;
     };
     let acceptor = KerberosAcceptor::open(Some(&place.join("server.keytab"))).unwrap();
