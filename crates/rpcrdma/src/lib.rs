@@ -19,6 +19,7 @@
 //! | `context` | from a call's context to its connection |
 //! | `rdma` | drives a `proto` connection or session on a queue pair |
 //! | `tcp` | record marking on sockets |
+//! | [`tls`] | certificates and policies of TLS on TCP (RFC 9289), off by default |
 //! | `programs` | the programs that one side serves, with their reply cache |
 //! | `handlers` | calls in progress |
 //! | `serving` | what a server and its connections share |
@@ -64,6 +65,7 @@ mod shares;
 mod spread;
 mod stats;
 mod tcp;
+pub mod tls;
 mod totals;
 mod trace;
 mod turns;

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use rpcrdma::CallError;
 use rpcrdma::rpcbind::{Rpcbind, RpcbindError};
+use rpcrdma::tls::TlsClient;
 use rpcrdma_oncrpc::rpcbind::{self, Netid};
 
 use super::{Client, ClientOptions, Error, MountClient, Transport};
@@ -195,12 +196,18 @@ async fn mount_service_over_tcp(
         let rpcbind = Rpcbind::connect_within(address, options.mount_timeout).await.map_err(hint)?;
         address = rpcbind.lookup(MOUNT_PROGRAM, MOUNT_VERSION, netid).await.map_err(hint)?;
     }
-    connect_mount(address, options).await.map_err(failed)
+    // RFC 9289 §4.1: TLS on one port says nothing of another, so this connection asks for it itself.
+    connect_mount(address, options, rpc.tls().cloned()).await.map_err(failed)
 }
 
-async fn connect_mount(address: SocketAddr, options: &ClientOptions) -> Result<MountClient, String> {
+async fn connect_mount(
+    address: SocketAddr,
+    options: &ClientOptions,
+    tls: Option<TlsClient>,
+) -> Result<MountClient, String> {
     let limit = options.mount_timeout;
-    let config = rpcrdma::ClientConfig { memory: MOUNT_MEMORY, ..rpcrdma::ClientConfig::default() };
+    let mut config = rpcrdma::ClientConfig { memory: MOUNT_MEMORY, tls, ..rpcrdma::ClientConfig::default() };
+    config.protocol.program = Some((MOUNT_PROGRAM, MOUNT_VERSION));
     let connecting = rpcrdma::Client::tcp(address, config);
     let client = tokio::time::timeout(limit, connecting)
         .await
