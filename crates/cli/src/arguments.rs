@@ -11,6 +11,7 @@ use rpcrdma_nfs::client::NfsUrl;
 
 use crate::exit::Failure;
 use crate::provider::ProviderOptions;
+use crate::tls::ClientTls;
 
 /// Options of all commands.
 #[derive(Clone, Copy, Debug, Args)]
@@ -71,6 +72,8 @@ pub(crate) struct Connection {
     /// Drafts that define Version Two; both sides need the same profile [default: p1]
     #[arg(long, value_enum, value_name = "PROFILE", help_heading = "Connection")]
     pub(crate) profile: Option<ProfileName>,
+    #[command(flatten)]
+    pub(crate) tls: ClientTls,
     #[command(flatten)]
     pub(crate) sends: Sends,
     #[command(flatten)]

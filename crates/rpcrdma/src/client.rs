@@ -279,7 +279,9 @@ impl ClientBuilder {
         let Self { mut config, programs } = self;
         config.check_connections()?;
         if config.tls.is_some() {
-            return Err(ConnectError::Invalid("TLS over RPC-over-RDMA: RFC 9289 has it for TCP only".to_owned()));
+            return Err(ConnectError::Invalid(
+                "TLS over RPC-over-RDMA: RFC 9289 has it for TCP only".to_owned(),
+            ));
         }
         let serves = !programs.is_empty();
         if serves && config.connections > 1 {

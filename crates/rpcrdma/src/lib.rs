@@ -42,6 +42,10 @@
 //! travelled, and which side invalidated.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic))]
 
+// Tests within this crate and beside it share their certificates.
+#[cfg(test)]
+extern crate self as rpcrdma;
+
 mod admission;
 mod backchannel;
 mod call;

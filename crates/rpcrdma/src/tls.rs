@@ -246,4 +246,4 @@ fn setting(error: impl fmt::Display) -> TlsError {
 type Store = Arc<RootCertStore>;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -20,6 +20,7 @@ use crate::connect::{self, Servers, describe};
 use crate::exit::{Exit, Failure};
 use crate::output;
 use crate::provider::{ProviderOptions, Settings};
+use crate::tls::ClientTls;
 
 const AFTER_HELP: &str = "\
 Prints a table in Markdown with one line for each row: verdict, name, section, how binding the section is, expected and seen \
@@ -174,6 +175,7 @@ impl Conform {
             // Only for the export: a server may speak Version Two alone.
             rpcrdma_version: if self.profile.is_some() { Version::Auto } else { Version::One },
             profile: self.profile,
+            tls: ClientTls::default(),
             sends: Sends::default(),
             rdma: self.rdma.clone(),
         };

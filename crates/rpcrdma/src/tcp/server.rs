@@ -282,7 +282,8 @@ impl Connection {
         let message = Decoder::new(probe);
         let call = InProgress { served: Traced::new(&message, self.active), length, room };
         // NULL never waits. The status of its reply does not matter (RFC 9289 §4.1).
-        let (outcome, key) = self.shared.programs.dispatch(self.caller(), message, self.active.into_std()).await;
+        let (outcome, key) =
+            self.shared.programs.dispatch(self.caller(), message, self.active.into_std()).await;
         let offered = match &outcome {
             Outcome::Reply(reply) => offer(reply.clone()),
             Outcome::ChunkViolation(_) | Outcome::Drop => None,

@@ -120,10 +120,13 @@ async fn probe(
     writer.flush(socket).await?;
     let mut reader = RecordSource::new(domain.clone(), REPLY_MAX, pace);
     let record = reader.next(socket).await?;
-    let record = record.ok_or_else(|| ConnectError::Protocol("closed by the server at the probe for TLS".to_owned()))?;
+    let record = record
+        .ok_or_else(|| ConnectError::Protocol("closed by the server at the probe for TLS".to_owned()))?;
     // §5.1.1: nothing may come between the reply and the handshake.
     if !reader.is_empty() {
-        return Err(OpenError::Tls("the server sent data between its offer of TLS and the handshake".to_owned()));
+        return Err(OpenError::Tls(
+            "the server sent data between its offer of TLS and the handshake".to_owned(),
+        ));
     }
     let reply: ReplyHeader = Decoder::new(record)
         .decode()

@@ -12,7 +12,9 @@ use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, verify_tls13_sig
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
-use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, Error, OtherError, SignatureScheme};
+use rustls::{
+    CertificateError, DigitallySignedStruct, DistinguishedName, Error, OtherError, SignatureScheme,
+};
 use webpki::{EndEntityCert, KeyUsage};
 
 use super::{ClientAuth, Store, TlsError, setting};

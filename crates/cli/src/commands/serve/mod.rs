@@ -32,6 +32,7 @@ use crate::exit::Failure;
 use crate::output;
 use crate::provider::{ListenAt, Provider, ProviderOptions, Settings, may_use_adapters, raise_locked_memory};
 use crate::signals::StopSignals;
+use crate::tls::ServerTls;
 
 /// Port for NFS and MOUNT over TCP, if it is free.
 const TCP_PORT: u16 = 20048;
@@ -136,6 +137,8 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
     #[command(flatten)]
+    tls: ServerTls,
+    #[command(flatten)]
     rdma: ProviderOptions,
     #[command(flatten)]
     bounds: Bounds,
@@ -191,6 +194,8 @@ impl Serve {
         let (mut config, shares) = self.bounds.config(self.versions()?, descriptors)?;
         config.ccp = self.insecure_conf_rdma.then(Ccp::insecure);
         config.local_owners = !self.trust_local_users;
+        // The files need not be readable after the rights are given up.
+        config.tls = self.tls.settings(!self.no_tcp)?;
         let nfs = self.open(&options, &shares)?;
         Ok(Prepared { serve: self, options, config, shares, nfs })
     }
