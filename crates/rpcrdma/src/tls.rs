@@ -11,8 +11,8 @@
 //! the address that the client expects. A certificate with a wildcard name is refused (§5.2.1). An extended key usage has to
 //! name TLS or RPC-with-TLS (§5.2.1.1). There are no revocation lists.
 //!
-//! *Audit (§6.1).* Events of the target `rpcrdma::tls` tell for each connection whether TLS protects it, and who the peer
-//! is. The level is `INFO`, or `WARN` where a peer was refused.
+//! *Audit (§6.1).* Events of the target `rpcrdma::tls` and the level `INFO` tell for each connection whether TLS protects it,
+//! and who the peer is. Where a peer was refused, the level is `WARN`. A server writes one of these a second.
 //!
 //! ```no_run
 //! use rpcrdma::tls::{Anchors, ClientAuth, Identity, TlsClient, TlsServer};
@@ -29,6 +29,7 @@ mod verify;
 
 use std::fmt;
 use std::io;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -41,6 +42,7 @@ use rustls::version::TLS13;
 use thiserror::Error;
 
 use self::verify::{ClientVerifier, ServerVerifier};
+use crate::refusals::Spaced;
 
 pub use self::pem::{Anchors, Identity};
 pub(crate) use self::verify::name_of;
@@ -130,6 +132,7 @@ pub struct TlsServer {
     pub(crate) config: Arc<rustls::ServerConfig>,
     only: bool,
     authenticates: bool,
+    refusals: Arc<Spaced>,
 }
 
 impl fmt::Debug for TlsServer {
@@ -157,13 +160,20 @@ impl TlsServer {
         config.max_early_data_size = 0;
         config.send_tls13_tickets = 0;
         config.session_storage = Arc::new(NoServerSessionStorage {});
-        Ok(Self { config: Arc::new(config), only: false, authenticates })
+        Ok(Self { config: Arc::new(config), only: false, authenticates, refusals: Arc::default() })
     }
 
     /// Serves calls under TLS only. Without TLS the server answers NULL, and AUTH_TOOWEAK to every other call.
     #[must_use]
     pub fn only(self) -> Self {
         Self { only: true, ..self }
+    }
+
+    /// Logs that a client was refused.
+    pub(crate) fn tell_refusal(&self, peer: SocketAddr, reason: &dyn fmt::Display) {
+        if let Some(left_out) = self.refusals.due() {
+            tracing::warn!(target: AUDIT, %peer, %reason, left_out, "TLS: client refused");
+        }
     }
 
     /// Returns whether certificates of clients are checked.

@@ -10,4 +10,5 @@ mod copies;
 mod provider;
 mod slashes;
 mod support;
+mod tls;
 mod tree;

@@ -31,7 +31,7 @@ pub(super) struct Door {
     told: bool,
 }
 
-/// What becomes of a record.
+/// The fate of a record.
 #[derive(Debug)]
 pub(super) enum Entry {
     /// The dispatcher decides.
@@ -69,15 +69,17 @@ impl Door {
         if self.inside || (procedure == 0 && flavor != flavor::RPCSEC_GSS) {
             return Entry::Pass;
         }
-        let only = self.settings.is_only();
-        if !std::mem::replace(&mut self.told, true) {
-            if only {
-                tracing::warn!(target: AUDIT, %peer, "calls without TLS refused");
-            } else {
-                tracing::info!(target: AUDIT, %peer, "calls without TLS");
+        let told = std::mem::replace(&mut self.told, true);
+        if self.settings.is_only() {
+            if !told {
+                self.settings.tell_refusal(peer, &"calls without TLS");
             }
+            return refuse(xid, AuthStat::TooWeak);
         }
-        if only { refuse(xid, AuthStat::TooWeak) } else { Entry::Pass }
+        if !told {
+            tracing::info!(target: AUDIT, %peer, "calls without TLS");
+        }
+        Entry::Pass
     }
 
     fn examine_probe(&self, record: &Bytes, xid: u32, procedure: u32) -> Entry {

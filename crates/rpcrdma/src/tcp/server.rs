@@ -306,7 +306,7 @@ impl Connection {
             _ = self.stop.changed() => return Err(Ended::Stopped),
         };
         if let Err(error) = handshake {
-            tracing::warn!(target: AUDIT, peer = %self.peer, %error, "TLS refused");
+            settings.tell_refusal(self.peer, &error);
             // The client has until then to read why.
             let _ = timeout_at(until, stream.linger()).await;
             return Err(Ended::Handshake(error));

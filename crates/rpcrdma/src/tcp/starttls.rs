@@ -160,7 +160,9 @@ mod tests {
         ReplyHeader { xid: 1, body: ReplyBody::Accepted { verifier, status } }
     }
 
-    // requirement: rfc9289-4.1-6
+    // requirement: rfc9289-4.1-4
+    // requirement: rfc9289-4.1-5
+    // requirement: rfc9289-4.1-8
     #[test]
     fn rfc9289_4_1_only_the_token_in_an_accepted_reply_offers_tls() {
         for status in [AcceptStat::Success, AcceptStat::ProgramUnavailable, AcceptStat::SystemError] {

@@ -32,8 +32,9 @@ const WRITE: usize = 64 << 10;
 const READ_STEP: usize = 64 << 10;
 /// Most steps of decryption in one read. Records without data make steps, too.
 const STEPS: usize = 64;
-/// Memory that a connection under TLS holds at most, in bytes: [`READ`], [`WRITE`] with its overhead, the two
-/// records of 16 KiB that rustls keeps, and its state. A handshake message has at most 64 KiB, while nothing else waits.
+/// Memory that a connection under TLS holds at most, in bytes. It is the sum of [`READ`], of [`WRITE`] with its overhead, and
+/// of what rustls keeps: two records of 16 KiB, and its state. While a handshake message of up to 64 KiB arrives, nothing else
+/// waits.
 pub(crate) const TLS_ROOM: usize = 160 << 10;
 
 /// First byte of a TLS record with an alert (RFC 8446 §5.1).
@@ -143,7 +144,7 @@ impl State {
 
     fn read(&mut self, socket: &TcpStream, buffer: &mut [u8]) -> io::Result<usize> {
         let mut filled = 0;
-        // What ends this read without data ends the next one, too.
+        // A fault that ends this read behind some data ends the next one, too.
         self.more = true;
         for _ in 0..STEPS {
             let room = buffer.get_mut(filled..).unwrap_or_default();

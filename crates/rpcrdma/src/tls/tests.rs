@@ -68,6 +68,8 @@ fn the_key_stays_out_of_logs() {
 
 /// RFC 9289 §5, §6: what the settings of rustls have to be.
 // requirement: rfc9289-5-1
+// requirement: rfc9289-5-2
+// requirement: rfc9289-5-5
 // requirement: rfc9289-6-1
 #[test]
 fn rfc9289_5_settings_of_both_sides() {

@@ -62,7 +62,7 @@ async fn send(stream: &TlsStream, messages: &[Stream]) {
 }
 
 /// RFC 9289 §5.1.1: TLS does not alter the framing of records.
-// requirement: rfc9289-5.1.1-1
+// requirement: rfc9289-5.1.1-3
 #[tokio::test]
 async fn long_records_travel_both_ways_at_once() {
     let (client, server) = pair().await;

@@ -21,7 +21,7 @@ async fn pair() -> (Running, Client) {
     (server, client)
 }
 
-// requirement: rfc9289-5.1.1-1
+// requirement: rfc9289-5.1.1-3
 #[tokio::test]
 async fn calls_of_all_sizes_and_shapes() {
     let (server, client) = pair().await;
@@ -100,7 +100,7 @@ async fn pass(
 }
 
 /// RFC 9289 §4.1: a probe says nothing of later connections, so each has its own.
-// requirement: rfc9289-4.1-9
+// requirement: rfc9289-4.1-6
 #[tokio::test]
 async fn i8_a_call_survives_loss_at_every_step_and_runs_once() {
     let authority = Authority::new();

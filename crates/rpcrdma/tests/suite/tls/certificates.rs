@@ -30,7 +30,8 @@ fn expecting(name: &str, authority: &Authority) -> TlsClient {
     TlsClient::new(name, &authority.anchors(), None).unwrap()
 }
 
-// requirement: rfc9289-5.2.1-6
+// requirement: rfc9289-5.2.1-1
+// requirement: rfc9289-5.2.1-7
 #[tokio::test]
 async fn rfc9289_5_2_1_a_server_of_another_authority() {
     let authority = Authority::new();
@@ -42,7 +43,8 @@ async fn rfc9289_5_2_1_a_server_of_another_authority() {
     connect(server.address, authority.client()).await.unwrap();
 }
 
-// requirement: rfc9289-5.2.1-7
+// requirement: rfc9289-5.2.1-2
+// requirement: rfc9289-5.2.1-8
 #[tokio::test]
 async fn rfc9289_5_2_1_the_name_of_the_server() {
     let authority = Authority::new();
@@ -57,8 +59,8 @@ async fn rfc9289_5_2_1_the_name_of_the_server() {
     }
 }
 
-// requirement: rfc9289-5.2.1-5
-// requirement: rfc9289-5.2.1-8
+// requirement: rfc9289-5.2.1-9
+// requirement: rfc9289-5.2.1-10
 #[tokio::test]
 async fn rfc9289_5_2_1_the_address_of_the_server() {
     let authority = Authority::new();
@@ -73,7 +75,7 @@ async fn rfc9289_5_2_1_the_address_of_the_server() {
     assert!(TlsClient::new("not a name", &authority.anchors(), None).is_err());
 }
 
-// requirement: rfc9289-5.2.1-4
+// requirement: rfc9289-5.2.1-5
 #[tokio::test]
 async fn rfc9289_5_2_1_no_wildcards() {
     let authority = Authority::new();
@@ -84,7 +86,7 @@ async fn rfc9289_5_2_1_no_wildcards() {
     }
 }
 
-// requirement: rfc9289-5.2.1-6
+// requirement: rfc9289-5.2.1-7
 #[tokio::test]
 async fn rfc9289_5_2_1_a_certificate_has_its_time() {
     let authority = Authority::new();
@@ -143,8 +145,8 @@ async fn first_call(server: SocketAddr, tls: TlsClient) -> Result<(), String> {
 
 /// §4.2: if either side is not who it should be, there is no association.
 // requirement: rfc9289-4.2-3
-// requirement: rfc9289-5-5
-// requirement: rfc9289-5.2.1-9
+// requirement: rfc9289-5-4
+// requirement: rfc9289-5.2.1-11
 #[tokio::test]
 async fn rfc9289_4_2_mutual_authentication() {
     let (authority, foreign) = (Authority::new(), Authority::new());
@@ -194,6 +196,8 @@ impl ResolvesClientCert for Asked {
 
 /// §4.2: a server asks each client who it is. §6: no early data; and no tickets, so no session is resumed.
 // requirement: rfc9289-4.2-2
+// requirement: rfc9289-5-8
+// requirement: rfc9289-5-9
 // requirement: rfc9289-6-1
 #[tokio::test]
 async fn rfc9289_4_2_a_server_asks_for_a_certificate_and_gives_no_ticket() {
@@ -222,7 +226,6 @@ async fn rfc9289_4_2_a_server_asks_for_a_certificate_and_gives_no_ticket() {
 }
 
 /// §5: a client names `sunrpc` by ALPN. Without it there is no session.
-// requirement: rfc9289-5-7
 #[tokio::test]
 async fn rfc9289_5_a_client_without_alpn_is_turned_away() {
     let authority = Authority::new();
@@ -241,7 +244,8 @@ async fn rfc9289_5_a_client_without_alpn_is_turned_away() {
 
 /// §5: a client refuses a server that does not name `sunrpc`.
 // requirement: rfc9289-5-6
-// requirement: rfc9289-5-8
+// requirement: rfc9289-5-7
+// requirement: rfc9289-5-10
 #[tokio::test]
 async fn rfc9289_5_a_server_without_alpn_is_refused() {
     let authority = Authority::new();

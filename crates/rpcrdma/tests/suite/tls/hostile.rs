@@ -23,8 +23,8 @@ async fn rest(mut stream: TcpStream) -> Vec<u8> {
 }
 
 /// §5.1.1: what comes between probe and handshake is discarded without an answer, and the connection ends.
+// requirement: rfc9289-5.1.1-1
 // requirement: rfc9289-5.1.1-2
-// requirement: rfc9289-5.1.1-3
 #[tokio::test]
 async fn rfc9289_5_1_1_data_behind_the_probe_gets_no_answer() {
     let authority = Authority::new();
@@ -174,6 +174,7 @@ async fn i6_tls_takes_its_memory_from_the_share() {
 }
 
 /// §5.1.1: the side that is done sends a closure alert.
+// requirement: rfc9289-5.1.1-4
 #[tokio::test]
 async fn rfc9289_5_1_1_a_session_ends_with_a_closure_alert() {
     let authority = Authority::new();

@@ -20,7 +20,7 @@ fn denied(xid: u32, stat: AuthStat) -> ReplyHeader {
 }
 
 /// §4.1: without the token there is no ClientHello; policy decides on the rest.
-// requirement: rfc9289-4.1-7
+// requirement: rfc9289-4.1-8
 #[tokio::test]
 async fn rfc9289_4_1_a_server_without_tls() {
     let authority = Authority::new();
@@ -67,7 +67,7 @@ async fn calls_without_tls_get_auth_tooweak_where_tls_is_required() {
 }
 
 /// §4.1: AUTH_TLS is for NULL, and for a connection without TLS.
-// requirement: rfc9289-4.1-8
+// requirement: rfc9289-4.1-9
 #[tokio::test]
 async fn rfc9289_4_1_auth_tls_out_of_place_gets_auth_badcred() {
     let authority = Authority::new();
