@@ -119,6 +119,11 @@ impl ClientTls {
 }
 
 impl ServerTls {
+    /// Returns whether TCP clients without TLS are refused.
+    pub(crate) fn is_demanded(&self) -> bool {
+        self.xprtsec != Security::None
+    }
+
     /// Returns the settings; `None` without TLS.
     ///
     /// # Errors

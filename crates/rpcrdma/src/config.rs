@@ -242,7 +242,7 @@ impl ServerConfig {
     pub const RDMA_IDLE: Duration = Duration::from_secs(600);
     /// Memory that an address can have in any case beside the longest chunks of one Call, in bytes. A TCP connection needs
     /// it to read ahead, and for calls in progress.
-    const BESIDE_PAYLOAD: usize = 256 << 10;
+    pub(crate) const BESIDE_PAYLOAD: usize = 256 << 10;
     /// Least value of [`least_credits`](Self::least_credits). The Receive of the last call in progress may hold its
     /// message while the answer needs the next Receive.
     pub const CREDITS_TO_GO_ON: u32 = 2;

@@ -165,7 +165,8 @@ async fn mount_service(rpc: &rpcrdma::Client, options: &ClientOptions) -> Result
         Ok(()) => Ok(MountClient::on(transport, options.credential.clone(), options.timeout)),
         Err(
             error @ Error::Transport {
-                source: CallError::Unreachable { .. } | CallError::Closed { .. }, ..
+                source: CallError::Unreachable { .. } | CallError::Closed { .. } | CallError::Tls { .. },
+                ..
             },
         ) => Err(error),
         // RFC 5531 §9: PROG_UNAVAIL, as other NFS servers answer on RDMA, or no answer.

@@ -43,6 +43,7 @@ use super::record::{RecordError, RecordSink, RecordSource};
 use super::stream::ByteStream;
 use super::tls::{TLS_ROOM, TlsStream};
 use crate::admission::Place;
+use crate::config::ServerConfig;
 use crate::handlers::{HandlerPanicked, Handlers};
 use crate::programs::Dispatched;
 use crate::serving::{Phase, Shared, StopSignal};
@@ -299,7 +300,9 @@ impl Connection {
     async fn secured(&mut self, stream: TcpStream, settings: &TlsServer) -> Result<(), Ended> {
         let until = super::after(Instant::now(), self.shared.config.set_up);
         let slow = |_| Ended::Slow(self.shared.config.set_up);
-        let _room = timeout_at(until, reserve(&self.domain)).await.map_err(slow)??;
+        let config = &self.shared.config;
+        let spare = config.max_record.saturating_add(ServerConfig::BESIDE_PAYLOAD);
+        let _room = timeout_at(until, reserve(&self.domain, spare)).await.map_err(slow)??;
         let stream = TlsStream::server(stream, settings).map_err(Ended::Handshake)?;
         let handshake = tokio::select! {
             done = timeout_at(until, stream.handshake()) => done.map_err(slow)?,
@@ -346,14 +349,17 @@ impl Connection {
     }
 }
 
-/// Reserves the memory of a connection under TLS; waits for it.
-async fn reserve(domain: &ProtectionDomain) -> Result<Reserved, RecordError> {
+/// Reserves the memory of a connection under TLS, and waits for it. Afterwards as much as `spare` is left: otherwise
+/// sessions at rest could hold what each of them needs to read a call.
+async fn reserve(domain: &ProtectionDomain, spare: usize) -> Result<Reserved, RecordError> {
     let mut wait = domain.wait();
     loop {
-        match domain.reserve(TLS_ROOM) {
+        let both = domain.reserve(TLS_ROOM).and_then(|room| domain.reserve(spare).map(|_| room));
+        match both {
             Ok(room) => return Ok(room),
             Err(PoolExhausted::InUse { .. } | PoolExhausted::Unfair { .. }) => {
-                poll_fn(|cx| wait.poll(cx, ProtectionDomain::room_for(TLS_ROOM))).await;
+                let room = [TLS_ROOM, spare].map(ProtectionDomain::room_for).into_iter().sum();
+                poll_fn(|cx| wait.poll(cx, room)).await;
             }
             Err(error) => return Err(RecordError::Memory(error)),
         }

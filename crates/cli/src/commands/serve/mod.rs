@@ -196,6 +196,11 @@ impl Serve {
         config.local_owners = !self.trust_local_users;
         // The files need not be readable after the rights are given up.
         config.tls = self.tls.settings(!self.no_tcp)?;
+        if self.tls.is_demanded()
+            && let Some((_, address)) = self.listeners().find(|(_, address)| !address.ip().is_loopback())
+        {
+            tracing::warn!(%address, "--xprtsec is about TCP: calls over RDMA have no TLS (RFC 9289)");
+        }
         let nfs = self.open(&options, &shares)?;
         Ok(Prepared { serve: self, options, config, shares, nfs })
     }
