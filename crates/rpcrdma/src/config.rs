@@ -128,7 +128,7 @@ pub struct ServerConfig {
     /// Settings of CONF_RDMA (RFC 5666 §6) on RDMA connections; `None`, the default, does not serve it.
     pub ccp: Option<Ccp>,
     /// Settings of TLS (RFC 9289) on TCP connections; `None`, the default, does not offer it. RPC-over-RDMA has no TLS
-    /// (§5.1.3). A connection under TLS reserves 160 KiB of its address's share. [`set_up`](Self::set_up) bounds the time
+    /// (§5.1.3). A connection under TLS reserves 128 KiB of its address's share. [`set_up`](Self::set_up) bounds the time
     /// of its handshake.
     pub tls: Option<TlsServer>,
     /// Memory that Buffers of this server may hold together, in bytes.

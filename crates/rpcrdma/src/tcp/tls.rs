@@ -25,9 +25,9 @@ use super::stream::ByteStream;
 use crate::tls::{ALPN, TlsClient, TlsServer, name_of};
 
 /// Most ciphertext read from the socket at a time, in bytes.
-const READ: usize = 32 << 10;
+const READ: usize = 16 << 10;
 /// Most bytes encrypted at a time.
-const WRITE: usize = 64 << 10;
+const WRITE: usize = 32 << 10;
 /// Most plaintext that one read returns, in bytes: its decryption must not take long.
 const READ_STEP: usize = 64 << 10;
 /// Most steps of decryption in one read. Records without data make steps, too.
@@ -35,7 +35,7 @@ const STEPS: usize = 64;
 /// Memory that a connection under TLS holds at most, in bytes. It is the sum of [`READ`], of [`WRITE`] with its overhead, and
 /// of what rustls keeps: two records of 16 KiB, and its state. While a handshake message of up to 64 KiB arrives, nothing else
 /// waits.
-pub(crate) const TLS_ROOM: usize = 160 << 10;
+pub(crate) const TLS_ROOM: usize = 128 << 10;
 
 /// First byte of a TLS record with an alert (RFC 8446 §5.1).
 const ALERT: u8 = 21;
@@ -170,6 +170,9 @@ impl State {
                 } else {
                     // The alert. It is lost if the socket takes nothing more.
                     let _ = self.flush(socket);
+                    // Records before the faulty one count.
+                    let room = buffer.get_mut(filled..).unwrap_or_default();
+                    filled += self.connection.reader().read(room).unwrap_or(0);
                 }
                 return if filled > 0 { Ok(filled) } else { Err(error) };
             }

@@ -1,13 +1,18 @@
 //! Authorities and certificates, made anew for each test.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair,
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
     KeyUsagePurpose,
 };
 use rpcrdma::tls::{Anchors, ClientAuth, Identity, TlsClient, TlsServer};
 
 /// The name that servers of these tests have.
 pub const NAME: &str = "server.example";
+
+/// Authorities made by this process.
+static MADE: AtomicUsize = AtomicUsize::new(0);
 
 /// An authority that signs certificates.
 pub struct Authority {
@@ -29,6 +34,9 @@ impl Certified {
 impl Authority {
     pub fn new() -> Self {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
+        // Authorities of one name would be told apart by their signatures only.
+        let number = MADE.fetch_add(1, Ordering::Relaxed);
+        params.distinguished_name.push(DnType::CommonName, format!("authority {number}"));
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
         Self { issuer: CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap() }

@@ -143,7 +143,7 @@ async fn i6_tls_takes_its_memory_from_the_share() {
     let authority = Authority::new();
     let config =
         ServerConfig { tls: Some(authority.server()), max_record: 64 << 10, ..ServerConfig::default() };
-    let shares = rpcrdma::PeerShares::new(rpcrdma_verbs::ProtectionDomain::new(8 << 20), 1 << 20);
+    let shares = rpcrdma::PeerShares::new(rpcrdma_verbs::ProtectionDomain::new(16 << 20), 2 << 20);
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let server =
@@ -154,12 +154,13 @@ async fn i6_tls_takes_its_memory_from_the_share() {
     let first = connect(address, authority.client()).await.unwrap();
     echo(&first, b"first").await.unwrap();
     let held = monitor.stats().memory_in_use;
-    assert!((160 << 10..320 << 10).contains(&held), "{held}");
+    assert!((128 << 10..256 << 10).contains(&held), "{held}");
     let mut others = Vec::new();
-    for _ in 0..6 {
+    for _ in 0..20 {
         others.push(connect(address, authority.client()).await);
     }
-    assert!(others.iter().any(Result::is_ok) && others.iter().any(Result::is_err));
+    let served = others.iter().filter(|other| other.is_ok()).count();
+    assert!((1..20).contains(&served), "{served} of 20");
     // What is left is enough for a long call.
     echo(&first, &pattern(60_000)).await.unwrap();
     drop(others);

@@ -42,7 +42,13 @@ async fn serve_with(program: Arc<TestProgram>, config: ServerConfig) -> Running 
     let monitor = server.monitor();
     let (stop, stopped) = oneshot::channel();
     let task = tokio::spawn(async move {
-        server.serve(async { drop(stopped.await) }).await.unwrap();
+        let stopped = async {
+            // Without its handle a server goes on until the test ends.
+            if stopped.await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        };
+        server.serve(stopped).await.unwrap();
     });
     Running { address, monitor, stop, task }
 }
