@@ -14,6 +14,7 @@ use rpcrdma_oncrpc::gss::Service;
 
 use crate::exit::{Exit, Failure};
 use crate::provider::ProviderOptions;
+use crate::tls::ClientTls;
 
 /// Options of all commands.
 #[derive(Clone, Copy, Debug, Args)]
@@ -76,6 +77,8 @@ pub(crate) struct Connection {
     pub(crate) profile: Option<ProfileName>,
     #[command(flatten)]
     pub(crate) security: Security,
+    #[command(flatten)]
+    pub(crate) tls: ClientTls,
     #[command(flatten)]
     pub(crate) sends: Sends,
     #[command(flatten)]

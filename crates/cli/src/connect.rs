@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use rpcrdma::tls::TlsClient;
 use rpcrdma::{CallError, GssUser, Versions};
 use rpcrdma_iwarp::Timeouts;
 use rpcrdma_nfs::client::{Client, ClientOptions, Error, NfsUrl};
@@ -32,6 +33,7 @@ pub(crate) async fn rpc(
     program: (u32, u32),
 ) -> Result<rpcrdma::Client, Failure> {
     let versions = connection.versions()?;
+    let tls = connection.tls.settings(connection.proto, url.host())?;
     let settings =
         Settings { options: &connection.rdma, no_crc: connection.no_crc, timeouts: Timeouts::default() };
     let authority = url.authority(connection.proto.default_port());
@@ -53,7 +55,7 @@ pub(crate) async fn rpc(
                 }
                 Proto::Tcp => None,
             };
-            let opened = open(address, connector, connection, versions, program).await;
+            let opened = open(address, connector, connection, versions, program, tls.clone()).await;
             opened.map_err(|error| explain(&error, connection))
         };
         let reason = match timeout(connection.timeout, attempt).await {
@@ -85,8 +87,9 @@ async fn open(
     connection: &Connection,
     versions: Versions,
     program: (u32, u32),
+    tls: Option<TlsClient>,
 ) -> Result<rpcrdma::Client, ConnectError> {
-    let mut config = rpcrdma::ClientConfig { memory: MEMORY, ..rpcrdma::ClientConfig::default() };
+    let mut config = rpcrdma::ClientConfig { memory: MEMORY, tls, ..rpcrdma::ClientConfig::default() };
     let inline = usize::try_from(connection.inline).unwrap_or(usize::MAX);
     config.protocol.send_size = inline;
     config.protocol.receive_size = inline;

@@ -11,6 +11,7 @@ mod exit;
 mod output;
 mod provider;
 mod signals;
+mod tls;
 mod trace;
 
 use std::process::ExitCode;

@@ -19,7 +19,7 @@ pub const MACHINE_NAME_MAX: usize = 255;
 /// Most supplementary groups in AUTH_SYS (RFC 5531 Appendix A).
 pub const GIDS_MAX: usize = 16;
 
-/// Numbers of flavours (RFC 5531 §8.2, RFC 2203 §5).
+/// Numbers of flavours (RFC 5531 §8.2, RFC 2203 §5, RFC 9289 §7.1).
 pub mod flavor {
     /// No authentication.
     pub const AUTH_NONE: u32 = 0;
@@ -31,6 +31,8 @@ pub mod flavor {
     pub const AUTH_DH: u32 = 3;
     /// RPCSEC_GSS (RFC 2203).
     pub const RPCSEC_GSS: u32 = 6;
+    /// The question whether a server speaks TLS on this connection (RFC 9289 §4.1).
+    pub const AUTH_TLS: u32 = 7;
 }
 
 /// A credential or verifier as it stands in a message.

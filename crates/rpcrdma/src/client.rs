@@ -33,6 +33,7 @@ use crate::rdma::client::RdmaClient;
 use crate::spread::Spread;
 use crate::stats::{ClientStats, ConnectionStats};
 use crate::tcp::client::TcpClient;
+use crate::tls::TlsClient;
 use crate::trace::Calling;
 
 /// A client of one server's RPC programs, over RDMA or TCP. Cheap to clone.
@@ -177,6 +178,16 @@ impl Client {
         self.inner.to
     }
 
+    /// Returns the settings of TLS that this client uses on its connections; `None` over RDMA. A companion of this client
+    /// on another port of the server needs them too.
+    #[must_use]
+    pub fn tls(&self) -> Option<&TlsClient> {
+        match self.inner.links.first() {
+            Link::Rdma(_) => None,
+            Link::Tcp(client) => client.tls(),
+        }
+    }
+
     /// Returns how many connections this client has, or opens again when they are lost.
     #[must_use]
     pub fn connections(&self) -> usize {
@@ -306,6 +317,11 @@ impl ClientBuilder {
     pub async fn rdma(self, connector: Arc<dyn Connector>, to: SocketAddr) -> Result<Client, ConnectError> {
         let Self { mut config, programs } = self;
         config.check_connections()?;
+        if config.tls.is_some() {
+            return Err(ConnectError::Invalid(
+                "TLS over RPC-over-RDMA: RFC 9289 has it for TCP only".to_owned(),
+            ));
+        }
         let serves = !programs.is_empty();
         if serves && config.connections > 1 {
             return Err(ConnectError::Invalid(format!(

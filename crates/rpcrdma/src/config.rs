@@ -8,6 +8,7 @@ use rpcrdma_verbs::{ConnectError, ProtectionDomain};
 
 use crate::ccp::Ccp;
 use crate::shares::PeerShares;
+use crate::tls::{TlsClient, TlsServer};
 
 /// Settings of a [`Client`](crate::Client).
 #[derive(Debug, Clone)]
@@ -27,6 +28,11 @@ pub struct ClientConfig {
     pub protocol: Config,
     /// Settings of CONF_RDMA (RFC 5666 §6), with which each RDMA connection then begins; `None`, the default, omits it.
     pub ccp: Option<Ccp>,
+    /// Settings of TLS (RFC 9289), with which each TCP connection then begins, by a NULL call of
+    /// [`program`](Config::program), or of rpcbind if that is not set. `None`, the default: no TLS. RPC-over-RDMA has
+    /// none, so a client over RDMA refuses the setting. [`connect`](rpcrdma_proto::Timeouts::connect) bounds the time
+    /// for connection and handshake together.
+    pub tls: Option<TlsClient>,
     /// Connections at a time, 1 to [`MAX_CONNECTIONS`](Self::MAX_CONNECTIONS); 1 by default. Calls are spread over
     /// them: each takes the connection with the fewest calls in progress. On one connection a single thread at a time
     /// works at either end, so several help where processors are left. They hold credits and memory of the server each,
@@ -77,6 +83,7 @@ impl Default for ClientConfig {
         Self {
             protocol: Config { grant: Self::REVERSE_CREDITS, ..Config::default() },
             ccp: None,
+            tls: None,
             connections: 1,
             memory: 256 << 20,
             ird: 32,
@@ -120,6 +127,10 @@ pub struct ServerConfig {
     pub protocol: Config,
     /// Settings of CONF_RDMA (RFC 5666 §6) on RDMA connections; `None`, the default, does not serve it.
     pub ccp: Option<Ccp>,
+    /// Settings of TLS (RFC 9289) on TCP connections; `None`, the default, does not offer it. RPC-over-RDMA has no TLS
+    /// (§5.1.3). A connection under TLS reserves 128 KiB of its address's share. [`set_up`](Self::set_up) bounds the time
+    /// of its handshake.
+    pub tls: Option<TlsServer>,
     /// Memory that Buffers of this server may hold together, in bytes.
     pub memory: usize,
     /// Limit for one peer address while others hold none, in bytes; shrinks as they allocate. Loopback counts as an
@@ -176,7 +187,7 @@ pub struct ServerConfig {
     /// root may claim any. The check covers TCP and software iWARP. Without it, any user of this machine can claim any
     /// UID. Default: true.
     pub local_owners: bool,
-    /// Time to set up one RDMA connection; then the attempt is dropped.
+    /// Time to set up one RDMA connection, or TLS on a TCP connection; then the attempt is dropped.
     pub set_up: Duration,
     /// Pause after a failed accept, for instance when no file descriptor is free.
     pub accept_pause: Duration,
@@ -194,6 +205,7 @@ impl Default for ServerConfig {
         Self {
             protocol,
             ccp: None,
+            tls: None,
             memory: 512 << 20,
             memory_per_peer: None,
             ird: 1,
@@ -230,7 +242,7 @@ impl ServerConfig {
     pub const RDMA_IDLE: Duration = Duration::from_secs(600);
     /// Memory that an address can have in any case beside the longest chunks of one Call, in bytes. A TCP connection needs
     /// it to read ahead, and for calls in progress.
-    const BESIDE_PAYLOAD: usize = 256 << 10;
+    pub(crate) const BESIDE_PAYLOAD: usize = 256 << 10;
     /// Least value of [`least_credits`](Self::least_credits). The Receive of the last call in progress may hold its
     /// message while the answer needs the next Receive.
     pub const CREDITS_TO_GO_ON: u32 = 2;

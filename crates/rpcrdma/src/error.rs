@@ -46,6 +46,15 @@ pub enum CallError {
         /// Whether the call had left on an earlier connection.
         sent: bool,
     },
+    /// A new connection cannot have the TLS that this client requires, or the server refuses the client's certificate
+    /// (RFC 9289 §4.1). A call that had left on an earlier connection may have been carried out.
+    #[error("no connection with TLS: {reason}")]
+    Tls {
+        /// The reason.
+        reason: String,
+        /// Whether the call had left.
+        sent: bool,
+    },
     /// This side is closing the connection, or has closed the client.
     #[error("closed by this side")]
     Closed {
@@ -129,6 +138,7 @@ impl CallError {
             | Self::TimedOut { sent: false, .. }
             | Self::Unreachable { sent: false, .. }
             | Self::Closed { sent: false }
+            | Self::Tls { sent: false, .. }
             | Self::TransportVersion { .. } => Execution::NotExecuted,
             Self::Refused(refused) if !matches!(refused, Refused::SystemError) => Execution::NotExecuted,
             // ERR_CHUNK may mean that the reply did not fit (RFC 8166 §4.5.3). Then the call was carried out.

@@ -19,6 +19,7 @@
 //! | `context` | from a call's context to its connection |
 //! | `rdma` | drives a `proto` connection or session on a queue pair |
 //! | `tcp` | record marking on sockets |
+//! | [`tls`] | certificates and policies of TLS on TCP (RFC 9289), off by default |
 //! | `programs` | the programs that one side serves, with their reply cache |
 //! | `handlers` | calls in progress |
 //! | `serving` | what a server and its connections share |
@@ -41,6 +42,10 @@
 //! `rpcrdma::serve` (at the server). The event has connection, XID, program and procedure, how call and reply
 //! travelled, and which side invalidated.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic))]
+
+// Tests within this crate and beside it share their certificates.
+#[cfg(test)]
+extern crate self as rpcrdma;
 
 mod admission;
 mod backchannel;
@@ -65,6 +70,7 @@ mod shares;
 mod spread;
 mod stats;
 mod tcp;
+pub mod tls;
 mod totals;
 mod trace;
 mod turns;

@@ -1,8 +1,15 @@
 //! RPC over TCP with record marking (RFC 5531 §11): the client's and the server's side of a connection.
+//!
+//! With TLS (RFC 9289) three files more take part: `door` at the server and `starttls` at the client come before the
+//! handshake, `tls` is the stream after it. Without TLS no call comes near them.
 
 pub(crate) mod client;
+mod door;
 pub(crate) mod record;
 pub(crate) mod server;
+mod starttls;
+mod stream;
+mod tls;
 
 use std::io;
 use std::net::SocketAddr;

@@ -21,6 +21,7 @@ use crate::connect::{self, Servers, describe};
 use crate::exit::{Exit, Failure};
 use crate::output;
 use crate::provider::{ProviderOptions, Settings};
+use crate::tls::ClientTls;
 
 const AFTER_HELP: &str = "\
 Prints a table in Markdown with one line for each row: verdict, name, section, how binding the section is, expected and seen \
@@ -176,6 +177,7 @@ impl Conform {
             rpcrdma_version: if self.profile.is_some() { Version::Auto } else { Version::One },
             profile: self.profile,
             security: Security::default(),
+            tls: ClientTls::default(),
             sends: Sends::default(),
             rdma: self.rdma.clone(),
         };

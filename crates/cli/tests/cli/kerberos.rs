@@ -103,7 +103,7 @@ fn files_are_copied_under_each_flavour_by_both_transports() {
         for sec in FLAVORS {
             let name = format!("nfs:/{proto}-{sec}");
             site.succeed(proto, sec, &["put", &from, &name]);
-            site.succeed(proto, sec, &["get", "--force", &name, &to]);
+            site.succeed(proto, sec, &["get", &name, &to]);
             assert!(fs::read(&to).unwrap() == data, "{proto} {sec}");
             let stored = fs::metadata(site.path("export").join(format!("{proto}-{sec}"))).unwrap();
             if rustix::process::geteuid().is_root() {
@@ -125,7 +125,7 @@ fn a_flavour_that_the_export_does_not_allow_is_refused() {
     site.succeed("rdma", "krb5i", &["ls", "nfs:/"]);
     for sec in ["sys", "krb5", "krb5p"] {
         let said = site.fail(1, "rdma", sec, &["ls", "nfs:/"]);
-        assert!(said.contains("krb5i"), "{sec}: {said}");
+        assert!(said.contains(&format!("allows krb5i only, and not {sec}")), "{sec}: {said}");
     }
 }
 
@@ -140,7 +140,7 @@ fn faults_of_tickets_are_told_with_their_remedy() {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let output = site.run(&words);
     let said = text(&output.stderr);
-    assert!(output.status.code() == Some(1) && said.contains("nfs@unknown.test"), "{said}");
+    assert!(output.status.code() == Some(1) && said.contains("unknown.test"), "{said}");
     // A keytab instead of a ticket.
     let keytab = site.path("alice.keytab");
     site.realm.add_service("robot", &keytab).unwrap();

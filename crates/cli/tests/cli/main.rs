@@ -11,4 +11,5 @@ mod kerberos;
 mod provider;
 mod slashes;
 mod support;
+mod tls;
 mod tree;

@@ -9,6 +9,8 @@ use std::time::Duration;
 
 use rpcrdma::CallError;
 use rpcrdma::rpcbind::{Rpcbind, RpcbindError};
+use rpcrdma::tls::TlsClient;
+use rpcrdma_oncrpc::auth::flavor;
 use rpcrdma_oncrpc::rpcbind::{self, Netid};
 
 use super::transport::Secured;
@@ -94,10 +96,10 @@ pub(super) async fn mount_by(
     options: ClientOptions,
 ) -> Result<Client, Error> {
     let ok = service.mnt(path).await?;
-    // RFC 1813 §5.2.1: an empty list means "no preference".
-    let flavor = options.flavor();
-    if !ok.auth_flavors.is_empty() && !ok.auth_flavors.contains(&flavor) {
-        tracing::warn!(flavors = ?ok.auth_flavors, used = flavor, "the export does not list our RPC flavor");
+    // RFC 1813 §5.2.1: an empty list means "no preference". AUTH_NONE in it means that the server takes any.
+    let (allowed, used) = (ok.auth_flavors, options.flavor());
+    if !allowed.is_empty() && !allowed.contains(&used) && !allowed.contains(&flavor::AUTH_NONE) {
+        return Err(Error::Flavor { path: String::from_utf8_lossy(path).into_owned(), allowed, used });
     }
     let mounted = Mounted { service, path: path.to_vec() };
     Client::with_root(transport, ok.handle, options, Some(mounted)).await
@@ -173,7 +175,8 @@ async fn mount_service(rpc: &rpcrdma::Client, options: &ClientOptions) -> Result
         Ok(()) => Ok(MountClient::on(transport, options.credential.clone(), options.timeout)),
         Err(
             error @ Error::Transport {
-                source: CallError::Unreachable { .. } | CallError::Closed { .. }, ..
+                source: CallError::Unreachable { .. } | CallError::Closed { .. } | CallError::Tls { .. },
+                ..
             },
         ) => Err(error),
         // RFC 5531 §9: PROG_UNAVAIL, as other NFS servers answer on RDMA, or no answer.
@@ -204,12 +207,18 @@ async fn mount_service_over_tcp(
         let rpcbind = Rpcbind::connect_within(address, options.mount_timeout).await.map_err(hint)?;
         address = rpcbind.lookup(MOUNT_PROGRAM, MOUNT_VERSION, netid).await.map_err(hint)?;
     }
-    connect_mount(address, options).await.map_err(failed)
+    // RFC 9289 §4.1: TLS on one port says nothing of another, so this connection asks for it itself.
+    connect_mount(address, options, rpc.tls().cloned()).await.map_err(failed)
 }
 
-async fn connect_mount(address: SocketAddr, options: &ClientOptions) -> Result<MountClient, String> {
+async fn connect_mount(
+    address: SocketAddr,
+    options: &ClientOptions,
+    tls: Option<TlsClient>,
+) -> Result<MountClient, String> {
     let limit = options.mount_timeout;
-    let config = rpcrdma::ClientConfig { memory: MOUNT_MEMORY, ..rpcrdma::ClientConfig::default() };
+    let mut config = rpcrdma::ClientConfig { memory: MOUNT_MEMORY, tls, ..rpcrdma::ClientConfig::default() };
+    config.protocol.program = Some((MOUNT_PROGRAM, MOUNT_VERSION));
     let connecting = rpcrdma::Client::tcp(address, config);
     let client = tokio::time::timeout(limit, connecting)
         .await

@@ -6,9 +6,10 @@ use std::path::PathBuf;
 
 use rpcrdma::CallError;
 use rpcrdma_oncrpc::Refused;
+use rpcrdma_oncrpc::auth::flavor;
 use rpcrdma_xdr::DecodeError;
 
-use crate::mount::MountStatus;
+use crate::mount::{KRB5, KRB5I, KRB5P, MountStatus};
 use crate::wire::{NameError, NfsProcedure, Status};
 
 /// Error of an operation. There are three families. The server refused (`Nfs`, `Mount`), the call did not get
@@ -34,6 +35,16 @@ pub enum Error {
         status: MountStatus,
         /// Path to mount.
         path: String,
+    },
+    /// The export allows other security flavours than that of this client.
+    #[error("{path} allows {} only, and not {}", names(.allowed), flavor_name(*.used))]
+    Flavor {
+        /// Path to mount.
+        path: String,
+        /// The flavours of the export, as the MOUNT service lists them.
+        allowed: Vec<u32>,
+        /// The flavour of this client.
+        used: u32,
     },
     /// The server refused the call itself: credential, program, version, procedure or arguments.
     #[error("{operation}: {source}")]
@@ -219,6 +230,23 @@ pub enum Violation {
         /// Fault of the name.
         source: NameError,
     },
+}
+
+/// Returns the name of a flavour, as options of clients have it.
+fn flavor_name(flavor: u32) -> String {
+    match flavor {
+        flavor::AUTH_NONE => "none".to_owned(),
+        flavor::AUTH_SYS => "sys".to_owned(),
+        KRB5 => "krb5".to_owned(),
+        KRB5I => "krb5i".to_owned(),
+        KRB5P => "krb5p".to_owned(),
+        number => format!("flavour {number}"),
+    }
+}
+
+fn names(flavors: &[u32]) -> String {
+    let names: Vec<String> = flavors.iter().map(|flavor| flavor_name(*flavor)).collect();
+    names.join(", ")
 }
 
 fn prefix(path: &str) -> impl fmt::Display + '_ {

@@ -126,13 +126,20 @@ struct Request {
     sent: bool,
 }
 
-/// What an attempt led to.
-enum Attempt {
-    Ended(Reply),
+/// Reason why an attempt brought no reply.
+enum Missed {
     /// The server does not know the context any more, or the context is too old.
     OldContext,
     /// The connection was lost.
     Lost(CallError),
+    /// Another attempt would not help.
+    Ended(CallError),
+}
+
+impl<E: Into<CallError>> From<E> for Missed {
+    fn from(error: E) -> Self {
+        Self::Ended(error.into())
+    }
 }
 
 impl Request {
@@ -220,17 +227,17 @@ impl GssUser {
         let mut contexts = 1;
         loop {
             let context = self.established(link, &request, deadline).await?;
-            match self.attempt(link, &context, &mut request, deadline).await? {
-                Attempt::Ended(reply) => return Ok(reply),
-                Attempt::Lost(_) if request.retransmit => {}
-                Attempt::Lost(error) => return Err(error),
-                Attempt::OldContext if contexts < CONTEXTS => {
+            match self.attempt(link, &context, &mut request, deadline).await {
+                Ok(reply) => return Ok(reply),
+                Err(Missed::Lost(_)) if request.retransmit => {}
+                Err(Missed::Lost(error) | Missed::Ended(error)) => return Err(error),
+                Err(Missed::OldContext) if contexts < CONTEXTS => {
                     contexts += 1;
                     self.forget(&context);
                     // The server has answered under the last XID.
                     request.xid = link.next_xid();
                 }
-                Attempt::OldContext => {
+                Err(Missed::OldContext) => {
                     let reason = format!("the server refused {CONTEXTS} security contexts in turn");
                     return Err(CallError::NoContext { reason });
                 }
@@ -245,7 +252,7 @@ impl GssUser {
         context: &Arc<Established>,
         request: &mut Request,
         deadline: Deadline,
-    ) -> Result<Attempt, CallError> {
+    ) -> Result<Reply, Missed> {
         let place = timeout_at(deadline.at, context.places.acquire()).await;
         let _place = place.map_err(|_| deadline.late(request.sent))?;
         let (shared, service) = (Arc::clone(context), self.service);
@@ -256,8 +263,8 @@ impl GssUser {
         });
         let (header, sealed) = match sealed.await.map_err(lost)? {
             Ok(sealed) => sealed,
-            Err(Unprotectable::Refused(error)) if error.is_expired() => return Ok(Attempt::OldContext),
-            Err(error) => return Err(CallError::NoContext { reason: error.to_string() }),
+            Err(Unprotectable::Refused(error)) if error.is_expired() => return Err(Missed::OldContext),
+            Err(error) => return Err(CallError::NoContext { reason: error.to_string() }.into()),
         };
         let proof = Proof {
             xid: header.xid,
@@ -271,9 +278,9 @@ impl GssUser {
             Ok(reply) => self.open(context, sealed.sequence, reply).await,
             Err(error @ CallError::ConnectionLost { .. }) => {
                 request.sent = true;
-                Ok(Attempt::Lost(error))
+                Err(Missed::Lost(error))
             }
-            Err(error) => Err(deadline.whole(error)),
+            Err(error) => Err(deadline.whole(error).into()),
         }
     }
 
@@ -283,13 +290,13 @@ impl GssUser {
         context: &Arc<Established>,
         sequence: u32,
         reply: RawReply,
-    ) -> Result<Attempt, CallError> {
+    ) -> Result<Reply, Missed> {
         let RawReply { mut message, travelled } = reply;
         let header: ReplyHeader = message.decode()?;
         match &header.body {
             ReplyBody::Denied(RejectReason::AuthError(
                 AuthStat::GssCredProblem | AuthStat::GssCtxProblem,
-            )) => return Ok(Attempt::OldContext),
+            )) => return Err(Missed::OldContext),
             ReplyBody::Denied(_) => header.success()?,
             ReplyBody::Accepted { .. } => {}
         }
@@ -301,7 +308,7 @@ impl GssUser {
         let (header, results) = opened.await.map_err(lost)?;
         let results = results?;
         header.success()?;
-        Ok(Attempt::Ended(Reply { xid: header.xid, results, travelled }))
+        Ok(Reply { xid: header.xid, results, travelled })
     }
 
     /// Returns the context, which the first caller creates by calling procedure 0 of the same program.

@@ -4,6 +4,9 @@
 //! there is a call to send, with growing pauses. It then sends again, under the same XIDs, the unanswered calls that
 //! may be sent twice (I8). Calls in flight are bounded; further ones wait.
 //!
+//! With [`ClientConfig::tls`] each connection begins with TLS, or there is none (`starttls`). If TLS is refused, the calls
+//! that wait fail at once: waiting would not help them.
+//!
 //! *Buffers.* A call's message stays here until its reply came, for sending again. A reply's record goes to the caller.
 //!
 //! *Errors.* A fault of the stream ends the connection, never the client. A call that is dropped or times out is
@@ -25,11 +28,15 @@ use tokio::sync::{Notify, Semaphore, oneshot};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::record::{RecordError, RecordSink, RecordSource};
+use super::starttls::{self, Link, OpenError};
+use super::stream::ByteStream;
+use super::tls::is_fault;
 use super::{Moved, Patience};
 use crate::call::{Call, RawReply, ReplyShape, Transfer, Transport};
 use crate::config::ClientConfig;
 use crate::error::CallError;
 use crate::stats::ClientStats;
+use crate::tls::TlsClient;
 use crate::xid::Xids;
 
 /// Length of the shortest reply, in bytes: XID and message type.
@@ -105,6 +112,13 @@ fn bulk(length: usize, reply: &ReplyShape) -> u64 {
     if bytes < BULK { 0 } else { u64::try_from(bytes).unwrap_or(u64::MAX) }
 }
 
+impl Lost {
+    /// Returns whether the peer refused TLS, by an alert for instance.
+    fn is_refusal(&self) -> bool {
+        matches!(self, Self::Record(RecordError::Io(error)) if is_fault(error))
+    }
+}
+
 impl State {
     /// Returns the bytes that calls in flight can have, by [`bulk`].
     fn bulk(&self) -> u64 {
@@ -118,7 +132,7 @@ impl TcpClient {
         config: ClientConfig,
         domain: ProtectionDomain,
     ) -> Result<Self, ConnectError> {
-        let stream = open(to, &config).await?;
+        let first = open(to, &config, &domain).await?;
         let calls = usize::try_from(config.protocol.calls).unwrap_or(usize::MAX);
         let shared = Arc::new(Shared {
             to,
@@ -137,7 +151,7 @@ impl TcpClient {
             moved: Arc::new(Moved::new()),
             config,
         });
-        tokio::spawn(run(Arc::clone(&shared), stream));
+        tokio::spawn(run(Arc::clone(&shared), first));
         Ok(Self { shared })
     }
 
@@ -225,6 +239,10 @@ impl TcpClient {
 
     pub(crate) fn domain(&self) -> &ProtectionDomain {
         &self.shared.domain
+    }
+
+    pub(crate) fn tls(&self) -> Option<&TlsClient> {
+        self.shared.config.tls.as_ref()
     }
 
     pub(crate) fn stats(&self) -> ClientStats {
@@ -338,23 +356,47 @@ impl Shared {
         unsent.extend(again);
         state.down = Some(reason.to_string());
     }
+
+    /// Handles a refusal of TLS: every call fails, as if the server had refused its credential (RFC 9289 §4.1).
+    fn refused(&self, reason: &str) {
+        let mut state = self.lock();
+        let State { calls, unsent, down, .. } = &mut *state;
+        unsent.clear();
+        for (_, call) in calls.drain() {
+            let (reason, sent) = (reason.to_owned(), call.transmissions > 0);
+            let _ = call.reply.send(Err(CallError::Tls { reason, sent }));
+        }
+        *down = Some(reason.to_owned());
+    }
 }
 
-/// Opens a connection.
-async fn open(to: SocketAddr, config: &ClientConfig) -> Result<TcpStream, ConnectError> {
-    let stream = timeout(config.protocol.timeouts.connect, TcpStream::connect(to))
-        .await
-        .map_err(|_| ConnectError::Timeout("TCP connection"))??;
-    super::prepare(&stream, config.keep_alive, config.stall)?;
-    Ok(stream)
+/// Opens a connection, with TLS if that is set.
+async fn open(to: SocketAddr, config: &ClientConfig, domain: &ProtectionDomain) -> Result<Link, OpenError> {
+    let opening = async {
+        let stream = TcpStream::connect(to).await.map_err(ConnectError::Io)?;
+        super::prepare(&stream, config.keep_alive, config.stall).map_err(ConnectError::Io)?;
+        match &config.tls {
+            None => Ok(Link::Plain(stream)),
+            Some(settings) => Box::pin(starttls::start(stream, to, settings, config, domain)).await,
+        }
+    };
+    let step = if config.tls.is_some() { "TCP connection with TLS" } else { "TCP connection" };
+    timeout(config.protocol.timeouts.connect, opening).await.map_err(|_| ConnectError::Timeout(step))?
 }
 
 /// Runs one connection after the other until the client closes.
-async fn run(shared: Arc<Shared>, first: TcpStream) {
+async fn run(shared: Arc<Shared>, first: Link) {
     let mut pauses = Pauses::new(&shared.config);
-    let mut stream = Some(first);
-    while let Some(connection) = stream.take() {
-        let (reason, answered) = serve(&shared, &connection).await;
+    let mut link = Some(first);
+    while let Some(connection) = link.take() {
+        let (reason, answered) = match &connection {
+            Link::Plain(stream) => serve(&shared, stream).await,
+            Link::Tls(stream) => {
+                let ended = serve(&shared, &**stream).await;
+                stream.close();
+                ended
+            }
+        };
         drop(connection);
         if answered {
             pauses.reset();
@@ -363,8 +405,13 @@ async fn run(shared: Arc<Shared>, first: TcpStream) {
             break;
         }
         tracing::info!(to = %shared.to, %reason, "TCP connection lost");
-        shared.lost(&reason);
-        stream = reopen(&shared, &mut pauses).await;
+        if reason.is_refusal() && !answered {
+            // A server checks the client's certificate after the client's part of the handshake.
+            shared.refused(&reason.to_string());
+        } else {
+            shared.lost(&reason);
+        }
+        link = reopen(&shared, &mut pauses).await;
     }
     let mut state = shared.lock();
     state.phase = Phase::Closed;
@@ -374,7 +421,7 @@ async fn run(shared: Arc<Shared>, first: TcpStream) {
 }
 
 /// Opens the next connection when there is a call for it; returns `None` if the client closes first.
-async fn reopen(shared: &Shared, pauses: &mut Pauses) -> Option<TcpStream> {
+async fn reopen(shared: &Shared, pauses: &mut Pauses) -> Option<Link> {
     loop {
         loop {
             if shared.finished() {
@@ -389,13 +436,17 @@ async fn reopen(shared: &Shared, pauses: &mut Pauses) -> Option<TcpStream> {
         if shared.finished() {
             return None;
         }
-        match open(shared.to, &shared.config).await {
-            Ok(stream) => {
+        match open(shared.to, &shared.config, &shared.domain).await {
+            Ok(link) => {
                 let mut state = shared.lock();
                 state.down = None;
                 state.stats.connections += 1;
                 drop(state);
-                return Some(stream);
+                return Some(link);
+            }
+            Err(OpenError::Tls(reason)) => {
+                tracing::info!(to = %shared.to, reason, "cannot reconnect");
+                shared.refused(&reason);
             }
             Err(error) => {
                 tracing::info!(to = %shared.to, %error, "cannot reconnect");
@@ -406,7 +457,7 @@ async fn reopen(shared: &Shared, pauses: &mut Pauses) -> Option<TcpStream> {
 }
 
 /// Runs one connection; returns why it ended and whether anything was answered on it.
-async fn serve(shared: &Shared, stream: &TcpStream) -> (Lost, bool) {
+async fn serve(shared: &Shared, stream: &impl ByteStream) -> (Lost, bool) {
     let config = &shared.config;
     let pace = Pace { stall: config.stall, least_rate: config.protocol.timeouts.least_rate };
     let mut reader =

@@ -29,11 +29,11 @@ use rpcrdma_proto::Pace;
 use rpcrdma_verbs::{Buffer, PoolExhausted, ProtectionDomain, Reserved, RoomWait};
 use rpcrdma_xdr::Stream;
 use thiserror::Error;
-use tokio::net::TcpStream;
 use tokio::task::yield_now;
 use tokio::time::{Instant, timeout_at};
 
 use super::Moved;
+use super::stream::ByteStream;
 use crate::config::ServerConfig;
 use crate::handlers::TASK_ROOM;
 use crate::turns::end_turn;
@@ -212,7 +212,7 @@ impl RecordSource {
     }
 
     /// Returns the next record; `None` at the end of the stream. Cancel safe.
-    pub(crate) async fn next(&mut self, stream: &TcpStream) -> Result<Option<Bytes>, RecordError> {
+    pub(crate) async fn next(&mut self, stream: &impl ByteStream) -> Result<Option<Bytes>, RecordError> {
         if !self.read_record(stream, false).await? {
             return Ok(None);
         }
@@ -224,7 +224,7 @@ impl RecordSource {
     /// incomplete ones.
     pub(crate) async fn next_with_room(
         &mut self,
-        stream: &TcpStream,
+        stream: &impl ByteStream,
     ) -> Result<Option<(Bytes, Reserved)>, RecordError> {
         if !self.read_record(stream, true).await? {
             return Ok(None);
@@ -244,7 +244,7 @@ impl RecordSource {
     }
 
     /// Reads until the record is complete; returns `false` at the end of the stream.
-    async fn read_record(&mut self, stream: &TcpStream, is_call: bool) -> Result<bool, RecordError> {
+    async fn read_record(&mut self, stream: &impl ByteStream, is_call: bool) -> Result<bool, RecordError> {
         loop {
             // A peer that sends fast enough never makes this loop wait for the socket.
             if self.turn >= STEPS_PER_TURN {
@@ -290,6 +290,11 @@ impl RecordSource {
         self.turn < STEPS_PER_TURN
             && self.fragment.is_none()
             && self.header().is_some_and(|(length, last)| last && HEADER_LEN.saturating_add(length) <= here)
+    }
+
+    /// Returns whether nothing has arrived behind the records taken.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.received() == 0 && self.fragment.is_none()
     }
 
     /// Notes that the rest of the turn was spent on records already read.
@@ -360,7 +365,7 @@ impl RecordSource {
     }
 
     /// Reads once from the stream, waiting if there is nothing; returns `false` at its end.
-    async fn read_some(&mut self, stream: &TcpStream) -> Result<bool, RecordError> {
+    async fn read_some(&mut self, stream: &impl ByteStream) -> Result<bool, RecordError> {
         loop {
             if self.fragment.is_none() && self.ahead.block.is_none() {
                 // Between records no memory is held, and the peer may take its time.
@@ -639,13 +644,13 @@ impl RecordSink {
     }
 
     /// Writes as much as the stream takes at once.
-    pub(crate) fn write_now(&mut self, stream: &TcpStream) -> Result<(), RecordError> {
+    pub(crate) fn write_now(&mut self, stream: &impl ByteStream) -> Result<(), RecordError> {
         while self.queued() > 0 && self.write_some(stream)? {}
         Ok(())
     }
 
     /// Writes until the queue is empty. Cancel safe.
-    pub(crate) async fn flush(&mut self, stream: &TcpStream) -> Result<(), RecordError> {
+    pub(crate) async fn flush(&mut self, stream: &impl ByteStream) -> Result<(), RecordError> {
         loop {
             self.write_now(stream)?;
             if self.queued() == 0 {
@@ -659,7 +664,7 @@ impl RecordSink {
     }
 
     /// Writes once; returns `false` if the stream takes nothing now.
-    fn write_some(&mut self, stream: &TcpStream) -> Result<bool, RecordError> {
+    fn write_some(&mut self, stream: &impl ByteStream) -> Result<bool, RecordError> {
         let mut slices = [IoSlice::new(&[]); MAX_SLICES];
         let mut count = self.queue.chunks_vectored(&mut slices);
         if let (Some(run), Some(slice)) = (&self.run, slices.get_mut(count)) {

@@ -15,29 +15,39 @@
 //! TCP grants no credits. The server assumes that a client has at most [`tcp_calls`](crate::ServerConfig::tcp_calls)
 //! Calls without a reply, so that later Calls prove replies received. Calls that end without a reply prove nothing.
 //!
+//! A client may ask for TLS (RFC 9289): [`Door`] finds that out. The connection then answers the calls in progress, and the
+//! probe last. After the handshake it goes on with the same state on a [`TlsStream`].
+//!
 //! *Buffers.* A call's record belongs to its handler, a reply's pieces to the writer until written.
 //!
 //! *Errors.* The connection ends; handlers go on to the reply cache (see [`Handlers`]).
 
 use std::future::poll_fn;
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::task::Poll;
+use std::time::Duration;
 
 use bytes::Bytes;
 use rpcrdma_oncrpc::{Outcome, Peer, ReplyWindow, TransportKind};
 use rpcrdma_proto::Pace;
-use rpcrdma_verbs::{ProtectionDomain, Reserved};
+use rpcrdma_verbs::{PoolExhausted, ProtectionDomain, Reserved};
 use rpcrdma_xdr::Decoder;
 use thiserror::Error;
 use tokio::net::TcpStream;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout_at};
 
+use super::door::{Door, Entry, offer};
 use super::record::{RecordError, RecordSink, RecordSource};
+use super::stream::ByteStream;
+use super::tls::{TLS_ROOM, TlsStream};
 use crate::admission::Place;
+use crate::config::ServerConfig;
 use crate::handlers::{HandlerPanicked, Handlers};
 use crate::programs::Dispatched;
 use crate::serving::{Phase, Shared, StopSignal};
+use crate::tls::{AUDIT, TlsServer};
 use crate::trace::Traced;
 use crate::turns::{BYTES_PER_TURN, Line};
 
@@ -50,6 +60,20 @@ pub(crate) enum Ended {
     Handler(#[from] HandlerPanicked),
     #[error("the server stopped before every call was answered")]
     Stopped,
+    /// RFC 9289 §5.1.1: such data is discarded without an answer.
+    #[error("data came behind the probe for TLS, before the handshake")]
+    Spurious,
+    #[error("the TLS handshake failed: {0}")]
+    Handshake(io::Error),
+    #[error("TLS was not set up within {0:?}")]
+    Slow(Duration),
+}
+
+/// The way in which a stream ended in order.
+enum After {
+    Closed,
+    /// The client waits for the handshake.
+    StartTls(TlsServer),
 }
 
 /// Runs a connection to its end. `owner` is the user at the other end, if known.
@@ -60,8 +84,12 @@ pub(crate) async fn run(
     place: (Place, Line),
     stop: StopSignal,
 ) {
-    let connection = Connection::new(&stream, (peer, owner), shared, place, stop);
-    match connection.run().await {
+    let mut connection = Connection::new((peer, owner), shared, place, stop);
+    let ended = match connection.run(&stream).await {
+        Ok(After::StartTls(settings)) => Box::pin(connection.secured(stream, &settings)).await,
+        ended => ended.map(drop),
+    };
+    match ended {
         Ok(()) => tracing::debug!(%peer, "TCP connection closed"),
         Err(error) => tracing::info!(%peer, %error, "TCP connection ended"),
     }
@@ -77,8 +105,7 @@ struct InProgress {
     room: Reserved,
 }
 
-struct Connection<'a> {
-    stream: &'a TcpStream,
+struct Connection {
     peer: SocketAddr,
     owner: Option<u32>,
     shared: Arc<Shared>,
@@ -88,6 +115,10 @@ struct Connection<'a> {
     writer: RecordSink,
     handlers: Handlers<InProgress, Dispatched>,
     window: ReplyWindow,
+    /// Examines calls if the server speaks TLS.
+    door: Option<Door>,
+    /// The probe for TLS, while calls before it are in progress.
+    probe: Option<(Bytes, Reserved)>,
     /// Calls read, and the number of those that have ended, with a reply or without.
     calls: u64,
     ended: u64,
@@ -97,9 +128,8 @@ struct Connection<'a> {
     active: Instant,
 }
 
-impl<'a> Connection<'a> {
+impl Connection {
     fn new(
-        stream: &'a TcpStream,
         (peer, owner): (SocketAddr, Option<u32>),
         shared: Arc<Shared>,
         (place, line): (Place, Line),
@@ -111,8 +141,8 @@ impl<'a> Connection<'a> {
         let reader = RecordSource::new(domain.clone(), config.max_record, pace);
         let writer = RecordSink::new(pace);
         let window = shared.programs.window();
+        let door = config.tls.clone().map(Door::new);
         Self {
-            stream,
             peer,
             domain,
             owner,
@@ -122,6 +152,8 @@ impl<'a> Connection<'a> {
             stop,
             handlers: Handlers::new(place, Some(line)),
             window,
+            door,
+            probe: None,
             calls: 0,
             ended: 0,
             draining: false,
@@ -129,17 +161,25 @@ impl<'a> Connection<'a> {
         }
     }
 
-    async fn run(mut self) -> Result<(), Ended> {
+    /// Serves the stream until it ends, or until TLS is to begin on it.
+    async fn run(&mut self, stream: &impl ByteStream) -> Result<After, Ended> {
         loop {
             // Replies to calls that arrived together leave together.
             if self.writer.queued() > 0 && !(self.may_read() && self.reader.has_record()) {
-                self.writer.write_now(self.stream)?;
+                self.writer.write_now(stream)?;
                 self.active = Instant::now();
             }
             let busy = self.handlers.len() > 0;
             let queued = self.writer.queued() > 0;
             if self.draining && !busy && !queued {
-                return Ok(());
+                return Ok(After::Closed);
+            }
+            if !busy
+                && !queued
+                && let Some((probe, room)) = self.probe.take()
+                && let Some(settings) = self.start_tls(stream, probe, room).await?
+            {
+                return Ok(After::StartTls(settings));
             }
             let may_read = self.may_read();
             if !may_read {
@@ -157,16 +197,16 @@ impl<'a> Connection<'a> {
                         self.answer(call, outcome?);
                     }
                 }
-                record = self.reader.next_with_room(self.stream), if may_read => match record? {
+                record = self.reader.next_with_room(stream), if may_read => match record? {
                     Some((record, room)) => self.start(record, room).await?,
                     None => self.draining = true,
                 },
                 // Also while the next record waits for memory, which replies may hold.
-                flushed = self.writer.flush(self.stream), if queued => {
+                flushed = self.writer.flush(stream), if queued => {
                     flushed?;
                     self.active = Instant::now();
                 }
-                () = sleep_until(super::after(self.active, self.shared.config.tcp_idle)), if !busy && !queued => return Ok(()),
+                () = sleep_until(super::after(self.active, self.shared.config.tcp_idle)), if !busy && !queued => return Ok(After::Closed),
             }
         }
     }
@@ -175,6 +215,7 @@ impl<'a> Connection<'a> {
     fn may_read(&self) -> bool {
         let config = &self.shared.config;
         !self.draining
+            && self.probe.is_none()
             && self.handlers.len() < config.max_calls
             && self.writer.queued() <= config.max_queued
             && !self.writer.is_overdrawn()
@@ -184,17 +225,19 @@ impl<'a> Connection<'a> {
         self.active = Instant::now();
         self.shared.count_call();
         self.calls += 1;
-        let window = Some(self.window.id());
-        let peer = Peer {
-            address: Some(self.peer),
-            transport: TransportKind::Tcp,
-            window,
-            attached: None,
-            owner: self.owner,
-        };
+        let entry = self.door.as_mut().map_or(Entry::Pass, |door| door.examine(&record, self.peer));
+        if matches!(entry, Entry::Probe) {
+            self.probe = Some((record, room));
+            return Ok(());
+        }
+        let peer = self.caller();
         let length = record.len();
         let message = Decoder::new(record);
         let call = InProgress { served: Traced::new(&message, self.active), length, room };
+        if let Entry::Refuse(outcome) = entry {
+            self.answer(call, (outcome, None));
+            return Ok(());
+        }
         let (programs, now) = (Arc::clone(&self.shared.programs), self.active.into_std());
         let mut new = Some((call, || programs.dispatch(peer, message, now)));
         let done = poll_fn(|cx| {
@@ -212,6 +255,75 @@ impl<'a> Connection<'a> {
             self.answer(call, outcome);
         }
         Ok(())
+    }
+
+    fn caller(&self) -> Peer {
+        Peer {
+            address: Some(self.peer),
+            transport: TransportKind::Tcp,
+            window: Some(self.window.id()),
+            attached: None,
+            owner: self.owner,
+        }
+    }
+
+    /// Answers the probe for TLS, after all calls before it. Returns the settings of the handshake that follows; `None` if
+    /// the call is none that the server accepts.
+    async fn start_tls(
+        &mut self,
+        stream: &impl ByteStream,
+        probe: Bytes,
+        room: Reserved,
+    ) -> Result<Option<TlsServer>, Ended> {
+        // A client waits for the answer before its handshake, so anything else was slipped in.
+        if !self.reader.is_empty() {
+            return Err(Ended::Spurious);
+        }
+        let length = probe.len();
+        let message = Decoder::new(probe);
+        let call = InProgress { served: Traced::new(&message, self.active), length, room };
+        // NULL never waits. The status of its reply does not matter (RFC 9289 §4.1).
+        let (outcome, key) =
+            self.shared.programs.dispatch(self.caller(), message, self.active.into_std()).await;
+        let offered = match &outcome {
+            Outcome::Reply(reply) => offer(reply.clone()),
+            Outcome::ChunkViolation(_) | Outcome::Drop => None,
+        };
+        let settings = self.door.as_ref().filter(|_| offered.is_some()).map(|door| door.settings().clone());
+        self.answer(call, (offered.map_or(outcome, Outcome::Reply), key));
+        self.writer.flush(stream).await?;
+        self.active = Instant::now();
+        Ok(settings)
+    }
+
+    /// Sets TLS up on the stream and serves it to its end.
+    async fn secured(&mut self, stream: TcpStream, settings: &TlsServer) -> Result<(), Ended> {
+        let until = super::after(Instant::now(), self.shared.config.set_up);
+        let slow = |_| Ended::Slow(self.shared.config.set_up);
+        let config = &self.shared.config;
+        let spare = config.max_record.saturating_add(ServerConfig::BESIDE_PAYLOAD);
+        let _room = timeout_at(until, reserve(&self.domain, spare)).await.map_err(slow)??;
+        let stream = TlsStream::server(stream, settings).map_err(Ended::Handshake)?;
+        let handshake = tokio::select! {
+            done = timeout_at(until, stream.handshake()) => done.map_err(slow)?,
+            _ = self.stop.changed() => return Err(Ended::Stopped),
+        };
+        if let Err(error) = handshake {
+            settings.tell_refusal(self.peer, &error);
+            // The client has until then to read why.
+            let _ = timeout_at(until, stream.linger()).await;
+            return Err(Ended::Handshake(error));
+        }
+        let (client, suite) = stream.peer();
+        let client = client.filter(|_| settings.authenticates()).unwrap_or_else(|| "anonymous".to_owned());
+        tracing::info!(target: AUDIT, peer = %self.peer, client, suite, "TLS begins");
+        if let Some(door) = &mut self.door {
+            door.enter();
+        }
+        self.active = Instant::now();
+        let ended = self.run(&stream).await.map(drop);
+        stream.close();
+        ended
     }
 
     fn answer(&mut self, call: InProgress, (outcome, key): Dispatched) {
@@ -233,6 +345,23 @@ impl<'a> Connection<'a> {
                 tracing::warn!(peer = %self.peer, %error, "chunk violation on TCP, where no chunks exist");
             }
             Outcome::Drop => {}
+        }
+    }
+}
+
+/// Reserves the memory of a connection under TLS, and waits for it. Afterwards as much as `spare` is left: otherwise
+/// sessions at rest could hold what each of them needs to read a call.
+async fn reserve(domain: &ProtectionDomain, spare: usize) -> Result<Reserved, RecordError> {
+    let mut wait = domain.wait();
+    loop {
+        let both = domain.reserve(TLS_ROOM).and_then(|room| domain.reserve(spare).map(|_| room));
+        match both {
+            Ok(room) => return Ok(room),
+            Err(PoolExhausted::InUse { .. } | PoolExhausted::Unfair { .. }) => {
+                let room = [TLS_ROOM, spare].map(ProtectionDomain::room_for).into_iter().sum();
+                poll_fn(|cx| wait.poll(cx, room)).await;
+            }
+            Err(error) => return Err(RecordError::Memory(error)),
         }
     }
 }

@@ -27,4 +27,5 @@ mod rpcbind;
 mod sim;
 mod tcp;
 mod tcp_memory;
+mod tls;
 mod turns;

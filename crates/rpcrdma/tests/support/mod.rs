@@ -17,6 +17,7 @@ use rpcrdma_xdr::{Decoder, Encoder, Stream};
 use tokio::sync::watch;
 
 pub mod bounce;
+pub mod certificates;
 pub mod network;
 pub mod raw;
 

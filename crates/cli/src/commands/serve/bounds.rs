@@ -56,7 +56,8 @@ pub(super) struct Bounds {
     /// can have half of them [default: 64]
     #[arg(long, value_name = "COUNT", value_parser = whole::<u32>(1, 32_768), help_heading = CONNECTIONS)]
     max_half_open: Option<u32>,
-    /// Drop RDMA connections that are not set up within this time, in seconds, at least 1
+    /// Drop RDMA connections, and TCP connections that ask for TLS, if they are not set up within this time, in
+    /// seconds, at least 1
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = whole_second, help_heading = CONNECTIONS)]
     set_up: Duration,
     /// Close RDMA connections without a call for this long, in seconds, at least 1

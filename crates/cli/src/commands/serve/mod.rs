@@ -35,6 +35,7 @@ use crate::exit::Failure;
 use crate::output;
 use crate::provider::{ListenAt, Provider, ProviderOptions, Settings, may_use_adapters, raise_locked_memory};
 use crate::signals::StopSignals;
+use crate::tls::ServerTls;
 
 /// Port for NFS and MOUNT over TCP, if it is free.
 const TCP_PORT: u16 = 20048;
@@ -153,6 +154,8 @@ pub(crate) struct Serve {
     #[command(flatten)]
     kerberos: Kerberos,
     #[command(flatten)]
+    tls: ServerTls,
+    #[command(flatten)]
     rdma: ProviderOptions,
     #[command(flatten)]
     bounds: Bounds,
@@ -208,6 +211,13 @@ impl Serve {
         let (mut config, shares) = self.bounds.config(self.versions()?, descriptors)?;
         config.ccp = self.insecure_conf_rdma.then(Ccp::insecure);
         config.local_owners = !self.trust_local_users;
+        // The files need not be readable after the rights are given up.
+        config.tls = self.tls.settings(!self.no_tcp)?;
+        if self.tls.is_demanded()
+            && let Some((_, address)) = self.listeners().find(|(_, address)| !address.ip().is_loopback())
+        {
+            tracing::warn!(%address, "--xprtsec is about TCP: calls over RDMA have no TLS (RFC 9289)");
+        }
         let tcp_port = self.tcp.map_or(TCP_PORT, |address| address.port());
         if let Some(missing) = kerberos::missing(&options, (!self.no_tcp).then_some(tcp_port)) {
             output::warn(missing);

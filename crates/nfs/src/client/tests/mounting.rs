@@ -1,10 +1,14 @@
 //! Discovery and mounts of exports.
 
+use std::sync::Arc;
+
 use super::loopback::options;
 use super::*;
 use crate::client::connect::{mount_by, mount_containing_by};
 use crate::client::{ClientOptions, Error};
+use crate::fs::{MemoryFs, MemoryOptions};
 use crate::mount::MountStatus;
+use crate::server::{Export, Security};
 use crate::wire::SetAttributes;
 
 #[tokio::test]
@@ -67,4 +71,18 @@ async fn defaults() {
     let options = ClientOptions::default();
     assert_eq!(options.credential.flavor(), 1);
     assert!(options.window >= options.file_window);
+}
+
+/// RFC 1813 §5.2.1: a client does not use a flavour that the export does not list.
+#[tokio::test]
+async fn rfc1813_5_2_1_an_export_of_other_flavours_is_not_used() {
+    for (security, refusal) in [
+        (vec![Security::Krb5i, Security::Krb5p], Some("/ allows krb5i, krb5p only, and not sys")),
+        (vec![Security::Krb5, Security::Sys], None),
+    ] {
+        let export = Export::new("/", Arc::new(MemoryFs::new(MemoryOptions::default())));
+        let server = Loopback::serving(vec![Export { security, ..export }]);
+        let mounted = mount_by(server.mount_client(), server.clone(), b"/", options()).await;
+        assert_eq!(mounted.err().map(|error| error.to_string()).as_deref(), refusal);
+    }
 }

@@ -1,0 +1,42 @@
+//! [`ByteStream`]: what records travel on. A TCP connection is one as it is; TLS on one is another (`tls`).
+//!
+//! Reader and writer of records are generic over it, so that plain TCP has no layer between.
+
+use std::future::Future;
+use std::io::{self, IoSlice};
+
+use tokio::net::TcpStream;
+
+/// A stream of bytes that never blocks. Several futures may use it at a time.
+pub(crate) trait ByteStream: Send + Sync {
+    /// Reads what is there, 0 bytes at the end; `WouldBlock` if there is nothing.
+    fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize>;
+
+    /// Writes what the stream takes, and returns how much; `WouldBlock` if it takes nothing. Bytes that were not written
+    /// have to come first in the next call.
+    fn try_write_vectored(&self, slices: &[IoSlice<'_>]) -> io::Result<usize>;
+
+    /// Waits until a read may succeed. Cancel safe.
+    fn readable(&self) -> impl Future<Output = io::Result<()>> + Send;
+
+    /// Waits until a write may succeed. Cancel safe.
+    fn writable(&self) -> impl Future<Output = io::Result<()>> + Send;
+}
+
+impl ByteStream for TcpStream {
+    fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        Self::try_read(self, buffer)
+    }
+
+    fn try_write_vectored(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        Self::try_write_vectored(self, slices)
+    }
+
+    fn readable(&self) -> impl Future<Output = io::Result<()>> + Send {
+        Self::readable(self)
+    }
+
+    fn writable(&self) -> impl Future<Output = io::Result<()>> + Send {
+        Self::writable(self)
+    }
+}
