@@ -1,8 +1,8 @@
 //! The client's side: a context with a server, the protection of calls, and the check of replies.
 
+use std::collections::BTreeSet;
 use std::fmt;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -146,7 +146,7 @@ impl Creating {
             server: created.peer,
             handle: self.handle,
             window: window.max(1),
-            next: AtomicU32::new(1),
+            numbers: Mutex::new(Numbers { next: 1, outstanding: 0, slow: BTreeSet::new() }),
             expires: created.lifetime.and_then(|lifetime| now.checked_add(lifetime)),
         }))
     }
@@ -159,8 +159,54 @@ pub struct GssClient {
     server: Principal,
     handle: Bytes,
     window: u32,
-    next: AtomicU32,
+    numbers: Mutex<Numbers>,
     expires: Option<Instant>,
+}
+
+/// Numbers of the requests of a context.
+#[derive(Debug)]
+struct Numbers {
+    next: u32,
+    /// How many requests have a place.
+    outstanding: u32,
+    /// Those of them that later requests may pass on their way.
+    slow: BTreeSet<u32>,
+}
+
+impl Numbers {
+    fn take(&mut self) -> Result<u32, MechanismError> {
+        if self.next >= SEQUENCE_END {
+            return Err(no_number());
+        }
+        self.next += 1;
+        Ok(self.next - 1)
+    }
+}
+
+/// A place in the server's window, and the number of its request. The place is free again after the drop.
+#[derive(Debug)]
+pub struct Place {
+    context: Arc<GssClient>,
+    sequence: u32,
+    slow: bool,
+}
+
+impl Place {
+    /// Returns the number of the request.
+    #[must_use]
+    pub const fn sequence(&self) -> u32 {
+        self.sequence
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut numbers = self.context.numbers();
+        numbers.outstanding = numbers.outstanding.saturating_sub(1);
+        if self.slow {
+            numbers.slow.remove(&self.sequence);
+        }
+    }
 }
 
 /// A call with its protection.
@@ -203,21 +249,42 @@ impl GssClient {
         self.window
     }
 
+    fn numbers(&self) -> MutexGuard<'_, Numbers> {
+        // No code that can panic runs under the lock.
+        self.numbers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Returns whether a new context is needed: this one is too old, has ended, or has no number left.
     pub fn is_spent(&self, now: Instant) -> bool {
-        self.expires.is_some_and(|end| now >= end) || self.next.load(Ordering::Relaxed) >= SEQUENCE_END
+        self.expires.is_some_and(|end| now >= end) || self.numbers().next >= SEQUENCE_END
     }
 
     /// Sets the number of the next request.
     #[cfg(test)]
     pub(super) fn set_next(&self, next: u32) {
-        self.next.store(next, Ordering::Relaxed);
+        self.numbers().next = next;
     }
 
-    /// Returns a new number, which no other request of this context has.
-    fn number(&self) -> Result<u32, MechanismError> {
-        let next = |next: u32| (next < SEQUENCE_END).then_some(next.wrapping_add(1));
-        self.next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).map_err(|_| no_number())
+    /// Returns a place for a request, with a number that no other request of this context has; `None` while the server would
+    /// discard the request (RFC 2203 §5.3.3.1). At most [`window`](Self::window) requests are outstanding. Later requests may
+    /// pass a `slow` one on their way, for instance because its arguments are fetched. So none leaves that would move the
+    /// window past it.
+    ///
+    /// # Errors
+    /// The context has no number left.
+    pub fn place(self: &Arc<Self>, slow: bool) -> Result<Option<Place>, MechanismError> {
+        let mut numbers = self.numbers();
+        let passes = numbers.slow.first().is_some_and(|oldest| numbers.next - oldest >= self.window);
+        if passes || numbers.outstanding >= self.window {
+            return Ok(None);
+        }
+        let sequence = numbers.take()?;
+        numbers.outstanding += 1;
+        if slow {
+            numbers.slow.insert(sequence);
+        }
+        drop(numbers);
+        Ok(Some(Place { context: Arc::clone(self), sequence, slow }))
     }
 
     /// Sets credential and verifier of a call, and protects its arguments. A call that is sent again needs a new number, and
@@ -231,7 +298,21 @@ impl GssClient {
         call: &mut CallHeader,
         arguments: Stream,
     ) -> Result<Sealed, Unprotectable> {
-        let sequence = self.number()?;
+        let sequence = self.numbers().take()?;
+        self.seal_as(sequence, service, call, arguments)
+    }
+
+    /// Seals a call with the number of a [`Place`], as [`seal`](Self::seal) does.
+    ///
+    /// # Errors
+    /// As [`seal`](Self::seal).
+    pub fn seal_as(
+        &self,
+        sequence: u32,
+        service: Service,
+        call: &mut CallHeader,
+        arguments: Stream,
+    ) -> Result<Sealed, Unprotectable> {
         let arguments = protection::protect(&*self.context, service, sequence, arguments)?;
         self.sign(GssProcedure::Data, service, sequence, call)?;
         Ok(Sealed { arguments, sequence })
@@ -243,10 +324,12 @@ impl GssClient {
     /// # Errors
     /// As [`Self::seal`].
     pub fn seal_end(&self, call: &mut CallHeader) -> Result<u32, Unprotectable> {
-        let sequence = self.next.swap(SEQUENCE_END, Ordering::Relaxed);
-        if sequence >= SEQUENCE_END {
-            return Err(no_number().into());
-        }
+        let sequence = {
+            let mut numbers = self.numbers();
+            let sequence = numbers.take()?;
+            numbers.next = SEQUENCE_END;
+            sequence
+        };
         call.procedure = 0;
         self.sign(GssProcedure::Destroy, Service::None, sequence, call)?;
         Ok(sequence)

@@ -26,7 +26,7 @@ pub mod testing;
 mod window;
 mod wire;
 
-pub use client::{Creating, CreationError, GssClient, InitCall, Progress, ReplyFault, Sealed};
+pub use client::{Creating, CreationError, GssClient, InitCall, Place, Progress, ReplyFault, Sealed};
 pub use mechanism::{
     Accepting, Acceptor, Created, Initiating, Initiator, MechanismError, Principal, SecurityContext, Step,
     major,

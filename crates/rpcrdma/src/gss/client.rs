@@ -15,12 +15,12 @@ use std::time::Duration;
 
 use rpcrdma_oncrpc::gss::{
     Creating, CreationError, GssClient, HANDLE_MAX, InitArguments, InitCall, InitResults, Initiator,
-    Progress, Service, TOKEN_MAX, Unprotectable,
+    MechanismError, Place, Progress, Service, TOKEN_MAX, Unprotectable,
 };
 use rpcrdma_oncrpc::{AuthStat, CallHeader, OpaqueAuth, Refused, RejectReason, ReplyBody, ReplyHeader};
 use rpcrdma_proto::Sink;
 use rpcrdma_xdr::{Stream, encode, padded_len};
-use tokio::sync::{Mutex as AsyncMutex, Semaphore};
+use tokio::sync::{Mutex as AsyncMutex, Notify};
 use tokio::time::{Instant, timeout_at};
 
 use crate::call::{Call, RawReply, Reply, ReplyShape};
@@ -66,12 +66,42 @@ struct Failure {
 
 /// A context with the server.
 pub(crate) struct Established {
-    keys: GssClient,
+    keys: Arc<GssClient>,
     /// Program and version by whose procedure 0 it was created.
     program: (u32, u32),
-    /// One place for each request that may be outstanding: the server discards what lies outside its window (RFC 2203
-    /// §5.3.3.1).
-    places: Semaphore,
+    /// Notifies of a place that is free again.
+    freed: Notify,
+}
+
+/// Arguments of this length, in bytes, may be fetched after the header of their call has come. Later calls pass them.
+const SLOW: usize = 1024;
+
+/// A place of a request, which tells others when it is free again.
+struct Placed<'a> {
+    place: Option<Place>,
+    freed: &'a Notify,
+}
+
+impl Drop for Placed<'_> {
+    fn drop(&mut self) {
+        drop(self.place.take());
+        self.freed.notify_waiters();
+    }
+}
+
+impl Established {
+    /// Waits for a place in the server's window. Returns it with the number of the request.
+    async fn place(&self, slow: bool) -> Result<(Placed<'_>, u32), MechanismError> {
+        loop {
+            // Before the look: a place that is freed after it counts.
+            let freed = self.freed.notified();
+            if let Some(place) = self.keys.place(slow)? {
+                let sequence = place.sequence();
+                return Ok((Placed { place: Some(place), freed: &self.freed }, sequence));
+            }
+            freed.await;
+        }
+    }
 }
 
 /// What a context made of a call.
@@ -233,9 +263,8 @@ impl GssUser {
                 Err(Missed::Lost(error) | Missed::Ended(error)) => return Err(error),
                 Err(Missed::OldContext) if contexts < CONTEXTS => {
                     contexts += 1;
+                    // The XID stays: nobody signs a denial, and the call may have been carried out.
                     self.forget(&context);
-                    // The server has answered under the last XID.
-                    request.xid = link.next_xid();
                 }
                 Err(Missed::OldContext) => {
                     let reason = format!("the server refused {CONTEXTS} security contexts in turn");
@@ -253,12 +282,15 @@ impl GssUser {
         request: &mut Request,
         deadline: Deadline,
     ) -> Result<Reply, Missed> {
-        let place = timeout_at(deadline.at, context.places.acquire()).await;
-        let _place = place.map_err(|_| deadline.late(request.sent))?;
-        let (shared, service) = (Arc::clone(context), self.service);
+        let slow = request.arguments.len() >= SLOW;
+        let placed = timeout_at(deadline.at, context.place(slow)).await;
+        // A context without numbers is too old.
+        let placed = placed.map_err(|_| deadline.late(request.sent))?.map_err(|_| Missed::OldContext)?;
+        let (_placed, sequence) = placed;
+        let (keys, service) = (Arc::clone(&context.keys), self.service);
         let (mut header, arguments) = (request.header(), request.arguments.clone());
         let sealed = self.workers.run(move || {
-            let sealed = shared.keys.seal(service, &mut header, arguments)?;
+            let sealed = keys.seal_as(sequence, service, &mut header, arguments)?;
             Ok((header, sealed))
         });
         let (header, sealed) = match sealed.await.map_err(lost)? {
@@ -300,9 +332,9 @@ impl GssUser {
             ReplyBody::Denied(_) => header.success()?,
             ReplyBody::Accepted { .. } => {}
         }
-        let (shared, service) = (Arc::clone(context), self.service);
+        let (keys, service) = (Arc::clone(&context.keys), self.service);
         let opened = self.workers.run(move || {
-            let results = shared.keys.open(service, &[sequence], &header, message);
+            let results = keys.open(service, &[sequence], &header, message);
             (header, results)
         });
         let (header, results) = opened.await.map_err(lost)?;
@@ -337,10 +369,9 @@ impl GssUser {
         }
         match self.create(link, request, deadline).await {
             Ok(keys) => {
-                let window = usize::try_from(keys.window()).unwrap_or(usize::MAX);
-                let places = Semaphore::new(window.clamp(1, Semaphore::MAX_PERMITS));
                 let (program, version, _) = request.header;
-                let context = Arc::new(Established { keys, program: (program, version), places });
+                let (keys, program) = (Arc::new(keys), (program, version));
+                let context = Arc::new(Established { keys, program, freed: Notify::new() });
                 *self.current() = Some(Arc::clone(&context));
                 Ok(context)
             }
@@ -402,8 +433,8 @@ impl GssUser {
             credential: OpaqueAuth::none(),
             verifier: OpaqueAuth::none(),
         };
-        let shared = Arc::clone(context);
-        let signed = self.workers.run(move || shared.keys.seal_end(&mut header).map(|_| header));
+        let keys = Arc::clone(&context.keys);
+        let signed = self.workers.run(move || keys.seal_end(&mut header).map(|_| header));
         let header = signed.await.map_err(lost)?;
         let header = header.map_err(|error| CallError::NoContext { reason: error.to_string() })?;
         let CallHeader { xid, credential, verifier, .. } = header;
