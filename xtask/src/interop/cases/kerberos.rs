@@ -1,7 +1,7 @@
 //! Kerberos: the kernel and our programs as members of one realm, with the KDC of Debian (RFC 2203).
 //!
-//! The realm is [`crate::interop::lab::kerberos`]. What travels in chunks depends on the service of a call, and is checked
-//! in recordings ([`forms`]).
+//! The realm is [`crate::interop::lab::kerberos`]. The service of a call decides its chunks, which recordings show
+//! ([`forms`]).
 
 use std::time::Duration;
 
