@@ -1,9 +1,10 @@
 //! The Kerberos realm of the suite: its KDC on the host, and the guest as a member.
 //!
-//! Host and guest are members under names that only they know: programs of the host see the file of names as their
-//! `/etc/hosts`, in a mount namespace each. gssd in the guest makes the contexts of an RDMA mount over TCP. It takes port
-//! 2049 for that, whatever the ports of the mount are and without asking rpcbind (nfs-utils 2.6.2). So our server has its
-//! TCP port there.
+//! Host and guest are members under names that only they know. Each program of the host sees the file of names as its
+//! `/etc/hosts`, in a mount namespace of its own.
+//!
+//! gssd in the guest makes the contexts of an RDMA mount over TCP. It connects to port 2049, whatever the ports of the
+//! mount are, and does not ask rpcbind (nfs-utils 2.6.2). So our server has its TCP port there.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,7 @@
 //! How calls with RPCSEC_GSS travel, from a recording.
 //!
-//! With integrity or privacy nothing is DDP-eligible, so a long call travels in a Position-Zero Read chunk and a long
-//! reply in the Reply chunk (RFC 8166 §8.2.2). With authentication only, payload travels in chunks as without RPCSEC_GSS.
+//! With integrity or privacy nothing is DDP-eligible (RFC 8166 §8.2.2). A long call then travels in a Position-Zero Read
+//! chunk, and a long reply in the Reply chunk. With authentication only, payload travels in chunks as without RPCSEC_GSS.
 
 use rpcrdma_capture::exchange::{Exchange, Exchanges, Part};
 use rpcrdma_capture::session::Session;
