@@ -197,7 +197,8 @@ impl ClientCertVerifier for ClientVerifier {
 #[error("a name with a wildcard, which RFC 9289 forbids")]
 struct Wildcard;
 
-/// Refuses a certificate with a wildcard name (§5.2.1).
+/// Refuses a certificate with a wildcard name (§5.2.1). A wildcard before a single label, which matches nothing, is no name
+/// here.
 fn no_wildcard(certificate: &CertificateDer<'_>) -> Result<(), Error> {
     let parsed = EndEntityCert::try_from(certificate).map_err(|_| CertificateError::BadEncoding)?;
     if parsed.valid_dns_names().any(|name| name.contains('*')) {
