@@ -69,6 +69,8 @@ struct State {
     end: usize,
     /// Whether the last read stopped before it had taken all.
     more: bool,
+    /// Whether the stream has failed. rustls then returns its error again.
+    failed: bool,
     /// Bytes that are encrypted, and not reported as written.
     unreported: usize,
 }
@@ -107,7 +109,7 @@ impl State {
     fn new(connection: impl Into<Connection>) -> Self {
         let mut connection = connection.into();
         connection.set_buffer_limit(Some(WRITE));
-        Self { connection, block: Vec::new(), start: 0, end: 0, more: false, unreported: 0 }
+        Self { connection, block: Vec::new(), start: 0, end: 0, more: false, failed: false, unreported: 0 }
     }
 
     /// Reads ciphertext if none is here; returns the first byte, if there is any. At the end of the stream there is none.
@@ -164,10 +166,12 @@ impl State {
             if filled >= READ_STEP {
                 break;
             }
-            if let Err(error) = self.fill(socket).and_then(|_| self.decrypt()) {
+            let filling = if self.failed { Ok(None) } else { self.fill(socket) };
+            if let Err(error) = filling.and_then(|_| self.decrypt()) {
                 if error.kind() == io::ErrorKind::WouldBlock {
                     self.more = false;
                 } else {
+                    self.failed = true;
                     // The alert. It is lost if the socket takes nothing more.
                     let _ = self.flush(socket);
                     // Records before the faulty one count.

@@ -50,6 +50,8 @@ fn files_that_cannot_be_used_are_named() {
     fs::remove_dir_all(&path).unwrap();
 }
 
+/// RFC 9289 §4.2: there are no settings of a server without an identity.
+// requirement: rfc9289-4.2-1
 #[test]
 fn a_key_of_another_certificate_is_refused() {
     let authority = Authority::new();

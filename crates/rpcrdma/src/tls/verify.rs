@@ -3,7 +3,7 @@
 //! The verifiers of rustls do the work. These add what RFC 9289 demands: no wildcard in a name, and its own values of the
 //! extended key usage.
 
-use std::fmt::Write;
+use std::fmt::{self, Write};
 use std::sync::Arc;
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -193,11 +193,19 @@ impl ClientCertVerifier for ClientVerifier {
 }
 
 /// A certificate has a name with a wildcard.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[error("a name with a wildcard, which RFC 9289 forbids")]
 struct Wildcard;
 
-/// Refuses a certificate with a wildcard name (§5.2.1).
+/// The errors of rustls show this form.
+impl fmt::Debug for Wildcard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// Refuses a certificate with a wildcard name (§5.2.1). A wildcard before a single label, which matches nothing, is no name
+/// here.
 fn no_wildcard(certificate: &CertificateDer<'_>) -> Result<(), Error> {
     let parsed = EndEntityCert::try_from(certificate).map_err(|_| CertificateError::BadEncoding)?;
     if parsed.valid_dns_names().any(|name| name.contains('*')) {
