@@ -4,8 +4,8 @@
 //! The mechanism works on threads. So these tests run on real sockets and in real time, without a sleep.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -293,27 +293,38 @@ struct Relay {
     address: SocketAddr,
     /// Whether the server's bytes stop.
     stopped: watch::Sender<bool>,
-    cut: watch::Sender<u32>,
+    cuts: watch::Sender<u32>,
+    /// Connections at present.
+    open: watch::Sender<u32>,
 }
 
 impl Relay {
     async fn new(to: SocketAddr) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let (stopped, cut) = (watch::Sender::new(false), watch::Sender::new(0));
-        let (stop, cuts) = (stopped.subscribe(), cut.clone());
+        let (stopped, cuts) = (watch::Sender::new(false), watch::Sender::new(0));
+        let open = watch::Sender::new(0);
+        let (stop, cut, count) = (stopped.subscribe(), cuts.clone(), open.clone());
         tokio::spawn(async move {
             while let Ok((from, _)) = listener.accept().await {
-                let (stop, mut cut) = (stop.clone(), cuts.subscribe());
+                let (stop, mut cut, count) = (stop.clone(), cut.subscribe(), count.clone());
+                count.send_modify(|open| *open += 1);
                 tokio::spawn(async move {
                     tokio::select! {
                         () = relay(from, TcpStream::connect(to).await.unwrap(), stop) => {}
                         _ = cut.changed() => {}
                     }
+                    count.send_modify(|open| *open -= 1);
                 });
             }
         });
-        Self { address, stopped, cut }
+        Self { address, stopped, cuts, open }
+    }
+
+    /// Cuts all connections. What the server has sent is lost.
+    async fn cut(&self) {
+        self.cuts.send_modify(|cuts| *cuts += 1);
+        self.open.subscribe().wait_for(|open| *open == 0).await.unwrap();
     }
 }
 
@@ -362,7 +373,7 @@ async fn i8_a_call_whose_reply_is_lost_is_executed_once() {
                 }
             };
             timeout(PATIENCE, executed).await.unwrap();
-            relay.cut.send_modify(|cuts| *cuts += 1);
+            relay.cut().await;
             relay.stopped.send_replace(false);
             assert_eq!(lost.await.unwrap().unwrap(), 2, "{transport:?} {service:?}");
             assert_eq!(server.program.count.load(Ordering::SeqCst), 2, "{transport:?} {service:?}");
@@ -379,7 +390,7 @@ async fn i8_a_call_whose_reply_is_lost_is_executed_once() {
                 }
             };
             timeout(PATIENCE, executed).await.unwrap();
-            relay.cut.send_modify(|cuts| *cuts += 1);
+            relay.cut().await;
             let error = lost.await.unwrap().unwrap_err();
             assert!(matches!(error, CallError::ConnectionLost { .. }), "{error}");
             relay.stopped.send_replace(false);
@@ -411,12 +422,16 @@ async fn a_reply_whose_verifier_is_wrong_is_not_trusted() {
     server.end().await;
 }
 
-/// A mechanism without credentials, which counts how often it was asked.
-struct NoTickets(AtomicUsize);
+/// A mechanism without credentials, which counts how often it was asked, and answers when the test wants it.
+struct NoTickets {
+    asked: AtomicUsize,
+    answer: Mutex<mpsc::Receiver<()>>,
+}
 
 impl Initiator for NoTickets {
     fn begin(&self, _: &str) -> Result<Box<dyn Initiating>, MechanismError> {
-        self.0.fetch_add(1, Ordering::SeqCst);
+        self.asked.fetch_add(1, Ordering::SeqCst);
+        self.answer.lock().unwrap().recv().unwrap();
         Err(MechanismError::new(0x0007_0000, 0, "no tickets"))
     }
 }
@@ -425,11 +440,11 @@ impl Initiator for NoTickets {
 async fn without_a_context_nothing_is_called() {
     let server = serve().await;
     let client = server.client(Transport::Rdma).await;
-    let initiator = Arc::new(NoTickets(AtomicUsize::new(0)));
-    let secure = Secure(
-        client.clone(),
-        Arc::new(GssUser::new(Arc::clone(&initiator) as _, "nfs@server", Service::None)),
-    );
+    let (allow, answer) = mpsc::channel();
+    let initiator = Arc::new(NoTickets { asked: AtomicUsize::new(0), answer: Mutex::new(answer) });
+    let caller = Arc::new(GssUser::new(Arc::clone(&initiator) as _, "nfs@server", Service::None));
+    let secure = Secure(client.clone(), caller);
+    allow.send(()).unwrap();
     let error = count(&secure).await.unwrap_err();
     assert_eq!((error.to_string().as_str(), error.execution()), ("no tickets", Execution::NotExecuted));
     assert_eq!(server.program.calls.load(Ordering::SeqCst), 0);
@@ -439,8 +454,15 @@ async fn without_a_context_nothing_is_called() {
         let secure = secure.clone();
         tasks.spawn(async move { count(&secure).await.unwrap_err() });
     }
+    while initiator.asked.load(Ordering::SeqCst) < 2 {
+        tokio::task::yield_now().await;
+    }
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    allow.send(()).unwrap();
     assert!(tasks.join_all().await.iter().all(|error| matches!(error, CallError::NoContext { .. })));
-    assert!(initiator.0.load(Ordering::SeqCst) < 50, "{}", initiator.0.load(Ordering::SeqCst));
+    assert_eq!(initiator.asked.load(Ordering::SeqCst), 2);
     client.close().await;
     server.end().await;
     // A server without RPCSEC_GSS.
