@@ -32,6 +32,7 @@
 //! | [`ccp`] | agreement at the start of a connection (RFC 5666 §6), off by default |
 //! | `shares` | memory, divided among peer addresses |
 //! | [`rpcbind`] | registration and lookup |
+//! | `spaced` | lines of the log at most once a second |
 //! | `spread` | the connections of a client, and which of them carries a call |
 //! | `stats` | the counters of a client |
 //! | `trace` | the events of each call |
@@ -67,6 +68,7 @@ pub mod rpcbind;
 mod server;
 mod serving;
 mod shares;
+mod spaced;
 mod spread;
 mod stats;
 mod tcp;

@@ -42,7 +42,7 @@ use rustls::version::TLS13;
 use thiserror::Error;
 
 use self::verify::{ClientVerifier, ServerVerifier};
-use crate::refusals::Spaced;
+use crate::spaced::Spaced;
 
 pub use self::pem::{Anchors, Identity};
 pub(crate) use self::verify::name_of;
