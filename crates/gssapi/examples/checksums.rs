@@ -27,6 +27,7 @@ const TYPES: [(&str, &str); 4] = [
 /// Most threads that share a context.
 const THREADS: usize = 2;
 
+type Run<'a> = dyn Fn() -> Result<(), MechanismError> + Sync + 'a;
 type AnyResult<T> = Result<T, Box<dyn Error>>;
 
 fn main() -> AnyResult<()> {
@@ -34,7 +35,7 @@ fn main() -> AnyResult<()> {
     if let Some(place) = std::env::var_os(INNER) {
         return measure(Path::new(&place), Duration::from_secs(seconds));
     }
-    println!("MB/s of 1 MiB in two slices, with 1 to {THREADS} threads on one context");
+    println!("MB in a second of processor time (in a second), with 1 to {THREADS} threads on one context");
     for (encryption, hash) in TYPES {
         let place = tempfile::tempdir()?;
         let path = |name: &str| place.path().join(name);
@@ -49,26 +50,17 @@ fn main() -> AnyResult<()> {
         if !inner.status()?.success() {
             return Err("the process in the realm failed".into());
         }
-        let rates: Vec<_> = (1..=THREADS).map(|count| openssl(hash, count, seconds)).collect();
-        row(&format!("openssl speed -hmac {hash}"), &rates);
+        let shown = openssl(hash, seconds).map_or("not measured".to_owned(), |rate| format!("{rate:.0}"));
+        println!("  {:<28} {shown}", format!("openssl speed -hmac {hash}"));
     }
     Ok(())
 }
 
-fn row(what: &str, rates: &[Option<f64>]) {
-    let shown: Vec<_> =
-        rates.iter().map(|rate| rate.map_or("-".to_owned(), |rate| format!("{rate:.0}"))).collect();
-    println!("  {what:<28} {}", shown.join("  "));
-}
-
-/// Runs `openssl speed` with so many processes. `None` if that fails.
-fn openssl(hash: &str, processes: usize, seconds: u64) -> Option<f64> {
+/// Runs `openssl speed` in one process, which counts its processor time. `None` if that fails.
+fn openssl(hash: &str, seconds: u64) -> Option<f64> {
     let mut command = Command::new("openssl");
     command.args(["speed", "-mr", "-hmac", hash, "-bytes"]).arg(MIB.to_string());
     command.arg("-seconds").arg(seconds.to_string());
-    if processes > 1 {
-        command.arg("-multi").arg(processes.to_string());
-    }
     let output = command.output().ok()?;
     let text = String::from_utf8_lossy(&output.stdout);
     // The last line begins with +F, and ends with bytes in a second.
@@ -96,23 +88,34 @@ fn measure(place: &Path, time: Duration) -> AnyResult<()> {
     for (by_library, name) in [(true, "library"), (false, "own")] {
         let [initiator, acceptor] = sides(place, by_library)?;
         let make = || initiator.mic(&message).map(drop);
-        let rates = (1..=THREADS).map(|count| rate(count, time, &make).map(Some));
-        row(&format!("{name}: make"), &rates.collect::<Result<Vec<_>, _>>()?);
+        row(&format!("{name}: make"), time, &make)?;
         let mic = initiator.mic(&message)?;
         let check = || acceptor.verify(&message, &mic);
-        let rates = (1..=THREADS).map(|count| rate(count, time, &check).map(Some));
-        row(&format!("{name}: verify"), &rates.collect::<Result<Vec<_>, _>>()?);
+        row(&format!("{name}: verify"), time, &check)?;
     }
     Ok(())
 }
 
-/// Returns how many MB of messages so many threads get through in a second.
-fn rate(
-    threads: usize,
-    time: Duration,
-    run: &(dyn Fn() -> Result<(), MechanismError> + Sync),
-) -> Result<f64, MechanismError> {
-    let started = Instant::now();
+/// Measures with each number of threads.
+fn row(what: &str, time: Duration, run: &Run<'_>) -> AnyResult<()> {
+    let mut shown = Vec::new();
+    for threads in 1..=THREADS {
+        let (processor, clock) = rates(threads, time, run)?;
+        shown.push(format!("{processor:.0} ({clock:.0})"));
+    }
+    println!("  {what:<28} {}", shown.join("  "));
+    Ok(())
+}
+
+/// Returns the processor time that the process has used, in seconds.
+fn processor_time() -> f64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}
+
+/// Returns how many MB of messages threads get through: in a second of processor time, and in a second.
+fn rates(threads: usize, time: Duration, run: &Run<'_>) -> Result<(f64, f64), MechanismError> {
+    let (started, used) = (Instant::now(), processor_time());
     let until = || {
         let mut count = 0_u32;
         while started.elapsed() < time {
@@ -125,5 +128,6 @@ fn rate(
         let threads: Vec<_> = (0..threads).map(|_| scope.spawn(until)).collect();
         threads.into_iter().filter_map(|thread| thread.join().ok()).sum::<Result<_, _>>()
     })?;
-    Ok(f64::from(count) * MIB as f64 / 1e6 / started.elapsed().as_secs_f64())
+    let megabytes = f64::from(count) * MIB as f64 / 1e6;
+    Ok((megabytes / (processor_time() - used), megabytes / started.elapsed().as_secs_f64()))
 }
