@@ -176,7 +176,7 @@ impl<'a> Servers<'a> {
     pub(crate) async fn close(self) {
         for Open { host, client, .. } in self.open {
             if let Some((_, user)) = self.users.iter().find(|(known, _)| *known == host) {
-                user.end(&client).await;
+                client.end_context(user).await;
             }
             client.close().await;
         }

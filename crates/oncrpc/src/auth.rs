@@ -8,7 +8,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use rpcrdma_xdr::{DecodeError, Decoder, EncodeError, Text, Xdr, encode, padded_len};
 
-use crate::gss::GssCaller;
+mod caller;
+
+pub use caller::{GssCaller, Principal, Service};
 
 /// Longest body of an `opaque_auth`, in bytes (RFC 5531 §8.2).
 pub const AUTH_BODY_MAX: usize = 400;

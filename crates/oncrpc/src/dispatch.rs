@@ -84,9 +84,8 @@ use std::time::Instant;
 use rpcrdma_xdr::{Decoder, Stream};
 use thiserror::Error;
 
-use crate::auth::{Credential, flavor};
+use crate::auth::{Credential, GssCaller, Service, flavor};
 use crate::cache::{Admission, CacheKey, Execution, Repeat, ReplyCache, WindowId};
-use crate::gss::{GssCaller, Service};
 use crate::integrity::Integrity;
 use crate::message::{
     AcceptStat, AuthStat, CallHeader, CallHeaderError, RejectReason, ReplyBody, ReplyHeader,

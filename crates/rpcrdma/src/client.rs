@@ -16,7 +16,6 @@
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
-use std::time::Duration;
 
 use rpcrdma_iwarp::IwarpConnector;
 use rpcrdma_oncrpc::Attached;
@@ -24,10 +23,11 @@ use rpcrdma_proto::{Binding, Characteristic, Disposition, NotExchanged, Notice};
 use rpcrdma_verbs::{ConnectError, Connector, ProtectionDomain};
 use tokio::sync::broadcast;
 
-use crate::call::{Call, RawReply, Reply, Transfer};
+use crate::call::{Call, Reply, Transfer};
 use crate::config::ClientConfig;
 use crate::error::CallError;
-use crate::gss::{Established, GssUser};
+use crate::gss::GssUser;
+use crate::links::Link;
 use crate::programs::Programs;
 use crate::rdma::client::RdmaClient;
 use crate::spread::Spread;
@@ -48,38 +48,6 @@ pub struct Client {
 struct Inner {
     to: SocketAddr,
     links: Spread<Link>,
-}
-
-/// One connection of a client at a time, by either transport.
-pub(crate) enum Link {
-    Rdma(RdmaClient),
-    Tcp(TcpClient),
-}
-
-impl Link {
-    /// Makes a call and waits for its reply, whatever that says.
-    pub(crate) async fn call(&self, call: Call) -> Result<RawReply, CallError> {
-        match self {
-            Self::Rdma(client) => client.call(call).await,
-            Self::Tcp(client) => client.call(call).await,
-        }
-    }
-
-    /// Returns an XID for a call that needs it before it is given to [`call`](Self::call).
-    pub(crate) fn next_xid(&self) -> u32 {
-        match self {
-            Self::Rdma(client) => client.next_xid(),
-            Self::Tcp(client) => client.next_xid(),
-        }
-    }
-
-    /// Returns the time that a call has for its reply.
-    pub(crate) fn call_timeout(&self) -> Duration {
-        match self {
-            Self::Rdma(client) => client.call_timeout(),
-            Self::Tcp(client) => client.call_timeout(),
-        }
-    }
 }
 
 /// A builder of [`Client`]s.
@@ -151,14 +119,13 @@ impl Client {
         result
     }
 
-    /// Calls for the end of a security context.
-    pub(crate) async fn end_context(
-        &self,
-        user: &GssUser,
-        context: &Arc<Established>,
-    ) -> Result<(), CallError> {
+    /// Ends a user's security context at the server (RFC 2203 §5.4), as far as it can be reached. A later call creates
+    /// another one.
+    pub async fn end_context(&self, user: &GssUser) {
+        let Some(context) = user.current().take() else { return };
         let link = self.inner.links.carrier();
-        user.end_on(&link, context).await
+        // Nothing depends on it: the server forgets an idle context anyway.
+        let _ = user.end_on(&link, &context).await;
     }
 
     /// Calls procedure 0 of a program, which does nothing. The reply shows that the server is there and how long a call

@@ -1,17 +1,18 @@
-//! RPCSEC_GSS on connections (RFC 2203): [`GssUser`] for calls of a client, and the service of such calls at a server.
+//! [`GssUser`]: a user of RPCSEC_GSS (RFC 2203) with the context that its calls have. `in_context` makes the calls, `secured`
+//! serves them.
 //!
-//! [`rpcrdma_oncrpc::gss`] has the rules, without I/O. Here are the threads for the work of mechanisms, and the calls that
-//! create and end contexts. Contexts belong to no connection: a client may create one by TCP and use it by RDMA.
+//! [`rpcrdma_oncrpc::gss`] has the rules, without I/O. Contexts belong to no connection: a client may create one by TCP and use
+//! it by RDMA.
 
-mod client;
-mod server;
-
+use std::fmt;
 use std::num::NonZero;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-pub use client::GssUser;
-pub(crate) use client::{Established, Proof};
-pub(crate) use server::{Gss, SecuredCall};
+use rpcrdma_oncrpc::OpaqueAuth;
+use rpcrdma_oncrpc::gss::{GssClient, Initiator, Service};
+use tokio::sync::{Mutex as AsyncMutex, Notify};
+use tokio::time::Instant;
 
 use crate::workers::Workers;
 
@@ -19,6 +20,84 @@ use crate::workers::Workers;
 const QUEUED: usize = 1024;
 
 /// Creates the threads for the work of mechanisms: one for each processor.
-fn workers() -> Workers {
+pub(crate) fn workers() -> Workers {
     Workers::new("gss", thread::available_parallelism().map_or(1, NonZero::get), QUEUED)
+}
+
+/// A user who calls a server by RPCSEC_GSS (RFC 2203), with a security context that is created when it is needed.
+///
+/// Several [`Client`](crate::Client)s of the server may share a user: the context belongs to no connection. Calls are signed and checked
+/// on threads of their own, never on those of connections. [`Client::end_context`](crate::Client::end_context) ends the context.
+pub struct GssUser {
+    pub(crate) initiator: Arc<dyn Initiator>,
+    pub(crate) target: String,
+    pub(crate) service: Service,
+    pub(crate) workers: Workers,
+    pub(crate) context: Mutex<Option<Arc<Established>>>,
+    /// Held by the call that creates a context.
+    pub(crate) creating: AsyncMutex<Option<Failure>>,
+}
+
+impl fmt::Debug for GssUser {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { target, service, .. } = self;
+        f.debug_struct("GssUser").field("target", target).field("service", service).finish_non_exhaustive()
+    }
+}
+
+/// The last attempt to create a context.
+pub(crate) struct Failure {
+    pub(crate) at: Instant,
+    pub(crate) reason: String,
+}
+
+/// A context with the server.
+pub(crate) struct Established {
+    pub(crate) keys: Arc<GssClient>,
+    /// Program and version by whose procedure 0 it was created.
+    pub(crate) program: (u32, u32),
+    /// Notifies of a place that is free again.
+    pub(crate) freed: Notify,
+}
+
+/// What a context made of a call.
+#[derive(Debug)]
+pub(crate) struct Proof {
+    /// The XID that the verifier covers.
+    pub(crate) xid: u32,
+    pub(crate) credential: OpaqueAuth,
+    pub(crate) verifier: OpaqueAuth,
+    /// Whether the flavour changes arguments and results, so that nothing is DDP-eligible (RFC 8166 §8.2.2.3).
+    pub(crate) touches_data: bool,
+}
+
+impl GssUser {
+    /// Creates a user of a service, for instance `nfs@server.example.org`. Calls are protected by `service`.
+    #[must_use]
+    pub fn new(initiator: Arc<dyn Initiator>, target: impl Into<String>, service: Service) -> Self {
+        Self {
+            initiator,
+            target: target.into(),
+            service,
+            workers: workers(),
+            context: Mutex::default(),
+            creating: AsyncMutex::default(),
+        }
+    }
+
+    /// Returns how calls are protected.
+    #[must_use]
+    pub const fn service(&self) -> Service {
+        self.service
+    }
+
+    pub(crate) fn current(&self) -> MutexGuard<'_, Option<Arc<Established>>> {
+        // A single assignment cannot leave anything half done.
+        self.context.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Gives up a context that the server does not know.
+    pub(crate) fn forget(&self, context: &Arc<Established>) {
+        self.current().take_if(|current| Arc::ptr_eq(current, context));
+    }
 }

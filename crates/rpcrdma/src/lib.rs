@@ -24,7 +24,9 @@
 //! | `handlers` | calls in progress |
 //! | `serving` | what a server and its connections share |
 //! | `backchannel` | calls of a server to its client |
-//! | `gss` | calls of RPCSEC_GSS, at both ends |
+//! | `gss`, `in_context` | users of RPCSEC_GSS, and their calls |
+//! | `secured` | the service of such calls |
+//! | `links` | one connection of a client, by either transport |
 //! | `failed_reads` | XIDs whose chunks earlier connections of a peer could not read |
 //! | `admission` | limits on connections |
 //! | `owners` | owners of connections from this machine |
@@ -60,11 +62,14 @@ mod error;
 mod failed_reads;
 mod gss;
 mod handlers;
+mod in_context;
+mod links;
 mod owners;
 mod programs;
 mod rdma;
 mod refusals;
 pub mod rpcbind;
+mod secured;
 mod server;
 mod serving;
 mod shares;

@@ -18,11 +18,11 @@ use rpcrdma_oncrpc::{
 use rpcrdma_proto::{Binding, BindingTable};
 use rpcrdma_xdr::Decoder;
 
-use crate::gss::{Gss, SecuredCall};
+use crate::secured::{Gss, SecuredCall};
 
 /// Programs that are served together.
 pub(crate) struct Programs {
-    pub(crate) dispatcher: Dispatcher,
+    dispatcher: Arc<Dispatcher>,
     served: Vec<Arc<dyn Binding>>,
     /// Contexts of callers, if RPCSEC_GSS is served.
     gss: Option<Gss>,
@@ -34,7 +34,7 @@ impl Programs {
         for program in &served {
             dispatcher.register(Arc::clone(program) as Arc<dyn Program>)?;
         }
-        Ok(Self { dispatcher, served, gss: None })
+        Ok(Self { dispatcher: Arc::new(dispatcher), served, gss: None })
     }
 
     /// Serves RPCSEC_GSS too.
@@ -49,11 +49,16 @@ impl Programs {
     }
 
     /// Serves one message; see [`Dispatcher::dispatch`].
-    pub(crate) fn dispatch(self: &Arc<Self>, peer: Peer, message: Decoder, now: Instant) -> Dispatch {
+    pub(crate) fn dispatch(&self, peer: Peer, message: Decoder, now: Instant) -> Dispatch {
         if let Some(gss) = &self.gss
             && let Some(call) = SecuredCall::read(&message)
         {
-            return Dispatch::Secured(Box::pin(gss.clone().serve(Arc::clone(self), peer, call, now)));
+            return Dispatch::Secured(Box::pin(gss.clone().serve(
+                Arc::clone(&self.dispatcher),
+                peer,
+                call,
+                now,
+            )));
         }
         Dispatch::Plain(self.dispatcher.dispatch(peer, message, now))
     }

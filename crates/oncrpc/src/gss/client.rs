@@ -9,10 +9,10 @@ use bytes::Bytes;
 use rpcrdma_xdr::{Decoder, EncodeError, Stream};
 use thiserror::Error;
 
-use super::mechanism::{Created, Initiating, Initiator, MechanismError, Principal, SecurityContext, major};
+use super::mechanism::{Created, Initiating, Initiator, MechanismError, SecurityContext, major};
 use super::protection::{self, Unprotectable, Unprotected};
-use super::wire::{GssCredential, GssProcedure, InitResults, SEQUENCE_END, Service};
-use crate::auth::{OpaqueAuth, flavor};
+use super::wire::{GssCredential, GssProcedure, InitResults, SEQUENCE_END};
+use crate::auth::{OpaqueAuth, Principal, Service, flavor};
 use crate::message::{CallHeader, ReplyBody, ReplyHeader};
 
 /// A context that is being created.

@@ -10,6 +10,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use thiserror::Error;
 
+use crate::auth::Principal;
+
 /// Major status codes (RFC 2203 Appendix A).
 pub mod major {
     /// GSS_S_COMPLETE.
@@ -54,24 +56,6 @@ impl MechanismError {
     #[must_use]
     pub const fn is_expired(&self) -> bool {
         matches!(self.major, major::CREDENTIALS_EXPIRED | major::CONTEXT_EXPIRED)
-    }
-}
-
-/// The creator of a context: a name of a mechanism.
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Principal {
-    /// The name as the mechanism shows it, for instance `user@EXAMPLE.ORG`.
-    pub name: String,
-    /// The mechanism's object identifier, as the contents of its DER encoding.
-    pub mechanism: Bytes,
-    /// Name of the local user by the mechanism's own rules (for Kerberos `auth_to_local` of `krb5.conf`), if they give one.
-    /// Only acceptors ask for it.
-    pub local: Option<String>,
-}
-
-impl fmt::Debug for Principal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.name.fmt(f)
     }
 }
 

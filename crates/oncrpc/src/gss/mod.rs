@@ -26,20 +26,18 @@ pub mod testing;
 mod window;
 mod wire;
 
+pub use crate::auth::{GssCaller, Principal, Service};
 pub use client::{Creating, CreationError, GssClient, InitCall, Place, Progress, ReplyFault, Sealed};
 pub use mechanism::{
-    Accepting, Acceptor, Created, Initiating, Initiator, MechanismError, Principal, SecurityContext, Step,
-    major,
+    Accepting, Acceptor, Created, Initiating, Initiator, MechanismError, SecurityContext, Step, major,
 };
 pub use protection::{Unprotectable, Unprotected};
 pub use server::{
-    Creation, CreationReply, GssCaller, GssLimits, GssServer, Incoming, OpenError, Opened, Received, Refusal,
-    Sealer,
+    Creation, CreationReply, GssLimits, GssServer, Incoming, OpenError, Opened, Received, Refusal, Sealer,
 };
 pub use window::WINDOW;
 pub use wire::{
-    GssCredential, GssProcedure, HANDLE_MAX, InitArguments, InitResults, SEQUENCE_END, Service, TOKEN_MAX,
-    VERSION,
+    GssCredential, GssProcedure, HANDLE_MAX, InitArguments, InitResults, SEQUENCE_END, TOKEN_MAX, VERSION,
 };
 
 #[cfg(test)]

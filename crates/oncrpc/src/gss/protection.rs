@@ -7,7 +7,8 @@ use rpcrdma_xdr::{DecodeError, Decoder, EncodeError, Encoder, Piece, Stream, pad
 use thiserror::Error;
 
 use super::mechanism::{MechanismError, SecurityContext};
-use super::wire::{self, Protected, Service};
+use super::wire::{self, Protected};
+use crate::auth::Service;
 use crate::message::{CALL, CallHeader, RPC_VERSION};
 
 /// Length of a sequence number, in bytes.

@@ -14,11 +14,11 @@ use siphasher::sip::SipHasher24;
 use thiserror::Error;
 
 use self::contexts::{Contexts, Place};
-use super::mechanism::{Accepting, Acceptor, MechanismError, Principal, SecurityContext, Step, major};
+use super::mechanism::{Accepting, Acceptor, MechanismError, SecurityContext, Step, major};
 use super::protection::{self, Unprotectable, Unprotected};
 use super::window::{SequenceWindow, WINDOW};
-use super::wire::{GssCredential, GssProcedure, InitArguments, InitResults, SEQUENCE_END, Service};
-use crate::auth::{OpaqueAuth, flavor};
+use super::wire::{GssCredential, GssProcedure, InitArguments, InitResults, SEQUENCE_END};
+use crate::auth::{GssCaller, OpaqueAuth, Principal, Service, flavor};
 use crate::message::{AuthStat, CallHeader};
 use crate::origin::Origin;
 
@@ -45,15 +45,6 @@ impl Default for GssLimits {
             idle: Duration::from_secs(3600),
         }
     }
-}
-
-/// The caller of a request of RPCSEC_GSS.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct GssCaller {
-    /// The creator of the context.
-    pub principal: Principal,
-    /// Protection of this request.
-    pub service: Service,
 }
 
 /// The contexts of a server's callers. All listeners of a server share them: a caller may create a context by TCP and use it

@@ -8,9 +8,9 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::mechanism::{
-    Accepting, Acceptor, Created, Initiating, Initiator, MechanismError, Principal, SecurityContext, Step,
-    major,
+    Accepting, Acceptor, Created, Initiating, Initiator, MechanismError, SecurityContext, Step, major,
 };
+use crate::auth::Principal;
 
 /// Object identifier of the mechanism, in the part that nobody owns (2.25).
 const MECHANISM: Bytes = Bytes::from_static(&[0x69, 0x01]);

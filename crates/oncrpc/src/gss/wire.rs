@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use rpcrdma_xdr::{DecodeError, Decoder, EncodeError, Xdr, encode};
 
-use crate::auth::{OpaqueAuth, flavor};
+use crate::auth::{OpaqueAuth, Service, flavor};
 use crate::message::AuthStat;
 
 /// The version of the protocol that is spoken (RFC 2203 §5.1).
@@ -29,17 +29,6 @@ pub enum GssProcedure {
     ContinueInit = 2,
     /// RPCSEC_GSS_DESTROY: the end of a context.
     Destroy = 3,
-}
-
-/// `rpc_gss_service_t`: the protection of arguments and results.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Xdr)]
-pub enum Service {
-    /// `rpc_gss_svc_none`: only the header of the call is protected (`krb5`).
-    None = 1,
-    /// `rpc_gss_svc_integrity`: changes are detected (`krb5i`).
-    Integrity = 2,
-    /// `rpc_gss_svc_privacy`: and others cannot read them (`krb5p`).
-    Privacy = 3,
 }
 
 /// `rpc_gss_cred_vers_1_t`: the body of a credential.

@@ -239,7 +239,7 @@ async fn a_context_made_by_tcp_is_used_by_rdma() {
         assert_eq!(server.begun(), 1, "{rounds} rounds");
         // RFC 2203 §5.4: an ended context is replaced by the next call.
         let client = server.client(Transport::Tcp).await;
-        user.end(&client).await;
+        client.end_context(&user).await;
         echo(&Secure(client.clone(), Arc::clone(&user)), b"data").await.unwrap();
         assert_eq!(server.begun(), 2);
         client.close().await;

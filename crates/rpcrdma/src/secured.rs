@@ -13,11 +13,11 @@ use std::time::Instant;
 
 use rpcrdma_oncrpc::gss::{CreationReply, GssServer, Incoming, OpenError, Opened, Received, Refusal, Sealer};
 use rpcrdma_oncrpc::{
-    AcceptStat, CallHeader, OpaqueAuth, Origin, Outcome, Peer, RejectReason, ReplyHeader, auth,
+    AcceptStat, CacheKey, CallHeader, Dispatcher, OpaqueAuth, Origin, Outcome, Peer, RejectReason,
+    ReplyHeader, auth,
 };
 use rpcrdma_xdr::{Decoder, Stream};
 
-use crate::programs::{Dispatched, Programs};
 use crate::workers::Workers;
 
 /// Contexts of callers, and threads for the work of the mechanism.
@@ -44,17 +44,17 @@ impl SecuredCall {
 
 impl Gss {
     pub(crate) fn new(contexts: Arc<GssServer>) -> Self {
-        Self { contexts, workers: super::workers() }
+        Self { contexts, workers: crate::gss::workers() }
     }
 
     /// Serves a call.
     pub(crate) async fn serve(
         self,
-        programs: Arc<Programs>,
+        dispatcher: Arc<Dispatcher>,
         peer: Peer,
         call: SecuredCall,
         now: Instant,
-    ) -> Dispatched {
+    ) -> (Outcome, Option<CacheKey>) {
         let SecuredCall { header, arguments } = call;
         let xid = header.xid;
         let origin = peer.address.map(|address| Origin::of(address.ip()));
@@ -66,7 +66,7 @@ impl Gss {
                 Err(_) => accepted(xid, AcceptStat::SystemError, OpaqueAuth::none(), Stream::new()),
             },
             Ok(Received::Request(incoming)) => {
-                return self.request(&programs, peer, &header, incoming, arguments, now).await;
+                return self.request(&dispatcher, peer, &header, incoming, arguments, now).await;
             }
         };
         (outcome, None)
@@ -74,13 +74,13 @@ impl Gss {
 
     async fn request(
         &self,
-        programs: &Programs,
+        dispatcher: &Dispatcher,
         peer: Peer,
         header: &CallHeader,
         incoming: Incoming,
         arguments: Decoder,
         now: Instant,
-    ) -> Dispatched {
+    ) -> (Outcome, Option<CacheKey>) {
         let xid = header.xid;
         let opened = match self.workers.run(move || incoming.open(arguments)).await {
             Ok(Ok(opened)) => opened,
@@ -91,7 +91,7 @@ impl Gss {
         if destroyed {
             return (accepted(xid, AcceptStat::Success, sealer.verifier().clone(), Stream::new()), None);
         }
-        let served = programs.dispatcher.dispatch_opened(peer, header, caller, arguments, now);
+        let served = dispatcher.dispatch_opened(peer, header, caller, arguments, now);
         let key = served.key();
         let outcome = match served.await {
             Outcome::Reply(reply) => self.seal(xid, reply, sealer).await,

@@ -1,4 +1,4 @@
-//! [`GssUser`]: calls of a user in a security context of RPCSEC_GSS (RFC 2203 §5).
+//! Calls of a [`GssUser`] in its security context (RFC 2203 §5).
 //!
 //! The first call creates the context, and others wait for it. Each call is given a number and signed before it is sent. If
 //! its connection is lost, it gets a new number under the same XID, so that the server's reply cache knows it again
@@ -9,24 +9,24 @@
 //!
 //! *Errors.* [`CallError::NoContext`] if nothing could be sent, [`CallError::Untrusted`] for a reply that proves nothing.
 
-use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rpcrdma_oncrpc::gss::{
-    Creating, CreationError, GssClient, HANDLE_MAX, InitArguments, InitCall, InitResults, Initiator,
-    MechanismError, Place, Progress, Service, TOKEN_MAX, Unprotectable,
+    Creating, CreationError, GssClient, HANDLE_MAX, InitArguments, InitCall, InitResults, MechanismError,
+    Place, Progress, Service, TOKEN_MAX, Unprotectable,
 };
 use rpcrdma_oncrpc::{AuthStat, CallHeader, OpaqueAuth, Refused, RejectReason, ReplyBody, ReplyHeader};
 use rpcrdma_proto::Sink;
 use rpcrdma_xdr::{Stream, encode, padded_len};
-use tokio::sync::{Mutex as AsyncMutex, Notify};
+use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
 use crate::call::{Call, RawReply, Reply, ReplyShape};
-use crate::client::{Client, Link};
 use crate::error::CallError;
-use crate::workers::{WorkLost, Workers};
+use crate::gss::{Established, Failure, GssUser, Proof};
+use crate::links::Link;
+use crate::workers::WorkLost;
 
 /// Most contexts that a call tries, one after the other. Each time the server said that it knows the last one no more.
 const CONTEXTS: u32 = 3;
@@ -36,42 +36,6 @@ const ROUNDS: u32 = 16;
 const CREATION_MAX: usize = 4 + HANDLE_MAX + 3 * 4 + 4 + TOKEN_MAX;
 /// Time for the call that ends a context.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// A user who calls a server by RPCSEC_GSS (RFC 2203), with a security context that is created when it is needed.
-///
-/// Several [`Client`]s of the server may share a user: the context belongs to no connection. Cheap calls and large ones are
-/// signed and checked on threads of their own, never on those of connections.
-pub struct GssUser {
-    initiator: Arc<dyn Initiator>,
-    target: String,
-    service: Service,
-    workers: Workers,
-    context: Mutex<Option<Arc<Established>>>,
-    /// Held by the call that creates a context.
-    creating: AsyncMutex<Option<Failure>>,
-}
-
-impl fmt::Debug for GssUser {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { target, service, .. } = self;
-        f.debug_struct("GssUser").field("target", target).field("service", service).finish_non_exhaustive()
-    }
-}
-
-/// The last attempt to create a context.
-struct Failure {
-    at: Instant,
-    reason: String,
-}
-
-/// A context with the server.
-pub(crate) struct Established {
-    keys: Arc<GssClient>,
-    /// Program and version by whose procedure 0 it was created.
-    program: (u32, u32),
-    /// Notifies of a place that is free again.
-    freed: Notify,
-}
 
 /// Arguments of this length, in bytes, may be fetched after the header of their call has come. Later calls pass them.
 const SLOW: usize = 1024;
@@ -102,17 +66,6 @@ impl Established {
             freed.await;
         }
     }
-}
-
-/// What a context made of a call.
-#[derive(Debug)]
-pub(crate) struct Proof {
-    /// The XID that the verifier covers.
-    pub(crate) xid: u32,
-    pub(crate) credential: OpaqueAuth,
-    pub(crate) verifier: OpaqueAuth,
-    /// Whether the flavour changes arguments and results, so that nothing is DDP-eligible (RFC 8166 §8.2.2.3).
-    pub(crate) touches_data: bool,
 }
 
 /// Time that a call has, with all that it needs.
@@ -216,36 +169,6 @@ impl From<CreationError> for CallError {
 }
 
 impl GssUser {
-    /// Creates a user of a service, for instance `nfs@server.example.org`. Calls are protected by `service`.
-    #[must_use]
-    pub fn new(initiator: Arc<dyn Initiator>, target: impl Into<String>, service: Service) -> Self {
-        Self {
-            initiator,
-            target: target.into(),
-            service,
-            workers: super::workers(),
-            context: Mutex::default(),
-            creating: AsyncMutex::default(),
-        }
-    }
-
-    /// Returns how calls are protected.
-    #[must_use]
-    pub const fn service(&self) -> Service {
-        self.service
-    }
-
-    /// Ends the context at the server (RFC 2203 §5.4), as far as it can be reached. A later call creates another one.
-    pub async fn end(&self, client: &Client) {
-        let Some(context) = self.current().take() else { return };
-        let _ = client.end_context(self, &context).await;
-    }
-
-    fn current(&self) -> MutexGuard<'_, Option<Arc<Established>>> {
-        // A single assignment cannot leave anything half done.
-        self.context.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Makes a call on this connection.
     pub(crate) async fn call(&self, link: &Link, call: Call) -> Result<Reply, CallError> {
         let after = call.timeout.unwrap_or_else(|| link.call_timeout());
@@ -381,11 +304,6 @@ impl GssUser {
                 Err(error)
             }
         }
-    }
-
-    /// Gives up a context that the server does not know.
-    fn forget(&self, context: &Arc<Established>) {
-        self.current().take_if(|current| Arc::ptr_eq(current, context));
     }
 
     /// Creates a context.
