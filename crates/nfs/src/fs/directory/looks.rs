@@ -5,9 +5,9 @@
 //! call that never waits. So the thread of a connection makes it, and no I/O thread has to be woken. Attributes and names
 //! are always the kernel's.
 //!
-//! * *Rights.* The kernel decides on an I/O thread, which acts as the caller. The decision is valid as one about an open
-//!   file is: while owner, group, mode and time of change stay equal, and for a limited time. The thread of a connection
-//!   never acts as a caller. An adapter's driver would refuse that thread from then on: Linux lets no thread write to a
+//! * *Rights.* The kernel decides on an I/O thread, which acts as the caller. The decision is valid for a limited time, while
+//!   owner, group, mode and time of change stay equal: as one about an open file. A LOOKUP that finds its name is a decision
+//!   too: the caller may search the directory. The thread of a connection never acts as a caller. An adapter's driver would refuse that thread from then on: Linux lets no thread write to a
 //!   device whose credentials have changed since the device was opened.
 //! * *Names.* The thread walks as the process, where the caller may search the directory. `RESOLVE_CACHED` makes a walk
 //!   fail that would wait (Linux 5.12 or later).
@@ -38,28 +38,21 @@ impl DirectoryFs {
         self.remember(id, object, None);
     }
 
-    /// Keeps an object that a caller has looked at, and all rights that the kernel has just given the caller. The check
-    /// began at `at`.
+    /// Keeps an object that a caller has looked at, and the kernel's decision about rights of the caller: which of those
+    /// asked for are granted. The check began at `at`.
     pub(super) fn remember_rights(
         &self,
         id: &FileId,
         object: Object,
         who: &Identity,
-        granted: Access,
+        (asked, granted): (Access, Access),
         at: Instant,
     ) {
-        let checked = Checked::new(&object.stat, self.is_local, at);
-        let judgement = Judgement { who: self.actor.judged(who).clone(), granted, checked };
-        self.remember(id, object, Some(judgement));
-    }
-
-    /// Keeps a directory in which a caller has looked for a name, and all rights of the caller to it.
-    pub(super) fn remember_search(&self, id: &FileId, directory: Object, who: &Identity) {
-        let at = Instant::now();
-        match self.remembers_looks().then(|| self.rights(who, &directory, FileKind::Directory)) {
-            Some(Ok(granted)) => self.remember_rights(id, directory, who, granted, at),
-            Some(Err(_)) | None => self.remember_look(id, directory),
-        }
+        let judgement = self.remembers_looks().then(|| {
+            let checked = Checked::new(&object.stat, self.is_local, at);
+            Judgement { who: self.actor.judged(who).clone(), asked, granted, checked }
+        });
+        self.remember(id, object, judgement);
     }
 
     fn remember(&self, id: &FileId, object: Object, judgement: Option<Judgement>) {
@@ -105,8 +98,8 @@ impl DirectoryFs {
         wanted: Access,
     ) -> Option<(Access, Attributes)> {
         let (lent, stat) = self.looked_at(id)?;
-        let granted = lent.get()?.granted(self.actor.judged(who), &stat, Instant::now())?;
-        Some((granted.intersection(wanted), attributes(&stat)))
+        let granted = lent.get()?.granted(self.actor.judged(who), wanted, &stat, Instant::now())?;
+        Some((granted, attributes(&stat)))
     }
 
     pub(super) fn lookup_in_memory(
@@ -121,10 +114,11 @@ impl DirectoryFs {
             return None;
         }
         let object = lent.get()?;
+        let search = Access::LOOKUP;
         // Otherwise an I/O thread finds the answer for this caller.
         object
-            .granted(self.actor.judged(who), &searched, Instant::now())
-            .filter(|granted| granted.contains(Access::LOOKUP))?;
+            .granted(self.actor.judged(who), search, &searched, Instant::now())
+            .filter(|granted| *granted == search)?;
         let opened = openat2(object, name.as_bytes(), NAMING, Mode::empty(), WALK | ResolveFlags::CACHED);
         let found = match opened {
             Ok(fd) => Object::new(fd).ok()?,

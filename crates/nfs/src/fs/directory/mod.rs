@@ -578,7 +578,7 @@ impl FileSystem for DirectoryFs {
         let began = Instant::now();
         let granted = self.rights(who, &object, object.kind())?;
         let attributes = attributes(&object.stat);
-        self.remember_rights(id, object, who, granted, began);
+        self.remember_rights(id, object, who, (Access::ALL, granted), began);
         Ok((granted.intersection(wanted), attributes))
     }
 
@@ -588,6 +588,7 @@ impl FileSystem for DirectoryFs {
 
     fn lookup(&self, who: &Identity, directory: &FileId, name: LookupName<'_>) -> Result<Found, FsError> {
         let object = self.directory(directory)?;
+        let began = Instant::now();
         let at_root = Place::from(&object.stat) == Place::from(&self.root.stat);
         let node = match name {
             LookupName::SelfEntry => self.node(&object, None)?,
@@ -604,7 +605,15 @@ impl FileSystem for DirectoryFs {
             }
         };
         let searched = attributes(&object.stat);
-        self.remember_search(directory, object, who);
+        match name {
+            // The kernel has let the caller search the directory.
+            LookupName::Entry(_) => {
+                let search = Access::LOOKUP;
+                self.remember_rights(directory, object, who, (search, search), began);
+            }
+            // Nobody has asked it.
+            LookupName::SelfEntry | LookupName::Parent => self.remember_look(directory, object),
+        }
         Ok(Found { node, directory: Some(searched) })
     }
 

@@ -189,8 +189,8 @@ impl OpenFiles {
         drop(taken);
     }
 
-    /// Keeps an object that a caller has looked at, found by its id or by a name just now, with the kernel's decision about
-    /// rights to it, if there is one.
+    /// Keeps an object that a caller has looked at, found by its id or by a name just now. The kernel may have decided about
+    /// rights to it.
     pub(super) fn keep_object(
         &self,
         id: FileId,

@@ -10,8 +10,8 @@ use rustix::fs::Statx;
 use super::file::{Checked, OPEN};
 use crate::fs::types::{Access, Identity};
 
-/// Most callers whose rights to one object are remembered.
-const JUDGED_MAX: usize = 4;
+/// Most decisions about one object that are remembered.
+const JUDGED_MAX: usize = 8;
 /// Most groups of a caller whose rights are remembered.
 const GROUPS_MAX: usize = 32;
 
@@ -25,10 +25,13 @@ pub(in crate::fs::directory) struct LookedObject {
     judged: Mutex<Vec<Judgement>>,
 }
 
-/// All rights that the kernel gives a caller.
-#[derive(Clone, Debug)]
+/// A decision of the kernel about rights of a caller.
+#[derive(Debug)]
 pub(in crate::fs::directory) struct Judgement {
     pub(in crate::fs::directory) who: Identity,
+    /// The rights that were in question.
+    pub(in crate::fs::directory) asked: Access,
+    /// Those of them that the caller has.
     pub(in crate::fs::directory) granted: Access,
     pub(in crate::fs::directory) checked: Checked,
 }
@@ -50,23 +53,26 @@ impl LookedObject {
     pub(super) fn note(&self, judgement: Option<Judgement>) {
         let Some(new) = judgement.filter(|new| new.who.groups.len() <= GROUPS_MAX) else { return };
         let mut judged = self.judged();
-        judged.retain(|known| known.who != new.who);
+        judged.retain(|known| known.asked != new.asked || known.who != new.who);
         if judged.len() >= JUDGED_MAX {
             judged.remove(0);
         }
         judged.push(new);
     }
 
-    /// Returns all rights of a caller to the object with these attributes, if the kernel's decision is still valid.
+    /// Returns which of these rights a caller has to the object with these attributes, if a decision about all of them is
+    /// still valid.
     pub(in crate::fs::directory) fn granted(
         &self,
         who: &Identity,
+        asked: Access,
         stat: &Statx,
         now: Instant,
     ) -> Option<Access> {
+        let decides = |known: &&Judgement| known.asked.contains(asked) && known.checked.is_valid(stat, now);
         let judged = self.judged();
-        let known = judged.iter().find(|known| known.who == *who)?;
-        known.checked.is_valid(stat, now).then_some(known.granted)
+        let known = judged.iter().filter(|known| known.who == *who).find(decides)?;
+        Some(known.granted.intersection(asked))
     }
 }
 

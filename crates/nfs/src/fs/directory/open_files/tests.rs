@@ -72,11 +72,11 @@ impl Bed {
         self.files.keep_object(id(number), self.file(number).into(), judgement, Room::Make, now);
     }
 
-    /// Returns a decision of the kernel, on a local file system or another one.
-    fn judged(&self, user: u32, bits: u32, local: bool) -> Judgement {
+    /// Returns a decision of the kernel about all rights.
+    fn judged(&self, user: u32, bits: u32) -> Judgement {
         let stat = stat(self.file(1)).unwrap();
-        let checked = Checked::new(&stat, local, self.start);
-        Judgement { who: who(user), granted: Access::from_bits(bits), checked }
+        let checked = Checked::new(&stat, false, self.start);
+        Judgement { who: who(user), asked: Access::ALL, granted: Access::from_bits(bits), checked }
     }
 
     fn looked(&self) -> usize {
@@ -272,20 +272,28 @@ fn an_object_is_kept_once_and_decisions_about_it_stay_known() {
     let first = bed.files.object(&id(1), bed.start).unwrap();
     let object = first.get().unwrap();
     let now = stat(object).unwrap();
-    assert_eq!(object.granted(&who(1), &now, bed.start), None);
-    bed.look(1, Some(bed.judged(1, 1, false)), bed.start);
+    assert_eq!(object.granted(&who(1), Access::ALL, &now, bed.start), None);
+    bed.look(1, Some(bed.judged(1, 1)), bed.start);
     bed.look(1, None, bed.start);
     let again = bed.files.object(&id(1), bed.start).unwrap();
     assert!(std::ptr::eq(object, again.get().unwrap()));
-    assert_eq!(object.granted(&who(1), &now, bed.start), Some(Access::from_bits(1)));
-    assert_eq!(object.granted(&who(2), &now, bed.start), None, "another caller");
+    assert_eq!(object.granted(&who(1), Access::ALL, &now, bed.start), Some(Access::from_bits(1)));
+    assert_eq!(object.granted(&who(2), Access::ALL, &now, bed.start), None, "another caller");
     assert_eq!(bed.looked(), 1);
     assert!(bed.files.object(&id(2), bed.start).is_none());
+    // A decision about some rights is none about others, and displaces none.
+    let read = Access::READ;
+    let search = Judgement { asked: Access::LOOKUP, granted: Access::LOOKUP, ..bed.judged(2, 0) };
+    bed.look(1, Some(search), bed.start);
+    assert_eq!(object.granted(&who(2), Access::LOOKUP, &now, bed.start), Some(Access::LOOKUP));
+    assert_eq!(object.granted(&who(2), read, &now, bed.start), None);
+    bed.look(1, Some(Judgement { asked: Access::LOOKUP, ..bed.judged(1, 2) }), bed.start);
+    assert_eq!(object.granted(&who(1), read, &now, bed.start), Some(read));
     // For a limited time, and for this mode.
-    assert_eq!(object.granted(&who(1), &now, bed.start + file::RECHECK), None);
+    assert_eq!(object.granted(&who(1), Access::ALL, &now, bed.start + file::RECHECK), None);
     let mut changed = now;
     changed.stx_mode ^= 1;
-    assert_eq!(object.granted(&who(1), &changed, bed.start), None);
+    assert_eq!(object.granted(&who(1), Access::ALL, &changed, bed.start), None);
 }
 
 #[test]
@@ -296,17 +304,17 @@ fn i6_decisions_about_an_object_are_bounded() {
     let object = lent.get().unwrap();
     let now = stat(object).unwrap();
     for user in 0..10 {
-        bed.look(1, Some(bed.judged(user, user, false)), bed.start);
+        bed.look(1, Some(bed.judged(user, user)), bed.start);
     }
     // The last decision about a caller counts.
-    bed.look(1, Some(bed.judged(9, 3, false)), bed.start);
-    let known: Vec<_> = (0..10).map(|user| object.granted(&who(user), &now, bed.start)).collect();
-    assert!(known[..6].iter().all(Option::is_none) && known[6..].iter().all(Option::is_some), "{known:?}");
+    bed.look(1, Some(bed.judged(9, 3)), bed.start);
+    let known: Vec<_> =
+        (0..10).map(|user| object.granted(&who(user), Access::ALL, &now, bed.start)).collect();
+    assert!(known[..2].iter().all(Option::is_none) && known[2..].iter().all(Option::is_some), "{known:?}");
     assert_eq!(known[9], Some(Access::from_bits(3)));
-    let mut crowd = bed.judged(20, 1, false);
-    crowd.who.groups = (0..100).collect();
-    bed.look(1, Some(crowd.clone()), bed.start);
-    assert_eq!(object.granted(&crowd.who, &now, bed.start), None, "a caller with many groups");
+    let crowd = Identity { groups: (0..100).collect(), ..who(20) };
+    bed.look(1, Some(Judgement { who: crowd.clone(), ..bed.judged(20, 1) }), bed.start);
+    assert_eq!(object.granted(&crowd, Access::ALL, &now, bed.start), None, "a caller with many groups");
 }
 
 #[test]

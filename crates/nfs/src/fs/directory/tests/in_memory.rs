@@ -164,6 +164,9 @@ fn the_kernel_decides_who_may_look_a_name_up() {
         fs::set_permissions(tree.join("closed"), Permissions::from_mode(0o711)).unwrap();
         let found = fs.lookup(&user(1000), &closed, entry("file")).unwrap();
         assert_eq!(fs.try_lookup(&user(1000), &closed, entry("file")), Some(Ok(found)));
+        // The kernel has decided about the right to search, and about no other.
+        let access = |wanted| fs.try_access(&user(1000), &closed, wanted).map(|(granted, _)| granted);
+        assert_eq!((access(Access::LOOKUP), access(all())), (Some(Access::LOOKUP), None));
     });
 }
 
