@@ -365,6 +365,10 @@ impl SecurityContext for KerberosContext {
         GROWTH
     }
 
+    fn is_quick(&self) -> bool {
+        self.checksums.is_some()
+    }
+
     fn mic(&self, message: &[&[u8]]) -> Result<Bytes, MechanismError> {
         match &self.checksums {
             Some(checksums) => Ok(checksums.mic(message)),

@@ -14,7 +14,7 @@ use rpcrdma_oncrpc::gss::{GssClient, Initiator, Service};
 use tokio::sync::{Mutex as AsyncMutex, Notify};
 use tokio::time::Instant;
 
-use crate::workers::Workers;
+use crate::workers::{WorkLost, Workers};
 
 /// Most pieces of work that wait for a thread. Further calls wait for their turn.
 const QUEUED: usize = 1024;
@@ -24,10 +24,27 @@ pub(crate) fn workers() -> Workers {
     Workers::new("gss", thread::available_parallelism().map_or(1, NonZero::get), QUEUED)
 }
 
+/// Longest message, in bytes, over which the task of a connection computes by itself. A thread's answer takes about as long.
+const AT_ONCE: usize = 8 << 10;
+
+/// Runs work of a mechanism over `length` bytes of a message: at once if it is `quick` and short, otherwise on a thread.
+pub(crate) async fn compute<T, F>(
+    workers: &Workers,
+    quick: bool,
+    length: usize,
+    work: F,
+) -> Result<T, WorkLost>
+where
+    T: Send + 'static,
+    F: FnOnce() -> T + Send + 'static,
+{
+    if quick && length <= AT_ONCE { Ok(work()) } else { workers.run(work).await }
+}
+
 /// A user who calls a server by RPCSEC_GSS (RFC 2203), with a security context that is created when it is needed.
 ///
 /// Several [`Client`](crate::Client)s of the server may share a user: the context belongs to no connection. Calls are signed and checked
-/// on threads of their own, never on those of connections. [`Client::end_context`](crate::Client::end_context) ends the context.
+/// on threads of their own, but for short ones of a [quick](rpcrdma_oncrpc::gss::SecurityContext::is_quick) mechanism. [`Client::end_context`](crate::Client::end_context) ends the context.
 pub struct GssUser {
     pub(crate) initiator: Arc<dyn Initiator>,
     pub(crate) target: String,

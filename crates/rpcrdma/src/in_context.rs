@@ -24,7 +24,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::call::{Call, RawReply, Reply, ReplyShape};
 use crate::error::CallError;
-use crate::gss::{Established, Failure, GssUser, Proof};
+use crate::gss::{Established, Failure, GssUser, Proof, compute};
 use crate::links::Link;
 use crate::workers::WorkLost;
 
@@ -197,6 +197,11 @@ impl GssUser {
         }
     }
 
+    /// Returns the length over which the mechanism computes, from that of arguments or results.
+    fn covered(&self, length: usize) -> usize {
+        if self.service == Service::None { 0 } else { length }
+    }
+
     /// Sends a request once.
     async fn attempt(
         &self,
@@ -212,7 +217,8 @@ impl GssUser {
         let (_placed, sequence) = placed;
         let (keys, service) = (Arc::clone(&context.keys), self.service);
         let (mut header, arguments) = (request.header(), request.arguments.clone());
-        let sealed = self.workers.run(move || {
+        let (quick, length) = (keys.is_quick(), self.covered(arguments.len()));
+        let sealed = compute(&self.workers, quick, length, move || {
             let sealed = keys.seal_as(sequence, service, &mut header, arguments)?;
             Ok((header, sealed))
         });
@@ -256,7 +262,8 @@ impl GssUser {
             ReplyBody::Accepted { .. } => {}
         }
         let (keys, service) = (Arc::clone(&context.keys), self.service);
-        let opened = self.workers.run(move || {
+        let (quick, length) = (keys.is_quick(), self.covered(message.remaining()));
+        let opened = compute(&self.workers, quick, length, move || {
             let results = keys.open(service, &[sequence], &header, message);
             (header, results)
         });

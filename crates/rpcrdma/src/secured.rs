@@ -1,7 +1,8 @@
 //! Calls of RPCSEC_GSS at a server (RFC 2203): who makes them, and the protection of arguments and results.
 //!
-//! The mechanism computes over whole messages and may read files, so its work is done by [`Workers`]. A call goes there once
-//! to be opened, and once more to have its results protected, if they are. In between it is served like any other. All
+//! The mechanism computes over whole messages and may read files, so its work is done by [`Workers`], unless it is short. A
+//! call goes there once to be opened, and once more to have its results protected, if they are. In between it is served like any
+//! other. All
 //! listeners share the contexts: a client may create one by TCP and use it by RDMA.
 //!
 //! *Buffers.* Without protection of arguments and results, both stay where they are and may travel in chunks.
@@ -18,6 +19,7 @@ use rpcrdma_oncrpc::{
 };
 use rpcrdma_xdr::{Decoder, Stream};
 
+use crate::gss::compute;
 use crate::workers::Workers;
 
 /// Contexts of callers, and threads for the work of the mechanism.
@@ -82,7 +84,9 @@ impl Gss {
         now: Instant,
     ) -> (Outcome, Option<CacheKey>) {
         let xid = header.xid;
-        let opened = match self.workers.run(move || incoming.open(arguments)).await {
+        let (quick, length) = (incoming.is_quick(), arguments.remaining());
+        let length = if incoming.covers_arguments() { length } else { 0 };
+        let opened = match compute(&self.workers, quick, length, move || incoming.open(arguments)).await {
             Ok(Ok(opened)) => opened,
             Ok(Err(error)) => return (unopened(xid, error), None),
             Err(_) => return (Outcome::Drop, None),
@@ -107,7 +111,7 @@ impl Gss {
         if header.success().is_err() || !sealer.covers_results() {
             return message(&header, results);
         }
-        match self.workers.run(move || sealer.seal(results)).await {
+        match compute(&self.workers, sealer.is_quick(), results.len(), move || sealer.seal(results)).await {
             Ok(Ok(results)) => message(&header, results),
             // RFC 2203 §5.3.3.4: no reply.
             Ok(Err(error)) => {

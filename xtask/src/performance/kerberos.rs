@@ -57,7 +57,7 @@ struct Reached {
 
 impl Site {
     fn start(lab: &Lab) -> Result<Self, Failure> {
-        let (place, export) = (lab.disk.join("realm"), lab.memory.join("export"));
+        let (place, export) = (lab.disk.join("realm"), lab.disk.join("export"));
         for folder in [&place, &export] {
             fs::create_dir(folder).context(folder.display())?;
         }

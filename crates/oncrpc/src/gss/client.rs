@@ -349,6 +349,13 @@ impl GssClient {
         Ok(())
     }
 
+    /// Returns whether [`seal_as`](Self::seal_as) and [`open`](Self::open) only compute
+    /// ([`SecurityContext::is_quick`]).
+    #[must_use]
+    pub fn is_quick(&self) -> bool {
+        self.context.is_quick()
+    }
+
     /// Returns the greatest length of protected results, from that of the results (RFC 8166 §8.2.2.2), in bytes.
     #[must_use]
     pub fn largest(&self, service: Service, results: usize) -> usize {

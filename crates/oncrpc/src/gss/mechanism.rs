@@ -1,7 +1,8 @@
 //! The needs of RPCSEC_GSS of a mechanism: the few functions of the GSS-API (RFC 2743) that RFC 2203 names.
 //!
 //! All of them may take long: they compute over whole messages, and creating a context may read files or wait for a
-//! network. So they run on threads that may wait. Contexts are shared: several threads may use one at a time.
+//! network. So they run on threads that may wait, but for short messages of [quick](SecurityContext::is_quick) contexts.
+//! Contexts are shared: several threads may use one at a time.
 
 use std::fmt;
 use std::sync::Arc;
@@ -63,6 +64,12 @@ impl MechanismError {
 pub trait SecurityContext: Send + Sync + fmt::Debug {
     /// Returns the longest checksum, and the most that encryption adds to a message, whichever is more, in bytes.
     fn growth(&self) -> usize;
+
+    /// Returns whether the functions below only compute: no lock, no file, no network. For a few bytes they then cost less than
+    /// the way to another thread.
+    fn is_quick(&self) -> bool {
+        false
+    }
 
     /// Returns the checksum of a message that lies in several slices (GSS_GetMIC, default quality of protection).
     ///

@@ -389,6 +389,19 @@ pub struct Opened {
 }
 
 impl Incoming {
+    /// Returns whether [`open`](Self::open) only computes
+    /// ([`SecurityContext::is_quick`](super::SecurityContext::is_quick)).
+    #[must_use]
+    pub fn is_quick(&self) -> bool {
+        self.shared.context.is_quick()
+    }
+
+    /// Returns whether the request's verifier covers its arguments, or hides them.
+    #[must_use]
+    pub fn covers_arguments(&self) -> bool {
+        self.service != Service::None
+    }
+
     /// Verifies the header and takes the protection off the arguments. Computes over all of them.
     ///
     /// # Errors
@@ -436,6 +449,13 @@ pub struct Sealer {
 }
 
 impl Sealer {
+    /// Returns whether [`seal`](Self::seal) only computes
+    /// ([`SecurityContext::is_quick`](super::SecurityContext::is_quick)).
+    #[must_use]
+    pub fn is_quick(&self) -> bool {
+        self.shared.context.is_quick()
+    }
+
     /// Returns the verifier of the reply, whatever its status is (RFC 2203 §5.3.3.2).
     #[must_use]
     pub const fn verifier(&self) -> &OpaqueAuth {

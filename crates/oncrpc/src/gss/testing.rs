@@ -28,6 +28,8 @@ pub struct TestMechanism {
     pub lifetime: Option<Duration>,
     /// Makes every function of contexts fail as too old, once it is set.
     pub expired: Arc<AtomicBool>,
+    /// Whether contexts say that they are quick.
+    pub quick: bool,
     /// Makes the functions of contexts that protect fail, once it is set, and no others.
     pub mute: Arc<AtomicBool>,
 }
@@ -42,6 +44,7 @@ impl TestMechanism {
             lifetime: None,
             expired: Arc::default(),
             mute: Arc::default(),
+            quick: false,
         }
     }
 
@@ -49,7 +52,7 @@ impl TestMechanism {
         let mut hasher = DefaultHasher::new();
         hasher.write(secret.as_bytes());
         let (expired, mute) = (Arc::clone(&self.expired), Arc::clone(&self.mute));
-        let context = TestContext { key: hasher.finish(), expired, mute };
+        let context = TestContext { key: hasher.finish(), expired, mute, quick: self.quick };
         Created { context: Arc::new(context), peer: principal(peer), lifetime: self.lifetime }
     }
 }
@@ -68,6 +71,7 @@ struct TestContext {
     key: u64,
     expired: Arc<AtomicBool>,
     mute: Arc<AtomicBool>,
+    quick: bool,
 }
 
 impl TestContext {
@@ -95,6 +99,10 @@ impl TestContext {
 impl SecurityContext for TestContext {
     fn growth(&self) -> usize {
         MIC_LEN
+    }
+
+    fn is_quick(&self) -> bool {
+        self.quick
     }
 
     fn mic(&self, message: &[&[u8]]) -> Result<Bytes, MechanismError> {

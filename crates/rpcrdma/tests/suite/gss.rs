@@ -6,6 +6,7 @@
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
+use std::thread;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -43,25 +44,30 @@ struct Watched {
     begun: AtomicUsize,
     /// Makes checksums wrong.
     lies: Arc<AtomicBool>,
+    /// Functions of contexts that ran on threads of their own.
+    threaded: Arc<AtomicUsize>,
 }
 
 impl Acceptor for Watched {
     fn begin(&self) -> Box<dyn Accepting> {
         self.begun.fetch_add(1, Ordering::SeqCst);
-        Box::new(WatchedStep { inner: Acceptor::begin(&self.mechanism), lies: Arc::clone(&self.lies) })
+        let (lies, threaded) = (Arc::clone(&self.lies), Arc::clone(&self.threaded));
+        Box::new(WatchedStep { inner: Acceptor::begin(&self.mechanism), lies, threaded })
     }
 }
 
 struct WatchedStep {
     inner: Box<dyn Accepting>,
     lies: Arc<AtomicBool>,
+    threaded: Arc<AtomicUsize>,
 }
 
 impl Accepting for WatchedStep {
     fn step(&mut self, token: &[u8]) -> Result<Step, MechanismError> {
         let step = self.inner.step(token)?;
         let created = step.created.map(|created| {
-            let context = Arc::new(Liar { inner: created.context, lies: Arc::clone(&self.lies) });
+            let (lies, threaded) = (Arc::clone(&self.lies), Arc::clone(&self.threaded));
+            let context = Arc::new(Liar { inner: created.context, lies, threaded });
             Created { context, ..created }
         });
         Ok(Step { created, ..step })
@@ -72,6 +78,14 @@ impl Accepting for WatchedStep {
 struct Liar {
     inner: Arc<dyn SecurityContext>,
     lies: Arc<AtomicBool>,
+    threaded: Arc<AtomicUsize>,
+}
+
+impl Liar {
+    fn note(&self) {
+        let is_worker = thread::current().name().is_some_and(|name| name.starts_with("gss-"));
+        self.threaded.fetch_add(is_worker.into(), Ordering::SeqCst);
+    }
 }
 
 impl SecurityContext for Liar {
@@ -79,7 +93,12 @@ impl SecurityContext for Liar {
         self.inner.growth()
     }
 
+    fn is_quick(&self) -> bool {
+        self.inner.is_quick()
+    }
+
     fn mic(&self, message: &[&[u8]]) -> Result<Bytes, MechanismError> {
+        self.note();
         let mic = self.inner.mic(message)?;
         if self.lies.load(Ordering::SeqCst) {
             return Ok(mic.iter().map(|byte| byte ^ 1).collect::<Vec<_>>().into());
@@ -88,6 +107,7 @@ impl SecurityContext for Liar {
     }
 
     fn verify(&self, message: &[&[u8]], mic: &[u8]) -> Result<(), MechanismError> {
+        self.note();
         self.inner.verify(message, mic)
     }
 
@@ -112,7 +132,17 @@ struct Running {
 /// Starts a server at these addresses. Its contexts are its own.
 async fn serve_at(rdma: SocketAddr, tcp: SocketAddr, program: Arc<TestProgram>, rounds: u8) -> Running {
     let mechanism = TestMechanism { rounds, ..TestMechanism::new("nfs@server") };
-    let acceptor = Arc::new(Watched { mechanism, begun: AtomicUsize::new(0), lies: Arc::default() });
+    serve_by(rdma, tcp, program, mechanism).await
+}
+
+async fn serve_by(
+    rdma: SocketAddr,
+    tcp: SocketAddr,
+    program: Arc<TestProgram>,
+    mechanism: TestMechanism,
+) -> Running {
+    let (lies, threaded) = (Arc::default(), Arc::default());
+    let acceptor = Arc::new(Watched { mechanism, begun: AtomicUsize::new(0), lies, threaded });
     // Two servers of one test differ.
     let instance = Arc::as_ptr(&acceptor).addr() as u64;
     let contexts = GssServer::new(Arc::clone(&acceptor) as _, GssLimits::default(), instance);
@@ -220,6 +250,29 @@ async fn rfc8166_8_2_2_what_each_service_does_to_messages() {
         }
     }
     server.end().await;
+}
+
+/// A thread costs more than the checksum of a header. So quick mechanisms use none for short messages, and all others do.
+#[tokio::test]
+async fn only_long_messages_of_a_quick_mechanism_take_threads() {
+    let any = SocketAddr::from(([127, 0, 0, 1], 0));
+    for quick in [false, true] {
+        let mechanism = TestMechanism { quick, ..TestMechanism::new("nfs@server") };
+        let server = serve_by(any, any, program(), mechanism).await;
+        for service in SERVICES {
+            let client = server.client(Transport::Rdma).await;
+            let secure = Secure(client.clone(), user(service));
+            echo(&secure, &pattern(10)).await.unwrap();
+            let before = server.acceptor.threaded.load(Ordering::SeqCst);
+            let threaded = || server.acceptor.threaded.load(Ordering::SeqCst) - before;
+            echo(&secure, &pattern(1_000)).await.unwrap();
+            assert_eq!(threaded() > 0, !quick, "{service:?}, short");
+            echo(&secure, &pattern(100_000)).await.unwrap();
+            assert_eq!(threaded() > 0, !quick || service != Service::None, "{service:?}, long");
+            client.close().await;
+        }
+        server.end().await;
+    }
 }
 
 /// RFC 2203 §5.2: contexts belong to no connection, and creating one may take several calls. Linux makes them by TCP and
