@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::figure::Figure;
 use super::lab::Lab;
-use super::{calls, connections, kerberos, loopback, nfs, scaling, wire};
+use super::{calls, connections, kerberos, loopback, nfs, scaling, tls, wire};
 use crate::failure::Failure;
 
 /// A goal for a measure.
@@ -138,6 +138,7 @@ const REALM: Needs = Needs {
         ("openssl", "openssl"),
     ],
 };
+const CERTIFICATES: Needs = Needs { root: false, programs: &[("openssl", "openssl")] };
 const PROCESSORS: Needs = Needs { root: false, programs: &[("taskset", "util-linux")] };
 
 /// Maximum time of a group without much data.
@@ -189,7 +190,7 @@ macro_rules! work {
 }
 
 /// All groups, in the order of the table.
-pub(crate) static GROUPS: [Group; 13] = [
+pub(crate) static GROUPS: [Group; 14] = [
     Group {
         name: "wire-1500",
         needs: LINK,
@@ -319,6 +320,21 @@ pub(crate) static GROUPS: [Group; 13] = [
             Row::ratio("server CPU of a READ of 1 MiB, krb5p ÷ sys", Goal::Information, Unit::Trip),
         ],
         run: kerberos::measure,
+    },
+    Group {
+        name: "tls",
+        needs: CERTIFICATES,
+        limit: SHORT,
+        rows: &[
+            Row::ratio("READ of 1 MiB over TCP, TLS ÷ without", Goal::Information, Unit::Rate),
+            Row::ratio("READ of 4 KiB over TCP, depth 32, TLS ÷ without", Goal::Information, Unit::Calls),
+            Row::ratio(
+                "server CPU of a READ of 1 MiB over TCP, TLS ÷ without",
+                Goal::Information,
+                Unit::Trip,
+            ),
+        ],
+        run: tls::measure,
     },
     Group {
         name: "memory",

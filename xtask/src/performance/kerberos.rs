@@ -6,15 +6,13 @@
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
-use std::time::Duration;
 
 use rpcrdma_realm::Realm;
-use serde::Deserialize;
 
 use super::figure::{Figure, Round};
 use super::goals::Outcome;
 use super::lab::{self, Lab};
-use super::server::{Process, Ready, settled_cpu};
+use super::server::{Process, Reached, Ready};
 use crate::failure::{Context, Failure};
 
 /// Flavours, in the order of the rows. The first one is the base of the others.
@@ -27,8 +25,6 @@ const PASSWORD: &str = "secret";
 const BULK: (u32, &str) = (1 << 20, "8");
 /// The same for small ones.
 const SMALL: (u32, &str) = (4096, "32");
-/// Maximum time of one program.
-const LIMIT: Duration = Duration::from_secs(120);
 
 /// A realm, and a server in it.
 struct Site {
@@ -36,23 +32,6 @@ struct Site {
     server: Process,
     address: SocketAddr,
     _realm: Realm,
-}
-
-/// The document of `load reads`, as far as it matters.
-#[derive(Debug, Deserialize)]
-struct Reads {
-    calls_per_second: f64,
-    /// Calls with those of the beginning, which do not count for the rate.
-    all_calls: f64,
-}
-
-/// What a flavour reaches.
-#[derive(Clone, Copy, Debug)]
-struct Reached {
-    /// READs a second.
-    rate: f64,
-    /// Processor seconds of the server for one.
-    cpu: f64,
 }
 
 impl Site {
@@ -84,10 +63,7 @@ impl Site {
         command.args(["--seconds", &seconds, "--sec", flavor, "--server-name", SERVER]);
         command.arg(self.address.to_string()).arg("/file");
         Realm::surround(&mut command, &self.place);
-        let before = settled_cpu(self.server.id())?;
-        let Reads { calls_per_second, all_calls } = lab::document(command, LIMIT)?;
-        let cpu = settled_cpu(self.server.id())? - before;
-        Ok(Reached { rate: calls_per_second, cpu: cpu / all_calls })
+        self.server.reads(command)
     }
 }
 
@@ -114,7 +90,7 @@ pub(crate) fn measure(lab: &Lab) -> Result<Outcome, Failure> {
     let mut sums = Vec::new();
     for round in lab.effort.rounds() {
         lab.progress(round);
-        let mut large = [Reached { rate: 0.0, cpu: 0.0 }; 4];
+        let mut large = [Reached::default(); 4];
         let mut little = large;
         for ((large, little), flavor) in large.iter_mut().zip(&mut little).zip(FLAVORS) {
             *large = site.read(lab, flavor, BULK)?;

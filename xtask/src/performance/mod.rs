@@ -37,6 +37,7 @@ mod report;
 mod scaling;
 mod server;
 mod stop;
+mod tls;
 mod wire;
 
 /// The page with the table.

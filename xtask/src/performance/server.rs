@@ -11,6 +11,7 @@ use nix::time::clock_getcpuclockid;
 use nix::unistd::Pid;
 use serde::de::DeserializeOwned;
 
+use super::lab;
 use crate::failure::{Context, Failure, ensure};
 use crate::process;
 
@@ -22,6 +23,9 @@ const QUIET: Duration = Duration::from_millis(200);
 const IDLE: Duration = Duration::from_millis(1);
 /// Maximum wait for that.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Maximum time of one `load reads`.
+const LOAD: Duration = Duration::from_secs(120);
 
 /// A server process, which ends with this value.
 #[derive(Debug)]
@@ -63,6 +67,14 @@ impl Process {
         self.child.id()
     }
 
+    /// Runs `load reads` on this server.
+    pub(crate) fn reads(&self, load: Command) -> Result<Reached, Failure> {
+        let before = settled_cpu(self.id())?;
+        let Reads { calls_per_second, all_calls } = lab::document(load, LOAD)?;
+        let cpu = settled_cpu(self.id())? - before;
+        Ok(Reached { rate: calls_per_second, cpu: cpu / all_calls })
+    }
+
     /// Fails if the process has ended.
     pub(crate) fn check(&mut self) -> Result<(), Failure> {
         let status = self.child.try_wait()?;
@@ -93,6 +105,23 @@ fn first_line(pipe: impl Read + Send + 'static) -> Result<String, Failure> {
         let _ = std::io::copy(&mut pipe, &mut std::io::sink());
     });
     told.recv_timeout(START).context("waiting for a server")?.context("reading from a server")
+}
+
+/// The document of `load reads`, as far as it matters.
+#[derive(Debug, serde::Deserialize)]
+struct Reads {
+    calls_per_second: f64,
+    /// Calls with those of the beginning, which do not count for the rate.
+    all_calls: f64,
+}
+
+/// What READs reach.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Reached {
+    /// READs a second.
+    pub(crate) rate: f64,
+    /// Processor seconds of the server for one.
+    pub(crate) cpu: f64,
 }
 
 /// The line of `rpcrdma serve --json` when it is ready.

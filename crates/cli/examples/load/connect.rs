@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::ValueEnum;
+use rpcrdma::tls::TlsClient;
 use rpcrdma::{Client, ClientConfig, GssUser};
 use rpcrdma_gssapi::{KerberosInitiator, OpenError};
 use rpcrdma_iwarp::{Config, IwarpConnector, LargeFpdu};
@@ -50,9 +51,14 @@ impl Flavor {
     }
 }
 
-/// Opens a connection whose messages and data take at most `memory` bytes at a time.
-pub(crate) async fn connect(proto: Proto, to: SocketAddr, memory: usize) -> Result<Client, ConnectError> {
-    let mut config = ClientConfig { memory, ..ClientConfig::default() };
+/// Opens a connection whose messages and data take at most `memory` bytes at a time. Over TCP, `tls` may protect it.
+pub(crate) async fn connect(
+    proto: Proto,
+    to: SocketAddr,
+    memory: usize,
+    tls: Option<TlsClient>,
+) -> Result<Client, ConnectError> {
+    let mut config = ClientConfig { memory, tls, ..ClientConfig::default() };
     config.protocol.timeouts.call = LIMIT;
     config.protocol.timeouts.connect = LIMIT;
     match proto {

@@ -134,7 +134,7 @@ async fn open_all(options: &Options) -> Result<Outcome<Caller>, Failure> {
 }
 
 async fn open(server: SocketAddr) -> Result<Caller, Failure> {
-    let rpc = connect(Proto::Rdma, server, MEMORY).await?;
+    let rpc = connect(Proto::Rdma, server, MEMORY, None).await?;
     let client = Client::mount(&rpc, "/", ClientOptions::default()).await?;
     Ok(Caller { rpc, procedures: client.procedures().clone(), root: client.root() })
 }

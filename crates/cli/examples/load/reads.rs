@@ -1,9 +1,11 @@
 //! READs at random places of one file, with a number of them in flight.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use rpcrdma::tls::{Anchors, TlsClient};
 use rpcrdma_nfs::client::{Client, ClientOptions, File};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
@@ -42,15 +44,22 @@ pub(crate) struct Options {
     /// Name of the server in its Kerberos principal, nfs/NAME [default: its address]
     #[arg(long, value_name = "NAME")]
     server_name: Option<String>,
+    /// Authority, a PEM file, for TLS with the server's address. Only over TCP
+    #[arg(long, value_name = "FILE")]
+    tls_ca: Option<PathBuf>,
     /// Seconds of the measurement
     #[arg(long, default_value_t = 3.0)]
     seconds: f64,
 }
 
 pub(crate) async fn run(options: Options) -> Result<Value, Failure> {
-    let Options { server, path, proto, mountport, depth, size, sec, server_name, seconds } = options;
+    let Options { server, path, proto, mountport, depth, size, sec, server_name, tls_ca, seconds } = options;
     let time = Duration::try_from_secs_f64(seconds)?;
-    let rpc = connect(proto, server, MEMORY).await?;
+    let tls = match tls_ca {
+        Some(file) => Some(TlsClient::new(&server.ip().to_string(), &Anchors::from_file(file)?, None)?),
+        None => None,
+    };
+    let rpc = connect(proto, server, MEMORY, tls).await?;
     let mut mount = ClientOptions::default();
     mount.mount_port = mountport;
     mount.gss = sec.user(&server_name.unwrap_or_else(|| server.ip().to_string()))?;
