@@ -10,7 +10,10 @@ use std::thread;
 use std::time::Duration;
 
 use bytes::Bytes;
-use rpcrdma::{Call, CallError, Client, ClientConfig, Credential, Execution, Form, GssUser, Server, Sink};
+use rpcrdma::{
+    Call, CallError, Client, ClientConfig, Credential, Execution, Form, GssUser, Profile, Server,
+    ServerConfig, Sink, Versions,
+};
 use rpcrdma_iwarp::{Config, IwarpConnector, IwarpListener};
 use rpcrdma_oncrpc::gss::testing::TestMechanism;
 use rpcrdma_oncrpc::gss::{
@@ -149,7 +152,10 @@ async fn serve_by(
     let listener = IwarpListener::bind(rdma, Config::default()).await.unwrap();
     let tcp_listener = TcpListener::bind(tcp).await.unwrap();
     let tcp = tcp_listener.local_addr().unwrap();
+    let mut config = ServerConfig::default();
+    config.protocol.versions = Versions::both(Profile::P3);
     let server = Server::builder()
+        .config(config)
         .program(Arc::clone(&program) as _)
         .gss(Arc::new(contexts))
         .listen_rdma(Box::new(listener))
@@ -248,6 +254,32 @@ async fn rfc8166_8_2_2_what_each_service_does_to_messages() {
             }
             client.close().await;
         }
+    }
+    server.end().await;
+}
+
+/// version-two-07 §11.2.2: with integrity or privacy nothing is DDP-eligible in Version Two either. A protected Call may be
+/// continued in further Sends (§6.6.2).
+#[tokio::test]
+async fn v2_07_11_2_2_version_two_protects_and_continues() {
+    let server = serve().await;
+    for service in SERVICES {
+        let mut config = ClientConfig::default();
+        config.protocol.versions = Versions::two(Profile::P3);
+        config.protocol.program = Some((PROGRAM, VERSION));
+        let client = Client::rdma(Arc::new(IwarpConnector::default()), server.rdma, config).await.unwrap();
+        let secure = Secure(client.clone(), user(service));
+        for length in [0, 3_000, 5_000, 20_000, MIB - 1] {
+            echo(&secure, &pattern(length)).await.unwrap();
+        }
+        let written = put(&secure, Bytes::from(pattern(20_000))).await.unwrap().travelled;
+        let read = get(&secure, 20_000).await.unwrap().travelled;
+        let forms = match service {
+            Service::None => (Form::Reduced, Form::Reduced),
+            Service::Integrity | Service::Privacy => (Form::Continued, Form::Long),
+        };
+        assert_eq!((written.call.form, read.reply.form), forms, "{service:?}");
+        client.close().await;
     }
     server.end().await;
 }
