@@ -121,7 +121,7 @@ impl Backchannel {
         let calling = Calling::new(&call);
         let result = match call.gss {
             // The context would be with the client, which serves none.
-            Some(_) => Err(CallError::NoContext { reason: NO_GSS.to_owned() }),
+            Some(_) => Err(CallError::NoContext { reason: NO_GSS.to_owned(), sent: false }),
             None => self.shared.exchange(xid, call).await.map(RawReply::from).and_then(Reply::try_from),
         };
         calling.ended(self.shared.peer, &result);

@@ -108,11 +108,21 @@ pub enum CallError {
         /// The fault.
         reason: String,
     },
-    /// There is no security context for the call, or it cannot protect the call; nothing was sent.
+    /// There is no security context for the call, or it cannot protect the call.
     #[error("{reason}")]
     NoContext {
         /// The words of the mechanism, or the server's refusal.
         reason: String,
+        /// Whether the call had left, in an earlier context or on an earlier connection.
+        sent: bool,
+    },
+    /// The call had left on an earlier connection, or in an earlier security context, and sending it again failed. The first
+    /// transmission may have been carried out.
+    #[error("the call was sent before, and now: {error}")]
+    SentBefore {
+        /// The failure of the last transmission.
+        #[source]
+        error: Box<CallError>,
     },
     /// The server did not make this reply, or somebody changed it (RFC 2203 §5.3.3). The call may have been carried out.
     #[error("the reply cannot be trusted: {0}")]
@@ -134,7 +144,7 @@ impl CallError {
             Self::Unsendable { .. }
             | Self::QueueFull { .. }
             | Self::Memory { .. }
-            | Self::NoContext { .. }
+            | Self::NoContext { sent: false, .. }
             | Self::TimedOut { sent: false, .. }
             | Self::Unreachable { sent: false, .. }
             | Self::Closed { sent: false }
@@ -148,6 +158,19 @@ impl CallError {
 }
 
 impl CallError {
+    /// Returns the error of a call that had left before its last transmission failed so (rule I8).
+    pub(crate) fn sent_before(self) -> Self {
+        match self {
+            Self::TimedOut { after, link, .. } => Self::TimedOut { after, sent: true, link },
+            Self::Unreachable { reason, .. } => Self::Unreachable { reason, sent: true },
+            Self::Closed { .. } => Self::Closed { sent: true },
+            Self::Tls { reason, .. } => Self::Tls { reason, sent: true },
+            Self::NoContext { reason, .. } => Self::NoContext { reason, sent: true },
+            error if error.execution() == Execution::Unknown => error,
+            error => Self::SentBefore { error: Box::new(error) },
+        }
+    }
+
     /// Converts a failure that RPC-over-RDMA reports. `after` is the time that the call had; `down` is the reason why
     /// there is no connection.
     pub(crate) fn from_failure(failure: proto::CallFailure, after: Duration, down: Option<String>) -> Self {
@@ -218,6 +241,28 @@ mod tests {
         for error in errors {
             assert_eq!(shown(error, true).execution(), Execution::Unknown);
         }
+    }
+
+    /// Whatever ends the second transmission, the first one may have been carried out.
+    #[test]
+    fn i8_a_call_that_was_sent_before_is_of_unknown_execution() {
+        let errors = [
+            CallError::TimedOut { after: Duration::ZERO, sent: false, link: None },
+            CallError::Unreachable { reason: String::new(), sent: false },
+            CallError::Closed { sent: false },
+            CallError::Tls { reason: String::new(), sent: false },
+            CallError::NoContext { reason: String::new(), sent: false },
+            CallError::Unsendable { reason: String::new() },
+            CallError::Memory { reason: String::new() },
+            CallError::TransportVersion { low: 1, high: 1 },
+            CallError::Refused(Refused::ProgramUnavailable),
+        ];
+        for error in errors {
+            assert_eq!(error.execution(), Execution::NotExecuted, "{error:?}");
+            let error = error.sent_before();
+            assert_eq!(error.execution(), Execution::Unknown, "{error:?}");
+        }
+        assert!(matches!(CallError::Chunk.sent_before(), CallError::Chunk));
     }
 
     // requirement: rfc5531-5-3

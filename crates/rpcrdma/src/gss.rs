@@ -62,7 +62,7 @@ impl fmt::Debug for GssUser {
     }
 }
 
-/// The last attempt to create a context.
+/// The last attempt to create a context that the mechanism or the server has ended.
 pub(crate) struct Failure {
     pub(crate) at: Instant,
     pub(crate) reason: String,
@@ -73,7 +73,9 @@ pub(crate) struct Established {
     pub(crate) keys: Arc<GssClient>,
     /// Program and version by whose procedure 0 it was created.
     pub(crate) program: (u32, u32),
-    /// Notifies of a place that is free again.
+    /// Held by the call that gets the next place.
+    pub(crate) turn: AsyncMutex<()>,
+    /// Notifies that call of a place that is free again.
     pub(crate) freed: Notify,
 }
 

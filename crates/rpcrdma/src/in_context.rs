@@ -7,7 +7,8 @@
 //! *Buffers.* Without protection of arguments and results, both stay where they are. Otherwise the sinks of a call are not
 //! used: its results come in the message (RFC 8166 §8.2.2.3).
 //!
-//! *Errors.* [`CallError::NoContext`] if nothing could be sent, [`CallError::Untrusted`] for a reply that proves nothing.
+//! *Errors.* [`CallError::NoContext`] without a context, [`CallError::Untrusted`] for a reply that proves nothing. A call that
+//! was sent before is of unknown execution, whatever ends it then (rule I8).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +20,7 @@ use rpcrdma_oncrpc::gss::{
 use rpcrdma_oncrpc::{AuthStat, CallHeader, OpaqueAuth, Refused, RejectReason, ReplyBody, ReplyHeader};
 use rpcrdma_proto::Sink;
 use rpcrdma_xdr::{Stream, encode, padded_len};
-use tokio::sync::Notify;
+use tokio::sync::{Mutex as AsyncMutex, Notify};
 use tokio::time::{Instant, timeout_at};
 
 use crate::call::{Call, RawReply, Reply, ReplyShape};
@@ -37,10 +38,7 @@ const CREATION_MAX: usize = 4 + HANDLE_MAX + 3 * 4 + 4 + TOKEN_MAX;
 /// Time for the call that ends a context.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Arguments of this length, in bytes, may be fetched after the header of their call has come. Later calls pass them.
-const SLOW: usize = 1024;
-
-/// A place of a request, which tells others when it is free again.
+/// A place of a request, which tells the next one when it is free again.
 struct Placed<'a> {
     place: Option<Place>,
     freed: &'a Notify,
@@ -49,21 +47,21 @@ struct Placed<'a> {
 impl Drop for Placed<'_> {
     fn drop(&mut self) {
         drop(self.place.take());
-        self.freed.notify_waiters();
+        self.freed.notify_one();
     }
 }
 
 impl Established {
-    /// Waits for a place in the server's window. Returns it with the number of the request.
-    async fn place(&self, slow: bool) -> Result<(Placed<'_>, u32), MechanismError> {
+    /// Waits for a place in the server's window, in the order of the calls. Returns it with the number of the request.
+    async fn place(&self) -> Result<(Placed<'_>, u32), MechanismError> {
+        let _turn = self.turn.lock().await;
         loop {
-            // Before the look: a place that is freed after it counts.
-            let freed = self.freed.notified();
-            if let Some(place) = self.keys.place(slow)? {
+            if let Some(place) = self.keys.place()? {
                 let sequence = place.sequence();
                 return Ok((Placed { place: Some(place), freed: &self.freed }, sequence));
             }
-            freed.await;
+            // Only the call whose turn it is waits here. A place that was freed since the look wakes it at once.
+            self.freed.notified().await;
         }
     }
 }
@@ -158,13 +156,18 @@ impl Request {
     }
 }
 
+/// Returns the error of a call that has no context for this reason.
+fn no_context(reason: &impl ToString) -> CallError {
+    CallError::NoContext { reason: reason.to_string(), sent: false }
+}
+
 fn lost(error: WorkLost) -> CallError {
-    CallError::NoContext { reason: error.to_string() }
+    no_context(&error)
 }
 
 impl From<CreationError> for CallError {
     fn from(error: CreationError) -> Self {
-        Self::NoContext { reason: error.to_string() }
+        no_context(&error)
     }
 }
 
@@ -177,22 +180,24 @@ impl GssUser {
         let at = now.checked_add(after).unwrap_or(now + Duration::from_secs(u32::MAX.into()));
         let deadline = Deadline { at, after };
         let mut request = Request::new(call, link.next_xid());
-        let mut contexts = 1;
+        let mut refused = 0;
         loop {
-            let context = self.established(link, &request, deadline).await?;
+            let sent_before = request.sent;
+            let end = move |error: CallError| if sent_before { error.sent_before() } else { error };
+            let context = self.established(link, &request, deadline).await.map_err(end)?;
             match self.attempt(link, &context, &mut request, deadline).await {
                 Ok(reply) => return Ok(reply),
                 Err(Missed::Lost(_)) if request.retransmit => {}
-                Err(Missed::Lost(error) | Missed::Ended(error)) => return Err(error),
-                Err(Missed::OldContext) if contexts < CONTEXTS => {
-                    contexts += 1;
+                Err(Missed::Lost(error) | Missed::Ended(error)) => return Err(end(error)),
+                Err(Missed::OldContext) => {
                     // The XID stays: nobody signs a denial, and the call may have been carried out.
                     self.forget(&context);
+                    refused += 1;
                 }
-                Err(Missed::OldContext) => {
-                    let reason = format!("the server refused {CONTEXTS} security contexts in turn");
-                    return Err(CallError::NoContext { reason });
-                }
+            }
+            if refused == CONTEXTS {
+                let reason = format!("the server refused {CONTEXTS} security contexts in turn");
+                return Err(CallError::NoContext { reason, sent: request.sent });
             }
         }
     }
@@ -210,8 +215,7 @@ impl GssUser {
         request: &mut Request,
         deadline: Deadline,
     ) -> Result<Reply, Missed> {
-        let slow = request.arguments.len() >= SLOW;
-        let placed = timeout_at(deadline.at, context.place(slow)).await;
+        let placed = timeout_at(deadline.at, context.place()).await;
         // A context without numbers is too old.
         let placed = placed.map_err(|_| deadline.late(request.sent))?.map_err(|_| Missed::OldContext)?;
         let (_placed, sequence) = placed;
@@ -225,7 +229,7 @@ impl GssUser {
         let (header, sealed) = match sealed.await.map_err(lost)? {
             Ok(sealed) => sealed,
             Err(Unprotectable::Refused(error)) if error.is_expired() => return Err(Missed::OldContext),
-            Err(error) => return Err(CallError::NoContext { reason: error.to_string() }.into()),
+            Err(error) => return Err(no_context(&error).into()),
         };
         let proof = Proof {
             xid: header.xid,
@@ -236,7 +240,12 @@ impl GssUser {
         let left = deadline.left(request.sent)?;
         let call = request.call(&context.keys, service, sealed.arguments, proof).timeout(left);
         match link.call(call).await {
-            Ok(reply) => self.open(context, sealed.sequence, reply).await,
+            Ok(reply) => {
+                let opened = self.open(context, sealed.sequence, reply).await;
+                // Nobody signs a denial.
+                request.sent |= matches!(opened, Err(Missed::OldContext));
+                opened
+            }
             Err(error @ CallError::ConnectionLost { .. }) => {
                 request.sent = true;
                 Err(Missed::Lost(error))
@@ -267,7 +276,9 @@ impl GssUser {
             let results = keys.open(service, &[sequence], &header, message);
             (header, results)
         });
-        let (header, results) = opened.await.map_err(lost)?;
+        // The reply has come, so the call was carried out, or was not: only its results are lost.
+        let (header, results) =
+            opened.await.map_err(|error| CallError::TransportReply { reason: error.to_string() })?;
         let results = results?;
         header.success()?;
         Ok(Reply { xid: header.xid, results, travelled })
@@ -295,20 +306,23 @@ impl GssUser {
         }
         // This call would fail as the one that it waited for.
         if let Some(failure) = last.as_ref().filter(|failure| failure.at >= began) {
-            return Err(CallError::NoContext { reason: failure.reason.clone() });
+            return Err(no_context(&failure.reason));
         }
         match self.create(link, request, deadline).await {
             Ok(keys) => {
                 let (program, version, _) = request.header;
                 let (keys, program) = (Arc::new(keys), (program, version));
-                let context = Arc::new(Established { keys, program, freed: Notify::new() });
+                let (turn, freed) = (AsyncMutex::new(()), Notify::new());
+                let context = Arc::new(Established { keys, program, turn, freed });
                 *self.current() = Some(Arc::clone(&context));
                 Ok(context)
             }
             Err(error) => {
-                let error = deadline.whole(error);
-                *last = Some(Failure { at: Instant::now(), reason: error.to_string() });
-                Err(error)
+                // What the mechanism or the server says holds for those that wait, too. The time of this call does not.
+                if let CallError::NoContext { reason, .. } = &error {
+                    *last = Some(Failure { at: Instant::now(), reason: reason.clone() });
+                }
+                Err(deadline.whole(error))
             }
         }
     }
@@ -342,8 +356,7 @@ impl GssUser {
                     Progress::Call(next, next_call) => (creating, call) = (next, next_call),
                 }
             }
-            let reason = format!("no security context after {ROUNDS} calls to create it");
-            return Err(CallError::NoContext { reason });
+            return Err(no_context(&format!("no security context after {ROUNDS} calls to create it")));
         }
     }
 
@@ -361,7 +374,7 @@ impl GssUser {
         let keys = Arc::clone(&context.keys);
         let signed = self.workers.run(move || keys.seal_end(&mut header).map(|_| header));
         let header = signed.await.map_err(lost)?;
-        let header = header.map_err(|error| CallError::NoContext { reason: error.to_string() })?;
+        let header = header.map_err(|error| no_context(&error))?;
         let CallHeader { xid, credential, verifier, .. } = header;
         let mut call = Call::new(program, version, 0).name("end of a security context").once();
         call.proof = Some(Proof { xid, credential, verifier, touches_data: false });
@@ -385,10 +398,7 @@ fn creation(link: &Link, request: &Request, call: InitCall) -> Result<Call, Call
 fn read_creation(reply: RawReply) -> Result<(OpaqueAuth, InitResults), CallError> {
     let RawReply { mut message, .. } = reply;
     let header: ReplyHeader = message.decode()?;
-    let refused = |refused| {
-        let reason = format!("the server creates no security context: {refused}");
-        CallError::NoContext { reason }
-    };
+    let refused = |refused| no_context(&format!("the server creates no security context: {refused}"));
     header.success().map_err(refused)?;
     match header.body {
         ReplyBody::Accepted { verifier, .. } => Ok((verifier, message.decode_all()?)),

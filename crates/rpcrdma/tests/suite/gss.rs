@@ -557,7 +557,7 @@ async fn without_a_context_nothing_is_called() {
     let task = tokio::spawn(plain.serve(std::future::pending()));
     let secure = Secure(self::client(Transport::Tcp, address).await, user(Service::None));
     let error = count(&secure).await.unwrap_err();
-    assert!(matches!(&error, CallError::NoContext { reason } if reason.contains("AUTH_ERROR")), "{error}");
+    assert!(matches!(&error, CallError::NoContext { reason, .. } if reason.contains("AUTH_ERROR")), "{error}");
     secure.0.close().await;
     task.abort();
 }
@@ -576,6 +576,136 @@ async fn a_sink_of_the_caller_is_written_in_place() {
     drop((reply, data));
     let transfer = secure.0.null(PROGRAM, VERSION).await.unwrap();
     assert_eq!(transfer.call.form, Form::Inline);
+    secure.0.close().await;
+    server.end().await;
+}
+
+/// A relay whose address is gone after [`Gone::end`]: nothing listens there any more.
+struct Gone {
+    address: SocketAddr,
+    stopped: watch::Sender<bool>,
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl Gone {
+    async fn new(to: SocketAddr) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let stopped = watch::Sender::new(false);
+        let stop = stopped.subscribe();
+        let task = tokio::spawn(async move {
+            let mut relays = JoinSet::new();
+            while let Ok((from, _)) = listener.accept().await {
+                relays.spawn(relay(from, TcpStream::connect(to).await.unwrap(), stop.clone()));
+            }
+        });
+        Self { address, stopped, task }
+    }
+
+    /// Cuts all connections, and accepts none any more.
+    async fn end(self) {
+        self.task.abort();
+        let _ = self.task.await;
+    }
+}
+
+async fn executed(server: &Running, count: u32) {
+    let executed = async {
+        while server.program.count.load(Ordering::SeqCst) < count {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(PATIENCE, executed).await.unwrap();
+}
+
+/// I8: the server carried the call out, and is gone before its reply. Without a context the error says "unknown".
+#[tokio::test]
+async fn i8_the_server_goes_away_after_it_has_carried_out_a_call() {
+    for transport in TRANSPORTS {
+        for secured in [false, true] {
+            let server = serve().await;
+            let gone = Gone::new(server.address(transport)).await;
+            let secure = Secure(client(transport, gone.address).await, user(Service::None));
+            assert_eq!(count(&secure).await.unwrap(), 1);
+            gone.stopped.send_replace(true);
+            let caller = secure.clone();
+            let lost = tokio::spawn(async move {
+                let call = crate::support::call(crate::support::COUNT).results(4);
+                let call = call.timeout(Duration::from_secs(3));
+                if secured { caller.call(call).await } else { caller.0.call(call).await }
+            });
+            executed(&server, 2).await;
+            gone.end().await;
+            let error = lost.await.unwrap().unwrap_err();
+            assert_eq!(error.execution(), Execution::Unknown, "{transport:?} secured: {secured}: {error:?}");
+            server.end().await;
+        }
+    }
+}
+
+/// An initiator that has no tickets from some time on.
+struct Expiring {
+    mechanism: TestMechanism,
+    without: AtomicBool,
+}
+
+impl Initiator for Expiring {
+    fn begin(&self, service: &str) -> Result<Box<dyn Initiating>, MechanismError> {
+        if self.without.load(Ordering::SeqCst) {
+            return Err(MechanismError::new(0x000b_0000, 0, "the ticket has expired"));
+        }
+        Initiator::begin(&self.mechanism, service)
+    }
+}
+
+/// I8: the reply is lost, and the user's ticket has expired meanwhile.
+#[tokio::test]
+async fn i8_a_ticket_expires_while_a_call_that_was_carried_out_is_sent_again() {
+    let server = serve().await;
+    let relay = Relay::new(server.address(Transport::Tcp)).await;
+    let lifetime = Some(Duration::from_secs(2));
+    let mechanism = TestMechanism { lifetime, ..TestMechanism::new("alice") };
+    let initiator = Arc::new(Expiring { mechanism, without: AtomicBool::new(false) });
+    let user = Arc::new(GssUser::new(Arc::clone(&initiator) as _, "nfs@server", Service::Integrity));
+    let secure = Secure(client(Transport::Tcp, relay.address).await, user);
+    relay.stopped.send_replace(false);
+    assert_eq!(count(&secure).await.unwrap(), 1);
+    relay.stopped.send_replace(true);
+    let caller = secure.clone();
+    let lost = tokio::spawn(async move { count(&caller).await });
+    executed(&server, 2).await;
+    initiator.without.store(true, Ordering::SeqCst);
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    relay.cut().await;
+    relay.stopped.send_replace(false);
+    let error = lost.await.unwrap().unwrap_err();
+    assert!(matches!(error, CallError::NoContext { .. }), "{error:?}");
+    assert_eq!(error.execution(), Execution::Unknown, "it was carried out: {error:?}");
+    secure.0.close().await;
+    server.end().await;
+}
+
+/// The time of one call is not that of others which wait for the same context.
+#[tokio::test]
+async fn a_call_with_little_time_ends_no_other() {
+    let server = serve().await;
+    let relay = Relay::new(server.address(Transport::Tcp)).await;
+    let secure = Secure(client(Transport::Tcp, relay.address).await, user(Service::None));
+    relay.stopped.send_replace(true);
+    let hasty = secure.clone();
+    let hasty = tokio::spawn(async move {
+        let call = crate::support::call(crate::support::COUNT).results(4);
+        hasty.call(call.timeout(Duration::from_millis(500))).await
+    });
+    while server.begun() == 0 {
+        tokio::task::yield_now().await;
+    }
+    let patient = secure.clone();
+    let patient = tokio::spawn(async move { count(&patient).await });
+    let error = hasty.await.unwrap().unwrap_err();
+    assert!(matches!(error, CallError::TimedOut { .. }), "{error:?}");
+    relay.stopped.send_replace(false);
+    assert_eq!(patient.await.unwrap().map_err(|error| format!("{error:?}")), Ok(1));
     secure.0.close().await;
     server.end().await;
 }

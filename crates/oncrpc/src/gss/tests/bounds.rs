@@ -187,3 +187,21 @@ fn i6_nobody_disturbs_the_creation_of_a_context_by_guesses() {
     }
     assert_eq!(complete(&bed, 1, victim), major::COMPLETE);
 }
+
+/// RFC 2203 §5.3.3.1: the window is a distance. A short call may wait too: for its connection to come back, while others of the
+/// user go by another connection.
+#[test]
+fn rfc2203_5_3_3_1_a_request_that_waits_for_its_connection_is_not_passed_by_a_whole_window() {
+    let bed = Bed::new();
+    let client = Arc::new(bed.client());
+    let waiting = client.place().unwrap().unwrap();
+    for _ in 0..2 * WINDOW {
+        let Some(place) = client.place().unwrap() else { break };
+        let mut call = header(1);
+        let sealed = client.seal_as(place.sequence(), Service::None, &mut call, Stream::new()).unwrap();
+        assert!(bed.request(&call, &sealed.arguments).unwrap().is_ok());
+    }
+    let mut call = header(1);
+    let sealed = client.seal_as(waiting.sequence(), Service::None, &mut call, Stream::new()).unwrap();
+    assert!(!bed.is_discarded(&call, &sealed.arguments));
+}
