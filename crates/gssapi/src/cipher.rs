@@ -5,8 +5,8 @@
 //!
 //! *Speed.* Encryption is a chain: each block waits for the one before it. A hash is such a chain, too. The processor computes
 //! both at a time if their instructions stand close together. So encryption and hash take turns after each [`stride`]. With
-//! AES-128 and SHA-1, both then take two thirds of the time that they take one after the other. Decryption has no chain, and
-//! takes a sixth of the time of its hash. `aes`, `sha1` and `sha2` find out at run time which instructions the processor has.
+//! AES-128 and SHA-1, both then take two thirds of the time that they take one after the other. Decryption has no chain: it
+//! takes a sixth of the time of that hash. `aes`, `sha1` and `sha2` find out at run time which instructions the processor has.
 //!
 //! *Copies.* Encryption copies a message once, in [`PIECE`]s that are encrypted while the cache has them. Decryption writes the
 //! message to other memory, and copies nothing.

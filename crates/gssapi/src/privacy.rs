@@ -6,7 +6,7 @@
 //! *Errors.* They are those of the library: [`Refused::Checksum`] if nothing can be decrypted, and [`Refused::Defective`] if the
 //! header is none, or differs from its copy.
 //!
-//! *What is covered.* The checksum covers the copy of the header. The header itself has no other protection, so both are
+//! *The header.* The checksum covers the copy of the header. The header itself has no other protection, so both are
 //! compared. An Extra Count that somebody changes would otherwise cut the text. The Right Rotation Count (RRC) is not compared:
 //! the copy does not have it, and with a wrong one the checksum is wrong.
 

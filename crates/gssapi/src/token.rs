@@ -1,4 +1,4 @@
-//! What tokens of GSS_GetMIC and GSS_Wrap have in common (RFC 4121 §4.2).
+//! Common parts of the tokens of GSS_GetMIC and GSS_Wrap (RFC 4121 §4.2).
 
 /// Length of the header of a token, in bytes.
 pub(crate) const HEADER_LEN: usize = 16;
