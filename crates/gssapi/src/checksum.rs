@@ -14,63 +14,10 @@ use sha1::Sha1;
 use sha2::{Sha256, Sha384};
 
 use crate::derivation::EncryptionType;
+use crate::token::{FILLER, HEADER_LEN, Refused, Role, flags};
 
-/// Length of the header of a token, in bytes.
-const HEADER_LEN: usize = 16;
 /// Both bytes of the token's id, 04 04.
 const ID: u8 = 4;
-/// Each of five bytes behind the flags.
-const FILLER: u8 = 0xff;
-
-/// Flags of tokens (RFC 4121 §4.2.2). Receivers ignore all others.
-mod flags {
-    pub(super) const SENT_BY_ACCEPTOR: u8 = 1;
-    pub(super) const SEALED: u8 = 2;
-    pub(super) const ACCEPTOR_SUBKEY: u8 = 4;
-}
-
-/// A side of a context.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Role {
-    Initiator,
-    Acceptor,
-}
-
-impl Role {
-    const fn other(self) -> Self {
-        match self {
-            Self::Initiator => Self::Acceptor,
-            Self::Acceptor => Self::Initiator,
-        }
-    }
-
-    /// Key usage of the side's tokens (RFC 4121 §2: KG-USAGE-INITIATOR-SIGN, KG-USAGE-ACCEPTOR-SIGN).
-    const fn usage(self) -> u32 {
-        match self {
-            Self::Initiator => 25,
-            Self::Acceptor => 23,
-        }
-    }
-
-    const fn flag(self) -> u8 {
-        match self {
-            Self::Initiator => 0,
-            Self::Acceptor => flags::SENT_BY_ACCEPTOR,
-        }
-    }
-}
-
-/// Reason why a token is not accepted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refused {
-    /// It is no token of this kind.
-    Defective,
-    /// The checksum is another message's, or was made by this side.
-    Checksum,
-    /// It says that another key of the context was used.
-    OtherKey,
-}
-
 /// The keys of checksums of a context.
 pub(crate) struct Checksums {
     kind: EncryptionType,
@@ -79,7 +26,8 @@ pub(crate) struct Checksums {
     peer: Keyed,
     /// The flag of a subkey of the acceptor, or none.
     subkey: u8,
-    /// Number of the next token. Nobody checks these numbers: RPCSEC_GSS has its own (RFC 2203 §5.2.2).
+    /// Number of the next token, of GSS_GetMIC or GSS_Wrap. Nobody checks these numbers: RPCSEC_GSS has its own (RFC 2203
+    /// §5.2.2).
     next: AtomicU64,
 }
 
@@ -101,7 +49,7 @@ impl Checksums {
         token: &[u8],
     ) -> Option<Self> {
         let (header, _) = parse(token)?;
-        let keyed = |side: Role| Keyed::new(kind, &kind.checksum_key(key, side.usage())?);
+        let keyed = |side: Role| Keyed::new(kind, &kind.checksum_key(key, side.sign_usage())?);
         let checksums = Self {
             kind,
             role,
@@ -115,7 +63,17 @@ impl Checksums {
 
     /// Returns the token for a message that lies in several slices.
     pub(crate) fn mic(&self, message: &[&[u8]]) -> Bytes {
-        self.token(self.role, self.next.fetch_add(1, Ordering::Relaxed), message).into()
+        self.token(self.role, self.number(), message).into()
+    }
+
+    /// Returns the number of another token.
+    pub(crate) fn number(&self) -> u64 {
+        self.next.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Returns the flag that tokens of the context have for the key: the acceptor's subkey, or none.
+    pub(crate) const fn subkey(&self) -> u8 {
+        self.subkey
     }
 
     /// Returns a token as the peer makes it, with the number 0.
@@ -136,7 +94,7 @@ impl Checksums {
     /// Checks a token of the peer.
     ///
     /// # Errors
-    /// Each variant of [`Refused`].
+    /// [`Refused::Defective`], [`Refused::Checksum`] or [`Refused::ForLibrary`].
     pub(crate) fn verify(&self, message: &[&[u8]], token: &[u8]) -> Result<(), Refused> {
         let (header, checksum) = parse(token).ok_or(Refused::Defective)?;
         if checksum.len() != self.kind.checksum_len() || header.flags & flags::SEALED != 0 {
@@ -146,7 +104,7 @@ impl Checksums {
             return Err(Refused::Checksum);
         }
         if header.flags & flags::ACCEPTOR_SUBKEY != self.subkey {
-            return Err(Refused::OtherKey);
+            return Err(Refused::ForLibrary);
         }
         // All bits of the header are covered, those of unknown flags too.
         let is_right = self.peer.is_right(message, &header.to_bytes(), checksum);

@@ -1,4 +1,4 @@
-//! Keys for checksums, from the key of a context: RFC 3961 with AES (RFC 3962), and RFC 8009.
+//! Keys for checksums and encryption, from the key of a context: RFC 3961 with AES (RFC 3962), and RFC 8009.
 //!
 //! Keys are overwritten when they are dropped.
 
@@ -13,11 +13,20 @@ use zeroize::Zeroizing;
 pub(crate) type Key = Zeroizing<Vec<u8>>;
 
 /// Length of a block of AES, in bytes.
-const BLOCK_LEN: usize = 16;
-/// Last byte of the constant for the key of checksums, Kc (RFC 3961 §5.3, RFC 8009 §5).
-const CHECKSUM: u8 = 0x99;
+pub(crate) const BLOCK_LEN: usize = 16;
 
-/// Encryption types whose checksums this crate computes. The numbers are those of the registry of Kerberos.
+/// Last byte of the constant for a key: what the key is for (RFC 3961 §5.3, RFC 8009 §5).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Purpose {
+    /// Kc.
+    Checksum = 0x99,
+    /// Ke.
+    Encryption = 0xaa,
+    /// Ki: checksums of encrypted messages.
+    Integrity = 0x55,
+}
+
+/// Encryption types that this crate computes. The numbers are those of the registry of Kerberos.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EncryptionType {
     /// aes128-cts-hmac-sha1-96 (RFC 3962).
@@ -56,19 +65,32 @@ impl EncryptionType {
         }
     }
 
-    /// Returns the key of checksums for a key usage. `None` if the key is none of this type.
+    /// Returns the key of checksums, Kc, for a key usage. `None` if the key is none of this type.
     pub(crate) fn checksum_key(self, key: &[u8], usage: u32) -> Option<Key> {
+        self.derived(key, usage, Purpose::Checksum)
+    }
+
+    /// Returns the keys of encryption, Ke, and of its checksum, Ki, for a key usage. `None` if the key is none of this type.
+    pub(crate) fn encryption_keys(self, key: &[u8], usage: u32) -> Option<(Key, Key)> {
+        Some((self.derived(key, usage, Purpose::Encryption)?, self.derived(key, usage, Purpose::Integrity)?))
+    }
+
+    fn derived(self, key: &[u8], usage: u32, purpose: Purpose) -> Option<Key> {
         if key.len() != self.key_len() {
             return None;
         }
         let [first, second, third, fourth] = usage.to_be_bytes();
-        let constant = [first, second, third, fourth, CHECKSUM];
+        let constant = [first, second, third, fourth, purpose as u8];
+        // RFC 8009 §5: keys of checksums are as long as checksums.
+        let len = match purpose {
+            Purpose::Encryption => self.key_len(),
+            Purpose::Checksum | Purpose::Integrity => self.checksum_len(),
+        };
         match self {
             Self::Aes128Sha1 => derive_aes::<Aes128>(key, &constant),
             Self::Aes256Sha1 => derive_aes::<Aes256>(key, &constant),
-            // RFC 8009 §5: keys of checksums are as long as checksums.
-            Self::Aes128Sha256 => derive_hmac::<Hmac<Sha256>>(key, &constant, self.checksum_len()),
-            Self::Aes256Sha384 => derive_hmac::<Hmac<Sha384>>(key, &constant, self.checksum_len()),
+            Self::Aes128Sha256 => derive_hmac::<Hmac<Sha256>>(key, &constant, len),
+            Self::Aes256Sha384 => derive_hmac::<Hmac<Sha384>>(key, &constant, len),
         }
     }
 }
@@ -233,6 +255,28 @@ pub(crate) mod tests {
         // Triple DES, RC4 and Camellia.
         for other in [0, 16, 21, 23, 25, 26] {
             assert_eq!(EncryptionType::from_number(other), None);
+        }
+    }
+    /// RFC 8009 appendix A. No document has such vectors for the types 17 and 18: those of `cipher` cover their keys.
+    #[test]
+    fn keys_of_encryption_are_those_of_rfc_8009() {
+        for (kind, key, encryption, integrity) in [
+            (
+                EncryptionType::Aes128Sha256,
+                "3705d96080c17728a0e800eab6e0d23c",
+                "9b197dd1e8c5609d6e67c3e37c62c72e",
+                "9fda0e56ab2d85e1569a688696c26a6c",
+            ),
+            (
+                EncryptionType::Aes256Sha384,
+                "6d404d37faf79f9df0d33568d3206698 00eb4836472ea8a026d16b7182460c52",
+                "56ab22bee63d82d7bc5227f6773f8ea7 a5eb1c825160c38312980c442e5c7e49",
+                "69b16514e3cd8e56b82010d5c73012b6 22c4d00ffc23ed1f",
+            ),
+        ] {
+            let keys = kind.encryption_keys(&bytes(key), 2).unwrap();
+            assert_eq!((keys.0.to_vec(), keys.1.to_vec()), (bytes(encryption), bytes(integrity)), "{kind:?}");
+            assert!(kind.encryption_keys(&bytes(key)[1..], 2).is_none(), "a key too short");
         }
     }
 }

@@ -3,23 +3,27 @@
 //! A machine without the library runs everything else, and is told which package to install ([`LoadError`]). `unsafe` code
 //! is in `library`, `objects` and `mechanism` only: each block calls one function of the library, or reads its answer.
 //!
-//! *Checksums.* `checksum` makes and verifies the tokens of GSS_GetMIC for the encryption types with AES, with keys that
-//! `derivation` makes of the context's key. A context uses them only if a trial gave what the library gives. All else is done
-//! by the library.
+//! *Protection.* `checksum` makes and verifies the tokens of GSS_GetMIC, and `privacy` those of GSS_Wrap with confidentiality.
+//! They do so for the encryption types with AES. `derivation` makes their keys of the context's key, and `cipher` encrypts. A
+//! context uses them only if a trial showed that library and crate understand each other. The library does all else:
+//! other encryption types, tokens with another key of the context, and wrapped messages that are not encrypted.
 //!
 //! *Threads.* A context of the library is behind a lock: the library keeps derived keys in it without one. The crate's own
-//! checksums need no lock. Functions may read files, and creating a context at a client asks the KDC. So callers use threads
+//! protection needs no lock. Functions may read files, and creating a context at a client asks the KDC. So callers use threads
 //! that may wait.
 //!
-//! *Buffers.* `checksum` reads messages where they are. The library does so if they are in one slice. Its results are copied
-//! once.
+//! *Buffers.* `checksum` reads messages where they are. `cipher` writes another form of them, once. The library reads messages
+//! in one slice where they are. Its results are copied once.
 
 mod checksum;
+mod cipher;
 mod derivation;
 mod ffi;
 mod library;
 mod mechanism;
 mod objects;
+mod privacy;
+mod token;
 
 pub use library::{LoadError, is_available};
 pub use mechanism::{KerberosAcceptor, KerberosInitiator, OpenError};

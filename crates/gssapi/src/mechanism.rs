@@ -14,7 +14,7 @@ use rpcrdma_oncrpc::gss::{
 };
 use thiserror::Error;
 
-use crate::checksum::{Checksums, Refused, Role};
+use crate::checksum::Checksums;
 use crate::derivation::EncryptionType;
 use crate::ffi::{
     ACCEPT, CONFIDENTIALITY, CONTINUE_NEEDED, HOST_BASED_SERVICE, INDEFINITE, INITIATE, INTEGRITY, KRB5,
@@ -22,6 +22,8 @@ use crate::ffi::{
 };
 use crate::library::{Functions, LoadError, functions, none};
 use crate::objects::{Context, Credentials, Name, Output, check, input, joined, oid};
+use crate::privacy::Privacy;
+use crate::token::{Refused, Role};
 
 /// Service of NFS servers in names of Kerberos (RFC 7530 §3.2.1.1).
 const SERVICE: &str = "nfs";
@@ -30,7 +32,7 @@ const SERVICE: &str = "nfs";
 /// 16, and a checksum of 24 (RFC 8009 §2).
 const GROWTH: usize = 4 * 16 + 24;
 
-/// Message of which library and crate compute checksums, before a context uses those of the crate.
+/// Message that library and crate protect, before a context uses the code of the crate.
 const TRIAL: &[u8] = b"rpcrdma computes what the library computes";
 
 /// Reason why there are no credentials.
@@ -54,7 +56,7 @@ pub enum OpenError {
 pub struct KerberosAcceptor {
     functions: &'static Functions,
     credentials: Arc<Credentials>,
-    checksums: Computing,
+    computing: Computing,
 }
 
 impl fmt::Debug for KerberosAcceptor {
@@ -86,13 +88,13 @@ impl KerberosAcceptor {
             Credentials::acquire(functions, Some(&name), ACCEPT, &store)
         });
         let credentials = Arc::new(credentials.map_err(failed)?);
-        Ok(Self { functions, credentials, checksums: Computing::Tried })
+        Ok(Self { functions, credentials, computing: Computing::Tried })
     }
 
-    /// Lets the library compute the checksums of all contexts, to compare them or to find an error.
+    /// Lets the library protect the messages of all contexts, to compare it or to find an error.
     #[must_use]
-    pub const fn with_library_checksums(mut self) -> Self {
-        self.checksums = Computing::Library;
+    pub const fn with_library_protection(mut self) -> Self {
+        self.computing = Computing::Library;
         self
     }
 }
@@ -102,7 +104,7 @@ impl Acceptor for KerberosAcceptor {
         Box::new(AcceptingContext {
             context: Context::none(self.functions),
             credentials: Arc::clone(&self.credentials),
-            checksums: self.checksums,
+            computing: self.computing,
         })
     }
 }
@@ -110,7 +112,7 @@ impl Acceptor for KerberosAcceptor {
 struct AcceptingContext {
     context: Context,
     credentials: Arc<Credentials>,
-    checksums: Computing,
+    computing: Computing,
 }
 
 impl Accepting for AcceptingContext {
@@ -147,7 +149,7 @@ impl Accepting for AcceptingContext {
         let peer =
             Principal { name: name.display()?, mechanism: Bytes::from_static(KRB5), local: name.local() };
         let context = std::mem::replace(&mut self.context, Context::none(functions));
-        let context = KerberosContext::new(context, Role::Acceptor, flags, self.checksums);
+        let context = KerberosContext::new(context, Role::Acceptor, flags, self.computing);
         Ok(Step { token, created: Some(created(context, peer, seconds)) })
     }
 }
@@ -158,7 +160,7 @@ fn created(context: KerberosContext, peer: Principal, seconds: u32) -> Created {
     Created { context: Arc::new(context), peer, lifetime }
 }
 
-/// The code that computes the checksums of a context.
+/// The code that protects the messages of a context.
 #[derive(Clone, Copy, Debug)]
 enum Computing {
     /// This crate, if it computes the same as the library.
@@ -168,7 +170,7 @@ enum Computing {
 }
 
 impl Computing {
-    /// Returns whether a context with these flags may try the crate's checksums.
+    /// Returns whether a context with these flags may try the crate's code.
     ///
     /// A peer that checks the numbers of tokens gets all of them from one counter: the library's.
     const fn tries(self, flags: u32) -> bool {
@@ -180,7 +182,7 @@ impl Computing {
 pub struct KerberosInitiator {
     functions: &'static Functions,
     credentials: Arc<Credentials>,
-    checksums: Computing,
+    computing: Computing,
 }
 
 impl fmt::Debug for KerberosInitiator {
@@ -209,13 +211,13 @@ impl KerberosInitiator {
             };
             OpenError::Credentials { what, error }
         })?;
-        Ok(Self { functions, credentials: Arc::new(credentials), checksums: Computing::Tried })
+        Ok(Self { functions, credentials: Arc::new(credentials), computing: Computing::Tried })
     }
 
-    /// Lets the library compute the checksums of all contexts, to compare them or to find an error.
+    /// Lets the library protect the messages of all contexts, to compare it or to find an error.
     #[must_use]
-    pub const fn with_library_checksums(mut self) -> Self {
-        self.checksums = Computing::Library;
+    pub const fn with_library_protection(mut self) -> Self {
+        self.computing = Computing::Library;
         self
     }
 }
@@ -227,7 +229,7 @@ impl Initiator for KerberosInitiator {
             credentials: Arc::clone(&self.credentials),
             target: Name::import(self.functions, service, HOST_BASED_SERVICE)?,
             service: service.to_owned(),
-            checksums: self.checksums,
+            computing: self.computing,
         }))
     }
 }
@@ -237,7 +239,7 @@ struct InitiatingContext {
     credentials: Arc<Credentials>,
     target: Name,
     service: String,
-    checksums: Computing,
+    computing: Computing,
 }
 
 impl Initiating for InitiatingContext {
@@ -276,7 +278,7 @@ impl Initiating for InitiatingContext {
         }
         let peer = Principal { name: self.service.clone(), mechanism: Bytes::from_static(KRB5), local: None };
         let context = std::mem::replace(&mut self.context, Context::none(functions));
-        let context = KerberosContext::new(context, Role::Initiator, flags, self.checksums);
+        let context = KerberosContext::new(context, Role::Initiator, flags, self.computing);
         Ok(Step { token, created: Some(created(context, peer, seconds)) })
     }
 }
@@ -284,39 +286,57 @@ impl Initiating for InitiatingContext {
 /// A context that is complete.
 struct KerberosContext {
     context: Mutex<Context>,
-    /// Checksums without the library, and so without the lock.
-    checksums: Option<Checksums>,
+    /// Protection without the library, and so without the lock.
+    own: Option<Own>,
+}
+
+/// Protection by this crate.
+struct Own {
+    checksums: Checksums,
+    /// `None` if the library encrypts.
+    privacy: Option<Privacy>,
 }
 
 impl fmt::Debug for KerberosContext {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut shown = f.debug_struct("KerberosContext");
-        match &self.checksums {
-            Some(checksums) => shown.field("checksums", checksums),
-            None => shown.field("checksums", &Computing::Library),
-        };
-        shown.finish_non_exhaustive()
+        let own = self.own.as_ref();
+        let checksums: Option<&dyn fmt::Debug> = own.map(|own| &own.checksums as _);
+        let privacy: Option<&dyn fmt::Debug> = own.and_then(|own| own.privacy.as_ref()).map(|own| own as _);
+        f.debug_struct("KerberosContext")
+            .field("checksums", checksums.unwrap_or(&Computing::Library))
+            .field("privacy", privacy.unwrap_or(&Computing::Library))
+            .finish_non_exhaustive()
     }
 }
 
 impl KerberosContext {
     /// Takes a complete context of the library, with its flags.
     fn new(context: Context, role: Role, flags: u32, computing: Computing) -> Self {
-        let mut complete = Self { context: Mutex::new(context), checksums: None };
+        let mut complete = Self { context: Mutex::new(context), own: None };
         if computing.tries(flags) {
-            complete.checksums = complete.trial(role);
+            complete.own = complete.trial(role, flags);
         }
         complete
     }
 
-    /// Returns the crate's checksums, if both sides' tokens prove to be those of the library.
-    fn trial(&self, role: Role) -> Option<Checksums> {
+    /// Returns the crate's protection, if both sides' tokens prove to be those of the library.
+    fn trial(&self, role: Role, flags: u32) -> Option<Own> {
         let (kind, key) = self.lock().session_key()?;
         let token = self.library_mic(&[TRIAL]).ok()?;
         let kind = EncryptionType::from_number(kind)?;
         let checksums = Checksums::from_trial(kind, &key, role, TRIAL, &token)?;
         self.library_verify(&[TRIAL], &checksums.peers_mic(TRIAL)).ok()?;
-        Some(checksums)
+        let private = flags & CONFIDENTIALITY != 0;
+        let privacy = private.then(|| self.privacy_trial(kind, &key, role, checksums.subkey())).flatten();
+        Some(Own { checksums, privacy })
+    }
+
+    /// Returns the crate's encryption, if the library's peer understands the library, and the library understands it.
+    fn privacy_trial(&self, kind: EncryptionType, key: &[u8], role: Role, subkey: u8) -> Option<Privacy> {
+        let peer = Privacy::new(kind, key, role.other(), subkey)?;
+        let there = peer.unwrap(&self.library_wrap(&[TRIAL]).ok()?).ok()?;
+        let back = self.library_unwrap(&peer.wrap(0, &[TRIAL]).ok()?).ok()?;
+        (there == TRIAL && back == TRIAL).then(|| Privacy::new(kind, key, role, subkey)).flatten()
     }
 
     fn lock(&self) -> MutexGuard<'_, Context> {
@@ -358,40 +378,8 @@ impl KerberosContext {
         };
         check(functions, status, minor).map(|_| ())
     }
-}
 
-impl SecurityContext for KerberosContext {
-    fn growth(&self) -> usize {
-        GROWTH
-    }
-
-    fn is_quick(&self) -> bool {
-        self.checksums.is_some()
-    }
-
-    fn mic(&self, message: &[&[u8]]) -> Result<Bytes, MechanismError> {
-        match &self.checksums {
-            Some(checksums) => Ok(checksums.mic(message)),
-            None => self.library_mic(message),
-        }
-    }
-
-    fn verify(&self, message: &[&[u8]], mic: &[u8]) -> Result<(), MechanismError> {
-        let Some(checksums) = &self.checksums else { return self.library_verify(message, mic) };
-        match checksums.verify(message, mic) {
-            Ok(()) => Ok(()),
-            // The initiator's key, before it knew of the acceptor's. The library has both.
-            Err(Refused::OtherKey) => self.library_verify(message, mic),
-            Err(Refused::Defective) => {
-                Err(MechanismError::new(major::DEFECTIVE_TOKEN, 0, "a checksum is no token of GSS_GetMIC"))
-            }
-            Err(Refused::Checksum) => {
-                Err(MechanismError::new(major::BAD_MIC, 0, "the checksum is that of another message"))
-            }
-        }
-    }
-
-    fn wrap(&self, message: &[&[u8]]) -> Result<Bytes, MechanismError> {
+    fn library_wrap(&self, message: &[&[u8]]) -> Result<Bytes, MechanismError> {
         let mut space = Vec::new();
         let mut message = input(joined(message, &mut space));
         let context = self.lock();
@@ -417,7 +405,7 @@ impl SecurityContext for KerberosContext {
         Ok(wrapped.to_bytes())
     }
 
-    fn unwrap(&self, wrapped: &[u8]) -> Result<Bytes, MechanismError> {
+    fn library_unwrap(&self, wrapped: &[u8]) -> Result<Bytes, MechanismError> {
         let mut wrapped = input(wrapped);
         let context = self.lock();
         let functions = context.functions();
@@ -442,6 +430,60 @@ impl SecurityContext for KerberosContext {
     }
 }
 
+impl SecurityContext for KerberosContext {
+    fn growth(&self) -> usize {
+        GROWTH
+    }
+
+    fn is_quick(&self) -> bool {
+        self.own.as_ref().is_some_and(|own| own.privacy.is_some())
+    }
+
+    fn mic(&self, message: &[&[u8]]) -> Result<Bytes, MechanismError> {
+        match &self.own {
+            Some(own) => Ok(own.checksums.mic(message)),
+            None => self.library_mic(message),
+        }
+    }
+
+    fn verify(&self, message: &[&[u8]], mic: &[u8]) -> Result<(), MechanismError> {
+        let Some(own) = &self.own else { return self.library_verify(message, mic) };
+        match own.checksums.verify(message, mic) {
+            Ok(()) => Ok(()),
+            // The initiator's key, before it knew of the acceptor's. The library has both.
+            Err(Refused::ForLibrary) => self.library_verify(message, mic),
+            Err(Refused::Defective) => {
+                Err(MechanismError::new(major::DEFECTIVE_TOKEN, 0, "a checksum is no token of GSS_GetMIC"))
+            }
+            Err(Refused::Checksum) => {
+                Err(MechanismError::new(major::BAD_MIC, 0, "the checksum is that of another message"))
+            }
+        }
+    }
+
+    fn wrap(&self, message: &[&[u8]]) -> Result<Bytes, MechanismError> {
+        let Some(Own { checksums, privacy: Some(privacy) }) = &self.own else {
+            return self.library_wrap(message);
+        };
+        privacy.wrap(checksums.number(), message).map_err(|error| {
+            MechanismError::new(major::FAILURE, 0, format!("no random bytes to encrypt a message: {error}"))
+        })
+    }
+
+    fn unwrap(&self, wrapped: &[u8]) -> Result<Bytes, MechanismError> {
+        let Some(Own { privacy: Some(privacy), .. }) = &self.own else { return self.library_unwrap(wrapped) };
+        privacy.unwrap(wrapped).or_else(|refused| match refused {
+            Refused::ForLibrary => self.library_unwrap(wrapped),
+            Refused::Defective => {
+                Err(MechanismError::new(major::DEFECTIVE_TOKEN, 0, "a message is no token of GSS_Wrap"))
+            }
+            Refused::Checksum => {
+                Err(MechanismError::new(major::BAD_MIC, 0, "a wrapped message is not what the peer sent"))
+            }
+        })
+    }
+}
+
 /// Checks that a wrapped message is encrypted: one with a checksum only is no private one.
 fn is_encrypted(encrypted: c_int) -> Result<(), MechanismError> {
     if encrypted == 0 {
@@ -455,7 +497,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn contexts_whose_numbers_are_checked_leave_checksums_to_the_library() {
+    fn contexts_whose_numbers_are_checked_are_left_to_the_library() {
         let flags = MUTUAL | INTEGRITY | CONFIDENTIALITY;
         assert!(Computing::Tried.tries(flags));
         assert!(!Computing::Tried.tries(flags | REPLAY));

@@ -72,10 +72,10 @@ fn calls_of_each_service_arrive_from_a_user_with_a_ticket() {
 fn calls_arrive_with_checksums_of_the_library() {
     let Some(place) = in_realm("calls_arrive_with_checksums_of_the_library", true, None) else { return };
     let open = || KerberosAcceptor::open(Some(&place.join("server.keytab"))).unwrap();
-    for (acceptor, by_library) in [(open(), true), (open().with_library_checksums(), false)] {
+    for (acceptor, by_library) in [(open(), true), (open().with_library_protection(), false)] {
         let mut initiator = KerberosInitiator::open(None, None).unwrap();
         if by_library {
-            initiator = initiator.with_library_checksums();
+            initiator = initiator.with_library_protection();
         }
         let server = server(acceptor);
         let (client, _) = created(&server, &initiator);

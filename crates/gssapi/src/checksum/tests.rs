@@ -14,7 +14,7 @@ fn key(kind: EncryptionType) -> Vec<u8> {
 
 /// A token as the library of one side makes it.
 fn library_token(kind: EncryptionType, role: Role, extra: u8, number: u64) -> Vec<u8> {
-    let keyed = Keyed::new(kind, &kind.checksum_key(&key(kind), role.usage()).unwrap()).unwrap();
+    let keyed = Keyed::new(kind, &kind.checksum_key(&key(kind), role.sign_usage()).unwrap()).unwrap();
     let header = Header { flags: role.flag() | extra, number }.to_bytes();
     let mut token = header.to_vec();
     keyed.append(&[MESSAGE], &header, kind.checksum_len(), &mut token);
@@ -119,7 +119,7 @@ fn each_changed_bit_is_noticed() {
             let expected = match bit {
                 16 => Refused::Checksum,
                 17 => Refused::Defective,
-                18 => Refused::OtherKey,
+                18 => Refused::ForLibrary,
                 0..16 | 24..64 => Refused::Defective,
                 _ => Refused::Checksum,
             };
@@ -168,7 +168,7 @@ fn a_context_without_a_subkey_of_the_acceptor_has_no_flag() {
     let token = initiator.mic(&[MESSAGE]);
     assert_eq!((token[2], number(&token)), (0, 0), "numbers begin anew");
     assert_eq!(side(kind, Role::Acceptor, 0, 1).verify(&[MESSAGE], &token), Ok(()));
-    assert_eq!(sides(kind)[1].verify(&[MESSAGE], &token), Err(Refused::OtherKey));
+    assert_eq!(sides(kind)[1].verify(&[MESSAGE], &token), Err(Refused::ForLibrary));
 }
 
 #[test]

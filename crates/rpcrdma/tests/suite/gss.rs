@@ -557,7 +557,10 @@ async fn without_a_context_nothing_is_called() {
     let task = tokio::spawn(plain.serve(std::future::pending()));
     let secure = Secure(self::client(Transport::Tcp, address).await, user(Service::None));
     let error = count(&secure).await.unwrap_err();
-    assert!(matches!(&error, CallError::NoContext { reason, .. } if reason.contains("AUTH_ERROR")), "{error}");
+    assert!(
+        matches!(&error, CallError::NoContext { reason, .. } if reason.contains("AUTH_ERROR")),
+        "{error}"
+    );
     secure.0.close().await;
     task.abort();
 }

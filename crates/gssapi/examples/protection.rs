@@ -1,5 +1,6 @@
-//! Measures checksums of messages of 1 MiB: the library's, the crate's, and HMAC of `openssl speed`, if that is installed.
-//! `cargo run --release -p rpcrdma-gssapi --example checksums -- [SECONDS]`
+//! Measures protection of messages of 1 MiB, checksums and encryption: the library's and the crate's. HMAC and AES of `openssl
+//! speed` stand beside, if that is installed.
+//! `cargo run --release -p rpcrdma-gssapi --example protection -- [SECONDS]`
 //!
 //! The realm of each encryption type is one of its own, which ends with the run.
 
@@ -17,12 +18,12 @@ use rpcrdma_realm::Realm;
 const MIB: usize = 1 << 20;
 /// Set for the process that measures in a realm.
 const INNER: &str = "RPCRDMA_EXAMPLE_REALM";
-/// Encryption types, with the hash of their checksums.
-const TYPES: [(&str, &str); 4] = [
-    ("aes128-cts-hmac-sha1-96", "sha1"),
-    ("aes256-cts-hmac-sha1-96", "sha1"),
-    ("aes128-cts-hmac-sha256-128", "sha256"),
-    ("aes256-cts-hmac-sha384-192", "sha384"),
+/// Encryption types, with the hash of their checksums and their cipher.
+const TYPES: [(&str, &str, &str); 4] = [
+    ("aes128-cts-hmac-sha1-96", "sha1", "aes-128-cbc"),
+    ("aes256-cts-hmac-sha1-96", "sha1", "aes-256-cbc"),
+    ("aes128-cts-hmac-sha256-128", "sha256", "aes-128-cbc"),
+    ("aes256-cts-hmac-sha384-192", "sha384", "aes-256-cbc"),
 ];
 /// Most threads that share a context.
 const THREADS: usize = 2;
@@ -36,7 +37,7 @@ fn main() -> AnyResult<()> {
         return measure(Path::new(&place), Duration::from_secs(seconds));
     }
     println!("MB in a second of processor time (in a second), with 1 to {THREADS} threads on one context");
-    for (encryption, hash) in TYPES {
+    for (encryption, hash, cipher) in TYPES {
         let place = tempfile::tempdir()?;
         let path = |name: &str| place.path().join(name);
         let realm = Realm::start_of_type(place.path(), Ipv4Addr::LOCALHOST, encryption)?;
@@ -50,16 +51,19 @@ fn main() -> AnyResult<()> {
         if !inner.status()?.success() {
             return Err("the process in the realm failed".into());
         }
-        let shown = openssl(hash, seconds).map_or("not measured".to_owned(), |rate| format!("{rate:.0}"));
-        println!("  {:<28} {shown}", format!("openssl speed -hmac {hash}"));
+        for words in [&["-hmac", hash][..], &["-evp", cipher], &["-decrypt", "-evp", cipher]] {
+            let shown =
+                openssl(words, seconds).map_or("not measured".to_owned(), |rate| format!("{rate:.0}"));
+            println!("  {:<38} {shown}", format!("openssl speed {}", words.join(" ")));
+        }
     }
     Ok(())
 }
 
 /// Runs `openssl speed` in one process, which counts its processor time. `None` if that fails.
-fn openssl(hash: &str, seconds: u64) -> Option<f64> {
+fn openssl(words: &[&str], seconds: u64) -> Option<f64> {
     let mut command = Command::new("openssl");
-    command.args(["speed", "-mr", "-hmac", hash, "-bytes"]).arg(MIB.to_string());
+    command.args(["speed", "-mr"]).args(words).arg("-bytes").arg(MIB.to_string());
     command.arg("-seconds").arg(seconds.to_string());
     let output = command.output().ok()?;
     let text = String::from_utf8_lossy(&output.stdout);
@@ -73,7 +77,7 @@ fn sides(place: &Path, by_library: bool) -> AnyResult<[Arc<dyn SecurityContext>;
     let mut acceptor = KerberosAcceptor::open(Some(&place.join("server.keytab")))?;
     let mut initiator = KerberosInitiator::open(None, None)?;
     if by_library {
-        (acceptor, initiator) = (acceptor.with_library_checksums(), initiator.with_library_checksums());
+        (acceptor, initiator) = (acceptor.with_library_protection(), initiator.with_library_protection());
     }
     let (mut initiating, mut accepting) = (initiator.begin("nfs@server.test")?, acceptor.begin());
     let request = initiating.step(None)?;
@@ -87,11 +91,12 @@ fn measure(place: &Path, time: Duration) -> AnyResult<()> {
     let message: [&[u8]; 2] = [&[0, 0, 0, 1], &data];
     for (by_library, name) in [(true, "library"), (false, "own")] {
         let [initiator, acceptor] = sides(place, by_library)?;
-        let make = || initiator.mic(&message).map(drop);
-        row(&format!("{name}: make"), time, &make)?;
+        row(&format!("{name}: make a checksum"), time, &|| initiator.mic(&message).map(drop))?;
         let mic = initiator.mic(&message)?;
-        let check = || acceptor.verify(&message, &mic);
-        row(&format!("{name}: verify"), time, &check)?;
+        row(&format!("{name}: verify a checksum"), time, &|| acceptor.verify(&message, &mic))?;
+        row(&format!("{name}: wrap"), time, &|| initiator.wrap(&message).map(drop))?;
+        let wrapped = initiator.wrap(&message)?;
+        row(&format!("{name}: unwrap"), time, &|| acceptor.unwrap(&wrapped).map(drop))?;
     }
     Ok(())
 }
@@ -103,7 +108,7 @@ fn row(what: &str, time: Duration, run: &Run<'_>) -> AnyResult<()> {
         let (processor, clock) = rates(threads, time, run)?;
         shown.push(format!("{processor:.0} ({clock:.0})"));
     }
-    println!("  {what:<28} {}", shown.join("  "));
+    println!("  {what:<38} {}", shown.join("  "));
     Ok(())
 }
 

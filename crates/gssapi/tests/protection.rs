@@ -1,4 +1,4 @@
-//! The crate's checksums and the library's against each other, in realms with keys of one encryption type.
+//! The crate's protection and the library's against each other, in realms with keys of one encryption type.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)]
 
 mod place;
@@ -14,15 +14,15 @@ use place::{SERVER, in_realm};
 
 type Shared = Arc<dyn SecurityContext>;
 
-/// Creates a context: the initiator's side and the acceptor's. The library computes the checksums of the sides that are named.
+/// Creates a context: the initiator's side and the acceptor's. The library protects the messages of the sides that are named.
 fn sides(place: &Path, initiator_by_library: bool, acceptor_by_library: bool) -> [Shared; 2] {
     let mut acceptor = KerberosAcceptor::open(Some(&place.join("server.keytab"))).unwrap();
     if acceptor_by_library {
-        acceptor = acceptor.with_library_checksums();
+        acceptor = acceptor.with_library_protection();
     }
     let mut initiator = KerberosInitiator::open(None, None).unwrap();
     if initiator_by_library {
-        initiator = initiator.with_library_checksums();
+        initiator = initiator.with_library_protection();
     }
     let (mut initiating, mut accepting) = (initiator.begin(SERVER).unwrap(), acceptor.begin());
     let (mut here, mut there): (Option<Created>, Option<Created>) = (None, None);
@@ -66,11 +66,59 @@ fn exchange(sides: &[Shared; 2]) {
         let empty = from.mic(&[]).unwrap();
         to.verify(&[], &empty).unwrap();
         to.verify(&[b""], &empty).unwrap();
-        // Privacy goes on beside.
-        let wrapped = from.wrap(&cut(&message, &[4, 9])).unwrap();
-        assert!(to.unwrap(&wrapped).unwrap() == message);
+    }
+}
+
+/// Checks that each side reads what the other one encrypted, in any slices, and of any length.
+fn exchange_in_private(sides: &[Shared; 2]) {
+    let message: Vec<u8> = (0..251_u8).cycle().take((1 << 20) + 3).collect();
+    let [initiator, acceptor] = sides;
+    for (from, to) in [(initiator, acceptor), (acceptor, initiator)] {
+        for len in (0..=64).chain([4095, 4096, 4097, 1 << 20, message.len()]) {
+            let message = &message[..len];
+            for cuts in [&[][..], &[0], &[len / 3], &[len / 3, 0, len / 2]] {
+                let wrapped = from.wrap(&cut(message, cuts)).unwrap();
+                assert!(wrapped.len() <= len + from.growth());
+                assert!(to.unwrap(&wrapped).unwrap() == message, "{len}");
+            }
+        }
+        let wrapped = from.wrap(&[b"forty-two bytes that nobody else may read"]).unwrap();
+        assert!(!wrapped.windows(5).any(|part| part == b"bytes"), "encrypted");
+        assert_ne!(wrapped, from.wrap(&[b"forty-two bytes that nobody else may read"]).unwrap());
+        // Another private message, and a checksum beside.
         to.verify(&[&message], &from.mic(&[&message]).unwrap()).unwrap();
     }
+}
+
+/// Changes a wrapped message in many ways, and returns the errors.
+fn refusals(sides: &[Shared; 2]) -> Vec<u32> {
+    // With it, the rotated length is odd. So a rotation by a power of two always moves something.
+    let message = b"twenty-three bytes here";
+    let [initiator, acceptor] = sides;
+    let mut errors = Vec::new();
+    for (from, to) in [(initiator, acceptor), (acceptor, initiator)] {
+        let wrapped = from.wrap(&[message]).unwrap();
+        for bit in 0..wrapped.len() * 8 {
+            let mut changed = wrapped.to_vec();
+            changed[bit / 8] ^= 1 << (bit % 8);
+            errors.push(to.unwrap(&changed).unwrap_err().major);
+        }
+        errors.extend((1..wrapped.len()).map(|len| to.unwrap(&wrapped[..len]).unwrap_err().major));
+        assert!(to.unwrap(b"").is_err());
+        errors.push(to.unwrap(&[&wrapped[..], b"!"].concat()).unwrap_err().major);
+        errors.push(from.unwrap(&wrapped).unwrap_err().major);
+        errors.push(to.unwrap(&from.mic(&[message]).unwrap()).unwrap_err().major);
+        // A peer may rotate what it sends by any number.
+        for places in (0..150).chain([28, u16::MAX]) {
+            let mut rotated = wrapped.to_vec();
+            let (header, sealed) = rotated.split_at_mut(16);
+            header[6..8].copy_from_slice(&places.to_be_bytes());
+            sealed.rotate_right(usize::from(places) % sealed.len());
+            assert_eq!(to.unwrap(&rotated).unwrap(), message[..], "rotated by {places}");
+        }
+        assert_eq!(to.unwrap(&wrapped).unwrap(), message[..]);
+    }
+    errors
 }
 
 /// Checks that a token is refused after any change of one bit, of the token or of the message.
@@ -96,12 +144,13 @@ fn changes_are_noticed(sides: &[Shared; 2]) {
     }
 }
 
-fn shows(side: &Shared, checksums: &str) {
+fn shows(side: &Shared, by: &str) {
     let shown = format!("{side:?}");
-    assert!(shown.contains(&format!("checksums: {checksums},")), "{shown}");
+    assert!(shown.contains(&format!("checksums: {by}, privacy: {by},")), "{shown}");
 }
 
 fn in_each_combination(place: &Path, own: &str) {
+    let mut refused = Vec::new();
     for (initiator_by_library, acceptor_by_library) in
         [(false, true), (true, false), (false, false), (true, true)]
     {
@@ -111,6 +160,15 @@ fn in_each_combination(place: &Path, own: &str) {
         }
         exchange(&sides);
         changes_are_noticed(&sides);
+        exchange_in_private(&sides);
+        refused.push(refusals(&sides));
+    }
+    let library = refused.pop().unwrap();
+    for refused in refused {
+        let differ = |at: &usize| refused[*at] != library[*at];
+        let differences: Vec<usize> = (0..library.len()).filter(differ).collect();
+        let show = |at: &usize| format!("{at}: {:x} {:x}", refused[*at], library[*at]);
+        assert!(differences.is_empty(), "{:?}", differences.iter().map(show).collect::<Vec<_>>());
     }
 }
 
@@ -127,11 +185,11 @@ macro_rules! of_type {
 }
 
 of_type! {
-    checksums_with_aes128_and_sha1_are_those_of_the_library: "aes128-cts-hmac-sha1-96", "Aes128Sha1";
-    checksums_with_aes256_and_sha1_are_those_of_the_library: "aes256-cts-hmac-sha1-96", "Aes256Sha1";
-    checksums_with_aes128_and_sha256_are_those_of_the_library: "aes128-cts-hmac-sha256-128", "Aes128Sha256";
-    checksums_with_aes256_and_sha384_are_those_of_the_library: "aes256-cts-hmac-sha384-192", "Aes256Sha384";
-    checksums_with_camellia_are_left_to_the_library: "camellia256-cts-cmac", "Library";
+    messages_with_aes128_and_sha1_are_protected_as_by_the_library: "aes128-cts-hmac-sha1-96", "Aes128Sha1";
+    messages_with_aes256_and_sha1_are_protected_as_by_the_library: "aes256-cts-hmac-sha1-96", "Aes256Sha1";
+    messages_with_aes128_and_sha256_are_protected_as_by_the_library: "aes128-cts-hmac-sha256-128", "Aes128Sha256";
+    messages_with_aes256_and_sha384_are_protected_as_by_the_library: "aes256-cts-hmac-sha384-192", "Aes256Sha384";
+    messages_with_camellia_are_left_to_the_library: "camellia256-cts-cmac", "Library";
 }
 
 /// A context is used by several threads at one time.
@@ -148,6 +206,8 @@ fn threads_share_a_context() {
                         let message = [&[thread, number][..], &[7; 5000]];
                         acceptor.verify(&message, &initiator.mic(&message).unwrap()).unwrap();
                         initiator.verify(&message, &acceptor.mic(&message).unwrap()).unwrap();
+                        let wrapped = initiator.wrap(&message).unwrap();
+                        assert!(acceptor.unwrap(&wrapped).unwrap() == message.concat());
                     }
                 });
             }
