@@ -37,9 +37,6 @@ const CREATION_MAX: usize = 4 + HANDLE_MAX + 3 * 4 + 4 + TOKEN_MAX;
 /// Time for the call that ends a context.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Arguments of this length, in bytes, may be fetched after the header of their call has come. Later calls pass them.
-const SLOW: usize = 1024;
-
 /// A place of a request, which tells others when it is free again.
 struct Placed<'a> {
     place: Option<Place>,
@@ -55,11 +52,11 @@ impl Drop for Placed<'_> {
 
 impl Established {
     /// Waits for a place in the server's window. Returns it with the number of the request.
-    async fn place(&self, slow: bool) -> Result<(Placed<'_>, u32), MechanismError> {
+    async fn place(&self) -> Result<(Placed<'_>, u32), MechanismError> {
         loop {
             // Before the look: a place that is freed after it counts.
             let freed = self.freed.notified();
-            if let Some(place) = self.keys.place(slow)? {
+            if let Some(place) = self.keys.place()? {
                 let sequence = place.sequence();
                 return Ok((Placed { place: Some(place), freed: &self.freed }, sequence));
             }
@@ -106,7 +103,8 @@ struct Request {
     sinks: Vec<Sink>,
     lengths: Vec<usize>,
     retransmit: bool,
-    sent: bool,
+    /// Why the first connection that carried the call was lost.
+    lost: Option<String>,
 }
 
 /// Reason why an attempt brought no reply.
@@ -131,7 +129,30 @@ impl Request {
         let ReplyShape { max_len, sinks } = reply;
         let lengths = sinks.iter().map(Sink::len).collect();
         let header = (program, version, procedure);
-        Self { xid, header, name, arguments, results: max_len, sinks, lengths, retransmit, sent: false }
+        Self { xid, header, name, arguments, results: max_len, sinks, lengths, retransmit, lost: None }
+    }
+
+    /// Returns whether a connection that was lost has carried the call.
+    const fn was_sent(&self) -> bool {
+        self.lost.is_some()
+    }
+
+    /// Returns the error of the call. What was sent on a connection that was lost may have been carried out (I8), whatever
+    /// ended the later attempts.
+    fn failed(&self, error: CallError) -> CallError {
+        let Some(lost) = &self.lost else { return error };
+        match error {
+            CallError::TimedOut { after, link, .. } => CallError::TimedOut { after, sent: true, link },
+            CallError::Unreachable { reason, .. } => CallError::Unreachable { reason, sent: true },
+            CallError::Tls { reason, .. } => CallError::Tls { reason, sent: true },
+            CallError::Closed { .. } => CallError::Closed { sent: true },
+            CallError::NoContext { .. } | CallError::Memory { .. } | CallError::Unsendable { .. } => {
+                CallError::ConnectionLost {
+                    reason: format!("{lost}; the call cannot be sent again: {error}"),
+                }
+            }
+            error => error,
+        }
     }
 
     fn header(&self) -> CallHeader {
@@ -177,10 +198,21 @@ impl GssUser {
         let at = now.checked_add(after).unwrap_or(now + Duration::from_secs(u32::MAX.into()));
         let deadline = Deadline { at, after };
         let mut request = Request::new(call, link.next_xid());
+        let replied = self.attempts(link, &mut request, deadline).await;
+        replied.map_err(|error| request.failed(error))
+    }
+
+    /// Sends a request until its reply comes.
+    async fn attempts(
+        &self,
+        link: &Link,
+        request: &mut Request,
+        deadline: Deadline,
+    ) -> Result<Reply, CallError> {
         let mut contexts = 1;
         loop {
-            let context = self.established(link, &request, deadline).await?;
-            match self.attempt(link, &context, &mut request, deadline).await {
+            let context = self.established(link, request, deadline).await?;
+            match self.attempt(link, &context, request, deadline).await {
                 Ok(reply) => return Ok(reply),
                 Err(Missed::Lost(_)) if request.retransmit => {}
                 Err(Missed::Lost(error) | Missed::Ended(error)) => return Err(error),
@@ -205,10 +237,10 @@ impl GssUser {
         request: &mut Request,
         deadline: Deadline,
     ) -> Result<Reply, Missed> {
-        let slow = request.arguments.len() >= SLOW;
-        let placed = timeout_at(deadline.at, context.place(slow)).await;
+        let placed = timeout_at(deadline.at, context.place()).await;
         // A context without numbers is too old.
-        let placed = placed.map_err(|_| deadline.late(request.sent))?.map_err(|_| Missed::OldContext)?;
+        let placed =
+            placed.map_err(|_| deadline.late(request.was_sent()))?.map_err(|_| Missed::OldContext)?;
         let (_placed, sequence) = placed;
         let (keys, service) = (Arc::clone(&context.keys), self.service);
         let (mut header, arguments) = (request.header(), request.arguments.clone());
@@ -227,13 +259,13 @@ impl GssUser {
             verifier: header.verifier,
             touches_data: service != Service::None,
         };
-        let left = deadline.left(request.sent)?;
+        let left = deadline.left(request.was_sent())?;
         let call = request.call(&context.keys, service, sealed.arguments, proof).timeout(left);
         match link.call(call).await {
             Ok(reply) => self.open(context, sealed.sequence, reply).await,
-            Err(error @ CallError::ConnectionLost { .. }) => {
-                request.sent = true;
-                Err(Missed::Lost(error))
+            Err(CallError::ConnectionLost { reason }) => {
+                request.lost.get_or_insert_with(|| reason.clone());
+                Err(Missed::Lost(CallError::ConnectionLost { reason }))
             }
             Err(error) => Err(deadline.whole(error).into()),
         }
@@ -282,7 +314,7 @@ impl GssUser {
         }
         let began = Instant::now();
         let creating = timeout_at(deadline.at, self.creating.lock()).await;
-        let mut last = creating.map_err(|_| deadline.late(request.sent))?;
+        let mut last = creating.map_err(|_| deadline.late(request.was_sent()))?;
         if let Some(context) = usable() {
             return Ok(context);
         }
@@ -386,5 +418,37 @@ fn read_creation(reply: RawReply) -> Result<(OpaqueAuth, InitResults), CallError
     match header.body {
         ReplyBody::Accepted { verifier, .. } => Ok((verifier, message.decode_all()?)),
         ReplyBody::Denied(_) => Err(refused(Refused::SystemError)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Execution;
+
+    #[test]
+    fn i8_a_call_that_was_sent_once_may_have_been_carried_out() {
+        let after = Duration::from_secs(1);
+        let reason = String::from("for a test");
+        let errors = [
+            CallError::TimedOut { after, sent: false, link: None },
+            CallError::Unreachable { reason: reason.clone(), sent: false },
+            CallError::Tls { reason: reason.clone(), sent: false },
+            CallError::Closed { sent: false },
+            CallError::NoContext { reason: reason.clone() },
+            CallError::Memory { reason: reason.clone() },
+            CallError::Unsendable { reason },
+        ];
+        let mut request = Request::new(Call::new(1, 1, 1), 1);
+        for error in errors {
+            request.lost = None;
+            let told = error.to_string();
+            let error = request.failed(error);
+            assert_eq!((error.execution(), error.to_string()), (Execution::NotExecuted, told.clone()));
+            request.lost = Some("a wire was cut".into());
+            let error = request.failed(error);
+            assert_eq!(error.execution(), Execution::Unknown, "{error}");
+            assert!(error.to_string().contains(&told), "{error}");
+        }
     }
 }

@@ -146,7 +146,7 @@ impl Creating {
             server: created.peer,
             handle: self.handle,
             window: window.max(1),
-            numbers: Mutex::new(Numbers { next: 1, outstanding: 0, slow: BTreeSet::new() }),
+            numbers: Mutex::new(Numbers { next: 1, outstanding: BTreeSet::new() }),
             expires: created.lifetime.and_then(|lifetime| now.checked_add(lifetime)),
         }))
     }
@@ -167,10 +167,8 @@ pub struct GssClient {
 #[derive(Debug)]
 struct Numbers {
     next: u32,
-    /// How many requests have a place.
-    outstanding: u32,
-    /// Those of them that later requests may pass on their way.
-    slow: BTreeSet<u32>,
+    /// Those of requests that have a place.
+    outstanding: BTreeSet<u32>,
 }
 
 impl Numbers {
@@ -188,7 +186,6 @@ impl Numbers {
 pub struct Place {
     context: Arc<GssClient>,
     sequence: u32,
-    slow: bool,
 }
 
 impl Place {
@@ -201,11 +198,7 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let mut numbers = self.context.numbers();
-        numbers.outstanding = numbers.outstanding.saturating_sub(1);
-        if self.slow {
-            numbers.slow.remove(&self.sequence);
-        }
+        self.context.numbers().outstanding.remove(&self.sequence);
     }
 }
 
@@ -265,26 +258,25 @@ impl GssClient {
         self.numbers().next = next;
     }
 
-    /// Returns a place for a request, with a number that no other request of this context has; `None` while the server would
-    /// discard the request (RFC 2203 §5.3.3.1). At most [`window`](Self::window) requests are outstanding. Later requests may
-    /// pass a `slow` one on their way, for instance because its arguments are fetched. So none leaves that would move the
-    /// window past it.
+    /// Returns a place for a request, with a number that no other request of this context has. `None` while the number would
+    /// move the server's window past a request that is outstanding: the server would discard that one (RFC 2203 §5.3.3.1).
+    /// Only its reply proves that it has arrived, since calls pass each other on threads and connections. So at most
+    /// [`window`](Self::window) requests are outstanding (§5.2.3.1).
     ///
     /// # Errors
     /// The context has no number left.
-    pub fn place(self: &Arc<Self>, slow: bool) -> Result<Option<Place>, MechanismError> {
+    pub fn place(self: &Arc<Self>) -> Result<Option<Place>, MechanismError> {
         let mut numbers = self.numbers();
-        let passes = numbers.slow.first().is_some_and(|oldest| numbers.next - oldest >= self.window);
-        if passes || numbers.outstanding >= self.window {
+        if numbers.next >= SEQUENCE_END {
+            return Err(no_number());
+        }
+        if numbers.outstanding.first().is_some_and(|oldest| numbers.next - oldest >= self.window) {
             return Ok(None);
         }
         let sequence = numbers.take()?;
-        numbers.outstanding += 1;
-        if slow {
-            numbers.slow.insert(sequence);
-        }
+        numbers.outstanding.insert(sequence);
         drop(numbers);
-        Ok(Some(Place { context: Arc::clone(self), sequence, slow }))
+        Ok(Some(Place { context: Arc::clone(self), sequence }))
     }
 
     /// Sets credential and verifier of a call, and protects its arguments. A call that is sent again needs a new number, and

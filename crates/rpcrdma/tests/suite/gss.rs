@@ -9,7 +9,9 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use bytes::Bytes;
-use rpcrdma::{Call, CallError, Client, ClientConfig, Credential, Execution, Form, GssUser, Server, Sink};
+use rpcrdma::{
+    Binding, Call, CallError, Client, ClientConfig, Credential, Execution, Form, GssUser, Server, Sink,
+};
 use rpcrdma_iwarp::{Config, IwarpConnector, IwarpListener};
 use rpcrdma_oncrpc::gss::testing::TestMechanism;
 use rpcrdma_oncrpc::gss::{
@@ -26,13 +28,13 @@ use crate::support::{
     Caller, PROGRAM, TestProgram, VERSION, count, echo, get, get_call, pattern, program, put, sleep_call,
 };
 
-const MIB: usize = 1 << 20;
-const PATIENCE: Duration = Duration::from_secs(60);
-const SERVICES: [Service; 3] = [Service::None, Service::Integrity, Service::Privacy];
-const TRANSPORTS: [Transport; 2] = [Transport::Rdma, Transport::Tcp];
+pub const MIB: usize = 1 << 20;
+pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const SERVICES: [Service; 3] = [Service::None, Service::Integrity, Service::Privacy];
+pub const TRANSPORTS: [Transport; 2] = [Transport::Rdma, Transport::Tcp];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Transport {
+pub enum Transport {
     Rdma,
     Tcp,
 }
@@ -100,11 +102,12 @@ impl SecurityContext for Liar {
     }
 }
 
-struct Running {
-    rdma: SocketAddr,
-    tcp: SocketAddr,
-    program: Arc<TestProgram>,
+pub struct Running {
+    pub rdma: SocketAddr,
+    pub tcp: SocketAddr,
+    pub program: Arc<TestProgram>,
     acceptor: Arc<Watched>,
+    contexts: Arc<GssServer>,
     stop: Option<oneshot::Sender<()>>,
     task: tokio::task::JoinHandle<()>,
 }
@@ -112,16 +115,27 @@ struct Running {
 /// Starts a server at these addresses. Its contexts are its own.
 async fn serve_at(rdma: SocketAddr, tcp: SocketAddr, program: Arc<TestProgram>, rounds: u8) -> Running {
     let mechanism = TestMechanism { rounds, ..TestMechanism::new("nfs@server") };
+    serve_with(rdma, tcp, Arc::clone(&program) as _, program, mechanism).await
+}
+
+/// Starts a server of `served`, whose calls `program` has the counts of.
+async fn serve_with(
+    rdma: SocketAddr,
+    tcp: SocketAddr,
+    served: Arc<dyn Binding>,
+    program: Arc<TestProgram>,
+    mechanism: TestMechanism,
+) -> Running {
     let acceptor = Arc::new(Watched { mechanism, begun: AtomicUsize::new(0), lies: Arc::default() });
     // Two servers of one test differ.
     let instance = Arc::as_ptr(&acceptor).addr() as u64;
-    let contexts = GssServer::new(Arc::clone(&acceptor) as _, GssLimits::default(), instance);
+    let contexts = Arc::new(GssServer::new(Arc::clone(&acceptor) as _, GssLimits::default(), instance));
     let listener = IwarpListener::bind(rdma, Config::default()).await.unwrap();
     let tcp_listener = TcpListener::bind(tcp).await.unwrap();
     let tcp = tcp_listener.local_addr().unwrap();
     let server = Server::builder()
-        .program(Arc::clone(&program) as _)
-        .gss(Arc::new(contexts))
+        .program(served)
+        .gss(Arc::clone(&contexts))
         .listen_rdma(Box::new(listener))
         .listen_tcp(tcp_listener)
         .build()
@@ -131,10 +145,20 @@ async fn serve_at(rdma: SocketAddr, tcp: SocketAddr, program: Arc<TestProgram>, 
     let task = tokio::spawn(async move {
         server.serve(async { drop(stopped.await) }).await.unwrap();
     });
-    Running { rdma, tcp, program, acceptor, stop: Some(stop), task }
+    Running { rdma, tcp, program, acceptor, contexts, stop: Some(stop), task }
 }
 
-async fn serve() -> Running {
+/// Starts a server with this mechanism of `served`, whose calls `program` has the counts of.
+pub async fn serve_by(
+    mechanism: TestMechanism,
+    served: Arc<dyn Binding>,
+    program: Arc<TestProgram>,
+) -> Running {
+    let any = SocketAddr::from(([127, 0, 0, 1], 0));
+    serve_with(any, any, served, program, mechanism).await
+}
+
+pub async fn serve() -> Running {
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
     serve_at(any, any, program(), 1).await
 }
@@ -147,21 +171,26 @@ impl Running {
         }
     }
 
-    async fn client(&self, transport: Transport) -> Client {
+    pub async fn client(&self, transport: Transport) -> Client {
         client(transport, self.address(transport)).await
     }
 
-    fn begun(&self) -> usize {
+    pub fn begun(&self) -> usize {
         self.acceptor.begun.load(Ordering::SeqCst)
     }
 
-    async fn end(mut self) {
+    /// Returns the number of contexts in use.
+    pub fn in_use(&self) -> usize {
+        self.contexts.in_use()
+    }
+
+    pub async fn end(mut self) {
         self.stop.take().unwrap().send(()).unwrap();
         timeout(PATIENCE, self.task).await.unwrap().unwrap();
     }
 }
 
-async fn client(transport: Transport, to: SocketAddr) -> Client {
+pub async fn client(transport: Transport, to: SocketAddr) -> Client {
     let mut config = ClientConfig::default();
     config.protocol.timeouts.call = PATIENCE;
     config.protocol.timeouts.reconnect_least = Duration::from_millis(1);
@@ -171,13 +200,13 @@ async fn client(transport: Transport, to: SocketAddr) -> Client {
     }
 }
 
-fn user(service: Service) -> Arc<GssUser> {
+pub fn user(service: Service) -> Arc<GssUser> {
     Arc::new(GssUser::new(Arc::new(TestMechanism::new("alice")), "nfs@server", service))
 }
 
 /// A client whose calls are made by a user.
 #[derive(Clone)]
-struct Secure(Client, Arc<GssUser>);
+pub struct Secure(pub Client, pub Arc<GssUser>);
 
 impl Caller for Secure {
     async fn call(&self, call: Call) -> Result<rpcrdma::Reply, CallError> {
@@ -223,7 +252,8 @@ async fn rfc8166_8_2_2_what_each_service_does_to_messages() {
 }
 
 /// RFC 2203 §5.2: contexts belong to no connection, and creating one may take several calls. Linux makes them by TCP and
-/// uses them by RDMA.
+/// uses them by RDMA (RFC 8166 §8.2.2.1).
+// requirement: rfc8166-8.2.2.1-1, v2-07-11.2.2.1-1
 #[tokio::test]
 async fn a_context_made_by_tcp_is_used_by_rdma() {
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
