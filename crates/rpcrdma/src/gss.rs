@@ -20,14 +20,15 @@ use crate::workers::Workers;
 const QUEUED: usize = 1024;
 
 /// Creates the threads for the work of mechanisms: one for each processor.
-pub(crate) fn workers() -> Workers {
-    Workers::new("gss", thread::available_parallelism().map_or(1, NonZero::get), QUEUED)
+pub(crate) fn workers(name: &str) -> Workers {
+    Workers::new(name, thread::available_parallelism().map_or(1, NonZero::get), QUEUED)
 }
 
 /// A user who calls a server by RPCSEC_GSS (RFC 2203), with a security context that is created when it is needed.
 ///
 /// Several [`Client`](crate::Client)s of the server may share a user: the context belongs to no connection. Calls are signed and checked
-/// on threads of their own, never on those of connections. [`Client::end_context`](crate::Client::end_context) ends the context.
+/// on threads of their own, never on those of connections. At most the server's window of calls goes past one that has no reply
+/// yet (RFC 2203 §5.3.3.1). So calls that wait long for events need a user of their own. [`Client::end_context`](crate::Client::end_context) ends the context.
 pub struct GssUser {
     pub(crate) initiator: Arc<dyn Initiator>,
     pub(crate) target: String,
@@ -79,7 +80,7 @@ impl GssUser {
             initiator,
             target: target.into(),
             service,
-            workers: workers(),
+            workers: workers("gss"),
             context: Mutex::default(),
             creating: AsyncMutex::default(),
         }

@@ -2,8 +2,8 @@
 
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
 
 use bytes::Bytes;
 use rpcrdma::{
@@ -18,8 +18,9 @@ use rpcrdma_oncrpc::gss::{
 use rpcrdma_oncrpc::{AcceptStat, AuthStat, CallHeader, OpaqueAuth, Refused, ReplyBody, ReplyHeader};
 use rpcrdma_xdr::{Decoder, Encoder, Stream, encode};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::time::timeout;
 
-use crate::gss::{MIB, SERVICES, Secure, TRANSPORTS, Transport, serve, serve_by, user};
+use crate::gss::{MIB, PATIENCE, SERVICES, Secure, TRANSPORTS, Transport, client, serve, serve_by, user};
 use crate::gss_calls::{receive, send};
 use crate::support::{
     COUNT, ECHO, PROGRAM, TestProgram, VERSION, call, count, echo, get, pattern, program, put,
@@ -253,4 +254,77 @@ async fn rfc8166_8_2_2_2_replies_with_the_longest_verifier_have_room() {
     }
     client.close().await;
     server.end().await;
+}
+
+/// A mechanism that waits for files or a network while it creates contexts, once the test says so.
+struct Waits {
+    mechanism: TestMechanism,
+    waits: AtomicBool,
+    begun: AtomicUsize,
+    /// Ends when the test drops its sender.
+    end: Arc<Mutex<mpsc::Receiver<()>>>,
+}
+
+struct WaitingStep(Box<dyn Accepting>, Option<Arc<Mutex<mpsc::Receiver<()>>>>);
+
+impl Acceptor for Waits {
+    fn begin(&self) -> Box<dyn Accepting> {
+        self.begun.fetch_add(1, Ordering::SeqCst);
+        let end = self.waits.load(Ordering::SeqCst).then(|| Arc::clone(&self.end));
+        Box::new(WaitingStep(Acceptor::begin(&self.mechanism), end))
+    }
+}
+
+impl Accepting for WaitingStep {
+    fn step(&mut self, token: &[u8]) -> Result<Step, MechanismError> {
+        if let Some(end) = &self.1 {
+            assert!(end.lock().unwrap().recv().is_err());
+        }
+        self.0.step(token)
+    }
+}
+
+/// Whoever begins many contexts holds up no request of others (I6).
+#[tokio::test]
+async fn i6_contexts_whose_creation_waits_hold_up_no_request() {
+    let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let (end, ended) = mpsc::channel();
+    let acceptor = Arc::new(Waits {
+        mechanism: TestMechanism::new("nfs@server"),
+        waits: AtomicBool::new(false),
+        begun: AtomicUsize::new(0),
+        end: Arc::new(Mutex::new(ended)),
+    });
+    let limits = GssLimits { creating: 16 * threads, ..GssLimits::default() };
+    let contexts = Arc::new(GssServer::new(Arc::clone(&acceptor) as _, limits, 1));
+    let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let server = Server::builder().program(program()).gss(contexts).listen_tcp(listener).build().unwrap();
+    let serving = tokio::spawn(server.serve(std::future::pending()));
+    let alice = Secure(client(Transport::Tcp, address).await, user(Service::Integrity));
+    echo(&alice, b"data").await.unwrap();
+    // More contexts than there are threads.
+    acceptor.waits.store(true, Ordering::SeqCst);
+    let token = Bytes::from_static(b"\x01\x01bob");
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    for _ in 0..2 * threads {
+        let call = creation(GssProcedure::Init, Bytes::new());
+        let token = encode(&InitArguments { token: token.clone() }).unwrap();
+        send(&mut stream, &call.with_arguments(token).unwrap()).await;
+    }
+    let busy = async {
+        while acceptor.begun.load(Ordering::SeqCst) < 1 + threads {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(PATIENCE, busy).await.unwrap();
+    let echoed = timeout(PATIENCE, echo(&alice, b"data")).await;
+    // The threads end in any case.
+    drop(end);
+    echoed.unwrap().unwrap();
+    for _ in 0..2 * threads {
+        receive(&mut stream).await.decode::<ReplyHeader>().unwrap().success().unwrap();
+    }
+    alice.0.close().await;
+    serving.abort();
 }
