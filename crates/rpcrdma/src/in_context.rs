@@ -137,8 +137,8 @@ impl Request {
         self.lost.is_some()
     }
 
-    /// Returns the error of the call. What was sent on a connection that was lost may have been carried out (I8), whatever
-    /// ended the later attempts.
+    /// Returns the error of the call. The server may have carried the call out if a connection was lost after it left (I8),
+    /// whatever ended the later attempts.
     fn failed(&self, error: CallError) -> CallError {
         let Some(lost) = &self.lost else { return error };
         match error {

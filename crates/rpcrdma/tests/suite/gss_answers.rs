@@ -97,7 +97,7 @@ async fn rfc2203_5_2_3_2_a_reply_without_success_proves_nothing() {
         assert_eq!((status, verifier), (expected, OpaqueAuth::none()));
         assert_eq!(rest.finish(), Ok(()), "as usual for the status");
     }
-    // The same call with a right token is a success with a proof.
+    // With a right token the call is a success with a proof.
     let call = creation(init, Bytes::new()).with_arguments(token()).unwrap();
     let (header, results) = answer(mechanism(), GssLimits::default(), &call).await;
     let ReplyBody::Accepted { verifier, status } = header.body else { panic!("{header:?}") };
@@ -284,7 +284,7 @@ impl Accepting for WaitingStep {
     }
 }
 
-/// Whoever begins many contexts holds up no request of others (I6).
+/// A caller who begins many contexts holds up no request of others (I6).
 #[tokio::test]
 async fn i6_contexts_whose_creation_waits_hold_up_no_request() {
     let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);

@@ -186,8 +186,8 @@ impl Played {
     }
 }
 
-/// RFC 2203 §5: control messages have program and version of the service, procedure 0 and an XID of their own. §5.4: the
-/// client ends its context by one.
+/// RFC 2203 §5: control messages have program and version of the service, procedure 0 and an XID of their own.
+/// §5.4: The client ends its context by such a message.
 // requirement: rfc2203-5-2, rfc2203-5-3, rfc2203-5-5, rfc2203-5.2.2-1, rfc2203-5.4-1, rfc2203-5.4-2, rfc2203-5.4-5
 #[tokio::test]
 async fn rfc2203_5_the_control_messages_of_a_client() {
@@ -343,7 +343,7 @@ async fn i8_without_a_second_context_the_execution_of_a_call_is_unknown() {
     };
     assert_eq!(error.execution(), Execution::Unknown, "{error}");
     assert!(error.to_string().contains("refuses the security context"), "{error}");
-    // One that never left has not been.
+    // A call that never left was not carried out.
     let error = {
         let call = calls(&caller);
         tokio::select! {
