@@ -20,8 +20,8 @@ use crate::workers::{WorkLost, Workers};
 const QUEUED: usize = 1024;
 
 /// Creates the threads for the work of mechanisms: one for each processor.
-pub(crate) fn workers() -> Workers {
-    Workers::new("gss", thread::available_parallelism().map_or(1, NonZero::get), QUEUED)
+pub(crate) fn workers(name: &str) -> Workers {
+    Workers::new(name, thread::available_parallelism().map_or(1, NonZero::get), QUEUED)
 }
 
 /// Longest message, in bytes, over which the task of a connection computes by itself. A thread's answer takes about as long.
@@ -44,7 +44,9 @@ where
 /// A user who calls a server by RPCSEC_GSS (RFC 2203), with a security context that is created when it is needed.
 ///
 /// Several [`Client`](crate::Client)s of the server may share a user: the context belongs to no connection. Calls are signed and checked
-/// on threads of their own, but for short ones of a [quick](rpcrdma_oncrpc::gss::SecurityContext::is_quick) mechanism. [`Client::end_context`](crate::Client::end_context) ends the context.
+/// on threads of their own, but for short ones of a [quick](rpcrdma_oncrpc::gss::SecurityContext::is_quick) mechanism. At most
+/// the server's window of calls goes past one that has no reply yet (RFC 2203 §5.3.3.1). So calls that wait long for events need
+/// a user of their own. [`Client::end_context`](crate::Client::end_context) ends the context.
 pub struct GssUser {
     pub(crate) initiator: Arc<dyn Initiator>,
     pub(crate) target: String,
@@ -98,7 +100,7 @@ impl GssUser {
             initiator,
             target: target.into(),
             service,
-            workers: workers(),
+            workers: workers("gss"),
             context: Mutex::default(),
             creating: AsyncMutex::default(),
         }

@@ -27,6 +27,8 @@ use crate::workers::Workers;
 pub(crate) struct Gss {
     contexts: Arc<GssServer>,
     workers: Workers,
+    /// Threads for the creation of contexts, where a mechanism may wait for files or a network. Requests never wait for these.
+    creators: Workers,
 }
 
 /// A call with a credential of RPCSEC_GSS.
@@ -46,7 +48,7 @@ impl SecuredCall {
 
 impl Gss {
     pub(crate) fn new(contexts: Arc<GssServer>) -> Self {
-        Self { contexts, workers: crate::gss::workers() }
+        Self { contexts, workers: crate::gss::workers("gss"), creators: crate::gss::workers("gss-new") }
     }
 
     /// Serves a call.
@@ -62,11 +64,15 @@ impl Gss {
         let origin = peer.address.map(|address| Origin::of(address.ip()));
         let outcome = match self.contexts.receive(origin, &header, now) {
             Err(refusal) => refused(xid, refusal),
-            Ok(Received::Create(creation)) => match self.workers.run(move || creation.run(arguments)).await {
-                Ok(Ok(reply)) => created(xid, &peer, &reply),
-                Ok(Err(_)) => accepted(xid, AcceptStat::GarbageArguments, OpaqueAuth::none(), Stream::new()),
-                Err(_) => accepted(xid, AcceptStat::SystemError, OpaqueAuth::none(), Stream::new()),
-            },
+            Ok(Received::Create(creation)) => {
+                match self.creators.run(move || creation.run(arguments)).await {
+                    Ok(Ok(reply)) => created(xid, &peer, &reply),
+                    Ok(Err(_)) => {
+                        accepted(xid, AcceptStat::GarbageArguments, OpaqueAuth::none(), Stream::new())
+                    }
+                    Err(_) => accepted(xid, AcceptStat::SystemError, OpaqueAuth::none(), Stream::new()),
+                }
+            }
             Ok(Received::Request(incoming)) => {
                 return self.request(&dispatcher, peer, &header, incoming, arguments, now).await;
             }

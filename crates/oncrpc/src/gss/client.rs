@@ -258,14 +258,18 @@ impl GssClient {
         self.numbers().next = next;
     }
 
-    /// Returns a place for a request, with a number that no other request of this context has; `None` while the server would
-    /// discard the request, or an earlier one (RFC 2203 §5.3.3.1). Requests may pass each other on their way: arguments are
-    /// fetched later, connections are lost. So none leaves that would move the [`window`](Self::window) past one without a reply.
+    /// Returns a place for a request, with a number that no other request of this context has. `None` while the number would
+    /// move the server's window past a request that is outstanding: the server would discard that one (RFC 2203 §5.3.3.1).
+    /// Only its reply proves that it has arrived, since calls pass each other on threads and connections. So at most
+    /// [`window`](Self::window) requests are outstanding (§5.2.3.1).
     ///
     /// # Errors
     /// The context has no number left.
     pub fn place(self: &Arc<Self>) -> Result<Option<Place>, MechanismError> {
         let mut numbers = self.numbers();
+        if numbers.next >= SEQUENCE_END {
+            return Err(no_number());
+        }
         if numbers.outstanding.first().is_some_and(|oldest| numbers.next - oldest >= self.window) {
             return Ok(None);
         }

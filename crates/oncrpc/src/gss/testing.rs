@@ -14,8 +14,8 @@ use crate::auth::Principal;
 
 /// Object identifier of the mechanism, in the part that nobody owns (2.25).
 const MECHANISM: Bytes = Bytes::from_static(&[0x69, 0x01]);
-/// Length of a checksum, in bytes.
-const MIC_LEN: usize = 8;
+/// Length of a checksum without repeats, in bytes.
+const SUM_LEN: usize = 8;
 
 /// Both sides of the mechanism.
 #[derive(Clone, Debug)]
@@ -32,10 +32,12 @@ pub struct TestMechanism {
     pub quick: bool,
     /// Makes the functions of contexts that protect fail, once it is set, and no others.
     pub mute: Arc<AtomicBool>,
+    /// Length of checksums, in bytes: at least 8. The same on both sides.
+    pub mic_len: usize,
 }
 
 impl TestMechanism {
-    /// Creates the mechanism with one round and without an end of contexts.
+    /// Creates the mechanism with one round, short checksums, and without an end of contexts.
     #[must_use]
     pub fn new(name: &str) -> Self {
         Self {
@@ -45,6 +47,7 @@ impl TestMechanism {
             expired: Arc::default(),
             mute: Arc::default(),
             quick: false,
+            mic_len: SUM_LEN,
         }
     }
 
@@ -52,7 +55,8 @@ impl TestMechanism {
         let mut hasher = DefaultHasher::new();
         hasher.write(secret.as_bytes());
         let (expired, mute) = (Arc::clone(&self.expired), Arc::clone(&self.mute));
-        let context = TestContext { key: hasher.finish(), expired, mute, quick: self.quick };
+        let mic_len = self.mic_len.max(SUM_LEN);
+        let context = TestContext { key: hasher.finish(), expired, mute, mic_len, quick: self.quick };
         Created { context: Arc::new(context), peer: principal(peer), lifetime: self.lifetime }
     }
 }
@@ -72,6 +76,7 @@ struct TestContext {
     expired: Arc<AtomicBool>,
     mute: Arc<AtomicBool>,
     quick: bool,
+    mic_len: usize,
 }
 
 impl TestContext {
@@ -82,12 +87,13 @@ impl TestContext {
         Ok(())
     }
 
-    fn sum(&self, message: &[&[u8]]) -> [u8; MIC_LEN] {
+    /// Returns the checksum, repeated up to its length.
+    fn sum(&self, message: &[&[u8]]) -> Bytes {
         let mut hasher = DefaultHasher::new();
         hasher.write_u64(self.key);
         // However the message is cut.
         message.iter().flat_map(|part| part.iter()).for_each(|byte| hasher.write_u8(*byte));
-        hasher.finish().to_be_bytes()
+        hasher.finish().to_be_bytes().into_iter().cycle().take(self.mic_len).collect()
     }
 
     fn mix(&self, data: impl Iterator<Item = u8>) -> Vec<u8> {
@@ -98,7 +104,7 @@ impl TestContext {
 
 impl SecurityContext for TestContext {
     fn growth(&self) -> usize {
-        MIC_LEN
+        self.mic_len
     }
 
     fn is_quick(&self) -> bool {
@@ -110,7 +116,7 @@ impl SecurityContext for TestContext {
         if self.mute.load(Ordering::Relaxed) {
             return Err(MechanismError::new(major::FAILURE, 5, "the test context protects nothing"));
         }
-        Ok(Bytes::copy_from_slice(&self.sum(message)))
+        Ok(self.sum(message))
     }
 
     fn verify(&self, message: &[&[u8]], mic: &[u8]) -> Result<(), MechanismError> {
@@ -129,7 +135,7 @@ impl SecurityContext for TestContext {
     }
 
     fn unwrap(&self, wrapped: &[u8]) -> Result<Bytes, MechanismError> {
-        let (mic, data) = wrapped.split_at_checked(MIC_LEN).ok_or_else(|| {
+        let (mic, data) = wrapped.split_at_checked(self.mic_len).ok_or_else(|| {
             MechanismError::new(major::DEFECTIVE_TOKEN, 3, "a wrapped message is too short")
         })?;
         let message = self.mix(data.iter().copied());

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use rpcrdma::{
-    Call, CallError, Client, ClientConfig, Credential, Execution, Form, GssUser, Profile, Server,
+    Binding, Call, CallError, Client, ClientConfig, Credential, Execution, Form, GssUser, Profile, Server,
     ServerConfig, Sink, Versions,
 };
 use rpcrdma_iwarp::{Config, IwarpConnector, IwarpListener};
@@ -30,13 +30,13 @@ use crate::support::{
     Caller, PROGRAM, TestProgram, VERSION, count, echo, get, get_call, pattern, program, put, sleep_call,
 };
 
-const MIB: usize = 1 << 20;
-const PATIENCE: Duration = Duration::from_secs(60);
-const SERVICES: [Service; 3] = [Service::None, Service::Integrity, Service::Privacy];
-const TRANSPORTS: [Transport; 2] = [Transport::Rdma, Transport::Tcp];
+pub const MIB: usize = 1 << 20;
+pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const SERVICES: [Service; 3] = [Service::None, Service::Integrity, Service::Privacy];
+pub const TRANSPORTS: [Transport; 2] = [Transport::Rdma, Transport::Tcp];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Transport {
+pub enum Transport {
     Rdma,
     Tcp,
 }
@@ -123,11 +123,12 @@ impl SecurityContext for Liar {
     }
 }
 
-struct Running {
-    rdma: SocketAddr,
-    tcp: SocketAddr,
-    program: Arc<TestProgram>,
+pub struct Running {
+    pub rdma: SocketAddr,
+    pub tcp: SocketAddr,
+    pub program: Arc<TestProgram>,
     acceptor: Arc<Watched>,
+    contexts: Arc<GssServer>,
     stop: Option<oneshot::Sender<()>>,
     task: tokio::task::JoinHandle<()>,
 }
@@ -135,12 +136,14 @@ struct Running {
 /// Starts a server at these addresses. Its contexts are its own.
 async fn serve_at(rdma: SocketAddr, tcp: SocketAddr, program: Arc<TestProgram>, rounds: u8) -> Running {
     let mechanism = TestMechanism { rounds, ..TestMechanism::new("nfs@server") };
-    serve_by(rdma, tcp, program, mechanism).await
+    serve_with(rdma, tcp, Arc::clone(&program) as _, program, mechanism).await
 }
 
-async fn serve_by(
+/// Starts a server of `served`, whose calls `program` has the counts of.
+async fn serve_with(
     rdma: SocketAddr,
     tcp: SocketAddr,
+    served: Arc<dyn Binding>,
     program: Arc<TestProgram>,
     mechanism: TestMechanism,
 ) -> Running {
@@ -148,7 +151,7 @@ async fn serve_by(
     let acceptor = Arc::new(Watched { mechanism, begun: AtomicUsize::new(0), lies, threaded });
     // Two servers of one test differ.
     let instance = Arc::as_ptr(&acceptor).addr() as u64;
-    let contexts = GssServer::new(Arc::clone(&acceptor) as _, GssLimits::default(), instance);
+    let contexts = Arc::new(GssServer::new(Arc::clone(&acceptor) as _, GssLimits::default(), instance));
     let listener = IwarpListener::bind(rdma, Config::default()).await.unwrap();
     let tcp_listener = TcpListener::bind(tcp).await.unwrap();
     let tcp = tcp_listener.local_addr().unwrap();
@@ -156,8 +159,8 @@ async fn serve_by(
     config.protocol.versions = Versions::both(Profile::P3);
     let server = Server::builder()
         .config(config)
-        .program(Arc::clone(&program) as _)
-        .gss(Arc::new(contexts))
+        .program(served)
+        .gss(Arc::clone(&contexts))
         .listen_rdma(Box::new(listener))
         .listen_tcp(tcp_listener)
         .build()
@@ -167,10 +170,20 @@ async fn serve_by(
     let task = tokio::spawn(async move {
         server.serve(async { drop(stopped.await) }).await.unwrap();
     });
-    Running { rdma, tcp, program, acceptor, stop: Some(stop), task }
+    Running { rdma, tcp, program, acceptor, contexts, stop: Some(stop), task }
 }
 
-async fn serve() -> Running {
+/// Starts a server with this mechanism of `served`, whose calls `program` has the counts of.
+pub async fn serve_by(
+    mechanism: TestMechanism,
+    served: Arc<dyn Binding>,
+    program: Arc<TestProgram>,
+) -> Running {
+    let any = SocketAddr::from(([127, 0, 0, 1], 0));
+    serve_with(any, any, served, program, mechanism).await
+}
+
+pub async fn serve() -> Running {
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
     serve_at(any, any, program(), 1).await
 }
@@ -183,21 +196,26 @@ impl Running {
         }
     }
 
-    async fn client(&self, transport: Transport) -> Client {
+    pub async fn client(&self, transport: Transport) -> Client {
         client(transport, self.address(transport)).await
     }
 
-    fn begun(&self) -> usize {
+    pub fn begun(&self) -> usize {
         self.acceptor.begun.load(Ordering::SeqCst)
     }
 
-    async fn end(mut self) {
+    /// Returns the number of contexts in use.
+    pub fn in_use(&self) -> usize {
+        self.contexts.in_use()
+    }
+
+    pub async fn end(mut self) {
         self.stop.take().unwrap().send(()).unwrap();
         timeout(PATIENCE, self.task).await.unwrap().unwrap();
     }
 }
 
-async fn client(transport: Transport, to: SocketAddr) -> Client {
+pub async fn client(transport: Transport, to: SocketAddr) -> Client {
     let mut config = ClientConfig::default();
     config.protocol.timeouts.call = PATIENCE;
     config.protocol.timeouts.reconnect_least = Duration::from_millis(1);
@@ -207,13 +225,13 @@ async fn client(transport: Transport, to: SocketAddr) -> Client {
     }
 }
 
-fn user(service: Service) -> Arc<GssUser> {
+pub fn user(service: Service) -> Arc<GssUser> {
     Arc::new(GssUser::new(Arc::new(TestMechanism::new("alice")), "nfs@server", service))
 }
 
 /// A client whose calls are made by a user.
 #[derive(Clone)]
-struct Secure(Client, Arc<GssUser>);
+pub struct Secure(pub Client, pub Arc<GssUser>);
 
 impl Caller for Secure {
     async fn call(&self, call: Call) -> Result<rpcrdma::Reply, CallError> {
@@ -287,10 +305,10 @@ async fn v2_07_11_2_2_version_two_protects_and_continues() {
 /// A thread costs more than the checksum of a header. So quick mechanisms use none for short messages, and all others do.
 #[tokio::test]
 async fn only_long_messages_of_a_quick_mechanism_take_threads() {
-    let any = SocketAddr::from(([127, 0, 0, 1], 0));
     for quick in [false, true] {
         let mechanism = TestMechanism { quick, ..TestMechanism::new("nfs@server") };
-        let server = serve_by(any, any, program(), mechanism).await;
+        let program = program();
+        let server = serve_by(mechanism, Arc::clone(&program) as _, program).await;
         for service in SERVICES {
             let client = server.client(Transport::Rdma).await;
             let secure = Secure(client.clone(), user(service));
@@ -308,7 +326,8 @@ async fn only_long_messages_of_a_quick_mechanism_take_threads() {
 }
 
 /// RFC 2203 §5.2: contexts belong to no connection, and creating one may take several calls. Linux makes them by TCP and
-/// uses them by RDMA.
+/// uses them by RDMA (RFC 8166 §8.2.2.1).
+// requirement: rfc8166-8.2.2.1-1, v2-07-11.2.2.1-1
 #[tokio::test]
 async fn a_context_made_by_tcp_is_used_by_rdma() {
     let any = SocketAddr::from(([127, 0, 0, 1], 0));

@@ -63,7 +63,7 @@ a user act as nobody, and so do those of machines (nfs/HOST, host/HOST, root/HOS
 --principals names a user for them. squash= applies after that.
 
 Linux clients create security contexts over TCP also for mounts over RDMA. They use port 2049, whatever the port of the mount is. So \
-give --tcp ADDR:2049 with sec=krb5, krb5i or krb5p. All listeners share the contexts.
+with sec=krb5, krb5i or krb5p that is the default port of TCP. All listeners share the contexts.
 
 Limits hold for each client and for all clients together. A client that reaches a limit waits or is refused, and others go on. \
 --memory bounds the messages and payloads of all connections. Each RDMA connection reserves (credits + 2) x inline bytes of it. \
@@ -97,8 +97,8 @@ pub(crate) struct Serve {
     /// iwarp:, verbs: or auto: chooses the provider of this address, instead of --provider
     #[arg(long, value_name = "[PROVIDER:]ADDR:PORT", default_value = "127.0.0.1:20049")]
     listen: Vec<ListenAt>,
-    /// Address and port for NFS and MOUNT over TCP [default: the address of the first --listen; port 20048, or
-    /// a free one if 20048 is in use]
+    /// Address and port for NFS and MOUNT over TCP [default: the address of the first --listen; port 20048, with
+    /// Kerberos 2049, or a free one if they are in use]
     #[arg(long, value_name = "ADDR:PORT", value_parser = listen_address)]
     tcp: Option<SocketAddr>,
     /// Serve RDMA only. Linux clients then cannot mount, because they send MOUNT over TCP
@@ -217,10 +217,6 @@ impl Serve {
             && let Some((_, address)) = self.listeners().find(|(_, address)| !address.ip().is_loopback())
         {
             tracing::warn!(%address, "--xprtsec is about TCP: calls over RDMA have no TLS (RFC 9289)");
-        }
-        let tcp_port = self.tcp.map_or(TCP_PORT, |address| address.port());
-        if let Some(missing) = kerberos::missing(&options, (!self.no_tcp).then_some(tcp_port)) {
-            output::warn(missing);
         }
         let Callers { contexts, principals } = self.kerberos.open(&options)?;
         let nfs = self.open(&options, &shares, principals)?;
@@ -399,11 +395,14 @@ impl Serve {
         if let Some(first) = self.listen.first().map(|at| at.address.ip()).filter(|_| !self.no_tcp) {
             let (wanted, tcp) = match self.tcp {
                 Some(address) => (address, TcpListener::bind(address).await),
-                None => listen_by_default(first).await,
+                None => listen_by_default(first, kerberos::usual_ports(options)).await,
             };
             let tcp = tcp.map_err(cannot_listen(wanted))?;
             tcp_address = Some(tcp.local_addr().map_err(cannot_listen(wanted))?);
             builder = builder.listen_tcp(tcp);
+        }
+        if let Some(missing) = kerberos::missing(options, tcp_address.map(|address| address.port())) {
+            output::warn(missing);
         }
         let ready = Ready::new(rdma, tcp_address, options);
         if self.rpcbind {
@@ -415,14 +414,15 @@ impl Serve {
     }
 }
 
-/// Listens on the usual port, or on a free one if the usual port is in use.
-async fn listen_by_default(ip: IpAddr) -> (SocketAddr, io::Result<TcpListener>) {
-    let usual = SocketAddr::new(ip, TCP_PORT);
-    match TcpListener::bind(usual).await {
-        Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
-            let free = SocketAddr::new(ip, 0);
-            (free, TcpListener::bind(free).await)
+/// Listens on the first of the usual ports that is not in use, or else on a free one.
+async fn listen_by_default(ip: IpAddr, usual: &[u16]) -> (SocketAddr, io::Result<TcpListener>) {
+    for &port in usual {
+        let address = SocketAddr::new(ip, port);
+        match TcpListener::bind(address).await {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
+            bound => return (address, bound),
         }
-        bound => (usual, bound),
     }
+    let free = SocketAddr::new(ip, 0);
+    (free, TcpListener::bind(free).await)
 }
