@@ -2,7 +2,7 @@
 
 use std::hash::{DefaultHasher, Hasher};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -30,6 +30,12 @@ pub struct TestMechanism {
     pub expired: Arc<AtomicBool>,
     /// Makes the functions of contexts that protect fail, once it is set, and no others.
     pub mute: Arc<AtomicBool>,
+    /// Makes checksums wrong, once it is set, and no other function.
+    pub lies: Arc<AtomicBool>,
+    /// Contexts that acceptors have begun.
+    pub begun: Arc<AtomicUsize>,
+    /// Whether the mechanism asks for threads. Tests in virtual time set this to `false`: a thread has no virtual time.
+    pub waits: bool,
 }
 
 impl TestMechanism {
@@ -42,14 +48,17 @@ impl TestMechanism {
             lifetime: None,
             expired: Arc::default(),
             mute: Arc::default(),
+            lies: Arc::default(),
+            begun: Arc::default(),
+            waits: true,
         }
     }
 
     fn created(&self, peer: &str, secret: &str) -> Created {
         let mut hasher = DefaultHasher::new();
         hasher.write(secret.as_bytes());
-        let (expired, mute) = (Arc::clone(&self.expired), Arc::clone(&self.mute));
-        let context = TestContext { key: hasher.finish(), expired, mute };
+        let [expired, mute, lies] = [&self.expired, &self.mute, &self.lies].map(Arc::clone);
+        let context = TestContext { key: hasher.finish(), expired, mute, lies };
         Created { context: Arc::new(context), peer: principal(peer), lifetime: self.lifetime }
     }
 }
@@ -68,6 +77,7 @@ struct TestContext {
     key: u64,
     expired: Arc<AtomicBool>,
     mute: Arc<AtomicBool>,
+    lies: Arc<AtomicBool>,
 }
 
 impl TestContext {
@@ -102,7 +112,11 @@ impl SecurityContext for TestContext {
         if self.mute.load(Ordering::Relaxed) {
             return Err(MechanismError::new(major::FAILURE, 5, "the test context protects nothing"));
         }
-        Ok(Bytes::copy_from_slice(&self.sum(message)))
+        let mut sum = self.sum(message);
+        if self.lies.load(Ordering::Relaxed) {
+            sum[0] ^= 1;
+        }
+        Ok(Bytes::copy_from_slice(&sum))
     }
 
     fn verify(&self, message: &[&[u8]], mic: &[u8]) -> Result<(), MechanismError> {
@@ -173,7 +187,12 @@ impl Accepting for Rounds {
 
 impl Acceptor for TestMechanism {
     fn begin(&self) -> Box<dyn Accepting> {
+        self.begun.fetch_add(1, Ordering::Relaxed);
         Box::new(Rounds { mechanism: self.clone(), round: 0, peer: String::new() })
+    }
+
+    fn may_wait(&self) -> bool {
+        self.waits
     }
 }
 
@@ -198,5 +217,9 @@ impl Initiating for Rounds {
 impl Initiator for TestMechanism {
     fn begin(&self, service: &str) -> Result<Box<dyn Initiating>, MechanismError> {
         Ok(Box::new(Rounds { mechanism: self.clone(), round: 0, peer: service.to_owned() }))
+    }
+
+    fn may_wait(&self) -> bool {
+        self.waits
     }
 }

@@ -4,7 +4,7 @@
 //! The mechanism works on threads. So these tests run on real sockets and in real time, without a sleep.
 
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
@@ -13,8 +13,7 @@ use rpcrdma::{Call, CallError, Client, ClientConfig, Credential, Execution, Form
 use rpcrdma_iwarp::{Config, IwarpConnector, IwarpListener};
 use rpcrdma_oncrpc::gss::testing::TestMechanism;
 use rpcrdma_oncrpc::gss::{
-    Accepting, Acceptor, Created, GssLimits, GssServer, Initiating, Initiator, MechanismError, ReplyFault,
-    SecurityContext, Service, Step, WINDOW,
+    GssLimits, GssServer, Initiating, Initiator, MechanismError, ReplyFault, Service, WINDOW,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -37,74 +36,11 @@ enum Transport {
     Tcp,
 }
 
-/// The mechanism of a server, which counts contexts and lies on demand.
-struct Watched {
-    mechanism: TestMechanism,
-    begun: AtomicUsize,
-    /// Makes checksums wrong.
-    lies: Arc<AtomicBool>,
-}
-
-impl Acceptor for Watched {
-    fn begin(&self) -> Box<dyn Accepting> {
-        self.begun.fetch_add(1, Ordering::SeqCst);
-        Box::new(WatchedStep { inner: Acceptor::begin(&self.mechanism), lies: Arc::clone(&self.lies) })
-    }
-}
-
-struct WatchedStep {
-    inner: Box<dyn Accepting>,
-    lies: Arc<AtomicBool>,
-}
-
-impl Accepting for WatchedStep {
-    fn step(&mut self, token: &[u8]) -> Result<Step, MechanismError> {
-        let step = self.inner.step(token)?;
-        let created = step.created.map(|created| {
-            let context = Arc::new(Liar { inner: created.context, lies: Arc::clone(&self.lies) });
-            Created { context, ..created }
-        });
-        Ok(Step { created, ..step })
-    }
-}
-
-#[derive(Debug)]
-struct Liar {
-    inner: Arc<dyn SecurityContext>,
-    lies: Arc<AtomicBool>,
-}
-
-impl SecurityContext for Liar {
-    fn growth(&self) -> usize {
-        self.inner.growth()
-    }
-
-    fn mic(&self, message: &[&[u8]]) -> Result<Bytes, MechanismError> {
-        let mic = self.inner.mic(message)?;
-        if self.lies.load(Ordering::SeqCst) {
-            return Ok(mic.iter().map(|byte| byte ^ 1).collect::<Vec<_>>().into());
-        }
-        Ok(mic)
-    }
-
-    fn verify(&self, message: &[&[u8]], mic: &[u8]) -> Result<(), MechanismError> {
-        self.inner.verify(message, mic)
-    }
-
-    fn wrap(&self, message: &[&[u8]]) -> Result<Bytes, MechanismError> {
-        self.inner.wrap(message)
-    }
-
-    fn unwrap(&self, wrapped: &[u8]) -> Result<Bytes, MechanismError> {
-        self.inner.unwrap(wrapped)
-    }
-}
-
 struct Running {
     rdma: SocketAddr,
     tcp: SocketAddr,
     program: Arc<TestProgram>,
-    acceptor: Arc<Watched>,
+    mechanism: TestMechanism,
     stop: Option<oneshot::Sender<()>>,
     task: tokio::task::JoinHandle<()>,
 }
@@ -112,10 +48,9 @@ struct Running {
 /// Starts a server at these addresses. Its contexts are its own.
 async fn serve_at(rdma: SocketAddr, tcp: SocketAddr, program: Arc<TestProgram>, rounds: u8) -> Running {
     let mechanism = TestMechanism { rounds, ..TestMechanism::new("nfs@server") };
-    let acceptor = Arc::new(Watched { mechanism, begun: AtomicUsize::new(0), lies: Arc::default() });
     // Two servers of one test differ.
-    let instance = Arc::as_ptr(&acceptor).addr() as u64;
-    let contexts = GssServer::new(Arc::clone(&acceptor) as _, GssLimits::default(), instance);
+    let instance = Arc::as_ptr(&mechanism.begun).addr() as u64;
+    let contexts = GssServer::new(Arc::new(mechanism.clone()), GssLimits::default(), instance);
     let listener = IwarpListener::bind(rdma, Config::default()).await.unwrap();
     let tcp_listener = TcpListener::bind(tcp).await.unwrap();
     let tcp = tcp_listener.local_addr().unwrap();
@@ -131,7 +66,7 @@ async fn serve_at(rdma: SocketAddr, tcp: SocketAddr, program: Arc<TestProgram>, 
     let task = tokio::spawn(async move {
         server.serve(async { drop(stopped.await) }).await.unwrap();
     });
-    Running { rdma, tcp, program, acceptor, stop: Some(stop), task }
+    Running { rdma, tcp, program, mechanism, stop: Some(stop), task }
 }
 
 async fn serve() -> Running {
@@ -152,7 +87,7 @@ impl Running {
     }
 
     fn begun(&self) -> usize {
-        self.acceptor.begun.load(Ordering::SeqCst)
+        self.mechanism.begun.load(Ordering::SeqCst)
     }
 
     async fn end(mut self) {
@@ -407,7 +342,7 @@ async fn a_reply_whose_verifier_is_wrong_is_not_trusted() {
     for transport in TRANSPORTS {
         let secure = Secure(server.client(transport).await, user(Service::None));
         echo(&secure, b"data").await.unwrap();
-        server.acceptor.lies.store(true, Ordering::SeqCst);
+        server.mechanism.lies.store(true, Ordering::SeqCst);
         let error = echo(&secure, b"data").await.unwrap_err();
         assert!(matches!(error, CallError::Untrusted(ReplyFault::Verifier(_))), "{error}");
         assert_eq!(error.execution(), Execution::Unknown);
@@ -415,7 +350,7 @@ async fn a_reply_whose_verifier_is_wrong_is_not_trusted() {
         let stranger = Secure(secure.0.clone(), user(Service::None));
         let error = echo(&stranger, b"data").await.unwrap_err();
         assert!(matches!(error, CallError::NoContext { .. }), "{error}");
-        server.acceptor.lies.store(false, Ordering::SeqCst);
+        server.mechanism.lies.store(false, Ordering::SeqCst);
         echo(&stranger, b"data").await.unwrap();
         secure.0.close().await;
     }
