@@ -19,8 +19,11 @@ use crate::workers::{WorkLost, Workers};
 /// Most pieces of work that wait for a thread. Further calls wait for their turn.
 const QUEUED: usize = 1024;
 
-/// Creates the threads for the work of mechanisms: one for each processor.
-pub(crate) fn workers(name: &str) -> Workers {
+/// Creates the threads for the work of mechanisms: one for each processor, or none for a mechanism that needs none.
+pub(crate) fn workers(name: &str, may_wait: bool) -> Workers {
+    if !may_wait {
+        return Workers::in_place();
+    }
     Workers::new(name, thread::available_parallelism().map_or(1, NonZero::get), QUEUED)
 }
 
@@ -97,10 +100,22 @@ impl GssUser {
     #[must_use]
     pub fn new(initiator: Arc<dyn Initiator>, target: impl Into<String>, service: Service) -> Self {
         Self {
+            workers: workers("gss", initiator.may_wait()),
             initiator,
             target: target.into(),
             service,
-            workers: workers("gss"),
+            context: Mutex::default(),
+            creating: AsyncMutex::default(),
+        }
+    }
+
+    /// Returns this user with a context of its own, in which every call has at least integrity.
+    pub(crate) fn apart(&self) -> Self {
+        Self {
+            initiator: Arc::clone(&self.initiator),
+            target: self.target.clone(),
+            service: self.service.max(Service::Integrity),
+            workers: self.workers.clone(),
             context: Mutex::default(),
             creating: AsyncMutex::default(),
         }

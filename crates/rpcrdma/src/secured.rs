@@ -12,7 +12,10 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use rpcrdma_oncrpc::gss::{CreationReply, GssServer, Incoming, OpenError, Opened, Received, Refusal, Sealer};
+use rpcrdma_oncrpc::gss::{
+    CreationReply, GssCredential, GssProcedure, GssServer, Incoming, OpenError, Opened, Received, Refusal,
+    Sealer,
+};
 use rpcrdma_oncrpc::{
     AcceptStat, CacheKey, CallHeader, Dispatcher, OpaqueAuth, Origin, Outcome, Peer, RejectReason,
     ReplyHeader, auth,
@@ -44,11 +47,20 @@ impl SecuredCall {
         let header = CallHeader::read(&mut arguments).ok()?;
         (header.credential.flavor == auth::flavor::RPCSEC_GSS).then_some(Self { header, arguments })
     }
+
+    /// Returns whether the call only creates a context (RFC 2203 §5.2.2).
+    pub(crate) fn creates_context(&self) -> bool {
+        let credential = GssCredential::read(&self.header.credential.body);
+        credential.is_ok_and(|credential| {
+            matches!(credential.procedure, GssProcedure::Init | GssProcedure::ContinueInit)
+        })
+    }
 }
 
 impl Gss {
     pub(crate) fn new(contexts: Arc<GssServer>) -> Self {
-        Self { contexts, workers: crate::gss::workers("gss"), creators: crate::gss::workers("gss-new") }
+        let workers = |name| crate::gss::workers(name, contexts.may_wait());
+        Self { workers: workers("gss"), creators: workers("gss-new"), contexts }
     }
 
     /// Serves a call.

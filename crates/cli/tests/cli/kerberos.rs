@@ -29,6 +29,11 @@ struct Site {
 impl Site {
     /// Serves a directory under these flavours. `None` without the programs of a KDC.
     fn start(flavors: &str) -> Option<Self> {
+        Self::start_with(flavors, &[])
+    }
+
+    /// Serves with these options too.
+    fn start_with(flavors: &str, further: &[&str]) -> Option<Self> {
         if let Err(error) = installed() {
             println!("skipped: {error}");
             return None;
@@ -45,7 +50,7 @@ impl Site {
         let export = format!("/secure={},squash=none,sec={flavors}", path("export"));
         let (keytab, map) = (path("server.keytab"), path("map"));
         let options = ["--export", &export, "--keytab", &keytab, "--principals", &map];
-        let server = Server::start_in(Some(place.path()), &options);
+        let server = Server::start_in(Some(place.path()), &[&options[..], further].concat());
         Some(Self { place, server, realm })
     }
 
@@ -148,6 +153,25 @@ fn faults_of_tickets_are_told_with_their_remedy() {
     site.succeed("rdma", "krb5", &["ls", "nfs:/", "--keytab", &keytab]);
     let said = site.fail(2, "rdma", "sys", &["ls", "nfs:/", "--keytab", &keytab]);
     assert!(said.contains("--keytab needs --sec krb5"), "{said}");
+}
+
+/// RFC 5666 §11: Kerberos protects the agreement, under each flavour. A question without it is refused.
+// requirement: rfc5666-11-7
+#[test]
+fn rfc5666_s11_connections_are_configured_in_band_under_kerberos() {
+    let Some(site) = Site::start_with("krb5:krb5i:krb5p", &["--conf-rdma"]) else { return };
+    let said = |sec: &str, words: &[&str]| {
+        let words = site.client("rdma", sec, &[&["-v", "ls", "nfs:/"], words].concat());
+        let output = site.run(&words.iter().map(String::as_str).collect::<Vec<_>>());
+        (output.status.success(), text(&output.stderr))
+    };
+    for sec in FLAVORS {
+        let (done, events) = said(sec, &["--conf-rdma"]);
+        assert!(done && events.contains("agreed by CONF_RDMA agreement=inline Calls of 4096 B"), "{events}");
+        assert!(!events.contains("nothing agreed"), "{events}");
+    }
+    let (done, events) = said("krb5i", &["--insecure-conf-rdma"]);
+    assert!(done && events.contains("nothing agreed by CONF_RDMA"), "{events}");
 }
 
 #[test]

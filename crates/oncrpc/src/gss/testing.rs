@@ -2,7 +2,8 @@
 
 use std::hash::{DefaultHasher, Hasher};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -34,6 +35,14 @@ pub struct TestMechanism {
     pub mute: Arc<AtomicBool>,
     /// Length of checksums, in bytes: at least 8. The same on both sides.
     pub mic_len: usize,
+    /// Makes checksums wrong, once it is set, and no other function.
+    pub lies: Arc<AtomicBool>,
+    /// Checksums that contexts computed or checked on threads whose names begin with `gss-`.
+    pub threaded: Arc<AtomicUsize>,
+    /// Contexts that acceptors have begun.
+    pub begun: Arc<AtomicUsize>,
+    /// Whether the mechanism asks for threads. Tests in virtual time set this to `false`: a thread has no virtual time.
+    pub waits: bool,
 }
 
 impl TestMechanism {
@@ -48,15 +57,26 @@ impl TestMechanism {
             mute: Arc::default(),
             quick: false,
             mic_len: SUM_LEN,
+            lies: Arc::default(),
+            threaded: Arc::default(),
+            begun: Arc::default(),
+            waits: true,
         }
     }
 
     fn created(&self, peer: &str, secret: &str) -> Created {
         let mut hasher = DefaultHasher::new();
         hasher.write(secret.as_bytes());
-        let (expired, mute) = (Arc::clone(&self.expired), Arc::clone(&self.mute));
-        let mic_len = self.mic_len.max(SUM_LEN);
-        let context = TestContext { key: hasher.finish(), expired, mute, mic_len, quick: self.quick };
+        let [expired, mute, lies] = [&self.expired, &self.mute, &self.lies].map(Arc::clone);
+        let context = TestContext {
+            key: hasher.finish(),
+            expired,
+            mute,
+            lies,
+            threaded: Arc::clone(&self.threaded),
+            quick: self.quick,
+            mic_len: self.mic_len.max(SUM_LEN),
+        };
         Created { context: Arc::new(context), peer: principal(peer), lifetime: self.lifetime }
     }
 }
@@ -77,9 +97,16 @@ struct TestContext {
     mute: Arc<AtomicBool>,
     quick: bool,
     mic_len: usize,
+    lies: Arc<AtomicBool>,
+    threaded: Arc<AtomicUsize>,
 }
 
 impl TestContext {
+    fn note_thread(&self) {
+        let is_worker = thread::current().name().is_some_and(|name| name.starts_with("gss-"));
+        self.threaded.fetch_add(is_worker.into(), Ordering::Relaxed);
+    }
+
     fn check_age(&self) -> Result<(), MechanismError> {
         if self.expired.load(Ordering::Relaxed) {
             return Err(MechanismError::new(major::CONTEXT_EXPIRED, 1, "the test context has expired"));
@@ -112,14 +139,20 @@ impl SecurityContext for TestContext {
     }
 
     fn mic(&self, message: &[&[u8]]) -> Result<Bytes, MechanismError> {
+        self.note_thread();
         self.check_age()?;
         if self.mute.load(Ordering::Relaxed) {
             return Err(MechanismError::new(major::FAILURE, 5, "the test context protects nothing"));
         }
-        Ok(self.sum(message))
+        let sum = self.sum(message);
+        if self.lies.load(Ordering::Relaxed) {
+            return Ok(sum.iter().map(|byte| byte ^ 1).collect::<Vec<_>>().into());
+        }
+        Ok(sum)
     }
 
     fn verify(&self, message: &[&[u8]], mic: &[u8]) -> Result<(), MechanismError> {
+        self.note_thread();
         self.check_age()?;
         if self.sum(message) == *mic {
             Ok(())
@@ -187,7 +220,12 @@ impl Accepting for Rounds {
 
 impl Acceptor for TestMechanism {
     fn begin(&self) -> Box<dyn Accepting> {
+        self.begun.fetch_add(1, Ordering::Relaxed);
         Box::new(Rounds { mechanism: self.clone(), round: 0, peer: String::new() })
+    }
+
+    fn may_wait(&self) -> bool {
+        self.waits
     }
 }
 
@@ -212,5 +250,9 @@ impl Initiating for Rounds {
 impl Initiator for TestMechanism {
     fn begin(&self, service: &str) -> Result<Box<dyn Initiating>, MechanismError> {
         Ok(Box::new(Rounds { mechanism: self.clone(), round: 0, peer: service.to_owned() }))
+    }
+
+    fn may_wait(&self) -> bool {
+        self.waits
     }
 }

@@ -6,7 +6,6 @@
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
-use std::thread;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -17,8 +16,7 @@ use rpcrdma::{
 use rpcrdma_iwarp::{Config, IwarpConnector, IwarpListener};
 use rpcrdma_oncrpc::gss::testing::TestMechanism;
 use rpcrdma_oncrpc::gss::{
-    Accepting, Acceptor, Created, GssLimits, GssServer, Initiating, Initiator, MechanismError, ReplyFault,
-    SecurityContext, Service, Step, WINDOW,
+    GssLimits, GssServer, Initiating, Initiator, MechanismError, ReplyFault, Service, WINDOW,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -41,93 +39,11 @@ pub enum Transport {
     Tcp,
 }
 
-/// The mechanism of a server, which counts contexts and lies on demand.
-struct Watched {
-    mechanism: TestMechanism,
-    begun: AtomicUsize,
-    /// Makes checksums wrong.
-    lies: Arc<AtomicBool>,
-    /// Functions of contexts that ran on threads of their own.
-    threaded: Arc<AtomicUsize>,
-}
-
-impl Acceptor for Watched {
-    fn begin(&self) -> Box<dyn Accepting> {
-        self.begun.fetch_add(1, Ordering::SeqCst);
-        let (lies, threaded) = (Arc::clone(&self.lies), Arc::clone(&self.threaded));
-        Box::new(WatchedStep { inner: Acceptor::begin(&self.mechanism), lies, threaded })
-    }
-}
-
-struct WatchedStep {
-    inner: Box<dyn Accepting>,
-    lies: Arc<AtomicBool>,
-    threaded: Arc<AtomicUsize>,
-}
-
-impl Accepting for WatchedStep {
-    fn step(&mut self, token: &[u8]) -> Result<Step, MechanismError> {
-        let step = self.inner.step(token)?;
-        let created = step.created.map(|created| {
-            let (lies, threaded) = (Arc::clone(&self.lies), Arc::clone(&self.threaded));
-            let context = Arc::new(Liar { inner: created.context, lies, threaded });
-            Created { context, ..created }
-        });
-        Ok(Step { created, ..step })
-    }
-}
-
-#[derive(Debug)]
-struct Liar {
-    inner: Arc<dyn SecurityContext>,
-    lies: Arc<AtomicBool>,
-    threaded: Arc<AtomicUsize>,
-}
-
-impl Liar {
-    fn note(&self) {
-        let is_worker = thread::current().name().is_some_and(|name| name.starts_with("gss-"));
-        self.threaded.fetch_add(is_worker.into(), Ordering::SeqCst);
-    }
-}
-
-impl SecurityContext for Liar {
-    fn growth(&self) -> usize {
-        self.inner.growth()
-    }
-
-    fn is_quick(&self) -> bool {
-        self.inner.is_quick()
-    }
-
-    fn mic(&self, message: &[&[u8]]) -> Result<Bytes, MechanismError> {
-        self.note();
-        let mic = self.inner.mic(message)?;
-        if self.lies.load(Ordering::SeqCst) {
-            return Ok(mic.iter().map(|byte| byte ^ 1).collect::<Vec<_>>().into());
-        }
-        Ok(mic)
-    }
-
-    fn verify(&self, message: &[&[u8]], mic: &[u8]) -> Result<(), MechanismError> {
-        self.note();
-        self.inner.verify(message, mic)
-    }
-
-    fn wrap(&self, message: &[&[u8]]) -> Result<Bytes, MechanismError> {
-        self.inner.wrap(message)
-    }
-
-    fn unwrap(&self, wrapped: &[u8]) -> Result<Bytes, MechanismError> {
-        self.inner.unwrap(wrapped)
-    }
-}
-
 pub struct Running {
     pub rdma: SocketAddr,
     pub tcp: SocketAddr,
     pub program: Arc<TestProgram>,
-    acceptor: Arc<Watched>,
+    mechanism: TestMechanism,
     contexts: Arc<GssServer>,
     stop: Option<oneshot::Sender<()>>,
     task: tokio::task::JoinHandle<()>,
@@ -147,11 +63,10 @@ async fn serve_with(
     program: Arc<TestProgram>,
     mechanism: TestMechanism,
 ) -> Running {
-    let (lies, threaded) = (Arc::default(), Arc::default());
-    let acceptor = Arc::new(Watched { mechanism, begun: AtomicUsize::new(0), lies, threaded });
     // Two servers of one test differ.
-    let instance = Arc::as_ptr(&acceptor).addr() as u64;
-    let contexts = Arc::new(GssServer::new(Arc::clone(&acceptor) as _, GssLimits::default(), instance));
+    let instance = Arc::as_ptr(&mechanism.begun).addr() as u64;
+    let contexts = GssServer::new(Arc::new(mechanism.clone()), GssLimits::default(), instance);
+    let contexts = Arc::new(contexts);
     let listener = IwarpListener::bind(rdma, Config::default()).await.unwrap();
     let tcp_listener = TcpListener::bind(tcp).await.unwrap();
     let tcp = tcp_listener.local_addr().unwrap();
@@ -170,7 +85,7 @@ async fn serve_with(
     let task = tokio::spawn(async move {
         server.serve(async { drop(stopped.await) }).await.unwrap();
     });
-    Running { rdma, tcp, program, acceptor, contexts, stop: Some(stop), task }
+    Running { rdma, tcp, program, mechanism, contexts, stop: Some(stop), task }
 }
 
 /// Starts a server with this mechanism of `served`, whose calls `program` has the counts of.
@@ -201,7 +116,7 @@ impl Running {
     }
 
     pub fn begun(&self) -> usize {
-        self.acceptor.begun.load(Ordering::SeqCst)
+        self.mechanism.begun.load(Ordering::SeqCst)
     }
 
     /// Returns the number of contexts in use.
@@ -313,8 +228,8 @@ async fn only_long_messages_of_a_quick_mechanism_take_threads() {
             let client = server.client(Transport::Rdma).await;
             let secure = Secure(client.clone(), user(service));
             echo(&secure, &pattern(10)).await.unwrap();
-            let before = server.acceptor.threaded.load(Ordering::SeqCst);
-            let threaded = || server.acceptor.threaded.load(Ordering::SeqCst) - before;
+            let before = server.mechanism.threaded.load(Ordering::SeqCst);
+            let threaded = || server.mechanism.threaded.load(Ordering::SeqCst) - before;
             echo(&secure, &pattern(1_000)).await.unwrap();
             assert_eq!(threaded() > 0, !quick, "{service:?}, short");
             echo(&secure, &pattern(100_000)).await.unwrap();
@@ -511,7 +426,7 @@ async fn a_reply_whose_verifier_is_wrong_is_not_trusted() {
     for transport in TRANSPORTS {
         let secure = Secure(server.client(transport).await, user(Service::None));
         echo(&secure, b"data").await.unwrap();
-        server.acceptor.lies.store(true, Ordering::SeqCst);
+        server.mechanism.lies.store(true, Ordering::SeqCst);
         let error = echo(&secure, b"data").await.unwrap_err();
         assert!(matches!(error, CallError::Untrusted(ReplyFault::Verifier(_))), "{error}");
         assert_eq!(error.execution(), Execution::Unknown);
@@ -519,7 +434,7 @@ async fn a_reply_whose_verifier_is_wrong_is_not_trusted() {
         let stranger = Secure(secure.0.clone(), user(Service::None));
         let error = echo(&stranger, b"data").await.unwrap_err();
         assert!(matches!(error, CallError::NoContext { .. }), "{error}");
-        server.acceptor.lies.store(false, Ordering::SeqCst);
+        server.mechanism.lies.store(false, Ordering::SeqCst);
         echo(&stranger, b"data").await.unwrap();
         secure.0.close().await;
     }

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use clap::{ArgGroup, Args, ValueEnum};
 use rpcrdma::rpcbind::RpcbindService;
-use rpcrdma::{Ccp, PeerShares, Server, ServerBuilder, ServerConfig, Versions};
+use rpcrdma::{CcpServer, PeerShares, Server, ServerBuilder, ServerConfig, Versions};
 use rpcrdma_nfs::fs::{DirectoryOptions, StateDirectory};
 use rpcrdma_nfs::server::{Export, HandleKey, NfsServer, Principals, Squash};
 use rpcrdma_oncrpc::gss::GssServer;
@@ -126,8 +126,12 @@ pub(crate) struct Serve {
     #[arg(long)]
     no_crc: bool,
     /// Negotiate inline sizes and numbers of RDMA Reads with RDMA clients that ask by CONF_RDMA (RFC 5666
-    /// §6), for clients without RFC 8797. The protection that §11 requires is missing: anyone able to change
-    /// packets can slow calls or make them fail
+    /// §6), for clients without RFC 8797. Kerberos has to protect the exchange, as §11 requires: some export
+    /// needs sec=krb5, krb5i or krb5p. Questions without integrity are refused
+    #[arg(long, conflicts_with = "insecure_conf_rdma")]
+    conf_rdma: bool,
+    /// As --conf-rdma, but answer questions without the protection that §11 requires, too: anyone able to
+    /// change packets can slow calls or make them fail
     #[arg(long)]
     insecure_conf_rdma: bool,
     /// Take the groups of a caller from this machine's database of users, by UID, not from the call. Group
@@ -194,9 +198,21 @@ impl Serve {
             (Served::Two, _) if self.insecure_conf_rdma => {
                 "--insecure-conf-rdma is about Version One: Version Two has characteristics for that"
             }
+            (Served::Two, _) if self.conf_rdma => {
+                "--conf-rdma is about Version One: Version Two has characteristics for that"
+            }
             (version, profile) => return Ok(version.with(profile.unwrap_or(ProfileName::P1))),
         };
         Err(Failure::usage(wrong))
+    }
+
+    /// Returns which questions of CONF_RDMA are answered; `None` without an answer to any.
+    fn ccp(&self) -> Option<CcpServer> {
+        match (self.conf_rdma, self.insecure_conf_rdma) {
+            (true, _) => Some(CcpServer::Protected),
+            (false, true) => Some(CcpServer::Insecure),
+            (false, false) => None,
+        }
     }
 
     /// Opens the exports and gives up rights that the server no longer needs. Call this while the process has
@@ -209,7 +225,7 @@ impl Serve {
         rustix::process::umask(rustix::fs::Mode::empty());
         let options = self.exports();
         let (mut config, shares) = self.bounds.config(self.versions()?, descriptors)?;
-        config.ccp = self.insecure_conf_rdma.then(Ccp::insecure);
+        config.ccp = self.ccp();
         config.local_owners = !self.trust_local_users;
         // The files need not be readable after the rights are given up.
         config.tls = self.tls.settings(!self.no_tcp)?;
@@ -219,6 +235,12 @@ impl Serve {
             tracing::warn!(%address, "--xprtsec is about TCP: calls over RDMA have no TLS (RFC 9289)");
         }
         let Callers { contexts, principals } = self.kerberos.open(&options)?;
+        if self.conf_rdma && contexts.is_none() {
+            return Err(Failure::usage(
+                "--conf-rdma needs Kerberos, which no export allows: give an --export the option sec=krb5, sec=krb5i or \
+                 sec=krb5p",
+            ));
+        }
         let nfs = self.open(&options, &shares, principals)?;
         Ok(Prepared { serve: self, options, config, shares, nfs, contexts })
     }
