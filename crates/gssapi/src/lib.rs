@@ -11,6 +11,9 @@
 //! checksums need no lock. Functions may read files, and creating a context at a client asks the KDC. So callers use threads
 //! that may wait.
 //!
+//! *Errors.* `remedy` decides by the status codes which command mends a failure. The text of an error is the library's, with
+//! the remedy behind it.
+//!
 //! *Buffers.* `checksum` reads messages where they are. The library does so if they are in one slice. Its results are copied
 //! once.
 
@@ -20,6 +23,7 @@ mod ffi;
 mod library;
 mod mechanism;
 mod objects;
+mod remedy;
 
 pub use library::{LoadError, is_available};
 pub use mechanism::{KerberosAcceptor, KerberosInitiator, OpenError};

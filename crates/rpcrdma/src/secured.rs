@@ -18,6 +18,7 @@ use rpcrdma_oncrpc::{
 };
 use rpcrdma_xdr::{Decoder, Stream};
 
+use crate::spaced::Spaced;
 use crate::workers::Workers;
 
 /// Contexts of callers, and threads for the work of the mechanism.
@@ -25,6 +26,8 @@ use crate::workers::Workers;
 pub(crate) struct Gss {
     contexts: Arc<GssServer>,
     workers: Workers,
+    /// Lines of the log about callers without a context.
+    refusals: Arc<Spaced>,
 }
 
 /// A call with a credential of RPCSEC_GSS.
@@ -44,7 +47,7 @@ impl SecuredCall {
 
 impl Gss {
     pub(crate) fn new(contexts: Arc<GssServer>) -> Self {
-        Self { contexts, workers: crate::gss::workers() }
+        Self { contexts, workers: crate::gss::workers(), refusals: Arc::default() }
     }
 
     /// Serves a call.
@@ -61,7 +64,10 @@ impl Gss {
         let outcome = match self.contexts.receive(origin, &header, now) {
             Err(refusal) => refused(xid, refusal),
             Ok(Received::Create(creation)) => match self.workers.run(move || creation.run(arguments)).await {
-                Ok(Ok(reply)) => created(xid, &peer, &reply),
+                Ok(Ok(reply)) => {
+                    self.tell(&peer, &reply);
+                    created(xid, &reply)
+                }
                 Ok(Err(_)) => accepted(xid, AcceptStat::GarbageArguments, OpaqueAuth::none(), Stream::new()),
                 Err(_) => accepted(xid, AcceptStat::SystemError, OpaqueAuth::none(), Stream::new()),
             },
@@ -70,6 +76,19 @@ impl Gss {
             }
         };
         (outcome, None)
+    }
+
+    /// Logs who has a context now, or why somebody has none.
+    fn tell(&self, peer: &Peer, reply: &CreationReply) {
+        let address = peer.address;
+        if let Some(principal) = &reply.created {
+            tracing::debug!(?principal, ?address, "security context created");
+        } else if let Some(failure) = &reply.failure
+            && let Some(not_logged) = self.refusals.due()
+        {
+            let peer = address.map_or("unknown".to_owned(), |address| address.to_string());
+            tracing::warn!(peer, not_logged, "no security context for a caller: {failure}");
+        }
     }
 
     async fn request(
@@ -155,16 +174,7 @@ fn unopened(xid: u32, error: OpenError) -> Outcome {
     }
 }
 
-fn created(xid: u32, peer: &Peer, reply: &CreationReply) -> Outcome {
-    match (&reply.created, &reply.failure) {
-        (Some(principal), _) => {
-            tracing::debug!(?principal, address = ?peer.address, "security context created");
-        }
-        (None, Some(failure)) => {
-            tracing::info!(%failure, address = ?peer.address, "no security context for this caller");
-        }
-        (None, None) => {}
-    }
+fn created(xid: u32, reply: &CreationReply) -> Outcome {
     match reply.stream() {
         Ok(results) => accepted(xid, AcceptStat::Success, reply.verifier.clone(), results),
         Err(_) => accepted(xid, AcceptStat::SystemError, OpaqueAuth::none(), Stream::new()),
