@@ -204,8 +204,8 @@ impl KerberosInitiator {
     pub fn open(cache: Option<&str>, keytab: Option<&Path>) -> Result<Self, OpenError> {
         let functions = functions()?;
         let keytab = keytab.map(|path| path.display().to_string());
-        // Version 1.20 of the library, of Debian 12, frees a pointer that it never set if it searches all caches and one cannot
-        // be read (`krb5_cccol_have_content`). With a name it reads that cache only.
+        // Without a name, the library searches a collection of caches. If it cannot read one, version 1.20 (of Debian 12)
+        // frees a pointer that it never set (`krb5_cccol_have_content`).
         let own = if keytab.is_some() { Some(memory_cache()) } else { default_cache(functions) };
         let cache = cache.or(own.as_deref());
         let mut store = Vec::new();

@@ -53,7 +53,7 @@ mod code {
     pub(super) const KRB5_CONFIG_ETYPE_NOSUPP: u32 = krb5(-1_765_328_147);
 }
 
-/// What is wrong. Several codes of the library say the same.
+/// A cause of failures. Several codes of the library have one cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
     NoTicket,
