@@ -616,7 +616,7 @@ fn a_server_says_why_it_cannot_start() {
     );
     // Said before the keytab is opened.
     let warned = complaint.lines().next();
-    assert!(warned.is_some_and(|line| line.contains("--rpcbind")), "{complaint}");
+    assert!(warned.is_some_and(|line| line.contains("--tcp ADDR:2049")), "{complaint}");
     let complaint = fail(1, &["serve", "/nonexistent/dir", "--state", state]);
     assert!(complaint.contains("/nonexistent/dir"), "{complaint}");
 }
