@@ -12,6 +12,9 @@
 //! protection needs no lock. Functions may read files, and creating a context at a client asks the KDC. So callers use threads
 //! that may wait.
 //!
+//! *Errors.* `remedy` decides by the status codes which command mends a failure. The text of an error is the library's, with
+//! the remedy behind it.
+//!
 //! *Buffers.* `checksum` reads messages where they are. `cipher` writes another form of them, once. The library reads messages
 //! in one slice where they are. Its results are copied once.
 
@@ -23,6 +26,7 @@ mod library;
 mod mechanism;
 mod objects;
 mod privacy;
+mod remedy;
 mod token;
 
 pub use library::{LoadError, is_available};

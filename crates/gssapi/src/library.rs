@@ -1,7 +1,7 @@
 //! The library, and the functions in it that this crate calls.
 
 use std::error::Error as _;
-use std::ffi::{c_int, c_void};
+use std::ffi::{c_char, c_int, c_void};
 use std::sync::OnceLock;
 
 use thiserror::Error;
@@ -100,6 +100,7 @@ functions! {
     gss_localname: fn(*mut u32, gss_name_t, gss_OID, gss_buffer_t) -> u32;
     gss_inquire_sec_context_by_oid: fn(*mut u32, gss_ctx_id_t, gss_OID, *mut gss_buffer_set_t) -> u32;
     gss_release_buffer_set: fn(*mut u32, *mut gss_buffer_set_t) -> u32;
+    gss_krb5_ccache_name: fn(*mut u32, *const c_char, *mut *const c_char) -> u32;
 }
 
 /// Returns the functions, which the first caller loads.

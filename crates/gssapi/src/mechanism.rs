@@ -4,6 +4,7 @@ use std::ffi::c_int;
 use std::fmt;
 use std::path::Path;
 use std::ptr::null_mut;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -21,8 +22,9 @@ use crate::ffi::{
     MUTUAL, REPLAY, SEQUENCE, gss_OID,
 };
 use crate::library::{Functions, LoadError, functions, none};
-use crate::objects::{Context, Credentials, Name, Output, check, input, joined, oid};
+use crate::objects::{Context, Credentials, Name, Output, check, default_cache, input, joined, oid};
 use crate::privacy::Privacy;
+use crate::remedy;
 use crate::token::{Refused, Role};
 
 /// Service of NFS servers in names of Kerberos (RFC 7530 §3.2.1.1).
@@ -43,11 +45,11 @@ pub enum OpenError {
     #[error(transparent)]
     Load(#[from] LoadError),
     /// The library finds no credentials.
-    #[error("{what}: {error}")]
+    #[error("{place}: {error}")]
     Credentials {
-        /// What was looked for, and where.
-        what: String,
-        /// The library's error.
+        /// Where the library looked.
+        place: String,
+        /// The library's error, and the remedy.
         error: MechanismError,
     },
 }
@@ -56,6 +58,7 @@ pub enum OpenError {
 pub struct KerberosAcceptor {
     functions: &'static Functions,
     credentials: Arc<Credentials>,
+    keytab: Option<Arc<str>>,
     computing: Computing,
 }
 
@@ -73,11 +76,10 @@ impl KerberosAcceptor {
     pub fn open(keytab: Option<&Path>) -> Result<Self, OpenError> {
         let functions = functions()?;
         let path = keytab.map(|path| path.display().to_string());
-        let what = match &path {
-            Some(path) => format!("no key of {SERVICE}/HOST in the keytab {path}"),
-            None => format!("no key of {SERVICE}/HOST in the keytab of the system"),
+        let failed = |error| OpenError::Credentials {
+            place: path.as_ref().map_or("the keytab".to_owned(), |path| format!("the keytab {path}")),
+            error: remedy::at_server(error, path.as_deref()),
         };
-        let failed = |error| OpenError::Credentials { what: what.clone(), error };
         let name = Name::import(functions, SERVICE, HOST_BASED_SERVICE).map_err(failed)?;
         let keytab = path.iter().map(|path| ("keytab", path.as_str()));
         // A repeated token makes a context whose keys only its first sender has. So no cache of tokens on disk is needed.
@@ -88,7 +90,7 @@ impl KerberosAcceptor {
             Credentials::acquire(functions, Some(&name), ACCEPT, &store)
         });
         let credentials = Arc::new(credentials.map_err(failed)?);
-        Ok(Self { functions, credentials, computing: Computing::Tried })
+        Ok(Self { functions, credentials, keytab: path.map(Into::into), computing: Computing::Tried })
     }
 
     /// Lets the library protect the messages of all contexts, to compare it or to find an error.
@@ -104,6 +106,7 @@ impl Acceptor for KerberosAcceptor {
         Box::new(AcceptingContext {
             context: Context::none(self.functions),
             credentials: Arc::clone(&self.credentials),
+            keytab: self.keytab.clone(),
             computing: self.computing,
         })
     }
@@ -112,6 +115,7 @@ impl Acceptor for KerberosAcceptor {
 struct AcceptingContext {
     context: Context,
     credentials: Arc<Credentials>,
+    keytab: Option<Arc<str>>,
     computing: Computing,
 }
 
@@ -141,7 +145,8 @@ impl Accepting for AcceptingContext {
                 none(),
             )
         };
-        let status = check(functions, status, minor)?;
+        let status = check(functions, status, minor)
+            .map_err(|error| remedy::at_server(error, self.keytab.as_deref()))?;
         let token = answer.to_bytes();
         if status & CONTINUE_NEEDED != 0 {
             return Ok(Step { token, created: None });
@@ -182,6 +187,7 @@ impl Computing {
 pub struct KerberosInitiator {
     functions: &'static Functions,
     credentials: Arc<Credentials>,
+    keytab: Option<Arc<str>>,
     computing: Computing,
 }
 
@@ -193,25 +199,31 @@ impl fmt::Debug for KerberosInitiator {
 
 impl KerberosInitiator {
     /// Finds credentials: in this cache of tickets, by default the user's (`KRB5CCNAME`). With a keytab, tickets are got with
-    /// its first key.
+    /// its first key. They stay in memory, and no other cache is looked at unless it is named.
     ///
     /// # Errors
     /// Each variant of [`OpenError`].
     pub fn open(cache: Option<&str>, keytab: Option<&Path>) -> Result<Self, OpenError> {
         let functions = functions()?;
         let keytab = keytab.map(|path| path.display().to_string());
+        // Without a name, the library searches a collection of caches. If it cannot read one, version 1.20 (of Debian 12)
+        // frees a pointer that it never set (`krb5_cccol_have_content`).
+        let own = if keytab.is_some() { Some(memory_cache()) } else { default_cache(functions) };
+        let cache = cache.or(own.as_deref());
         let mut store = Vec::new();
         store.extend(cache.map(|cache| ("ccache", cache)));
         store.extend(keytab.iter().map(|path| ("client_keytab", path.as_str())));
         let credentials = Credentials::acquire(functions, None, INITIATE, &store).map_err(|error| {
-            let what = match (&keytab, cache) {
-                (Some(path), _) => format!("no tickets with the keys of {path}"),
-                (None, Some(cache)) => format!("no tickets in {cache} (kinit gets some)"),
-                (None, None) => "no tickets (kinit gets some)".to_owned(),
+            let place = match (&keytab, cache) {
+                (Some(path), _) => format!("the keytab {path}"),
+                (None, Some(cache)) => format!("no ticket in {cache}"),
+                (None, None) => "no ticket".to_owned(),
             };
-            OpenError::Credentials { what, error }
+            let error = keytab.as_deref().and_then(|path| unusable(functions, path)).unwrap_or(error);
+            OpenError::Credentials { place, error: remedy::at_client(error, keytab.as_deref(), "HOST") }
         })?;
-        Ok(Self { functions, credentials: Arc::new(credentials), computing: Computing::Tried })
+        let keytab = keytab.map(Into::into);
+        Ok(Self { functions, credentials: Arc::new(credentials), keytab, computing: Computing::Tried })
     }
 
     /// Lets the library protect the messages of all contexts, to compare it or to find an error.
@@ -222,6 +234,22 @@ impl KerberosInitiator {
     }
 }
 
+/// Returns the name of a cache of tickets in memory, which nobody has used.
+///
+/// The library prefers tickets in the user's cache to those of a keytab, whoever they are for.
+fn memory_cache() -> String {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    format!("MEMORY:rpcrdma-{}", NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+/// Returns the reason why a keytab cannot be read. The library tells it of keys for a server only.
+fn unusable(functions: &'static Functions, keytab: &str) -> Option<MechanismError> {
+    let name = Name::import(functions, SERVICE, HOST_BASED_SERVICE).ok()?;
+    let error = Credentials::acquire(functions, Some(&name), ACCEPT, &[("keytab", keytab)]).err()?;
+    // Clients need no key of this service.
+    (!remedy::is_other_key(&error)).then_some(error)
+}
+
 impl Initiator for KerberosInitiator {
     fn begin(&self, service: &str) -> Result<Box<dyn Initiating>, MechanismError> {
         Ok(Box::new(InitiatingContext {
@@ -229,6 +257,7 @@ impl Initiator for KerberosInitiator {
             credentials: Arc::clone(&self.credentials),
             target: Name::import(self.functions, service, HOST_BASED_SERVICE)?,
             service: service.to_owned(),
+            keytab: self.keytab.clone(),
             computing: self.computing,
         }))
     }
@@ -239,7 +268,15 @@ struct InitiatingContext {
     credentials: Arc<Credentials>,
     target: Name,
     service: String,
+    keytab: Option<Arc<str>>,
     computing: Computing,
+}
+
+impl InitiatingContext {
+    /// Returns the host of the service.
+    fn host(&self) -> &str {
+        self.service.split_once('@').map_or(&self.service, |(_, host)| host)
+    }
 }
 
 impl Initiating for InitiatingContext {
@@ -271,7 +308,8 @@ impl Initiating for InitiatingContext {
                 &raw mut seconds,
             )
         };
-        let status = check(functions, status, minor)?;
+        let status = check(functions, status, minor)
+            .map_err(|error| remedy::at_client(error, self.keytab.as_deref(), self.host()))?;
         let token = answer.to_bytes();
         if status & CONTINUE_NEEDED != 0 {
             return Ok(Step { token, created: None });
@@ -280,6 +318,9 @@ impl Initiating for InitiatingContext {
         let context = std::mem::replace(&mut self.context, Context::none(functions));
         let context = KerberosContext::new(context, Role::Initiator, flags, self.computing);
         Ok(Step { token, created: Some(created(context, peer, seconds)) })
+    }
+    fn explain(&self, major: u32, minor: u32) -> Option<String> {
+        remedy::of_peer(major, minor, self.host())
     }
 }
 

@@ -23,6 +23,7 @@ use rpcrdma_oncrpc::{
 use rpcrdma_xdr::{Decoder, Stream};
 
 use crate::gss::compute;
+use crate::spaced::Spaced;
 use crate::workers::Workers;
 
 /// Contexts of callers, and threads for the work of the mechanism.
@@ -32,6 +33,8 @@ pub(crate) struct Gss {
     workers: Workers,
     /// Threads for the creation of contexts, where a mechanism may wait for files or a network. Requests never wait for these.
     creators: Workers,
+    /// Lines of the log about callers without a context.
+    refusals: Arc<Spaced>,
 }
 
 /// A call with a credential of RPCSEC_GSS.
@@ -60,7 +63,7 @@ impl SecuredCall {
 impl Gss {
     pub(crate) fn new(contexts: Arc<GssServer>) -> Self {
         let workers = |name| crate::gss::workers(name, contexts.may_wait());
-        Self { workers: workers("gss"), creators: workers("gss-new"), contexts }
+        Self { workers: workers("gss"), creators: workers("gss-new"), contexts, refusals: Arc::default() }
     }
 
     /// Serves a call.
@@ -78,7 +81,10 @@ impl Gss {
             Err(refusal) => refused(xid, refusal),
             Ok(Received::Create(creation)) => {
                 match self.creators.run(move || creation.run(arguments)).await {
-                    Ok(Ok(reply)) => created(xid, &peer, &reply),
+                    Ok(Ok(reply)) => {
+                        self.tell(&peer, &reply);
+                        created(xid, &reply)
+                    }
                     Ok(Err(_)) => {
                         accepted(xid, AcceptStat::GarbageArguments, OpaqueAuth::none(), Stream::new())
                     }
@@ -90,6 +96,19 @@ impl Gss {
             }
         };
         (outcome, None)
+    }
+
+    /// Logs who has a context now, or why somebody has none.
+    fn tell(&self, peer: &Peer, reply: &CreationReply) {
+        let address = peer.address;
+        if let Some(principal) = &reply.created {
+            tracing::debug!(?principal, ?address, "security context created");
+        } else if let Some(failure) = &reply.failure
+            && let Some(not_logged) = self.refusals.due()
+        {
+            let peer = address.map_or("unknown".to_owned(), |address| address.to_string());
+            tracing::warn!(peer, not_logged, "no security context for a caller: {failure}");
+        }
     }
 
     async fn request(
@@ -177,16 +196,7 @@ fn unopened(xid: u32, error: OpenError) -> Outcome {
     }
 }
 
-fn created(xid: u32, peer: &Peer, reply: &CreationReply) -> Outcome {
-    match (&reply.created, &reply.failure) {
-        (Some(principal), _) => {
-            tracing::debug!(?principal, address = ?peer.address, "security context created");
-        }
-        (None, Some(failure)) => {
-            tracing::info!(%failure, address = ?peer.address, "no security context for this caller");
-        }
-        (None, None) => {}
-    }
+fn created(xid: u32, reply: &CreationReply) -> Outcome {
     match reply.stream() {
         Ok(results) => accepted(xid, AcceptStat::Success, reply.verifier.clone(), results),
         Err(_) => accepted(xid, AcceptStat::SystemError, OpaqueAuth::none(), Stream::new()),

@@ -53,12 +53,14 @@ pub enum CreationError {
     #[error("{0}")]
     Mechanism(#[from] MechanismError),
     /// The server's mechanism failed.
-    #[error("the server refuses the security context: {}", describe(*.major, *.minor))]
+    #[error("the server refuses the security context: {text}")]
     Refused {
         /// Its status, one of [`major`](super::major).
         major: u32,
         /// The status of the mechanism.
         minor: u32,
+        /// Words for it: those of this side's mechanism if there are any.
+        text: String,
     },
     /// The server's answers do not fit together.
     #[error("the server did not complete the security context: {0}")]
@@ -112,7 +114,8 @@ impl Creating {
     ) -> Result<Progress, CreationError> {
         let InitResults { handle, major, minor, window, token } = results;
         if !matches!(major, major::COMPLETE | major::CONTINUE_NEEDED) {
-            return Err(CreationError::Refused { major, minor });
+            let text = self.initiating.explain(major, minor).unwrap_or_else(|| describe(major, minor));
+            return Err(CreationError::Refused { major, minor, text });
         }
         // RFC 2203 §5.2.2: the handle stays for the life of the context.
         if handle.is_empty() || !(self.handle.is_empty() || self.handle == handle) {

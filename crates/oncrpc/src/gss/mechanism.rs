@@ -145,6 +145,11 @@ pub trait Initiating: Send {
     /// # Errors
     /// The context cannot be created.
     fn step(&mut self, token: Option<&[u8]>) -> Result<Step, MechanismError>;
+
+    /// Returns words for a status of the server's mechanism, with a remedy. `None` if this mechanism knows nothing of it.
+    fn explain(&self, _major: u32, _minor: u32) -> Option<String> {
+        None
+    }
 }
 
 /// A mechanism with the client's secrets.

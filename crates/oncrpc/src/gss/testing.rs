@@ -18,6 +18,9 @@ const MECHANISM: Bytes = Bytes::from_static(&[0x69, 0x01]);
 /// Length of a checksum without repeats, in bytes.
 const SUM_LEN: usize = 8;
 
+/// The only minor status that the mechanism has words for.
+pub const EXPLAINED: u32 = 7_001;
+
 /// Both sides of the mechanism.
 #[derive(Clone, Debug)]
 pub struct TestMechanism {
@@ -244,6 +247,10 @@ impl Initiating for Rounds {
         }
         self.round += 1;
         Ok(Step { token: self.token(), created: None })
+    }
+
+    fn explain(&self, _: u32, minor: u32) -> Option<String> {
+        (minor == EXPLAINED).then(|| "an odd number; count again".to_owned())
     }
 }
 

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use rpcrdma_xdr::{Decoder, Stream, encode};
 
-use super::testing::TestMechanism;
+use super::testing::{EXPLAINED, TestMechanism};
 use super::*;
 use crate::auth::{OpaqueAuth, flavor};
 use crate::message::{AcceptStat, AuthStat, CallHeader, RejectReason, ReplyHeader};
@@ -470,6 +470,12 @@ fn a_server_that_cannot_prove_itself_is_refused() {
     assert!(matches!(fault(|reply| reply.results.token = Bytes::new()), CreationError::Mechanism(_)));
     let refused = fault(|reply| reply.results.major = major::CREDENTIALS_EXPIRED);
     assert!(refused.to_string().contains("expired"), "{refused}");
+    // The mechanism knows its own numbers best.
+    let refused = fault(|reply| {
+        reply.results.major = major::FAILURE;
+        reply.results.minor = EXPLAINED;
+    });
+    assert_eq!(refused.to_string(), "the server refuses the security context: an odd number; count again");
 }
 
 // requirement: rfc2203-5-9, rfc2203-5.3.1-3, rfc2203-5.3.1-4

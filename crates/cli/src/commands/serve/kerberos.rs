@@ -74,12 +74,8 @@ impl Kerberos {
             })?,
             None => Principals::default(),
         };
-        let acceptor = KerberosAcceptor::open(self.keytab.as_deref()).map_err(|error| {
-            Failure::failed(format!(
-                "cannot serve exports with Kerberos: {error} (--keytab names another keytab; kadmin makes one: addprinc \
-                 -randkey nfs/HOST, and ktadd -k FILE nfs/HOST)"
-            ))
-        })?;
+        let acceptor = KerberosAcceptor::open(self.keytab.as_deref())
+            .map_err(|error| Failure::failed(format!("cannot serve exports with Kerberos: {error}")))?;
         Ok(Callers { contexts: Some(Arc::new(contexts(Arc::new(acceptor)))), principals })
     }
 
@@ -173,7 +169,7 @@ mod tests {
         let told = with(Some("/nonexistent/keytab"), None).open(&exports("/=/srv,sec=sys:krb5p"));
         let told = told.map(drop).unwrap_err().to_string();
         assert!(told.contains("/nonexistent/keytab") || told.contains("libgssapi"), "{told}");
-        assert!(told.contains("ktadd"), "{told}");
+        assert!(told.contains("ktadd") || told.contains("libgssapi"), "{told}");
     }
 
     #[test]
