@@ -91,7 +91,7 @@ async fn conf_rdma(connection: &Connection, host: &str) -> Result<Option<CcpClie
 }
 
 /// Returns the Kerberos user for a host, if calls are made by one.
-async fn user(connection: &Connection, host: &str) -> Result<Option<Arc<GssUser>>, Failure> {
+pub(crate) async fn user(connection: &Connection, host: &str) -> Result<Option<Arc<GssUser>>, Failure> {
     let (security, host) = (connection.security.clone(), host.to_owned());
     let found = tokio::task::spawn_blocking(move || security.user(&host)).await;
     found.map_err(|error| Failure::new(Exit::Failed, error.to_string()))?
@@ -147,14 +147,13 @@ fn explain(error: &ConnectError, connection: &Connection) -> String {
 pub(crate) struct Servers<'a> {
     connection: &'a Connection,
     open: Vec<Open>,
-    /// Kerberos users by host: the ticket is for one.
+    /// Kerberos users by authority: a host can have several servers, and a context is known to one of them.
     users: Vec<(String, Arc<GssUser>)>,
 }
 
 /// A server with a connection.
 struct Open {
     authority: String,
-    host: String,
     client: rpcrdma::Client,
 }
 
@@ -171,7 +170,7 @@ impl<'a> Servers<'a> {
             return Ok(open.client.clone());
         }
         let client = rpc(url, self.connection, NFS).await?;
-        self.open.push(Open { authority, host: url.host().to_owned(), client: client.clone() });
+        self.open.push(Open { authority, client: client.clone() });
         Ok(client)
     }
 
@@ -190,8 +189,8 @@ impl<'a> Servers<'a> {
 
     /// Closes all connections in order, so that their counters are logged.
     pub(crate) async fn close(self) {
-        for Open { host, client, .. } in self.open {
-            if let Some((_, user)) = self.users.iter().find(|(known, _)| *known == host) {
+        for Open { authority, client } in self.open {
+            if let Some((_, user)) = self.users.iter().find(|(known, _)| *known == authority) {
                 client.end_context(user).await;
             }
             client.close().await;
@@ -206,14 +205,14 @@ impl<'a> Servers<'a> {
         options
     }
 
-    /// Returns the Kerberos user for the host of a URL, if calls are made by one.
+    /// Returns the Kerberos user for the server of a URL, if calls are made by one.
     async fn user(&mut self, url: &NfsUrl) -> Result<Option<Arc<GssUser>>, Failure> {
-        let host = url.host().to_owned();
-        if let Some((_, user)) = self.users.iter().find(|(known, _)| *known == host) {
+        let authority = url.authority(self.connection.proto.default_port());
+        if let Some((_, user)) = self.users.iter().find(|(known, _)| *known == authority) {
             return Ok(Some(Arc::clone(user)));
         }
-        let user = user(self.connection, &host).await?;
-        self.users.extend(user.clone().map(|user| (host, user)));
+        let user = user(self.connection, url.host()).await?;
+        self.users.extend(user.clone().map(|user| (authority, user)));
         Ok(user)
     }
 }

@@ -174,6 +174,19 @@ fn rfc5666_s11_connections_are_configured_in_band_under_kerberos() {
     assert!(done && events.contains("nothing agreed by CONF_RDMA"), "{events}");
 }
 
+/// NULL is called by the user. Exports are asked for by AUTH_SYS, as Linux does.
+#[test]
+fn commands_about_servers_take_kerberos_or_refuse_it() {
+    let Some(site) = Site::start("krb5:krb5i:krb5p") else { return };
+    let host = site.server.ready["rdma"].as_str().unwrap().to_owned();
+    for sec in FLAVORS {
+        let said = site.succeed("rdma", sec, &["ping", "--json", "--count", "2", "--interval", "0", &host]);
+        assert!(said.contains("\"received\":2"), "{sec}: {said}");
+    }
+    let said = site.fail(2, "rdma", "krb5", &["exports", &host]);
+    assert!(said.contains("--sec has no meaning here"), "{said}");
+}
+
 /// What a client sees, and the command that mends it.
 #[test]
 fn each_fault_of_a_client_is_told_with_its_remedy() {
