@@ -101,8 +101,10 @@ impl SecurityContext for Liar {
     }
 
     fn mic(&self, message: &[&[u8]]) -> Result<Bytes, MechanismError> {
+        let mic = self.inner.mic(message);
+        // Afterwards, so that a test may wait for a failure.
         self.note();
-        let mic = self.inner.mic(message)?;
+        let mic = mic?;
         if self.lies.load(Ordering::SeqCst) {
             return Ok(mic.iter().map(|byte| byte ^ 1).collect::<Vec<_>>().into());
         }
@@ -578,4 +580,36 @@ async fn a_sink_of_the_caller_is_written_in_place() {
     assert_eq!(transfer.call.form, Form::Inline);
     secure.0.close().await;
     server.end().await;
+}
+
+/// ARCHITECTURE.md, "exactly once": a server that makes no reply closes the connection, and the client sends again.
+#[tokio::test]
+async fn i8_rfc2203_5_3_3_4_results_that_cannot_be_protected_are_asked_for_again() {
+    for transport in TRANSPORTS {
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        let mechanism = TestMechanism::new("nfs@server");
+        let mute = Arc::clone(&mechanism.mute);
+        let server = serve_by(any, any, program(), mechanism).await;
+        let secure = Secure(server.client(transport).await, user(Service::Integrity));
+        assert_eq!(count(&secure).await.unwrap(), 1);
+        server.program.held.send_replace(true);
+        let caller = secure.clone();
+        let lost = tokio::spawn(async move { count(&caller).await });
+        let until = async |is: &dyn Fn() -> bool| {
+            while !is() {
+                tokio::task::yield_now().await;
+            }
+        };
+        timeout(PATIENCE, until(&|| server.program.count.load(Ordering::SeqCst) == 2)).await.unwrap();
+        let done = || server.acceptor.threaded.load(Ordering::SeqCst);
+        let before = done();
+        mute.store(true, Ordering::SeqCst);
+        server.program.held.send_replace(false);
+        timeout(PATIENCE, until(&|| done() > before)).await.unwrap();
+        mute.store(false, Ordering::SeqCst);
+        let reply = timeout(PATIENCE, lost).await;
+        assert_eq!(reply.unwrap().unwrap().unwrap(), 2, "{transport:?}");
+        secure.0.close().await;
+        server.end().await;
+    }
 }
