@@ -6,22 +6,28 @@
 
 use std::fmt;
 use std::num::NonZero;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-use rpcrdma_oncrpc::OpaqueAuth;
 use rpcrdma_oncrpc::gss::{GssClient, Initiator, Service};
+use rpcrdma_oncrpc::{OpaqueAuth, Origin};
 use tokio::sync::{Mutex as AsyncMutex, Notify};
 use tokio::time::Instant;
 
-use crate::workers::{WorkLost, Workers};
+use crate::workers::{Running, WorkLost, Workers};
 
-/// Most pieces of work that wait for a thread. Further calls wait for their turn.
+/// Most pieces of work of clients that wait for a thread. Further calls wait for their turn.
 const QUEUED: usize = 1024;
 
 /// Creates the threads for the work of mechanisms: one for each processor.
 pub(crate) fn workers() -> Workers {
     Workers::new("gss", thread::available_parallelism().map_or(1, NonZero::get), QUEUED)
+}
+
+/// Returns the threads that all users of this process share.
+fn of_users() -> Workers {
+    static SHARED: LazyLock<Workers> = LazyLock::new(workers);
+    SHARED.clone()
 }
 
 /// Longest message, in bytes, over which the task of a connection computes by itself. A thread's answer takes about as long.
@@ -38,13 +44,31 @@ where
     T: Send + 'static,
     F: FnOnce() -> T + Send + 'static,
 {
-    if quick && length <= AT_ONCE { Ok(work()) } else { workers.run(work).await }
+    if is_short(quick, length) { Ok(work()) } else { workers.run(work).await }
+}
+
+/// Returns whether the task of a connection computes by itself.
+const fn is_short(quick: bool, length: usize) -> bool {
+    quick && length <= AT_ONCE
+}
+
+/// Runs work of a mechanism for a call in progress of an origin, like [`compute`]. The work is not part of the future.
+pub(crate) fn compute_for<T, F>(
+    (workers, origin): (&Workers, Option<Origin>),
+    (quick, length): (bool, usize),
+    work: F,
+) -> Running<T>
+where
+    T: Send + 'static,
+    F: FnOnce() -> T + Send + 'static,
+{
+    if is_short(quick, length) { Running::Done(Some(work())) } else { workers.run_for(origin, work) }
 }
 
 /// A user who calls a server by RPCSEC_GSS (RFC 2203), with a security context that is created when it is needed.
 ///
 /// Several [`Client`](crate::Client)s of the server may share a user: the context belongs to no connection. Calls are signed and checked
-/// on threads of their own, but for short ones of a [quick](rpcrdma_oncrpc::gss::SecurityContext::is_quick) mechanism. [`Client::end_context`](crate::Client::end_context) ends the context.
+/// on threads that all users of the process share, but for short ones of a [quick](rpcrdma_oncrpc::gss::SecurityContext::is_quick) mechanism. [`Client::end_context`](crate::Client::end_context) ends the context.
 pub struct GssUser {
     pub(crate) initiator: Arc<dyn Initiator>,
     pub(crate) target: String,
@@ -96,7 +120,7 @@ impl GssUser {
             initiator,
             target: target.into(),
             service,
-            workers: workers(),
+            workers: of_users(),
             context: Mutex::default(),
             creating: AsyncMutex::default(),
         }

@@ -2,8 +2,7 @@
 //!
 //! The mechanism computes over whole messages and may read files, so its work is done by [`Workers`], unless it is short. A
 //! call goes there once to be opened, and once more to have its results protected, if they are. In between it is served like any
-//! other. All
-//! listeners share the contexts: a client may create one by TCP and use it by RDMA.
+//! other. Addresses take turns at the threads. All listeners share the contexts: a client may create one by TCP and use it by RDMA.
 //!
 //! *Buffers.* Without protection of arguments and results, both stay where they are and may travel in chunks.
 //!
@@ -12,21 +11,38 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use rpcrdma_oncrpc::gss::{CreationReply, GssServer, Incoming, OpenError, Opened, Received, Refusal, Sealer};
+use rpcrdma_oncrpc::gss::{
+    CreationReply, GssServer, OpenError, Opened, Received, Refusal, Sealer, Unprotectable,
+};
 use rpcrdma_oncrpc::{
     AcceptStat, CacheKey, CallHeader, Dispatcher, OpaqueAuth, Origin, Outcome, Peer, RejectReason,
     ReplyHeader, auth,
 };
 use rpcrdma_xdr::{Decoder, Stream};
 
-use crate::gss::compute;
-use crate::workers::Workers;
+use crate::gss::compute_for;
+use crate::spaced::Spaced;
+use crate::workers::{Running, WorkLost, Workers};
+
+/// Memory of a call of RPCSEC_GSS beside that of other calls, in bytes: its future, its work for a thread, and the copies of its
+/// header. A TCP connection of a server with contexts reserves it for each call.
+pub(crate) const SECURED_ROOM: usize = 4 << 10;
 
 /// Contexts of callers, and threads for the work of the mechanism.
 #[derive(Clone)]
 pub(crate) struct Gss {
     contexts: Arc<GssServer>,
     workers: Workers,
+    lines: Arc<Lines>,
+}
+
+/// Lines of the log.
+#[derive(Default)]
+struct Lines {
+    /// Callers without a context.
+    refused: Spaced,
+    /// Results that cannot be protected.
+    unprotected: Spaced,
 }
 
 /// A call with a credential of RPCSEC_GSS.
@@ -46,7 +62,7 @@ impl SecuredCall {
 
 impl Gss {
     pub(crate) fn new(contexts: Arc<GssServer>) -> Self {
-        Self { contexts, workers: crate::gss::workers() }
+        Self { contexts, workers: crate::gss::workers(), lines: Arc::default() }
     }
 
     /// Serves a call.
@@ -62,69 +78,97 @@ impl Gss {
         let origin = peer.address.map(|address| Origin::of(address.ip()));
         let outcome = match self.contexts.receive(origin, &header, now) {
             Err(refusal) => refused(xid, refusal),
-            Ok(Received::Create(creation)) => match self.workers.run(move || creation.run(arguments)).await {
-                Ok(Ok(reply)) => created(xid, &peer, &reply),
-                Ok(Err(_)) => accepted(xid, AcceptStat::GarbageArguments, OpaqueAuth::none(), Stream::new()),
-                Err(_) => accepted(xid, AcceptStat::SystemError, OpaqueAuth::none(), Stream::new()),
-            },
+            Ok(Received::Create(creation)) => {
+                let created = self.workers.run_for(origin, move || creation.run(arguments));
+                match created.await {
+                    Ok(Ok(reply)) => self.created(xid, &peer, &reply),
+                    Ok(Err(_)) => {
+                        accepted(xid, AcceptStat::GarbageArguments, OpaqueAuth::none(), Stream::new())
+                    }
+                    Err(_) => accepted(xid, AcceptStat::SystemError, OpaqueAuth::none(), Stream::new()),
+                }
+            }
             Ok(Received::Request(incoming)) => {
-                return self.request(&dispatcher, peer, &header, incoming, arguments, now).await;
+                let (quick, length) = (incoming.is_quick(), arguments.remaining());
+                let length = if incoming.covers_arguments() { length } else { 0 };
+                let open = move || incoming.open(arguments);
+                let opened = match compute_for((&self.workers, origin), (quick, length), open).await {
+                    Ok(Ok(opened)) => opened,
+                    Ok(Err(error)) => return (unopened(xid, error), None),
+                    Err(_) => return (Outcome::Drop, None),
+                };
+                let Opened { caller, arguments, sealer, destroyed } = opened;
+                if destroyed {
+                    accepted(xid, AcceptStat::Success, sealer.verifier().clone(), Stream::new())
+                } else {
+                    let served = dispatcher.dispatch_opened(peer, &header, caller, arguments, now);
+                    let key = served.key();
+                    let outcome = match served.await {
+                        Outcome::Reply(reply) => match self.seal(origin, reply, sealer) {
+                            Ok((header, sealed)) => self.sealed(&header, sealed.await),
+                            Err(outcome) => outcome,
+                        },
+                        other => other,
+                    };
+                    return (outcome, key);
+                }
             }
         };
         (outcome, None)
     }
 
-    async fn request(
-        &self,
-        dispatcher: &Dispatcher,
-        peer: Peer,
-        header: &CallHeader,
-        incoming: Incoming,
-        arguments: Decoder,
-        now: Instant,
-    ) -> (Outcome, Option<CacheKey>) {
-        let xid = header.xid;
-        let (quick, length) = (incoming.is_quick(), arguments.remaining());
-        let length = if incoming.covers_arguments() { length } else { 0 };
-        let opened = match compute(&self.workers, quick, length, move || incoming.open(arguments)).await {
-            Ok(Ok(opened)) => opened,
-            Ok(Err(error)) => return (unopened(xid, error), None),
-            Err(_) => return (Outcome::Drop, None),
-        };
-        let Opened { caller, arguments, sealer, destroyed } = opened;
-        if destroyed {
-            return (accepted(xid, AcceptStat::Success, sealer.verifier().clone(), Stream::new()), None);
+    fn created(&self, xid: u32, peer: &Peer, reply: &CreationReply) -> Outcome {
+        match (&reply.created, &reply.failure) {
+            (Some(principal), _) => {
+                tracing::debug!(?principal, address = ?peer.address, "security context created");
+            }
+            (None, Some(reason)) => {
+                if let Some(left_out) = self.lines.refused.due() {
+                    tracing::warn!(%reason, address = ?peer.address, left_out, "no security context for this caller");
+                }
+            }
+            (None, None) => {}
         }
-        let served = dispatcher.dispatch_opened(peer, header, caller, arguments, now);
-        let key = served.key();
-        let outcome = match served.await {
-            Outcome::Reply(reply) => self.seal(xid, reply, sealer).await,
-            other => other,
-        };
-        (outcome, key)
+        match reply.stream() {
+            Ok(results) => accepted(xid, AcceptStat::Success, reply.verifier.clone(), results),
+            Err(_) => accepted(xid, AcceptStat::SystemError, OpaqueAuth::none(), Stream::new()),
+        }
     }
 
-    /// Protects a reply.
-    async fn seal(&self, xid: u32, reply: Stream, sealer: Sealer) -> Outcome {
-        let Ok((header, results)) = ReplyHeader::split(reply) else { return Outcome::Drop };
+    /// Returns the outcome of a call with these results. RFC 2203 §5.3.3.4: no reply without protection.
+    fn sealed(
+        &self,
+        header: &ReplyHeader,
+        sealed: Result<Result<Stream, Unprotectable>, WorkLost>,
+    ) -> Outcome {
+        let reason = match sealed {
+            Ok(Ok(results)) => return message(header, results),
+            Ok(Err(error)) => error.to_string(),
+            Err(error) => error.to_string(),
+        };
+        if let Some(left_out) = self.lines.unprotected.due() {
+            tracing::warn!(xid = header.xid, reason, left_out, "results cannot be protected");
+        }
+        Outcome::Drop
+    }
+
+    /// Begins to protect the results of a reply.
+    ///
+    /// # Errors
+    /// The outcome of the call, if its results need no protection.
+    fn seal(&self, origin: Option<Origin>, reply: Stream, sealer: Sealer) -> Result<Sealing, Outcome> {
+        let Ok((header, results)) = ReplyHeader::split(reply) else { return Err(Outcome::Drop) };
         let header = header.with_verifier(sealer.verifier().clone());
         if header.success().is_err() || !sealer.covers_results() {
-            return message(&header, results);
+            return Err(message(&header, results));
         }
-        match compute(&self.workers, sealer.is_quick(), results.len(), move || sealer.seal(results)).await {
-            Ok(Ok(results)) => message(&header, results),
-            // RFC 2203 §5.3.3.4: no reply.
-            Ok(Err(error)) => {
-                tracing::warn!(xid, %error, "results cannot be protected");
-                Outcome::Drop
-            }
-            Err(error) => {
-                tracing::warn!(xid, %error, "results cannot be protected");
-                Outcome::Drop
-            }
-        }
+        let size = (sealer.is_quick(), results.len());
+        Ok((header, compute_for((&self.workers, origin), size, move || sealer.seal(results))))
     }
 }
+
+/// A reply whose results are being protected.
+type Sealing = (ReplyHeader, Running<Result<Stream, Unprotectable>>);
 
 fn message(header: &ReplyHeader, results: Stream) -> Outcome {
     header.with_results(results).map_or(Outcome::Drop, Outcome::Reply)
@@ -158,19 +202,29 @@ fn unopened(xid: u32, error: OpenError) -> Outcome {
         },
     }
 }
+#[cfg(test)]
+mod tests {
+    use rpcrdma_oncrpc::gss::{Creation, GssCaller, Incoming};
 
-fn created(xid: u32, peer: &Peer, reply: &CreationReply) -> Outcome {
-    match (&reply.created, &reply.failure) {
-        (Some(principal), _) => {
-            tracing::debug!(?principal, address = ?peer.address, "security context created");
-        }
-        (None, Some(failure)) => {
-            tracing::info!(%failure, address = ?peer.address, "no security context for this caller");
-        }
-        (None, None) => {}
+    use super::*;
+
+    /// The place in the queue and the channel of work, in bytes.
+    const BESIDE_WORK: usize = 256;
+    /// The copy of a header for its checksum, and the verifier of the reply, in bytes (RFC 5531 §8.2).
+    const HEADERS: usize = (6 * 4 + 8 + 400) + 400;
+
+    fn size<F>(_: impl FnOnce(Gss, Arc<Dispatcher>, Peer, SecuredCall, Instant) -> F) -> usize {
+        size_of::<F>()
     }
-    match reply.stream() {
-        Ok(results) => accepted(xid, AcceptStat::Success, reply.verifier.clone(), results),
-        Err(_) => accepted(xid, AcceptStat::SystemError, OpaqueAuth::none(), Stream::new()),
+
+    #[test]
+    fn i6_the_future_of_a_secured_call_and_its_work_fit_into_their_room() {
+        let future = size(Gss::serve);
+        // What the work captures; its thread takes it from the queue.
+        let captured = [size_of::<Incoming>(), size_of::<Creation>()].map(|size| size + size_of::<Decoder>());
+        let result = size_of::<Result<Opened, OpenError>>().max(size_of::<CreationReply>());
+        let work = captured.into_iter().max().unwrap() + result + size_of::<GssCaller>() + BESIDE_WORK;
+        let all = future + work + HEADERS;
+        assert!((future..=SECURED_ROOM).contains(&all), "{future} for the future, {work} for its work");
     }
 }
