@@ -42,7 +42,7 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::door::{Door, Entry, offer};
-use super::record::{RecordError, RecordSink, RecordSource};
+use super::record::{CALL_ROOM, RecordError, RecordSink, RecordSource};
 use super::stream::ByteStream;
 use super::tls::{TLS_ROOM, TlsStream};
 use crate::admission::Place;
@@ -143,7 +143,8 @@ impl Connection {
         let config = &shared.config;
         let domain = shared.shares.of(Some(peer.ip()));
         let pace = Pace { stall: config.stall, least_rate: config.protocol.timeouts.least_rate };
-        let reader = RecordSource::new(domain.clone(), config.max_record, pace);
+        let call_room = CALL_ROOM + shared.programs.secured_room();
+        let reader = RecordSource::new(domain.clone(), config.max_record, pace).with_call_room(call_room);
         let writer = RecordSink::new(pace);
         let window = shared.programs.window();
         let door = config.tls.clone().map(Door::new);
