@@ -24,8 +24,8 @@ use crate::gss::compute_for;
 use crate::spaced::Spaced;
 use crate::workers::{Running, WorkLost, Workers};
 
-/// Memory of a call of RPCSEC_GSS beside that of other calls, in bytes: its future, its work for a thread, and the copies of its
-/// header. A TCP connection of a server with contexts reserves it for each call.
+/// Memory of a call of RPCSEC_GSS beside that of other calls, in bytes. It has the future, its work for a thread, and copies of
+/// the header. A TCP connection of a server with contexts reserves it for each call.
 pub(crate) const SECURED_ROOM: usize = 4 << 10;
 
 /// Contexts of callers, and threads for the work of the mechanism.
@@ -220,7 +220,7 @@ mod tests {
     #[test]
     fn i6_the_future_of_a_secured_call_and_its_work_fit_into_their_room() {
         let future = size(Gss::serve);
-        // What the work captures; its thread takes it from the queue.
+        // The values that the work captures.
         let captured = [size_of::<Incoming>(), size_of::<Creation>()].map(|size| size + size_of::<Decoder>());
         let result = size_of::<Result<Opened, OpenError>>().max(size_of::<CreationReply>());
         let work = captured.into_iter().max().unwrap() + result + size_of::<GssCaller>() + BESIDE_WORK;
