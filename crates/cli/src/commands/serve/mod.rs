@@ -218,12 +218,15 @@ impl Serve {
         {
             tracing::warn!(%address, "--xprtsec is about TCP: calls over RDMA have no TLS (RFC 9289)");
         }
-        let tcp_port = self.tcp.map_or(TCP_PORT, |address| address.port());
-        if let Some(missing) = kerberos::missing(&options, (!self.no_tcp).then_some(tcp_port)) {
+        let rdma: Vec<SocketAddr> = self.listeners().map(|(_, address)| address).collect();
+        let usual = rdma.first().map(|first| SocketAddr::new(first.ip(), TCP_PORT));
+        let tcp = self.tcp.or(usual).filter(|_| !self.no_tcp);
+        if let Some(missing) = kerberos::missing(&options, &rdma, tcp) {
             output::warn(missing);
         }
         let Callers { contexts, principals } = self.kerberos.open(&options)?;
         let nfs = self.open(&options, &shares, principals)?;
+        self.kerberos.check(&options)?;
         Ok(Prepared { serve: self, options, config, shares, nfs, contexts })
     }
 
