@@ -221,7 +221,7 @@ impl Name {
     /// Returns the name as text.
     ///
     /// # Errors
-    /// The library cannot show it.
+    /// The library cannot show it, or it is no text.
     pub(crate) fn display(&self) -> Result<String, MechanismError> {
         let mut minor = 0;
         let mut text = Output::new(self.functions);
@@ -237,7 +237,7 @@ impl Name {
             )
         };
         check(self.functions, major, minor)?;
-        Ok(String::from_utf8_lossy(text.as_slice()).into_owned())
+        shown(text.as_slice())
     }
 
     /// Returns the name of the local user by the rules `auth_to_local` of `krb5.conf`. `None` if they give none, or the
@@ -416,6 +416,20 @@ impl Drop for Secrets {
     }
 }
 
+/// Most bytes of a refused name in an error.
+const SHOWN_MAX: usize = 64;
+
+/// Returns a name as text. Bytes that are no text are replaced nowhere: two principals would become one.
+fn shown(name: &[u8]) -> Result<String, MechanismError> {
+    let text = str::from_utf8(name).map(str::to_owned);
+    let refused = |_| {
+        let begin = name.get(..SHOWN_MAX).unwrap_or(name).escape_ascii();
+        let text = format!("the name {begin} is no text in UTF-8");
+        MechanismError::new(rpcrdma_oncrpc::gss::major::FAILURE, 0, text)
+    };
+    text.map_err(refused)
+}
+
 /// Returns one run of memory for a message in several slices. One slice is taken as it is.
 pub(crate) fn joined<'a>(message: &[&'a [u8]], space: &'a mut Vec<u8>) -> &'a [u8] {
     match message {
@@ -436,6 +450,14 @@ mod tests {
     fn words_of_the_library_are_one_short_line() {
         assert_eq!(line(b"Server nfs/a\n\x1b[2Jb not found"), "Server nfs/a??[2Jb not found");
         assert_eq!(line(&[b'a'; 9000]).len(), STATUS_LETTERS);
+    }
+
+    #[test]
+    fn names_that_are_no_text_are_refused_and_not_made_equal() {
+        assert_eq!(shown("j\u{f6}rg@TEST".as_bytes()).unwrap(), "j\u{f6}rg@TEST");
+        let errors = [b"j\xf6rg@TEST", b"j\xf7rg@TEST"].map(|name| shown(name).unwrap_err());
+        assert_ne!(errors[0], errors[1]);
+        assert!(errors[0].text.contains("xf6rg@TEST"), "{}", errors[0].text);
     }
 
     #[test]

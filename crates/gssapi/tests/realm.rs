@@ -48,7 +48,7 @@ fn created(server: &Arc<GssServer>, initiator: &KerberosInitiator) -> (GssClient
         let principal = reply.created.clone();
         match creating.reply(&reply.verifier, reply.results, now).unwrap() {
             Progress::Call(next, next_call) => (creating, call) = (next, next_call),
-            Progress::Created(client) => return (client, principal.unwrap()),
+            Progress::Created(client) => return (client, Principal::clone(&principal.unwrap())),
         }
     }
 }

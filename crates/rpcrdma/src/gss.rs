@@ -6,17 +6,17 @@
 
 use std::fmt;
 use std::num::NonZero;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-use rpcrdma_oncrpc::OpaqueAuth;
 use rpcrdma_oncrpc::gss::{GssClient, Initiator, Service};
+use rpcrdma_oncrpc::{OpaqueAuth, Origin};
 use tokio::sync::{Mutex as AsyncMutex, Notify};
 use tokio::time::Instant;
 
-use crate::workers::{WorkLost, Workers};
+use crate::workers::{Running, WorkLost, Workers};
 
-/// Most pieces of work that wait for a thread. Further calls wait for their turn.
+/// Most pieces of work of clients that wait for a thread. Further calls wait for their turn.
 const QUEUED: usize = 1024;
 
 /// Creates the threads for the work of mechanisms: one for each processor, or none for a mechanism that needs none.
@@ -25,6 +25,14 @@ pub(crate) fn workers(name: &str, may_wait: bool) -> Workers {
         return Workers::in_place();
     }
     Workers::new(name, thread::available_parallelism().map_or(1, NonZero::get), QUEUED)
+}
+
+/// Returns the threads that all users of this process share: those for calls, and those for the creation of contexts, which
+/// may wait for a network. Calls never wait for the second ones.
+fn of_users() -> [Workers; 2] {
+    static CALLS: LazyLock<Workers> = LazyLock::new(|| workers("gss", true));
+    static CREATION: LazyLock<Workers> = LazyLock::new(|| workers("gss-new", true));
+    [CALLS.clone(), CREATION.clone()]
 }
 
 /// Longest message, in bytes, over which the task of a connection computes by itself. A thread's answer takes about as long.
@@ -41,13 +49,31 @@ where
     T: Send + 'static,
     F: FnOnce() -> T + Send + 'static,
 {
-    if quick && length <= AT_ONCE { Ok(work()) } else { workers.run(work).await }
+    if is_short(quick, length) { Ok(work()) } else { workers.run(work).await }
+}
+
+/// Returns whether the task of a connection computes by itself.
+const fn is_short(quick: bool, length: usize) -> bool {
+    quick && length <= AT_ONCE
+}
+
+/// Runs work of a mechanism for a call in progress of an origin, like [`compute`]. The work is not part of the future.
+pub(crate) fn compute_for<T, F>(
+    (workers, origin): (&Workers, Option<Origin>),
+    (quick, length): (bool, usize),
+    work: F,
+) -> Running<T>
+where
+    T: Send + 'static,
+    F: FnOnce() -> T + Send + 'static,
+{
+    if is_short(quick, length) { Running::Done(Some(work())) } else { workers.run_for(origin, work) }
 }
 
 /// A user who calls a server by RPCSEC_GSS (RFC 2203), with a security context that is created when it is needed.
 ///
 /// Several [`Client`](crate::Client)s of the server may share a user: the context belongs to no connection. Calls are signed and checked
-/// on threads of their own, but for short ones of a [quick](rpcrdma_oncrpc::gss::SecurityContext::is_quick) mechanism. At most
+/// on threads that all users of the process share, but for short ones of a [quick](rpcrdma_oncrpc::gss::SecurityContext::is_quick) mechanism. At most
 /// the server's window of calls goes past one that has no reply yet (RFC 2203 §5.3.3.1). So calls that wait long for events need
 /// a user of their own. [`Client::end_context`](crate::Client::end_context) ends the context.
 pub struct GssUser {
@@ -55,6 +81,7 @@ pub struct GssUser {
     pub(crate) target: String,
     pub(crate) service: Service,
     pub(crate) workers: Workers,
+    pub(crate) creators: Workers,
     pub(crate) context: Mutex<Option<Arc<Established>>>,
     /// Held by the call that creates a context.
     pub(crate) creating: AsyncMutex<Option<Failure>>,
@@ -99,11 +126,14 @@ impl GssUser {
     /// Creates a user of a service, for instance `nfs@server.example.org`. Calls are protected by `service`.
     #[must_use]
     pub fn new(initiator: Arc<dyn Initiator>, target: impl Into<String>, service: Service) -> Self {
+        let [workers, creators] =
+            if initiator.may_wait() { of_users() } else { [(); 2].map(|()| Workers::in_place()) };
         Self {
-            workers: workers("gss", initiator.may_wait()),
             initiator,
             target: target.into(),
             service,
+            workers,
+            creators,
             context: Mutex::default(),
             creating: AsyncMutex::default(),
         }
@@ -116,6 +146,7 @@ impl GssUser {
             target: self.target.clone(),
             service: self.service.max(Service::Integrity),
             workers: self.workers.clone(),
+            creators: self.creators.clone(),
             context: Mutex::default(),
             creating: AsyncMutex::default(),
         }

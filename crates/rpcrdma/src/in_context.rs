@@ -336,7 +336,7 @@ impl GssUser {
     ) -> Result<GssClient, CallError> {
         'begin: loop {
             let (initiator, target) = (Arc::clone(&self.initiator), self.target.clone());
-            let begun = self.workers.run(move || Creating::begin(&*initiator, &target));
+            let begun = self.creators.run(move || Creating::begin(&*initiator, &target));
             let begun = timeout_at(deadline.at, begun).await.map_err(|_| deadline.late(false))?;
             let (mut creating, mut call) = begun.map_err(lost)??;
             for _ in 0..ROUNDS {
@@ -349,7 +349,7 @@ impl GssUser {
                 };
                 let (verifier, results) = read_creation(reply)?;
                 let now = Instant::now().into_std();
-                let step = self.workers.run(move || creating.reply(&verifier, results, now));
+                let step = self.creators.run(move || creating.reply(&verifier, results, now));
                 let step = timeout_at(deadline.at, step).await.map_err(|_| deadline.late(false))?;
                 match step.map_err(lost)?? {
                     Progress::Created(keys) => return Ok(keys),

@@ -18,7 +18,7 @@ use rpcrdma_oncrpc::{
 use rpcrdma_proto::{Binding, BindingTable};
 use rpcrdma_xdr::Decoder;
 
-use crate::secured::{Gss, SecuredCall};
+use crate::secured::{Gss, SECURED_ROOM, SecuredCall};
 
 /// Programs that are served together.
 pub(crate) struct Programs {
@@ -46,6 +46,11 @@ impl Programs {
     /// Returns which of their arguments and results are DDP-eligible.
     pub(crate) fn bindings(&self) -> BindingTable {
         BindingTable::new(self.served.clone())
+    }
+
+    /// Returns the memory that a call may need beside that of a handler and its task, in bytes.
+    pub(crate) const fn secured_room(&self) -> usize {
+        if self.gss.is_some() { SECURED_ROOM } else { 0 }
     }
 
     /// Serves one message; see [`Dispatcher::dispatch`].

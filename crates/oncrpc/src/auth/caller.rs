@@ -1,6 +1,7 @@
 //! Callers of RPCSEC_GSS: who they are, and how their calls are protected.
 
 use std::fmt;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use rpcrdma_xdr::Xdr;
@@ -15,6 +16,20 @@ pub struct Principal {
     /// Name of the local user by the mechanism's own rules (for Kerberos `auth_to_local` of `krb5.conf`), if they give one.
     /// Only acceptors ask for it.
     pub local: Option<String>,
+}
+
+impl Principal {
+    /// Longest name of a principal, and of its local user, in bytes. A server keeps one of each context.
+    pub const MAX_LEN: usize = 1 << 10;
+
+    /// Checks that no name is longer than [`MAX_LEN`](Self::MAX_LEN).
+    ///
+    /// # Errors
+    /// The length of a name that is longer.
+    pub fn check(&self) -> Result<(), usize> {
+        let longest = self.local.as_ref().map_or(0, String::len).max(self.name.len());
+        if longest > Self::MAX_LEN { Err(longest) } else { Ok(()) }
+    }
 }
 
 impl fmt::Debug for Principal {
@@ -38,7 +53,7 @@ pub enum Service {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct GssCaller {
     /// The creator of the context.
-    pub principal: Principal,
+    pub principal: Arc<Principal>,
     /// Protection of this request.
     pub service: Service,
 }

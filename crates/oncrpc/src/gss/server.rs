@@ -25,10 +25,12 @@ use crate::origin::Origin;
 /// Bounds of a [`GssServer`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GssLimits {
-    /// Most contexts. Beyond that the least recently used one goes, of the origin that has most. Default 4096.
+    /// Most contexts. Beyond that one goes of the origin that has most, and there of the principal that has most: the least
+    /// recently used one. Default 4096.
     pub contexts: usize,
-    /// Most contexts that are being created at a time. One origin has at most a quarter of them. Beyond that the one that has
-    /// waited longest for its initiator goes. Default 256: after a restart of the server, all users of a host come together.
+    /// Most contexts that are being created at a time. One origin has at most a quarter of them, and fewer if several origins
+    /// have many. Beyond that the one that has waited longest for its initiator goes. Default 256: after a restart of the server
+    /// all users of a host come together, so many of them that each host has 64.
     pub creating: usize,
     /// Time that the creation of a context may take. Default 30 s.
     pub creation: Duration,
@@ -69,7 +71,7 @@ impl fmt::Debug for GssServer {
 pub(super) struct Shared {
     number: u64,
     context: Arc<dyn SecurityContext>,
-    principal: Principal,
+    principal: Arc<Principal>,
     window: Mutex<SequenceWindow>,
     expires: Option<Instant>,
 }
@@ -181,7 +183,10 @@ impl GssServer {
         }
         if credential.procedure == GssProcedure::ContinueInit {
             let number = self.number(&credential.handle);
-            let begun = number.and_then(|number| self.contexts().take_begun(number, now));
+            let begun = match number {
+                Some(number) => self.contexts().take_begun(number, now, &self.limits)?,
+                None => None,
+            };
             return Ok(Creation {
                 server: Arc::clone(self),
                 origin,
@@ -271,7 +276,7 @@ pub struct CreationReply {
     /// Results of the call.
     pub results: InitResults,
     /// The creator of the context, if it is complete.
-    pub created: Option<Principal>,
+    pub created: Option<Arc<Principal>>,
     /// Why the context was not created, if it was not.
     pub failure: Option<MechanismError>,
 }
@@ -328,10 +333,16 @@ impl Creation {
                 InitResults { handle, major: major::CONTINUE_NEEDED, minor: 0, window: WINDOW, token };
             return Ok(CreationReply { verifier: OpaqueAuth::none(), results, created: None, failure: None });
         };
+        let principal = Arc::new(created.peer);
+        if let Err(length) = principal.check() {
+            let text =
+                format!("the name of the principal has {length} bytes, more than {}", Principal::MAX_LEN);
+            return Ok(CreationReply::failed(MechanismError::new(major::FAILURE, 0, text)));
+        }
         let shared = Arc::new(Shared {
             number,
             context: created.context,
-            principal: created.peer,
+            principal: Arc::clone(&principal),
             window: Mutex::default(),
             expires: created.lifetime.and_then(|lifetime| now.checked_add(lifetime)),
         });
@@ -339,7 +350,6 @@ impl Creation {
             Ok(verifier) => verifier,
             Err(error) => return Ok(CreationReply::failed(error)),
         };
-        let principal = shared.principal.clone();
         let removed = server.contexts().insert(shared, origin, now, &server.limits);
         drop(removed);
         let results = InitResults { handle, major: major::COMPLETE, minor: 0, window: WINDOW, token };
@@ -438,7 +448,7 @@ impl Incoming {
             // This request keeps the context until its reply is protected.
             let _removed = self.server.contexts().remove(self.shared.number);
         }
-        let caller = GssCaller { principal: self.shared.principal.clone(), service };
+        let caller = GssCaller { principal: Arc::clone(&self.shared.principal), service };
         let sealer = Sealer { shared: self.shared, sequence: self.sequence, service, verifier };
         Ok(Opened { caller, arguments, sealer, destroyed: self.destroys })
     }

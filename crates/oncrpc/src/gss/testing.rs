@@ -105,6 +105,18 @@ struct TestContext {
 }
 
 impl TestContext {
+    fn protect(&self, message: &[&[u8]]) -> Result<Bytes, MechanismError> {
+        self.check_age()?;
+        if self.mute.load(Ordering::Relaxed) {
+            return Err(MechanismError::new(major::FAILURE, 5, "the test context protects nothing"));
+        }
+        let sum = self.sum(message);
+        if self.lies.load(Ordering::Relaxed) {
+            return Ok(sum.iter().map(|byte| byte ^ 1).collect::<Vec<_>>().into());
+        }
+        Ok(sum)
+    }
+
     fn note_thread(&self) {
         let is_worker = thread::current().name().is_some_and(|name| name.starts_with("gss-"));
         self.threaded.fetch_add(is_worker.into(), Ordering::Relaxed);
@@ -142,16 +154,10 @@ impl SecurityContext for TestContext {
     }
 
     fn mic(&self, message: &[&[u8]]) -> Result<Bytes, MechanismError> {
+        let mic = self.protect(message);
+        // Afterwards, so that a test may wait for a failure.
         self.note_thread();
-        self.check_age()?;
-        if self.mute.load(Ordering::Relaxed) {
-            return Err(MechanismError::new(major::FAILURE, 5, "the test context protects nothing"));
-        }
-        let sum = self.sum(message);
-        if self.lies.load(Ordering::Relaxed) {
-            return Ok(sum.iter().map(|byte| byte ^ 1).collect::<Vec<_>>().into());
-        }
-        Ok(sum)
+        mic
     }
 
     fn verify(&self, message: &[&[u8]], mic: &[u8]) -> Result<(), MechanismError> {

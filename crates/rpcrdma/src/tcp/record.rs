@@ -9,7 +9,7 @@
 //!
 //! *Writing.* The sink copies the short pieces of a reply, and its header, into one run of memory of the domain.
 //! Several short replies share a run. A long piece is sent from its own memory. [`RecordSource::next_with_room`]
-//! reserves [`CALL_ROOM`] bytes before it takes memory for a record. So a complete record of one fragment needs no more
+//! reserves [`CALL_ROOM`] bytes or more before it takes memory for a record. So a complete record of one fragment needs no more
 //! memory, and its reply has some, whatever the others hold.
 //!
 //! *Buffers.* A finished record is [`Bytes`]; its memory goes back when the last slice is dropped. Queued pieces are
@@ -129,6 +129,8 @@ pub(crate) struct RecordSource {
     complete: bool,
     /// The reservation for the call in the record under way.
     call_room: Option<Reserved>,
+    /// Length of such a reservation, in bytes.
+    call_room_len: usize,
     /// Time by which more of the record under way must arrive.
     deadline: Option<Instant>,
     /// Steps since the last wait.
@@ -201,9 +203,15 @@ impl RecordSource {
             fragment: None,
             complete: false,
             call_room: None,
+            call_room_len: CALL_ROOM,
             deadline: None,
             turn: 0,
         }
+    }
+
+    /// Reserves this much for each call, instead of [`CALL_ROOM`].
+    pub(crate) fn with_call_room(self, call_room_len: usize) -> Self {
+        Self { call_room_len, ..self }
     }
 
     /// Counts the bytes that pass in `told`, too.
@@ -219,7 +227,7 @@ impl RecordSource {
         self.join().await.map(Some)
     }
 
-    /// Returns the next record, as [`next`](Self::next) does, and [`CALL_ROOM`] reserved bytes for its call. Waits for
+    /// Returns the next record, as [`next`](Self::next) does, and the reserved bytes for its call. Waits for
     /// the reservation before it takes memory for the record, so that complete records never wait for memory of
     /// incomplete ones.
     pub(crate) async fn next_with_room(
@@ -238,7 +246,8 @@ impl RecordSource {
     /// Reserves memory for the call in the record under way, unless that was done. Cancel safe.
     async fn reserve_call_room(&mut self) -> Result<(), RecordError> {
         if self.call_room.is_none() {
-            self.call_room = Some(self.obtain(CALL_ROOM, |domain| domain.reserve(CALL_ROOM)).await?);
+            let len = self.call_room_len;
+            self.call_room = Some(self.obtain(len, |domain| domain.reserve(len)).await?);
         }
         Ok(())
     }

@@ -13,7 +13,10 @@
 //! the turn is over, or the next call waits for memory.
 //!
 //! TCP grants no credits. The server assumes that a client has at most [`tcp_calls`](crate::ServerConfig::tcp_calls)
-//! Calls without a reply, so that later Calls prove replies received. Calls that end without a reply prove nothing.
+//! Calls without a reply, so that later Calls prove replies received.
+//!
+//! A client sends a Call again on its next connection only. So a Call that gets no reply ends this one, behind the replies
+//! that are ready ([`Connection::lost`]). It proves no reply received.
 //!
 //! A client may ask for TLS (RFC 9289): [`Door`] finds that out. The connection then answers the calls in progress, and the
 //! probe last. After the handshake it goes on with the same state on a [`TlsStream`].
@@ -39,7 +42,7 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::door::{Door, Entry, offer};
-use super::record::{RecordError, RecordSink, RecordSource};
+use super::record::{CALL_ROOM, RecordError, RecordSink, RecordSource};
 use super::stream::ByteStream;
 use super::tls::{TLS_ROOM, TlsStream};
 use crate::admission::Place;
@@ -124,6 +127,8 @@ struct Connection {
     ended: u64,
     /// Whether no further calls are read; the connection closes when all are answered.
     draining: bool,
+    /// Whether a call has no reply: nothing more is read, and the connection closes behind the replies that are ready.
+    lost: bool,
     /// Time of the last call or reply.
     active: Instant,
 }
@@ -138,7 +143,8 @@ impl Connection {
         let config = &shared.config;
         let domain = shared.shares.of(Some(peer.ip()));
         let pace = Pace { stall: config.stall, least_rate: config.protocol.timeouts.least_rate };
-        let reader = RecordSource::new(domain.clone(), config.max_record, pace);
+        let call_room = CALL_ROOM + shared.programs.secured_room();
+        let reader = RecordSource::new(domain.clone(), config.max_record, pace).with_call_room(call_room);
         let writer = RecordSink::new(pace);
         let window = shared.programs.window();
         let door = config.tls.clone().map(Door::new);
@@ -157,6 +163,7 @@ impl Connection {
             calls: 0,
             ended: 0,
             draining: false,
+            lost: false,
             active: Instant::now(),
         }
     }
@@ -171,7 +178,8 @@ impl Connection {
             }
             let busy = self.handlers.len() > 0;
             let queued = self.writer.queued() > 0;
-            if self.draining && !busy && !queued {
+            // Calls in progress go on to the reply cache if one is lost: it must not wait for them.
+            if !queued && (self.lost || self.draining && !busy) {
                 return Ok(After::Closed);
             }
             if !busy
@@ -215,6 +223,7 @@ impl Connection {
     fn may_read(&self) -> bool {
         let config = &self.shared.config;
         !self.draining
+            && !self.lost
             && self.probe.is_none()
             && self.handlers.len() < config.max_calls
             && self.writer.queued() <= config.max_queued
@@ -343,8 +352,12 @@ impl Connection {
             }
             Outcome::ChunkViolation(error) => {
                 tracing::warn!(peer = %self.peer, %error, "chunk violation on TCP, where no chunks exist");
+                self.lost = true;
             }
-            Outcome::Drop => {}
+            Outcome::Drop => {
+                tracing::debug!(peer = %self.peer, "a call gets no reply: the connection closes");
+                self.lost = true;
+            }
         }
     }
 }

@@ -646,3 +646,35 @@ async fn a_call_with_little_time_ends_no_other() {
     secure.0.close().await;
     server.end().await;
 }
+
+/// ARCHITECTURE.md, "exactly once": a server that makes no reply closes the connection, and the client sends again.
+#[tokio::test]
+async fn i8_rfc2203_5_3_3_4_results_that_cannot_be_protected_are_asked_for_again() {
+    for transport in TRANSPORTS {
+        let mechanism = TestMechanism::new("nfs@server");
+        let program = program();
+        let mute = Arc::clone(&mechanism.mute);
+        let server = serve_by(mechanism, Arc::clone(&program) as _, program).await;
+        let secure = Secure(server.client(transport).await, user(Service::Integrity));
+        assert_eq!(count(&secure).await.unwrap(), 1);
+        server.program.held.send_replace(true);
+        let caller = secure.clone();
+        let lost = tokio::spawn(async move { count(&caller).await });
+        let until = async |is: &dyn Fn() -> bool| {
+            while !is() {
+                tokio::task::yield_now().await;
+            }
+        };
+        timeout(PATIENCE, until(&|| server.program.count.load(Ordering::SeqCst) == 2)).await.unwrap();
+        let done = || server.mechanism.threaded.load(Ordering::SeqCst);
+        let before = done();
+        mute.store(true, Ordering::SeqCst);
+        server.program.held.send_replace(false);
+        timeout(PATIENCE, until(&|| done() > before)).await.unwrap();
+        mute.store(false, Ordering::SeqCst);
+        let reply = timeout(PATIENCE, lost).await;
+        assert_eq!(reply.unwrap().unwrap().unwrap(), 2, "{transport:?}");
+        secure.0.close().await;
+        server.end().await;
+    }
+}

@@ -1,10 +1,11 @@
 //! Kerberos for `rpcrdma serve`: the server's key, the map of principals, and what Linux clients need beside them.
 
-use std::path::PathBuf;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Args;
-use rpcrdma_gssapi::KerberosAcceptor;
+use rpcrdma_gssapi::{KerberosAcceptor, OpenError};
 use rpcrdma_nfs::server::Principals;
 use rpcrdma_oncrpc::gss::{Acceptor, GssLimits, GssServer};
 
@@ -13,7 +14,13 @@ use crate::exit::Failure;
 
 const KERBEROS: &str = "Kerberos";
 /// Variables that name files of the library: its configuration (several, separated by colons), and its keytab.
-const VARIABLES: [&str; 2] = ["KRB5_CONFIG", "KRB5_KTNAME"];
+const VARIABLES: [&str; 2] = [CONFIGURATION, "KRB5_KTNAME"];
+/// Variable that names the library's configuration.
+const CONFIGURATION: &str = "KRB5_CONFIG";
+/// The library's configuration, if no variable names another one.
+const SYSTEM_CONFIGURATION: &str = "/etc/krb5.conf";
+/// Types of keytabs that are files, as they may stand in front of a path. A keytab of another type is no file.
+const FILE_TYPES: [&str; 2] = ["FILE", "WRFILE"];
 
 /// The TCP port on which the gssd of Linux makes the security contexts of RDMA mounts, whatever the port of the mount is. It
 /// does not ask rpcbind (nfs-utils 2.6).
@@ -74,22 +81,52 @@ impl Kerberos {
             })?,
             None => Principals::default(),
         };
-        let acceptor = KerberosAcceptor::open(self.keytab.as_deref())
+        let acceptor = self
+            .acceptor()
             .map_err(|error| Failure::failed(format!("cannot serve exports with Kerberos: {error}")))?;
         Ok(Callers { contexts: Some(Arc::new(contexts(Arc::new(acceptor)))), principals })
     }
 
+    fn acceptor(&self) -> Result<KerberosAcceptor, OpenError> {
+        KerberosAcceptor::open(self.keytab.as_deref())
+    }
+
+    /// Opens the keytab once more, with the rights that the process has kept: the library does so for each caller.
+    ///
+    /// # Errors
+    /// These rights do not suffice.
+    pub(super) fn check(&self, options: &[ExportOption]) -> Result<(), Failure> {
+        if !is_wanted(options) {
+            return Ok(());
+        }
+        self.acceptor().map(drop).map_err(|error| {
+            Failure::failed(format!(
+                "cannot read the keytab with the rights that a server keeps: {error} (put it into /etc, or name it by --keytab)"
+            ))
+        })
+    }
+
     /// Returns the folders of files that the library reads again for each caller, other than those of the system. A file
-    /// may be replaced by another one of its name.
+    /// may be replaced by another one of its name. Symbolic links count with the folder that they lead to now.
     pub(super) fn folders(&self, options: &[ExportOption]) -> Vec<PathBuf> {
         if !is_wanted(options) {
             return Vec::new();
         }
         let named = VARIABLES.iter().filter_map(|variable| std::env::var(variable).ok());
         let named: Vec<PathBuf> = named.flat_map(|files| paths(&files)).collect();
-        let files = self.keytab.iter().cloned().chain(named);
-        files.filter_map(|file| Some(std::path::absolute(file).ok()?.parent()?.to_owned())).collect()
+        let configuration = std::env::var(CONFIGURATION).unwrap_or_else(|_| SYSTEM_CONFIGURATION.to_owned());
+        let files = self.keytab.iter().filter_map(|keytab| file(keytab));
+        let files = files
+            .chain(named)
+            .chain(paths(&configuration).into_iter().filter_map(|file| default_keytab(&file)));
+        files.flat_map(|file| folders_of(&file)).collect()
     }
+}
+
+/// Returns the folder that has the file, and that of the file behind a symbolic link.
+fn folders_of(file: &Path) -> impl Iterator<Item = PathBuf> + use<> {
+    let places = [std::path::absolute(file).ok(), file.canonicalize().ok()];
+    places.into_iter().flatten().filter_map(|place| Some(place.parent()?.to_owned()))
 }
 
 /// Returns the files in the value of a variable: paths separated by colons, perhaps with the type FILE in front.
@@ -102,19 +139,62 @@ pub(super) fn usual_ports(options: &[ExportOption]) -> &'static [u16] {
     if is_wanted(options) { USUAL_PORTS } else { &[super::TCP_PORT] }
 }
 
-/// Returns what Linux clients miss of a server whose exports allow Kerberos, and which has this TCP port.
-pub(super) fn missing(options: &[ExportOption], tcp: Option<u16>) -> Option<&'static str> {
-    match tcp {
-        _ if !is_wanted(options) => None,
-        Some(GSSD_PORT) => None,
-        Some(_) => Some(
-            "Linux clients cannot mount by sec=krb5, krb5i or krb5p over RDMA here: they create security contexts on TCP \
-             port 2049, whatever the port of the mount; give --tcp ADDR:2049",
-        ),
-        None => Some(
-            "Linux clients cannot use sec=krb5, krb5i or krb5p here: they create security contexts over TCP; leave out \
-             --no-tcp, and give --tcp ADDR:2049",
-        ),
+/// Returns the path of a keytab without its type. `None` if it is of a type that is no file.
+fn file(keytab: &Path) -> Option<PathBuf> {
+    match keytab.to_str().and_then(|name| name.split_once(':')) {
+        // As the library does, which takes this for a path.
+        Some((kind, _)) if kind.contains('/') => Some(keytab.to_owned()),
+        Some((kind, path)) => FILE_TYPES.contains(&kind).then(|| path.into()),
+        None => Some(keytab.to_owned()),
+    }
+}
+
+/// Returns the keytab that a configuration of the library names. It is a hint: the library knows more forms, and
+/// [`Kerberos::check`] sees what it makes of them.
+fn default_keytab(configuration: &Path) -> Option<PathBuf> {
+    let text = std::fs::read_to_string(configuration).ok()?;
+    let values = text.lines().filter_map(|line| line.trim().strip_prefix("default_keytab_name"));
+    let mut values = values.filter_map(|rest| rest.trim_start().strip_prefix('='));
+    file(Path::new(values.next()?.trim()))
+}
+
+/// Returns what Linux clients miss of a server whose exports allow Kerberos, with these addresses.
+pub(super) fn missing(
+    options: &[ExportOption],
+    rdma: &[SocketAddr],
+    tcp: Option<SocketAddr>,
+) -> Option<String> {
+    if !is_wanted(options) {
+        return None;
+    }
+    let lacks = |address: &&SocketAddr| {
+        tcp.is_none_or(|tcp| tcp.port() != GSSD_PORT || !covers(tcp.ip(), address.ip()))
+    };
+    let lacking: Vec<IpAddr> = rdma.iter().filter(lacks).map(SocketAddr::ip).collect();
+    let first = *lacking.first()?;
+    // One listener for all.
+    let all = if rdma.iter().any(SocketAddr::is_ipv6) {
+        Ipv6Addr::UNSPECIFIED.into()
+    } else {
+        Ipv4Addr::UNSPECIFIED.into()
+    };
+    let wanted = if rdma.iter().all(|address| address.ip() == first) { first } else { all };
+    let wanted = SocketAddr::new(wanted, GSSD_PORT);
+    let no_tcp = if tcp.is_none() { "leave out --no-tcp, and " } else { "" };
+    Some(format!(
+        "Linux clients cannot mount by sec=krb5, krb5i or krb5p over RDMA at {first}: they create security contexts on TCP port \
+         {GSSD_PORT} of the address, whatever the port of the mount (RFC 8166 §8.2.2.1); {no_tcp}give --tcp {wanted}"
+    ))
+}
+
+/// Returns whether a listener at one address gets the connections to another.
+fn covers(listener: IpAddr, address: IpAddr) -> bool {
+    match (listener.to_canonical(), address.to_canonical()) {
+        (listener, address) if listener == address => true,
+        (IpAddr::V4(listener), IpAddr::V4(_)) => listener.is_unspecified(),
+        // Listeners at [::] get the connections to all addresses.
+        (IpAddr::V6(listener), _) => listener.is_unspecified(),
+        (IpAddr::V4(_), IpAddr::V6(_)) => false,
     }
 }
 
@@ -185,15 +265,59 @@ mod tests {
 
     // requirement: rfc8166-8.2.2.1-1, v2-07-11.2.2.1-1
     #[test]
-    fn rfc8166_8_2_2_1_linux_clients_need_port_2049_of_tcp() {
-        let kerberos = exports("/=/srv,sec=sys:krb5");
-        assert_eq!(usual_ports(&kerberos), [2049, 20_048]);
-        assert_eq!(usual_ports(&exports("/=/srv,sec=sys")), [20_048]);
-        for (tcp, hint) in [(None, "--no-tcp"), (Some(20_048), "--tcp ADDR:2049")] {
-            assert!(missing(&kerberos, tcp).is_some_and(|told| told.contains(hint)), "{hint}");
+    fn folders_behind_links_and_types_of_keytabs() {
+        let place = tempfile::tempdir().unwrap();
+        let place = place.path().canonicalize().unwrap();
+        let (links, keys) = (place.join("links"), place.join("keys"));
+        for folder in [&links, &keys] {
+            std::fs::create_dir(folder).unwrap();
         }
-        assert_eq!(missing(&kerberos, Some(2049)), None);
-        assert_eq!(missing(&exports("/=/srv"), None), None);
+        std::fs::write(keys.join("server.keytab"), "").unwrap();
+        let link = links.join("keytab");
+        std::os::unix::fs::symlink("../keys/server.keytab", &link).unwrap();
+        for keytab in [link.display().to_string(), format!("FILE:{}", link.display())] {
+            let folders = with(Some(&keytab), None).folders(&exports("/=/srv,sec=krb5"));
+            assert!(folders.contains(&links) && folders.contains(&keys), "{keytab}: {folders:?}");
+        }
+        assert_eq!(file(Path::new("MEMORY:keys")), None);
+        let configuration = place.join("krb5.conf");
+        std::fs::write(&configuration, "[libdefaults]\n  default_keytab_name = FILE:/a/keytab\n").unwrap();
+        assert_eq!(default_keytab(&configuration), Some("/a/keytab".into()));
+        std::fs::write(&configuration, "[libdefaults]\n# default_keytab_name = /a/keytab\n").unwrap();
+        assert_eq!(default_keytab(&configuration), None);
+    }
+
+    /// RFC 8166 §8.2.2.1: the contexts of RDMA mounts are made on TCP port 2049 of the address.
+    // requirement: rfc8166-8.2.2.1-1
+    #[test]
+    fn rfc8166_8_2_2_1_linux_clients_need_port_2049_of_tcp_at_the_address() {
+        let kerberos = exports("/=/srv,sec=sys:krb5");
+        let at = |addresses: &[&str]| -> Vec<SocketAddr> {
+            addresses.iter().map(|address| address.parse().unwrap()).collect()
+        };
+        let public: &[&str] = &["192.0.2.1:20049"];
+        let both: &[&str] = &["192.0.2.1:20049", "[2001:db8::1]:20049"];
+        for (rdma, tcp, hint) in [
+            (public, None, "--no-tcp, and give --tcp 192.0.2.1:2049"),
+            (public, Some("192.0.2.1:20048"), "--tcp 192.0.2.1:2049"),
+            (public, Some("127.0.0.1:2049"), "at 192.0.2.1: "),
+            (both, Some("192.0.2.1:2049"), "at 2001:db8::1: "),
+            (both, Some("0.0.0.0:2049"), "--tcp [::]:2049"),
+            (&["0.0.0.0:20049"], Some("192.0.2.1:2049"), "--tcp 0.0.0.0:2049"),
+        ] {
+            let told = missing(&kerberos, &at(rdma), tcp.map(|tcp| tcp.parse().unwrap()));
+            assert!(told.as_ref().is_some_and(|told| told.contains(hint)), "{hint}: {told:?}");
+        }
+        for (rdma, tcp) in [
+            (public, "192.0.2.1:2049"),
+            (public, "0.0.0.0:2049"),
+            (public, "[::]:2049"),
+            (both, "[::]:2049"),
+            (&["[::ffff:192.0.2.1]:20049"], "192.0.2.1:2049"),
+        ] {
+            assert_eq!(missing(&kerberos, &at(rdma), Some(tcp.parse().unwrap())), None, "{tcp}");
+        }
+        assert_eq!(missing(&exports("/=/srv"), &at(public), None), None);
     }
 
     #[tokio::test]

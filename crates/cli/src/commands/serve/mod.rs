@@ -242,6 +242,7 @@ impl Serve {
             ));
         }
         let nfs = self.open(&options, &shares, principals)?;
+        self.kerberos.check(&options)?;
         Ok(Prepared { serve: self, options, config, shares, nfs, contexts })
     }
 
@@ -423,7 +424,8 @@ impl Serve {
             tcp_address = Some(tcp.local_addr().map_err(cannot_listen(wanted))?);
             builder = builder.listen_tcp(tcp);
         }
-        if let Some(missing) = kerberos::missing(options, tcp_address.map(|address| address.port())) {
+        let addresses: Vec<SocketAddr> = rdma.iter().map(|listening| listening.address).collect();
+        if let Some(missing) = kerberos::missing(options, &addresses, tcp_address) {
             output::warn(missing);
         }
         let ready = Ready::new(rdma, tcp_address, options);

@@ -19,7 +19,7 @@ fn kerberos(name: &str, local: Option<&str>, service: Service) -> Credential {
         mechanism: Bytes::from_static(b"test"),
         local: local.map(str::to_owned),
     };
-    Credential::Gss(Arc::new(GssCaller { principal, service }))
+    Credential::Gss(Arc::new(GssCaller { principal: Arc::new(principal), service }))
 }
 
 /// Returns a caller of each flavour of [`Security::ALL`].

@@ -2,11 +2,16 @@
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
-use super::{Begun, GssLimits, GssServer, Shared};
+use super::{Begun, GssLimits, GssServer, Refusal, Shared};
+use crate::auth::Principal;
 use crate::origin::Origin;
+
+/// A principal at an origin. Another origin of the principal counts apart: its contexts give way to others there.
+type User = (Option<Origin>, Arc<Principal>);
 
 /// Contexts of all callers.
 #[derive(Default)]
@@ -14,14 +19,21 @@ pub(super) struct Contexts {
     used: HashMap<u64, Entry>,
     /// Number of contexts by origin.
     of_origin: HashMap<Option<Origin>, usize>,
+    /// Number of contexts by user. Each context has its number at hand, so that a search hashes no names. Changed under the lock
+    /// only.
+    of_user: HashMap<User, Arc<AtomicUsize>>,
     begun: HashMap<u64, Begun>,
     /// Number of contexts that are being created, by origin.
     creating: HashMap<Option<Origin>, usize>,
+    /// Those of them that the mechanism works at. They do not give way.
+    working: HashMap<Option<Origin>, usize>,
 }
 
 struct Entry {
     shared: Arc<Shared>,
     origin: Option<Origin>,
+    /// Number of contexts of its user.
+    of_user: Arc<AtomicUsize>,
     last_used: Instant,
 }
 
@@ -32,12 +44,18 @@ pub(super) struct Place {
     origin: Option<Origin>,
     /// Time until which the context has to be complete.
     end: Instant,
+    /// Whether the mechanism works at the context. Otherwise it waits for its initiator.
+    works: bool,
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
         if let Some(server) = self.server.upgrade() {
-            subtract(&mut server.contexts().creating, self.origin);
+            let mut contexts = server.contexts();
+            subtract(&mut contexts.creating, self.origin);
+            if self.works {
+                subtract(&mut contexts.working, self.origin);
+            }
         }
     }
 }
@@ -72,13 +90,15 @@ impl Contexts {
         let oldest = server.contexts().take_oldest(origin, limits);
         drop(oldest);
         let mut contexts = server.contexts();
-        if !contexts.has_share(origin, limits) || contexts.creating() >= limits.creating {
+        let is_full = !contexts.has_share(origin, limits) || contexts.creating() >= limits.creating;
+        if is_full || !contexts.may_work(origin, limits) {
             return None;
         }
         *contexts.creating.entry(origin).or_default() += 1;
+        *contexts.working.entry(origin).or_default() += 1;
         drop(contexts);
         let end = now.checked_add(limits.creation).unwrap_or(now);
-        Some(Place { server: Arc::downgrade(server), origin, end })
+        Some(Place { server: Arc::downgrade(server), origin, end, works: true })
     }
 
     /// Returns the number of contexts that are being created.
@@ -91,6 +111,14 @@ impl Contexts {
         self.creating.get(&origin).copied().unwrap_or(0) < limits.creating.div_ceil(4)
     }
 
+    /// Returns whether the mechanism may work at one more context of an origin. The first one may as long as any may. Further
+    /// ones leave as many places to others as the origin then has, and those are free again soon.
+    fn may_work(&self, origin: Option<Origin>, limits: &GssLimits) -> bool {
+        let held = self.working.get(&origin).copied().unwrap_or(0);
+        let left = limits.creating.saturating_sub(self.working.values().sum());
+        left > 0 && (held == 0 || held < left - 1)
+    }
+
     /// Removes what was begun and not completed in time.
     fn take_late(&mut self, now: Instant) -> Vec<Begun> {
         self.begun.extract_if(|_, begun| begun.place.end <= now).map(|(_, begun)| begun).collect()
@@ -101,7 +129,7 @@ impl Contexts {
     /// contexts that are never completed.
     fn take_oldest(&mut self, newcomer: Option<Origin>, limits: &GssLimits) -> Option<Begun> {
         let has_share = self.has_share(newcomer, limits);
-        if has_share && self.creating() < limits.creating {
+        if has_share && self.creating() < limits.creating || !self.may_work(newcomer, limits) {
             return None;
         }
         let waiting = self.begun.iter().filter(|(_, begun)| has_share || begun.place.origin == newcomer);
@@ -112,16 +140,34 @@ impl Contexts {
         self.begun.remove(&number)
     }
 
-    pub(super) fn keep_begun(&mut self, begun: Begun) {
+    /// Keeps a context that waits for its initiator.
+    pub(super) fn keep_begun(&mut self, mut begun: Begun) {
+        if std::mem::replace(&mut begun.place.works, false) {
+            subtract(&mut self.working, begun.place.origin);
+        }
         self.begun.insert(begun.number, begun);
     }
 
-    /// Removes a context that is being created, to go on with it.
-    pub(super) fn take_begun(&mut self, number: u64, now: Instant) -> Option<Begun> {
-        if self.begun.get(&number)?.place.end <= now {
-            return None;
+    /// Removes a context that is being created, to go on with it. `Ok(None)` if there is none.
+    ///
+    /// # Errors
+    /// It has to wait until the mechanism has worked at others of its origin.
+    pub(super) fn take_begun(
+        &mut self,
+        number: u64,
+        now: Instant,
+        limits: &GssLimits,
+    ) -> Result<Option<Begun>, Refusal> {
+        let Some(waiting) = self.begun.get(&number).filter(|begun| now < begun.place.end) else {
+            return Ok(None);
+        };
+        if !self.may_work(waiting.place.origin, limits) {
+            return Err(Refusal::Busy);
         }
-        self.begun.remove(&number)
+        let Some(mut begun) = self.begun.remove(&number) else { return Ok(None) };
+        begun.place.works = true;
+        *self.working.entry(begun.place.origin).or_default() += 1;
+        Ok(Some(begun))
     }
 
     /// Returns a context that a request names. Whether its caller sent the request is not known yet.
@@ -156,19 +202,29 @@ impl Contexts {
             .map(|(number, _)| *number)
             .collect();
         let mut removed: Vec<_> = old.into_iter().filter_map(|number| self.remove(number)).collect();
+        let user = (origin, Arc::clone(&shared.principal));
         while self.used.len() >= limits.contexts.max(1) {
-            let Some(number) = self.least(origin) else { break };
+            let Some(number) = self.least(&user) else { break };
             removed.extend(self.remove(number));
         }
         *self.of_origin.entry(origin).or_default() += 1;
-        self.used.insert(shared.number, Entry { shared, origin, last_used: now });
+        let of_user = Arc::clone(self.of_user.entry(user).or_default());
+        of_user.fetch_add(1, Ordering::Relaxed);
+        self.used.insert(shared.number, Entry { shared, origin, of_user, last_used: now });
         removed
     }
 
-    /// Returns the least recently used context of the origins that have most.
-    fn least(&self, newcomer: Option<Origin>) -> Option<u64> {
+    /// Returns the context that goes first. It belongs to an origin that has most, and to a user that has most there. Of those it
+    /// is the least recently used one.
+    fn least(&self, newcomer: &User) -> Option<u64> {
+        let own = self.of_user.get(newcomer);
+        let of_user = |entry: &Entry| {
+            let is_newcomer = own.is_some_and(|own| Arc::ptr_eq(own, &entry.of_user));
+            entry.of_user.load(Ordering::Relaxed) + usize::from(is_newcomer)
+        };
         let least = self.used.iter().min_by_key(|(number, entry)| {
-            (Reverse(crowd(&self.of_origin, entry.origin, newcomer)), entry.last_used, **number)
+            let of_origin = crowd(&self.of_origin, entry.origin, newcomer.0);
+            (Reverse(of_origin), Reverse(of_user(entry)), entry.last_used, **number)
         });
         Some(*least?.0)
     }
@@ -176,6 +232,9 @@ impl Contexts {
     pub(super) fn remove(&mut self, number: u64) -> Option<Arc<Shared>> {
         let entry = self.used.remove(&number)?;
         subtract(&mut self.of_origin, entry.origin);
+        if entry.of_user.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.of_user.remove(&(entry.origin, Arc::clone(&entry.shared.principal)));
+        }
         Some(entry.shared)
     }
 

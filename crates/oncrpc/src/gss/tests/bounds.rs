@@ -85,22 +85,55 @@ fn i6_requests_that_are_not_the_callers_keep_no_context() {
     assert_eq!(bed.server.in_use(), 2);
 }
 
+/// Places that the mechanism works at do not give way. So origins leave some to those that have none, as connections do.
 #[test]
-fn i6_contexts_that_the_mechanism_works_at_are_bounded() {
+fn i6_contexts_that_the_mechanism_works_at_are_bounded_and_shared_out() {
     let bed = two_calls();
     let (_, call) = Creating::begin(&bed.user(USER), SERVER).unwrap();
     let call = CallHeader { credential: call.credential, ..header(0) };
     let receive = |from| bed.server.receive(origin(from), &call, bed.now);
     let mut working = Vec::new();
-    for from in 1..=4 {
+    for from in 1..=3 {
         working.extend((0..2).map(|_| receive(from).unwrap()));
         assert_eq!(receive(from).unwrap_err(), Refusal::Busy, "a quarter of all");
     }
-    assert_eq!(receive(5).unwrap_err(), Refusal::Busy, "all");
+    working.push(receive(4).unwrap());
+    assert_eq!(receive(4).unwrap_err(), Refusal::Busy, "the last is for another");
+    working.push(receive(5).unwrap());
+    assert_eq!(receive(6).unwrap_err(), Refusal::Busy, "all");
     assert_eq!(bed.server.in_creation(), 8);
     working.pop();
-    assert!(receive(5).is_ok());
+    assert!(receive(6).is_ok());
     drop(working);
+    assert_eq!(bed.server.in_creation(), 0);
+}
+
+#[test]
+fn i6_origins_with_their_share_at_work_leave_a_place_to_one_with_none() {
+    let bed = two_calls();
+    let (_, call) = Creating::begin(&bed.user(USER), SERVER).unwrap();
+    let call = CallHeader { credential: call.credential, ..header(0) };
+    let receive = |from| bed.server.receive(origin(from), &call, bed.now);
+    let mut working = Vec::new();
+    for from in [1, 2, 3, 4, 1, 2, 3, 4, 1, 2, 3, 4] {
+        working.extend(receive(from));
+    }
+    assert!(receive(5).is_ok(), "{} at work", working.len());
+    // Those that wait for their initiator give way.
+    drop(working);
+    let begun = begin(&bed, 1).unwrap();
+    let working: Vec<_> = (2..=8).map(|from| receive(from).unwrap()).collect();
+    let last = receive(9).unwrap();
+    assert_eq!(complete(&bed, 1, begun), major::NO_CONTEXT);
+    drop((working, last));
+    // They go on as if they were new. Otherwise their initiator asks again.
+    let (creating, reply) = begin(&bed, 1).unwrap();
+    let progress = creating.reply(&reply.verifier, reply.results, bed.now).unwrap();
+    let Progress::Call(_, second) = progress else { panic!("{progress:?}") };
+    let working: Vec<_> = (1..=7).map(|from| receive(from).unwrap()).collect();
+    assert_eq!(bed.create(origin(1), &second).unwrap_err(), Refusal::Busy);
+    drop(working);
+    assert_eq!(bed.create(origin(1), &second).unwrap().results.major, major::COMPLETE);
     assert_eq!(bed.server.in_creation(), 0);
 }
 
@@ -214,4 +247,41 @@ fn rfc2203_5_3_3_1_a_request_that_waits_for_its_connection_is_not_passed_by_a_wh
     let mut call = header(1);
     let sealed = client.seal_as(waiting.sequence(), Service::None, &mut call, Stream::new()).unwrap();
     assert!(!bed.is_discarded(&call, &sealed.arguments));
+}
+
+/// Each user of a host counts alone: one with a ticket takes no contexts from the others there.
+#[test]
+fn i6_a_principal_with_many_contexts_takes_none_from_another_of_its_origin() {
+    let limits = GssLimits { contexts: 8, ..GssLimits::default() };
+    let mut bed = Bed::with(limits, TestMechanism::new(SERVER));
+    let victim = bed.created(origin(1), "victim@TEST").0;
+    for _ in 0..20 {
+        bed.now += Duration::from_millis(1);
+        bed.created(origin(1), "greedy@TEST");
+    }
+    let (call, sealed) = sealed(&victim, Service::None, 1);
+    assert_eq!(bed.status(&call, &sealed.arguments), None);
+    // With as many as another, the newcomer loses one of its own.
+    for _ in 0..3 {
+        bed.now += Duration::from_millis(1);
+        bed.created(origin(1), "victim@TEST");
+    }
+    let last = bed.created(origin(1), "greedy@TEST").0;
+    for client in [victim, last] {
+        let (call, sealed) = super::sealed(&client, Service::None, 2);
+        assert_eq!(bed.status(&call, &sealed.arguments), None);
+    }
+    assert_eq!(bed.server.in_use(), 8);
+}
+
+/// A name has a bound, because each context keeps one.
+#[test]
+fn i6_a_principal_with_an_endless_name_gets_no_context() {
+    let bed = Bed::new();
+    for (length, status) in [(1 << 10, major::COMPLETE), ((1 << 10) + 1, major::FAILURE)] {
+        let (_, call) = Creating::begin(&bed.user(&"a".repeat(length)), SERVER).unwrap();
+        let reply = bed.create(origin(1), &call).unwrap();
+        assert_eq!(reply.results.major, status, "{length}");
+        assert_eq!(reply.failure.is_some_and(|error| error.text.contains("1024")), status != major::COMPLETE);
+    }
 }
