@@ -380,7 +380,8 @@ mod tests {
         let mut second = Box::pin(workers.run(|| 2));
         let mut cx = Context::from_waker(std::task::Waker::noop());
         assert!(first.as_mut().poll(&mut cx).is_pending() && second.as_mut().poll(&mut cx).is_pending());
-        assert_eq!(workers.owner.shared.room.available_permits(), 0);
+        let owner = workers.owner.as_ref().unwrap();
+        assert_eq!(owner.shared.room.available_permits(), 0);
         let other = workers.run_for(origin(1), || 3);
         release.send(()).unwrap();
         assert_eq!((first.await, second.await, other.await), (Ok(Ok(())), Ok(2), Ok(3)));
