@@ -13,7 +13,7 @@
 //! that may wait.
 //!
 //! *Buffers.* `checksum` reads messages where they are. `cipher` writes another form of them, once. The library reads messages
-//! in one slice where they are. Its results are copied once.
+//! in one slice where they are, but decrypts a copy, which it may change. Its results are copied once.
 
 mod checksum;
 mod cipher;

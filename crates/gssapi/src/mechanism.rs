@@ -21,7 +21,7 @@ use crate::ffi::{
     MUTUAL, REPLAY, SEQUENCE, gss_OID,
 };
 use crate::library::{Functions, LoadError, functions, none};
-use crate::objects::{Context, Credentials, Name, Output, check, input, joined, oid};
+use crate::objects::{Context, Credentials, Name, Output, changeable, check, input, joined, oid};
 use crate::privacy::Privacy;
 use crate::token::{Refused, Role};
 
@@ -406,7 +406,8 @@ impl KerberosContext {
     }
 
     fn library_unwrap(&self, wrapped: &[u8]) -> Result<Bytes, MechanismError> {
-        let mut wrapped = input(wrapped);
+        let mut copy = wrapped.to_vec();
+        let mut wrapped = changeable(&mut copy);
         let context = self.lock();
         let functions = context.functions();
         let (mut minor, mut quality) = (0, 0);

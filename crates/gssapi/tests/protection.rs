@@ -192,6 +192,24 @@ of_type! {
     messages_with_camellia_are_left_to_the_library: "camellia256-cts-cmac", "Library";
 }
 
+/// RFC 4121 §4.2.5: a peer may rotate its tokens. The library undoes a rotation in the memory that it gets.
+#[test]
+fn a_wrapped_message_stays_as_it_is() {
+    let Some(place) = in_realm("a_wrapped_message_stays_as_it_is", true, None) else { return };
+    for by_library in [false, true] {
+        let [initiator, acceptor] = sides(&place, by_library, by_library);
+        let mut wrapped = initiator.wrap(&[b"a message that nobody may change"]).unwrap().to_vec();
+        assert_eq!(wrapped[6..8], [0, 0], "not rotated yet");
+        wrapped[16..].rotate_right(28);
+        wrapped[7] = 28;
+        let before = wrapped.clone();
+        for _ in 0..2 {
+            assert_eq!(acceptor.unwrap(&wrapped).unwrap(), b"a message that nobody may change"[..]);
+            assert_eq!(wrapped, before, "memory behind a shared reference was changed");
+        }
+    }
+}
+
 /// A context is used by several threads at one time.
 #[test]
 fn threads_share_a_context() {
