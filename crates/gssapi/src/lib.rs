@@ -24,6 +24,7 @@ mod mechanism;
 mod objects;
 mod privacy;
 mod protection;
+mod stores;
 mod token;
 
 pub use library::{LoadError, is_available};

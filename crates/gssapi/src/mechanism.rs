@@ -19,6 +19,7 @@ use crate::ffi::{
 use crate::library::{Functions, LoadError, functions, none};
 use crate::objects::{Context, Credentials, Name, Output, check, input, oid};
 use crate::protection::{Computing, KerberosContext, protected};
+use crate::stores::keytab_name;
 use crate::token::Role;
 
 /// Service of NFS servers in names of Kerberos (RFC 7530 §3.2.1.1).
@@ -61,16 +62,16 @@ impl KerberosAcceptor {
     /// Each variant of [`OpenError`].
     pub fn open(keytab: Option<&Path>) -> Result<Self, OpenError> {
         let functions = functions()?;
-        let path = keytab.map(|path| path.display().to_string());
-        let what = match &path {
-            Some(path) => format!("no key of {SERVICE}/HOST in the keytab {path}"),
+        let what = match keytab {
+            Some(path) => format!("no key of {SERVICE}/HOST in the keytab {}", path.display()),
             None => format!("no key of {SERVICE}/HOST in the keytab of the system"),
         };
         let failed = |error| OpenError::Credentials { what: what.clone(), error };
         let name = Name::import(functions, SERVICE, HOST_BASED_SERVICE).map_err(failed)?;
-        let keytab = path.iter().map(|path| ("keytab", path.as_str()));
+        let file = keytab.map(keytab_name);
+        let keytab = file.iter().map(|name| ("keytab", name.as_slice()));
         // A repeated token makes a context whose keys only its first sender has. So no cache of tokens on disk is needed.
-        let store: Vec<_> = keytab.clone().chain([("rcache", "none:")]).collect();
+        let store: Vec<_> = keytab.clone().chain([("rcache", &b"none:"[..])]).collect();
         let credentials = Credentials::acquire(functions, Some(&name), ACCEPT, &store).or_else(|_| {
             // Older versions of the library do not know the key `rcache`.
             let store: Vec<_> = keytab.collect();
@@ -170,13 +171,13 @@ impl KerberosInitiator {
     /// Each variant of [`OpenError`].
     pub fn open(cache: Option<&str>, keytab: Option<&Path>) -> Result<Self, OpenError> {
         let functions = functions()?;
-        let keytab = keytab.map(|path| path.display().to_string());
+        let file = keytab.map(keytab_name);
         let mut store = Vec::new();
-        store.extend(cache.map(|cache| ("ccache", cache)));
-        store.extend(keytab.iter().map(|path| ("client_keytab", path.as_str())));
+        store.extend(cache.map(|cache| ("ccache", cache.as_bytes())));
+        store.extend(file.iter().map(|name| ("client_keytab", name.as_slice())));
         let credentials = Credentials::acquire(functions, None, INITIATE, &store).map_err(|error| {
-            let what = match (&keytab, cache) {
-                (Some(path), _) => format!("no tickets with the keys of {path}"),
+            let what = match (keytab, cache) {
+                (Some(path), _) => format!("no tickets with the keys of {}", path.display()),
                 (None, Some(cache)) => format!("no tickets in {cache} (kinit gets some)"),
                 (None, None) => "no tickets (kinit gets some)".to_owned(),
             };

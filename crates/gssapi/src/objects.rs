@@ -265,9 +265,9 @@ impl Credentials {
         functions: &'static Functions,
         name: Option<&Name>,
         usage: c_int,
-        store: &[(&str, &str)],
+        store: &[(&str, &[u8])],
     ) -> Result<Self, MechanismError> {
-        let text = |text: &str| {
+        let text = |text: &[u8]| {
             CString::new(text).map_err(|_| {
                 MechanismError::new(
                     rpcrdma_oncrpc::gss::major::FAILURE,
@@ -278,7 +278,7 @@ impl Credentials {
         };
         let texts = store
             .iter()
-            .map(|(key, value)| Ok((text(key)?, text(value)?)))
+            .map(|(key, value)| Ok((text(key.as_bytes())?, text(value)?)))
             .collect::<Result<Vec<_>, MechanismError>>()?;
         let elements: Vec<_> = texts
             .iter()

@@ -1,7 +1,7 @@
 //! Protection of the messages of a complete context: by this crate, or by the library.
 //!
-//! A context decides once, when it is complete. What it does not use any more is gone: a context with this crate's protection
-//! has neither a context of the library nor a lock.
+//! The decision falls once, when a context is complete. A context with this crate's protection then has neither a context of the
+//! library nor a lock.
 //!
 //! *Errors.* Refused tokens have the library's status codes, whichever code checks them.
 

@@ -3,6 +3,9 @@
 
 mod place;
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -181,6 +184,23 @@ fn a_user_without_a_ticket_is_told_to_get_one() {
     assert!(error.contains("kinit"), "{error}");
 }
 
+/// A name of a keytab has a type in front, up to a colon. But both options are about files.
+#[test]
+fn a_keytab_has_any_name_of_a_file() {
+    let Some(place) = in_realm("a_keytab_has_any_name_of_a_file", false, None) else { return };
+    // This process runs one test only.
+    std::env::set_current_dir(&place).unwrap();
+    for name in [&b"MEMORY:keys"[..], b"ab:keys", b"keys-\xff"] {
+        let path = Path::new(OsStr::from_bytes(name));
+        std::fs::copy("server.keytab", path).unwrap();
+        let server = server(KerberosAcceptor::open(Some(path)).unwrap());
+        let (_, principal) = created(&server, &KerberosInitiator::open(None, Some(path)).unwrap());
+        assert_eq!(principal.name, format!("nfs/server.test@{REALM}"));
+        std::fs::remove_file(path).unwrap();
+        KerberosAcceptor::open(Some(path)).unwrap_err();
+    }
+}
+
 #[test]
 fn a_keytab_without_the_key_is_named() {
     let Some(place) = in_realm("a_keytab_without_the_key_is_named", true, None) else { return };
@@ -189,6 +209,10 @@ fn a_keytab_without_the_key_is_named() {
         let error = KerberosAcceptor::open(Some(&path)).unwrap_err().to_string();
         assert!(error.contains(&path.display().to_string()) && error.contains("nfs/"), "{error}");
     }
+    // The library reads names up to a zero byte.
+    let path = place.join("server.keytab\0/of/another");
+    let error = KerberosAcceptor::open(Some(&path)).unwrap_err().to_string();
+    assert!(error.contains("zero byte"), "{error}");
     // A token that is none.
     let acceptor = KerberosAcceptor::open(Some(&place.join("server.keytab"))).unwrap();
     let error = acceptor.begin().step(b"nonsense").unwrap_err();
