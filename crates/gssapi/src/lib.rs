@@ -1,7 +1,7 @@
 //! Kerberos as a mechanism of RPCSEC_GSS ([`rpcrdma_oncrpc::gss`]), by MIT's libgssapi_krb5, loaded at run time.
 //!
 //! A machine without the library runs everything else, and is told which package to install ([`LoadError`]). `unsafe` code
-//! is in `library`, `objects`, `mechanism` and `protection` only: each block calls one function of the library, or reads its answer.
+//! is in `library`, `objects`, `mechanism`, `protection` and `stores` only: each block calls one function of the library, or reads its answer.
 //!
 //! *Protection.* `checksum` makes and verifies the tokens of GSS_GetMIC, and `privacy` those of GSS_Wrap with confidentiality.
 //! They do so for the encryption types with AES. `derivation` makes their keys of the context's key, and `cipher` encrypts. A

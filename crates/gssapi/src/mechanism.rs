@@ -19,7 +19,7 @@ use crate::ffi::{
 use crate::library::{Functions, LoadError, functions, none};
 use crate::objects::{Context, Credentials, Name, Output, check, input, oid};
 use crate::protection::{Computing, KerberosContext, protected};
-use crate::stores::keytab_name;
+use crate::stores::{PrivateCache, Tickets, keytab_name};
 use crate::token::Role;
 
 /// Service of NFS servers in names of Kerberos (RFC 7530 §3.2.1.1).
@@ -153,27 +153,40 @@ fn created(context: KerberosContext, peer: Principal, seconds: u32) -> Created {
 /// A client's credentials: tickets in a cache, or keys in a keytab.
 pub struct KerberosInitiator {
     functions: &'static Functions,
-    credentials: Arc<Credentials>,
+    tickets: Arc<Tickets>,
     computing: Computing,
 }
 
 impl fmt::Debug for KerberosInitiator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("KerberosInitiator").finish_non_exhaustive()
+        let cache = self.tickets.cache.as_ref().map(PrivateCache::name);
+        f.debug_struct("KerberosInitiator").field("private_cache", &cache).finish_non_exhaustive()
     }
 }
 
 impl KerberosInitiator {
-    /// Finds credentials: in this cache of tickets, by default the user's (`KRB5CCNAME`). With a keytab, tickets are got with
-    /// its first key.
+    /// Finds credentials: in this cache of tickets, by default the user's (`KRB5CCNAME`).
+    ///
+    /// With a keytab, tickets are got with its first key. They are in memory, in a cache that ends with these credentials, and
+    /// no other one is read. With both, the named cache takes them; tickets that are already there go first, whoever they are
+    /// for.
     ///
     /// # Errors
     /// Each variant of [`OpenError`].
     pub fn open(cache: Option<&str>, keytab: Option<&Path>) -> Result<Self, OpenError> {
         let functions = functions()?;
         let file = keytab.map(keytab_name);
+        let private = match (keytab, cache) {
+            (Some(_), None) => Some(PrivateCache::new(functions)),
+            _ => None,
+        };
+        let private = private.transpose().map_err(|error| {
+            let what = "no tickets with the keys of a keytab".to_owned();
+            OpenError::Credentials { what, error }
+        })?;
+        let used = private.as_ref().map(|private| private.name().to_bytes()).or(cache.map(str::as_bytes));
         let mut store = Vec::new();
-        store.extend(cache.map(|cache| ("ccache", cache.as_bytes())));
+        store.extend(used.map(|cache| ("ccache", cache)));
         store.extend(file.iter().map(|name| ("client_keytab", name.as_slice())));
         let credentials = Credentials::acquire(functions, None, INITIATE, &store).map_err(|error| {
             let what = match (keytab, cache) {
@@ -183,7 +196,8 @@ impl KerberosInitiator {
             };
             OpenError::Credentials { what, error }
         })?;
-        Ok(Self { functions, credentials: Arc::new(credentials), computing: Computing::Tried })
+        let tickets = Arc::new(Tickets { credentials, cache: private });
+        Ok(Self { functions, tickets, computing: Computing::Tried })
     }
 
     /// Lets the library protect the messages of all contexts, to compare it or to find an error.
@@ -198,7 +212,7 @@ impl Initiator for KerberosInitiator {
     fn begin(&self, service: &str) -> Result<Box<dyn Initiating>, MechanismError> {
         Ok(Box::new(InitiatingContext {
             context: Context::none(self.functions),
-            credentials: Arc::clone(&self.credentials),
+            tickets: Arc::clone(&self.tickets),
             target: Name::import(self.functions, service, HOST_BASED_SERVICE)?,
             service: service.to_owned(),
             computing: self.computing,
@@ -208,7 +222,7 @@ impl Initiator for KerberosInitiator {
 
 struct InitiatingContext {
     context: Context,
-    credentials: Arc<Credentials>,
+    tickets: Arc<Tickets>,
     target: Name,
     service: String,
     computing: Computing,
@@ -229,7 +243,7 @@ impl Initiating for InitiatingContext {
         let status = unsafe {
             (functions.gss_init_sec_context)(
                 &raw mut minor,
-                self.credentials.handle,
+                self.tickets.credentials.handle,
                 &raw mut self.context.handle,
                 self.target.handle,
                 &raw mut mechanism,

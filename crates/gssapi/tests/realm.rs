@@ -184,6 +184,40 @@ fn a_user_without_a_ticket_is_told_to_get_one() {
     assert!(error.contains("kinit"), "{error}");
 }
 
+/// The keytab names the caller, not whoever has a ticket in the user's cache.
+#[test]
+fn a_keytab_goes_before_a_ticket_of_another_user() {
+    let Some(place) = in_realm("a_keytab_goes_before_a_ticket_of_another_user", true, None) else { return };
+    let server = server(KerberosAcceptor::open(Some(&place.join("server.keytab"))).unwrap());
+    let user = KerberosInitiator::open(None, None).unwrap();
+    let keytabs = ["other.keytab", "server.keytab"]
+        .map(|keytab| KerberosInitiator::open(None, Some(&place.join(keytab))).unwrap());
+    for (initiator, name) in
+        keytabs.iter().zip(["host/server.test", "nfs/server.test"]).chain([(&user, "alice")])
+    {
+        assert_eq!(created(&server, initiator).1.name, format!("{name}@{REALM}"));
+    }
+}
+
+/// A ticket got with a keytab is none for later commands without one, nor for anybody else in the process.
+#[test]
+fn tickets_of_a_keytab_end_with_its_credentials() {
+    let Some(place) = in_realm("tickets_of_a_keytab_end_with_its_credentials", false, None) else { return };
+    let server = server(KerberosAcceptor::open(Some(&place.join("server.keytab"))).unwrap());
+    let machine = KerberosInitiator::open(None, Some(&place.join("other.keytab"))).unwrap();
+    created(&server, &machine);
+    let begun = machine.begin(SERVER).unwrap();
+    let shown = format!("{machine:?}");
+    let cache = shown.split('"').nth(1).unwrap();
+    assert!(cache.starts_with("MEMORY:"), "{shown}");
+    drop(machine);
+    KerberosInitiator::open(Some(cache), None).expect("a context is still being created");
+    drop(begun);
+    KerberosInitiator::open(Some(cache), None).expect_err("the cache is still there");
+    assert!(!place.join("tickets").exists(), "the user's cache has the machine's ticket");
+    KerberosInitiator::open(None, None).unwrap_err();
+}
+
 /// A name of a keytab has a type in front, up to a colon. But both options are about files.
 #[test]
 fn a_keytab_has_any_name_of_a_file() {
