@@ -111,6 +111,14 @@ pub(super) fn missing(options: &[ExportOption], tcp: Option<u16>) -> Option<&'st
     }
 }
 
+/// Returns a warning about Linux clients with Kerberos at a server that may demand TLS of TCP clients.
+pub(super) fn kept_out(options: &[ExportOption], tls_is_demanded: bool) -> Option<&'static str> {
+    (tls_is_demanded && is_wanted(options)).then_some(
+        "Linux clients cannot use sec=krb5, krb5i or krb5p here: their gssd creates security contexts over TCP without TLS, \
+         which --xprtsec refuses; leave it out, and TLS remains an offer",
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -163,6 +171,14 @@ mod tests {
             [PathBuf::from("/a/krb5.conf"), "/b/more.conf".into()]
         );
         assert_eq!(paths("FILE:/a/keytab"), [PathBuf::from("/a/keytab")]);
+    }
+
+    #[test]
+    fn linux_clients_create_contexts_without_tls() {
+        let kerberos = exports("/=/srv,sec=sys:krb5");
+        assert!(kept_out(&kerberos, true).is_some_and(|told| told.contains("--xprtsec")));
+        assert_eq!(kept_out(&kerberos, false), None);
+        assert_eq!(kept_out(&exports("/=/srv"), true), None);
     }
 
     #[test]

@@ -218,6 +218,9 @@ impl Serve {
         {
             tracing::warn!(%address, "--xprtsec is about TCP: calls over RDMA have no TLS (RFC 9289)");
         }
+        if let Some(warning) = kerberos::kept_out(&options, self.tls.is_demanded()) {
+            output::warn(warning);
+        }
         let tcp_port = self.tcp.map_or(TCP_PORT, |address| address.port());
         if let Some(missing) = kerberos::missing(&options, (!self.no_tcp).then_some(tcp_port)) {
             output::warn(missing);
