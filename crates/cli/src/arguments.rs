@@ -64,8 +64,12 @@ pub(crate) struct Connection {
     #[arg(long, value_name = "BYTES", default_value = "4096", value_parser = inline_size, help_heading = "Connection")]
     pub(crate) inline: u32,
     /// Negotiate inline sizes and numbers of RDMA Reads by CONF_RDMA (RFC 5666 §6) on each RDMA connection,
-    /// for servers without RFC 8797. The protection that §11 requires is missing: anyone able to change
-    /// packets can slow calls or make them fail
+    /// for servers without RFC 8797. Kerberos protects the exchange, as §11 requires: needs --sec krb5, krb5i
+    /// or krb5p. Without a protected answer connections keep to messages of 1024 bytes, or to RFC 8797
+    #[arg(long, conflicts_with = "insecure_conf_rdma", help_heading = "Connection")]
+    pub(crate) conf_rdma: bool,
+    /// As --conf-rdma, but without the protection that §11 requires: anyone able to change packets can slow
+    /// calls or make them fail
     #[arg(long, help_heading = "Connection")]
     pub(crate) insecure_conf_rdma: bool,
     /// Version of RPC-over-RDMA. With auto, the client offers Version Two first; a server that refuses or
@@ -299,10 +303,16 @@ impl Connection {
             "--rpcrdma-version is about RDMA: it has no meaning with --proto tcp"
         } else if self.proto == Proto::Tcp && self.insecure_conf_rdma {
             "--insecure-conf-rdma is about RDMA: it has no meaning with --proto tcp"
+        } else if self.proto == Proto::Tcp && self.conf_rdma {
+            "--conf-rdma is about RDMA: it has no meaning with --proto tcp"
         } else if self.profile.is_some() && !two {
             "--profile is about Version Two: add --rpcrdma-version 2 or auto"
         } else if self.insecure_conf_rdma && self.rpcrdma_version == Version::Two {
             "--insecure-conf-rdma is about Version One: Version Two has characteristics for that"
+        } else if self.conf_rdma && self.rpcrdma_version == Version::Two {
+            "--conf-rdma is about Version One: Version Two has characteristics for that"
+        } else if self.conf_rdma && self.security.sec == Flavor::Sys {
+            "--conf-rdma needs --sec krb5, --sec krb5i or --sec krb5p: AUTH_SYS protects nothing"
         } else {
             let versions = self.rpcrdma_version.with(self.profile.unwrap_or(ProfileName::P1));
             return self.sends.check(versions, self.inline);

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use rpcrdma::tls::TlsClient;
-use rpcrdma::{CallError, GssUser, Versions};
+use rpcrdma::{CallError, CcpClient, GssUser, Versions};
 use rpcrdma_iwarp::Timeouts;
 use rpcrdma_nfs::client::{Client, ClientOptions, Error, NfsUrl};
 use rpcrdma_nfs::wire::{
@@ -34,6 +34,7 @@ pub(crate) async fn rpc(
 ) -> Result<rpcrdma::Client, Failure> {
     let versions = connection.versions()?;
     let tls = connection.tls.settings(connection.proto, url.host())?;
+    let ccp = conf_rdma(connection, url.host()).await?;
     let settings =
         Settings { options: &connection.rdma, no_crc: connection.no_crc, timeouts: Timeouts::default() };
     let authority = url.authority(connection.proto.default_port());
@@ -55,8 +56,8 @@ pub(crate) async fn rpc(
                 }
                 Proto::Tcp => None,
             };
-            let opened = open(address, connector, connection, versions, program, tls.clone()).await;
-            opened.map_err(|error| explain(&error, connection))
+            let opened = open(address, connector, connection, versions, program, (tls.clone(), ccp.clone()));
+            opened.await.map_err(|error| explain(&error, connection))
         };
         let reason = match timeout(connection.timeout, attempt).await {
             Ok(Ok(client)) => {
@@ -80,6 +81,22 @@ pub(crate) async fn rpc(
     Err(Failure::new(Exit::Unreachable, message))
 }
 
+/// Returns how connections ask for sizes; `None` if they do not.
+async fn conf_rdma(connection: &Connection, host: &str) -> Result<Option<CcpClient>, Failure> {
+    if connection.insecure_conf_rdma {
+        return Ok(Some(CcpClient::insecure()));
+    }
+    let user = if connection.conf_rdma { user(connection, host).await? } else { None };
+    Ok(user.map(|user| CcpClient::protected(&user)))
+}
+
+/// Returns the Kerberos user for a host, if calls are made by one.
+pub(crate) async fn user(connection: &Connection, host: &str) -> Result<Option<Arc<GssUser>>, Failure> {
+    let (security, host) = (connection.security.clone(), host.to_owned());
+    let found = tokio::task::spawn_blocking(move || security.user(&host)).await;
+    found.map_err(|error| Failure::new(Exit::Failed, error.to_string()))?
+}
+
 /// Opens a connection by this connector, or over TCP if there is none.
 async fn open(
     to: SocketAddr,
@@ -87,9 +104,9 @@ async fn open(
     connection: &Connection,
     versions: Versions,
     program: (u32, u32),
-    tls: Option<TlsClient>,
+    (tls, ccp): (Option<TlsClient>, Option<CcpClient>),
 ) -> Result<rpcrdma::Client, ConnectError> {
-    let mut config = rpcrdma::ClientConfig { memory: MEMORY, tls, ..rpcrdma::ClientConfig::default() };
+    let mut config = rpcrdma::ClientConfig { memory: MEMORY, tls, ccp, ..rpcrdma::ClientConfig::default() };
     let inline = usize::try_from(connection.inline).unwrap_or(usize::MAX);
     config.protocol.send_size = inline;
     config.protocol.receive_size = inline;
@@ -98,7 +115,6 @@ async fn open(
     config.protocol.versions = versions;
     config.protocol.program = Some(program);
     connection.sends.apply(&mut config.protocol);
-    config.ccp = connection.insecure_conf_rdma.then(rpcrdma::Ccp::insecure);
     config.protocol.timeouts.call = connection.timeout;
     config.protocol.timeouts.connect = connection.timeout;
     match connector {
@@ -131,14 +147,13 @@ fn explain(error: &ConnectError, connection: &Connection) -> String {
 pub(crate) struct Servers<'a> {
     connection: &'a Connection,
     open: Vec<Open>,
-    /// Kerberos users by host: the ticket is for one.
+    /// Kerberos users by authority: a host can have several servers, and a context is known to one of them.
     users: Vec<(String, Arc<GssUser>)>,
 }
 
 /// A server with a connection.
 struct Open {
     authority: String,
-    host: String,
     client: rpcrdma::Client,
 }
 
@@ -155,7 +170,7 @@ impl<'a> Servers<'a> {
             return Ok(open.client.clone());
         }
         let client = rpc(url, self.connection, NFS).await?;
-        self.open.push(Open { authority, host: url.host().to_owned(), client: client.clone() });
+        self.open.push(Open { authority, client: client.clone() });
         Ok(client)
     }
 
@@ -174,8 +189,8 @@ impl<'a> Servers<'a> {
 
     /// Closes all connections in order, so that their counters are logged.
     pub(crate) async fn close(self) {
-        for Open { host, client, .. } in self.open {
-            if let Some((_, user)) = self.users.iter().find(|(known, _)| *known == host) {
+        for Open { authority, client } in self.open {
+            if let Some((_, user)) = self.users.iter().find(|(known, _)| *known == authority) {
                 client.end_context(user).await;
             }
             client.close().await;
@@ -190,16 +205,14 @@ impl<'a> Servers<'a> {
         options
     }
 
-    /// Returns the Kerberos user for the host of a URL, if calls are made by one.
+    /// Returns the Kerberos user for the server of a URL, if calls are made by one.
     async fn user(&mut self, url: &NfsUrl) -> Result<Option<Arc<GssUser>>, Failure> {
-        let host = url.host().to_owned();
-        if let Some((_, user)) = self.users.iter().find(|(known, _)| *known == host) {
+        let authority = url.authority(self.connection.proto.default_port());
+        if let Some((_, user)) = self.users.iter().find(|(known, _)| *known == authority) {
             return Ok(Some(Arc::clone(user)));
         }
-        let (security, name) = (self.connection.security.clone(), host.clone());
-        let found = tokio::task::spawn_blocking(move || security.user(&name)).await;
-        let user = found.map_err(|error| Failure::new(Exit::Failed, error.to_string()))??;
-        self.users.extend(user.clone().map(|user| (host, user)));
+        let user = user(self.connection, url.host()).await?;
+        self.users.extend(user.clone().map(|user| (authority, user)));
         Ok(user)
     }
 }

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use rpcrdma::ccp::{CONF_RDMA, Ccp, ConfigReply, ConfigRequest, Configurator, PROGRAM, VERSION};
+use rpcrdma::ccp::{CONF_RDMA, CcpServer, ConfigReply, ConfigRequest, Configurator, PROGRAM, VERSION};
+use rpcrdma_oncrpc::auth::flavor;
+use rpcrdma_oncrpc::gss::{GssCredential, GssProcedure};
 use rpcrdma_oncrpc::{CallHeader, OpaqueAuth, Outcome, Peer, ReplyHeader, TransportKind};
 use rpcrdma_proto::{Agreement, BASIC_INLINE, Config, Connection, Side};
 use rpcrdma_verbs::Capabilities;
@@ -36,8 +38,8 @@ fn answer(outcome: &Outcome) -> Option<ConfigReply> {
 }
 
 /// Questions and answers of CONF_RDMA. Both messages must survive encoding. A server that gets any messages on one
-/// connection must answer the first question within its limits, a repeat with that answer, and nothing else. What a
-/// connection makes of any agreement must be within its own limits. The first two bytes are the inline sizes of this
+/// connection must answer the first question within its limits, a repeat with that answer, and nothing else. If it requires
+/// protection, it must answer no question, since none has any. What a connection makes of any agreement must be within its own limits. The first two bytes are the inline sizes of this
 /// side; the pieces behind them are messages, or arguments of CONF_RDMA.
 pub fn conf_rdma(data: &[u8]) {
     let _ = (survives::<ConfigRequest>(data), survives::<ConfigReply>(data));
@@ -51,7 +53,8 @@ pub fn conf_rdma(data: &[u8]) {
     let private_data = split_piece(&mut data).unwrap_or_default();
     let mut connection = connect(Side::Server, private_data);
     let limits = connection.agreeable();
-    let configurator = Configurator::new(&Ccp::insecure(), &connection, &config, &capabilities);
+    let configurator = Configurator::new(CcpServer::Insecure, &connection, &config, &capabilities);
+    let strict = Configurator::new(CcpServer::Protected, &connection, &config, &capabilities);
     let peer =
         Peer { address: None, transport: TransportKind::Rdma, window: None, attached: None, owner: None };
     let mut agreed: Option<(Bytes, ConfigReply)> = None;
@@ -61,8 +64,10 @@ pub fn conf_rdma(data: &[u8]) {
             Some((0, arguments)) => call(CONF_RDMA, arguments),
             _ => Bytes::copy_from_slice(piece),
         };
+        let refused = strict.serve(peer.clone(), &Decoder::new(message.clone()), now);
+        assert_eq!((refused.as_ref().and_then(answer), strict.take_agreed()), (None, None), "no protection");
         let Some(outcome) = configurator.serve(peer.clone(), &Decoder::new(message.clone()), now) else {
-            late |= agreed.is_none();
+            late |= agreed.is_none() && !creates_context(&message);
             continue;
         };
         let agreement = configurator.take_agreed();
@@ -114,6 +119,17 @@ pub fn conf_rdma(data: &[u8]) {
             assert!(applied.align.is_power_of_two());
         }
     }
+}
+
+/// Returns whether a message is a call that creates a context of RPCSEC_GSS (RFC 2203 §5.2.2).
+fn creates_context(message: &Bytes) -> bool {
+    let Ok(CallHeader { credential, .. }) = CallHeader::read(&mut Decoder::new(message.clone())) else {
+        return false;
+    };
+    credential.flavor == flavor::RPCSEC_GSS
+        && GssCredential::read(&credential.body).is_ok_and(|credential| {
+            matches!(credential.procedure, GssProcedure::Init | GssProcedure::ContinueInit)
+        })
 }
 
 /// Reads the question of a message that had an answer.

@@ -20,7 +20,7 @@ use rpcrdma_nfs::wire::{FileHandle, NFS_PROGRAM, NFS_VERSION};
 use rpcrdma_oncrpc::gss::{InitArguments, InitResults};
 use rpcrdma_oncrpc::record::RecordWriter;
 use rpcrdma_oncrpc::rpcbind::{AddressText, Mapping, MappingList, Rpcb, RpcbEntry, RpcbEntryList, RpcbList};
-use rpcrdma_oncrpc::{CallHeader, ReplyHeader};
+use rpcrdma_oncrpc::{CallHeader, OpaqueAuth, ReplyHeader, auth::flavor};
 use rpcrdma_proto::wire::two::transmission::{
     BufferStructure, Operation, TransmitContinuation, TransmitRequest, TransmitResponse,
 };
@@ -442,17 +442,33 @@ fn oncrpc(seeds: &mut Seeds) {
     let reply = ConfigReply { max_call_send_size: 4096, align: 64, max_rdma_read: 8 };
     seeds.add("conf_rdma", "request", xdr(&request));
     seeds.add("conf_rdma", "reply", xdr(&reply));
-    let data = PrivateData { remote_invalidation: true, send_size: 4096, receive_size: 4096 }.encode();
+    let private = PrivateData { remote_invalidation: true, send_size: 4096, receive_size: 4096 }.encode();
     let question = [&[0], &xdr(&request)[..]].concat();
     let other = [&[0], &xdr(&ConfigRequest { max_rdma_read: 9, ..request })[..]].concat();
     let null = conf_rdma::call(0, &[]).to_vec();
+    let nfs = |procedure| {
+        let body = gss_credential(procedure, &[]).into();
+        let header = CallHeader {
+            // A piece that begins with 0 is a question.
+            xid: 7 << 24,
+            program: NFS_PROGRAM,
+            version: NFS_VERSION,
+            procedure: 0,
+            credential: OpaqueAuth { flavor: flavor::RPCSEC_GSS, body },
+            verifier: OpaqueAuth::none(),
+        };
+        xdr(&header)
+    };
+    let (creation, data) = (nfs(1), nfs(0));
     for (name, messages) in [
         ("question", vec![&question, &question, &other]),
         ("null", vec![&null, &question]),
         ("other", vec![&other, &null]),
+        ("context", vec![&creation, &creation, &question]),
+        ("late", vec![&creation, &data, &question]),
     ] {
         let messages: Vec<u8> = messages.into_iter().flat_map(|message| piece(message)).collect();
-        seeds.add("conf_rdma", name, [&[7, 3], &piece(&data)[..], &messages].concat());
+        seeds.add("conf_rdma", name, [&[7, 3], &piece(&private)[..], &messages].concat());
     }
 }
 

@@ -9,8 +9,11 @@
 //! the whole life of a context. The library protects messages of other encryption types.
 //!
 //! *Threads.* A context of the library is behind a lock: the library keeps derived keys in it without one. The crate's own
-//! protection needs no lock, and keeps no context of the library. Functions may read files, and creating a context at a client asks the KDC. So callers use threads
-//! that may wait.
+//! protection needs no lock, and keeps no context of the library. Functions may read files, and creating a context at a client
+//! asks the KDC. So callers use threads that may wait.
+//!
+//! *Errors.* `remedy` decides by the status codes which command mends a failure. The text of an error is the library's, with
+//! the remedy behind it.
 //!
 //! *Buffers.* `checksum` reads messages where they are. `cipher` writes another form of them, once. The library reads messages
 //! in one slice where they are, but decrypts a copy, which it may change. Its results are copied once.
@@ -24,6 +27,7 @@ mod mechanism;
 mod objects;
 mod privacy;
 mod protection;
+mod remedy;
 mod stores;
 mod token;
 

@@ -100,6 +100,7 @@ functions! {
     gss_localname: fn(*mut u32, gss_name_t, gss_OID, gss_buffer_t) -> u32;
     gss_inquire_sec_context_by_oid: fn(*mut u32, gss_ctx_id_t, gss_OID, *mut gss_buffer_set_t) -> u32;
     gss_release_buffer_set: fn(*mut u32, *mut gss_buffer_set_t) -> u32;
+    gss_krb5_ccache_name: fn(*mut u32, *const c_char, *mut *const c_char) -> u32;
     // The loader finds these in libkrb5, on which libgssapi_krb5 depends. No function of the latter destroys a cache.
     krb5_init_context: fn(*mut krb5_context) -> i32;
     krb5_free_context: fn(krb5_context) -> ();

@@ -17,8 +17,9 @@ use crate::ffi::{
     MUTUAL, gss_OID,
 };
 use crate::library::{Functions, LoadError, functions, none};
-use crate::objects::{Context, Credentials, Name, Output, check, input, oid};
+use crate::objects::{Context, Credentials, Name, Output, check, default_cache, input, oid};
 use crate::protection::{Computing, KerberosContext, protected};
+use crate::remedy;
 use crate::stores::{PrivateCache, Tickets, keytab_name};
 use crate::token::Role;
 
@@ -33,11 +34,11 @@ pub enum OpenError {
     #[error(transparent)]
     Load(#[from] LoadError),
     /// The library finds no credentials.
-    #[error("{what}: {error}")]
+    #[error("{place}: {error}")]
     Credentials {
-        /// What was looked for, and where.
-        what: String,
-        /// The library's error.
+        /// Where the library looked.
+        place: String,
+        /// The library's error, and the remedy.
         error: MechanismError,
     },
 }
@@ -46,6 +47,7 @@ pub enum OpenError {
 pub struct KerberosAcceptor {
     functions: &'static Functions,
     credentials: Arc<Credentials>,
+    keytab: Option<Arc<str>>,
     computing: Computing,
 }
 
@@ -62,11 +64,11 @@ impl KerberosAcceptor {
     /// Each variant of [`OpenError`].
     pub fn open(keytab: Option<&Path>) -> Result<Self, OpenError> {
         let functions = functions()?;
-        let what = match keytab {
-            Some(path) => format!("no key of {SERVICE}/HOST in the keytab {}", path.display()),
-            None => format!("no key of {SERVICE}/HOST in the keytab of the system"),
+        let path = keytab.map(|path| path.display().to_string());
+        let failed = |error| OpenError::Credentials {
+            place: path.as_ref().map_or("the keytab".to_owned(), |path| format!("the keytab {path}")),
+            error: remedy::at_server(error, path.as_deref()),
         };
-        let failed = |error| OpenError::Credentials { what: what.clone(), error };
         let name = Name::import(functions, SERVICE, HOST_BASED_SERVICE).map_err(failed)?;
         let file = keytab.map(keytab_name);
         let keytab = file.iter().map(|name| ("keytab", name.as_slice()));
@@ -78,7 +80,7 @@ impl KerberosAcceptor {
             Credentials::acquire(functions, Some(&name), ACCEPT, &store)
         });
         let credentials = Arc::new(credentials.map_err(failed)?);
-        Ok(Self { functions, credentials, computing: Computing::Tried })
+        Ok(Self { functions, credentials, keytab: path.map(Into::into), computing: Computing::Tried })
     }
 
     /// Lets the library protect the messages of all contexts, to compare it or to find an error.
@@ -94,6 +96,7 @@ impl Acceptor for KerberosAcceptor {
         Box::new(AcceptingContext {
             context: Context::none(self.functions),
             credentials: Arc::clone(&self.credentials),
+            keytab: self.keytab.clone(),
             computing: self.computing,
         })
     }
@@ -102,6 +105,7 @@ impl Acceptor for KerberosAcceptor {
 struct AcceptingContext {
     context: Context,
     credentials: Arc<Credentials>,
+    keytab: Option<Arc<str>>,
     computing: Computing,
 }
 
@@ -131,7 +135,8 @@ impl Accepting for AcceptingContext {
                 none(),
             )
         };
-        let status = check(functions, status, minor)?;
+        let status = check(functions, status, minor)
+            .map_err(|error| remedy::at_server(error, self.keytab.as_deref()))?;
         let token = answer.to_bytes();
         if status & CONTINUE_NEEDED != 0 {
             return Ok(Step { token, created: None });
@@ -154,6 +159,7 @@ fn created(context: KerberosContext, peer: Principal, seconds: u32) -> Created {
 pub struct KerberosInitiator {
     functions: &'static Functions,
     tickets: Arc<Tickets>,
+    keytab: Option<Arc<str>>,
     computing: Computing,
 }
 
@@ -175,29 +181,36 @@ impl KerberosInitiator {
     /// Each variant of [`OpenError`].
     pub fn open(cache: Option<&str>, keytab: Option<&Path>) -> Result<Self, OpenError> {
         let functions = functions()?;
-        let file = keytab.map(keytab_name);
-        let private = match (keytab, cache) {
-            (Some(_), None) => Some(PrivateCache::new(functions)),
-            _ => None,
+        let text = keytab.map(|path| path.display().to_string());
+        let failed = |error, cache: Option<&str>| OpenError::Credentials {
+            place: match (&text, cache) {
+                (Some(path), _) => format!("the keytab {path}"),
+                (None, Some(cache)) => format!("no ticket in {cache}"),
+                (None, None) => "no ticket".to_owned(),
+            },
+            error: remedy::at_client(error, text.as_deref(), "HOST"),
         };
-        let private = private.transpose().map_err(|error| {
-            let what = "no tickets with the keys of a keytab".to_owned();
-            OpenError::Credentials { what, error }
-        })?;
+        let file = keytab.map(keytab_name);
+        let (private, default) = match (cache, &file) {
+            (Some(_), _) => (None, None),
+            (None, Some(_)) => {
+                let private = PrivateCache::new(functions).map_err(|error| failed(error, None))?;
+                (Some(private), None)
+            }
+            // Without a name, the library searches a collection of caches. If it cannot read one, version 1.20 (of Debian 12)
+            // frees a pointer that it never set (`krb5_cccol_have_content`).
+            (None, None) => (None, default_cache(functions)),
+        };
+        let cache = cache.or(default.as_deref());
         let used = private.as_ref().map(|private| private.name().to_bytes()).or(cache.map(str::as_bytes));
         let mut store = Vec::new();
         store.extend(used.map(|cache| ("ccache", cache)));
         store.extend(file.iter().map(|name| ("client_keytab", name.as_slice())));
         let credentials = Credentials::acquire(functions, None, INITIATE, &store).map_err(|error| {
-            let what = match (keytab, cache) {
-                (Some(path), _) => format!("no tickets with the keys of {}", path.display()),
-                (None, Some(cache)) => format!("no tickets in {cache} (kinit gets some)"),
-                (None, None) => "no tickets (kinit gets some)".to_owned(),
-            };
-            OpenError::Credentials { what, error }
+            failed(file.as_deref().and_then(|name| unusable(functions, name)).unwrap_or(error), cache)
         })?;
         let tickets = Arc::new(Tickets { credentials, cache: private });
-        Ok(Self { functions, tickets, computing: Computing::Tried })
+        Ok(Self { functions, tickets, keytab: text.map(Into::into), computing: Computing::Tried })
     }
 
     /// Lets the library protect the messages of all contexts, to compare it or to find an error.
@@ -208,6 +221,14 @@ impl KerberosInitiator {
     }
 }
 
+/// Returns the reason why a keytab cannot be read. The library tells it of keys for a server only.
+fn unusable(functions: &'static Functions, keytab: &[u8]) -> Option<MechanismError> {
+    let name = Name::import(functions, SERVICE, HOST_BASED_SERVICE).ok()?;
+    let error = Credentials::acquire(functions, Some(&name), ACCEPT, &[("keytab", keytab)]).err()?;
+    // Clients need no key of this service.
+    (!remedy::is_other_key(&error)).then_some(error)
+}
+
 impl Initiator for KerberosInitiator {
     fn begin(&self, service: &str) -> Result<Box<dyn Initiating>, MechanismError> {
         Ok(Box::new(InitiatingContext {
@@ -215,6 +236,7 @@ impl Initiator for KerberosInitiator {
             tickets: Arc::clone(&self.tickets),
             target: Name::import(self.functions, service, HOST_BASED_SERVICE)?,
             service: service.to_owned(),
+            keytab: self.keytab.clone(),
             computing: self.computing,
         }))
     }
@@ -225,7 +247,15 @@ struct InitiatingContext {
     tickets: Arc<Tickets>,
     target: Name,
     service: String,
+    keytab: Option<Arc<str>>,
     computing: Computing,
+}
+
+impl InitiatingContext {
+    /// Returns the host of the service.
+    fn host(&self) -> &str {
+        self.service.split_once('@').map_or(&self.service, |(_, host)| host)
+    }
 }
 
 impl Initiating for InitiatingContext {
@@ -257,7 +287,8 @@ impl Initiating for InitiatingContext {
                 &raw mut seconds,
             )
         };
-        let status = check(functions, status, minor)?;
+        let status = check(functions, status, minor)
+            .map_err(|error| remedy::at_client(error, self.keytab.as_deref(), self.host()))?;
         let token = answer.to_bytes();
         if status & CONTINUE_NEEDED != 0 {
             return Ok(Step { token, created: None });
@@ -266,5 +297,8 @@ impl Initiating for InitiatingContext {
         let context = std::mem::replace(&mut self.context, Context::none(functions));
         let context = protected(context, Role::Initiator, flags, self.computing);
         Ok(Step { token, created: Some(created(context, peer, seconds)) })
+    }
+    fn explain(&self, major: u32, minor: u32) -> Option<String> {
+        remedy::of_peer(major, minor, self.host())
     }
 }

@@ -1,7 +1,7 @@
 //! Objects of the library, each released when it is dropped, and the values that its functions take and return.
 
-use std::ffi::{CString, c_int};
-use std::ptr::null_mut;
+use std::ffi::{CStr, CString, c_char, c_int};
+use std::ptr::{null, null_mut};
 
 use bytes::Bytes;
 use rpcrdma_oncrpc::gss::MechanismError;
@@ -17,6 +17,8 @@ use crate::library::{Functions, none};
 
 /// Most parts of a status that are shown.
 const STATUS_PARTS: usize = 4;
+/// Most letters of each part.
+const STATUS_LETTERS: usize = 300;
 
 /// Returns an object identifier for a call. The library reads it only.
 pub(crate) fn oid(contents: &'static [u8]) -> gss_OID_desc {
@@ -164,7 +166,7 @@ pub(crate) fn check(functions: &'static Functions, major: u32, minor: u32) -> Re
     Err(MechanismError::new(major & ERRORS, minor, text))
 }
 
-/// Returns the library's words for a status.
+/// Returns the library's words for a status: one short line, whatever names of a peer are in it.
 fn status(functions: &'static Functions, value: u32, kind: c_int) -> String {
     let mut mechanism = oid(KRB5);
     let mut parts = Vec::new();
@@ -187,12 +189,18 @@ fn status(functions: &'static Functions, value: u32, kind: c_int) -> String {
         if major & ERRORS != 0 {
             break;
         }
-        parts.push(String::from_utf8_lossy(text.as_slice()).into_owned());
+        parts.push(line(text.as_slice()));
         if more == 0 {
             break;
         }
     }
     parts.join("; ")
+}
+
+/// Returns text without control characters, and not too long.
+fn line(text: &[u8]) -> String {
+    let shown = |letter: char| if letter.is_control() { '?' } else { letter };
+    String::from_utf8_lossy(text).chars().take(STATUS_LETTERS).map(shown).collect()
 }
 
 impl Name {
@@ -312,6 +320,23 @@ impl Credentials {
     }
 }
 
+/// Returns the name of the user's own cache of tickets if it is a file. `None` for a collection of caches, or if the library
+/// does not tell.
+pub(crate) fn default_cache(functions: &'static Functions) -> Option<String> {
+    let cache_name = functions.gss_krb5_ccache_name?;
+    let (mut minor, mut name) = (0, null::<c_char>());
+    // SAFETY: the pointers are to values that live longer than the call. Without a new name, the thread keeps the default.
+    #[allow(unsafe_code)]
+    let major = unsafe { (cache_name)(&raw mut minor, null(), &raw mut name) };
+    if major & ERRORS != 0 || name.is_null() {
+        return None;
+    }
+    // SAFETY: the library has set the pointer to a text with a zero byte at its end. It stays until this thread's next call.
+    #[allow(unsafe_code)]
+    let name = unsafe { CStr::from_ptr(name) }.to_str().ok()?;
+    (name.starts_with('/') || name.starts_with("FILE:")).then(|| name.to_owned())
+}
+
 impl Context {
     /// Returns the table of functions.
     pub(crate) const fn functions(&self) -> &'static Functions {
@@ -412,6 +437,12 @@ pub(crate) fn joined<'a>(message: &[&'a [u8]], space: &'a mut Vec<u8>) -> &'a [u
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn words_of_the_library_are_one_short_line() {
+        assert_eq!(line(b"Server nfs/a\n\x1b[2Jb not found"), "Server nfs/a??[2Jb not found");
+        assert_eq!(line(&[b'a'; 9000]).len(), STATUS_LETTERS);
+    }
 
     #[test]
     fn the_number_of_an_encryption_type_ends_its_identifier() {

@@ -86,10 +86,7 @@ use thiserror::Error;
 
 use crate::auth::{Credential, GssCaller, Service, flavor};
 use crate::cache::{Admission, CacheKey, Execution, Repeat, ReplyCache, WindowId};
-use crate::integrity::Integrity;
-use crate::message::{
-    AcceptStat, AuthStat, CallHeader, CallHeaderError, RejectReason, ReplyBody, ReplyHeader,
-};
+use crate::message::{AcceptStat, AuthStat, CallHeader, CallHeaderError, RejectReason, ReplyHeader};
 use crate::outcome::Outcome;
 use crate::program::{
     Attached, CallContext, CallFailure, Effect, Program, ResponseFuture, TransportKind, accepted_by_default,
@@ -162,13 +159,12 @@ pub enum RegisterError {
 pub struct Dispatcher {
     programs: BTreeMap<u32, Vec<Arc<dyn Program>>>,
     cache: Arc<ReplyCache>,
-    integrity: Option<Arc<dyn Integrity>>,
 }
 
 impl Dispatcher {
     /// Creates a dispatcher without programs.
     pub fn new(cache: Arc<ReplyCache>) -> Self {
-        Self { programs: BTreeMap::new(), cache, integrity: None }
+        Self { programs: BTreeMap::new(), cache }
     }
 
     /// Adds a program. Several programs with one number may serve different versions of it.
@@ -193,11 +189,6 @@ impl Dispatcher {
         }
         served.push(program);
         Ok(())
-    }
-
-    /// Adds support for this flavour. Each program still decides whether it accepts the flavour.
-    pub fn protect(&mut self, flavor: Arc<dyn Integrity>) {
-        self.integrity = Some(flavor);
     }
 
     /// Returns the registered programs, in no order: to announce them, or for statistics.
@@ -238,7 +229,7 @@ impl Dispatcher {
         let xid = header.xid;
         let call = [header.program, header.version, header.procedure];
         let credential = Credential::Gss(Arc::new(caller));
-        self.serve(peer, xid, call, credential, None, arguments, now)
+        self.serve(peer, xid, call, credential, arguments, now)
             .unwrap_or_else(|failure| DispatchFuture::ready(failure.outcome(xid)))
     }
 
@@ -249,13 +240,6 @@ impl Dispatcher {
         arguments: Decoder,
         now: Instant,
     ) -> Result<DispatchFuture, Failure> {
-        let flavor = header.credential.flavor;
-        let integrity = self.integrity.clone().filter(|integrity| integrity.flavor() == flavor);
-        if let Some(integrity) = &integrity {
-            integrity
-                .check_call(&header, &arguments)
-                .map_err(|stat| Failure::Denied(RejectReason::AuthError(stat)))?;
-        }
         let CallHeader { xid, program: number, version, procedure, credential, .. } = header;
         let served = self.programs.get(&number);
         let credential = if procedure == 0 && credential.flavor != flavor::RPCSEC_GSS {
@@ -267,7 +251,7 @@ impl Dispatcher {
             let credential = Credential::try_from(credential).map_err(|_| auth_error(AuthStat::BadCred))?;
             let flavor = credential.flavor();
             // Nothing has checked who sent this: a context does that, before `dispatch_opened`.
-            let unproven = flavor == flavor::RPCSEC_GSS && integrity.is_none();
+            let unproven = flavor == flavor::RPCSEC_GSS;
             let accepted = !unproven
                 && served.map_or_else(
                     || accepted_by_default(flavor),
@@ -282,18 +266,16 @@ impl Dispatcher {
             }
             credential
         };
-        self.serve(peer, xid, [number, version, procedure], credential, integrity, arguments, now)
+        self.serve(peer, xid, [number, version, procedure], credential, arguments, now)
     }
 
     /// Serves a call of a caller who is known.
-    #[expect(clippy::too_many_arguments, reason = "what a call consists of")]
     fn serve(
         &self,
         peer: Peer,
         xid: u32,
         [number, version, procedure]: [u32; 3],
         credential: Credential,
-        integrity: Option<Arc<dyn Integrity>>,
         arguments: Decoder,
         now: Instant,
     ) -> Result<DispatchFuture, Failure> {
@@ -317,7 +299,7 @@ impl Dispatcher {
             .procedure(version, procedure)
             .ok_or(Failure::Accepted(AcceptStat::ProcedureUnavailable))?;
         let protects = matches!(&credential, Credential::Gss(caller) if caller.service != Service::None);
-        if integrity.is_none() && !protects && program.requires_integrity(version, procedure) {
+        if !protects && program.requires_integrity(version, procedure) {
             return Err(Failure::Denied(RejectReason::AuthError(AuthStat::TooWeak)));
         }
 
@@ -361,7 +343,7 @@ impl Dispatcher {
             owner: peer.owner,
         };
         let response = program.call(context, arguments);
-        Ok(DispatchFuture { state: State::Running { xid, response, execution, integrity }, key })
+        Ok(DispatchFuture { state: State::Running { xid, response, execution }, key })
     }
 }
 
@@ -436,12 +418,7 @@ enum State {
     /// Decided without the program.
     Ready(Option<Outcome>),
     /// The program is serving the call.
-    Running {
-        xid: u32,
-        response: ResponseFuture,
-        execution: Option<Execution>,
-        integrity: Option<Arc<dyn Integrity>>,
-    },
+    Running { xid: u32, response: ResponseFuture, execution: Option<Execution> },
     /// Another future runs the call.
     Repeat(Repeat),
 }
@@ -472,20 +449,12 @@ impl Future for DispatchFuture {
         match &mut self.state {
             State::Ready(outcome) => Poll::Ready(outcome.take().unwrap_or(Outcome::Drop)),
             State::Repeat(repeat) => Pin::new(repeat).poll(cx),
-            State::Running { xid, response, execution, integrity } => {
+            State::Running { xid, response, execution } => {
                 let Poll::Ready(response) = response.as_mut().poll(cx) else {
                     return Poll::Pending;
                 };
                 let outcome = match response {
-                    Ok(results) => {
-                        let mut header = ReplyHeader::accepted(*xid, AcceptStat::Success);
-                        if let (Some(integrity), ReplyBody::Accepted { verifier, .. }) =
-                            (integrity, &mut header.body)
-                        {
-                            *verifier = integrity.seal_reply(*xid, &results);
-                        }
-                        reply(&header, results)
-                    }
+                    Ok(results) => reply(&ReplyHeader::accepted(*xid, AcceptStat::Success), results),
                     Err(failure) => Failure::Call(failure).outcome(*xid),
                 };
                 if let Some(execution) = execution.take() {

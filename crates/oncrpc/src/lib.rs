@@ -6,7 +6,6 @@
 //! | [`auth`] | `opaque_auth`, AUTH_NONE and AUTH_SYS (RFC 5531 §8.2, Appendix A) |
 //! | [`program`] | the trait that a program implements |
 //! | [`gss`] | RPCSEC_GSS: contexts, and the protection of calls and replies (RFC 2203) |
-//! | [`integrity`] | flavours that protect calls and replies against changes |
 //! | [`dispatch`] | from a received call message to its reply, for RDMA and TCP alike |
 //! | [`outcome`] | the decision about a received message |
 //! | [`cache`] | duplicate requests: one execution, one reply |
@@ -27,7 +26,6 @@ pub mod auth;
 pub mod cache;
 pub mod dispatch;
 pub mod gss;
-pub mod integrity;
 pub mod message;
 pub mod origin;
 pub mod outcome;
@@ -38,7 +36,6 @@ pub mod rpcbind;
 pub use auth::{AuthSys, Credential, OpaqueAuth};
 pub use cache::{CacheCounters, CacheKey, CacheLimits, ENTRY_COST, ReplyCache, ReplyWindow, WindowId};
 pub use dispatch::{DispatchFuture, Dispatcher, Peer, RegisterError};
-pub use integrity::Integrity;
 pub use message::{
     AcceptStat, AuthStat, CallHeader, CallHeaderError, Refused, RejectReason, ReplyBody, ReplyHeader,
 };

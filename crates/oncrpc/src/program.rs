@@ -152,8 +152,8 @@ pub trait Program: Send + Sync + 'static {
         accepted_by_default(flavor)
     }
 
-    /// Returns whether this procedure is only called under a flavour that protects the call
-    /// ([`Integrity`](crate::Integrity)); other calls get AUTH_TOOWEAK. By default no procedure is.
+    /// Returns whether this procedure is only called with RPCSEC_GSS integrity or privacy; other calls get AUTH_TOOWEAK. By
+    /// default no procedure is.
     fn requires_integrity(&self, _version: u32, _procedure: u32) -> bool {
         false
     }

@@ -191,6 +191,14 @@ impl Realm {
         self.administer(&["ktadd", "-norandkey", "-k", &keytab.display().to_string(), principal])
     }
 
+    /// Gives a principal another random key. Keytabs and tickets keep the old one.
+    ///
+    /// # Errors
+    /// `kadmin.local` fails.
+    pub fn change_key(&self, principal: &str) -> Result<(), RealmError> {
+        self.administer(&["cpw", "-randkey", principal])
+    }
+
     /// Adds a user with a password.
     ///
     /// # Errors

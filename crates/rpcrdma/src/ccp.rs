@@ -14,8 +14,8 @@
 //!
 //! | event | consequence |
 //! | --- | --- |
-//! | the server has no such program, or refuses | the client goes on without an agreement |
-//! | no answer in time; a malformed answer, one without the required protection, or one of less than 1024 bytes | the client ends the connection |
+//! | the server has no such program, or refuses; no security context can be had, or not in time | the client goes on without an agreement |
+//! | no answer in time; a malformed answer, one whose protection is missing or wrong, or one of less than 1024 bytes | the client ends the connection |
 //! | sizes above the limits of a side | its own limits hold |
 //! | 0 RDMA Reads | no Call with Read chunks leaves; one that arrives from such a client gets ERR_CHUNK |
 //! | the client takes Replies of less than 1024 bytes | GARBAGE_ARGS |
@@ -23,16 +23,32 @@
 //! | another question, or the first one after other calls | SYSTEM_ERR: messages under way rely on the agreed values |
 //!
 //! # Security
-//! RFC 5666 §11: "when used, MUST be protected by an appropriate RPC security flavor". An agreement of
-//! [`Ccp::protected`] complies: it refuses a call or answer under any other flavour. One of [`Ccp::insecure`] does not,
-//! with the consequences that are listed there.
+//! RFC 5666 §11: "when used, MUST be protected by an appropriate RPC security flavor". That is RPCSEC_GSS (RFC 2203) with
+//! integrity or privacy here. [`CcpServer::Protected`] complies: other questions get AUTH_TOOWEAK. So does
+//! [`CcpClient::protected`], which believes no other answer. [`CcpClient::insecure`] and [`CcpServer::Insecure`] do not
+//! comply, with the consequences that are listed there.
+//!
+//! *The context.* The question precedes the client's other calls, and calls create a context. So the client makes those
+//! first, on the same connection: NULL of this program, one at a time (RFC 2203 §5.2.2). They fit §6.1. A token that is too
+//! long for 1024 bytes travels in a long Call, of which only a short header comes by Send. §6.2 limits inline messages
+//! alone. The server fetches the token by one RDMA Read, which this client always allows. The longest token has
+//! [`TOKEN_MAX`](rpcrdma_oncrpc::gss::TOKEN_MAX) bytes. A question may follow calls that create contexts, of any program,
+//! but no other calls.
+//!
+//! *Whose context.* It belongs to the client's [`GssUser`] but is not the one of the user's other calls. Those may hold the
+//! turn to create a context, or all numbers of the server's window, while they wait for the agreement. The context stays for
+//! later connections, and [`Client::close`](crate::Client::close) ends it. If the server forgot it, or it is too old, the
+//! client repeats the question in a new one.
+//!
+//! *Limits of the protection.* RFC 2203 §5.3.3.3 does not protect refusals. So an attacker who can change packets can
+//! prevent an agreement, but not alter one. Without an agreement the values of connection set-up hold.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rpcrdma_oncrpc::Integrity;
 use rpcrdma_xdr::Xdr;
+
+use crate::gss::GssUser;
 
 pub(crate) mod client;
 pub(crate) mod server;
@@ -70,28 +86,24 @@ pub struct ConfigReply {
     pub max_rdma_read: u32,
 }
 
-/// Settings of the protocol, for a client or a server.
-#[derive(Clone)]
-pub struct Ccp {
-    security: Security,
-    /// Time that a client waits for the answer before it ends the connection. Servers ignore it.
+/// Settings of the protocol for a client.
+#[derive(Clone, Debug)]
+pub struct CcpClient {
+    /// The user whose context protects the question; `None` without protection.
+    user: Option<Arc<GssUser>>,
+    /// Time for the answer, with the creation of a context if one is needed. Then the client ends the connection.
     pub timeout: Duration,
 }
 
-#[derive(Clone)]
-enum Security {
-    Protected(Arc<dyn Integrity>),
-    Insecure,
-}
-
-impl Ccp {
+impl CcpClient {
     /// Default of [`timeout`](Self::timeout).
     pub const TIMEOUT: Duration = Duration::from_secs(10);
 
-    /// Requires this flavour, and accepts no other.
+    /// Asks as this user, with the user's protection but at least integrity, and believes no other answer. The question has
+    /// a context of its own, which all connections of a client share.
     #[must_use]
-    pub fn protected(flavor: Arc<dyn Integrity>) -> Self {
-        Self { security: Security::Protected(flavor), timeout: Self::TIMEOUT }
+    pub fn protected(user: &GssUser) -> Self {
+        Self { user: Some(Arc::new(user.apart())), timeout: Self::TIMEOUT }
     }
 
     /// Goes without protection, against RFC 5666 §11.
@@ -101,22 +113,23 @@ impl Ccp {
     /// memory by this. For links that protect packets themselves, and for tests.
     #[must_use]
     pub const fn insecure() -> Self {
-        Self { security: Security::Insecure, timeout: Self::TIMEOUT }
+        Self { user: None, timeout: Self::TIMEOUT }
     }
 
-    fn integrity(&self) -> Option<&Arc<dyn Integrity>> {
-        match &self.security {
-            Security::Protected(flavor) => Some(flavor),
-            Security::Insecure => None,
-        }
+    /// Returns the user whose context protects the question.
+    pub(crate) const fn user(&self) -> Option<&Arc<GssUser>> {
+        self.user.as_ref()
     }
 }
 
-impl fmt::Debug for Ccp {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let flavor = self.integrity().map(|flavor| flavor.flavor());
-        f.debug_struct("Ccp").field("flavor", &flavor).field("timeout", &self.timeout).finish()
-    }
+/// Settings of the protocol for a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CcpServer {
+    /// Answers questions with integrity or privacy, of any caller with a context
+    /// ([`ServerBuilder::gss`](crate::ServerBuilder::gss)).
+    Protected,
+    /// Answers every question, against RFC 5666 §11. [`CcpClient::insecure`] lists what an attacker can do then.
+    Insecure,
 }
 
 /// Returns a size as a word on the wire.

@@ -24,6 +24,7 @@ use rpcrdma_verbs::{ConnectError, Connector, ProtectionDomain};
 use tokio::sync::broadcast;
 
 use crate::call::{Call, Reply, Transfer};
+use crate::channel::Channel;
 use crate::config::ClientConfig;
 use crate::error::CallError;
 use crate::gss::GssUser;
@@ -48,6 +49,8 @@ pub struct Client {
 struct Inner {
     to: SocketAddr,
     links: Spread<Link>,
+    /// The user of the connections' own calls ([`CcpClient`](crate::CcpClient)).
+    asks_as: Option<Arc<GssUser>>,
 }
 
 /// A builder of [`Client`]s.
@@ -112,7 +115,7 @@ impl Client {
         let link = self.inner.links.carrier();
         let result = match call.gss.take() {
             None => link.call(call).await.and_then(Reply::try_from),
-            Some(user) => user.call(&link, call).await,
+            Some(user) => user.call(&*link, call).await,
         };
         drop(link);
         calling.ended(Some(self.inner.to), &result);
@@ -125,7 +128,7 @@ impl Client {
         let Some(context) = user.current().take() else { return };
         let link = self.inner.links.carrier();
         // Nothing depends on it: the server forgets an idle context anyway.
-        let _ = user.end_on(&link, &context).await;
+        let _ = user.end_on(&*link, &context).await;
     }
 
     /// Calls procedure 0 of a program, which does nothing. The reply shows that the server is there and how long a call
@@ -243,6 +246,10 @@ impl Client {
     /// Refuses new calls, waits for those in progress (their timers bound the wait), then closes the connection in
     /// order. The client serves Calls of the server until then; those in progress get no answer.
     pub async fn close(&self) {
+        // Only now: the context serves all connections of this client. Without one it is not worth a new connection.
+        if let Some(user) = self.inner.asks_as.as_ref().filter(|_| self.connection_stats().is_some()) {
+            self.end_context(user).await;
+        }
         for link in self.inner.links.all() {
             match link {
                 Link::Rdma(client) => client.refuse(),
@@ -322,7 +329,8 @@ impl ClientBuilder {
                 }
             }
         }
-        let client = Client { inner: Arc::new(Inner { to, links }) };
+        let asks_as = config.ccp.as_ref().and_then(|ccp| ccp.user().cloned());
+        let client = Client { inner: Arc::new(Inner { to, links, asks_as }) };
         for link in client.inner.links.all() {
             if let Link::Rdma(link) = link {
                 link.start(Attached::new(Forechannel(Arc::downgrade(&client.inner))));
@@ -368,7 +376,7 @@ impl ClientBuilder {
                 }
             }
         }
-        Ok(Client { inner: Arc::new(Inner { to, links }) })
+        Ok(Client { inner: Arc::new(Inner { to, links, asks_as: None }) })
     }
 }
 

@@ -6,7 +6,7 @@ use rpcrdma_oncrpc::CacheLimits;
 use rpcrdma_proto::{Config, Profile, Versions};
 use rpcrdma_verbs::{ConnectError, ProtectionDomain};
 
-use crate::ccp::Ccp;
+use crate::ccp::{CcpClient, CcpServer};
 use crate::shares::PeerShares;
 use crate::tls::{TlsClient, TlsServer};
 
@@ -27,7 +27,7 @@ pub struct ClientConfig {
     /// [`bindings`](Config::bindings) itself, and [`keep_connected`](Config::keep_connected) if it serves anything.
     pub protocol: Config,
     /// Settings of CONF_RDMA (RFC 5666 §6), with which each RDMA connection then begins; `None`, the default, omits it.
-    pub ccp: Option<Ccp>,
+    pub ccp: Option<CcpClient>,
     /// Settings of TLS (RFC 9289), with which each TCP connection then begins, by a NULL call of
     /// [`program`](Config::program), or of rpcbind if that is not set. `None`, the default: no TLS. RPC-over-RDMA has
     /// none, so a client over RDMA refuses the setting. [`connect`](rpcrdma_proto::Timeouts::connect) bounds the time
@@ -126,7 +126,7 @@ pub struct ServerConfig {
     /// again when they have something to call.
     pub protocol: Config,
     /// Settings of CONF_RDMA (RFC 5666 §6) on RDMA connections; `None`, the default, does not serve it.
-    pub ccp: Option<Ccp>,
+    pub ccp: Option<CcpServer>,
     /// Settings of TLS (RFC 9289) on TCP connections; `None`, the default, does not offer it. RPC-over-RDMA has no TLS
     /// (§5.1.3). A connection under TLS reserves 128 KiB of its address's share. [`set_up`](Self::set_up) bounds the time
     /// of its handshake.

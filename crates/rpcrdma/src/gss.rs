@@ -19,9 +19,12 @@ use crate::workers::{WorkLost, Workers};
 /// Most pieces of work that wait for a thread. Further calls wait for their turn.
 const QUEUED: usize = 1024;
 
-/// Creates the threads for the work of mechanisms: one for each processor.
-pub(crate) fn workers() -> Workers {
-    Workers::new("gss", thread::available_parallelism().map_or(1, NonZero::get), QUEUED)
+/// Creates the threads for the work of mechanisms: one for each processor, or none for a mechanism that needs none.
+pub(crate) fn workers(name: &str, may_wait: bool) -> Workers {
+    if !may_wait {
+        return Workers::in_place();
+    }
+    Workers::new(name, thread::available_parallelism().map_or(1, NonZero::get), QUEUED)
 }
 
 /// Longest message, in bytes, over which the task of a connection computes by itself. A thread's answer takes about as long.
@@ -44,7 +47,9 @@ where
 /// A user who calls a server by RPCSEC_GSS (RFC 2203), with a security context that is created when it is needed.
 ///
 /// Several [`Client`](crate::Client)s of the server may share a user: the context belongs to no connection. Calls are signed and checked
-/// on threads of their own, but for short ones of a [quick](rpcrdma_oncrpc::gss::SecurityContext::is_quick) mechanism. [`Client::end_context`](crate::Client::end_context) ends the context.
+/// on threads of their own, but for short ones of a [quick](rpcrdma_oncrpc::gss::SecurityContext::is_quick) mechanism. At most
+/// the server's window of calls goes past one that has no reply yet (RFC 2203 §5.3.3.1). So calls that wait long for events need
+/// a user of their own. [`Client::end_context`](crate::Client::end_context) ends the context.
 pub struct GssUser {
     pub(crate) initiator: Arc<dyn Initiator>,
     pub(crate) target: String,
@@ -95,10 +100,22 @@ impl GssUser {
     #[must_use]
     pub fn new(initiator: Arc<dyn Initiator>, target: impl Into<String>, service: Service) -> Self {
         Self {
+            workers: workers("gss", initiator.may_wait()),
             initiator,
             target: target.into(),
             service,
-            workers: workers(),
+            context: Mutex::default(),
+            creating: AsyncMutex::default(),
+        }
+    }
+
+    /// Returns this user with a context of its own, in which every call has at least integrity.
+    pub(crate) fn apart(&self) -> Self {
+        Self {
+            initiator: Arc::clone(&self.initiator),
+            target: self.target.clone(),
+            service: self.service.max(Service::Integrity),
+            workers: self.workers.clone(),
             context: Mutex::default(),
             creating: AsyncMutex::default(),
         }

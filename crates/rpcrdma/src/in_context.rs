@@ -24,9 +24,9 @@ use tokio::sync::{Mutex as AsyncMutex, Notify};
 use tokio::time::{Instant, timeout_at};
 
 use crate::call::{Call, RawReply, Reply, ReplyShape};
+use crate::channel::Channel;
 use crate::error::CallError;
 use crate::gss::{Established, Failure, GssUser, Proof, compute};
-use crate::links::Link;
 use crate::workers::WorkLost;
 
 /// Most contexts that a call tries, one after the other. Each time the server said that it knows the last one no more.
@@ -173,7 +173,7 @@ impl From<CreationError> for CallError {
 
 impl GssUser {
     /// Makes a call on this connection.
-    pub(crate) async fn call(&self, link: &Link, call: Call) -> Result<Reply, CallError> {
+    pub(crate) async fn call(&self, link: &impl Channel, call: Call) -> Result<Reply, CallError> {
         let after = call.timeout.unwrap_or_else(|| link.call_timeout());
         let now = Instant::now();
         // A time beyond the clock's end is one without end.
@@ -210,7 +210,7 @@ impl GssUser {
     /// Sends a request once.
     async fn attempt(
         &self,
-        link: &Link,
+        link: &impl Channel,
         context: &Arc<Established>,
         request: &mut Request,
         deadline: Deadline,
@@ -287,7 +287,7 @@ impl GssUser {
     /// Returns the context, which the first caller creates by calling procedure 0 of the same program.
     async fn established(
         &self,
-        link: &Link,
+        link: &impl Channel,
         request: &Request,
         deadline: Deadline,
     ) -> Result<Arc<Established>, CallError> {
@@ -330,7 +330,7 @@ impl GssUser {
     /// Creates a context.
     async fn create(
         &self,
-        link: &Link,
+        link: &impl Channel,
         request: &Request,
         deadline: Deadline,
     ) -> Result<GssClient, CallError> {
@@ -361,7 +361,11 @@ impl GssUser {
     }
 
     /// Calls for the end of a context.
-    pub(crate) async fn end_on(&self, link: &Link, context: &Arc<Established>) -> Result<(), CallError> {
+    pub(crate) async fn end_on(
+        &self,
+        link: &impl Channel,
+        context: &Arc<Established>,
+    ) -> Result<(), CallError> {
         let (program, version) = context.program;
         let mut header = CallHeader {
             xid: link.next_xid(),
@@ -384,7 +388,7 @@ impl GssUser {
 }
 
 /// Returns a call that creates a context: procedure 0 of the request's program (RFC 2203 §5.2.2).
-fn creation(link: &Link, request: &Request, call: InitCall) -> Result<Call, CallError> {
+fn creation(link: &impl Channel, request: &Request, call: InitCall) -> Result<Call, CallError> {
     let (program, version, _) = request.header;
     let InitCall { credential, token } = call;
     let mut call = Call::new(program, version, 0).name("security context").results(CREATION_MAX).once();

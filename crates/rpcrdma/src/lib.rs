@@ -26,6 +26,7 @@
 //! | `backchannel` | calls of a server to its client |
 //! | `gss`, `in_context` | users of RPCSEC_GSS, and their calls |
 //! | `secured` | the service of such calls |
+//! | `channel` | what a caller needs of the connection that carries its calls |
 //! | `links` | one connection of a client, by either transport |
 //! | `failed_reads` | XIDs whose chunks earlier connections of a peer could not read |
 //! | `admission` | limits on connections |
@@ -54,6 +55,7 @@ mod admission;
 mod backchannel;
 mod call;
 pub mod ccp;
+mod channel;
 mod client;
 mod config;
 mod context;
@@ -86,15 +88,15 @@ mod xid;
 
 pub use backchannel::Backchannel;
 pub use call::{Call, Reply, ReplyShape, Transfer, Transport};
-pub use ccp::Ccp;
+pub use ccp::{CcpClient, CcpServer};
 pub use client::{Client, ClientBuilder};
 pub use config::{ClientConfig, ServerConfig};
 pub use context::ConnectionContext;
 pub use error::{CallError, Execution};
 pub use gss::GssUser;
 pub use rpcrdma_oncrpc::{
-    AuthSys, CacheCounters, CacheLimits, CallContext, CallFailure, Credential, Effect, Integrity, Origin,
-    Procedure, Program, ResponseFuture, TransportKind,
+    AuthSys, CacheCounters, CacheLimits, CallContext, CallFailure, Credential, Effect, Origin, Procedure,
+    Program, ResponseFuture, TransportKind,
 };
 pub use rpcrdma_proto::{
     Agreement, AlignmentBase, Binding, BufferGroup, BufferStructure, Characteristic, Characteristics,

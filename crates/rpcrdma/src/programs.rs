@@ -50,17 +50,12 @@ impl Programs {
 
     /// Serves one message; see [`Dispatcher::dispatch`].
     pub(crate) fn dispatch(&self, peer: Peer, message: Decoder, now: Instant) -> Dispatch {
-        if let Some(gss) = &self.gss
-            && let Some(call) = SecuredCall::read(&message)
-        {
-            return Dispatch::Secured(Box::pin(gss.clone().serve(
-                Arc::clone(&self.dispatcher),
-                peer,
-                call,
-                now,
-            )));
-        }
-        Dispatch::Plain(self.dispatcher.dispatch(peer, message, now))
+        dispatch(&self.dispatcher, self.gss.as_ref(), peer, message, now)
+    }
+
+    /// Returns the contexts of callers, if RPCSEC_GSS is served.
+    pub(crate) fn gss(&self) -> Option<Gss> {
+        self.gss.clone()
     }
 
     /// Returns the window of a new connection in the reply cache.
@@ -90,6 +85,22 @@ impl Programs {
             None => "",
         }
     }
+}
+
+/// Serves one message by a dispatcher, after RPCSEC_GSS if the message has it and there are contexts.
+pub(crate) fn dispatch(
+    dispatcher: &Arc<Dispatcher>,
+    gss: Option<&Gss>,
+    peer: Peer,
+    message: Decoder,
+    now: Instant,
+) -> Dispatch {
+    if let Some(gss) = gss
+        && let Some(call) = SecuredCall::read(&message)
+    {
+        return Dispatch::Secured(Box::pin(gss.clone().serve(Arc::clone(dispatcher), peer, call, now)));
+    }
+    Dispatch::Plain(dispatcher.dispatch(peer, message, now))
 }
 
 /// The outcome of a call, with the key of its reply if the reply cache has it.

@@ -12,7 +12,10 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use rpcrdma_oncrpc::gss::{CreationReply, GssServer, Incoming, OpenError, Opened, Received, Refusal, Sealer};
+use rpcrdma_oncrpc::gss::{
+    CreationReply, GssCredential, GssProcedure, GssServer, Incoming, OpenError, Opened, Received, Refusal,
+    Sealer,
+};
 use rpcrdma_oncrpc::{
     AcceptStat, CacheKey, CallHeader, Dispatcher, OpaqueAuth, Origin, Outcome, Peer, RejectReason,
     ReplyHeader, auth,
@@ -20,6 +23,7 @@ use rpcrdma_oncrpc::{
 use rpcrdma_xdr::{Decoder, Stream};
 
 use crate::gss::compute;
+use crate::spaced::Spaced;
 use crate::workers::Workers;
 
 /// Contexts of callers, and threads for the work of the mechanism.
@@ -27,6 +31,10 @@ use crate::workers::Workers;
 pub(crate) struct Gss {
     contexts: Arc<GssServer>,
     workers: Workers,
+    /// Threads for the creation of contexts, where a mechanism may wait for files or a network. Requests never wait for these.
+    creators: Workers,
+    /// Lines of the log about callers without a context.
+    refusals: Arc<Spaced>,
 }
 
 /// A call with a credential of RPCSEC_GSS.
@@ -42,11 +50,20 @@ impl SecuredCall {
         let header = CallHeader::read(&mut arguments).ok()?;
         (header.credential.flavor == auth::flavor::RPCSEC_GSS).then_some(Self { header, arguments })
     }
+
+    /// Returns whether the call only creates a context (RFC 2203 §5.2.2).
+    pub(crate) fn creates_context(&self) -> bool {
+        let credential = GssCredential::read(&self.header.credential.body);
+        credential.is_ok_and(|credential| {
+            matches!(credential.procedure, GssProcedure::Init | GssProcedure::ContinueInit)
+        })
+    }
 }
 
 impl Gss {
     pub(crate) fn new(contexts: Arc<GssServer>) -> Self {
-        Self { contexts, workers: crate::gss::workers() }
+        let workers = |name| crate::gss::workers(name, contexts.may_wait());
+        Self { workers: workers("gss"), creators: workers("gss-new"), contexts, refusals: Arc::default() }
     }
 
     /// Serves a call.
@@ -62,16 +79,36 @@ impl Gss {
         let origin = peer.address.map(|address| Origin::of(address.ip()));
         let outcome = match self.contexts.receive(origin, &header, now) {
             Err(refusal) => refused(xid, refusal),
-            Ok(Received::Create(creation)) => match self.workers.run(move || creation.run(arguments)).await {
-                Ok(Ok(reply)) => created(xid, &peer, &reply),
-                Ok(Err(_)) => accepted(xid, AcceptStat::GarbageArguments, OpaqueAuth::none(), Stream::new()),
-                Err(_) => accepted(xid, AcceptStat::SystemError, OpaqueAuth::none(), Stream::new()),
-            },
+            Ok(Received::Create(creation)) => {
+                match self.creators.run(move || creation.run(arguments)).await {
+                    Ok(Ok(reply)) => {
+                        self.tell(&peer, &reply);
+                        created(xid, &reply)
+                    }
+                    Ok(Err(_)) => {
+                        accepted(xid, AcceptStat::GarbageArguments, OpaqueAuth::none(), Stream::new())
+                    }
+                    Err(_) => accepted(xid, AcceptStat::SystemError, OpaqueAuth::none(), Stream::new()),
+                }
+            }
             Ok(Received::Request(incoming)) => {
                 return self.request(&dispatcher, peer, &header, incoming, arguments, now).await;
             }
         };
         (outcome, None)
+    }
+
+    /// Logs who has a context now, or why somebody has none.
+    fn tell(&self, peer: &Peer, reply: &CreationReply) {
+        let address = peer.address;
+        if let Some(principal) = &reply.created {
+            tracing::debug!(?principal, ?address, "security context created");
+        } else if let Some(failure) = &reply.failure
+            && let Some(not_logged) = self.refusals.due()
+        {
+            let peer = address.map_or("unknown".to_owned(), |address| address.to_string());
+            tracing::warn!(peer, not_logged, "no security context for a caller: {failure}");
+        }
     }
 
     async fn request(
@@ -159,16 +196,7 @@ fn unopened(xid: u32, error: OpenError) -> Outcome {
     }
 }
 
-fn created(xid: u32, peer: &Peer, reply: &CreationReply) -> Outcome {
-    match (&reply.created, &reply.failure) {
-        (Some(principal), _) => {
-            tracing::debug!(?principal, address = ?peer.address, "security context created");
-        }
-        (None, Some(failure)) => {
-            tracing::info!(%failure, address = ?peer.address, "no security context for this caller");
-        }
-        (None, None) => {}
-    }
+fn created(xid: u32, reply: &CreationReply) -> Outcome {
     match reply.stream() {
         Ok(results) => accepted(xid, AcceptStat::Success, reply.verifier.clone(), results),
         Err(_) => accepted(xid, AcceptStat::SystemError, OpaqueAuth::none(), Stream::new()),

@@ -28,6 +28,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::admission::{Admission, Refused};
 use crate::backchannel::Backchannel;
+use crate::ccp::CcpServer;
 use crate::config::ServerConfig;
 use crate::owners::{NoOwner, Owner, Owners};
 use crate::programs::Programs;
@@ -74,6 +75,10 @@ pub enum ServeError {
         /// Memory that one Receive takes, or those that are promised, in bytes.
         needed: usize,
     },
+    /// CONF_RDMA needs protection ([`CcpServer::Protected`](crate::CcpServer::Protected)), but there are no contexts that
+    /// could give it ([`ServerBuilder::gss`]).
+    #[error("CONF_RDMA needs the protection of RPCSEC_GSS, which the server does not have")]
+    Unprotected,
     /// The task of a listener ended, by a defect of this crate.
     #[error("the task of a listener ended unexpectedly")]
     ListenerEnded,
@@ -273,12 +278,15 @@ impl ServerBuilder {
     /// Builds the server, which accepts connections when [`Server::serve`] is polled.
     ///
     /// # Errors
-    /// [`ServeError::NoListener`], [`ServeError::Program`], [`ServeError::Memory`].
+    /// [`ServeError::NoListener`], [`ServeError::Program`], [`ServeError::Memory`], [`ServeError::Unprotected`].
     pub fn build(self) -> Result<Server, ServeError> {
         if self.rdma.is_empty() && self.tcp.is_empty() {
             return Err(ServeError::NoListener);
         }
         let mut config = self.config;
+        if config.ccp == Some(CcpServer::Protected) && self.gss.is_none() {
+            return Err(ServeError::Unprotected);
+        }
         let mut programs = Programs::new(self.programs, config.reply_cache)?;
         if let Some(contexts) = self.gss {
             programs = programs.with_gss(contexts);

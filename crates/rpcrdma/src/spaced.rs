@@ -30,3 +30,19 @@ impl Spaced {
         Some(std::mem::take(left_out))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn lines_within_a_second_are_counted() {
+        let lines = Spaced::default();
+        assert_eq!(lines.due(), Some(0));
+        for _ in 0..3 {
+            assert_eq!(lines.due(), None);
+        }
+        tokio::time::advance(EVERY).await;
+        assert_eq!((lines.due(), lines.due()), (Some(3), None));
+    }
+}

@@ -28,7 +28,8 @@ pub struct WorkLost;
 /// the queue is empty.
 #[derive(Clone)]
 pub struct Workers {
-    owner: Arc<Owner>,
+    /// `None`: the caller's own thread does the work.
+    owner: Option<Arc<Owner>>,
 }
 
 /// The owner, which tells the threads to end when the last [`Workers`] is gone.
@@ -65,7 +66,12 @@ impl Workers {
             work: Condvar::new(),
             room: Semaphore::new(max_queued.clamp(max_threads, Semaphore::MAX_PERMITS)),
         };
-        Self { owner: Arc::new(Owner { shared: Arc::new(shared) }) }
+        Self { owner: Some(Arc::new(Owner { shared: Arc::new(shared) })) }
+    }
+
+    /// Creates a pool without threads, for work that never blocks: [`run`](Self::run) does it at once.
+    pub(crate) const fn in_place() -> Self {
+        Self { owner: None }
     }
 
     /// Runs `work` on a thread and waits for its result. Waits first if the queue is full.
@@ -77,7 +83,9 @@ impl Workers {
         T: Send + 'static,
         F: FnOnce() -> T + Send + 'static,
     {
-        let shared = &self.owner.shared;
+        let Some(Owner { shared }) = self.owner.as_deref() else {
+            return catch_unwind(AssertUnwindSafe(work)).map_err(|_| WorkLost);
+        };
         // The permit is given back by the job itself, so that work of a dropped future still counts.
         shared.room.acquire().await.map_err(|_| WorkLost)?.forget();
         let (send, receive) = oneshot::channel();
@@ -163,6 +171,13 @@ mod tests {
         assert_eq!(workers.run(|| 6 * 7).await, Ok(42));
         assert_eq!(workers.run(|| -> u32 { panic!("a fault of the closure") }).await, Err(WorkLost));
         assert_eq!(workers.run(|| 1).await, Ok(1));
+    }
+
+    #[tokio::test]
+    async fn without_threads_the_work_is_done_in_place() {
+        let (workers, here) = (Workers::in_place(), thread::current().id());
+        assert_eq!(workers.run(|| thread::current().id()).await, Ok(here));
+        assert_eq!(workers.run(|| -> u32 { panic!("a fault of the closure") }).await, Err(WorkLost));
     }
 
     #[tokio::test]

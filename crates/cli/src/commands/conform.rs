@@ -172,6 +172,7 @@ impl Conform {
             credits: 16,
             connections: 1,
             inline: 4096,
+            conf_rdma: false,
             insecure_conf_rdma: false,
             // Only for the export: a server may speak Version Two alone.
             rpcrdma_version: if self.profile.is_some() { Version::Auto } else { Version::One },

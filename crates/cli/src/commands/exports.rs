@@ -4,8 +4,8 @@ use clap::Args;
 use rpcrdma_nfs::client::{Client, NfsUrl};
 use serde::Serialize;
 
-use crate::arguments::{Common, Connection, host};
-use crate::connect::{Servers, failure};
+use crate::arguments::{Common, Connection, Flavor, host};
+use crate::connect::{self, Servers, failure};
 use crate::exit::Failure;
 use crate::output::{self, Text, printable};
 
@@ -38,6 +38,16 @@ struct Export {
 
 impl Exports {
     pub(crate) async fn run(&self, common: Common) -> Result<(), Failure> {
+        let Connection { security, conf_rdma, .. } = &self.connection;
+        if security.sec == Flavor::Sys {
+            // Refuses options of Kerberos.
+            connect::user(&self.connection, self.host.host()).await?;
+        }
+        if security.sec != Flavor::Sys && !conf_rdma {
+            return Err(Failure::usage(
+                "--sec has no meaning here: clients ask for exports by AUTH_SYS only",
+            ));
+        }
         let mut servers = Servers::new(&self.connection);
         let rpc = servers.rpc(&self.host).await?;
         let listed =

@@ -1,9 +1,10 @@
 //! `rpcrdma ping`: measures the round trip of NULL calls.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use rpcrdma::Profile;
+use rpcrdma::{Call, CallError, GssUser, Profile, Reply};
 use rpcrdma_nfs::client::NfsUrl;
 use serde::Serialize;
 use tokio::time::sleep;
@@ -111,9 +112,21 @@ impl Summary {
     }
 }
 
+/// Checks that a reply has no results.
+fn empty(reply: Reply) -> Result<(), CallError> {
+    Ok(reply.results.finish()?)
+}
+
 impl Ping {
+    fn null(&self, user: Option<&Arc<GssUser>>) -> Call {
+        let call = Call::new(self.program, self.version, 0).name("NULL");
+        user.into_iter().fold(call, |call, user| call.gss(Arc::clone(user)))
+    }
+
     pub(crate) async fn run(&self, common: Common) -> Result<(), Failure> {
         let mut signals = StopSignals::new()?;
+        // Before the connection: without a ticket there is nothing to connect for.
+        let user = connect::user(&self.connection, self.host.host()).await?;
         let client = tokio::select! {
             client = connect::rpc(&self.host, &self.connection, (self.program, self.version)) => client?,
             signal = signals.next() => return Err(Failure::interrupted(signal)),
@@ -130,7 +143,7 @@ impl Ping {
             }
             let start = Instant::now();
             let answered = tokio::select! {
-                answered = client.null(self.program, self.version) => answered,
+                answered = client.call(self.null(user.as_ref())) => answered.and_then(empty),
                 _ = signals.next() => break,
             };
             let trip = start.elapsed();
@@ -169,6 +182,9 @@ impl Ping {
             output::json(&document)?;
         } else {
             document.print(&mut text)?;
+        }
+        if let Some(user) = user {
+            client.end_context(&user).await;
         }
         client.close().await;
         match last_error {

@@ -29,6 +29,11 @@ struct Site {
 impl Site {
     /// Serves a directory under these flavours. `None` without the programs of a KDC.
     fn start(flavors: &str) -> Option<Self> {
+        Self::start_with(flavors, &[])
+    }
+
+    /// Serves with these options too.
+    fn start_with(flavors: &str, further: &[&str]) -> Option<Self> {
         if let Err(error) = installed() {
             println!("skipped: {error}");
             return None;
@@ -45,7 +50,7 @@ impl Site {
         let export = format!("/secure={},squash=none,sec={flavors}", path("export"));
         let (keytab, map) = (path("server.keytab"), path("map"));
         let options = ["--export", &export, "--keytab", &keytab, "--principals", &map];
-        let server = Server::start_in(Some(place.path()), &options);
+        let server = Server::start_in(Some(place.path()), &[&options[..], further].concat());
         Some(Self { place, server, realm })
     }
 
@@ -150,12 +155,137 @@ fn faults_of_tickets_are_told_with_their_remedy() {
     assert!(said.contains("--keytab needs --sec krb5"), "{said}");
 }
 
+/// RFC 5666 §11: Kerberos protects the agreement, under each flavour. A question without it is refused.
+// requirement: rfc5666-11-7
+#[test]
+fn rfc5666_s11_connections_are_configured_in_band_under_kerberos() {
+    let Some(site) = Site::start_with("krb5:krb5i:krb5p", &["--conf-rdma"]) else { return };
+    let said = |sec: &str, words: &[&str]| {
+        let words = site.client("rdma", sec, &[&["-v", "ls", "nfs:/"], words].concat());
+        let output = site.run(&words.iter().map(String::as_str).collect::<Vec<_>>());
+        (output.status.success(), text(&output.stderr))
+    };
+    for sec in FLAVORS {
+        let (done, events) = said(sec, &["--conf-rdma"]);
+        assert!(done && events.contains("agreed by CONF_RDMA agreement=inline Calls of 4096 B"), "{events}");
+        assert!(!events.contains("nothing agreed"), "{events}");
+    }
+    let (done, events) = said("krb5i", &["--insecure-conf-rdma"]);
+    assert!(done && events.contains("nothing agreed by CONF_RDMA"), "{events}");
+}
+
+/// NULL is called by the user. Exports are asked for by AUTH_SYS, as Linux does.
+#[test]
+fn commands_about_servers_take_kerberos_or_refuse_it() {
+    let Some(site) = Site::start("krb5:krb5i:krb5p") else { return };
+    let host = site.server.ready["rdma"].as_str().unwrap().to_owned();
+    for sec in FLAVORS {
+        let said = site.succeed("rdma", sec, &["ping", "--json", "--count", "2", "--interval", "0", &host]);
+        assert!(said.contains("\"received\":2"), "{sec}: {said}");
+    }
+    let said = site.fail(2, "rdma", "krb5", &["exports", &host]);
+    assert!(said.contains("--sec has no meaning here"), "{said}");
+}
+
+/// What a client sees, and the command that mends it.
+#[test]
+fn each_fault_of_a_client_is_told_with_its_remedy() {
+    let Some(site) = Site::start("krb5") else { return };
+    let file = |name: &str| site.path(name).display().to_string();
+    let config = fs::read_to_string(site.realm.config()).unwrap();
+    let kdc = config.lines().find(|line| line.starts_with("  kdc = ")).unwrap();
+    fs::write(site.path("silent.conf"), config.replace(kdc, "  kdc = 127.0.0.1:1")).unwrap();
+    fs::write(site.path("unknown.conf"), config.replace(kdc, "")).unwrap();
+    fs::write(site.path("junk"), "neither tickets nor keys").unwrap();
+    site.realm.add_service("robot", &site.path("old.keytab")).unwrap();
+    site.realm.change_key("robot").unwrap();
+    let (junk, old, missing) = (file("junk"), file("old.keytab"), file("missing"));
+    // The cache has no ticket for the server yet.
+    for (variable, value, options, parts) in [
+        ("KRB5_CONFIG", file("silent.conf"), &[][..], ["Cannot contact any KDC", "is krb5kdc running"]),
+        ("KRB5_CONFIG", file("unknown.conf"), &[], ["Cannot find KDC", "[realms]"]),
+        ("KRB5CCNAME", file("junk"), &[], ["Unsupported credentials cache", "kinit -c FILE"]),
+        ("KRB5CCNAME", file("missing"), &[], ["no ticket in", "kinit gets a ticket"]),
+        ("TZ", String::new(), &["--keytab", &missing], ["not found", "ktadd -k"]),
+        ("TZ", String::new(), &["--keytab", &junk], ["Unsupported key table", "klist -k"]),
+        ("TZ", String::new(), &["--keytab", &old], ["Decrypt integrity check failed", "another key"]),
+        (
+            "TZ",
+            String::new(),
+            &["--server-name", "no.test"],
+            ["nfs/no.test", "addprinc -randkey nfs/no.test"],
+        ),
+    ] {
+        let mut words = site.client("rdma", "krb5", &["ls", "nfs:/"]);
+        if options.first() == Some(&"--server-name") {
+            words.truncate(words.len() - 2);
+        }
+        words.extend(options.iter().map(|option| (*option).to_owned()));
+        let mut command = command(&words);
+        Realm::surround(&mut command, site.place.path());
+        let output = command.env(variable, &value).output().unwrap();
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{value} {options:?}: {said}");
+        assert!(
+            parts.iter().all(|part| said.contains(part)) && said.lines().count() == 1,
+            "{parts:?}: {said}"
+        );
+    }
+}
+
+/// Tickets of the user are not used instead.
+#[test]
+fn a_keytab_decides_who_calls() {
+    let Some(site) = Site::start("krb5") else { return };
+    let keytab = site.path("robot.keytab");
+    site.realm.add_service("robot", &keytab).unwrap();
+    site.succeed("rdma", "krb5", &["ls", "nfs:/"]);
+    site.succeed("rdma", "krb5", &["ls", "nfs:/", "--keytab", &keytab.display().to_string()]);
+    let (_, log) = site.server.stop("TERM");
+    assert!(log.contains(&format!("\"robot@{REALM}\" has no user here")), "{log}");
+}
+
+/// Both sides say which key is wrong, each with its remedy.
+#[test]
+fn each_fault_of_a_servers_key_is_told_at_both_ends() {
+    let Some(site) = Site::start("krb5") else { return };
+    // The ticket is for a newer key than the keytab has.
+    site.realm.change_key(&format!("nfs/{HOST}")).unwrap();
+    let said = site.fail(1, "rdma", "krb5", &["ls", "nfs:/"]);
+    assert!(said.contains("the version of the key") && said.contains("kinit gets a new ticket"), "{said}");
+    let Site { place, server, realm } = site;
+    let (_, log) = server.stop("TERM");
+    let keytab = place.path().join("server.keytab").display().to_string();
+    let wanted = ["warn", "no security context for a caller: ", &format!("ktadd -k {keytab} nfs/HOST")];
+    assert!(wanted.iter().all(|part| log.contains(part)), "{log}");
+    // The keytab has a key of another name only.
+    let keytab = place.path().join("other.keytab");
+    realm.add_service("nfs/other.test", &keytab).unwrap();
+    let export = format!("/secure={},sec=krb5", place.path().join("export").display());
+    let options = ["--export", &export, "--keytab", &keytab.display().to_string()];
+    let site = Site { server: Server::start_in(Some(place.path()), &options), place, realm };
+    let said = site.fail(1, "rdma", "krb5", &["ls", "nfs:/"]);
+    assert!(said.contains(&format!("it has no key of nfs/{HOST}")), "{said}");
+    let (_, log) = site.server.stop("TERM");
+    assert!(log.contains("not found in keytab") && log.contains("addprinc -randkey nfs/HOST"), "{log}");
+}
+
 #[test]
 fn a_server_without_its_key_does_not_start() {
     let Some(site) = Site::start("krb5") else { return };
-    let keytab = site.path("empty.keytab").display().to_string();
     let export = format!("/={},sec=krb5", site.path("export").display());
-    let output = site.run(&["serve", "--listen", "127.0.0.1:0", "--export", &export, "--keytab", &keytab]);
-    let said = text(&output.stderr);
-    assert!(!output.status.success() && said.contains("empty.keytab"), "{said}");
+    site.realm.add_service("host/server.test", &site.path("host.keytab")).unwrap();
+    fs::write(site.path("junk"), "no keys").unwrap();
+    for (name, remedy) in [
+        ("missing.keytab", "then ktadd -k "),
+        ("host.keytab", "addprinc -randkey nfs/HOST"),
+        ("junk", "this is no keytab"),
+    ] {
+        let keytab = site.path(name).display().to_string();
+        let output =
+            site.run(&["serve", "--listen", "127.0.0.1:0", "--export", &export, "--keytab", &keytab]);
+        let said = text(&output.stderr);
+        let told = said.contains(&format!("the keytab {keytab}: ")) && said.contains(remedy);
+        assert!(!output.status.success() && told, "{said}");
+    }
 }

@@ -53,12 +53,14 @@ pub enum CreationError {
     #[error("{0}")]
     Mechanism(#[from] MechanismError),
     /// The server's mechanism failed.
-    #[error("the server refuses the security context: {}", describe(*.major, *.minor))]
+    #[error("the server refuses the security context: {text}")]
     Refused {
         /// Its status, one of [`major`](super::major).
         major: u32,
         /// The status of the mechanism.
         minor: u32,
+        /// Words for it: those of this side's mechanism if there are any.
+        text: String,
     },
     /// The server's answers do not fit together.
     #[error("the server did not complete the security context: {0}")]
@@ -112,7 +114,8 @@ impl Creating {
     ) -> Result<Progress, CreationError> {
         let InitResults { handle, major, minor, window, token } = results;
         if !matches!(major, major::COMPLETE | major::CONTINUE_NEEDED) {
-            return Err(CreationError::Refused { major, minor });
+            let text = self.initiating.explain(major, minor).unwrap_or_else(|| describe(major, minor));
+            return Err(CreationError::Refused { major, minor, text });
         }
         // RFC 2203 §5.2.2: the handle stays for the life of the context.
         if handle.is_empty() || !(self.handle.is_empty() || self.handle == handle) {
@@ -258,14 +261,18 @@ impl GssClient {
         self.numbers().next = next;
     }
 
-    /// Returns a place for a request, with a number that no other request of this context has; `None` while the server would
-    /// discard the request, or an earlier one (RFC 2203 §5.3.3.1). Requests may pass each other on their way: arguments are
-    /// fetched later, connections are lost. So none leaves that would move the [`window`](Self::window) past one without a reply.
+    /// Returns a place for a request, with a number that no other request of this context has. `None` while the number would
+    /// move the server's window past a request that is outstanding: the server would discard that one (RFC 2203 §5.3.3.1).
+    /// Only its reply proves that it has arrived, since calls pass each other on threads and connections. So at most
+    /// [`window`](Self::window) requests are outstanding (§5.2.3.1).
     ///
     /// # Errors
     /// The context has no number left.
     pub fn place(self: &Arc<Self>) -> Result<Option<Place>, MechanismError> {
         let mut numbers = self.numbers();
+        if numbers.next >= SEQUENCE_END {
+            return Err(no_number());
+        }
         if numbers.outstanding.first().is_some_and(|oldest| numbers.next - oldest >= self.window) {
             return Ok(None);
         }

@@ -1,8 +1,8 @@
 //! The needs of RPCSEC_GSS of a mechanism: the few functions of the GSS-API (RFC 2743) that RFC 2203 names.
 //!
 //! All of them may take long: they compute over whole messages, and creating a context may read files or wait for a
-//! network. So they run on threads that may wait, but for short messages of [quick](SecurityContext::is_quick) contexts.
-//! Contexts are shared: several threads may use one at a time.
+//! network. So they run on threads that may wait, but for short messages of [quick](SecurityContext::is_quick) contexts, and
+//! for mechanisms that never wait ([`Acceptor::may_wait`]). Contexts are shared: several threads may use one at a time.
 
 use std::fmt;
 use std::sync::Arc;
@@ -129,6 +129,12 @@ pub trait Accepting: Send {
 pub trait Acceptor: Send + Sync {
     /// Begins a context.
     fn begin(&self) -> Box<dyn Accepting>;
+
+    /// Returns whether the mechanism's functions may wait or compute for long, so that they need threads. By default they
+    /// may.
+    fn may_wait(&self) -> bool {
+        true
+    }
 }
 
 /// The client's side of creating a context: GSS_Init_sec_context, with neither replay detection nor sequencing
@@ -139,6 +145,11 @@ pub trait Initiating: Send {
     /// # Errors
     /// The context cannot be created.
     fn step(&mut self, token: Option<&[u8]>) -> Result<Step, MechanismError>;
+
+    /// Returns words for a status of the server's mechanism, with a remedy. `None` if this mechanism knows nothing of it.
+    fn explain(&self, _major: u32, _minor: u32) -> Option<String> {
+        None
+    }
 }
 
 /// A mechanism with the client's secrets.
@@ -148,4 +159,9 @@ pub trait Initiator: Send + Sync {
     /// # Errors
     /// If the mechanism cannot have such a name.
     fn begin(&self, service: &str) -> Result<Box<dyn Initiating>, MechanismError>;
+
+    /// Returns whether the mechanism's functions may wait or compute for long, as [`Acceptor::may_wait`] does.
+    fn may_wait(&self) -> bool {
+        true
+    }
 }

@@ -116,6 +116,11 @@ impl GssServer {
         self.contexts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Returns whether the mechanism needs threads ([`Acceptor::may_wait`]).
+    pub fn may_wait(&self) -> bool {
+        self.acceptor.may_wait()
+    }
+
     /// Returns the number of contexts in use.
     pub fn in_use(&self) -> usize {
         self.contexts().len()

@@ -2,7 +2,8 @@
 
 use std::hash::{DefaultHasher, Hasher};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -14,8 +15,11 @@ use crate::auth::Principal;
 
 /// Object identifier of the mechanism, in the part that nobody owns (2.25).
 const MECHANISM: Bytes = Bytes::from_static(&[0x69, 0x01]);
-/// Length of a checksum, in bytes.
-const MIC_LEN: usize = 8;
+/// Length of a checksum without repeats, in bytes.
+const SUM_LEN: usize = 8;
+
+/// The only minor status that the mechanism has words for.
+pub const EXPLAINED: u32 = 7_001;
 
 /// Both sides of the mechanism.
 #[derive(Clone, Debug)]
@@ -32,10 +36,20 @@ pub struct TestMechanism {
     pub quick: bool,
     /// Makes the functions of contexts that protect fail, once it is set, and no others.
     pub mute: Arc<AtomicBool>,
+    /// Length of checksums, in bytes: at least 8. The same on both sides.
+    pub mic_len: usize,
+    /// Makes checksums wrong, once it is set, and no other function.
+    pub lies: Arc<AtomicBool>,
+    /// Checksums that contexts computed or checked on threads whose names begin with `gss-`.
+    pub threaded: Arc<AtomicUsize>,
+    /// Contexts that acceptors have begun.
+    pub begun: Arc<AtomicUsize>,
+    /// Whether the mechanism asks for threads. Tests in virtual time set this to `false`: a thread has no virtual time.
+    pub waits: bool,
 }
 
 impl TestMechanism {
-    /// Creates the mechanism with one round and without an end of contexts.
+    /// Creates the mechanism with one round, short checksums, and without an end of contexts.
     #[must_use]
     pub fn new(name: &str) -> Self {
         Self {
@@ -45,14 +59,27 @@ impl TestMechanism {
             expired: Arc::default(),
             mute: Arc::default(),
             quick: false,
+            mic_len: SUM_LEN,
+            lies: Arc::default(),
+            threaded: Arc::default(),
+            begun: Arc::default(),
+            waits: true,
         }
     }
 
     fn created(&self, peer: &str, secret: &str) -> Created {
         let mut hasher = DefaultHasher::new();
         hasher.write(secret.as_bytes());
-        let (expired, mute) = (Arc::clone(&self.expired), Arc::clone(&self.mute));
-        let context = TestContext { key: hasher.finish(), expired, mute, quick: self.quick };
+        let [expired, mute, lies] = [&self.expired, &self.mute, &self.lies].map(Arc::clone);
+        let context = TestContext {
+            key: hasher.finish(),
+            expired,
+            mute,
+            lies,
+            threaded: Arc::clone(&self.threaded),
+            quick: self.quick,
+            mic_len: self.mic_len.max(SUM_LEN),
+        };
         Created { context: Arc::new(context), peer: principal(peer), lifetime: self.lifetime }
     }
 }
@@ -72,9 +99,17 @@ struct TestContext {
     expired: Arc<AtomicBool>,
     mute: Arc<AtomicBool>,
     quick: bool,
+    mic_len: usize,
+    lies: Arc<AtomicBool>,
+    threaded: Arc<AtomicUsize>,
 }
 
 impl TestContext {
+    fn note_thread(&self) {
+        let is_worker = thread::current().name().is_some_and(|name| name.starts_with("gss-"));
+        self.threaded.fetch_add(is_worker.into(), Ordering::Relaxed);
+    }
+
     fn check_age(&self) -> Result<(), MechanismError> {
         if self.expired.load(Ordering::Relaxed) {
             return Err(MechanismError::new(major::CONTEXT_EXPIRED, 1, "the test context has expired"));
@@ -82,12 +117,13 @@ impl TestContext {
         Ok(())
     }
 
-    fn sum(&self, message: &[&[u8]]) -> [u8; MIC_LEN] {
+    /// Returns the checksum, repeated up to its length.
+    fn sum(&self, message: &[&[u8]]) -> Bytes {
         let mut hasher = DefaultHasher::new();
         hasher.write_u64(self.key);
         // However the message is cut.
         message.iter().flat_map(|part| part.iter()).for_each(|byte| hasher.write_u8(*byte));
-        hasher.finish().to_be_bytes()
+        hasher.finish().to_be_bytes().into_iter().cycle().take(self.mic_len).collect()
     }
 
     fn mix(&self, data: impl Iterator<Item = u8>) -> Vec<u8> {
@@ -98,7 +134,7 @@ impl TestContext {
 
 impl SecurityContext for TestContext {
     fn growth(&self) -> usize {
-        MIC_LEN
+        self.mic_len
     }
 
     fn is_quick(&self) -> bool {
@@ -106,14 +142,20 @@ impl SecurityContext for TestContext {
     }
 
     fn mic(&self, message: &[&[u8]]) -> Result<Bytes, MechanismError> {
+        self.note_thread();
         self.check_age()?;
         if self.mute.load(Ordering::Relaxed) {
             return Err(MechanismError::new(major::FAILURE, 5, "the test context protects nothing"));
         }
-        Ok(Bytes::copy_from_slice(&self.sum(message)))
+        let sum = self.sum(message);
+        if self.lies.load(Ordering::Relaxed) {
+            return Ok(sum.iter().map(|byte| byte ^ 1).collect::<Vec<_>>().into());
+        }
+        Ok(sum)
     }
 
     fn verify(&self, message: &[&[u8]], mic: &[u8]) -> Result<(), MechanismError> {
+        self.note_thread();
         self.check_age()?;
         if self.sum(message) == *mic {
             Ok(())
@@ -129,7 +171,7 @@ impl SecurityContext for TestContext {
     }
 
     fn unwrap(&self, wrapped: &[u8]) -> Result<Bytes, MechanismError> {
-        let (mic, data) = wrapped.split_at_checked(MIC_LEN).ok_or_else(|| {
+        let (mic, data) = wrapped.split_at_checked(self.mic_len).ok_or_else(|| {
             MechanismError::new(major::DEFECTIVE_TOKEN, 3, "a wrapped message is too short")
         })?;
         let message = self.mix(data.iter().copied());
@@ -181,7 +223,12 @@ impl Accepting for Rounds {
 
 impl Acceptor for TestMechanism {
     fn begin(&self) -> Box<dyn Accepting> {
+        self.begun.fetch_add(1, Ordering::Relaxed);
         Box::new(Rounds { mechanism: self.clone(), round: 0, peer: String::new() })
+    }
+
+    fn may_wait(&self) -> bool {
+        self.waits
     }
 }
 
@@ -201,10 +248,18 @@ impl Initiating for Rounds {
         self.round += 1;
         Ok(Step { token: self.token(), created: None })
     }
+
+    fn explain(&self, _: u32, minor: u32) -> Option<String> {
+        (minor == EXPLAINED).then(|| "an odd number; count again".to_owned())
+    }
 }
 
 impl Initiator for TestMechanism {
     fn begin(&self, service: &str) -> Result<Box<dyn Initiating>, MechanismError> {
         Ok(Box::new(Rounds { mechanism: self.clone(), round: 0, peer: service.to_owned() }))
+    }
+
+    fn may_wait(&self) -> bool {
+        self.waits
     }
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use rpcrdma_xdr::{Decoder, Stream, encode};
 
-use super::testing::TestMechanism;
+use super::testing::{EXPLAINED, TestMechanism};
 use super::*;
 use crate::auth::{OpaqueAuth, flavor};
 use crate::message::{AcceptStat, AuthStat, CallHeader, RejectReason, ReplyHeader};
@@ -470,6 +470,12 @@ fn a_server_that_cannot_prove_itself_is_refused() {
     assert!(matches!(fault(|reply| reply.results.token = Bytes::new()), CreationError::Mechanism(_)));
     let refused = fault(|reply| reply.results.major = major::CREDENTIALS_EXPIRED);
     assert!(refused.to_string().contains("expired"), "{refused}");
+    // The mechanism knows its own numbers best.
+    let refused = fault(|reply| {
+        reply.results.major = major::FAILURE;
+        reply.results.minor = EXPLAINED;
+    });
+    assert_eq!(refused.to_string(), "the server refuses the security context: an odd number; count again");
 }
 
 // requirement: rfc2203-5-9, rfc2203-5.3.1-3, rfc2203-5.3.1-4
@@ -487,4 +493,30 @@ fn every_request_has_a_number_of_its_own_until_there_is_none() {
     assert!(client.is_spent(bed.now));
     assert!(client.seal(Service::None, &mut header(1), Stream::new()).is_err());
     assert!(client.seal_end(&mut header(1)).is_err());
+}
+
+/// Returns the numbers of all places that there are at present.
+fn places(client: &Arc<GssClient>) -> Vec<Place> {
+    std::iter::from_fn(|| client.place().unwrap()).collect()
+}
+
+/// RFC 2203 §5.2.3.1 and §5.3.3.1: no request moves the window past one that is outstanding.
+// requirement: rfc2203-5.2.3.1-10
+#[test]
+fn the_requests_that_are_outstanding_fit_the_window() {
+    let bed = Bed::new();
+    let client = Arc::new(bed.client());
+    let mut held = places(&client);
+    let numbers: Vec<u32> = held.iter().map(Place::sequence).collect();
+    assert_eq!(numbers, (1..=WINDOW).collect::<Vec<_>>());
+    // Replies to all but the oldest make no room: the server may not have seen it yet.
+    let oldest = held.remove(0);
+    held.clear();
+    assert!(places(&client).is_empty());
+    drop(oldest);
+    assert_eq!(places(&client).len(), WINDOW as usize);
+    // The end of the context gives none, and is told although some are outstanding.
+    let _held = places(&client);
+    client.seal_end(&mut header(0)).unwrap();
+    assert!(client.place().is_err());
 }

@@ -1,5 +1,8 @@
 //! [`Configurator`]: the server's side of one connection.
 //!
+//! The first part of a call's way is that of any call: RPCSEC_GSS in the contexts of all the server's callers, then a
+//! dispatcher.
+//!
 //! *Errors.* A call that cannot be served gets the error reply that RFC 5531 has for it; an earlier agreement stays in
 //! effect.
 
@@ -9,6 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
+use rpcrdma_oncrpc::auth::flavor::{AUTH_NONE, AUTH_SYS, RPCSEC_GSS};
 use rpcrdma_oncrpc::{
     CallContext, CallFailure, Dispatcher, Effect, Outcome, Peer, Procedure, Program, ResponseFuture,
 };
@@ -16,11 +20,15 @@ use rpcrdma_proto::{Agreement, BASIC_INLINE, Config, Connection};
 use rpcrdma_verbs::{Capabilities, RECEIVE_ALIGN};
 use rpcrdma_xdr::{Decoder, Stream, encode};
 
-use super::{CONF_RDMA, Ccp, ConfigReply, ConfigRequest, PROGRAM, VERSION, size, word};
+use super::{CONF_RDMA, CcpServer, ConfigReply, ConfigRequest, PROGRAM, VERSION, size, word};
+use crate::programs::{self, Dispatch};
+use crate::secured::{Gss, SecuredCall};
 
 /// The server's side of CONF_RDMA, on one connection.
 pub struct Configurator {
-    dispatcher: Dispatcher,
+    dispatcher: Arc<Dispatcher>,
+    /// Contexts of callers, if RPCSEC_GSS is served.
+    gss: Option<Gss>,
     negotiation: Arc<Mutex<Negotiation>>,
 }
 
@@ -48,7 +56,7 @@ enum State {
 impl Configurator {
     /// Creates the state for a connection that was just made.
     pub fn new(
-        settings: &Ccp,
+        settings: CcpServer,
         connection: &Connection,
         protocol: &Config,
         capabilities: &Capabilities,
@@ -61,35 +69,52 @@ impl Configurator {
         };
         let negotiation = Arc::new(Mutex::new(negotiation));
         let mut dispatcher = Dispatcher::new(Arc::default());
-        let mut program = RdmaConfig { negotiation: Arc::clone(&negotiation), flavor: None };
-        if let Some(integrity) = settings.integrity() {
-            program.flavor = Some(integrity.flavor());
-            dispatcher.protect(Arc::clone(integrity));
-        }
+        let program = RdmaConfig { negotiation: Arc::clone(&negotiation), settings };
         // The first program of a dispatcher is never refused.
         let registered = dispatcher.register(Arc::new(program));
         debug_assert_eq!(registered, Ok(()));
-        Self { dispatcher, negotiation }
+        Self { dispatcher: Arc::new(dispatcher), gss: None, negotiation }
     }
 
-    /// Serves a message for this program; takes notice of any other message.
-    pub fn serve(&self, peer: Peer, message: &Decoder, now: Instant) -> Option<Outcome> {
+    /// Serves callers in these contexts too.
+    pub(crate) fn with_gss(mut self, gss: Option<Gss>) -> Self {
+        self.gss = gss;
+        self
+    }
+
+    /// Returns whether a message is for this program; takes notice of any other message.
+    pub(crate) fn takes(&self, message: &Decoder) -> bool {
         let mut header = message.clone();
         // RFC 5531 §9: XID, message type, RPC version, program.
         let [_, _, _, program] = [(); 4].map(|()| header.u32().unwrap_or_default());
         if program == PROGRAM {
-            let mut served = self.dispatcher.dispatch(peer, message.clone(), now);
-            // The program answers at once.
-            return Some(match Pin::new(&mut served).poll(&mut Context::from_waker(Waker::noop())) {
-                Poll::Ready(outcome) => outcome,
-                Poll::Pending => Outcome::Drop,
-            });
+            return true;
         }
         let mut negotiation = lock(&self.negotiation);
-        if matches!(negotiation.state, State::Fresh) {
+        if matches!(negotiation.state, State::Fresh)
+            && !SecuredCall::read(message).is_some_and(|call| call.creates_context())
+        {
             negotiation.state = State::Late;
         }
-        None
+        false
+    }
+
+    /// Serves a message for this program.
+    pub(crate) fn dispatch(&self, peer: Peer, message: Decoder, now: Instant) -> Dispatch {
+        // The answer does not depend on the caller, so nobody is claimed to be a user of this machine.
+        let peer = Peer { owner: None, ..peer };
+        programs::dispatch(&self.dispatcher, self.gss.as_ref(), peer, message, now)
+    }
+
+    /// Serves a message for this program if it needs no context; takes notice of any other message.
+    pub fn serve(&self, peer: Peer, message: &Decoder, now: Instant) -> Option<Outcome> {
+        self.takes(message).then(|| {
+            let mut served = self.dispatch(peer, message.clone(), now);
+            match Pin::new(&mut served).poll(&mut Context::from_waker(Waker::noop())) {
+                Poll::Ready((outcome, _)) => outcome,
+                Poll::Pending => Outcome::Drop,
+            }
+        })
     }
 
     /// Takes the agreement, which the connection must apply before the answer leaves.
@@ -149,8 +174,7 @@ impl Negotiation {
 /// The program `rdmaconfig` on one connection.
 struct RdmaConfig {
     negotiation: Arc<Mutex<Negotiation>>,
-    /// The required flavour.
-    flavor: Option<u32>,
+    settings: CcpServer,
 }
 
 impl Program for RdmaConfig {
@@ -169,12 +193,11 @@ impl Program for RdmaConfig {
     }
 
     fn accepts_flavor(&self, flavor: u32) -> bool {
-        use rpcrdma_oncrpc::auth::flavor::{AUTH_NONE, AUTH_SYS};
-        matches!(flavor, AUTH_NONE | AUTH_SYS) || self.flavor == Some(flavor)
+        matches!(flavor, AUTH_NONE | AUTH_SYS | RPCSEC_GSS)
     }
 
     fn requires_integrity(&self, _: u32, _: u32) -> bool {
-        self.flavor.is_some()
+        self.settings == CcpServer::Protected
     }
 
     fn call(&self, _: CallContext, arguments: Decoder) -> ResponseFuture {

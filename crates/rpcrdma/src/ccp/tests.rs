@@ -1,5 +1,7 @@
 //! The two messages of RFC 5666 §6.2, byte by byte.
 
+use std::fmt;
+
 use rpcrdma_xdr::{Decode, DecodeError, Decoder, Encode, encode};
 
 use super::*;

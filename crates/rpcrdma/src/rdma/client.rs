@@ -4,8 +4,9 @@
 //!
 //! * A call that is the only one in progress drives the connection itself while it waits. Its reply then wakes its own
 //!   task directly.
-//! * The background task drives in every other case, carries out connection attempts, and watches the timers. It also
-//!   serves Calls of the server (RFC 8167), without the lock: their handlers may make calls of their own.
+//! * The background task drives in every other case, carries out connection attempts, and watches the timers. Without the
+//!   lock it asks at the start of connections ([`prelude`]). It also serves Calls of the server (RFC 8167) without the
+//!   lock, since their handlers may make calls of their own.
 //!
 //! A provider keeps one waker, that of the last poll. [`State::poller`] names its owner. A call that stops driving
 //! leaves the driving to the background task. That task takes over at once if calls wait, otherwise after a short
@@ -18,6 +19,8 @@
 //! *Errors.* The session decides whether calls are sent again on the next connection (I8) or fail. It abandons a call
 //! whose future is dropped (I10). A Call of the server is answered on its own connection or not at all. A handler that
 //! panics ends the connection of its Call, as at the server.
+
+mod prelude;
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -37,11 +40,12 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{Notify, broadcast, watch};
 use tokio::time::{Instant, Sleep, sleep_until, timeout, timeout_at};
 
+use self::prelude::{Asking, Prelude, Question};
 use super::departures::Departures;
 use super::link::{Link, Progress};
 use super::service::{Answered, Service};
 use crate::call::{Call, RawReply};
-use crate::ccp::client::Asker;
+use crate::ccp::client::{Answer, Unusable};
 use crate::config::ClientConfig;
 use crate::error::CallError;
 use crate::handlers::HandlerPanicked;
@@ -74,7 +78,7 @@ struct Shared {
 struct State {
     session: Session,
     link: Option<Link>,
-    ccp: Option<Asker>,
+    prelude: Option<Prelude>,
     calls: IdMap<CallId, Waiting>,
     /// Calls of the server on the present connection that wait for a handler. The connection's credits bound their
     /// number.
@@ -158,7 +162,7 @@ impl RdmaClient {
             state: Mutex::new(State::new(
                 session,
                 link,
-                config.ccp.clone().map(Asker::new),
+                config.ccp.clone().map(Prelude::new),
                 Arc::clone(&programs),
             )),
             programs,
@@ -215,8 +219,8 @@ impl RdmaClient {
         let session = state.session.stats();
         ClientStats {
             connections: session.connections,
-            agreed: state.ccp.as_ref().map_or(0, |ccp| ccp.agreed),
-            not_agreed: state.ccp.as_ref().map_or(0, |ccp| ccp.refused),
+            agreed: state.prelude.as_ref().map_or(0, |prelude| prelude.agreed),
+            not_agreed: state.prelude.as_ref().map_or(0, |prelude| prelude.refused),
             retransmissions: session.retransmissions,
             reply_cache: self.shared.programs.cache_counters(),
             memory_in_use: self.shared.domain.usage().in_use,
@@ -364,12 +368,12 @@ impl Shared {
 }
 
 impl State {
-    fn new(session: Session, link: Link, ccp: Option<Asker>, programs: Arc<Programs>) -> Self {
+    fn new(session: Session, link: Link, prelude: Option<Prelude>, programs: Arc<Programs>) -> Self {
         let departures = Some(Departures::new(programs.window()));
         Self {
             session,
             link: Some(link),
-            ccp,
+            prelude,
             calls: IdMap::default(),
             incoming: VecDeque::new(),
             programs,
@@ -454,11 +458,8 @@ impl State {
     fn handle_event(&mut self, event: SessionEvent, now: Instant) {
         match event {
             SessionEvent::Reply { id, result } => {
-                if let Some(ccp) = self.ccp.as_mut().filter(|ccp| ccp.asked(id)) {
-                    if ccp.answered(&mut self.session, now.into_std(), result) {
-                        self.down = None;
-                    }
-                    return;
+                if let Some(prelude) = self.prelude.as_mut().filter(|prelude| prelude.made(id)) {
+                    return prelude.ended(result);
                 }
                 if let Some(call) = self.calls.get(&id) {
                     let result = result
@@ -467,12 +468,7 @@ impl State {
                 }
             }
             SessionEvent::Connected => {
-                if let (Some(ccp), Some(link)) = (&mut self.ccp, &self.link)
-                    && self.session.is_prelude()
-                {
-                    let reads = link.queue_pair.capabilities().ird;
-                    ccp.ask(&mut self.session, now.into_std(), reads.into());
-                } else {
+                if !self.begin_prelude() {
                     self.down = None;
                 }
                 if let Some(rules) = self.session.connection().and_then(Connection::version) {
@@ -700,6 +696,8 @@ struct Task {
     /// Activity when the watch began.
     seen: u64,
     connecting: Option<(u32, BoxFuture<'static, Connected>)>,
+    /// The question of the present connection.
+    asking: Option<Asking>,
     /// Calls of the server on any connection: handlers outlive their connections.
     service: Service,
     /// Most handlers at a time: as many as the server has credits. Without the limit it could connect and leave, again
@@ -719,6 +717,7 @@ impl Task {
             watch: Box::pin(sleep_until(now)),
             seen: 0,
             connecting: None,
+            asking: None,
             service,
             max_handlers,
         }
@@ -753,12 +752,17 @@ impl Task {
                 return Poll::Ready(());
             }
             let begin = state.background.attempt.take();
+            let question = state.prelude.as_mut().and_then(Prelude::take_wanted);
             let calls = self.admit_calls(&mut state);
             drop(state);
             let ended = self.connect(begin, cx);
+            let asked = self.ask(question, cx);
             let answers = self.serve(calls, cx);
             state = shared.lock();
             state.answer(answers);
+            if let Some(outcome) = asked {
+                state.asked(outcome);
+            }
             match ended {
                 Some((attempt, outcome)) => state.connected(attempt, outcome),
                 None if state.background.wanted || state.background.attempt.is_some() => {}
@@ -841,6 +845,20 @@ impl Task {
         let attempt = *attempt;
         self.connecting = None;
         Some((attempt, outcome))
+    }
+
+    /// Begins and continues the question of a connection, without the lock; returns its outcome.
+    fn ask(
+        &mut self,
+        begin: Option<Question>,
+        cx: &mut Context<'_>,
+    ) -> Option<(u64, Result<Answer, Unusable>)> {
+        if let Some(question) = begin {
+            self.asking = Some(question.ask(&self.shared));
+        }
+        let Poll::Ready(outcome) = self.asking.as_mut()?.poll(cx) else { return None };
+        self.asking = None;
+        Some(outcome)
     }
 
     /// Sets the timer for the next deadline. The timer is only ever set earlier: a needless ring now and then costs

@@ -15,7 +15,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use rpcrdma_oncrpc::{Attached, Peer, TransportKind};
+use rpcrdma_oncrpc::Attached;
 use rpcrdma_proto::{Answer, CloseReason, Config, Connection, Event, IncomingCall, Notice, Side};
 use rpcrdma_verbs::{
     ConnectError, ConnectParameters, Incoming, PoolExhausted, ProtectionDomain, QueuePair, Reserved,
@@ -24,7 +24,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::departures::Departures;
 use super::link::{Link, Progress};
-use super::service::{Answered, Service, answer_of};
+use super::service::{Answered, Service};
 use crate::admission::Place;
 use crate::backchannel::Reverse;
 use crate::ccp::server::Configurator;
@@ -206,9 +206,10 @@ impl Served {
             now.into_std(),
         );
         connection.refuse(shared.failed_reads.of(peer, now));
-        let ccp = shared.config.ccp.as_ref();
-        let ccp =
-            ccp.map(|ccp| Configurator::new(ccp, &connection, &shared.protocol, queue_pair.capabilities()));
+        let ccp = shared.config.ccp.map(|ccp| {
+            Configurator::new(ccp, &connection, &shared.protocol, queue_pair.capabilities())
+                .with_gss(shared.programs.gss())
+        });
         let reverse = Reverse::new(
             Arc::clone(&shared.backchannels),
             peer,
@@ -329,42 +330,32 @@ impl Served {
             tracing::info!(target: "rpcrdma::version", peer = ?self.peer, version = rules.name, "first call");
         }
         self.shared.count_call();
-        if self.configure(now, &call) {
-            return Ok(0);
-        }
-        let window = self.departures.window();
-        let Some(answered) = self.service.start(now, cx, call, Some(window))? else { return Ok(0) };
+        // Version Two has characteristics instead.
+        let has_two = self.connection.version().is_some_and(|rules| rules.two.is_some());
+        let answered = match self.ccp.as_ref().filter(|ccp| !has_two && ccp.takes(&call.message)) {
+            Some(ccp) => self
+                .service
+                .start_by(now, cx, call, None, |peer, message| ccp.dispatch(peer, message, now.into_std()))?,
+            None => self.service.start(now, cx, call, Some(self.departures.window()))?,
+        };
+        let Some(answered) = answered else { return Ok(0) };
         let bytes = answered.answer.bytes();
         self.answer(now, answered);
         Ok(bytes)
     }
 
-    /// Serves CONF_RDMA if enabled; returns `false` if the call is another one.
-    fn configure(&mut self, now: Instant, call: &IncomingCall) -> bool {
-        let peer = Peer {
-            address: self.peer,
-            transport: TransportKind::Rdma,
-            window: None,
-            attached: None,
-            owner: None,
-        };
-        // Version Two has characteristics instead.
-        if self.connection.version().is_some_and(|rules| rules.two.is_some()) {
-            return false;
-        }
-        let Some(ccp) = &self.ccp else { return false };
-        let Some(outcome) = ccp.serve(peer, &call.message, now.into_std()) else { return false };
-        if let Some(agreement) = ccp.take_agreed()
+    /// Applies what CONF_RDMA has agreed, before the answer leaves that tells the client.
+    fn agree(&mut self) {
+        if let Some(agreement) = self.ccp.as_ref().and_then(Configurator::take_agreed)
             && let Ok(()) = self.connection.agree(agreement)
         {
             self.shared.count_agreed();
             tracing::info!(target: "rpcrdma::ccp", peer = ?self.peer, %agreement, "agreed by CONF_RDMA");
         }
-        self.answer(now, Answered { token: call.token, answer: answer_of(outcome), kept: None });
-        true
     }
 
     fn answer(&mut self, now: Instant, Answered { token, answer, kept }: Answered) {
+        self.agree();
         self.connection.reply(now.into_std(), token, answer);
         if let Some(key) = kept {
             self.departures.add(token, key);

@@ -11,11 +11,12 @@ use std::task::{Context, Poll};
 
 use rpcrdma_oncrpc::{Attached, CacheKey, Outcome, Peer, TransportKind, WindowId};
 use rpcrdma_proto::{Answer, IncomingCall, ReplyToken, Travelled};
+use rpcrdma_xdr::Decoder;
 use tokio::time::Instant;
 
 use crate::call::Way;
 use crate::handlers::{HandlerPanicked, Handlers};
-use crate::programs::{Dispatched, Programs};
+use crate::programs::{Dispatch, Dispatched, Programs};
 use crate::trace::Traced;
 use crate::turns::Line;
 
@@ -70,11 +71,23 @@ impl Service {
         call: IncomingCall,
         window: Option<WindowId>,
     ) -> Result<Option<Answered>, HandlerPanicked> {
+        let programs = Arc::clone(&self.programs);
+        self.start_by(now, cx, call, window, |peer, message| programs.dispatch(peer, message, now.into_std()))
+    }
+
+    /// Takes a Call for another program than those of the application, as [`start`](Self::start) does.
+    pub(crate) fn start_by(
+        &mut self,
+        now: Instant,
+        cx: &mut Context<'_>,
+        call: IncomingCall,
+        window: Option<WindowId>,
+        dispatch: impl FnOnce(Peer, Decoder) -> Dispatch,
+    ) -> Result<Option<Answered>, HandlerPanicked> {
         let IncomingCall { token, message, travelled, .. } = call;
         let call = InProgress { token, served: Traced::new(&message, now), travelled };
-        let (programs, peer) = (&self.programs, Peer { window, ..self.peer.clone() });
-        let begin = || programs.dispatch(peer, message, now.into_std());
-        let done = self.handlers.start(cx, call, begin)?;
+        let peer = Peer { window, ..self.peer.clone() };
+        let done = self.handlers.start(cx, call, || dispatch(peer, message))?;
         Ok(done.map(|(call, outcome)| self.answer(&call, outcome)))
     }
 

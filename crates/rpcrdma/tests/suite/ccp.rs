@@ -1,78 +1,56 @@
 //! Tests of the Connection Configuration Protocol (RFC 5666 §6) between our client and our server. They run on the
 //! simulated fabric under tokio's paused clock, and on software iWARP over loopback.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
+mod protection;
+
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::support::{echo, get, pattern, program, put, put_call};
+use crate::support::{echo, echo_call, get, pattern, program, put, put_call};
 use bytes::Bytes;
-use rpcrdma::ccp::{self, Ccp};
+use rpcrdma::ccp;
 use rpcrdma::{
-    Agreement, Binding, Call, CallContext, CallError, Client, ClientConfig, Credential, Effect, Form,
-    Integrity, Procedure, Program, ResponseFuture, Server, ServerConfig, ServerMonitor,
+    Agreement, Binding, Call, CallContext, CallError, CcpClient, CcpServer, Client, ClientConfig, Credential,
+    Effect, Form, GssUser, Procedure, Program, ResponseFuture, Server, ServerConfig, ServerMonitor,
 };
 use rpcrdma_iwarp::{IwarpConnector, IwarpListener};
-use rpcrdma_oncrpc::{AuthStat, CallHeader, OpaqueAuth, Refused};
+use rpcrdma_oncrpc::gss::testing::TestMechanism;
+use rpcrdma_oncrpc::gss::{GssLimits, GssServer, Service};
+use rpcrdma_oncrpc::{AuthStat, OpaqueAuth, Refused};
 use rpcrdma_proto::PaddedMessages;
 use rpcrdma_sim::{Fabric, FabricConfig};
 use rpcrdma_verbs::{Connector, Listener};
-use rpcrdma_xdr::{Decoder, Encoder, Stream};
+use rpcrdma_xdr::{Decoder, Encoder};
 use tokio::net::TcpListener;
 
 const SERVER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), 20049);
 const HOST: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2));
 const MIB: usize = 1 << 20;
 
-/// A flavour with a checksum under a shared secret: enough to detect a changed message.
-struct Keyed(u64);
-
-impl Keyed {
-    const FLAVOR: u32 = 390_099;
-
-    fn digest(&self, numbers: &[u32], data: &[u8]) -> OpaqueAuth {
-        let mut hasher = DefaultHasher::new();
-        (self.0, numbers, data).hash(&mut hasher);
-        OpaqueAuth { flavor: Self::FLAVOR, body: Bytes::copy_from_slice(&hasher.finish().to_be_bytes()) }
-    }
-
-    fn of_call(&self, call: &CallHeader, arguments: &[u8]) -> OpaqueAuth {
-        self.digest(&[call.xid, call.program, call.version, call.procedure], arguments)
-    }
+/// Returns a mechanism that needs no threads, which have no virtual time.
+fn mechanism(name: &str) -> TestMechanism {
+    TestMechanism { waits: false, ..TestMechanism::new(name) }
 }
 
-impl Integrity for Keyed {
-    fn flavor(&self) -> u32 {
-        Self::FLAVOR
-    }
-
-    fn seal_call(&self, call: &mut CallHeader, arguments: &Stream) {
-        call.credential = OpaqueAuth { flavor: Self::FLAVOR, body: Bytes::new() };
-        call.verifier = self.of_call(call, &arguments.flatten().0);
-    }
-
-    fn check_call(&self, call: &CallHeader, arguments: &Decoder) -> Result<(), AuthStat> {
-        let expected = self.of_call(call, &arguments.peek(usize::MAX).concat());
-        if call.verifier == expected { Ok(()) } else { Err(AuthStat::BadVerf) }
-    }
-
-    fn seal_reply(&self, xid: u32, results: &Stream) -> OpaqueAuth {
-        self.digest(&[xid], &results.flatten().0)
-    }
-
-    fn check_reply(&self, xid: u32, verifier: &OpaqueAuth, results: &Decoder) -> bool {
-        *verifier == self.digest(&[xid], &results.peek(usize::MAX).concat())
-    }
+/// Returns the contexts of a server.
+fn contexts(mechanism: TestMechanism) -> Arc<GssServer> {
+    Arc::new(GssServer::new(Arc::new(mechanism), GssLimits::default(), 7))
 }
 
-fn keyed(secret: u64) -> Ccp {
-    Ccp::protected(Arc::new(Keyed(secret)))
+fn user(mechanism: TestMechanism, service: Service) -> GssUser {
+    GssUser::new(Arc::new(mechanism), "nfs@server", service)
+}
+
+/// Returns settings of a client that asks with integrity.
+fn protected() -> CcpClient {
+    CcpClient::protected(&user(mechanism("alice"), Service::Integrity))
 }
 
 /// Returns settings of a server that takes Calls of 4096 bytes, sends Replies of 8192, and has no private data.
-fn server_config(ccp: Option<Ccp>) -> ServerConfig {
+fn server_config(ccp: Option<CcpServer>) -> ServerConfig {
     let mut config = ServerConfig { ccp, ird: 3, ..ServerConfig::default() };
     config.protocol.announce = false;
     config.protocol.receive_size = 4096;
@@ -81,7 +59,7 @@ fn server_config(ccp: Option<Ccp>) -> ServerConfig {
 }
 
 /// Returns settings of a client that sends Calls of 16384 bytes and takes Replies of 6144.
-fn client_config(ccp: Option<Ccp>) -> ClientConfig {
+fn client_config(ccp: Option<CcpClient>) -> ClientConfig {
     let mut config = ClientConfig { ccp, ird: 5, ..ClientConfig::default() };
     config.protocol.announce = false;
     config.protocol.send_size = 16_384;
@@ -96,10 +74,14 @@ fn serve_on(
     listener: Box<dyn Listener>,
     config: ServerConfig,
     other: Option<Arc<dyn Binding>>,
+    contexts: Option<Arc<GssServer>>,
 ) -> ServerMonitor {
     let mut builder = Server::builder().config(config).program(program()).listen_rdma(listener);
     if let Some(other) = other {
         builder = builder.program(other);
+    }
+    if let Some(contexts) = contexts {
+        builder = builder.gss(contexts);
     }
     let server = builder.build().unwrap();
     let monitor = server.monitor();
@@ -107,29 +89,35 @@ fn serve_on(
     monitor
 }
 
-/// Starts a client and a server on the fabric.
+/// Starts a client and a server on the fabric. The server has contexts of its own.
 async fn on_sim(server: ServerConfig, client: ClientConfig) -> (Client, ServerMonitor) {
-    on_sim_with(server, client, None).await
+    on_sim_with(server, client, None, Some(contexts(mechanism("nfs@server")))).await
 }
 
 async fn on_sim_with(
     server: ServerConfig,
     client: ClientConfig,
     other: Option<Arc<dyn Binding>>,
+    contexts: Option<Arc<GssServer>>,
 ) -> (Client, ServerMonitor) {
-    let fabric = Fabric::on_tokio(FabricConfig { seed: 1, ..FabricConfig::default() });
-    let monitor = serve_on(Box::new(fabric.listen(SERVER).unwrap()), server, other);
+    let fabric = fabric();
+    let monitor = serve_on(Box::new(fabric.listen(SERVER).unwrap()), server, other, contexts);
     // The server's task must begin to listen first.
     tokio::task::yield_now().await;
     let client = Client::rdma(Arc::new(fabric.connector(HOST)), SERVER, client).await.unwrap();
     (client, monitor)
 }
 
+fn fabric() -> Fabric {
+    Fabric::on_tokio(FabricConfig { seed: 1, ..FabricConfig::default() })
+}
+
 async fn on_iwarp(server: ServerConfig, client: ClientConfig) -> (Client, ServerMonitor) {
     let any = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0);
     let listener = IwarpListener::bind(any, rpcrdma_iwarp::Config::default()).await.unwrap();
     let address = listener.local_address().unwrap();
-    let monitor = serve_on(Box::new(listener), server, None);
+    let contexts = contexts(TestMechanism::new("nfs@server"));
+    let monitor = serve_on(Box::new(listener), server, None, Some(contexts));
     let connector: Arc<dyn Connector> = Arc::new(IwarpConnector::default());
     (Client::rdma(connector, address, client).await.unwrap(), monitor)
 }
@@ -169,7 +157,8 @@ async fn at_the_basic_level(client: &Client) {
 // requirement: rfc5666-6.2-1
 #[tokio::test(start_paused = true)]
 async fn rfc5666_s6_2_what_is_agreed_is_obeyed() {
-    let (client, server) = on_sim(server_config(Some(keyed(7))), client_config(Some(keyed(7)))).await;
+    let (client, server) =
+        on_sim(server_config(Some(CcpServer::Protected)), client_config(Some(protected()))).await;
     obeyed(&client).await;
     assert_eq!(agreement(&client), Some(AGREED));
     assert_eq!((client.stats().agreed, client.stats().not_agreed, server.stats().agreed), (1, 0, 1));
@@ -177,7 +166,9 @@ async fn rfc5666_s6_2_what_is_agreed_is_obeyed() {
 
 #[tokio::test]
 async fn rfc5666_s6_2_what_is_agreed_is_obeyed_on_iwarp() {
-    let (client, server) = on_iwarp(server_config(Some(keyed(7))), client_config(Some(keyed(7)))).await;
+    let asks = CcpClient::protected(&user(TestMechanism::new("alice"), Service::Privacy));
+    let (client, server) =
+        on_iwarp(server_config(Some(CcpServer::Protected)), client_config(Some(asks))).await;
     obeyed(&client).await;
     let agreed = agreement(&client).unwrap();
     assert_eq!(Agreement { server_reads: 3, client_reads: 5, ..agreed }, AGREED);
@@ -185,36 +176,22 @@ async fn rfc5666_s6_2_what_is_agreed_is_obeyed_on_iwarp() {
     client.close().await;
 }
 
-/// RFC 5666 §11: refused if the flavour does not protect the exchange, or cannot be checked.
-// requirement: rfc5666-11-7
-#[tokio::test(start_paused = true)]
-async fn rfc5666_s11_without_protection_nothing_is_agreed() {
-    for (server, client) in [
-        (keyed(7), Ccp::insecure()),
-        (keyed(7), keyed(8)),
-        // A server that requires no protection does not know the flavour either.
-        (Ccp::insecure(), keyed(7)),
-    ] {
-        let (client, server) = on_sim(server_config(Some(server)), client_config(Some(client))).await;
-        at_the_basic_level(&client).await;
-        assert_eq!((client.stats().agreed, client.stats().not_agreed, server.stats().agreed), (0, 1, 0));
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn rfc5666_s11_insecure_by_choice() {
     let (client, _) =
-        on_sim(server_config(Some(Ccp::insecure())), client_config(Some(Ccp::insecure()))).await;
+        on_sim(server_config(Some(CcpServer::Insecure)), client_config(Some(CcpClient::insecure()))).await;
     obeyed(&client).await;
     assert_eq!(agreement(&client), Some(AGREED));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_side_without_the_protocol_goes_on_with_what_there_is() {
-    let (client, _) = on_sim(server_config(None), client_config(Some(keyed(7)))).await;
-    at_the_basic_level(&client).await;
-    assert_eq!((client.stats().agreed, client.stats().not_agreed), (0, 1));
-    let (client, server) = on_sim(server_config(Some(keyed(7))), client_config(None)).await;
+    for asks in [protected(), CcpClient::insecure()] {
+        let (client, _) = on_sim(server_config(None), client_config(Some(asks))).await;
+        at_the_basic_level(&client).await;
+        assert_eq!((client.stats().agreed, client.stats().not_agreed), (0, 1));
+    }
+    let (client, server) = on_sim(server_config(Some(CcpServer::Protected)), client_config(None)).await;
     at_the_basic_level(&client).await;
     assert_eq!((client.stats().not_agreed, server.stats().agreed), (0, 0));
 }
@@ -222,8 +199,8 @@ async fn a_side_without_the_protocol_goes_on_with_what_there_is() {
 /// RFC 8797 §4: a side's private data bounds the agreement.
 #[tokio::test(start_paused = true)]
 async fn rfc8797_s4_private_data_is_a_bound_of_what_is_agreed() {
-    let mut server = server_config(Some(keyed(7)));
-    let mut client = client_config(Some(keyed(7)));
+    let mut server = server_config(Some(CcpServer::Protected));
+    let mut client = client_config(Some(protected()));
     (server.protocol.announce, client.protocol.announce) = (true, true);
     // Sizes in private data are multiples of 1024 too, so all of them are in effect already.
     let (client, _) = on_sim(server, client).await;
@@ -235,7 +212,8 @@ async fn rfc8797_s4_private_data_is_a_bound_of_what_is_agreed() {
 /// chunk.
 #[tokio::test(start_paused = true)]
 async fn rfc5666_s6_2_a_server_that_sends_less_than_the_client_takes() {
-    let (mut server, mut client) = (server_config(Some(keyed(7))), client_config(Some(keyed(7))));
+    let (mut server, mut client) =
+        (server_config(Some(CcpServer::Protected)), client_config(Some(protected())));
     (server.protocol.send_size, client.protocol.receive_size) = (4096, 8192);
     let (client, _) = on_sim(server, client).await;
     for (length, form) in [(3000, Form::Inline), (6000, Form::Long)] {
@@ -249,7 +227,8 @@ async fn rfc5666_s6_2_only_a_server_that_honours_rdma_msgp_recommends_an_alignme
     for (padded_messages, align) in
         [(PaddedMessages::Refuse, 1), (PaddedMessages::AsMessage, 1), (PaddedMessages::Honour, 64)]
     {
-        let (mut server, mut client) = (server_config(Some(keyed(7))), client_config(Some(keyed(7))));
+        let (mut server, mut client) =
+            (server_config(Some(CcpServer::Protected)), client_config(Some(protected())));
         server.protocol.compatibility.padded_messages = padded_messages;
         client.protocol.compatibility.padded_messages = PaddedMessages::Honour;
         let (client, _) = on_sim(server, client).await;
@@ -290,38 +269,43 @@ impl Program for Says {
 
 impl Binding for Says {}
 
-async fn with_answer(ccp: Ccp, words: Option<Vec<u32>>) -> Client {
+async fn with_answer(ccp: CcpClient, words: Option<Vec<u32>>) -> Client {
     let other: Arc<dyn Binding> = Arc::new(Says(words));
-    on_sim_with(server_config(None), client_config(Some(ccp)), Some(other)).await.0
+    on_sim_with(server_config(None), client_config(Some(ccp)), Some(other), None).await.0
 }
 
 #[tokio::test(start_paused = true)]
 async fn i6_an_answer_that_cannot_be_relied_on_ends_the_connection() {
-    for (ccp, words, reason) in [
-        (Ccp::insecure(), Some(vec![1023, 4, 1]), "1023 bytes"),
-        (Ccp::insecure(), Some(vec![0, 4, 1]), "0 bytes"),
-        (Ccp::insecure(), Some(vec![4096, 4]), "malformed"),
-        (Ccp::insecure(), Some(vec![4096, 4, 1, 0]), "malformed"),
-        (Ccp::insecure(), None, "not answered in time"),
-        (keyed(7), Some(vec![4096, 4, 1]), "not protected"),
+    for (words, reason) in [
+        (Some(vec![1023, 4, 1]), "1023 bytes"),
+        (Some(vec![0, 4, 1]), "0 bytes"),
+        (Some(vec![4096, 4]), "malformed"),
+        (Some(vec![4096, 4, 1, 0]), "malformed"),
+        (None, "not answered in time"),
     ] {
-        let client = with_answer(ccp, words).await;
-        let call = crate::support::echo_call(&pattern(100)).timeout(Duration::from_secs(60));
-        match client.call(call).await {
-            Err(CallError::TimedOut { sent: false, link: Some(link), .. }) => {
-                assert!(link.contains(reason), "{link:?} says {reason:?}");
-            }
-            other => panic!("{reason}: {other:?}"),
-        }
-        let stats = client.stats();
-        assert!((2..60).contains(&stats.connections), "{reason}: {} connections", stats.connections);
-        assert_eq!(stats.agreed, 0);
+        let client = with_answer(CcpClient::insecure(), words).await;
+        given_up(&client, reason).await;
+        assert_eq!(client.stats().agreed, 0);
     }
+}
+
+/// Checks that connections end before their first call, for this reason.
+async fn given_up(client: &Client, reason: &str) {
+    let before = client.stats().connections;
+    let call = echo_call(&pattern(100)).timeout(Duration::from_secs(60));
+    match client.call(call).await {
+        Err(CallError::TimedOut { sent: false, link: Some(link), .. }) => {
+            assert!(link.contains(reason), "{link:?} says {reason:?}");
+        }
+        other => panic!("{reason}: {other:?}"),
+    }
+    let made = client.stats().connections - before;
+    assert!((1..60).contains(&made), "{reason}: {made} connections");
 }
 
 #[tokio::test(start_paused = true)]
 async fn i6_a_server_that_promises_too_much_is_believed_up_to_our_own_bounds() {
-    let client = with_answer(Ccp::insecure(), Some(vec![u32::MAX, u32::MAX, u32::MAX])).await;
+    let client = with_answer(CcpClient::insecure(), Some(vec![u32::MAX, u32::MAX, u32::MAX])).await;
     echo(&client, &pattern(100)).await.unwrap();
     let expected = Agreement { call_size: 16_384, server_reads: u32::MAX, ..AGREED };
     assert_eq!(agreement(&client), Some(expected));
@@ -330,7 +314,7 @@ async fn i6_a_server_that_promises_too_much_is_believed_up_to_our_own_bounds() {
 // requirement: rfc5666-6.2-3
 #[tokio::test(start_paused = true)]
 async fn rfc5666_s6_2_zero_reads_nothing_is_sent_that_needs_one() {
-    let client = with_answer(Ccp::insecure(), Some(vec![4096, 4, 0])).await;
+    let client = with_answer(CcpClient::insecure(), Some(vec![4096, 4, 0])).await;
     put(&client, pattern(4000).into()).await.unwrap();
     let refused = client.call(put_call(pattern(5000).into())).await;
     assert!(matches!(refused, Err(CallError::Unsendable { .. })), "{refused:?}");
@@ -354,14 +338,14 @@ async fn ask(client: &Client, words: [u32; 3]) -> Result<[u32; 3], CallError> {
 #[tokio::test(start_paused = true)]
 async fn rfc5666_s6_1_repeated_and_late_questions() {
     let system_error = |answer| matches!(answer, Err(CallError::Refused(Refused::SystemError)));
-    let (client, server) = on_sim(server_config(Some(Ccp::insecure())), client_config(None)).await;
+    let (client, server) = on_sim(server_config(Some(CcpServer::Insecure)), client_config(None)).await;
     assert_eq!(ask(&client, [2048, 4096, 2]).await.unwrap(), [2048, 1, 3]);
     echo(&client, &pattern(100)).await.unwrap();
     assert_eq!(ask(&client, [2048, 4096, 2]).await.unwrap(), [2048, 1, 3]);
     assert!(system_error(ask(&client, [2048, 1024, 2]).await));
     assert_eq!(server.stats().agreed, 1);
 
-    let (client, server) = on_sim(server_config(Some(Ccp::insecure())), client_config(None)).await;
+    let (client, server) = on_sim(server_config(Some(CcpServer::Insecure)), client_config(None)).await;
     echo(&client, &pattern(100)).await.unwrap();
     assert!(system_error(ask(&client, [2048, 4096, 2]).await));
     assert_eq!(server.stats().agreed, 0);
@@ -370,7 +354,7 @@ async fn rfc5666_s6_1_repeated_and_late_questions() {
 
 #[tokio::test(start_paused = true)]
 async fn what_the_program_does_not_have_is_refused() {
-    let (client, _) = on_sim(server_config(Some(Ccp::insecure())), client_config(None)).await;
+    let (client, _) = on_sim(server_config(Some(CcpServer::Insecure)), client_config(None)).await;
     client.null(ccp::PROGRAM, ccp::VERSION).await.unwrap();
     let refused = client.null(ccp::PROGRAM, 2).await.unwrap_err();
     assert!(matches!(refused, CallError::Refused(Refused::ProgramMismatch { low: 1, high: 1 })), "{refused}");
@@ -389,25 +373,56 @@ async fn tcp_has_no_such_program() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let server = Server::builder()
-        .config(server_config(Some(Ccp::insecure())))
+        .config(server_config(Some(CcpServer::Insecure)))
         .program(program())
         .listen_tcp(listener)
         .build()
         .unwrap();
     tokio::spawn(server.serve(std::future::pending()));
-    let client = Client::tcp(address, client_config(Some(Ccp::insecure()))).await.unwrap();
+    let client = Client::tcp(address, client_config(Some(CcpClient::insecure()))).await.unwrap();
     echo(&client, &pattern(100)).await.unwrap();
     let refused = ask(&client, [4096, 4096, 1]).await.unwrap_err();
     assert!(matches!(refused, CallError::Refused(Refused::ProgramUnavailable)), "{refused}");
     assert_eq!(client.stats().agreed, 0);
 }
 
+/// RFC 2203 §5.2: contexts belong to no connection. One that was created by TCP protects the first call by RDMA.
+// requirement: rfc5666-11-7
+#[tokio::test]
+async fn rfc5666_s11_a_context_made_by_tcp_protects_the_question() {
+    let any = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0);
+    let listener = IwarpListener::bind(any, rpcrdma_iwarp::Config::default()).await.unwrap();
+    let rdma = listener.local_address().unwrap();
+    let tcp_listener = TcpListener::bind(any).await.unwrap();
+    let tcp = tcp_listener.local_addr().unwrap();
+    let server = TestMechanism::new("nfs@server");
+    let begun = Arc::clone(&server.begun);
+    let server = Server::builder()
+        .config(server_config(Some(CcpServer::Protected)))
+        .program(program())
+        .gss(contexts(server))
+        .listen_rdma(Box::new(listener))
+        .listen_tcp(tcp_listener)
+        .build()
+        .unwrap();
+    tokio::spawn(server.serve(std::future::pending()));
+    let user = Arc::new(user(TestMechanism::new("alice"), Service::Integrity));
+    let client = Client::tcp(tcp, client_config(None)).await.unwrap();
+    client.call(echo_call(b"data").gss(Arc::clone(&user))).await.unwrap();
+    client.close().await;
+    let connector: Arc<dyn Connector> = Arc::new(IwarpConnector::default());
+    let client = Client::rdma(connector, rdma, client_config(None)).await.unwrap();
+    client.call(conf_rdma([2048, 4096, 2]).gss(user)).await.unwrap();
+    assert_eq!(begun.load(Ordering::SeqCst), 1);
+    client.close().await;
+}
+
 /// An agreement holds for one connection; the next one asks again.
 #[tokio::test(start_paused = true)]
 async fn each_connection_agrees_for_itself() {
-    let mut config = server_config(Some(keyed(7)));
+    let mut config = server_config(Some(CcpServer::Protected));
     config.protocol.timeouts.idle = Some(Duration::from_secs(1));
-    let (client, server) = on_sim(config, client_config(Some(keyed(7)))).await;
+    let (client, server) = on_sim(config, client_config(Some(protected()))).await;
     for connection in 1..=3 {
         echo(&client, &pattern(3000)).await.unwrap();
         assert_eq!(agreement(&client), Some(AGREED));

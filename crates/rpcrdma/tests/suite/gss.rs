@@ -6,19 +6,17 @@
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
-use std::thread;
 use std::time::Duration;
 
 use bytes::Bytes;
 use rpcrdma::{
-    Call, CallError, Client, ClientConfig, Credential, Execution, Form, GssUser, Profile, Server,
+    Binding, Call, CallError, Client, ClientConfig, Credential, Execution, Form, GssUser, Profile, Server,
     ServerConfig, Sink, Versions,
 };
 use rpcrdma_iwarp::{Config, IwarpConnector, IwarpListener};
 use rpcrdma_oncrpc::gss::testing::TestMechanism;
 use rpcrdma_oncrpc::gss::{
-    Accepting, Acceptor, Created, GssLimits, GssServer, Initiating, Initiator, MechanismError, ReplyFault,
-    SecurityContext, Service, Step, WINDOW,
+    GssLimits, GssServer, Initiating, Initiator, MechanismError, ReplyFault, Service, WINDOW,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -30,104 +28,23 @@ use crate::support::{
     Caller, PROGRAM, TestProgram, VERSION, count, echo, get, get_call, pattern, program, put, sleep_call,
 };
 
-const MIB: usize = 1 << 20;
-const PATIENCE: Duration = Duration::from_secs(60);
-const SERVICES: [Service; 3] = [Service::None, Service::Integrity, Service::Privacy];
-const TRANSPORTS: [Transport; 2] = [Transport::Rdma, Transport::Tcp];
+pub const MIB: usize = 1 << 20;
+pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const SERVICES: [Service; 3] = [Service::None, Service::Integrity, Service::Privacy];
+pub const TRANSPORTS: [Transport; 2] = [Transport::Rdma, Transport::Tcp];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Transport {
+pub enum Transport {
     Rdma,
     Tcp,
 }
 
-/// The mechanism of a server, which counts contexts and lies on demand.
-struct Watched {
+pub struct Running {
+    pub rdma: SocketAddr,
+    pub tcp: SocketAddr,
+    pub program: Arc<TestProgram>,
     mechanism: TestMechanism,
-    begun: AtomicUsize,
-    /// Makes checksums wrong.
-    lies: Arc<AtomicBool>,
-    /// Functions of contexts that ran on threads of their own.
-    threaded: Arc<AtomicUsize>,
-}
-
-impl Acceptor for Watched {
-    fn begin(&self) -> Box<dyn Accepting> {
-        self.begun.fetch_add(1, Ordering::SeqCst);
-        let (lies, threaded) = (Arc::clone(&self.lies), Arc::clone(&self.threaded));
-        Box::new(WatchedStep { inner: Acceptor::begin(&self.mechanism), lies, threaded })
-    }
-}
-
-struct WatchedStep {
-    inner: Box<dyn Accepting>,
-    lies: Arc<AtomicBool>,
-    threaded: Arc<AtomicUsize>,
-}
-
-impl Accepting for WatchedStep {
-    fn step(&mut self, token: &[u8]) -> Result<Step, MechanismError> {
-        let step = self.inner.step(token)?;
-        let created = step.created.map(|created| {
-            let (lies, threaded) = (Arc::clone(&self.lies), Arc::clone(&self.threaded));
-            let context = Arc::new(Liar { inner: created.context, lies, threaded });
-            Created { context, ..created }
-        });
-        Ok(Step { created, ..step })
-    }
-}
-
-#[derive(Debug)]
-struct Liar {
-    inner: Arc<dyn SecurityContext>,
-    lies: Arc<AtomicBool>,
-    threaded: Arc<AtomicUsize>,
-}
-
-impl Liar {
-    fn note(&self) {
-        let is_worker = thread::current().name().is_some_and(|name| name.starts_with("gss-"));
-        self.threaded.fetch_add(is_worker.into(), Ordering::SeqCst);
-    }
-}
-
-impl SecurityContext for Liar {
-    fn growth(&self) -> usize {
-        self.inner.growth()
-    }
-
-    fn is_quick(&self) -> bool {
-        self.inner.is_quick()
-    }
-
-    fn mic(&self, message: &[&[u8]]) -> Result<Bytes, MechanismError> {
-        self.note();
-        let mic = self.inner.mic(message)?;
-        if self.lies.load(Ordering::SeqCst) {
-            return Ok(mic.iter().map(|byte| byte ^ 1).collect::<Vec<_>>().into());
-        }
-        Ok(mic)
-    }
-
-    fn verify(&self, message: &[&[u8]], mic: &[u8]) -> Result<(), MechanismError> {
-        self.note();
-        self.inner.verify(message, mic)
-    }
-
-    fn wrap(&self, message: &[&[u8]]) -> Result<Bytes, MechanismError> {
-        self.inner.wrap(message)
-    }
-
-    fn unwrap(&self, wrapped: &[u8]) -> Result<Bytes, MechanismError> {
-        self.inner.unwrap(wrapped)
-    }
-}
-
-struct Running {
-    rdma: SocketAddr,
-    tcp: SocketAddr,
-    program: Arc<TestProgram>,
-    acceptor: Arc<Watched>,
+    contexts: Arc<GssServer>,
     stop: Option<oneshot::Sender<()>>,
     task: tokio::task::JoinHandle<()>,
 }
@@ -135,20 +52,21 @@ struct Running {
 /// Starts a server at these addresses. Its contexts are its own.
 async fn serve_at(rdma: SocketAddr, tcp: SocketAddr, program: Arc<TestProgram>, rounds: u8) -> Running {
     let mechanism = TestMechanism { rounds, ..TestMechanism::new("nfs@server") };
-    serve_by(rdma, tcp, program, mechanism).await
+    serve_with(rdma, tcp, Arc::clone(&program) as _, program, mechanism).await
 }
 
-async fn serve_by(
+/// Starts a server of `served`, whose calls `program` has the counts of.
+async fn serve_with(
     rdma: SocketAddr,
     tcp: SocketAddr,
+    served: Arc<dyn Binding>,
     program: Arc<TestProgram>,
     mechanism: TestMechanism,
 ) -> Running {
-    let (lies, threaded) = (Arc::default(), Arc::default());
-    let acceptor = Arc::new(Watched { mechanism, begun: AtomicUsize::new(0), lies, threaded });
     // Two servers of one test differ.
-    let instance = Arc::as_ptr(&acceptor).addr() as u64;
-    let contexts = GssServer::new(Arc::clone(&acceptor) as _, GssLimits::default(), instance);
+    let instance = Arc::as_ptr(&mechanism.begun).addr() as u64;
+    let contexts = GssServer::new(Arc::new(mechanism.clone()), GssLimits::default(), instance);
+    let contexts = Arc::new(contexts);
     let listener = IwarpListener::bind(rdma, Config::default()).await.unwrap();
     let tcp_listener = TcpListener::bind(tcp).await.unwrap();
     let tcp = tcp_listener.local_addr().unwrap();
@@ -156,8 +74,8 @@ async fn serve_by(
     config.protocol.versions = Versions::both(Profile::P3);
     let server = Server::builder()
         .config(config)
-        .program(Arc::clone(&program) as _)
-        .gss(Arc::new(contexts))
+        .program(served)
+        .gss(Arc::clone(&contexts))
         .listen_rdma(Box::new(listener))
         .listen_tcp(tcp_listener)
         .build()
@@ -167,10 +85,20 @@ async fn serve_by(
     let task = tokio::spawn(async move {
         server.serve(async { drop(stopped.await) }).await.unwrap();
     });
-    Running { rdma, tcp, program, acceptor, stop: Some(stop), task }
+    Running { rdma, tcp, program, mechanism, contexts, stop: Some(stop), task }
 }
 
-async fn serve() -> Running {
+/// Starts a server with this mechanism of `served`, whose calls `program` has the counts of.
+pub async fn serve_by(
+    mechanism: TestMechanism,
+    served: Arc<dyn Binding>,
+    program: Arc<TestProgram>,
+) -> Running {
+    let any = SocketAddr::from(([127, 0, 0, 1], 0));
+    serve_with(any, any, served, program, mechanism).await
+}
+
+pub async fn serve() -> Running {
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
     serve_at(any, any, program(), 1).await
 }
@@ -183,21 +111,26 @@ impl Running {
         }
     }
 
-    async fn client(&self, transport: Transport) -> Client {
+    pub async fn client(&self, transport: Transport) -> Client {
         client(transport, self.address(transport)).await
     }
 
-    fn begun(&self) -> usize {
-        self.acceptor.begun.load(Ordering::SeqCst)
+    pub fn begun(&self) -> usize {
+        self.mechanism.begun.load(Ordering::SeqCst)
     }
 
-    async fn end(mut self) {
+    /// Returns the number of contexts in use.
+    pub fn in_use(&self) -> usize {
+        self.contexts.in_use()
+    }
+
+    pub async fn end(mut self) {
         self.stop.take().unwrap().send(()).unwrap();
         timeout(PATIENCE, self.task).await.unwrap().unwrap();
     }
 }
 
-async fn client(transport: Transport, to: SocketAddr) -> Client {
+pub async fn client(transport: Transport, to: SocketAddr) -> Client {
     let mut config = ClientConfig::default();
     config.protocol.timeouts.call = PATIENCE;
     config.protocol.timeouts.reconnect_least = Duration::from_millis(1);
@@ -207,13 +140,13 @@ async fn client(transport: Transport, to: SocketAddr) -> Client {
     }
 }
 
-fn user(service: Service) -> Arc<GssUser> {
+pub fn user(service: Service) -> Arc<GssUser> {
     Arc::new(GssUser::new(Arc::new(TestMechanism::new("alice")), "nfs@server", service))
 }
 
 /// A client whose calls are made by a user.
 #[derive(Clone)]
-struct Secure(Client, Arc<GssUser>);
+pub struct Secure(pub Client, pub Arc<GssUser>);
 
 impl Caller for Secure {
     async fn call(&self, call: Call) -> Result<rpcrdma::Reply, CallError> {
@@ -287,16 +220,16 @@ async fn v2_07_11_2_2_version_two_protects_and_continues() {
 /// A thread costs more than the checksum of a header. So quick mechanisms use none for short messages, and all others do.
 #[tokio::test]
 async fn only_long_messages_of_a_quick_mechanism_take_threads() {
-    let any = SocketAddr::from(([127, 0, 0, 1], 0));
     for quick in [false, true] {
         let mechanism = TestMechanism { quick, ..TestMechanism::new("nfs@server") };
-        let server = serve_by(any, any, program(), mechanism).await;
+        let program = program();
+        let server = serve_by(mechanism, Arc::clone(&program) as _, program).await;
         for service in SERVICES {
             let client = server.client(Transport::Rdma).await;
             let secure = Secure(client.clone(), user(service));
             echo(&secure, &pattern(10)).await.unwrap();
-            let before = server.acceptor.threaded.load(Ordering::SeqCst);
-            let threaded = || server.acceptor.threaded.load(Ordering::SeqCst) - before;
+            let before = server.mechanism.threaded.load(Ordering::SeqCst);
+            let threaded = || server.mechanism.threaded.load(Ordering::SeqCst) - before;
             echo(&secure, &pattern(1_000)).await.unwrap();
             assert_eq!(threaded() > 0, !quick, "{service:?}, short");
             echo(&secure, &pattern(100_000)).await.unwrap();
@@ -308,7 +241,8 @@ async fn only_long_messages_of_a_quick_mechanism_take_threads() {
 }
 
 /// RFC 2203 §5.2: contexts belong to no connection, and creating one may take several calls. Linux makes them by TCP and
-/// uses them by RDMA.
+/// uses them by RDMA (RFC 8166 §8.2.2.1).
+// requirement: rfc8166-8.2.2.1-1, v2-07-11.2.2.1-1
 #[tokio::test]
 async fn a_context_made_by_tcp_is_used_by_rdma() {
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
@@ -492,7 +426,7 @@ async fn a_reply_whose_verifier_is_wrong_is_not_trusted() {
     for transport in TRANSPORTS {
         let secure = Secure(server.client(transport).await, user(Service::None));
         echo(&secure, b"data").await.unwrap();
-        server.acceptor.lies.store(true, Ordering::SeqCst);
+        server.mechanism.lies.store(true, Ordering::SeqCst);
         let error = echo(&secure, b"data").await.unwrap_err();
         assert!(matches!(error, CallError::Untrusted(ReplyFault::Verifier(_))), "{error}");
         assert_eq!(error.execution(), Execution::Unknown);
@@ -500,7 +434,7 @@ async fn a_reply_whose_verifier_is_wrong_is_not_trusted() {
         let stranger = Secure(secure.0.clone(), user(Service::None));
         let error = echo(&stranger, b"data").await.unwrap_err();
         assert!(matches!(error, CallError::NoContext { .. }), "{error}");
-        server.acceptor.lies.store(false, Ordering::SeqCst);
+        server.mechanism.lies.store(false, Ordering::SeqCst);
         echo(&stranger, b"data").await.unwrap();
         secure.0.close().await;
     }

@@ -17,6 +17,8 @@ mod ccp;
 mod characteristics;
 mod exactly_once;
 mod gss;
+mod gss_answers;
+mod gss_calls;
 mod hostile;
 mod iwarp;
 mod many;

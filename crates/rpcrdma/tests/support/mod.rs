@@ -18,6 +18,7 @@ use tokio::sync::watch;
 
 pub mod bounce;
 pub mod certificates;
+pub mod meddler;
 pub mod network;
 pub mod raw;
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use clap::Args;
 use rpcrdma_gssapi::KerberosAcceptor;
 use rpcrdma_nfs::server::Principals;
-use rpcrdma_oncrpc::gss::{GssLimits, GssServer};
+use rpcrdma_oncrpc::gss::{Acceptor, GssLimits, GssServer};
 
 use super::export::ExportOption;
 use crate::exit::Failure;
@@ -18,6 +18,8 @@ const VARIABLES: [&str; 2] = ["KRB5_CONFIG", "KRB5_KTNAME"];
 /// The TCP port on which the gssd of Linux makes the security contexts of RDMA mounts, whatever the port of the mount is. It
 /// does not ask rpcbind (nfs-utils 2.6).
 const GSSD_PORT: u16 = 2049;
+/// TCP ports if none is given: with Kerberos NFS is also served where contexts are made (RFC 8166 §8.2.2.1).
+const USUAL_PORTS: &[u16] = &[GSSD_PORT, super::TCP_PORT];
 
 /// Options for exports with sec=krb5, krb5i or krb5p.
 #[derive(Debug, Args)]
@@ -38,6 +40,11 @@ pub(super) struct Callers {
     /// Contexts of callers; `None` if no export allows Kerberos.
     pub(super) contexts: Option<Arc<GssServer>>,
     pub(super) principals: Principals,
+}
+
+/// Returns contexts whose handles nobody guesses: their key comes from a generator for cryptography, seeded by the system.
+fn contexts(acceptor: Arc<dyn Acceptor>) -> GssServer {
+    GssServer::new(acceptor, GssLimits::default(), rand::random())
 }
 
 /// Returns whether any export allows Kerberos.
@@ -67,14 +74,9 @@ impl Kerberos {
             })?,
             None => Principals::default(),
         };
-        let acceptor = KerberosAcceptor::open(self.keytab.as_deref()).map_err(|error| {
-            Failure::failed(format!(
-                "cannot serve exports with Kerberos: {error} (--keytab names another keytab; kadmin makes one: addprinc \
-                 -randkey nfs/HOST, and ktadd -k FILE nfs/HOST)"
-            ))
-        })?;
-        let contexts = GssServer::new(Arc::new(acceptor), GssLimits::default(), rand::random());
-        Ok(Callers { contexts: Some(Arc::new(contexts)), principals })
+        let acceptor = KerberosAcceptor::open(self.keytab.as_deref())
+            .map_err(|error| Failure::failed(format!("cannot serve exports with Kerberos: {error}")))?;
+        Ok(Callers { contexts: Some(Arc::new(contexts(Arc::new(acceptor)))), principals })
     }
 
     /// Returns the folders of files that the library reads again for each caller, other than those of the system. A file
@@ -93,6 +95,11 @@ impl Kerberos {
 /// Returns the files in the value of a variable: paths separated by colons, perhaps with the type FILE in front.
 fn paths(value: &str) -> Vec<PathBuf> {
     value.split(':').filter(|part| part.contains('/')).map(PathBuf::from).collect()
+}
+
+/// Returns the TCP ports that a server of these exports takes if none is given, the preferred one first.
+pub(super) fn usual_ports(options: &[ExportOption]) -> &'static [u16] {
+    if is_wanted(options) { USUAL_PORTS } else { &[super::TCP_PORT] }
 }
 
 /// Returns what Linux clients miss of a server whose exports allow Kerberos, and which has this TCP port.
@@ -121,6 +128,17 @@ pub(super) fn kept_out(options: &[ExportOption], tls_is_demanded: bool) -> Optio
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+    use std::net::{IpAddr, Ipv4Addr, TcpListener};
+    use std::time::Instant;
+
+    use bytes::Bytes;
+    use rpcrdma_oncrpc::gss::testing::TestMechanism;
+    use rpcrdma_oncrpc::gss::{GssCredential, GssProcedure, InitArguments, Received, Service};
+    use rpcrdma_oncrpc::{CallHeader, OpaqueAuth};
+    use rpcrdma_xdr::{Decoder, encode};
+
+    use super::super::listen_by_default;
     use super::*;
 
     fn exports(option: &str) -> Vec<ExportOption> {
@@ -159,7 +177,7 @@ mod tests {
         let told = with(Some("/nonexistent/keytab"), None).open(&exports("/=/srv,sec=sys:krb5p"));
         let told = told.map(drop).unwrap_err().to_string();
         assert!(told.contains("/nonexistent/keytab") || told.contains("libgssapi"), "{told}");
-        assert!(told.contains("ktadd"), "{told}");
+        assert!(told.contains("ktadd") || told.contains("libgssapi"), "{told}");
     }
 
     #[test]
@@ -181,13 +199,63 @@ mod tests {
         assert_eq!(kept_out(&exports("/=/srv"), true), None);
     }
 
+    // requirement: rfc8166-8.2.2.1-1, v2-07-11.2.2.1-1
     #[test]
-    fn linux_clients_need_port_2049_of_tcp() {
+    fn rfc8166_8_2_2_1_linux_clients_need_port_2049_of_tcp() {
         let kerberos = exports("/=/srv,sec=sys:krb5");
+        assert_eq!(usual_ports(&kerberos), [2049, 20_048]);
+        assert_eq!(usual_ports(&exports("/=/srv,sec=sys")), [20_048]);
         for (tcp, hint) in [(None, "--no-tcp"), (Some(20_048), "--tcp ADDR:2049")] {
             assert!(missing(&kerberos, tcp).is_some_and(|told| told.contains(hint)), "{hint}");
         }
         assert_eq!(missing(&kerberos, Some(2049)), None);
         assert_eq!(missing(&exports("/=/srv"), None), None);
+    }
+
+    #[tokio::test]
+    async fn the_first_usual_port_that_is_free_is_taken() {
+        let ip = IpAddr::from(Ipv4Addr::LOCALHOST);
+        let [first, second] = [(); 2].map(|()| TcpListener::bind((ip, 0)).unwrap());
+        let ports = [&first, &second].map(|listener| listener.local_addr().unwrap().port());
+        let (_, other) = listen_by_default(ip, &ports).await;
+        let other = other.unwrap().local_addr().unwrap();
+        assert!(other.ip() == ip && !ports.contains(&other.port()), "both are in use: {other}");
+        drop(second);
+        let (address, bound) = listen_by_default(ip, &ports).await;
+        assert_eq!((address.port(), bound.unwrap().local_addr().unwrap()), (ports[1], address));
+    }
+
+    /// Returns the name of the first context of a server.
+    fn first_handle(server: &Arc<GssServer>) -> Bytes {
+        let credential = GssCredential {
+            procedure: GssProcedure::Init,
+            sequence: 0,
+            service: Service::None,
+            handle: Bytes::new(),
+        };
+        let header = CallHeader {
+            xid: 1,
+            program: 100_003,
+            version: 3,
+            procedure: 0,
+            credential: credential.to_auth().unwrap(),
+            verifier: OpaqueAuth::none(),
+        };
+        let Received::Create(creation) = server.receive(None, &header, Instant::now()).unwrap() else {
+            panic!("no creation")
+        };
+        let token = Bytes::from_static(b"\x01\x01alice");
+        let arguments = encode(&InitArguments { token }).unwrap().flatten().0;
+        creation.run(Decoder::new(arguments)).unwrap().results.handle
+    }
+
+    /// A context of an earlier start is not taken for one of this start, nor can its handle be guessed.
+    #[test]
+    fn each_start_names_contexts_in_its_own_way() {
+        let acceptor = || Arc::new(TestMechanism::new("nfs@server"));
+        let starts = (0..50).map(|_| first_handle(&Arc::new(contexts(acceptor()))));
+        let keys = (0..50).map(|key| GssServer::new(acceptor(), GssLimits::default(), key));
+        let names: BTreeSet<_> = starts.chain(keys.map(|server| first_handle(&Arc::new(server)))).collect();
+        assert_eq!(names.len(), 100);
     }
 }

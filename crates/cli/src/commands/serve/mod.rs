@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use clap::{ArgGroup, Args, ValueEnum};
 use rpcrdma::rpcbind::RpcbindService;
-use rpcrdma::{Ccp, PeerShares, Server, ServerBuilder, ServerConfig, Versions};
+use rpcrdma::{CcpServer, PeerShares, Server, ServerBuilder, ServerConfig, Versions};
 use rpcrdma_nfs::fs::{DirectoryOptions, StateDirectory};
 use rpcrdma_nfs::server::{Export, HandleKey, NfsServer, Principals, Squash};
 use rpcrdma_oncrpc::gss::GssServer;
@@ -63,7 +63,7 @@ a user act as nobody, and so do those of machines (nfs/HOST, host/HOST, root/HOS
 --principals names a user for them. squash= applies after that.
 
 Linux clients create security contexts over TCP also for mounts over RDMA. They use port 2049, whatever the port of the mount is. So \
-give --tcp ADDR:2049 with sec=krb5, krb5i or krb5p. All listeners share the contexts.
+with sec=krb5, krb5i or krb5p that is the default port of TCP. All listeners share the contexts.
 
 Limits hold for each client and for all clients together. A client that reaches a limit waits or is refused, and others go on. \
 --memory bounds the messages and payloads of all connections. Each RDMA connection reserves (credits + 2) x inline bytes of it. \
@@ -97,8 +97,8 @@ pub(crate) struct Serve {
     /// iwarp:, verbs: or auto: chooses the provider of this address, instead of --provider
     #[arg(long, value_name = "[PROVIDER:]ADDR:PORT", default_value = "127.0.0.1:20049")]
     listen: Vec<ListenAt>,
-    /// Address and port for NFS and MOUNT over TCP [default: the address of the first --listen; port 20048, or
-    /// a free one if 20048 is in use]
+    /// Address and port for NFS and MOUNT over TCP [default: the address of the first --listen; port 20048, with
+    /// Kerberos 2049, or a free one if they are in use]
     #[arg(long, value_name = "ADDR:PORT", value_parser = listen_address)]
     tcp: Option<SocketAddr>,
     /// Serve RDMA only. Linux clients then cannot mount, because they send MOUNT over TCP
@@ -126,8 +126,12 @@ pub(crate) struct Serve {
     #[arg(long)]
     no_crc: bool,
     /// Negotiate inline sizes and numbers of RDMA Reads with RDMA clients that ask by CONF_RDMA (RFC 5666
-    /// §6), for clients without RFC 8797. The protection that §11 requires is missing: anyone able to change
-    /// packets can slow calls or make them fail
+    /// §6), for clients without RFC 8797. Kerberos has to protect the exchange, as §11 requires: some export
+    /// needs sec=krb5, krb5i or krb5p. Questions without integrity are refused
+    #[arg(long, conflicts_with = "insecure_conf_rdma")]
+    conf_rdma: bool,
+    /// As --conf-rdma, but answer questions without the protection that §11 requires, too: anyone able to
+    /// change packets can slow calls or make them fail
     #[arg(long)]
     insecure_conf_rdma: bool,
     /// Take the groups of a caller from this machine's database of users, by UID, not from the call. Group
@@ -194,9 +198,21 @@ impl Serve {
             (Served::Two, _) if self.insecure_conf_rdma => {
                 "--insecure-conf-rdma is about Version One: Version Two has characteristics for that"
             }
+            (Served::Two, _) if self.conf_rdma => {
+                "--conf-rdma is about Version One: Version Two has characteristics for that"
+            }
             (version, profile) => return Ok(version.with(profile.unwrap_or(ProfileName::P1))),
         };
         Err(Failure::usage(wrong))
+    }
+
+    /// Returns which questions of CONF_RDMA are answered; `None` without an answer to any.
+    fn ccp(&self) -> Option<CcpServer> {
+        match (self.conf_rdma, self.insecure_conf_rdma) {
+            (true, _) => Some(CcpServer::Protected),
+            (false, true) => Some(CcpServer::Insecure),
+            (false, false) => None,
+        }
     }
 
     /// Opens the exports and gives up rights that the server no longer needs. Call this while the process has
@@ -209,7 +225,7 @@ impl Serve {
         rustix::process::umask(rustix::fs::Mode::empty());
         let options = self.exports();
         let (mut config, shares) = self.bounds.config(self.versions()?, descriptors)?;
-        config.ccp = self.insecure_conf_rdma.then(Ccp::insecure);
+        config.ccp = self.ccp();
         config.local_owners = !self.trust_local_users;
         // The files need not be readable after the rights are given up.
         config.tls = self.tls.settings(!self.no_tcp)?;
@@ -221,11 +237,13 @@ impl Serve {
         if let Some(warning) = kerberos::kept_out(&options, self.tls.is_demanded()) {
             output::warn(warning);
         }
-        let tcp_port = self.tcp.map_or(TCP_PORT, |address| address.port());
-        if let Some(missing) = kerberos::missing(&options, (!self.no_tcp).then_some(tcp_port)) {
-            output::warn(missing);
-        }
         let Callers { contexts, principals } = self.kerberos.open(&options)?;
+        if self.conf_rdma && contexts.is_none() {
+            return Err(Failure::usage(
+                "--conf-rdma needs Kerberos, which no export allows: give an --export the option sec=krb5, sec=krb5i or \
+                 sec=krb5p",
+            ));
+        }
         let nfs = self.open(&options, &shares, principals)?;
         Ok(Prepared { serve: self, options, config, shares, nfs, contexts })
     }
@@ -402,11 +420,14 @@ impl Serve {
         if let Some(first) = self.listen.first().map(|at| at.address.ip()).filter(|_| !self.no_tcp) {
             let (wanted, tcp) = match self.tcp {
                 Some(address) => (address, TcpListener::bind(address).await),
-                None => listen_by_default(first).await,
+                None => listen_by_default(first, kerberos::usual_ports(options)).await,
             };
             let tcp = tcp.map_err(cannot_listen(wanted))?;
             tcp_address = Some(tcp.local_addr().map_err(cannot_listen(wanted))?);
             builder = builder.listen_tcp(tcp);
+        }
+        if let Some(missing) = kerberos::missing(options, tcp_address.map(|address| address.port())) {
+            output::warn(missing);
         }
         let ready = Ready::new(rdma, tcp_address, options);
         if self.rpcbind {
@@ -418,14 +439,15 @@ impl Serve {
     }
 }
 
-/// Listens on the usual port, or on a free one if the usual port is in use.
-async fn listen_by_default(ip: IpAddr) -> (SocketAddr, io::Result<TcpListener>) {
-    let usual = SocketAddr::new(ip, TCP_PORT);
-    match TcpListener::bind(usual).await {
-        Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
-            let free = SocketAddr::new(ip, 0);
-            (free, TcpListener::bind(free).await)
+/// Listens on the first of the usual ports that is not in use, or else on a free one.
+async fn listen_by_default(ip: IpAddr, usual: &[u16]) -> (SocketAddr, io::Result<TcpListener>) {
+    for &port in usual {
+        let address = SocketAddr::new(ip, port);
+        match TcpListener::bind(address).await {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
+            bound => return (address, bound),
         }
-        bound => (usual, bound),
     }
+    let free = SocketAddr::new(ip, 0);
+    (free, TcpListener::bind(free).await)
 }

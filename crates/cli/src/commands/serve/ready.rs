@@ -7,6 +7,9 @@ use serde::Serialize;
 
 use super::export::ExportOption;
 
+/// Word for the host in the server's principal, by which clients with Kerberos mount.
+const KEY_HOST: &str = "HOST";
+
 /// An RDMA address of a server.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(super) struct Listening {
@@ -78,6 +81,11 @@ impl Ready {
             self.rdma.iter().map(|at| format!("rdma {} ({})", at.address, at.provider)).collect();
         let tcp = self.tcp.map(|tcp| format!(" and tcp {tcp}")).unwrap_or_default();
         let mount = match &self.mount {
+            Ok(command) if command.contains(KEY_HOST) => {
+                format!(
+                    "mount with: {command}, where {KEY_HOST} is the name in the server's key nfs/{KEY_HOST}"
+                )
+            }
             Ok(command) => format!("mount with: {command}"),
             Err(reason) => format!("no mount command: {reason}"),
         };
@@ -158,6 +166,8 @@ fn mount_command(
         IpAddr::V4(address) => (address.to_string(), ""),
         IpAddr::V6(address) => (format!("[{address}]"), "6"),
     };
+    // An address is no part of a principal.
+    let host = if security.is_kerberos() { KEY_HOST.to_owned() } else { host };
     let security = if security.is_kerberos() { format!(",sec={security}") } else { String::new() };
     // NLM is not served, hence nolock.
     Ok(format!(
@@ -262,7 +272,12 @@ mod tests {
         let ready = Ready::new(rdma, Some("192.0.2.9:2049".parse().unwrap()), &exports);
         let line = ready.line();
         assert!(line.contains("/srv/a as /a (ro, sec=krb5i:krb5p), /srv/b as /b (rw) on"), "{line}");
-        assert!(line.contains(",nolock,sec=krb5i 192.0.2.9:/a"), "{line}");
+        assert!(
+            line.ends_with(
+                ",nolock,sec=krb5i HOST:/a MOUNTPOINT, where HOST is the name in the server's key nfs/HOST"
+            ),
+            "{line}"
+        );
         let document = serde_json::to_value(ready.document()).unwrap();
         assert_eq!(document["exports"][0]["security"], serde_json::json!(["krb5i", "krb5p"]));
         assert_eq!(document["exports"][1]["security"], serde_json::json!(["sys"]));

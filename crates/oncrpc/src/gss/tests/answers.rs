@@ -217,6 +217,9 @@ fn a_server_that_does_not_complete_a_context_is_refused() {
         let (creating, mut reply) = begin();
         reply.results.major = status;
         let error = creating.reply(&reply.verifier, reply.results, bed.now).unwrap_err();
-        assert_eq!(error, CreationError::Refused { major: status, minor: 0 });
+        assert!(
+            matches!(error, CreationError::Refused { major, minor: 0, .. } if major == status),
+            "{error:?}"
+        );
     }
 }

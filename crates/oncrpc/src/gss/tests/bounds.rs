@@ -138,6 +138,16 @@ fn i6_a_flood_of_contexts_that_are_never_completed_is_bounded_and_keeps_nobody_o
     }
 }
 
+/// Callers whose address the transport does not know are one origin, with the share of any other.
+#[test]
+fn i6_callers_without_an_address_have_the_share_of_an_origin() {
+    let bed = two_calls();
+    let (_, call) = Creating::begin(&bed.user(USER), SERVER).unwrap();
+    let call = CallHeader { credential: call.credential, ..header(0) };
+    let _working = [(); 2].map(|()| bed.server.receive(None, &call, bed.now).unwrap());
+    assert_eq!(bed.server.receive(None, &call, bed.now).unwrap_err(), Refusal::Busy, "a quarter of all");
+}
+
 #[test]
 fn i6_the_creation_of_a_context_ends_with_its_time() {
     let mut bed = two_calls();

@@ -1,3 +1,4 @@
+use rpcrdma_oncrpc::gss::{GssCredential, GssProcedure, Service};
 use rpcrdma_oncrpc::{AcceptStat, CallHeader, OpaqueAuth, ReplyHeader, TransportKind};
 use rpcrdma_proto::{Config, Side};
 
@@ -11,7 +12,7 @@ fn configurator() -> Configurator {
     let mut capabilities = Capabilities::default();
     capabilities.ird = 7;
     let connection = Connection::new(Side::Server, config, &[], &capabilities, Instant::now());
-    Configurator::new(&Ccp::insecure(), &connection, &Config::default(), &capabilities)
+    Configurator::new(CcpServer::Insecure, &connection, &Config::default(), &capabilities)
 }
 
 fn message(program: u32, arguments: &[u32]) -> Decoder {
@@ -105,5 +106,37 @@ fn i6_what_is_no_call_of_this_program_is_left_to_others() {
         let ccp = configurator();
         let short = message(PROGRAM, &[]).peek(usize::MAX).concat();
         assert_eq!(serve(&ccp, &Decoder::new(short[..len].to_vec().into())), None, "{len}");
+    }
+}
+
+/// RFC 2203 §5.2.2: calls of any program create contexts. They may come before the question, and no others (RFC 5666 §6.1).
+// requirement: rfc5666-11-7
+#[test]
+fn s6_1_calls_that_create_contexts_come_before_the_question() {
+    let gss = |procedure| {
+        let handle = bytes::Bytes::new();
+        GssCredential { procedure, sequence: 0, service: Service::None, handle }.to_auth().unwrap()
+    };
+    for (credential, creates) in [
+        (gss(GssProcedure::Init), true),
+        (gss(GssProcedure::ContinueInit), true),
+        (gss(GssProcedure::Data), false),
+        (gss(GssProcedure::Destroy), false),
+        (OpaqueAuth::none(), false),
+    ] {
+        let ccp = configurator();
+        let header = CallHeader {
+            xid: 8,
+            program: NFS,
+            version: 3,
+            procedure: 0,
+            credential,
+            verifier: OpaqueAuth::none(),
+        };
+        let call = Decoder::new(header.with_arguments(Stream::new()).unwrap().flatten().0);
+        for _ in 0..2 {
+            assert_eq!(serve(&ccp, &call), None);
+        }
+        assert_eq!(ask(&ccp, &[4096, 4096, 1]).is_ok(), creates, "{header:?}");
     }
 }
