@@ -94,17 +94,16 @@ impl Checksums {
     /// Checks a token of the peer.
     ///
     /// # Errors
-    /// [`Refused::Defective`], [`Refused::Checksum`] or [`Refused::ForLibrary`].
+    /// [`Refused::Defective`] or [`Refused::Checksum`].
     pub(crate) fn verify(&self, message: &[&[u8]], token: &[u8]) -> Result<(), Refused> {
         let (header, checksum) = parse(token).ok_or(Refused::Defective)?;
         if checksum.len() != self.kind.checksum_len() || header.flags & flags::SEALED != 0 {
             return Err(Refused::Defective);
         }
-        if header.flags & flags::SENT_BY_ACCEPTOR != self.role.other().flag() {
+        if header.flags & (flags::SENT_BY_ACCEPTOR | flags::ACCEPTOR_SUBKEY)
+            != self.role.other().flag() | self.subkey
+        {
             return Err(Refused::Checksum);
-        }
-        if header.flags & flags::ACCEPTOR_SUBKEY != self.subkey {
-            return Err(Refused::ForLibrary);
         }
         // All bits of the header are covered, those of unknown flags too.
         let is_right = self.peer.is_right(message, &header.to_bytes(), checksum);

@@ -1,4 +1,4 @@
-//! The C declarations of libgssapi_krb5 that this crate uses (RFC 2744, and MIT's `gssapi_ext.h`), on 64-bit Linux.
+//! The C declarations of libgssapi_krb5 that this crate uses (RFC 2744, and MIT's `gssapi_ext.h` and `krb5.h`), on 64-bit Linux.
 
 #![allow(non_camel_case_types)]
 
@@ -12,12 +12,22 @@ macro_rules! opaque {
     )* };
 }
 
-opaque!(gss_name_struct, gss_cred_id_struct, gss_ctx_id_struct, gss_channel_bindings_struct);
+opaque!(
+    gss_name_struct,
+    gss_cred_id_struct,
+    gss_ctx_id_struct,
+    gss_channel_bindings_struct,
+    krb5_context_struct,
+    krb5_ccache_struct
+);
 
 pub(crate) type gss_name_t = *mut gss_name_struct;
 pub(crate) type gss_cred_id_t = *mut gss_cred_id_struct;
 pub(crate) type gss_ctx_id_t = *mut gss_ctx_id_struct;
 pub(crate) type gss_channel_bindings_t = *mut gss_channel_bindings_struct;
+/// Types of libkrb5, for caches of tickets.
+pub(crate) type krb5_context = *mut krb5_context_struct;
+pub(crate) type krb5_ccache = *mut krb5_ccache_struct;
 pub(crate) type gss_OID = *mut gss_OID_desc;
 pub(crate) type gss_OID_set = *mut gss_OID_set_desc;
 pub(crate) type gss_buffer_t = *mut gss_buffer_desc;

@@ -8,7 +8,7 @@ use thiserror::Error;
 
 use crate::ffi::{
     gss_OID, gss_OID_set, gss_buffer_set_t, gss_buffer_t, gss_channel_bindings_t, gss_cred_id_t,
-    gss_ctx_id_t, gss_key_value_set, gss_name_t,
+    gss_ctx_id_t, gss_key_value_set, gss_name_t, krb5_ccache, krb5_context,
 };
 
 /// The library cannot be used.
@@ -101,6 +101,11 @@ functions! {
     gss_inquire_sec_context_by_oid: fn(*mut u32, gss_ctx_id_t, gss_OID, *mut gss_buffer_set_t) -> u32;
     gss_release_buffer_set: fn(*mut u32, *mut gss_buffer_set_t) -> u32;
     gss_krb5_ccache_name: fn(*mut u32, *const c_char, *mut *const c_char) -> u32;
+    // The loader finds these in libkrb5, on which libgssapi_krb5 depends. No function of the latter destroys a cache.
+    krb5_init_context: fn(*mut krb5_context) -> i32;
+    krb5_free_context: fn(krb5_context) -> ();
+    krb5_cc_resolve: fn(krb5_context, *const c_char, *mut krb5_ccache) -> i32;
+    krb5_cc_destroy: fn(krb5_context, krb5_ccache) -> i32;
 }
 
 /// Returns the functions, which the first caller loads.

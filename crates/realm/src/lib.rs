@@ -5,7 +5,7 @@
 
 use std::fs;
 use std::io::Write as _;
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -18,9 +18,17 @@ const PROGRAMS: [&str; 4] = ["krb5kdc", "kdb5_util", "kadmin.local", "kinit"];
 const FOLDERS: [&str; 2] = ["/usr/sbin", "/usr/bin"];
 /// Name of the realm. Hosts below `.test` belong to it.
 pub const REALM: &str = "TEST.RPCRDMA";
+/// Most ports that a KDC tries.
+const PORTS: u32 = 5;
+/// The port of Kerberos (RFC 4120 §7.2.1), for configurations that nobody connects by.
+const KERBEROS_PORT: u16 = 88;
+/// File with what the KDC writes to its standard error.
+const WORDS: &str = "krb5kdc.stderr";
+/// The KDC writes this once its sockets listen.
+const READY: &[u8] = b"starting...";
 /// Maximum time until the KDC listens.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Interval between two attempts to reach the KDC.
+/// Interval between two looks at the KDC.
 const TICK: Duration = Duration::from_millis(10);
 
 /// The reason why a realm could not be made or changed.
@@ -113,31 +121,50 @@ impl Realm {
     }
 
     fn start_with(place: &Path, address: Ipv4Addr, encryption: Option<&str>) -> Result<Self, RealmError> {
+        Self::start_on(place, address, encryption, || free_port(address))
+    }
+
+    /// Another program may take a port between its choice and its use. The KDC then ends, and gets another port.
+    fn start_on(
+        place: &Path,
+        address: Ipv4Addr,
+        encryption: Option<&str>,
+        mut port: impl FnMut() -> Result<u16, RealmError>,
+    ) -> Result<Self, RealmError> {
         installed()?;
-        let listener = TcpListener::bind((address, 0)).and_then(|listener| listener.local_addr());
-        let port = listener.map_err(io(format!("a port of {address}")))?.port();
-        let files = [
-            (CONFIG, config(address, port, encryption)),
-            (PROFILE, profile(place, address, port, encryption)),
-        ];
-        for (name, text) in files {
-            fs::write(place.join(name), text).map_err(io(format!("writing {name}")))?;
-        }
+        // The database does not depend on the port.
+        configure(place, address, KERBEROS_PORT, encryption)?;
         run(place, "kdb5_util", &["create", "-s", "-P", "master", "-r", REALM])?;
-        // The kernel ends the KDC with the thread that started it, if that thread cannot.
-        let mut kdc = Command::new("setpriv");
-        kdc.args(["--pdeathsig", "KILL", "--"]).arg(program("krb5kdc")?).arg("-n");
-        Self::surround(&mut kdc, place);
-        let kdc = kdc.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
-        let realm = Self { place: place.to_owned(), kdc: kdc.map_err(io("starting krb5kdc"))? };
+        let mut attempts = 1;
+        loop {
+            let port = port()?;
+            configure(place, address, port, encryption)?;
+            let mut realm = Self { place: place.to_owned(), kdc: start_kdc(place)? };
+            match realm.await_kdc(address, port) {
+                Ok(()) => return Ok(realm),
+                Err(RealmError::Failed { .. }) if attempts < PORTS => attempts += 1,
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Waits until the KDC says that it listens. A connection to its port would not show who listens there.
+    fn await_kdc(&mut self, address: Ipv4Addr, port: u16) -> Result<(), RealmError> {
         let started = Instant::now();
-        while TcpStream::connect((address, port)).is_err() {
+        loop {
+            let ended = self.kdc.try_wait().map_err(io("waiting for krb5kdc"))?;
+            let said = fs::read(self.place.join(WORDS)).map_err(io(format!("reading {WORDS}")))?;
+            if ended.is_some() {
+                return Err(failed("krb5kdc", &said));
+            }
+            if said.windows(READY.len()).any(|words| words == READY) {
+                return Ok(());
+            }
             if started.elapsed() > PATIENCE {
                 return Err(RealmError::Silent { address, port });
             }
             std::thread::sleep(TICK);
         }
-        Ok(realm)
     }
 
     /// Returns the configuration of the realm's members: their `krb5.conf`.
@@ -209,6 +236,33 @@ pub fn cache_name(file: &Path) -> String {
     format!("FILE:{}", file.display())
 }
 
+/// Returns a port that nobody uses now.
+fn free_port(address: Ipv4Addr) -> Result<u16, RealmError> {
+    let listener = TcpListener::bind((address, 0)).and_then(|listener| listener.local_addr());
+    Ok(listener.map_err(io(format!("a port of {address}")))?.port())
+}
+
+/// Writes the configuration of members and KDC.
+fn configure(place: &Path, address: Ipv4Addr, port: u16, encryption: Option<&str>) -> Result<(), RealmError> {
+    let files =
+        [(CONFIG, config(address, port, encryption)), (PROFILE, profile(place, address, port, encryption))];
+    for (name, text) in files {
+        fs::write(place.join(name), text).map_err(io(format!("writing {name}")))?;
+    }
+    Ok(())
+}
+
+/// Starts the KDC of the realm in a folder.
+fn start_kdc(place: &Path) -> Result<Child, RealmError> {
+    let words = fs::File::create(place.join(WORDS)).map_err(io(format!("writing {WORDS}")))?;
+    // The kernel ends the KDC with the thread that started it, if that thread cannot.
+    let mut kdc = Command::new("setpriv");
+    kdc.args(["--pdeathsig", "KILL", "--"]).arg(program("krb5kdc")?).arg("-n");
+    Realm::surround(&mut kdc, place);
+    kdc.env("LC_ALL", "C").stdin(Stdio::null()).stdout(Stdio::null()).stderr(words);
+    kdc.spawn().map_err(io("starting krb5kdc"))
+}
+
 const CONFIG: &str = "krb5.conf";
 const PROFILE: &str = "kdc.conf";
 
@@ -249,9 +303,13 @@ fn succeeded(program: &'static str, output: &Output) -> Result<(), RealmError> {
     if output.status.success() {
         return Ok(());
     }
-    let said = String::from_utf8_lossy(&output.stderr);
-    let said = said.lines().last().unwrap_or("no reason given").to_owned();
-    Err(RealmError::Failed { program, said })
+    Err(failed(program, &output.stderr))
+}
+
+/// Returns the error of a program that wrote this to its standard error.
+fn failed(program: &'static str, said: &[u8]) -> RealmError {
+    let said = String::from_utf8_lossy(said);
+    RealmError::Failed { program, said: said.lines().last().unwrap_or("no reason given").to_owned() }
 }
 
 #[cfg(test)]
@@ -282,6 +340,35 @@ mod tests {
         realm.add_service("host/server.test", &keytab).unwrap();
         assert!(fs::metadata(&keytab).unwrap().len() > one);
         assert!(realm.add_user("alice", "secret").is_err(), "she is there");
+    }
+
+    /// Somebody else's listener is not taken for the KDC.
+    #[test]
+    fn a_kdc_whose_port_is_taken_gets_another_one() {
+        if let Err(error) = installed() {
+            println!("skipped: {error}");
+            return;
+        }
+        let address = Ipv4Addr::LOCALHOST;
+        let taken = TcpListener::bind((address, 0)).unwrap();
+        let taken = || taken.local_addr().unwrap().port();
+        let place = tempfile::tempdir().unwrap();
+        let mut asked = 0;
+        let realm = Realm::start_on(place.path(), address, None, || {
+            asked += 1;
+            if asked == 1 { Ok(taken()) } else { free_port(address) }
+        });
+        let realm = realm.unwrap();
+        assert!(asked > 1);
+        realm.add_user("alice", "secret").unwrap();
+        realm.kinit("alice", "secret", &place.path().join("cache")).unwrap();
+        drop(realm);
+        let place = tempfile::tempdir().unwrap();
+        let error = Realm::start_on(place.path(), address, None, || Ok(taken())).unwrap_err();
+        assert!(
+            matches!(&error, RealmError::Failed { program: "krb5kdc", said } if !said.is_empty()),
+            "{error}"
+        );
     }
 
     #[test]

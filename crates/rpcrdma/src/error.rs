@@ -122,7 +122,7 @@ pub enum CallError {
     SentBefore {
         /// The failure of the last transmission.
         #[source]
-        error: Box<CallError>,
+        error: Box<Self>,
     },
     /// The server did not make this reply, or somebody changed it (RFC 2203 §5.3.3). The call may have been carried out.
     #[error("the reply cannot be trusted: {0}")]

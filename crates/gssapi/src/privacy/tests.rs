@@ -76,7 +76,7 @@ fn each_side_accepts_the_others_tokens_only() {
         let mut turned = there.to_vec();
         turned[2] ^= flags::SENT_BY_ACCEPTOR;
         assert_eq!(initiator.unwrap(&turned), Err(Refused::Checksum));
-        assert_eq!(side(kind, Role::Acceptor, 0).unwrap(&there), Err(Refused::ForLibrary));
+        assert_eq!(side(kind, Role::Acceptor, 0).unwrap(&there), Err(Refused::Checksum), "another key");
     }
 }
 
@@ -89,8 +89,8 @@ fn each_changed_bit_is_noticed() {
             let mut changed = token.to_vec();
             changed[bit / 8] ^= 1 << (bit % 8);
             let expected = match bit {
-                16 => Refused::Checksum,
-                17 | 18 => Refused::ForLibrary,
+                16 | 18 => Refused::Checksum,
+                17 => Refused::NotEncrypted,
                 // A rotation that was none.
                 48..64 => Refused::Checksum,
                 0..128 => Refused::Defective,
@@ -128,7 +128,8 @@ fn rfc4121_4_2_2_unknown_flags_are_ignored_and_covered() {
     }
 }
 
-/// RFC 4121 §4.2.5: receivers understand all counts, also those that are greater than the length of the token.
+/// RFC 4121 §4.2.5: receivers understand all counts, also those that are greater than the length of the token. §4.2.4: the copy
+/// has the count 0.
 #[test]
 fn rfc4121_4_2_5_every_rotation_is_undone() {
     for kind in EncryptionType::ALL {
@@ -137,6 +138,12 @@ fn rfc4121_4_2_5_every_rotation_is_undone() {
         // 28 is what Windows sends with SHA-1.
         for places in (0..=2 * 100).chain([28, 0x7fff, 0x8000, u16::MAX]) {
             let rotated = rotated(&token, places);
+            let same = initiator.token(&header(0), places, &CONFOUNDER, &[TEXT]);
+            let message = acceptor.peer.open(&same[HEADER_LEN..]).unwrap();
+            assert_eq!(
+                (&same[6..8], &message[message.len() - 10..][..2]),
+                (&places.to_be_bytes()[..], &[0; 2][..])
+            );
             assert_eq!(acceptor.unwrap(&rotated).unwrap(), TEXT, "{kind:?}, {places}");
             // Another count than that of the rotation.
             let mut lie = rotated;

@@ -32,6 +32,8 @@ pub struct TestMechanism {
     pub lifetime: Option<Duration>,
     /// Makes every function of contexts fail as too old, once it is set.
     pub expired: Arc<AtomicBool>,
+    /// Bytes that are added to each token.
+    pub padding: usize,
     /// Whether contexts say that they are quick.
     pub quick: bool,
     /// Makes the functions of contexts that protect fail, once it is set, and no others.
@@ -58,6 +60,7 @@ impl TestMechanism {
             lifetime: None,
             expired: Arc::default(),
             mute: Arc::default(),
+            padding: 0,
             quick: false,
             mic_len: SUM_LEN,
             lies: Arc::default(),
@@ -198,6 +201,7 @@ impl Rounds {
     fn token(&self) -> Bytes {
         let mut token = vec![self.round, self.mechanism.rounds];
         token.extend_from_slice(self.mechanism.name.as_bytes());
+        token.resize(token.len() + self.mechanism.padding, 0);
         token.into()
     }
 
@@ -207,7 +211,7 @@ impl Rounds {
         match token {
             [round, rounds, name @ ..] if *round == self.round => {
                 let name = str::from_utf8(name).map_err(|_| defect())?;
-                Ok((*rounds, name.to_owned()))
+                Ok((*rounds, name.trim_end_matches('\0').to_owned()))
             }
             _ => Err(defect()),
         }

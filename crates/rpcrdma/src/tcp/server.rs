@@ -300,9 +300,19 @@ impl Connection {
         };
         let settings = self.door.as_ref().filter(|_| offered.is_some()).map(|door| door.settings().clone());
         self.answer(call, (offered.map_or(outcome, Outcome::Reply), key));
-        self.writer.flush(stream).await?;
+        loop {
+            tokio::select! {
+                biased;
+                phase = self.stop.changed() => match phase {
+                    Phase::Run => {}
+                    Phase::Drain => self.draining = true,
+                    Phase::Abort => return Err(Ended::Stopped),
+                },
+                flushed = self.writer.flush(stream) => break flushed?,
+            }
+        }
         self.active = Instant::now();
-        Ok(settings)
+        Ok(settings.filter(|_| !self.draining))
     }
 
     /// Sets TLS up on the stream and serves it to its end.
@@ -311,16 +321,22 @@ impl Connection {
         let slow = |_| Ended::Slow(self.shared.config.set_up);
         let config = &self.shared.config;
         let spare = config.max_record.saturating_add(ServerConfig::BESIDE_PAYLOAD);
-        let _room = timeout_at(until, reserve(&self.domain, spare)).await.map_err(slow)??;
+        let _room = tokio::select! {
+            room = timeout_at(until, reserve(&self.domain, spare)) => room.map_err(slow)??,
+            () = stopping(&mut self.stop) => return Err(Ended::Stopped),
+        };
         let stream = TlsStream::server(stream, settings).map_err(Ended::Handshake)?;
         let handshake = tokio::select! {
             done = timeout_at(until, stream.handshake()) => done.map_err(slow)?,
-            _ = self.stop.changed() => return Err(Ended::Stopped),
+            () = stopping(&mut self.stop) => return Err(Ended::Stopped),
         };
         if let Err(error) = handshake {
             settings.tell_refusal(self.peer, &error);
-            // The client has until then to read why.
-            let _ = timeout_at(until, stream.linger()).await;
+            // The client has until then to read why, or until the server stops.
+            tokio::select! {
+                _ = timeout_at(until, stream.linger()) => {}
+                () = stopping(&mut self.stop) => {}
+            }
             return Err(Ended::Handshake(error));
         }
         let (client, suite) = stream.peer();
@@ -360,6 +376,11 @@ impl Connection {
             }
         }
     }
+}
+
+/// Waits until the server stops.
+async fn stopping(stop: &mut StopSignal) {
+    while matches!(stop.changed().await, Phase::Run) {}
 }
 
 /// Reserves the memory of a connection under TLS, and waits for it. Afterwards as much as `spare` is left: otherwise

@@ -68,7 +68,9 @@ impl PathCheck {
         );
         let verified = purpose
             && EndEntityCert::try_from(certificate).is_ok_and(|parsed| {
-                let usage = KeyUsage::required(self.usage);
+                // Authorities above mostly have no extension, which restricts nothing (RFC 5280 §4.2.1.12). A certificate
+                // with the extension needs this usage in it, at any place of the path.
+                let usage = KeyUsage::required_if_present(self.usage);
                 let (algorithms, anchors) = (self.algorithms.all, &self.anchors.roots);
                 parsed.verify_for_usage(algorithms, anchors, intermediates, now, usage, None, None).is_ok()
             });

@@ -33,13 +33,26 @@ impl Certified {
 
 impl Authority {
     pub fn new() -> Self {
+        let key = KeyPair::generate().unwrap();
+        Self { issuer: CertifiedIssuer::self_signed(Self::params(), key).unwrap() }
+    }
+
+    fn params() -> CertificateParams {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         // Authorities of one name would be told apart by their signatures only.
         let number = MADE.fetch_add(1, Ordering::Relaxed);
         params.distinguished_name.push(DnType::CommonName, format!("authority {number}"));
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
-        Self { issuer: CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap() }
+        params
+    }
+
+    /// Returns an authority that this one vouches for, with these extended key usages.
+    pub fn intermediate(&self, usages: Vec<ExtendedKeyUsagePurpose>) -> Self {
+        let mut params = Self::params();
+        params.extended_key_usages = usages;
+        let key = KeyPair::generate().unwrap();
+        Self { issuer: CertifiedIssuer::signed_by(params, key, &self.issuer).unwrap() }
     }
 
     pub fn anchors(&self) -> Anchors {

@@ -88,7 +88,13 @@ impl Kerberos {
     }
 
     fn acceptor(&self) -> Result<KerberosAcceptor, OpenError> {
-        KerberosAcceptor::open(self.keytab.as_deref())
+        KerberosAcceptor::open(self.keytab())
+    }
+
+    /// Returns the path of the keytab. The type that the library writes in front is allowed there.
+    fn keytab(&self) -> Option<&Path> {
+        let given = self.keytab.as_deref()?;
+        Some(given.to_str().and_then(|name| name.strip_prefix("FILE:")).map_or(given, Path::new))
     }
 
     /// Opens the keytab once more, with the rights that the process has kept: the library does so for each caller.
@@ -115,7 +121,7 @@ impl Kerberos {
         let named = VARIABLES.iter().filter_map(|variable| std::env::var(variable).ok());
         let named: Vec<PathBuf> = named.flat_map(|files| paths(&files)).collect();
         let configuration = std::env::var(CONFIGURATION).unwrap_or_else(|_| SYSTEM_CONFIGURATION.to_owned());
-        let files = self.keytab.iter().filter_map(|keytab| file(keytab));
+        let files = self.keytab().map(Path::to_owned).into_iter();
         let files = files
             .chain(named)
             .chain(paths(&configuration).into_iter().filter_map(|file| default_keytab(&file)));
@@ -198,6 +204,14 @@ fn covers(listener: IpAddr, address: IpAddr) -> bool {
     }
 }
 
+/// Returns a warning about Linux clients with Kerberos at a server that may demand TLS of TCP clients.
+pub(super) fn kept_out(options: &[ExportOption], tls_is_demanded: bool) -> Option<&'static str> {
+    (tls_is_demanded && is_wanted(options)).then_some(
+        "Linux clients cannot use sec=krb5, krb5i or krb5p here: their gssd creates security contexts over TCP without TLS, \
+         which --xprtsec refuses; leave it out, and TLS remains an offer",
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
@@ -261,6 +275,14 @@ mod tests {
             [PathBuf::from("/a/krb5.conf"), "/b/more.conf".into()]
         );
         assert_eq!(paths("FILE:/a/keytab"), [PathBuf::from("/a/keytab")]);
+    }
+
+    #[test]
+    fn linux_clients_create_contexts_without_tls() {
+        let kerberos = exports("/=/srv,sec=sys:krb5");
+        assert!(kept_out(&kerberos, true).is_some_and(|told| told.contains("--xprtsec")));
+        assert_eq!(kept_out(&kerberos, false), None);
+        assert_eq!(kept_out(&exports("/=/srv"), true), None);
     }
 
     // requirement: rfc8166-8.2.2.1-1, v2-07-11.2.2.1-1

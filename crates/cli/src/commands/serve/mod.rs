@@ -234,6 +234,9 @@ impl Serve {
         {
             tracing::warn!(%address, "--xprtsec is about TCP: calls over RDMA have no TLS (RFC 9289)");
         }
+        if let Some(warning) = kerberos::kept_out(&options, self.tls.is_demanded()) {
+            output::warn(warning);
+        }
         let Callers { contexts, principals } = self.kerberos.open(&options)?;
         if self.conf_rdma && contexts.is_none() {
             return Err(Failure::usage(

@@ -163,7 +163,7 @@ async fn rfc5666_s11_a_protected_agreement_end_to_end() {
 async fn rfc5666_s6_1_a_context_is_created_within_the_initial_state() {
     for (rounds, length) in [(1, 5), (3, 5), (1, 700), (1, 1500), (2, 20_000), (1, 65_000)] {
         let (fabric, contexts) = (fabric(), contexts(TestMechanism { rounds, ..mechanism("nfs@server") }));
-        let (server, client) = (server_config(Some(CcpServer::Protected)), "a".repeat(length));
+        let server = server_config(Some(CcpServer::Protected));
         serve_on(Box::new(fabric.listen(SERVER).unwrap()), server, None, Some(contexts));
         tokio::task::yield_now().await;
         let sends = Arc::new(Mutex::new(Vec::new()));
@@ -173,7 +173,7 @@ async fn rfc5666_s6_1_a_context_is_created_within_the_initial_state() {
                 seen.lock().unwrap().push((delivery.from, delivery.message.clone()));
             }
         });
-        let asks = asks(TestMechanism { rounds, ..mechanism(&client) }, Service::Integrity);
+        let asks = asks(TestMechanism { rounds, padding: length, ..mechanism("alice") }, Service::Integrity);
         let client = Client::rdma(Arc::new(fabric.connector(HOST)), SERVER, asks).await.unwrap();
         echo(&client, &pattern(3000)).await.unwrap();
         assert_eq!(agreement(&client), Some(AGREED), "{rounds} {length}");

@@ -134,6 +134,41 @@ async fn rfc9289_5_2_1_1_extended_key_usages() {
     }
 }
 
+/// RFC 5280 §4.2.1.12: a certificate without the extension restricts nothing, whichever of the path it is. One with it lacks every
+/// purpose that it does not name.
+#[tokio::test]
+async fn rfc9289_5_2_1_1_usages_below_an_intermediate_authority() {
+    let (root, other) = (Authority::new(), vec![ExtendedKeyUsagePurpose::CodeSigning]);
+    let tls = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+    let (rpc, none) = (usages(&[33, 34]), vec![]);
+    for (above, below, good) in [
+        (&none, &rpc, true),
+        (&rpc, &rpc, true),
+        (&rpc, &none, true),
+        (&other, &rpc, false),
+        (&none, &other, false),
+        (&rpc, &other, false),
+        // No purpose is in both.
+        (&tls, &rpc, false),
+        (&rpc, &tls, false),
+    ] {
+        let middle = root.intermediate(above.clone());
+        let signed = |names: &[&str]| {
+            let mut certified = middle.sign_with(names, |params| params.extended_key_usages = below.clone());
+            certified.chain.push_str(&middle.pem());
+            certified
+        };
+        let server = TlsServer::new(signed(&[NAME]).identity(), ClientAuth::None).unwrap();
+        let server = serve(server).await;
+        let connected = connect(server.address, root.client()).await;
+        assert_eq!(connected.is_ok(), good, "a server's {below:?} below {above:?}");
+        let clients = ClientAuth::Required(root.anchors());
+        let server = serve(TlsServer::new(root.sign(&[NAME]).identity(), clients).unwrap()).await;
+        let client = connect(server.address, root.known_client(&signed(&[]))).await.unwrap();
+        assert_eq!(echo(&client, b"x").await.is_ok(), good, "a client's {below:?} below {above:?}");
+    }
+}
+
 /// Returns the outcome of the first call, over which a server's refusal of the client's certificate becomes known.
 async fn first_call(server: SocketAddr, tls: TlsClient) -> Result<(), String> {
     let client: Client = connect(server, tls).await.unwrap();

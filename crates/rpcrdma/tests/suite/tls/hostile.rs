@@ -171,6 +171,38 @@ async fn i6_tls_takes_its_memory_from_the_share() {
     assert_eq!(monitor.stats().memory_in_use, 0);
 }
 
+/// I6: neither a client that was refused and keeps its end open, nor one that waits for memory or is silent, holds a server that
+/// stops.
+#[tokio::test]
+async fn i6_clients_without_a_session_do_not_hold_a_server_that_stops() {
+    let config = ServerConfig {
+        tls: Some(Authority::new().server()),
+        max_record: 64 << 10,
+        set_up: Duration::from_secs(3600),
+        ..ServerConfig::default()
+    };
+    let shares = rpcrdma::PeerShares::new(rpcrdma_verbs::ProtectionDomain::new(16 << 20), 2 << 20);
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let server =
+        rpcrdma::Server::builder().config(config).shares(shares).program(program()).listen_tcp(listener);
+    let server = server.build().unwrap();
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let task = tokio::spawn(server.serve(async { stopped.await.unwrap() }));
+    let mut refused = offered(address).await;
+    refused.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
+    assert_eq!(refused.read(&mut [0; 100]).await.unwrap(), 0, "refused");
+    // The memory of the share is enough for some of these.
+    let mut silent = Vec::new();
+    for _ in 0..20 {
+        silent.push(offered(address).await);
+    }
+    stop.send(()).unwrap();
+    // The test takes this long only if it fails.
+    let ended = tokio::time::timeout(Duration::from_secs(60), task).await;
+    ended.expect("the server waits for its clients").unwrap().unwrap();
+}
+
 /// §5.1.1: the side that is done sends a closure alert.
 // requirement: rfc9289-5.1.1-4
 #[tokio::test]
