@@ -92,6 +92,8 @@ async fn conf_rdma(connection: &Connection, host: &str) -> Result<Option<CcpClie
 
 /// Returns the Kerberos user for a host, if calls are made by one.
 pub(crate) async fn user(connection: &Connection, host: &str) -> Result<Option<Arc<GssUser>>, Failure> {
+    // Options that exclude each other are told before a missing ticket.
+    connection.versions()?;
     let (security, host) = (connection.security.clone(), host.to_owned());
     let found = tokio::task::spawn_blocking(move || security.user(&host)).await;
     found.map_err(|error| Failure::new(Exit::Failed, error.to_string()))?
