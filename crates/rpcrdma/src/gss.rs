@@ -27,8 +27,8 @@ pub(crate) fn workers(name: &str, may_wait: bool) -> Workers {
     Workers::new(name, thread::available_parallelism().map_or(1, NonZero::get), QUEUED)
 }
 
-/// Returns the threads that all users of this process share: those for calls, and those for the creation of contexts, which
-/// may wait for a network. Calls never wait for the second ones.
+/// Returns the threads that all users of this process share: first those for calls, then those for the creation of contexts.
+/// Creation may wait for a network, and no call waits for its threads.
 fn of_users() -> [Workers; 2] {
     static CALLS: LazyLock<Workers> = LazyLock::new(|| workers("gss", true));
     static CREATION: LazyLock<Workers> = LazyLock::new(|| workers("gss-new", true));
@@ -72,10 +72,11 @@ where
 
 /// A user who calls a server by RPCSEC_GSS (RFC 2203), with a security context that is created when it is needed.
 ///
-/// Several [`Client`](crate::Client)s of the server may share a user: the context belongs to no connection. Calls are signed and checked
-/// on threads that all users of the process share, but for short ones of a [quick](rpcrdma_oncrpc::gss::SecurityContext::is_quick) mechanism. At most
-/// the server's window of calls goes past one that has no reply yet (RFC 2203 §5.3.3.1). So calls that wait long for events need
-/// a user of their own. [`Client::end_context`](crate::Client::end_context) ends the context.
+/// Several [`Client`](crate::Client)s of the server may share a user: the context belongs to no connection. Calls are signed
+/// and checked on threads that all users of the process share. Short ones of a
+/// [quick](rpcrdma_oncrpc::gss::SecurityContext::is_quick) mechanism need none. At most the server's window of calls goes past
+/// one that has no reply yet (RFC 2203 §5.3.3.1). So calls that wait long for events need a user of their own.
+/// [`Client::end_context`](crate::Client::end_context) ends the context.
 pub struct GssUser {
     pub(crate) initiator: Arc<dyn Initiator>,
     pub(crate) target: String,
@@ -111,7 +112,7 @@ pub(crate) struct Established {
     pub(crate) freed: Notify,
 }
 
-/// What a context made of a call.
+/// Credential and verifier that a context made for a call.
 #[derive(Debug)]
 pub(crate) struct Proof {
     /// The XID that the verifier covers.

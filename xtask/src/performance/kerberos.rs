@@ -23,7 +23,7 @@ const USER: &str = "alice";
 const PASSWORD: &str = "secret";
 /// Bytes of a READ of bulk data, and how many are in flight.
 const BULK: (u32, &str) = (1 << 20, "8");
-/// The same for small ones.
+/// Bytes of a small READ, and how many of those are in flight.
 const SMALL: (u32, &str) = (4096, "32");
 
 /// A realm, and a server in it.

@@ -12,7 +12,7 @@ use crate::failure::{Context, Failure};
 
 /// Bytes of a READ, and how many are in flight.
 const BULK: (u32, &str) = (1 << 20, "8");
-/// The same for small ones.
+/// Bytes of a small READ, and how many of those are in flight.
 const SMALL: (u32, &str) = (4096, "32");
 
 /// A server with a certificate of its own authority.
