@@ -28,11 +28,16 @@ use crate::channel::Channel;
 use crate::error::CallError;
 use crate::gss::{Established, Failure, GssUser, Proof, compute};
 use crate::workers::WorkLost;
+use crate::xid::entropy;
 
 /// Most contexts that a call tries, one after the other. Each time the server said that it knows the last one no more.
 const CONTEXTS: u32 = 3;
 /// Most calls that create one context.
 const ROUNDS: u32 = 16;
+/// Most creations that a call begins again because a busy server answered SYSTEM_ERR. All pauses together take 3 s to 6.3 s.
+const BUSY_REPETITIONS: u32 = 6;
+/// Longest pause before the first of these repetitions. It doubles with each one.
+const BUSY_PAUSE: Duration = Duration::from_millis(100);
 /// Largest results of a call that creates a context: handle, three words and a token.
 const CREATION_MAX: usize = 4 + HANDLE_MAX + 3 * 4 + 4 + TOKEN_MAX;
 /// Time for the call that ends a context.
@@ -334,6 +339,7 @@ impl GssUser {
         request: &Request,
         deadline: Deadline,
     ) -> Result<GssClient, CallError> {
+        let mut busy = 0;
         'begin: loop {
             let (initiator, target) = (Arc::clone(&self.initiator), self.target.clone());
             let begun = self.creators.run(move || Creating::begin(&*initiator, &target));
@@ -347,7 +353,16 @@ impl GssUser {
                     Err(CallError::ConnectionLost { .. }) => continue 'begin,
                     Err(error) => return Err(error),
                 };
-                let (verifier, results) = read_creation(reply)?;
+                let (verifier, results) = match read_creation(reply)? {
+                    Creation::Reply(verifier, results) => (verifier, results),
+                    Creation::Busy => {
+                        let pause = busy_pause(busy, deadline.left(false)?, entropy());
+                        tokio::time::sleep(pause.ok_or_else(|| not_created(&Refused::SystemError))?).await;
+                        busy += 1;
+                        // A token may be used once. So the next attempt has one of its own.
+                        continue 'begin;
+                    }
+                };
                 let now = Instant::now().into_std();
                 let step = self.creators.run(move || creating.reply(&verifier, results, now));
                 let step = timeout_at(deadline.at, step).await.map_err(|_| deadline.late(false))?;
@@ -398,14 +413,60 @@ fn creation(link: &impl Channel, request: &Request, call: InitCall) -> Result<Ca
     Ok(call)
 }
 
-/// Returns verifier and results of the reply to such a call.
-fn read_creation(reply: RawReply) -> Result<(OpaqueAuth, InitResults), CallError> {
+/// Content of the reply to such a call.
+enum Creation {
+    Reply(OpaqueAuth, InitResults),
+    /// SYSTEM_ERR: a server that creates as many contexts as it may answers so.
+    Busy,
+}
+
+fn read_creation(reply: RawReply) -> Result<Creation, CallError> {
     let RawReply { mut message, .. } = reply;
     let header: ReplyHeader = message.decode()?;
-    let refused = |refused| no_context(&format!("the server creates no security context: {refused}"));
-    header.success().map_err(refused)?;
+    match header.success() {
+        Ok(()) => {}
+        Err(Refused::SystemError) => return Ok(Creation::Busy),
+        Err(refused) => return Err(not_created(&refused)),
+    }
     match header.body {
-        ReplyBody::Accepted { verifier, .. } => Ok((verifier, message.decode_all()?)),
-        ReplyBody::Denied(_) => Err(refused(Refused::SystemError)),
+        ReplyBody::Accepted { verifier, .. } => Ok(Creation::Reply(verifier, message.decode_all()?)),
+        ReplyBody::Denied(_) => Err(not_created(&Refused::SystemError)),
+    }
+}
+
+fn not_created(refused: &Refused) -> CallError {
+    no_context(&format!("the server creates no security context: {refused}"))
+}
+
+/// Returns the pause before the repetition of a creation with this number; `None` if there is none, or if no time is
+/// left behind it. At least half of the longest pause passes. The rest is random, so that clients that were refused
+/// together do not come back together.
+fn busy_pause(repetition: u32, left: Duration, entropy: u64) -> Option<Duration> {
+    if repetition >= BUSY_REPETITIONS {
+        return None;
+    }
+    let half = BUSY_PAUSE.saturating_mul(1 << repetition) / 2;
+    let [.., share] = entropy.to_be_bytes();
+    let pause = half + half * u32::from(share) / 256;
+    (pause < left).then_some(pause)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_for_a_busy_server_grow_and_end() {
+        let hour = Duration::from_secs(3600);
+        let mut least = BUSY_PAUSE / 2;
+        for repetition in 0..BUSY_REPETITIONS {
+            assert_eq!(busy_pause(repetition, hour, 0), Some(least));
+            let longest = busy_pause(repetition, hour, u64::MAX).unwrap();
+            assert!((least * 3 / 2..least * 2).contains(&longest), "{longest:?}");
+            assert_eq!(busy_pause(repetition, least, 0), None, "no time is left behind it");
+            assert!(busy_pause(repetition, least + Duration::from_nanos(1), 0).is_some());
+            least *= 2;
+        }
+        assert_eq!(busy_pause(BUSY_REPETITIONS, hour, 0), None);
     }
 }

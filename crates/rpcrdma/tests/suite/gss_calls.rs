@@ -67,6 +67,8 @@ struct Played {
     stream: TcpStream,
     /// Whether its mechanism fails.
     refuses: bool,
+    /// Creations that it still answers by SYSTEM_ERR, as a server does that has too many in progress.
+    busy: u32,
     mechanism: TestMechanism,
     window: u32,
     accepting: Box<dyn Accepting>,
@@ -89,6 +91,7 @@ async fn play(rounds: u8, window: u32) -> (Played, Client) {
         listener,
         stream,
         refuses: false,
+        busy: 0,
         mechanism,
         window,
         accepting,
@@ -138,6 +141,11 @@ impl Played {
             let results = InitResults { handle, major: major::FAILURE, minor: 0, window: 0, token };
             let reply = ReplyHeader::accepted(heard.header.xid, AcceptStat::Success);
             return self.reply(&reply, &results).await;
+        }
+        if self.busy > 0 {
+            self.busy -= 1;
+            let reply = ReplyHeader::accepted(heard.header.xid, AcceptStat::SystemError);
+            return self.reply(&reply, &()).await;
         }
         if heard.credential.procedure == GssProcedure::Init {
             self.accepting = Acceptor::begin(&self.mechanism);
@@ -322,6 +330,23 @@ async fn rfc2203_5_3_3_3_other_errors_leave_the_context() {
     played.answer(&heard, AcceptStat::Success).await;
     assert_eq!(call.await.unwrap().unwrap(), RESULT);
     assert_eq!(played.contexts, 1);
+}
+
+/// A busy server refuses to create a context for a while. The calls that need it wait within their time.
+#[tokio::test]
+async fn a_creation_that_a_busy_server_refuses_begins_again() {
+    let (mut played, client) = play(2, 8).await;
+    played.busy = 2;
+    let caller = Secure(client, user(2));
+    let call = calls(&caller);
+    let heard = played.hear().await;
+    played.answer(&heard, AcceptStat::Success).await;
+    assert_eq!(call.await.unwrap().unwrap(), RESULT);
+    let (init, next) = (GssProcedure::Init, GssProcedure::ContinueInit);
+    let procedures: Vec<_> = played.heard.iter().map(|heard| heard.credential.procedure).collect();
+    assert_eq!(procedures, [init, init, init, next, GssProcedure::Data]);
+    let [first, second, third] = [0, 1, 2].map(|index| played.heard[index].header.xid);
+    assert!(first != second && second != third, "each attempt is a call of its own");
 }
 
 /// A call whose reply was lost may have been carried out, even if no other context can be had (I8).
