@@ -4,7 +4,7 @@
 
 use std::fs;
 use std::net::Ipv4Addr;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::PathBuf;
 use std::process::Output;
 
@@ -131,6 +131,43 @@ fn a_flavour_that_the_export_does_not_allow_is_refused() {
     for sec in ["sys", "krb5", "krb5p"] {
         let said = site.fail(1, "rdma", sec, &["ls", "nfs:/"]);
         assert!(said.contains(&format!("allows krb5i only, and not {sec}")), "{sec}: {said}");
+    }
+}
+
+#[test]
+fn files_that_the_server_trusts_lie_in_no_export() {
+    let Some(site) = Site::start("krb5") else { return };
+    let file = |name: &str| site.path(name).display().to_string();
+    for name in ["server.keytab", "map", "krb5.conf"] {
+        fs::copy(site.path(name), site.path("export").join(name)).unwrap();
+        symlink(site.path("export").join(name), site.path(&format!("{name}.link"))).unwrap();
+        symlink(site.path(name), site.path("export").join(format!("{name}.link"))).unwrap();
+    }
+    let included = format!("include {}\n", file("export/krb5.conf"));
+    fs::write(site.path("including.conf"), included).unwrap();
+    let (keytab, map, config) = (file("server.keytab"), file("map"), file("krb5.conf"));
+    let serve = |keytab: &str, map: &str, config: &str, export: &str| {
+        let export = format!("/={export},sec=krb5");
+        let mut command = command(&["serve", "--listen", "127.0.0.1:0", "--export", &export]);
+        command.args(["--keytab", keytab, "--principals", map]);
+        Realm::surround(&mut command, site.place.path());
+        let output = command.env("KRB5_CONFIG", config).output().unwrap();
+        (output.status.code(), text(&output.stderr))
+    };
+    let export = file("export");
+    for (name, (code, said)) in [
+        ("--keytab", serve(&file("export/server.keytab"), &map, &config, &export)),
+        ("--keytab", serve(&format!("FILE:{}", file("export/server.keytab")), &map, &config, &export)),
+        ("--keytab", serve(&file("server.keytab.link"), &map, &config, &export)),
+        ("--keytab", serve(&file("export/server.keytab.link"), &map, &config, &export)),
+        ("--keytab", serve(&keytab, &map, &config, &site.place.path().display().to_string())),
+        ("--principals", serve(&keytab, &file("export/map"), &config, &export)),
+        ("--principals", serve(&keytab, &file("map.link"), &config, &export)),
+        ("KRB5_CONFIG", serve(&keytab, &map, &file("export/krb5.conf"), &export)),
+        ("KRB5_CONFIG", serve(&keytab, &map, &file("including.conf"), &export)),
+    ] {
+        let told = said.contains(&format!("({name}) lies inside the export")) && said.lines().count() == 1;
+        assert!(code == Some(1) && told, "{name}: {said}");
     }
 }
 
