@@ -3,7 +3,7 @@
 //! Each test makes a realm of its own. Without the programs of a KDC it says so, and ends.
 
 use std::fs;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::PathBuf;
 use std::process::Output;
@@ -168,6 +168,30 @@ fn files_that_the_server_trusts_lie_in_no_export() {
     ] {
         let told = said.contains(&format!("({name}) lies inside the export")) && said.lines().count() == 1;
         assert!(code == Some(1) && told, "{name}: {said}");
+    }
+}
+
+/// A KDC that takes connections, and answers nothing. The time-out holds, and the NFS server is not blamed.
+#[test]
+fn a_silent_kdc_does_not_outlast_the_timeout() {
+    let Some(site) = Site::start("krb5") else { return };
+    let silent = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let config = fs::read_to_string(site.realm.config()).unwrap();
+    let kdc = config.lines().find(|line| line.starts_with("  kdc = ")).unwrap();
+    let silent = format!("  kdc = {}", silent.local_addr().unwrap());
+    fs::write(site.path("silent.conf"), config.replace(kdc, &silent)).unwrap();
+    site.realm.add_service("robot", &site.path("robot.keytab")).unwrap();
+    let keytab = site.path("robot.keytab").display().to_string();
+    let cache = cache_name(&site.path("tickets"));
+    for credentials in [["--keytab", &keytab], ["--ccache", &cache]] {
+        let words = [&["ls", "nfs:/", "--timeout", "1"][..], &credentials].concat();
+        let mut command = command(&site.client("rdma", "krb5", &words));
+        Realm::surround(&mut command, site.place.path());
+        let output = command.env("KRB5_CONFIG", site.path("silent.conf")).output().unwrap();
+        let said = text(&output.stderr);
+        // The library itself gives up after ten seconds, with other words.
+        let told = said.contains("within 1s: no KDC of the realm has given a ticket in time; is krb5kdc running");
+        assert!(output.status.code() == Some(1) && told && said.lines().count() == 1, "{said}");
     }
 }
 
