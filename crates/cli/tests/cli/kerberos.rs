@@ -134,6 +134,22 @@ fn a_flavour_that_the_export_does_not_allow_is_refused() {
     }
 }
 
+/// RFC 1813 §5.2.1: a list with `sys` says that calls without a credential are taken, too. That is no offer of Kerberos.
+#[test]
+fn a_list_with_sys_allows_no_other_flavour() {
+    let Some(site) = Site::start("sys:krb5") else { return };
+    for sec in ["sys", "krb5"] {
+        site.succeed("rdma", sec, &["ls", "nfs:/"]);
+    }
+    let said = site.fail(1, "rdma", "krb5i", &["ls", "nfs:/"]);
+    assert!(said.contains("/secure allows sys, krb5 only, and not krb5i"), "{said}");
+    // The other export allows no Kerberos.
+    let url = site.server.url("/");
+    let output = site.run(&["ls", &url, "--sec", "krb5", "--server-name", HOST]);
+    let said = text(&output.stderr);
+    assert!(output.status.code() == Some(1) && said.contains("/ allows sys only, and not krb5"), "{said}");
+}
+
 #[test]
 fn files_that_the_server_trusts_lie_in_no_export() {
     let Some(site) = Site::start("krb5") else { return };
