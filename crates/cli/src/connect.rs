@@ -4,7 +4,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use rpcrdma::tls::TlsClient;
-use rpcrdma::{CallError, CcpClient, GssUser, Versions};
+use rpcrdma::{CallError, CcpClient, GssUser, Versions, Workers};
+use rpcrdma_gssapi::KerberosInitiator;
 use rpcrdma_iwarp::Timeouts;
 use rpcrdma_nfs::client::{Client, ClientOptions, Error, NfsUrl};
 use rpcrdma_nfs::wire::{
@@ -12,9 +13,9 @@ use rpcrdma_nfs::wire::{
 };
 use rpcrdma_verbs::{ConnectError, Connector};
 use tokio::net::lookup_host;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
-use crate::arguments::{Connection, Proto};
+use crate::arguments::{Connection, Flavor, Proto};
 use crate::exit::{Exit, Failure};
 use crate::output::{printable, warn};
 use crate::provider::Settings;
@@ -38,14 +39,19 @@ pub(crate) async fn rpc(
     let settings =
         Settings { options: &connection.rdma, no_crc: connection.no_crc, timeouts: Timeouts::default() };
     let authority = url.authority(connection.proto.default_port());
-    let addresses: Vec<SocketAddr> = lookup_host(&authority)
+    let unknown = |reason: &dyn std::fmt::Display| {
+        Failure::new(Exit::Unreachable, format!("cannot find the address of {}: {reason}", url.host()))
+    };
+    let addresses: Vec<SocketAddr> = timeout(connection.timeout, lookup_host(&authority))
         .await
-        .map_err(|error| {
-            Failure::new(Exit::Unreachable, format!("cannot find the address of {}: {error}", url.host()))
-        })?
+        .map_err(|_| unknown(&format_args!("no answer within {:?}", connection.timeout)).late())?
+        .map_err(|error| unknown(&error))?
         .collect();
     let mut last = None;
+    // Whether the last server had all its time.
+    let mut late = false;
     for address in addresses {
+        let began = Instant::now();
         let mut doubt = String::new();
         let attempt = async {
             let connector = match connection.proto {
@@ -70,6 +76,7 @@ pub(crate) async fn rpc(
             Ok(Err(reason)) => reason,
             Err(_) => format!("no connection within {:?}", connection.timeout),
         };
+        late = began.elapsed() >= connection.timeout;
         last = Some((address, reason + &doubt));
     }
     let message = match last {
@@ -78,7 +85,8 @@ pub(crate) async fn rpc(
         }
         None => format!("{} has no address", url.host()),
     };
-    Err(Failure::new(Exit::Unreachable, message))
+    let failure = Failure::new(Exit::Unreachable, message);
+    Err(if late { failure.late() } else { failure })
 }
 
 /// Returns how connections ask for sizes; `None` if they do not.
@@ -94,9 +102,21 @@ async fn conf_rdma(connection: &Connection, host: &str) -> Result<Option<CcpClie
 pub(crate) async fn user(connection: &Connection, host: &str) -> Result<Option<Arc<GssUser>>, Failure> {
     // Options that exclude each other are told before a missing ticket.
     connection.versions()?;
+    if connection.security.sec == Flavor::Sys {
+        return connection.security.user(host);
+    }
     let (security, host) = (connection.security.clone(), host.to_owned());
-    let found = tokio::task::spawn_blocking(move || security.user(&host)).await;
-    found.map_err(|error| Failure::new(Exit::Failed, error.to_string()))?
+    // The library waits for each KDC in turn. It cannot be stopped, and nobody waits for a thread of this kind at the end.
+    let found = Workers::new("tickets", 1, 1);
+    match timeout(connection.timeout, found.run(move || security.user(&host))).await {
+        Ok(found) => found.map_err(|error| Failure::failed(error.to_string()))?,
+        Err(_) => Err(Failure::failed(format!(
+            "no ticket within {:?}: {}",
+            connection.timeout,
+            KerberosInitiator::OVERDUE
+        ))
+        .late()),
+    }
 }
 
 /// Opens a connection by this connector, or over TCP if there is none.
@@ -294,7 +314,9 @@ fn explained(url: &NfsUrl, error: &Error, root_is_nobody: bool) -> Failure {
 pub(crate) const fn exit(error: &Error, otherwise: Exit) -> Exit {
     match error {
         // The server is there, but not for this user.
-        Error::Transport { source: CallError::NoContext { .. }, .. } => otherwise,
+        Error::Transport {
+            source: CallError::NoContext { .. } | CallError::ContextTimedOut { .. }, ..
+        } => otherwise,
         Error::Transport { .. } | Error::NoMountService { .. } => Exit::Unreachable,
         _ => otherwise,
     }

@@ -45,12 +45,13 @@ impl From<Exit> for ExitCode {
 pub(crate) struct Failure {
     exit: Exit,
     message: String,
+    late: bool,
 }
 
 impl Failure {
     /// Creates a failure from one line: the operation that failed, the cause, and the remedy if one is known.
     pub(crate) fn new(exit: Exit, message: impl Into<String>) -> Self {
-        Self { exit, message: message.into() }
+        Self { exit, message: message.into(), late: false }
     }
 
     /// Creates the failure of an operation.
@@ -70,7 +71,17 @@ impl Failure {
 
     /// Creates a failure without a message, for problems already reported.
     pub(crate) const fn silent(exit: Exit) -> Self {
-        Self { exit, message: String::new() }
+        Self { exit, message: String::new(), late: false }
+    }
+
+    /// Returns the failure as one whose time has passed: the command ends at once.
+    pub(crate) fn late(self) -> Self {
+        Self { late: true, ..self }
+    }
+
+    /// Returns whether the time for what failed has passed.
+    pub(crate) const fn is_late(&self) -> bool {
+        self.late
     }
 
     /// Returns the reason for the exit code.

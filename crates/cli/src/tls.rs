@@ -124,6 +124,13 @@ impl ServerTls {
         self.xprtsec != Security::None
     }
 
+    /// Returns the files that the server trusts, each with its option.
+    pub(crate) fn files(&self) -> impl Iterator<Item = (&'static str, PathBuf)> {
+        let Self { tls_cert, tls_key, tls_client_ca, .. } = self;
+        let named = [("--tls-cert", tls_cert), ("--tls-key", tls_key), ("--tls-client-ca", tls_client_ca)];
+        named.into_iter().filter_map(|(option, path)| Some((option, path.clone()?)))
+    }
+
     /// Returns the settings; `None` without TLS.
     ///
     /// # Errors

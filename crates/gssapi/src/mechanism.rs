@@ -213,6 +213,9 @@ impl KerberosInitiator {
         Ok(Self { functions, tickets, keytab: text.map(Into::into), computing: Computing::Tried })
     }
 
+    /// What the library waits for if there is no ticket in time, with a remedy.
+    pub const OVERDUE: &str = remedy::OVERDUE;
+
     /// Lets the library protect the messages of all contexts, to compare it or to find an error.
     #[must_use]
     pub const fn with_library_protection(mut self) -> Self {
@@ -239,6 +242,10 @@ impl Initiator for KerberosInitiator {
             keytab: self.keytab.clone(),
             computing: self.computing,
         }))
+    }
+
+    fn overdue(&self) -> String {
+        Self::OVERDUE.to_owned()
     }
 }
 

@@ -148,6 +148,16 @@ fn extended(error: MechanismError, remedy: Option<String>) -> MechanismError {
     }
 }
 
+/// Words that a macro needs, for a KDC without an answer.
+macro_rules! kdc {
+    () => {
+        "is krb5kdc running there? Port 88 of UDP and TCP must pass the firewall, and kdc = in krb5.conf must name that host"
+    };
+}
+
+/// Cause and remedy if the library has no ticket in time. It tries each KDC of the realm for a second to ten, several times.
+pub(crate) const OVERDUE: &str = concat!("no KDC of the realm has given a ticket in time; ", kdc!());
+
 const CLOCKS: &str =
     "more than 5 minutes are too much: compare date -u on both machines, and let NTP set the clocks";
 
@@ -160,11 +170,7 @@ fn of_client(fault: Fault, host: &str) -> Option<String> {
              krb5.conf names the realm of a host"
         ),
         Fault::CallerBarred => "kadmin getprinc PRINCIPAL shows why".to_owned(),
-        Fault::KdcSilent => {
-            "is krb5kdc running there? Port 88 of UDP and TCP must pass the firewall, and kdc = in krb5.conf \
-                             must name that host"
-                .to_owned()
-        }
+        Fault::KdcSilent => kdc!().to_owned(),
         Fault::RealmUnknown => {
             "[realms] of /etc/krb5.conf (or of KRB5_CONFIG) must have the realm, with kdc = HOST".to_owned()
         }

@@ -116,6 +116,19 @@ pub enum CallError {
         /// Whether the call had left, in an earlier context or on an earlier connection.
         sent: bool,
     },
+    /// The security mechanism did not do its part of creating a context in time: for Kerberos, no KDC gave a ticket. The
+    /// server has no part in that.
+    #[error("no security context with {service} within {after:?}: {reason}")]
+    ContextTimedOut {
+        /// The service, for instance `nfs@server.example.org`.
+        service: String,
+        /// The time that the call had.
+        after: Duration,
+        /// What the mechanism was waiting for, and the remedy.
+        reason: String,
+        /// Whether the call had left, in an earlier context or on an earlier connection.
+        sent: bool,
+    },
     /// The call had left on an earlier connection, or in an earlier security context, and sending it again failed. The first
     /// transmission may have been carried out.
     #[error("the call was sent before, and now: {error}")]
@@ -145,6 +158,7 @@ impl CallError {
             | Self::QueueFull { .. }
             | Self::Memory { .. }
             | Self::NoContext { sent: false, .. }
+            | Self::ContextTimedOut { sent: false, .. }
             | Self::TimedOut { sent: false, .. }
             | Self::Unreachable { sent: false, .. }
             | Self::Closed { sent: false }
@@ -166,6 +180,9 @@ impl CallError {
             Self::Closed { .. } => Self::Closed { sent: true },
             Self::Tls { reason, .. } => Self::Tls { reason, sent: true },
             Self::NoContext { reason, .. } => Self::NoContext { reason, sent: true },
+            Self::ContextTimedOut { service, after, reason, .. } => {
+                Self::ContextTimedOut { service, after, reason, sent: true }
+            }
             error if error.execution() == Execution::Unknown => error,
             error => Self::SentBefore { error: Box::new(error) },
         }
@@ -252,6 +269,12 @@ mod tests {
             CallError::Closed { sent: false },
             CallError::Tls { reason: String::new(), sent: false },
             CallError::NoContext { reason: String::new(), sent: false },
+            CallError::ContextTimedOut {
+                service: String::new(),
+                after: Duration::ZERO,
+                reason: String::new(),
+                sent: false,
+            },
             CallError::Unsendable { reason: String::new() },
             CallError::Memory { reason: String::new() },
             CallError::TransportVersion { low: 1, high: 1 },

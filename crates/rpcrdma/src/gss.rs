@@ -6,6 +6,7 @@
 
 use std::fmt;
 use std::num::NonZero;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
@@ -86,6 +87,8 @@ pub struct GssUser {
     pub(crate) context: Mutex<Option<Arc<Established>>>,
     /// Held by the call that creates a context.
     pub(crate) creating: AsyncMutex<Option<Failure>>,
+    /// Whether that call waits for the mechanism.
+    pub(crate) in_mechanism: AtomicBool,
 }
 
 impl fmt::Debug for GssUser {
@@ -137,6 +140,7 @@ impl GssUser {
             creators,
             context: Mutex::default(),
             creating: AsyncMutex::default(),
+            in_mechanism: AtomicBool::new(false),
         }
     }
 
@@ -150,6 +154,7 @@ impl GssUser {
             creators: self.creators.clone(),
             context: Mutex::default(),
             creating: AsyncMutex::default(),
+            in_mechanism: AtomicBool::new(false),
         }
     }
 

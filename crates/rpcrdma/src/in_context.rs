@@ -7,10 +7,12 @@
 //! *Buffers.* Without protection of arguments and results, both stay where they are. Otherwise the sinks of a call are not
 //! used: its results come in the message (RFC 8166 §8.2.2.3).
 //!
-//! *Errors.* [`CallError::NoContext`] without a context, [`CallError::Untrusted`] for a reply that proves nothing. A call that
-//! was sent before is of unknown execution, whatever ends it then (rule I8).
+//! *Errors.* [`CallError::NoContext`] without a context, [`CallError::Untrusted`] for a reply that proves nothing. If the time
+//! ends while the mechanism works, the error is [`CallError::ContextTimedOut`], not one about the server. A call that was sent
+//! before is of unknown execution, whatever ends it then (rule I8).
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rpcrdma_oncrpc::gss::{
@@ -68,6 +70,22 @@ impl Established {
             // Only the call whose turn it is waits here. A place that was freed since the look wakes it at once.
             self.freed.notified().await;
         }
+    }
+}
+
+/// Tells other calls that the mechanism works, until the drop.
+struct Waits<'a>(&'a AtomicBool);
+
+impl<'a> Waits<'a> {
+    fn new(flag: &'a AtomicBool) -> Self {
+        flag.store(true, Ordering::Relaxed);
+        Self(flag)
+    }
+}
+
+impl Drop for Waits<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Relaxed);
     }
 }
 
@@ -305,7 +323,10 @@ impl GssUser {
         }
         let began = Instant::now();
         let creating = timeout_at(deadline.at, self.creating.lock()).await;
-        let mut last = creating.map_err(|_| deadline.late(request.sent))?;
+        let mut last = creating.map_err(|_| {
+            let in_mechanism = self.in_mechanism.load(Ordering::Relaxed);
+            if in_mechanism { self.overdue(deadline) } else { deadline.late(request.sent) }
+        })?;
         if let Some(context) = usable() {
             return Ok(context);
         }
@@ -332,6 +353,27 @@ impl GssUser {
         }
     }
 
+    /// Returns the error of a call whose time ended while the mechanism worked.
+    fn overdue(&self, deadline: Deadline) -> CallError {
+        CallError::ContextTimedOut {
+            service: self.target.clone(),
+            after: deadline.after,
+            reason: self.initiator.overdue(),
+            sent: false,
+        }
+    }
+
+    /// Lets the mechanism do a step of the creation. A step that is late goes on without its caller.
+    async fn mechanism<T, F>(&self, deadline: Deadline, step: F) -> Result<T, CallError>
+    where
+        T: Send + 'static,
+        F: FnOnce() -> T + Send + 'static,
+    {
+        let _waits = Waits::new(&self.in_mechanism);
+        let done = timeout_at(deadline.at, self.creators.run(step)).await;
+        done.map_err(|_| self.overdue(deadline))?.map_err(lost)
+    }
+
     /// Creates a context.
     async fn create(
         &self,
@@ -342,9 +384,8 @@ impl GssUser {
         let mut busy = 0;
         'begin: loop {
             let (initiator, target) = (Arc::clone(&self.initiator), self.target.clone());
-            let begun = self.creators.run(move || Creating::begin(&*initiator, &target));
-            let begun = timeout_at(deadline.at, begun).await.map_err(|_| deadline.late(false))?;
-            let (mut creating, mut call) = begun.map_err(lost)??;
+            let begun = self.mechanism(deadline, move || Creating::begin(&*initiator, &target)).await?;
+            let (mut creating, mut call) = begun?;
             for _ in 0..ROUNDS {
                 let left = deadline.left(false)?;
                 let reply = match link.call(creation(link, request, call)?.timeout(left)).await {
@@ -364,9 +405,8 @@ impl GssUser {
                     }
                 };
                 let now = Instant::now().into_std();
-                let step = self.creators.run(move || creating.reply(&verifier, results, now));
-                let step = timeout_at(deadline.at, step).await.map_err(|_| deadline.late(false))?;
-                match step.map_err(lost)?? {
+                let step = self.mechanism(deadline, move || creating.reply(&verifier, results, now)).await?;
+                match step? {
                     Progress::Created(keys) => return Ok(keys),
                     Progress::Call(next, next_call) => (creating, call) = (next, next_call),
                 }

@@ -177,11 +177,13 @@ fn reporting(command: impl Future<Output = Result<(), Failure>>) -> Result<(), F
 /// Runs a command. If the command fails, waits for its tasks to end or for a signal.
 ///
 /// Some servers react badly if tasks are cut off: a connection whose set-up was given up, and calls whose
-/// arguments the server is reading.
+/// arguments the server is reading. A peer that let all its time pass gets no more.
 async fn orderly(command: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
     let result = command.await;
-    if result.is_err() {
-        let unreachable = result.as_ref().is_err_and(|failure| failure.exit() == Exit::Unreachable);
+    if let Err(failure) = &result
+        && !failure.is_late()
+    {
+        let unreachable = failure.exit() == Exit::Unreachable;
         let mut signals = StopSignals::new()?;
         let tasks = Handle::current().metrics();
         let ended = async {
@@ -207,7 +209,11 @@ fn on_runtime(
         .build()
         .map_err(|error| Failure::failed(format!("cannot start threads: {error}")))?;
     let result = runtime.block_on(command);
-    runtime.shutdown_timeout(LEAVE);
+    if result.as_ref().is_err_and(Failure::is_late) {
+        runtime.shutdown_background();
+    } else {
+        runtime.shutdown_timeout(LEAVE);
+    }
     result
 }
 
@@ -281,6 +287,20 @@ mod tests {
         assert_eq!(code(vec![Ok(()), failed()]), 4);
         assert_eq!(code(vec![failed(), Ok(())]), 4);
         assert_eq!(code(vec![Ok(()), Err(Failure::new(Exit::Unreachable, "x")), failed()]), 3);
+    }
+
+    /// A silent server is no reason to go on after the time-out.
+    #[tokio::test(start_paused = true)]
+    async fn a_command_whose_time_has_passed_ends_at_once() {
+        let silent = tokio::spawn(std::future::pending::<()>());
+        let unreachable = || Failure::new(Exit::Unreachable, "x");
+        for (failure, expected) in [(unreachable(), LEAVE), (unreachable().late(), Duration::ZERO)] {
+            let began = tokio::time::Instant::now();
+            assert!(orderly(async { Err(failure) }).await.is_err());
+            let took = began.elapsed();
+            assert!((expected..=expected + Duration::from_millis(5)).contains(&took), "{took:?}");
+        }
+        silent.abort();
     }
 
     #[test]

@@ -126,7 +126,10 @@ impl Ping {
     pub(crate) async fn run(&self, common: Common) -> Result<(), Failure> {
         let mut signals = StopSignals::new()?;
         // Before the connection: without a ticket there is nothing to connect for.
-        let user = connect::user(&self.connection, self.host.host()).await?;
+        let user = tokio::select! {
+            user = connect::user(&self.connection, self.host.host()) => user?,
+            signal = signals.next() => return Err(Failure::interrupted(signal)),
+        };
         let client = tokio::select! {
             client = connect::rpc(&self.host, &self.connection, (self.program, self.version)) => client?,
             signal = signals.next() => return Err(Failure::interrupted(signal)),

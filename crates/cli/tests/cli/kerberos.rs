@@ -3,8 +3,8 @@
 //! Each test makes a realm of its own. Without the programs of a KDC it says so, and ends.
 
 use std::fs;
-use std::net::Ipv4Addr;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::net::{Ipv4Addr, TcpListener};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::PathBuf;
 use std::process::Output;
 
@@ -131,6 +131,83 @@ fn a_flavour_that_the_export_does_not_allow_is_refused() {
     for sec in ["sys", "krb5", "krb5p"] {
         let said = site.fail(1, "rdma", sec, &["ls", "nfs:/"]);
         assert!(said.contains(&format!("allows krb5i only, and not {sec}")), "{sec}: {said}");
+    }
+}
+
+/// RFC 1813 §5.2.1: a list with `sys` says that calls without a credential are taken, too. That is no offer of Kerberos.
+#[test]
+fn a_list_with_sys_allows_no_other_flavour() {
+    let Some(site) = Site::start("sys:krb5") else { return };
+    for sec in ["sys", "krb5"] {
+        site.succeed("rdma", sec, &["ls", "nfs:/"]);
+    }
+    let said = site.fail(1, "rdma", "krb5i", &["ls", "nfs:/"]);
+    assert!(said.contains("/secure allows sys, krb5 only, and not krb5i"), "{said}");
+    // The other export allows no Kerberos.
+    let url = site.server.url("/");
+    let output = site.run(&["ls", &url, "--sec", "krb5", "--server-name", HOST]);
+    let said = text(&output.stderr);
+    assert!(output.status.code() == Some(1) && said.contains("/ allows sys only, and not krb5"), "{said}");
+}
+
+#[test]
+fn files_that_the_server_trusts_lie_in_no_export() {
+    let Some(site) = Site::start("krb5") else { return };
+    let file = |name: &str| site.path(name).display().to_string();
+    for name in ["server.keytab", "map", "krb5.conf"] {
+        fs::copy(site.path(name), site.path("export").join(name)).unwrap();
+        symlink(site.path("export").join(name), site.path(&format!("{name}.link"))).unwrap();
+        symlink(site.path(name), site.path("export").join(format!("{name}.link"))).unwrap();
+    }
+    let included = format!("include {}\n", file("export/krb5.conf"));
+    fs::write(site.path("including.conf"), included).unwrap();
+    let (keytab, map, config) = (file("server.keytab"), file("map"), file("krb5.conf"));
+    let serve = |keytab: &str, map: &str, config: &str, export: &str| {
+        let export = format!("/={export},sec=krb5");
+        let mut command = command(&["serve", "--listen", "127.0.0.1:0", "--export", &export]);
+        command.args(["--keytab", keytab, "--principals", map]);
+        Realm::surround(&mut command, site.place.path());
+        let output = command.env("KRB5_CONFIG", config).output().unwrap();
+        (output.status.code(), text(&output.stderr))
+    };
+    let export = file("export");
+    for (name, (code, said)) in [
+        ("--keytab", serve(&file("export/server.keytab"), &map, &config, &export)),
+        ("--keytab", serve(&format!("FILE:{}", file("export/server.keytab")), &map, &config, &export)),
+        ("--keytab", serve(&file("server.keytab.link"), &map, &config, &export)),
+        ("--keytab", serve(&file("export/server.keytab.link"), &map, &config, &export)),
+        ("--keytab", serve(&keytab, &map, &config, &site.place.path().display().to_string())),
+        ("--principals", serve(&keytab, &file("export/map"), &config, &export)),
+        ("--principals", serve(&keytab, &file("map.link"), &config, &export)),
+        ("KRB5_CONFIG", serve(&keytab, &map, &file("export/krb5.conf"), &export)),
+        ("KRB5_CONFIG", serve(&keytab, &map, &file("including.conf"), &export)),
+    ] {
+        let told = said.contains(&format!("({name}) lies inside the export")) && said.lines().count() == 1;
+        assert!(code == Some(1) && told, "{name}: {said}");
+    }
+}
+
+/// A KDC that takes connections, and answers nothing. The time-out holds, and the NFS server is not blamed.
+#[test]
+fn a_silent_kdc_does_not_outlast_the_timeout() {
+    let Some(site) = Site::start("krb5") else { return };
+    let silent = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let config = fs::read_to_string(site.realm.config()).unwrap();
+    let kdc = config.lines().find(|line| line.starts_with("  kdc = ")).unwrap();
+    let silent = format!("  kdc = {}", silent.local_addr().unwrap());
+    fs::write(site.path("silent.conf"), config.replace(kdc, &silent)).unwrap();
+    site.realm.add_service("robot", &site.path("robot.keytab")).unwrap();
+    let keytab = site.path("robot.keytab").display().to_string();
+    let cache = cache_name(&site.path("tickets"));
+    for credentials in [["--keytab", &keytab], ["--ccache", &cache]] {
+        let words = [&["ls", "nfs:/", "--timeout", "1"][..], &credentials].concat();
+        let mut command = command(&site.client("rdma", "krb5", &words));
+        Realm::surround(&mut command, site.place.path());
+        let output = command.env("KRB5_CONFIG", site.path("silent.conf")).output().unwrap();
+        let said = text(&output.stderr);
+        // The library itself gives up after ten seconds, with other words.
+        let told = said.contains("within 1s: no KDC of the realm has given a ticket in time; is krb5kdc running");
+        assert!(output.status.code() == Some(1) && told && said.lines().count() == 1, "{said}");
     }
 }
 

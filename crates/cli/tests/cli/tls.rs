@@ -118,6 +118,27 @@ fn a_client_that_requires_tls_goes_nowhere_without() {
 }
 
 #[test]
+fn files_that_the_server_trusts_lie_in_no_export() {
+    let (files, other) = (Files::new(), Files::new());
+    let [export, ca, certificate, key] = ["", "ca.pem", "server.pem", "server.key"].map(|name| files.path(name));
+    let [outer_ca, outer_certificate, outer_key] =
+        ["ca.pem", "server.pem", "server.key"].map(|name| other.path(name));
+    std::os::unix::fs::symlink(&key, other.path("link.key")).unwrap();
+    fs::copy(&certificate, &outer_certificate).unwrap();
+    fs::copy(&key, &outer_key).unwrap();
+    for (option, certificate, key, ca) in [
+        ("--tls-cert", &certificate, &outer_key, &outer_ca),
+        ("--tls-key", &outer_certificate, &key, &outer_ca),
+        ("--tls-key", &outer_certificate, &other.path("link.key"), &outer_ca),
+        ("--tls-client-ca", &outer_certificate, &outer_key, &ca),
+    ] {
+        let options = ["--tls-cert", certificate, "--tls-key", key, "--tls-client-ca", ca];
+        let complaint = fail(1, &[&["serve", &export, "--listen", "127.0.0.1:0"][..], &options].concat());
+        assert!(complaint.contains(&format!("({option}) lies inside the export")), "{complaint}");
+    }
+}
+
+#[test]
 fn options_that_have_no_effect_together_are_refused() {
     let files = Files::new();
     let (ca, certificate, key) = (files.path("ca.pem"), files.path("client.pem"), files.path("client.key"));

@@ -96,13 +96,22 @@ pub(super) async fn mount_by(
     options: ClientOptions,
 ) -> Result<Client, Error> {
     let ok = service.mnt(path).await?;
-    // RFC 1813 §5.2.1: an empty list means "no preference". AUTH_NONE in it means that the server takes any.
     let (allowed, used) = (ok.auth_flavors, options.flavor());
-    if !allowed.is_empty() && !allowed.contains(&used) && !allowed.contains(&flavor::AUTH_NONE) {
+    if !allows(&allowed, used) {
         return Err(Error::Flavor { path: String::from_utf8_lossy(path).into_owned(), allowed, used });
     }
     let mounted = Mounted { service, path: path.to_vec() };
     Client::with_root(transport, ok.handle, options, Some(mounted)).await
+}
+
+/// Returns whether calls of this flavour are allowed by the list that MOUNT returned.
+///
+/// RFC 1813 §5.2.1: an empty list means "no preference". AUTH_NONE in it means that the server ignores who calls, so it takes
+/// AUTH_SYS as well. Whoever asks for Kerberos wants more than that, so Kerberos has to be in the list.
+fn allows(allowed: &[u32], used: u32) -> bool {
+    allowed.is_empty()
+        || allowed.contains(&used)
+        || (used == flavor::AUTH_SYS && allowed.contains(&flavor::AUTH_NONE))
 }
 
 pub(super) async fn mount_containing_by(
@@ -232,7 +241,24 @@ async fn connect_mount(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mount::{DirPath, Groups};
+    use crate::mount::{DirPath, Groups, KRB5, KRB5I};
+
+    #[test]
+    fn kerberos_has_to_be_in_the_list() {
+        let (none, sys) = (flavor::AUTH_NONE, flavor::AUTH_SYS);
+        for (allowed, used, expected) in [
+            (&[][..], KRB5I, true),
+            (&[sys, KRB5I, none], KRB5I, true),
+            (&[sys, KRB5, none], KRB5I, false),
+            (&[sys, none], KRB5, false),
+            (&[none], KRB5, false),
+            (&[none], sys, true),
+            (&[KRB5, none], sys, true),
+            (&[KRB5], sys, false),
+        ] {
+            assert_eq!(allows(allowed, used), expected, "{allowed:?} {used}");
+        }
+    }
 
     fn exports(paths: &[&str]) -> Vec<ExportNode> {
         let export = |path: &&str| ExportNode { directory: DirPath::new(*path), groups: Groups::default() };

@@ -244,9 +244,11 @@ fn flavor_name(flavor: u32) -> String {
     }
 }
 
+/// Returns the names of the flavours that a client can choose: AUTH_NONE comes with others, and says nothing beside them.
 fn names(flavors: &[u32]) -> String {
-    let names: Vec<String> = flavors.iter().map(|flavor| flavor_name(*flavor)).collect();
-    names.join(", ")
+    let alone = flavors.iter().all(|flavor| *flavor == flavor::AUTH_NONE);
+    let chosen = flavors.iter().filter(|flavor| alone || **flavor != flavor::AUTH_NONE);
+    chosen.map(|flavor| flavor_name(*flavor)).collect::<Vec<_>>().join(", ")
 }
 
 fn prefix(path: &str) -> impl fmt::Display + '_ {

@@ -15,6 +15,7 @@
 //! operation reports its changes even if it fails ([`Outcome`]).
 
 mod directory;
+mod exposure;
 mod location;
 mod memory;
 mod permission;
@@ -29,6 +30,7 @@ use std::ops::ControlFlow;
 #[cfg(test)]
 pub(crate) use directory::RECHECK_HERE;
 pub use directory::{DirectoryFs, DirectoryOptions, HandleSource, OpenError, WriteVerifier};
+pub use exposure::is_exposed;
 pub use location::Location;
 pub use memory::{MemoryFs, MemoryOptions};
 pub use state::{StateDirectory, StateError};

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FlockOperation, flock};
 use thiserror::Error;
 
-use super::location::Location;
+use super::exposure::is_exposed;
 
 const KEY_FILE: &str = "handle-key";
 const KEY_SIZE: usize = 16;
@@ -122,7 +122,7 @@ impl StateDirectory {
     /// Each variant of [`StateError`] but `NoPlace`.
     pub fn open_outside(path: &Path, exports: &[&Path]) -> Result<Self, StateError> {
         // Checked before anything is made: a parent of the directory may lie in an export.
-        match exports.iter().find(|export| lies_inside(path, export)) {
+        match exports.iter().find(|export| is_exposed(path, export)) {
             Some(export) => {
                 Err(StateError::InsideExport { path: path.to_owned(), export: export.to_path_buf() })
             }
@@ -173,7 +173,7 @@ impl StateDirectory {
     /// # Errors
     /// [`StateError::InsideExport`].
     pub fn check_outside(&self, export: &Path) -> Result<(), StateError> {
-        if lies_inside(&self.path, export) {
+        if is_exposed(&self.path, export) {
             return Err(StateError::InsideExport { path: self.path.clone(), export: export.to_owned() });
         }
         Ok(())
@@ -193,20 +193,6 @@ impl StateDirectory {
             .map_err(|_| StateError::InUse { path: path.clone() })?;
         Ok((path, file))
     }
-}
-
-/// Returns whether `path`, whose end need not exist, is `export` or lies below it, by any mount.
-fn lies_inside(path: &Path, export: &Path) -> bool {
-    let Ok(export) = fs::canonicalize(export) else { return false };
-    let existing = path.ancestors().find_map(|ancestor| fs::canonicalize(ancestor).ok());
-    existing.is_some_and(|existing| {
-        // The first test compares paths; the second detects bind mounts under other paths.
-        existing.starts_with(&export)
-            || matches!(
-                (Location::of_path(&export), Location::of_path(&existing)),
-                (Ok(export), Ok(state)) if export.contains(&state)
-            )
-    })
 }
 
 fn check_private(path: &Path, metadata: &fs::Metadata, secret: bool) -> Result<(), StateError> {
@@ -333,6 +319,6 @@ mod tests {
         assert!(matches!(state.check_outside(export.path()), Err(StateError::InsideExport { .. })));
         let elsewhere = tempfile::tempdir().unwrap();
         state.check_outside(elsewhere.path()).unwrap();
-        assert!(lies_inside(&export.path().join("not/yet/there"), export.path()));
+        assert!(is_exposed(&export.path().join("not/yet/there"), export.path()));
     }
 }

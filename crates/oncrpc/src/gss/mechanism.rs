@@ -160,6 +160,11 @@ pub trait Initiator: Send + Sync {
     /// If the mechanism cannot have such a name.
     fn begin(&self, service: &str) -> Result<Box<dyn Initiating>, MechanismError>;
 
+    /// Returns what the mechanism waits for if it does not do its part in time, with a remedy.
+    fn overdue(&self) -> String {
+        "the mechanism does not answer".to_owned()
+    }
+
     /// Returns whether the mechanism's functions may wait or compute for long, as [`Acceptor::may_wait`] does.
     fn may_wait(&self) -> bool {
         true

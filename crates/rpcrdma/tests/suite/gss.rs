@@ -455,6 +455,39 @@ impl Initiator for NoTickets {
     }
 }
 
+/// A mechanism that waits for a network blames the server of nothing, neither for the call that creates the context nor for
+/// one that waits for that.
+#[tokio::test]
+async fn a_mechanism_that_is_late_is_named() {
+    let server = serve().await;
+    let client = server.client(Transport::Rdma).await;
+    let (allow, answer) = mpsc::channel();
+    let initiator = Arc::new(NoTickets { asked: AtomicUsize::new(0), answer: Mutex::new(answer) });
+    let caller = Arc::new(GssUser::new(Arc::clone(&initiator) as _, "nfs@server", Service::None));
+    let secure = Secure(client.clone(), caller);
+    let first = secure.clone();
+    let first = tokio::spawn(async move { count(&first).await });
+    while initiator.asked.load(Ordering::SeqCst) < 1 {
+        tokio::task::yield_now().await;
+    }
+    let short = || crate::support::call(crate::support::COUNT).results(4).timeout(Duration::from_millis(20));
+    let mut errors = vec![secure.call(short()).await.unwrap_err()];
+    first.abort();
+    assert!(first.await.unwrap_err().is_cancelled());
+    errors.push(secure.call(short()).await.unwrap_err());
+    for error in errors {
+        let told = "no security context with nfs@server within 20ms: the mechanism does not answer";
+        assert_eq!((error.to_string().as_str(), error.execution()), (told, Execution::NotExecuted));
+        assert!(matches!(error, CallError::ContextTimedOut { sent: false, .. }), "{error:?}");
+    }
+    assert_eq!(server.program.calls.load(Ordering::SeqCst), 0);
+    // Both attempts still have a thread, though nobody waits for them.
+    allow.send(()).unwrap();
+    allow.send(()).unwrap();
+    client.close().await;
+    server.end().await;
+}
+
 #[tokio::test]
 async fn without_a_context_nothing_is_called() {
     let server = serve().await;

@@ -9,18 +9,14 @@ use rpcrdma_gssapi::{KerberosAcceptor, OpenError};
 use rpcrdma_nfs::server::Principals;
 use rpcrdma_oncrpc::gss::{Acceptor, GssLimits, GssServer};
 
+use super::configuration::{self, Configuration};
 use super::export::ExportOption;
 use crate::exit::Failure;
 
 const KERBEROS: &str = "Kerberos";
-/// Variables that name files of the library: its configuration (several, separated by colons), and its keytab.
-const VARIABLES: [&str; 2] = [CONFIGURATION, "KRB5_KTNAME"];
-/// Variable that names the library's configuration.
-const CONFIGURATION: &str = "KRB5_CONFIG";
-/// The library's configuration, if no variable names another one.
-const SYSTEM_CONFIGURATION: &str = "/etc/krb5.conf";
-/// Types of keytabs that are files, as they may stand in front of a path. A keytab of another type is no file.
-const FILE_TYPES: [&str; 2] = ["FILE", "WRFILE"];
+/// Names of the options.
+const KEYTAB_OPTION: &str = "--keytab";
+const PRINCIPALS: &str = "--principals";
 
 /// The TCP port on which the gssd of Linux makes the security contexts of RDMA mounts, whatever the port of the mount is. It
 /// does not ask rpcbind (nfs-utils 2.6).
@@ -66,7 +62,7 @@ impl Kerberos {
     /// The library, the key or the map is missing or wrong. The options have no effect.
     pub(super) fn open(&self, options: &[ExportOption]) -> Result<Callers, Failure> {
         if !is_wanted(options) {
-            let given = [("--keytab", self.keytab.is_some()), ("--principals", self.principals.is_some())];
+            let given = [(KEYTAB_OPTION, self.keytab.is_some()), (PRINCIPALS, self.principals.is_some())];
             return match given.iter().find(|(_, given)| *given) {
                 Some((option, _)) => Err(Failure::usage(format!(
                     "{option} is about Kerberos, which no export allows: give an --export the option sec=krb5, \
@@ -112,19 +108,31 @@ impl Kerberos {
         })
     }
 
+    /// Returns the files that the server trusts, each with the option or variable that names it.
+    pub(super) fn files(
+        &self,
+        options: &[ExportOption],
+    ) -> impl Iterator<Item = (&'static str, PathBuf)> + use<> {
+        let mut files = Vec::new();
+        if is_wanted(options) {
+            let configuration = Configuration::of_process();
+            match self.keytab() {
+                Some(path) => files.push((KEYTAB_OPTION, path.to_owned())),
+                None => files.extend(configuration.keytab().map(|path| (configuration::KEYTAB, path))),
+            }
+            files.extend(self.principals.clone().map(|path| (PRINCIPALS, path)));
+            files.extend(configuration.files.into_iter().map(|path| (configuration::CONFIGURATION, path)));
+        }
+        files.into_iter()
+    }
+
     /// Returns the folders of files that the library reads again for each caller, other than those of the system. A file
     /// may be replaced by another one of its name. Symbolic links count with the folder that they lead to now.
     pub(super) fn folders(&self, options: &[ExportOption]) -> Vec<PathBuf> {
         if !is_wanted(options) {
             return Vec::new();
         }
-        let named = VARIABLES.iter().filter_map(|variable| std::env::var(variable).ok());
-        let named: Vec<PathBuf> = named.flat_map(|files| paths(&files)).collect();
-        let configuration = std::env::var(CONFIGURATION).unwrap_or_else(|_| SYSTEM_CONFIGURATION.to_owned());
-        let files = self.keytab().map(Path::to_owned).into_iter();
-        let files = files
-            .chain(named)
-            .chain(paths(&configuration).into_iter().filter_map(|file| default_keytab(&file)));
+        let files = self.files(options).filter(|(name, _)| *name != PRINCIPALS).map(|(_, file)| file);
         files.flat_map(|file| folders_of(&file)).collect()
     }
 }
@@ -135,33 +143,9 @@ fn folders_of(file: &Path) -> impl Iterator<Item = PathBuf> + use<> {
     places.into_iter().flatten().filter_map(|place| Some(place.parent()?.to_owned()))
 }
 
-/// Returns the files in the value of a variable: paths separated by colons, perhaps with the type FILE in front.
-fn paths(value: &str) -> Vec<PathBuf> {
-    value.split(':').filter(|part| part.contains('/')).map(PathBuf::from).collect()
-}
-
 /// Returns the TCP ports that a server of these exports takes if none is given, the preferred one first.
 pub(super) fn usual_ports(options: &[ExportOption]) -> &'static [u16] {
     if is_wanted(options) { USUAL_PORTS } else { &[super::TCP_PORT] }
-}
-
-/// Returns the path of a keytab without its type. `None` if it is of a type that is no file.
-fn file(keytab: &Path) -> Option<PathBuf> {
-    match keytab.to_str().and_then(|name| name.split_once(':')) {
-        // As the library does, which takes this for a path.
-        Some((kind, _)) if kind.contains('/') => Some(keytab.to_owned()),
-        Some((kind, path)) => FILE_TYPES.contains(&kind).then(|| path.into()),
-        None => Some(keytab.to_owned()),
-    }
-}
-
-/// Returns the keytab that a configuration of the library names. It is a hint: the library knows more forms, and
-/// [`Kerberos::check`] sees what it makes of them.
-fn default_keytab(configuration: &Path) -> Option<PathBuf> {
-    let text = std::fs::read_to_string(configuration).ok()?;
-    let values = text.lines().filter_map(|line| line.trim().strip_prefix("default_keytab_name"));
-    let mut values = values.filter_map(|rest| rest.trim_start().strip_prefix('='));
-    file(Path::new(values.next()?.trim()))
 }
 
 /// Returns what Linux clients miss of a server whose exports allow Kerberos, with these addresses.
@@ -270,11 +254,6 @@ mod tests {
     fn folders_of_files_that_are_read_again() {
         let folders = with(Some("/srv/keys/server.keytab"), None).folders(&exports("/=/srv,sec=krb5i"));
         assert!(folders.contains(&PathBuf::from("/srv/keys")), "{folders:?}");
-        assert_eq!(
-            paths("/a/krb5.conf:/b/more.conf"),
-            [PathBuf::from("/a/krb5.conf"), "/b/more.conf".into()]
-        );
-        assert_eq!(paths("FILE:/a/keytab"), [PathBuf::from("/a/keytab")]);
     }
 
     #[test]
@@ -301,12 +280,6 @@ mod tests {
             let folders = with(Some(&keytab), None).folders(&exports("/=/srv,sec=krb5"));
             assert!(folders.contains(&links) && folders.contains(&keys), "{keytab}: {folders:?}");
         }
-        assert_eq!(file(Path::new("MEMORY:keys")), None);
-        let configuration = place.join("krb5.conf");
-        std::fs::write(&configuration, "[libdefaults]\n  default_keytab_name = FILE:/a/keytab\n").unwrap();
-        assert_eq!(default_keytab(&configuration), Some("/a/keytab".into()));
-        std::fs::write(&configuration, "[libdefaults]\n# default_keytab_name = /a/keytab\n").unwrap();
-        assert_eq!(default_keytab(&configuration), None);
     }
 
     /// RFC 8166 §8.2.2.1: the contexts of RDMA mounts are made on TCP port 2049 of the address.

@@ -2,12 +2,14 @@
 
 mod announced;
 mod bounds;
+mod configuration;
 mod confine;
 mod directories;
 mod export;
 mod kerberos;
 mod limits;
 mod ready;
+mod trusted;
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -244,6 +246,7 @@ impl Serve {
                  sec=krb5p",
             ));
         }
+        trusted::check_outside(self.tls.files().chain(self.kerberos.files(&options)), &options)?;
         let nfs = self.open(&options, &shares, principals)?;
         self.kerberos.check(&options)?;
         Ok(Prepared { serve: self, options, config, shares, nfs, contexts })
