@@ -11,6 +11,7 @@ use rpcrdma_nfs::client::{Client, ClientOptions, Error, NfsUrl};
 use rpcrdma_nfs::wire::{
     ACCESS3_LOOKUP, ACCESS3_MODIFY, ACCESS3_READ, AccessArgs, NFS_PROGRAM, NFS_VERSION, Status,
 };
+use rpcrdma_oncrpc::{AuthStat, Refused};
 use rpcrdma_verbs::{ConnectError, Connector};
 use tokio::net::lookup_host;
 use tokio::time::{Instant, timeout};
@@ -347,6 +348,10 @@ pub(crate) fn describe(error: &Error, path: &[u8], root_is_nobody: bool) -> Stri
             format!("{place}{status} [{operation}]{hint}")
         }
         Error::IsDirectory { path } => format!("{path} {IS_DIRECTORY}"),
+        Error::Rpc { source: Refused::AuthError(AuthStat::TooWeak), .. } => format!(
+            "{error}: the server demands TLS (--proto tcp --xprtsec tls or mtls), or it runs on this machine, and another user \
+             is claimed"
+        ),
         Error::NotDirectory { path: about, seen } if names(path, about) => format!("not a directory: {seen}"),
         error => error.to_string(),
     };

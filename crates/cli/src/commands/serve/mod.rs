@@ -269,6 +269,7 @@ impl Serve {
             ports: &ports,
             directories: &directories,
             folders: &self.kerberos.folders(options),
+            listed: &kerberos::listed(options),
             kernel_handles,
             adapters,
             // Raised before the right to raise it is given up.
