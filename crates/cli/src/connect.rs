@@ -299,6 +299,12 @@ pub(crate) fn failure(url: &NfsUrl, error: Error) -> Failure {
 }
 
 fn explained(url: &NfsUrl, error: &Error, root_is_nobody: bool) -> Failure {
+    if let Error::Unfinished { error, leftover } = error {
+        let failure = explained(url, error, root_is_nobody);
+        let left =
+            format!("{failure}; the unfinished file {leftover} may be left beside it: rpcrdma rm removes it");
+        return Failure::new(failure.exit(), printable(left.as_bytes()));
+    }
     let path = url.path();
     let text = describe(error, &path, root_is_nobody);
     let message = match error {
@@ -312,13 +318,14 @@ fn explained(url: &NfsUrl, error: &Error, root_is_nobody: bool) -> Failure {
 }
 
 /// Returns the reason for the exit code after this error, or `otherwise` if the server answered.
-pub(crate) const fn exit(error: &Error, otherwise: Exit) -> Exit {
+pub(crate) fn exit(error: &Error, otherwise: Exit) -> Exit {
     match error {
         // The server is there, but not for this user.
         Error::Transport {
             source: CallError::NoContext { .. } | CallError::ContextTimedOut { .. }, ..
         } => otherwise,
         Error::Transport { .. } | Error::NoMountService { .. } => Exit::Unreachable,
+        Error::Unfinished { error, .. } => exit(error, otherwise),
         _ => otherwise,
     }
 }

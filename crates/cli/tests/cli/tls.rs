@@ -171,6 +171,11 @@ fn options_that_have_no_effect_together_are_refused() {
             "choose mtls",
         ),
         (&["ls", root, "--proto", "tcp", "--xprtsec", "mtls", "--tls-cert", &certificate], "--tls-key"),
+        (
+            &["ls", root, "--proto", "tcp", "--xprtsec", "tls", "--tls-ca", &ca, "--tls-name", "a b"],
+            "\"a b\" is neither a DNS name nor an address",
+        ),
+        (&["serve", "/", "--export", "/=/srv"], "two exports have the name /"),
         (&["serve", "/", "--xprtsec", "tls"], "--tls-cert and --tls-key"),
         (&["serve", "/", "--tls-cert", &certificate], "--tls-key"),
         (&["serve", "/", "--tls-cert", &certificate, "--tls-key", &key, "--no-tcp"], "--no-tcp"),
