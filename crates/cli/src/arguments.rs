@@ -101,11 +101,12 @@ pub(crate) struct Security {
     /// system]
     #[arg(long, value_name = "NAME", conflicts_with = "keytab", help_heading = SECURITY)]
     pub(crate) ccache: Option<String>,
-    /// Keytab with the caller's key. The command gets its own ticket with the first key in it
+    /// Keytab with the caller's key, perhaps with FILE: or WRFILE: in front. The command gets its own ticket with
+    /// the first key in it
     #[arg(long, value_name = "FILE", help_heading = SECURITY)]
     pub(crate) keytab: Option<PathBuf>,
     /// Name of the server in its Kerberos principal, nfs/NAME [default: the host in the URL]
-    #[arg(long, value_name = "NAME", help_heading = SECURITY)]
+    #[arg(long, value_name = "NAME", value_parser = host_name, help_heading = SECURITY)]
     pub(crate) server_name: Option<String>,
 }
 
@@ -162,6 +163,17 @@ impl Security {
 }
 
 const SECURITY: &str = "Security";
+
+/// Parses the name of a host, as it stands in a principal nfs/NAME.
+fn host_name(text: &str) -> Result<String, String> {
+    let is_allowed = |letter: char| letter.is_alphanumeric() || matches!(letter, '.' | '-' | '_' | ':');
+    if text.is_empty() || !text.chars().all(is_allowed) {
+        return Err("it is the name of a host alone, such as files.example.net: letters, digits, \".\", \"-\", \"_\" and \":\", \
+                    without \"nfs/\" and without a realm"
+            .to_owned());
+    }
+    Ok(text.to_owned())
+}
 
 /// Options for the division of Version Two messages among Sends (rtrext-02, version-two-07 §6.6.2).
 #[derive(Clone, Copy, Debug, Default, Args)]

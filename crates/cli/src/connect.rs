@@ -11,6 +11,7 @@ use rpcrdma_nfs::client::{Client, ClientOptions, Error, NfsUrl};
 use rpcrdma_nfs::wire::{
     ACCESS3_LOOKUP, ACCESS3_MODIFY, ACCESS3_READ, AccessArgs, NFS_PROGRAM, NFS_VERSION, Status,
 };
+use rpcrdma_oncrpc::{AuthStat, Refused};
 use rpcrdma_verbs::{ConnectError, Connector};
 use tokio::net::lookup_host;
 use tokio::time::{Instant, timeout};
@@ -298,6 +299,12 @@ pub(crate) fn failure(url: &NfsUrl, error: Error) -> Failure {
 }
 
 fn explained(url: &NfsUrl, error: &Error, root_is_nobody: bool) -> Failure {
+    if let Error::Unfinished { error, leftover } = error {
+        let failure = explained(url, error, root_is_nobody);
+        let left =
+            format!("{failure}; the unfinished file {leftover} may be left beside it: rpcrdma rm removes it");
+        return Failure::new(failure.exit(), printable(left.as_bytes()));
+    }
     let path = url.path();
     let text = describe(error, &path, root_is_nobody);
     let message = match error {
@@ -311,13 +318,14 @@ fn explained(url: &NfsUrl, error: &Error, root_is_nobody: bool) -> Failure {
 }
 
 /// Returns the reason for the exit code after this error, or `otherwise` if the server answered.
-pub(crate) const fn exit(error: &Error, otherwise: Exit) -> Exit {
+pub(crate) fn exit(error: &Error, otherwise: Exit) -> Exit {
     match error {
         // The server is there, but not for this user.
         Error::Transport {
             source: CallError::NoContext { .. } | CallError::ContextTimedOut { .. }, ..
         } => otherwise,
         Error::Transport { .. } | Error::NoMountService { .. } => Exit::Unreachable,
+        Error::Unfinished { error, .. } => exit(error, otherwise),
         _ => otherwise,
     }
 }
@@ -347,6 +355,10 @@ pub(crate) fn describe(error: &Error, path: &[u8], root_is_nobody: bool) -> Stri
             format!("{place}{status} [{operation}]{hint}")
         }
         Error::IsDirectory { path } => format!("{path} {IS_DIRECTORY}"),
+        Error::Rpc { source: Refused::AuthError(AuthStat::TooWeak), .. } => format!(
+            "{error}: the server demands TLS (--proto tcp --xprtsec tls or mtls), or it runs on this machine, and another user \
+             is claimed"
+        ),
         Error::NotDirectory { path: about, seen } if names(path, about) => format!("not a directory: {seen}"),
         error => error.to_string(),
     };

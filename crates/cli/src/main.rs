@@ -26,7 +26,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             if !failure.is_silent() {
-                eprintln!("rpcrdma: {failure}");
+                output::warn(&failure);
             }
             failure.exit().into()
         }

@@ -80,7 +80,7 @@ pub(crate) fn stdout_failure(error: io::Error) -> Failure {
 /// Prints a warning or a failure that does not end the command.
 pub(crate) fn warn(message: impl Display) {
     // If standard error is closed, the warning is lost.
-    let _ = writeln!(io::stderr().lock(), "rpcrdma: {message}");
+    let _ = writeln!(io::stderr().lock(), "rpcrdma: {}", printable(message.to_string().as_bytes()));
 }
 
 /// Prints a line about completed work on standard error.

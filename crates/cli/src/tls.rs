@@ -114,7 +114,10 @@ impl ClientTls {
         };
         let anchors = Anchors::from_file(anchors).map_err(failed)?;
         let name = tls_name.as_deref().unwrap_or(host);
-        TlsClient::new(name, &anchors, identity(files)?).map(Some).map_err(failed)
+        TlsClient::new(name, &anchors, identity(files)?).map(Some).map_err(|error| match error {
+            TlsError::Name { .. } => Failure::usage(format!("{error} (--tls-name)")),
+            error => failed(error),
+        })
     }
 }
 

@@ -33,3 +33,4 @@ mod token;
 
 pub use library::{LoadError, is_available};
 pub use mechanism::{KerberosAcceptor, KerberosInitiator, OpenError};
+pub use stores::keytab_file;

@@ -1,7 +1,9 @@
 //! Both sides of the mechanism krb5.
 
 use std::fmt;
-use std::path::Path;
+use std::fs::File;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
 use std::ptr::null_mut;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,14 +19,20 @@ use crate::ffi::{
     MUTUAL, gss_OID,
 };
 use crate::library::{Functions, LoadError, functions, none};
-use crate::objects::{Context, Credentials, Name, Output, check, default_cache, input, oid};
+use crate::objects::{
+    Context, Credentials, Name, Output, check, configuration_fault, default_cache, input, oid,
+};
 use crate::protection::{Computing, KerberosContext, protected};
 use crate::remedy;
-use crate::stores::{PrivateCache, Tickets, keytab_name};
+use crate::stores::{PrivateCache, Source, Tickets, check_files, keytab_file, keytab_name, shown};
 use crate::token::Role;
 
 /// Service of NFS servers in names of Kerberos (RFC 7530 §3.2.1.1).
 const SERVICE: &str = "nfs";
+/// Variable that names the library's configuration.
+const CONFIGURATION: &str = "KRB5_CONFIG";
+/// The configuration without that variable.
+const SYSTEM_CONFIGURATION: &str = "/etc/krb5.conf";
 
 /// Reason why there are no credentials.
 #[derive(Clone, Debug, Error)]
@@ -33,6 +41,14 @@ pub enum OpenError {
     /// The library is missing.
     #[error(transparent)]
     Load(#[from] LoadError),
+    /// The library cannot use its own configuration.
+    #[error("the configuration of Kerberos, {files}: {error}")]
+    Configuration {
+        /// Its files.
+        files: String,
+        /// The library's error, and the remedy.
+        error: MechanismError,
+    },
     /// The library finds no credentials.
     #[error("{place}: {error}")]
     Credentials {
@@ -43,11 +59,43 @@ pub enum OpenError {
     },
 }
 
+impl OpenError {
+    /// Returns the error of a look into this place. The configuration goes first: without it the library finds nothing.
+    fn new(functions: &'static Functions, place: String, error: MechanismError) -> Self {
+        match configuration_fault(functions) {
+            Some(error) => {
+                let files = std::env::var(CONFIGURATION).unwrap_or_else(|_| SYSTEM_CONFIGURATION.to_owned());
+                Self::Configuration { files: shown(&files), error: remedy::of_configuration(error) }
+            }
+            None => Self::Credentials { place, error },
+        }
+    }
+}
+
+/// A keytab of a server.
+#[derive(Clone, Debug)]
+struct Keytab {
+    path: PathBuf,
+    /// Its name in messages.
+    shown: String,
+}
+
+impl Keytab {
+    fn new(path: &Path) -> Self {
+        Self { path: path.to_owned(), shown: shown(&path.display().to_string()) }
+    }
+
+    /// Returns whether the system hides the file from this process.
+    fn is_hidden(&self) -> bool {
+        File::open(&self.path).is_err_and(|error| error.kind() == ErrorKind::PermissionDenied)
+    }
+}
+
 /// A server's keys for the service `nfs`.
 pub struct KerberosAcceptor {
     functions: &'static Functions,
     credentials: Arc<Credentials>,
-    keytab: Option<Arc<str>>,
+    keytab: Option<Arc<Keytab>>,
     computing: Computing,
 }
 
@@ -59,28 +107,31 @@ impl fmt::Debug for KerberosAcceptor {
 
 impl KerberosAcceptor {
     /// Opens a keytab, by default that of the system (`/etc/krb5.keytab`). It has to have a key of `nfs/HOST` for some HOST.
+    /// `FILE:` or `WRFILE:` may stand in front of the path.
     ///
     /// # Errors
     /// Each variant of [`OpenError`].
     pub fn open(keytab: Option<&Path>) -> Result<Self, OpenError> {
         let functions = functions()?;
-        let path = keytab.map(|path| path.display().to_string());
-        let failed = |error| OpenError::Credentials {
-            place: path.as_ref().map_or("the keytab".to_owned(), |path| format!("the keytab {path}")),
-            error: remedy::at_server(error, path.as_deref()),
+        let keytab = keytab.map(|given| Arc::new(Keytab::new(keytab_file(given))));
+        let shown = keytab.as_ref().map(|keytab| keytab.shown.as_str());
+        let failed = |error| {
+            let place = shown.map_or("the keytab".to_owned(), |path| format!("the keytab {path}"));
+            OpenError::new(functions, place, remedy::at_server(error, shown))
         };
+        check_files(None, keytab.as_ref().map(|keytab| keytab.path.as_path())).map_err(failed)?;
         let name = Name::import(functions, SERVICE, HOST_BASED_SERVICE).map_err(failed)?;
-        let file = keytab.map(keytab_name);
-        let keytab = file.iter().map(|name| ("keytab", name.as_slice()));
+        let file = keytab.as_ref().map(|keytab| keytab_name(&keytab.path));
+        let stored = file.iter().map(|name| ("keytab", name.as_slice()));
         // A repeated token makes a context whose keys only its first sender has. So no cache of tokens on disk is needed.
-        let store: Vec<_> = keytab.clone().chain([("rcache", &b"none:"[..])]).collect();
+        let store: Vec<_> = stored.clone().chain([("rcache", &b"none:"[..])]).collect();
         let credentials = Credentials::acquire(functions, Some(&name), ACCEPT, &store).or_else(|_| {
             // Older versions of the library do not know the key `rcache`.
-            let store: Vec<_> = keytab.collect();
+            let store: Vec<_> = stored.collect();
             Credentials::acquire(functions, Some(&name), ACCEPT, &store)
         });
         let credentials = Arc::new(credentials.map_err(failed)?);
-        Ok(Self { functions, credentials, keytab: path.map(Into::into), computing: Computing::Tried })
+        Ok(Self { functions, credentials, keytab, computing: Computing::Tried })
     }
 
     /// Lets the library protect the messages of all contexts, to compare it or to find an error.
@@ -105,8 +156,20 @@ impl Acceptor for KerberosAcceptor {
 struct AcceptingContext {
     context: Context,
     credentials: Arc<Credentials>,
-    keytab: Option<Arc<str>>,
+    keytab: Option<Arc<Keytab>>,
     computing: Computing,
+}
+
+impl AcceptingContext {
+    /// Returns the error with its remedy. The keytab was read at the start, but later it may be out of reach.
+    fn explained(&self, error: MechanismError) -> MechanismError {
+        match &self.keytab {
+            Some(keytab) if remedy::is_unread_keytab(&error) && keytab.is_hidden() => {
+                remedy::of_hidden_keytab(error, &keytab.shown)
+            }
+            keytab => remedy::at_server(error, keytab.as_ref().map(|keytab| keytab.shown.as_str())),
+        }
+    }
 }
 
 impl Accepting for AcceptingContext {
@@ -135,8 +198,7 @@ impl Accepting for AcceptingContext {
                 none(),
             )
         };
-        let status = check(functions, status, minor)
-            .map_err(|error| remedy::at_server(error, self.keytab.as_deref()))?;
+        let status = check(functions, status, minor).map_err(|error| self.explained(error))?;
         let token = answer.to_bytes();
         if status & CONTINUE_NEEDED != 0 {
             return Ok(Step { token, created: None });
@@ -159,7 +221,7 @@ fn created(context: KerberosContext, peer: Principal, seconds: u32) -> Created {
 pub struct KerberosInitiator {
     functions: &'static Functions,
     tickets: Arc<Tickets>,
-    keytab: Option<Arc<str>>,
+    source: Source,
     computing: Computing,
 }
 
@@ -175,20 +237,17 @@ impl KerberosInitiator {
     ///
     /// With a keytab, tickets are got with its first key. They are in memory, in a cache that ends with these credentials, and
     /// no other one is read. With both, the named cache takes them; tickets that are already there go first, whoever they are
-    /// for.
+    /// for. `FILE:` or `WRFILE:` may stand in front of the keytab's path.
     ///
     /// # Errors
     /// Each variant of [`OpenError`].
     pub fn open(cache: Option<&str>, keytab: Option<&Path>) -> Result<Self, OpenError> {
         let functions = functions()?;
-        let text = keytab.map(|path| path.display().to_string());
-        let failed = |error, cache: Option<&str>| OpenError::Credentials {
-            place: match (&text, cache) {
-                (Some(path), _) => format!("the keytab {path}"),
-                (None, Some(cache)) => format!("no ticket in {cache}"),
-                (None, None) => "no ticket".to_owned(),
-            },
-            error: remedy::at_client(error, text.as_deref(), "HOST"),
+        let keytab = keytab.map(keytab_file);
+        let source = Source::new(cache, keytab);
+        let failed = |error, default: Option<&str>| {
+            let error = remedy::at_client(error, source.proof(), "HOST");
+            OpenError::new(functions, source.place(default), error)
         };
         let file = keytab.map(keytab_name);
         let (private, default) = match (cache, &file) {
@@ -202,6 +261,7 @@ impl KerberosInitiator {
             (None, None) => (None, default_cache(functions)),
         };
         let cache = cache.or(default.as_deref());
+        check_files(cache, keytab).map_err(|error| failed(error, cache))?;
         let used = private.as_ref().map(|private| private.name().to_bytes()).or(cache.map(str::as_bytes));
         let mut store = Vec::new();
         store.extend(used.map(|cache| ("ccache", cache)));
@@ -210,10 +270,10 @@ impl KerberosInitiator {
             failed(file.as_deref().and_then(|name| unusable(functions, name)).unwrap_or(error), cache)
         })?;
         let tickets = Arc::new(Tickets { credentials, cache: private });
-        Ok(Self { functions, tickets, keytab: text.map(Into::into), computing: Computing::Tried })
+        Ok(Self { functions, tickets, source, computing: Computing::Tried })
     }
 
-    /// What the library waits for if there is no ticket in time, with a remedy.
+    /// Words for a ticket that does not come in time, with a remedy.
     pub const OVERDUE: &str = remedy::OVERDUE;
 
     /// Lets the library protect the messages of all contexts, to compare it or to find an error.
@@ -239,7 +299,7 @@ impl Initiator for KerberosInitiator {
             tickets: Arc::clone(&self.tickets),
             target: Name::import(self.functions, service, HOST_BASED_SERVICE)?,
             service: service.to_owned(),
-            keytab: self.keytab.clone(),
+            source: self.source.clone(),
             computing: self.computing,
         }))
     }
@@ -254,7 +314,7 @@ struct InitiatingContext {
     tickets: Arc<Tickets>,
     target: Name,
     service: String,
-    keytab: Option<Arc<str>>,
+    source: Source,
     computing: Computing,
 }
 
@@ -295,7 +355,7 @@ impl Initiating for InitiatingContext {
             )
         };
         let status = check(functions, status, minor)
-            .map_err(|error| remedy::at_client(error, self.keytab.as_deref(), self.host()))?;
+            .map_err(|error| remedy::at_client(error, self.source.proof(), self.host()))?;
         let token = answer.to_bytes();
         if status & CONTINUE_NEEDED != 0 {
             return Ok(Step { token, created: None });

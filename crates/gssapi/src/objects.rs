@@ -337,6 +337,24 @@ pub(crate) fn default_cache(functions: &'static Functions) -> Option<String> {
     (name.starts_with('/') || name.starts_with("FILE:")).then(|| name.to_owned())
 }
 
+/// Returns the reason why the library cannot use its configuration. `None` if it can, or does not tell.
+pub(crate) fn configuration_fault(functions: &'static Functions) -> Option<MechanismError> {
+    let (init_context, free_context) = (functions.krb5_init_context?, functions.krb5_free_context?);
+    let mut context = null_mut();
+    // SAFETY: the pointer is to a value that lives longer than the call.
+    #[allow(unsafe_code)]
+    let code = unsafe { init_context(&raw mut context) };
+    if code == 0 {
+        // SAFETY: the context was just made, and nothing refers to it.
+        #[allow(unsafe_code)]
+        unsafe {
+            free_context(context);
+        }
+        return None;
+    }
+    check(functions, rpcrdma_oncrpc::gss::major::FAILURE, code.cast_unsigned()).err()
+}
+
 impl Context {
     /// Returns the table of functions.
     pub(crate) const fn functions(&self) -> &'static Functions {

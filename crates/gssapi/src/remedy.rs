@@ -1,4 +1,5 @@
-//! Causes and remedies of failures, by the status codes of the library. This module alone decides them, and it reads no texts.
+//! Causes and remedies of failures, by the status codes of the library. This module alone decides them. Of texts it reads one name,
+//! which no language translates: a missing ticket-granting ticket has the code of any other missing ticket.
 //!
 //! The library's words say what it has seen. They lack the command that mends it, and a server's client gets numbers only.
 
@@ -17,6 +18,7 @@ mod code {
 
     pub(super) const ENOENT: u32 = 2;
     pub(super) const EACCES: u32 = 13;
+    pub(super) const EISDIR: u32 = 21;
     pub(super) const KG_KEYTAB_NOMATCH: u32 = 39_756_033;
     pub(super) const KRB5KDC_ERR_NAME_EXP: u32 = krb5(-1_765_328_383);
     pub(super) const KRB5KDC_ERR_C_PRINCIPAL_UNKNOWN: u32 = krb5(-1_765_328_378);
@@ -61,6 +63,7 @@ enum Fault {
     Expired,
     Clocks,
     ServiceUnknown,
+    OtherRealm,
     CallerUnknown,
     CallerBarred,
     KdcSilent,
@@ -100,7 +103,7 @@ impl Fault {
             code::KG_KEYTAB_NOMATCH | code::KRB5_KT_NOTFOUND | code::KRB5KRB_AP_ERR_NOT_US => Self::NoKey,
             code::ENOENT | code::KRB5KRB_AP_ERR_NOKEY => Self::NoKeytab,
             code::EACCES => Self::KeytabForbidden,
-            code::KRB5_KEYTAB_BADVNO | code::KRB5_KT_FORMAT => Self::NotAKeytab,
+            code::KRB5_KEYTAB_BADVNO | code::KRB5_KT_FORMAT | code::EISDIR => Self::NotAKeytab,
             code::KRB5KDC_ERR_ETYPE_NOSUPP | code::KRB5_CONFIG_ETYPE_NOSUPP => Self::EncryptionType,
             _ => match major {
                 major::NO_CRED => Self::NoTicket,
@@ -111,12 +114,28 @@ impl Fault {
     }
 }
 
-/// The option of `ktadd` and `klist -k` for a keytab; nothing for that of the system.
-struct KeytabOption<'a>(Option<&'a str>);
+/// Proof of a client's identity.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Proof<'a> {
+    /// Tickets. The cache has a name if somebody gave one.
+    Tickets(Option<&'a str>),
+    /// The keys of a keytab.
+    Keytab(&'a str),
+}
 
-impl fmt::Display for KeytabOption<'_> {
+/// A kind of files.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Kind {
+    Keytab,
+    Cache,
+}
+
+/// An option of a program that names a file; nothing for the file that the program takes without it.
+struct FileOption<'a>(&'static str, Option<&'a str>);
+
+impl fmt::Display for FileOption<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.map_or(Ok(()), |path| write!(f, " -k {path}"))
+        self.1.map_or(Ok(()), |path| write!(f, " -{} {path}", self.0))
     }
 }
 
@@ -125,14 +144,46 @@ pub(crate) const fn is_other_key(error: &MechanismError) -> bool {
     error.minor == code::KG_KEYTAB_NOMATCH
 }
 
-/// Returns the error of a client of `nfs/HOST`, with the remedy. The client has tickets, or the keys of a keytab.
-pub(crate) fn at_client(error: MechanismError, keytab: Option<&str>, host: &str) -> MechanismError {
-    let remedy = match (Fault::of(error.major, error.minor), keytab) {
-        (Some(fault), Some(keytab)) => with_keytab(fault, keytab, host),
-        (Some(fault), None) => with_tickets(fault, host),
-        (None, _) => None,
+/// Returns the error of a file that is there, and is none of the kind that is wanted: a directory or a pipe.
+pub(crate) fn irregular(kind: Kind) -> MechanismError {
+    let minor = match kind {
+        Kind::Keytab => code::KRB5_KT_FORMAT,
+        Kind::Cache => code::KRB5_CC_FORMAT,
     };
+    MechanismError::new(major::NO_CRED, minor, "it is not a regular file")
+}
+
+/// Returns the error of a client of `nfs/HOST`, with the remedy.
+pub(crate) fn at_client(error: MechanismError, proof: Proof<'_>, host: &str) -> MechanismError {
+    let remedy = Fault::of(error.major, error.minor).and_then(|fault| {
+        // The KDC has no such ticket-granting ticket: the host is taken for one of another realm.
+        let other = fault == Fault::ServiceUnknown && error.text.contains("krbtgt/");
+        let fault = if other { Fault::OtherRealm } else { fault };
+        match proof {
+            Proof::Keytab(keytab) => with_keytab(fault, keytab, host),
+            Proof::Tickets(cache) => with_tickets(fault, cache, host),
+        }
+    });
     extended(error, remedy)
+}
+
+/// Returns the error of the library's configuration, with the remedy.
+pub(crate) fn of_configuration(error: MechanismError) -> MechanismError {
+    let remedy = "this user must be able to read it and all that it includes, and it must have the form of krb5.conf(5)";
+    extended(error, Some(remedy.to_owned()))
+}
+
+/// Returns the error of a server that cannot read its keytab any more.
+pub(crate) fn of_hidden_keytab(error: MechanismError, keytab: &str) -> MechanismError {
+    let remedy = format!(
+        "the server may not read {keytab} any more: it keeps the right to the folder where the file was at its start; restart it"
+    );
+    extended(error, Some(remedy))
+}
+
+/// Returns whether a server could not open its keytab.
+pub(crate) const fn is_unread_keytab(error: &MechanismError) -> bool {
+    matches!(Fault::of(error.major, error.minor), Some(Fault::NoKeytab | Fault::KeytabForbidden))
 }
 
 /// Returns the error of a server, with the remedy. `None` is the keytab of the system.
@@ -169,6 +220,10 @@ fn of_client(fault: Fault, host: &str) -> Option<String> {
             "call the server by the name in its key, or make the key: kadmin addprinc -randkey nfs/{host}; [domain_realm] of \
              krb5.conf names the realm of a host"
         ),
+        Fault::OtherRealm => format!(
+            "krb5.conf takes {host} for a host of another realm; a line of its [domain_realm] gives the host its realm: {host} = \
+             REALM"
+        ),
         Fault::CallerBarred => "kadmin getprinc PRINCIPAL shows why".to_owned(),
         Fault::KdcSilent => kdc!().to_owned(),
         Fault::RealmUnknown => {
@@ -182,17 +237,21 @@ fn of_client(fault: Fault, host: &str) -> Option<String> {
     })
 }
 
-fn with_tickets(fault: Fault, host: &str) -> Option<String> {
+fn with_tickets(fault: Fault, cache: Option<&str>, host: &str) -> Option<String> {
+    let c = FileOption("c", cache);
     Some(match fault {
         Fault::NoTicket | Fault::NoKey | Fault::NoKeytab => {
-            "kinit gets a ticket, and klist shows it".to_owned()
+            format!("kinit{c} gets a ticket, and klist{c} shows it")
         }
-        Fault::Expired => "kinit gets a new ticket".to_owned(),
-        Fault::BadCache | Fault::KeytabForbidden => {
+        Fault::Expired => format!("kinit{c} gets a new ticket"),
+        Fault::BadCache | Fault::KeytabForbidden | Fault::NotAKeytab if cache.is_some() => {
+            "kinit -c FILE gets a ticket into another file; give that one".to_owned()
+        }
+        Fault::BadCache | Fault::KeytabForbidden | Fault::NotAKeytab => {
             "kinit -c FILE gets a ticket into another file, which KRB5CCNAME then names".to_owned()
         }
         Fault::CallerUnknown | Fault::WrongKey | Fault::OldKey => {
-            "the realm has changed since the ticket was made; kinit gets a new one".to_owned()
+            format!("the realm has changed since the ticket was made; kinit{c} gets a new one")
         }
         _ => return of_client(fault, host),
     })
@@ -200,9 +259,10 @@ fn with_tickets(fault: Fault, host: &str) -> Option<String> {
 
 fn with_keytab(fault: Fault, keytab: &str, host: &str) -> Option<String> {
     Some(match fault {
-        Fault::NoTicket | Fault::NoKey | Fault::NoKeytab | Fault::NotAKeytab => {
+        Fault::NoTicket | Fault::NoKey | Fault::NoKeytab => {
             format!("kadmin ktadd -k {keytab} PRINCIPAL makes a keytab, and klist -k {keytab} shows its keys")
         }
+        Fault::NotAKeytab => "this is no keytab; kadmin ktadd -k FILE PRINCIPAL makes one".to_owned(),
         Fault::KeytabForbidden => format!("the user of this command must be able to read {keytab}"),
         Fault::CallerUnknown => format!(
             "the realm does not have the principal of the first key; kadmin addprinc -randkey PRINCIPAL makes it, and ktadd \
@@ -216,7 +276,7 @@ fn with_keytab(fault: Fault, keytab: &str, host: &str) -> Option<String> {
 }
 
 fn of_server(fault: Fault, keytab: Option<&str>) -> Option<String> {
-    let k = KeytabOption(keytab);
+    let k = FileOption("k", keytab);
     Some(match fault {
         Fault::NoTicket | Fault::NoKey | Fault::NoKeytab => format!(
             "kadmin makes the key: addprinc -randkey nfs/HOST, then ktadd{k} nfs/HOST, where HOST is the name by which \
@@ -225,9 +285,7 @@ fn of_server(fault: Fault, keytab: Option<&str>) -> Option<String> {
         Fault::KeytabForbidden => {
             "root, or the user who starts the server, must be able to read it".to_owned()
         }
-        Fault::NotAKeytab => {
-            format!("this is no keytab; kadmin ktadd{k} nfs/HOST makes one where no file is")
-        }
+        Fault::NotAKeytab => "this is no keytab; kadmin ktadd -k FILE nfs/HOST makes one".to_owned(),
         Fault::Expired => {
             "the client needs a new ticket (kinit), unless this machine's clock is fast: compare date -u"
                 .to_owned()
@@ -308,15 +366,42 @@ mod tests {
             (FAILURE, code::KRB5KRB_AP_ERR_BAD_INTEGRITY, "kinit"),
             (FAILURE, code::KRB5KDC_ERR_ETYPE_NOSUPP, "getprinc nfs/files.test"),
         ] {
-            check(&at_client(error(major, minor), None, "files.test"), part);
+            check(&at_client(error(major, minor), Proof::Tickets(None), "files.test"), part);
         }
+    }
+
+    #[test]
+    fn a_named_cache_is_named_in_the_remedy() {
+        for (minor, part) in [
+            (code::KRB5_FCC_NOFILE, "kinit -c /c gets a ticket, and klist -c /c shows it"),
+            (code::KRB5KRB_AP_ERR_TKT_EXPIRED, "kinit -c /c gets a new ticket"),
+            (code::KRB5KRB_AP_ERR_BAD_INTEGRITY, "kinit -c /c gets a new one"),
+            (code::KRB5_CC_FORMAT, "give that one"),
+        ] {
+            check(&at_client(error(major::NO_CRED, minor), Proof::Tickets(Some("/c")), "files.test"), part);
+        }
+    }
+
+    /// No key of that name is missing, but the realm of the host.
+    #[test]
+    fn a_host_of_an_unknown_realm_needs_a_line_of_the_configuration() {
+        let unknown = |server: &str| {
+            let text = format!("Server {server}@ONE.TEST not found in Kerberos database");
+            let error = MechanismError::new(FAILURE, code::KRB5KDC_ERR_S_PRINCIPAL_UNKNOWN, text);
+            at_client(error, Proof::Tickets(None), "files.two.test").text
+        };
+        let told = unknown("krbtgt/TWO.TEST");
+        assert!(told.contains("[domain_realm]") && told.contains("files.two.test = REALM"), "{told}");
+        assert!(!told.contains("addprinc"), "{told}");
+        assert!(unknown("nfs/files.two.test").contains("addprinc"));
     }
 
     #[test]
     fn each_fault_of_a_clients_keytab_has_its_remedy() {
         for (minor, part) in [
             (code::ENOENT, "ktadd -k /k PRINCIPAL"),
-            (code::KRB5_KEYTAB_BADVNO, "ktadd -k /k PRINCIPAL"),
+            (code::KRB5_KEYTAB_BADVNO, "this is no keytab"),
+            (code::EISDIR, "this is no keytab"),
             (code::KRB5_CC_NOTFOUND, "klist -k /k"),
             (code::EACCES, "read /k"),
             (code::KRB5KRB_AP_ERR_BAD_INTEGRITY, "another key"),
@@ -326,7 +411,7 @@ mod tests {
             (code::KRB5_KDC_UNREACH, "krb5kdc"),
             (code::KRB5_KDCREP_SKEW, "date -u"),
         ] {
-            check(&at_client(error(major::NO_CRED, minor), Some("/k"), "files.test"), part);
+            check(&at_client(error(major::NO_CRED, minor), Proof::Keytab("/k"), "files.test"), part);
         }
     }
 
@@ -337,6 +422,7 @@ mod tests {
             (major::NO_CRED, code::KG_KEYTAB_NOMATCH, "ktadd -k /k nfs/HOST"),
             (major::NO_CRED, code::EACCES, "read it"),
             (major::NO_CRED, code::KRB5_KEYTAB_BADVNO, "no keytab"),
+            (major::NO_CRED, code::EISDIR, "no keytab"),
             (FAILURE, code::KRB5KRB_AP_ERR_NOKEY, "ktadd -k /k nfs/HOST"),
             (FAILURE, code::KRB5KRB_AP_ERR_NOT_US, "ktadd -k /k nfs/HOST"),
             (FAILURE, code::KRB5KRB_AP_ERR_BADKEYVER, "the newest key"),
@@ -372,8 +458,8 @@ mod tests {
     #[test]
     fn codes_without_a_meaning_leave_the_words_as_they_are() {
         assert_eq!(of_peer(FAILURE, 99, "files.test"), None);
-        assert_eq!(at_client(error(FAILURE, 99), None, "files.test"), error(FAILURE, 99));
-        assert_eq!(at_client(error(FAILURE, 0), Some("/k"), "files.test"), error(FAILURE, 0));
+        assert_eq!(at_client(error(FAILURE, 99), Proof::Tickets(None), "files.test"), error(FAILURE, 99));
+        assert_eq!(at_client(error(FAILURE, 0), Proof::Keytab("/k"), "files.test"), error(FAILURE, 0));
         assert_eq!(at_server(error(major::DEFECTIVE_TOKEN, 0), None), error(major::DEFECTIVE_TOKEN, 0));
         // A fault of clients is none of a server.
         assert_eq!(at_server(error(FAILURE, code::KRB5_KDC_UNREACH), None).text, "words");

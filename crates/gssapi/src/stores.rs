@@ -4,15 +4,101 @@
 //! would prefer tickets of somebody else in the user's cache. It would also leave its own tickets there, for all commands of the
 //! user. The cache is destroyed when nobody uses its tickets any more: the library keeps it until the process ends.
 
-use std::ffi::{CStr, CString};
+use std::ffi::{CStr, CString, OsStr};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::ptr::null_mut;
+use std::sync::Arc;
 
 use rpcrdma_oncrpc::gss::{MechanismError, major};
 
 use crate::library::Functions;
 use crate::objects::Credentials;
+use crate::remedy::{self, Kind, Proof};
+
+/// Types of keytabs that are files, as `ktadd` and `klist` write them in front of a path.
+const FILE_TYPES: [&str; 2] = ["FILE:", "WRFILE:"];
+/// The type of a cache of tickets in a file.
+const CACHE_TYPE: &str = "FILE:";
+
+/// Returns the path of a keytab without its type: `FILE:` or `WRFILE:`, which may stand in front. Names of other types are
+/// paths.
+#[must_use]
+pub fn keytab_file(given: &Path) -> &Path {
+    let name = given.as_os_str().as_bytes();
+    let path = FILE_TYPES.iter().find_map(|kind| name.strip_prefix(kind.as_bytes()));
+    path.map_or(given, |path| Path::new(OsStr::from_bytes(path)))
+}
+
+/// Returns the path of a cache of tickets, if it is a file.
+fn cache_file(name: &str) -> Option<&Path> {
+    match name.strip_prefix(CACHE_TYPE) {
+        Some(path) => Some(path.as_ref()),
+        // As the library does, which takes a name without a type for a path.
+        None => (name.starts_with('/') || !name.contains(':')).then(|| name.as_ref()),
+    }
+}
+
+/// Returns whether there is something at this path that is no regular file. The library would wait for the other end of a
+/// pipe.
+pub(crate) fn is_irregular(path: &Path) -> bool {
+    path.metadata().is_ok_and(|found| !found.is_file())
+}
+
+/// Returns a name for a message: one line, without control characters.
+pub(crate) fn shown(name: &str) -> String {
+    let mut text = String::with_capacity(name.len());
+    for letter in name.chars() {
+        if letter.is_control() {
+            text.extend(letter.escape_default());
+        } else {
+            text.push(letter);
+        }
+    }
+    text
+}
+
+/// Tickets or keytab of a client, as messages name them.
+#[derive(Clone, Debug)]
+pub(crate) struct Source {
+    keytab: Option<Arc<str>>,
+    cache: Option<Arc<str>>,
+}
+
+impl Source {
+    pub(crate) fn new(cache: Option<&str>, keytab: Option<&Path>) -> Self {
+        let keytab = keytab.map(|path| shown(&path.display().to_string()).into());
+        Self { keytab, cache: cache.map(|cache| shown(cache).into()) }
+    }
+
+    pub(crate) fn proof(&self) -> Proof<'_> {
+        match &self.keytab {
+            Some(keytab) => Proof::Keytab(keytab),
+            None => Proof::Tickets(self.cache.as_deref()),
+        }
+    }
+
+    /// Returns where the library looks, or has looked in a cache that nobody named.
+    pub(crate) fn place(&self, default: Option<&str>) -> String {
+        match (&self.keytab, &self.cache, default) {
+            (Some(path), ..) => format!("the keytab {path}"),
+            (None, Some(cache), _) => format!("no ticket in {cache}"),
+            (None, None, Some(default)) => format!("no ticket in {}", shown(default)),
+            (None, None, None) => "no ticket".to_owned(),
+        }
+    }
+}
+
+/// Checks that what the library will read is no pipe and no directory.
+pub(crate) fn check_files(cache: Option<&str>, keytab: Option<&Path>) -> Result<(), MechanismError> {
+    if keytab.is_some_and(is_irregular) {
+        return Err(remedy::irregular(Kind::Keytab));
+    }
+    if cache.and_then(cache_file).is_some_and(is_irregular) {
+        return Err(remedy::irregular(Kind::Cache));
+    }
+    Ok(())
+}
 
 /// Returns the library's name of a keytab in a file. It begins with the type, so a colon in the path does not end one.
 pub(crate) fn keytab_name(path: &Path) -> Vec<u8> {
@@ -86,5 +172,51 @@ impl Drop for PrivateCache {
     fn drop(&mut self) {
         // Without the functions, the end of the process has the same effect.
         let _ = self.destroy();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_keytab_may_have_the_type_of_a_file_in_front() {
+        for (given, path) in [
+            ("/k", "/k"),
+            ("FILE:/k", "/k"),
+            ("WRFILE:k", "k"),
+            ("./FILE:k", "./FILE:k"),
+            ("MEMORY:k", "MEMORY:k"),
+            ("file:k", "file:k"),
+        ] {
+            assert_eq!(keytab_file(Path::new(given)), Path::new(path), "{given}");
+        }
+    }
+
+    #[test]
+    fn which_caches_are_files() {
+        for (name, path) in
+            [("FILE:c", Some("c")), ("/c", Some("/c")), ("/a:c", Some("/a:c")), ("c", Some("c"))]
+        {
+            assert_eq!(cache_file(name), path.map(Path::new), "{name}");
+        }
+        assert_eq!(["DIR:/c", "KCM:", "MEMORY:c"].map(cache_file), [None; 3]);
+    }
+
+    #[test]
+    fn names_in_messages_are_one_line() {
+        let source = Source::new(Some("FILE:/a\n\u{1b}[2J\u{e9}"), None);
+        assert_eq!(source.place(None), "no ticket in FILE:/a\\n\\u{1b}[2J\u{e9}");
+        let source = Source::new(None, Some(Path::new("a\nb")));
+        assert_eq!(source.place(Some("default")), "the keytab a\\nb");
+        assert_eq!(Source::new(None, None).place(Some("default")), "no ticket in default");
+    }
+
+    #[test]
+    fn directories_are_neither_keytabs_nor_caches() {
+        let place = std::env::temp_dir();
+        let name = place.display().to_string();
+        assert!(check_files(None, Some(&place)).is_err() && check_files(Some(&name), None).is_err());
+        assert!(check_files(Some(&format!("DIR:{name}")), Some(Path::new("/nonexistent"))).is_ok());
     }
 }

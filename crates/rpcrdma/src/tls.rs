@@ -64,6 +64,12 @@ pub enum TlsError {
         /// The reason.
         error: io::Error,
     },
+    /// A file is too long for certificates or a key.
+    #[error("{} is longer than {} bytes", path.display(), pem::FILE_MAX)]
+    TooLong {
+        /// The file.
+        path: PathBuf,
+    },
     /// A text is not PEM.
     #[error("{source_name} is not PEM: {reason}")]
     Pem {
@@ -79,7 +85,10 @@ pub enum TlsError {
         source_name: String,
     },
     /// A text has no private key that can be used.
-    #[error("{source_name} has no private key without a passphrase (-----BEGIN PRIVATE KEY-----)")]
+    #[error(
+        "{source_name} has no private key without a passphrase (-----BEGIN PRIVATE KEY-----); openssl pkey -in OLD -out NEW \
+         removes a passphrase"
+    )]
     NoKey {
         /// The file, or what the text is for.
         source_name: String,
@@ -171,8 +180,8 @@ impl TlsServer {
 
     /// Logs that a client was refused.
     pub(crate) fn tell_refusal(&self, peer: SocketAddr, reason: &dyn fmt::Display) {
-        if let Some(left_out) = self.refusals.due() {
-            tracing::warn!(target: AUDIT, %peer, %reason, left_out, "TLS: client refused");
+        if let Some(not_logged) = self.refusals.due() {
+            tracing::warn!(target: AUDIT, %peer, %reason, not_logged, "TLS: client refused");
         }
     }
 

@@ -206,7 +206,8 @@ fn a_silent_kdc_does_not_outlast_the_timeout() {
         let output = command.env("KRB5_CONFIG", site.path("silent.conf")).output().unwrap();
         let said = text(&output.stderr);
         // The library itself gives up after ten seconds, with other words.
-        let told = said.contains("within 1s: no KDC of the realm has given a ticket in time; is krb5kdc running");
+        let told =
+            said.contains("within 1s: no KDC of the realm has given a ticket in time; is krb5kdc running");
         assert!(output.status.code() == Some(1) && told && said.lines().count() == 1, "{said}");
     }
 }
@@ -284,7 +285,7 @@ fn each_fault_of_a_client_is_told_with_its_remedy() {
         ("KRB5CCNAME", file("junk"), &[], ["Unsupported credentials cache", "kinit -c FILE"]),
         ("KRB5CCNAME", file("missing"), &[], ["no ticket in", "kinit gets a ticket"]),
         ("TZ", String::new(), &["--keytab", &missing], ["not found", "ktadd -k"]),
-        ("TZ", String::new(), &["--keytab", &junk], ["Unsupported key table", "klist -k"]),
+        ("TZ", String::new(), &["--keytab", &junk], ["Unsupported key table", "this is no keytab"]),
         ("TZ", String::new(), &["--keytab", &old], ["Decrypt integrity check failed", "another key"]),
         (
             "TZ",
@@ -307,6 +308,74 @@ fn each_fault_of_a_client_is_told_with_its_remedy() {
             parts.iter().all(|part| said.contains(part)) && said.lines().count() == 1,
             "{parts:?}: {said}"
         );
+    }
+}
+
+#[test]
+fn names_and_files_that_cannot_be_right_are_refused_before_the_server_is_asked() {
+    let Some(site) = Site::start("krb5") else { return };
+    let file = |name: &str| site.path(name).display().to_string();
+    site.realm.add_service("robot", &site.path("robot.keytab")).unwrap();
+    for kind in ["FILE:", "WRFILE:"] {
+        let keytab = format!("{kind}{}", file("robot.keytab"));
+        site.succeed("rdma", "krb5", &["ls", "nfs:/", "--keytab", &keytab]);
+    }
+    // Nobody writes into this pipe.
+    let made = std::process::Command::new("mkfifo").arg(file("pipe")).status().unwrap();
+    assert!(made.success());
+    let (pipe, folder, missing) = (file("pipe"), file("export"), file("missing"));
+    let odd = file("a\nb\u{1b}c");
+    for (option, value, parts) in [
+        ("--keytab", &pipe, ["not a regular file", "this is no keytab"]),
+        ("--keytab", &folder, ["not a regular file", "this is no keytab"]),
+        ("--ccache", &pipe, ["not a regular file", "kinit -c FILE"]),
+        (
+            "--ccache",
+            &missing,
+            ["No credentials cache", format!("kinit -c {missing} gets a ticket").as_str()],
+        ),
+        ("--ccache", &odd, ["a\\nb\\u{1b}c: ", "kinit -c"]),
+    ] {
+        let said = site.fail(1, "rdma", "krb5", &["ls", "nfs:/", option, value]);
+        assert!(parts.iter().all(|part| said.contains(part)) && said.lines().count() == 1, "{value}: {said}");
+    }
+    let mut words = site.client("rdma", "krb5", &["ls", "nfs:/"]);
+    for name in ["", "nfs/localhost", "nfs@localhost", "server.test@TEST.RPCRDMA", "a\nb", "a b"] {
+        *words.last_mut().unwrap() = name.to_owned();
+        let output = site.run(&words.iter().map(String::as_str).collect::<Vec<_>>());
+        let said = text(&output.stderr);
+        assert!(output.status.code() == Some(2) && said.contains("files.example.net"), "{name:?}: {said}");
+    }
+    let export = format!("/={},sec=krb5", file("export"));
+    let said = site.run(&["serve", "--listen", "127.0.0.1:0", "--export", &export, "--keytab", &pipe]);
+    assert!(text(&said.stderr).contains("this is no keytab"), "{}", text(&said.stderr));
+}
+
+/// The keytab is not blamed for it.
+#[test]
+fn a_configuration_that_cannot_be_used_is_named() {
+    let Some(site) = Site::start("krb5") else { return };
+    let file = |name: &str| site.path(name).display().to_string();
+    fs::write(site.path("broken.conf"), "[libdefaults\n x = {\n").unwrap();
+    fs::write(site.path("including.conf"), format!("include {}\n", file("missing.conf"))).unwrap();
+    let export = format!("/={},sec=krb5", file("export"));
+    let keytab = file("server.keytab");
+    let serve = ["serve", "--listen", "127.0.0.1:0", "--export", &export, "--keytab", &keytab];
+    let serve = serve.map(str::to_owned).to_vec();
+    for (configuration, words) in [
+        ("broken.conf", "Improper format of Kerberos configuration file"),
+        ("including.conf", "Included profile file could not be read"),
+    ] {
+        for arguments in [&serve, &site.client("rdma", "krb5", &["ls", "nfs:/"])] {
+            let mut command = command(arguments);
+            Realm::surround(&mut command, site.place.path());
+            let output = command.env("KRB5_CONFIG", site.path(configuration)).output().unwrap();
+            let said = text(&output.stderr);
+            let told =
+                format!("the configuration of Kerberos, {}: {words}; this user must", file(configuration));
+            assert!(output.status.code() == Some(1) && said.contains(&told), "{said}");
+            assert!(said.lines().count() == 1 && !said.contains("keytab"), "{said}");
+        }
     }
 }
 

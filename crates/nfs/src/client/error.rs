@@ -62,6 +62,15 @@ pub enum Error {
         /// Failure of the transport.
         source: CallError,
     },
+    /// A copy that ended while the server could not be asked any more, so that its unfinished file may still be there.
+    #[error("{error}; its unfinished file {leftover} may be left at the server")]
+    Unfinished {
+        /// Why the copy ended.
+        #[source]
+        error: Box<Self>,
+        /// Name of the unfinished file, in the directory of the copy.
+        leftover: String,
+    },
     /// The server sent data that the protocol does not allow.
     #[error("the server broke the protocol in its answer to {operation}: {violation}")]
     Protocol {
@@ -266,6 +275,7 @@ impl Error {
     pub fn status(&self) -> Option<Status> {
         match self {
             Self::Nfs { status, .. } => Some(*status),
+            Self::Unfinished { error, .. } => error.status(),
             _ => None,
         }
     }
@@ -278,6 +288,7 @@ impl Error {
                 !matches!(source, CallError::Unsendable { .. } | CallError::Chunk)
             }
             Self::Rpc { source, .. } => !matches!(source, Refused::GarbageArguments | Refused::SystemError),
+            Self::Unfinished { error, .. } => error.ends_everything(),
             _ => false,
         }
     }

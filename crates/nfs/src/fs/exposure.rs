@@ -1,7 +1,7 @@
 //! Files that no client may reach: keys, maps, the state of the server. Here alone is decided whether an export has them.
 //!
-//! A path leads to a file through symbolic links. Whoever can change one of these links chooses the file. So the places of all
-//! links count, and not only the place of the file. A second name of a file (a hard link) is not found.
+//! A path leads to a file through symbolic links. A client who can change one of these links chooses the file. So the places
+//! of all links count, and not only the place of the file. A second name of a file (a hard link) is not found.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;

@@ -56,7 +56,7 @@ pub enum MapError {
 #[non_exhaustive]
 pub enum LineError {
     /// The line has not two words.
-    #[error("a line has a principal and a user, as in \"alice@EXAMPLE.ORG alice\", but {0:?} has {1} words")]
+    #[error("a line has a principal and a user, as in \"alice@EXAMPLE.ORG alice\", but {0:?} has {count}", count = words(*.1))]
     Words(String, usize),
     /// The principal has no realm.
     #[error(
@@ -72,6 +72,11 @@ pub enum LineError {
     /// An earlier line has this principal.
     #[error("{0:?} has a user already")]
     Duplicate(String),
+}
+
+/// Returns a number of words.
+fn words(count: usize) -> String {
+    if count == 1 { "1 word".to_owned() } else { format!("{count} words") }
 }
 
 /// User that a principal stands for.
@@ -245,7 +250,7 @@ mod tests {
         assert_eq!(fault(&format!("a@B {long}")), (1, LineError::UserName(USER_NAME_MAX + 1)));
         assert_eq!(fault("a@B c\n# d\na@B e"), (3, LineError::Duplicate("a@B".into())));
         let told = Principals::parse("alice").unwrap_err().to_string();
-        assert!(told.contains("line 1") && told.contains("\"alice\" has 1 words"), "{told}");
+        assert!(told.contains("line 1") && told.contains("\"alice\" has 1 word"), "{told}");
     }
 
     #[test]

@@ -30,7 +30,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use super::record::{RecordError, RecordSink, RecordSource};
 use super::starttls::{self, Link, OpenError};
 use super::stream::ByteStream;
-use super::tls::is_fault;
+use super::tls::{explained, is_fault};
 use super::{Moved, Patience};
 use crate::call::{Call, RawReply, ReplyShape, Transfer, Transport};
 use crate::config::ClientConfig;
@@ -113,9 +113,12 @@ fn bulk(length: usize, reply: &ReplyShape) -> u64 {
 }
 
 impl Lost {
-    /// Returns whether the peer refused TLS, by an alert for instance.
-    fn is_refusal(&self) -> bool {
-        matches!(self, Self::Record(RecordError::Io(error)) if is_fault(error))
+    /// Returns the reason if the peer refused TLS, by an alert for instance.
+    fn refusal(&self) -> Option<String> {
+        match self {
+            Self::Record(RecordError::Io(error)) if is_fault(error) => Some(explained(error)),
+            _ => None,
+        }
     }
 }
 
@@ -405,11 +408,10 @@ async fn run(shared: Arc<Shared>, first: Link) {
             break;
         }
         tracing::info!(to = %shared.to, %reason, "TCP connection lost");
-        if reason.is_refusal() && !answered {
+        match reason.refusal() {
             // A server checks the client's certificate after the client's part of the handshake.
-            shared.refused(&reason.to_string());
-        } else {
-            shared.lost(&reason);
+            Some(refusal) if !answered => shared.refused(&refusal),
+            _ => shared.lost(&reason),
         }
         link = reopen(&shared, &mut pauses).await;
     }

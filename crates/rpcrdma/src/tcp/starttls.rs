@@ -17,7 +17,7 @@ use tokio::net::TcpStream;
 
 use super::door::STARTTLS;
 use super::record::{RecordError, RecordSink, RecordSource};
-use super::tls::{TlsStream, is_fault};
+use super::tls::{TlsStream, explained, is_fault};
 use crate::config::ClientConfig;
 use crate::tls::{AUDIT, TlsClient};
 use crate::xid::Xids;
@@ -89,7 +89,7 @@ pub(super) async fn start(
         Err(error) => {
             tracing::warn!(target: AUDIT, server = %to, %error, "TLS failed");
             if is_fault(&error) {
-                return Err(OpenError::Tls(format!("the TLS handshake failed: {error}")));
+                return Err(OpenError::Tls(format!("the TLS handshake failed: {}", explained(&error))));
             }
             Err(OpenError::Link(error.into()))
         }

@@ -15,7 +15,7 @@ use std::net::Shutdown;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustls::pki_types::CertificateDer;
-use rustls::{ClientConnection, Connection, ServerConnection};
+use rustls::{AlertDescription, CertificateError, ClientConnection, Connection, ServerConnection};
 use socket2::SockRef;
 use thiserror::Error;
 use tokio::net::TcpStream;
@@ -95,6 +95,54 @@ impl Write for Socket<'_> {
 /// Returns whether an error is a fault of TLS, and not of the link.
 pub(crate) fn is_fault(error: &io::Error) -> bool {
     error.get_ref().is_some_and(|inner| inner.is::<rustls::Error>() || inner.is::<Fault>())
+}
+
+/// Returns the words for a fault of TLS at a client, with the remedy where one is known.
+pub(crate) fn explained(error: &io::Error) -> String {
+    let fault = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+    match fault.and_then(remedy) {
+        Some(remedy) => format!("{error}; {remedy}"),
+        None => error.to_string(),
+    }
+}
+
+/// Returns the remedy for a fault that a client sees. An alert comes from the server, and is about this client's certificate.
+fn remedy(error: &rustls::Error) -> Option<&'static str> {
+    Some(match error {
+        rustls::Error::AlertReceived(AlertDescription::CertificateRequired) => {
+            "the server demands a certificate of the client (mtls)"
+        }
+        rustls::Error::AlertReceived(AlertDescription::UnknownCA) => {
+            "the client's certificate has to be from an authority of the server's (--tls-client-ca of rpcrdma serve)"
+        }
+        rustls::Error::AlertReceived(AlertDescription::CertificateExpired) => {
+            "the client's certificate has ended, or the server's clock is fast: compare date -u"
+        }
+        rustls::Error::AlertReceived(
+            AlertDescription::BadCertificate
+            | AlertDescription::UnsupportedCertificate
+            | AlertDescription::CertificateRevoked
+            | AlertDescription::CertificateUnknown
+            | AlertDescription::DecryptError
+            | AlertDescription::AccessDenied,
+        ) => "the server refuses the client's certificate; its log says why",
+        rustls::Error::AlertReceived(AlertDescription::NoApplicationProtocol) => {
+            "the server speaks TLS for something other than RPC: is the port right?"
+        }
+        rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer) => {
+            "the client has to know the authority of the server's certificate (--tls-ca)"
+        }
+        rustls::Error::InvalidCertificate(
+            CertificateError::Expired
+            | CertificateError::ExpiredContext { .. }
+            | CertificateError::NotValidYet
+            | CertificateError::NotValidYetContext { .. },
+        ) => "the server needs another certificate, unless this machine's clock is wrong: compare date -u",
+        rustls::Error::InvalidCertificate(
+            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
+        ) => "call the server by a name in its certificate, or name that one (--tls-name)",
+        _ => return None,
+    })
 }
 
 fn fault(error: impl std::error::Error + Send + Sync + 'static) -> io::Error {

@@ -1,6 +1,8 @@
 //! Certificates and keys from PEM (RFC 7468).
 
 use std::fmt;
+use std::fs::File;
+use std::io::Read as _;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -9,6 +11,11 @@ use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use super::{Store, TlsError};
+
+/// Longest file of certificates or of a key, in bytes. Thousands of certificates fit.
+pub(super) const FILE_MAX: u64 = 4 << 20;
+/// Line of a key with a passphrase that is not PKCS #8.
+const ENCRYPTED: &[u8] = b"Proc-Type: 4,ENCRYPTED";
 
 /// A certificate, the chain to its trust anchor, and its private key.
 pub struct Identity {
@@ -46,6 +53,7 @@ impl Identity {
         let chain = certificates(chain, chain_name)?;
         let key = PrivateKeyDer::from_pem_slice(key).map_err(|error| match error {
             pem::Error::NoItemsFound => TlsError::NoKey { source_name: key_name.to_owned() },
+            _ if is_encrypted(key) => TlsError::NoKey { source_name: key_name.to_owned() },
             error => not_pem(key_name, &error),
         })?;
         Ok(Self { chain, key })
@@ -90,7 +98,18 @@ impl Anchors {
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
-    std::fs::read(path).map_err(|error| TlsError::Read { path: path.to_owned(), error })
+    let mut bytes = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(FILE_MAX + 1).read_to_end(&mut bytes));
+    read.map_err(|error| TlsError::Read { path: path.to_owned(), error })?;
+    if u64::try_from(bytes.len()).is_ok_and(|length| length > FILE_MAX) {
+        return Err(TlsError::TooLong { path: path.to_owned() });
+    }
+    Ok(bytes)
+}
+
+/// Returns whether a text is a key of the form before PKCS #8, encrypted with a passphrase (RFC 1421 §4.6.1.1).
+fn is_encrypted(text: &[u8]) -> bool {
+    text.split(|byte| *byte == b'\n').any(|line| line.trim_ascii() == ENCRYPTED)
 }
 
 fn named(path: &Path) -> String {

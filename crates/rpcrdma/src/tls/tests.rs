@@ -31,6 +31,11 @@ fn files_that_cannot_be_used_are_named() {
         "locked.pem",
         "-----BEGIN ENCRYPTED PRIVATE KEY-----\nAAAA\n-----END ENCRYPTED PRIVATE KEY-----\n",
     );
+    // As openssl genrsa -aes128 -traditional writes it.
+    let old = write(
+        "old.pem",
+        "-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-128-CBC,00\n\nAAAA\n-----END RSA PRIVATE KEY-----\n",
+    );
     let cut = write("cut.pem", "-----BEGIN CERTIFICATE-----\nAAAA\n");
     let junk = write("junk.pem", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n");
     let absent = path.join("absent.pem");
@@ -41,6 +46,9 @@ fn files_that_cannot_be_used_are_named() {
         (told(Identity::from_files(&key, &key)), ["key.pem", "no certificate"]),
         (told(Identity::from_files(&chain, &chain)), ["chain.pem", "no private key"]),
         (told(Identity::from_files(&chain, &locked)), ["locked.pem", "passphrase"]),
+        (told(Identity::from_files(&chain, &old)), ["old.pem", "openssl pkey -in OLD -out NEW"]),
+        (told(Identity::from_files("/dev/zero", &key)), ["/dev/zero", "longer than 4194304 bytes"]),
+        (told(Anchors::from_file("/dev/zero")), ["/dev/zero", "longer than 4194304 bytes"]),
         (told(Anchors::from_file(&cut)), ["cut.pem", "not PEM"]),
         (told(Anchors::from_file(&key)), ["key.pem", "no certificate"]),
         (told(Anchors::from_file(&junk)), ["junk.pem", "trust anchor"]),

@@ -1,7 +1,7 @@
 //! Files that the library of Kerberos reads: its configuration, and the keytab that the configuration names.
 //!
-//! What this module knows of `krb5.conf` is a hint: the library knows more forms. The server tries the keytab again with the rights
-//! that it keeps, and sees then what the library makes of them.
+//! This module knows a part of the form of `krb5.conf`, and the library all of it. So the server tries the keytab again with the
+//! rights that it keeps.
 
 use std::collections::VecDeque;
 use std::io::Read as _;
@@ -27,6 +27,8 @@ const LENGTH_MAX: u64 = 1 << 20;
 pub(super) struct Configuration {
     /// Its files, those of `include` lines too.
     pub(super) files: Vec<PathBuf>,
+    /// Folders of which it includes all files.
+    pub(super) folders: Vec<PathBuf>,
     /// The keytab that it names.
     keytab: Option<PathBuf>,
 }
@@ -47,7 +49,8 @@ impl Configuration {
             }
             let text = text(&path).unwrap_or_default();
             found.files.push(path);
-            left.extend(text.lines().filter_map(included));
+            left.extend(text.lines().filter_map(|line| included(line, "include")));
+            found.folders.extend(text.lines().filter_map(|line| included(line, "includedir")));
             found.keytab = found.keytab.or_else(|| text.lines().find_map(named_keytab));
         }
         found
@@ -71,9 +74,9 @@ fn text(path: &Path) -> Option<String> {
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Returns the file of a line `include`.
-fn included(line: &str) -> Option<PathBuf> {
-    let rest = line.strip_prefix("include")?;
+/// Returns what a line with this word names.
+fn included(line: &str, word: &str) -> Option<PathBuf> {
+    let rest = line.strip_prefix(word)?;
     rest.starts_with([' ', '\t']).then(|| rest.trim().into())
 }
 
@@ -121,7 +124,9 @@ mod tests {
         // A file that includes itself has an end.
         write("more.conf", &format!("include {more}\n[libdefaults]\ndefault_keytab_name=/b/keytab\n"));
         assert_eq!(keytab(&format!("include {more}\nincludedir /etc\n")), Some("/b/keytab".into()));
-        let files = Configuration::read(vec![path("krb5.conf"), path("missing")]).files;
+        let Configuration { files, folders, .. } =
+            Configuration::read(vec![path("krb5.conf"), path("missing")]);
+        assert_eq!(folders, [PathBuf::from("/etc")]);
         assert_eq!(files, [path("krb5.conf"), path("missing"), path("more.conf")]);
     }
 

@@ -58,6 +58,8 @@ pub(super) struct Needs<'a> {
     pub(super) directories: &'a [&'a Path],
     /// Folders with files that libraries read again while the server runs.
     pub(super) folders: &'a [PathBuf],
+    /// Folders of which libraries read all files.
+    pub(super) listed: &'a [PathBuf],
     /// Whether files are found by the kernel's handles, without their paths. Access to other directories then
     /// stays.
     pub(super) kernel_handles: bool,
@@ -115,7 +117,8 @@ fn restrict(needs: &Needs<'_>) -> Result<(), RulesetError> {
     let devices = AccessFs::ReadDir | AccessFs::ReadFile | AccessFs::WriteFile;
     let adapters = needs.adapters.then_some((Path::new(ADAPTERS), devices));
     let files = needs.folders.iter().map(|path| (path.as_path(), AccessFs::ReadFile.into()));
-    for (path, access) in shared.chain(own).chain(adapters).chain(files) {
+    let listed = needs.listed.iter().map(|path| (path.as_path(), AccessFs::ReadFile | AccessFs::ReadDir));
+    for (path, access) in shared.chain(own).chain(adapters).chain(files).chain(listed) {
         // A missing directory needs no rule.
         if let Ok(directory) = PathFd::new(path) {
             ruleset = ruleset.add_rule(PathBeneath::new(directory, access))?;
@@ -137,6 +140,7 @@ mod tests {
         ports: &[],
         directories: &[],
         folders: &[],
+        listed: &[],
         kernel_handles: true,
         adapters: false,
         lock_memory: false,
@@ -186,14 +190,19 @@ mod tests {
         fs::write(keys.path().join("keytab"), "key").unwrap();
         let (tree, foreign) = (inside.path().to_owned(), outside.path().to_owned());
         let folders = vec![keys.path().to_owned()];
+        let included = tempfile::tempdir().unwrap();
+        fs::write(included.path().join("more.conf"), "").unwrap();
+        let listed = vec![included.path().to_owned()];
         let confined = std::thread::spawn(move || {
             // The devices of adapters need not be there.
-            let needs = Needs { directories: &[&tree], folders: &folders, ..NOTHING };
+            let needs = Needs { directories: &[&tree], folders: &folders, listed: &listed, ..NOTHING };
             confine(&Needs { kernel_handles: false, adapters: true, ..needs }).unwrap();
             // A keytab can be read again, and nothing more.
             assert_eq!(fs::read(folders[0].join("keytab")).unwrap(), b"key");
             assert!(fs::write(folders[0].join("keytab"), "x").is_err());
             assert!(fs::read_dir(&folders[0]).is_err());
+            assert_eq!(fs::read_dir(&listed[0]).unwrap().count(), 1);
+            assert_eq!(fs::read(listed[0].join("more.conf")).unwrap(), b"");
             assert!(fs::read_dir("/").is_err(), "the system's own places only can be read");
             fs::write(tree.join("one/file"), "x").unwrap();
             fs::rename(tree.join("one/file"), tree.join("two/file")).unwrap();

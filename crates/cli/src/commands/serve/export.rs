@@ -37,6 +37,13 @@ pub(crate) enum SquashOption {
     All,
 }
 
+/// Options that exclude one another: of each kind an export has one.
+const ALTERNATIVES: [fn(&str) -> bool; 3] = [
+    |option| matches!(option, "ro" | "rw"),
+    |option| matches!(option, "secure" | "insecure"),
+    |option| option.starts_with("squash="),
+];
+
 impl ExportOption {
     /// Returns `directory` exported as `/` to all clients, with root squashed.
     pub(crate) fn root(directory: PathBuf) -> Self {
@@ -98,6 +105,12 @@ impl FromStr for ExportOption {
                 "{text:?} has sec= twice: write all flavours in one, for example sec=krb5:krb5i"
             ));
         }
+        for is_one in ALTERNATIVES {
+            let given: Vec<&str> = parts.clone().filter(|option| is_one(option)).collect();
+            if let [first, second, ..] = given.as_slice() {
+                return Err(format!("{text:?} has {first} and {second}: give one of them"));
+            }
+        }
         parts.try_for_each(|option| export.apply(option))?;
         Ok(export)
     }
@@ -142,9 +155,9 @@ mod tests {
         assert!(export.read_only);
         assert_eq!(export.allow, ["10.0.0.0/8".parse().unwrap(), "::1/128".parse().unwrap()]);
         assert_eq!(export.squash, SquashOption::All);
-        assert!(!parse("/a=/b,ro,rw").unwrap().read_only);
+        assert!(!parse("/a=/b,rw").unwrap().read_only);
         assert!(!export.secure && parse("/a=/b,secure").unwrap().secure);
-        assert!(!parse("/a=/b,secure,insecure").unwrap().secure);
+        assert!(!parse("/a=/b,insecure").unwrap().secure);
         assert_eq!(export.security, [Security::Sys]);
         let security = parse("/a=/b,sec=krb5p:sys:krb5,ro").unwrap().security;
         assert_eq!(security, [Security::Krb5p, Security::Sys, Security::Krb5]);
@@ -168,6 +181,9 @@ mod tests {
             ("/=/srv,sec=krb5+sys", "by colons"),
             ("/=/srv,sec=krb5:sys:krb5", "names krb5 twice"),
             ("/=/srv,sec=krb5,sec=sys", "sec= twice"),
+            ("/=/srv,squash=none,squash=all", "squash=none and squash=all"),
+            ("/=/srv,ro,rw", "has ro and rw: give one"),
+            ("/=/srv,secure,allow=::1,insecure", "secure and insecure"),
         ] {
             let message = parse(text).unwrap_err();
             assert!(message.contains(hint), "{text}: {message}");

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Args;
-use rpcrdma_gssapi::{KerberosAcceptor, OpenError};
+use rpcrdma_gssapi::{KerberosAcceptor, OpenError, keytab_file};
 use rpcrdma_nfs::server::Principals;
 use rpcrdma_oncrpc::gss::{Acceptor, GssLimits, GssServer};
 
@@ -27,8 +27,8 @@ const USUAL_PORTS: &[u16] = &[GSSD_PORT, super::TCP_PORT];
 /// Options for exports with sec=krb5, krb5i or krb5p.
 #[derive(Debug, Args)]
 pub(super) struct Kerberos {
-    /// Keytab with the server's key, of a principal nfs/HOST where HOST is the name by which clients mount
-    /// [default: that of the system, /etc/krb5.keytab]
+    /// Keytab with the server's key, of a principal nfs/HOST where HOST is the name by which clients mount. FILE:
+    /// or WRFILE: may stand in front; never inside an export [default: that of the system, /etc/krb5.keytab]
     #[arg(long, value_name = "FILE", help_heading = KERBEROS)]
     keytab: Option<PathBuf>,
     /// Users of principals: lines of a principal and a user name or ID, such as alice@EXAMPLE.ORG alice; # begins
@@ -87,10 +87,9 @@ impl Kerberos {
         KerberosAcceptor::open(self.keytab())
     }
 
-    /// Returns the path of the keytab. The type that the library writes in front is allowed there.
+    /// Returns the path of the keytab. The types that the library writes in front are allowed there.
     fn keytab(&self) -> Option<&Path> {
-        let given = self.keytab.as_deref()?;
-        Some(given.to_str().and_then(|name| name.strip_prefix("FILE:")).map_or(given, Path::new))
+        self.keytab.as_deref().map(keytab_file)
     }
 
     /// Opens the keytab once more, with the rights that the process has kept: the library does so for each caller.
@@ -101,9 +100,13 @@ impl Kerberos {
         if !is_wanted(options) {
             return Ok(());
         }
+        let remedy = match self.keytab {
+            Some(_) => "put the files into the folder of --keytab, or into /etc",
+            None => "put the keytab into /etc, or name it by --keytab",
+        };
         self.acceptor().map(drop).map_err(|error| {
             Failure::failed(format!(
-                "cannot read the keytab with the rights that a server keeps: {error} (put it into /etc, or name it by --keytab)"
+                "cannot serve exports with Kerberos with the rights that a server keeps: {error} ({remedy})"
             ))
         })
     }
@@ -121,7 +124,8 @@ impl Kerberos {
                 None => files.extend(configuration.keytab().map(|path| (configuration::KEYTAB, path))),
             }
             files.extend(self.principals.clone().map(|path| (PRINCIPALS, path)));
-            files.extend(configuration.files.into_iter().map(|path| (configuration::CONFIGURATION, path)));
+            let included = configuration.files.into_iter().chain(configuration.folders);
+            files.extend(included.map(|path| (configuration::CONFIGURATION, path)));
         }
         files.into_iter()
     }
@@ -132,9 +136,16 @@ impl Kerberos {
         if !is_wanted(options) {
             return Vec::new();
         }
+        let listed = listed(options);
         let files = self.files(options).filter(|(name, _)| *name != PRINCIPALS).map(|(_, file)| file);
+        let files = files.filter(|file| !listed.contains(file));
         files.flat_map(|file| folders_of(&file)).collect()
     }
+}
+
+/// Returns the folders of which the library reads all files, if an export allows Kerberos.
+pub(super) fn listed(options: &[ExportOption]) -> Vec<PathBuf> {
+    if is_wanted(options) { Configuration::of_process().folders } else { Vec::new() }
 }
 
 /// Returns the folder that has the file, and that of the file behind a symbolic link.
@@ -276,7 +287,8 @@ mod tests {
         std::fs::write(keys.join("server.keytab"), "").unwrap();
         let link = links.join("keytab");
         std::os::unix::fs::symlink("../keys/server.keytab", &link).unwrap();
-        for keytab in [link.display().to_string(), format!("FILE:{}", link.display())] {
+        for kind in ["", "FILE:", "WRFILE:"] {
+            let keytab = format!("{kind}{}", link.display());
             let folders = with(Some(&keytab), None).folders(&exports("/=/srv,sec=krb5"));
             assert!(folders.contains(&links) && folders.contains(&keys), "{keytab}: {folders:?}");
         }

@@ -226,6 +226,11 @@ impl Serve {
         // directory have explicit modes.
         rustix::process::umask(rustix::fs::Mode::empty());
         let options = self.exports();
+        for (index, option) in options.iter().enumerate() {
+            if options.iter().skip(index + 1).any(|other| other.name == option.name) {
+                return Err(Failure::usage(format!("two exports have the name {}", option.name)));
+            }
+        }
         let (mut config, shares) = self.bounds.config(self.versions()?, descriptors)?;
         config.ccp = self.ccp();
         config.local_owners = !self.trust_local_users;
@@ -269,6 +274,7 @@ impl Serve {
             ports: &ports,
             directories: &directories,
             folders: &self.kerberos.folders(options),
+            listed: &kerberos::listed(options),
             kernel_handles,
             adapters,
             // Raised before the right to raise it is given up.

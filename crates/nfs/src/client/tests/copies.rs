@@ -842,3 +842,34 @@ async fn an_open_pipe_is_stored() {
     let again = fs::File::open("/dev/null").unwrap();
     assert!(matches!(client.put_open(again, "x", 0o640, "/", &options).await, Err(Error::Exists { .. })));
 }
+
+/// A ticket may end while a file is copied. Then nobody can ask the server to remove the unfinished file.
+#[tokio::test]
+async fn a_copy_that_the_server_refuses_to_go_on_with_names_its_unfinished_file() {
+    for last in [NfsProcedure::Write, NfsProcedure::Commit, NfsProcedure::Rename] {
+        let server = Loopback::exporting(&["/"]);
+        let client = server.mount().await;
+        let local = tempdir().unwrap();
+        fs::write(local.path().join("f"), vec![7; 5000]).unwrap();
+        let mut ended = false;
+        server.hook(move |procedure, _| {
+            ended |= procedure == last;
+            let reason = "ticket expired".to_owned();
+            if ended {
+                Step::Fail(rpcrdma::CallError::NoContext { reason, sent: false })
+            } else {
+                Step::Serve
+            }
+        });
+        let error = client.put(local.path().join("f"), "/f", &CopyOptions::default()).await.unwrap_err();
+        // The task that tries to remove the file fails, too.
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        server.hook(|_, _| Step::Serve);
+        let left = names(&client, "/").await;
+        let told = error.to_string();
+        assert!(left.len() == 1 && left[0].contains(".part") && told.contains(&left[0]), "{told}: {left:?}");
+        assert!(told.contains("ticket expired") && error.ends_everything(), "{last:?} {told}");
+    }
+}

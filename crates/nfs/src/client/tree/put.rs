@@ -321,8 +321,7 @@ impl Putting {
             self.content(&path, local, &mut upload).await
         };
         if let Err(error) = written {
-            upload.discard(&error).await;
-            return Err(error);
+            return Err(upload.discard(error).await);
         }
         let handle = upload.file.handle();
         self.note_xattrs(xattrs && keep.is_some());

@@ -74,8 +74,7 @@ impl Temporary {
             Err(error) => Some(error),
         };
         if let Some(error) = refused {
-            self.remove().await;
-            return Err(error);
+            return Err(self.give_up(error).await);
         }
         let arguments = RenameArgs { from: self.place.clone(), to: place.args() };
         let Err(error) = self.client.procedures().rename(&arguments).await else {
@@ -94,8 +93,17 @@ impl Temporary {
             run.take(object);
             return Ok(());
         }
+        Err(self.give_up(error).await)
+    }
+
+    /// Removes the name after this error. Returns the error, with the name if it may be left.
+    async fn give_up(self, why: Error) -> Error {
+        if why.ends_everything() {
+            // A separate task tries to remove the name, and no caller waits for it.
+            return Error::Unfinished { leftover: self.place.name.to_string(), error: Box::new(why) };
+        }
         self.remove().await;
-        Err(error)
+        why
     }
 
     async fn remove(mut self) {
@@ -268,8 +276,7 @@ impl Upload {
         if let Some(node) = existing
             && let Err(error) = upload.take_owner(&node.attributes).await
         {
-            upload.discard(&error).await;
-            return Err(error);
+            return Err(upload.discard(error).await);
         }
         Ok(upload)
     }
@@ -326,8 +333,7 @@ impl Upload {
             }
             (Err(error), temporary) => {
                 self.temporary = temporary;
-                self.discard(&error).await;
-                Err(error)
+                Err(self.discard(error).await)
             }
             (owned, None) => owned,
         }
@@ -346,13 +352,11 @@ impl Upload {
         }
     }
 
-    /// Removes the temporary file of a copy that failed.
-    pub(super) async fn discard(mut self, why: &Error) {
-        // If the server is lost, a separate task removes the name, and no caller waits for it.
-        if let Some(temporary) = self.temporary.take()
-            && !why.ends_everything()
-        {
-            temporary.remove().await;
+    /// Removes the temporary file of a copy that failed. Returns the error, with the name if it may be left.
+    pub(super) async fn discard(mut self, why: Error) -> Error {
+        match self.temporary.take() {
+            Some(temporary) => temporary.give_up(why).await,
+            None => why,
         }
     }
 }
