@@ -850,7 +850,8 @@ async fn a_copy_that_the_server_refuses_to_go_on_with_names_its_unfinished_file(
         let server = Loopback::exporting(&["/"]);
         let client = server.mount().await;
         let local = tempdir().unwrap();
-        fs::write(local.path().join("f"), vec![7; 5000]).unwrap();
+        // More than one WRITE, so that a COMMIT follows.
+        fs::write(local.path().join("f"), vec![7; 3 << 20]).unwrap();
         let mut ended = false;
         server.hook(move |procedure, _| {
             ended |= procedure == last;
@@ -861,7 +862,8 @@ async fn a_copy_that_the_server_refuses_to_go_on_with_names_its_unfinished_file(
                 Step::Serve
             }
         });
-        let error = client.put(local.path().join("f"), "/f", &CopyOptions::default()).await.unwrap_err();
+        let put = client.put(local.path().join("f"), "/f", &CopyOptions::default()).await;
+        let error = put.expect_err(last.name());
         // The task that tries to remove the file fails, too.
         for _ in 0..100 {
             tokio::task::yield_now().await;
