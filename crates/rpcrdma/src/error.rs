@@ -124,7 +124,7 @@ pub enum CallError {
         service: String,
         /// The time that the call had.
         after: Duration,
-        /// What the mechanism was waiting for, and the remedy.
+        /// The step for which the mechanism was waiting, and the remedy.
         reason: String,
         /// Whether the call had left, in an earlier context or on an earlier connection.
         sent: bool,

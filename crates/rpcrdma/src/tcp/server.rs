@@ -195,11 +195,7 @@ impl Connection {
             }
             tokio::select! {
                 biased;
-                phase = self.stop.changed() => match phase {
-                    Phase::Run => {}
-                    Phase::Drain => self.draining = true,
-                    Phase::Abort => return Err(Ended::Stopped),
-                },
+                phase = self.stop.changed() => self.obey(phase)?,
                 next = poll_fn(|cx| self.handlers.poll_next(cx)), if busy => {
                     if let Some((call, outcome)) = next {
                         self.answer(call, outcome?);
@@ -217,6 +213,16 @@ impl Connection {
                 () = sleep_until(super::after(self.active, self.shared.config.tcp_idle)), if !busy && !queued => return Ok(After::Closed),
             }
         }
+    }
+
+    /// Follows the server when it begins to stop, or stops at once.
+    fn obey(&mut self, phase: Phase) -> Result<(), Ended> {
+        match phase {
+            Phase::Run => {}
+            Phase::Drain => self.draining = true,
+            Phase::Abort => return Err(Ended::Stopped),
+        }
+        Ok(())
     }
 
     /// Returns whether a further call may be read.
@@ -303,11 +309,7 @@ impl Connection {
         loop {
             tokio::select! {
                 biased;
-                phase = self.stop.changed() => match phase {
-                    Phase::Run => {}
-                    Phase::Drain => self.draining = true,
-                    Phase::Abort => return Err(Ended::Stopped),
-                },
+                phase = self.stop.changed() => self.obey(phase)?,
                 flushed = self.writer.flush(stream) => break flushed?,
             }
         }

@@ -455,16 +455,21 @@ impl Initiator for NoTickets {
     }
 }
 
-/// A mechanism that waits for a network blames the server of nothing, neither for the call that creates the context nor for
-/// one that waits for that.
+/// Returns a user of such a mechanism, the mechanism, and the sender that lets it answer once.
+fn without_ticket(client: &Client) -> (Secure, Arc<NoTickets>, mpsc::Sender<()>) {
+    let (allow, answer) = mpsc::channel();
+    let initiator = Arc::new(NoTickets { asked: AtomicUsize::new(0), answer: Mutex::new(answer) });
+    let caller = Arc::new(GssUser::new(Arc::clone(&initiator) as _, "nfs@server", Service::None));
+    (Secure(client.clone(), caller), initiator, allow)
+}
+
+/// A mechanism that waits for a network blames the server of nothing. That holds for the call that creates the context, and
+/// for one that waits for it.
 #[tokio::test]
 async fn a_mechanism_that_is_late_is_named() {
     let server = serve().await;
     let client = server.client(Transport::Rdma).await;
-    let (allow, answer) = mpsc::channel();
-    let initiator = Arc::new(NoTickets { asked: AtomicUsize::new(0), answer: Mutex::new(answer) });
-    let caller = Arc::new(GssUser::new(Arc::clone(&initiator) as _, "nfs@server", Service::None));
-    let secure = Secure(client.clone(), caller);
+    let (secure, initiator, allow) = without_ticket(&client);
     let first = secure.clone();
     let first = tokio::spawn(async move { count(&first).await });
     while initiator.asked.load(Ordering::SeqCst) < 1 {
@@ -492,10 +497,7 @@ async fn a_mechanism_that_is_late_is_named() {
 async fn without_a_context_nothing_is_called() {
     let server = serve().await;
     let client = server.client(Transport::Rdma).await;
-    let (allow, answer) = mpsc::channel();
-    let initiator = Arc::new(NoTickets { asked: AtomicUsize::new(0), answer: Mutex::new(answer) });
-    let caller = Arc::new(GssUser::new(Arc::clone(&initiator) as _, "nfs@server", Service::None));
-    let secure = Secure(client.clone(), caller);
+    let (secure, initiator, allow) = without_ticket(&client);
     allow.send(()).unwrap();
     let error = count(&secure).await.unwrap_err();
     assert_eq!((error.to_string().as_str(), error.execution()), ("no tickets", Execution::NotExecuted));
