@@ -25,11 +25,12 @@ use std::time::Duration;
 
 use rpcrdma_proto::{self as proto, CallFailure, CallId, Connection, IdMap, IncomingReply};
 use tokio::sync::{oneshot, watch};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
+use tracing::Instrument;
 
 use crate::call::{Call, RawReply, Reply};
 use crate::error::CallError;
-use crate::trace::Calling;
+use crate::trace::{Calling, call_span};
 use crate::xid::Xids;
 
 /// Why a backchannel makes no calls of RPCSEC_GSS.
@@ -118,14 +119,18 @@ impl Backchannel {
     /// # Errors
     /// As [`call`](Self::call); [`CallError::Unsendable`] if a call in progress on this connection has the XID.
     pub async fn call_as(&self, xid: u32, call: Call) -> Result<Reply, CallError> {
+        let span = call_span(self.shared.peer, &call);
         let calling = Calling::new(&call);
-        let result = match call.gss {
-            // The context would be with the client, which serves none.
-            Some(_) => Err(CallError::NoContext { reason: NO_GSS.to_owned(), sent: false }),
-            None => self.shared.exchange(xid, call).await.map(RawReply::from).and_then(Reply::try_from),
+        let exchange = async {
+            let result = match call.gss {
+                // The context would be with the client, which serves none.
+                Some(_) => Err(CallError::NoContext { reason: NO_GSS.to_owned(), sent: false }),
+                None => self.shared.exchange(xid, call).await.map(RawReply::from).and_then(Reply::try_from),
+            };
+            calling.ended(self.shared.peer, &result);
+            result
         };
-        calling.ended(self.shared.peer, &result);
-        result
+        exchange.instrument(span).await
     }
 
     /// Returns the address of the client.
@@ -240,6 +245,7 @@ impl Shared {
 
     async fn exchange(&self, xid: u32, call: Call) -> Result<IncomingReply, CallError> {
         let (answer, answered) = oneshot::channel();
+        let deadline = call.deadline;
         let number = {
             let mut state = self.lock();
             if state.ended {
@@ -257,7 +263,13 @@ impl Shared {
         };
         self.server.calls.fetch_add(1, Ordering::Relaxed);
         let mut in_progress = InProgress { shared: self, number, answered: false };
-        let result = answered.await;
+        let result = match deadline {
+            None => answered.await,
+            Some(after) => match timeout(after, answered).await {
+                Ok(result) => result,
+                Err(_) => return Err(CallError::TimedOut { after, sent: true, link: None }),
+            },
+        };
         in_progress.answered = true;
         // Without an answer, the connection's task was dropped together with the call.
         result.unwrap_or_else(|_| {
@@ -383,7 +395,7 @@ impl Reverse {
         if answer.is_closed() {
             return;
         }
-        let after = call.timeout.unwrap_or(self.shared.timeout);
+        let after = call.time(self.shared.timeout);
         let taken = call.into_protocol(xid, after).map_err(CallError::from).and_then(|call| {
             let taken = connection.call(now.into_std(), call);
             taken.map_err(|proto::Refused { kind, .. }| CallError::from_refusal(kind))

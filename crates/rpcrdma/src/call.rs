@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rpcrdma_oncrpc::{CallHeader, Credential, OpaqueAuth, ReplyHeader};
+use rpcrdma_oncrpc::{CallHeader, Credential, Effect, OpaqueAuth, ReplyHeader};
 use rpcrdma_proto::{self as proto, Form, IncomingReply, Invalidations, Sink, Travelled};
 use rpcrdma_xdr::{Decoder, EncodeError, Stream};
 
@@ -51,6 +51,17 @@ pub struct Call {
     /// Time for the reply, reconnecting included; `None` for that of the configuration. The time grows while data of
     /// the call, or of calls before it, moves at the [least rate](rpcrdma_proto::Timeouts::least_rate).
     pub timeout: Option<Duration>,
+    /// Time for everything that the call needs, from the moment when it is made: connecting, a security context, and all
+    /// attempts and pauses of a [`Retry`](crate::Retry). Unlike [`timeout`](Self::timeout) it never grows. `None`: no
+    /// such limit.
+    pub deadline: Option<Duration>,
+    /// The kind of change that the procedure makes, [`Effect::State`] unless set. A [`Retry`](crate::Retry) repeats a
+    /// call that may have been carried out only if this is [`Effect::Idempotent`].
+    pub effect: Effect,
+    /// Calls of one key take one of the client's [connections](crate::ClientConfig::connections), while that is up. If
+    /// it is down, the call takes another one, and the client opens the first one again. `None`: the connection with
+    /// the fewest calls in progress. Calls through a [`Backchannel`](crate::Backchannel) have one connection only.
+    pub key: Option<u64>,
     /// Whether the call is sent again if the connection is lost before its reply came (rule I8); if not, the call fails
     /// then. The server's reply cache makes sending again safe for procedures that must not be repeated. A call through
     /// a [`Backchannel`](crate::Backchannel) always fails then: only the client can connect again (RFC 8167 §5.4).
@@ -88,9 +99,17 @@ impl Call {
             arguments: Stream::new(),
             reply: ReplyShape::default(),
             timeout: None,
+            deadline: None,
+            effect: Effect::State,
+            key: None,
             retransmit: true,
             proof: None,
         }
+    }
+
+    /// Creates a call of procedure 0, which does nothing.
+    pub(crate) fn null(program: u32, version: u32) -> Self {
+        Self::new(program, version, 0).name("NULL").effect(Effect::Idempotent)
     }
 
     /// Sets the procedure's name, for traces.
@@ -142,15 +161,60 @@ impl Call {
         self
     }
 
+    /// Sets the [deadline](Self::deadline): the time for everything that the call needs.
+    #[must_use]
+    pub fn deadline(mut self, deadline: Duration) -> Self {
+        self.deadline = Some(deadline);
+        self
+    }
+
+    /// Sets the [kind of change](Self::effect) that the procedure makes.
+    #[must_use]
+    pub fn effect(mut self, effect: Effect) -> Self {
+        self.effect = effect;
+        self
+    }
+
+    /// Sets the [key](Self::key) that chooses the call's connection.
+    #[must_use]
+    pub fn key(mut self, key: u64) -> Self {
+        self.key = Some(key);
+        self
+    }
+
     /// Forbids sending the call twice: if its connection is lost, the call fails.
     #[must_use]
     pub fn once(mut self) -> Self {
         self.retransmit = false;
         self
     }
+
+    /// Returns a call that asks for this one's results once more. The arguments are shared, not copied. Results that
+    /// have a buffer of the caller as their sink get memory of the pool instead, of equal length: the buffer belongs to
+    /// this call.
+    #[must_use]
+    pub fn again(&self) -> Self {
+        let pool = |sink: &Sink| Sink::Pool(sink.len());
+        Self {
+            credential: self.credential.clone(),
+            gss: self.gss.clone(),
+            arguments: self.arguments.clone(),
+            reply: ReplyShape {
+                max_len: self.reply.max_len,
+                sinks: self.reply.sinks.iter().map(pool).collect(),
+            },
+            proof: None,
+            ..*self
+        }
+    }
 }
 
 impl Call {
+    /// Returns the time for the reply, which is that of the configuration unless the call has its own.
+    pub(crate) fn time(&self, configured: Duration) -> Duration {
+        self.timeout.unwrap_or(configured).min(self.deadline.unwrap_or(Duration::MAX))
+    }
+
     /// Returns the XID, if a context has signed the call with one.
     pub(crate) fn xid(&self) -> Option<u32> {
         self.proof.as_ref().map(|proof| proof.xid)

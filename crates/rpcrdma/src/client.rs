@@ -22,12 +22,14 @@ use rpcrdma_oncrpc::Attached;
 use rpcrdma_proto::{Binding, Characteristic, Disposition, NotExchanged, Notice};
 use rpcrdma_verbs::{ConnectError, Connector, ProtectionDomain};
 use tokio::sync::broadcast;
+use tracing::{Instrument, Span};
 
 use crate::call::{Call, Reply, Transfer};
 use crate::channel::Channel;
 use crate::config::ClientConfig;
 use crate::error::CallError;
 use crate::gss::GssUser;
+use crate::handle::Handle;
 use crate::links::Link;
 use crate::programs::Programs;
 use crate::rdma::client::RdmaClient;
@@ -35,7 +37,7 @@ use crate::spread::Spread;
 use crate::stats::{ClientStats, ConnectionStats};
 use crate::tcp::client::TcpClient;
 use crate::tls::TlsClient;
-use crate::trace::Calling;
+use crate::trace::{Calling, call_span};
 
 /// A client of one server's RPC programs, over RDMA or TCP. Cheap to clone.
 ///
@@ -110,9 +112,29 @@ impl Client {
     ///
     /// # Errors
     /// [`CallError`]; [`CallError::execution`] states what is known about the call's execution.
-    pub async fn call(&self, mut call: Call) -> Result<Reply, CallError> {
+    pub async fn call(&self, call: Call) -> Result<Reply, CallError> {
+        let span = self.span(&call);
+        self.attempt(call).instrument(span).await
+    }
+
+    /// Returns a handle, by which calls get defaults: an identity, times, repetitions, interceptors.
+    #[must_use]
+    pub fn handle(&self) -> Handle {
+        Handle::new(self.clone())
+    }
+
+    /// Returns the span of a call.
+    pub(crate) fn span(&self, call: &Call) -> Span {
+        call_span(Some(self.inner.to), call)
+    }
+
+    /// Makes a call once, outside of a span.
+    pub(crate) async fn attempt(&self, mut call: Call) -> Result<Reply, CallError> {
         let calling = Calling::new(&call);
-        let link = self.inner.links.carrier();
+        let link = match call.key {
+            None => self.inner.links.carrier(),
+            Some(key) => self.inner.links.carrier_of(key, Link::is_up, Link::reopen),
+        };
         let result = match call.gss.take() {
             None => link.call(call).await.and_then(Reply::try_from),
             Some(user) => user.call(&*link, call).await,
@@ -137,7 +159,7 @@ impl Client {
     /// # Errors
     /// As [`call`](Self::call).
     pub async fn null(&self, program: u32, version: u32) -> Result<Transfer, CallError> {
-        let reply = self.call(Call::new(program, version, 0).name("NULL")).await?;
+        let reply = self.call(Call::null(program, version)).await?;
         reply.results.finish()?;
         Ok(reply.travelled)
     }

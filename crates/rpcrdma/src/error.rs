@@ -137,6 +137,19 @@ pub enum CallError {
         #[source]
         error: Box<Self>,
     },
+    /// The call was made more than once, by a [`Retry`](crate::Retry), and the last attempt failed too.
+    #[error("{attempts} attempts in {elapsed:?}, the last one: {error}")]
+    Repeated {
+        /// Number of attempts, at least 2.
+        attempts: u32,
+        /// Time from the first attempt on, with all pauses.
+        elapsed: Duration,
+        /// What is known about all attempts together.
+        execution: Execution,
+        /// The failure of the last attempt.
+        #[source]
+        error: Box<Self>,
+    },
     /// The server did not make this reply, or somebody changed it (RFC 2203 §5.3.3). The call may have been carried out.
     #[error("the reply cannot be trusted: {0}")]
     Untrusted(#[from] ReplyFault),
@@ -154,6 +167,7 @@ impl CallError {
     #[must_use]
     pub fn execution(&self) -> Execution {
         match self {
+            Self::Repeated { execution, .. } => *execution,
             Self::Unsendable { .. }
             | Self::QueueFull { .. }
             | Self::Memory { .. }
@@ -167,6 +181,37 @@ impl CallError {
             Self::Refused(refused) if !matches!(refused, Refused::SystemError) => Execution::NotExecuted,
             // ERR_CHUNK may mean that the reply did not fit (RFC 8166 §4.5.3). Then the call was carried out.
             _ => Execution::Unknown,
+        }
+    }
+
+    /// Returns the number of attempts that a [`Retry`](crate::Retry) made, 1 without one.
+    #[must_use]
+    pub const fn attempts(&self) -> u32 {
+        if let Self::Repeated { attempts, .. } = self { *attempts } else { 1 }
+    }
+
+    /// Returns the failure of the last attempt: this error itself, unless the call was made more than once.
+    #[must_use]
+    pub fn last(&self) -> &Self {
+        if let Self::Repeated { error, .. } = self { error.last() } else { self }
+    }
+
+    /// Returns whether a later attempt may have another end, because the failure depends on the moment: time, lost and
+    /// missing connections, missing memory, full queues, a lost reply, and SYSTEM_ERR, by which a busy server refuses.
+    /// A refusal of any other kind stays one, and so do calls that cannot be sent. [`Closed`](Self::Closed) is final.
+    #[must_use]
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Self::TimedOut { .. }
+            | Self::ConnectionLost { .. }
+            | Self::Unreachable { .. }
+            | Self::Memory { .. }
+            | Self::QueueFull { .. }
+            | Self::TransportReply { .. }
+            | Self::ContextTimedOut { .. } => true,
+            Self::Refused(refused) => matches!(refused, Refused::SystemError),
+            Self::SentBefore { error } | Self::Repeated { error, .. } => error.is_transient(),
+            _ => false,
         }
     }
 }

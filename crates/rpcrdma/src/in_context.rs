@@ -94,6 +94,8 @@ impl Drop for Waits<'_> {
 struct Deadline {
     at: Instant,
     after: Duration,
+    /// The time at which the call ends, whatever has moved.
+    until: Option<Instant>,
 }
 
 impl Deadline {
@@ -105,6 +107,13 @@ impl Deadline {
     fn left(self, sent: bool) -> Result<Duration, CallError> {
         let left = self.at.saturating_duration_since(Instant::now());
         if left.is_zero() { Err(self.late(sent)) } else { Ok(left) }
+    }
+
+    /// Gives a message of the call the time that is left.
+    fn limit(self, mut call: Call, sent: bool) -> Result<Call, CallError> {
+        call.timeout = Some(self.left(sent)?);
+        call.deadline = self.until.map(|until| until.saturating_duration_since(Instant::now()));
+        Ok(call)
     }
 
     /// Tells the whole time of the call in an error that knows a part of it.
@@ -197,11 +206,11 @@ impl From<CreationError> for CallError {
 impl GssUser {
     /// Makes a call on this connection.
     pub(crate) async fn call(&self, link: &impl Channel, call: Call) -> Result<Reply, CallError> {
-        let after = call.timeout.unwrap_or_else(|| link.call_timeout());
+        let after = call.time(link.call_timeout());
         let now = Instant::now();
         // A time beyond the clock's end is one without end.
-        let at = now.checked_add(after).unwrap_or(now + Duration::from_secs(u32::MAX.into()));
-        let deadline = Deadline { at, after };
+        let end = |after| now.checked_add(after).unwrap_or(now + Duration::from_secs(u32::MAX.into()));
+        let deadline = Deadline { at: end(after), after, until: call.deadline.map(end) };
         let mut request = Request::new(call, link.next_xid());
         let mut refused = 0;
         loop {
@@ -260,8 +269,8 @@ impl GssUser {
             verifier: header.verifier,
             touches_data: service != Service::None,
         };
-        let left = deadline.left(request.sent)?;
-        let call = request.call(&context.keys, service, sealed.arguments, proof).timeout(left);
+        let sent = request.sent;
+        let call = deadline.limit(request.call(&context.keys, service, sealed.arguments, proof), sent)?;
         match link.call(call).await {
             Ok(reply) => {
                 let opened = self.open(context, sealed.sequence, reply).await;
@@ -387,8 +396,8 @@ impl GssUser {
             let begun = self.mechanism(deadline, move || Creating::begin(&*initiator, &target)).await?;
             let (mut creating, mut call) = begun?;
             for _ in 0..ROUNDS {
-                let left = deadline.left(false)?;
-                let reply = match link.call(creation(link, request, call)?.timeout(left)).await {
+                let message = deadline.limit(creation(link, request, call)?, false)?;
+                let reply = match link.call(message).await {
                     Ok(reply) => reply,
                     // The other side of a token that was lost is lost too.
                     Err(CallError::ConnectionLost { .. }) => continue 'begin,

@@ -26,6 +26,8 @@
 //! | `backchannel` | calls of a server to its client |
 //! | `gss`, `in_context` | users of RPCSEC_GSS, and their calls |
 //! | `secured` | the service of such calls |
+//! | `handle`, `intercept`, `retry` | defaults for calls, and what happens between a caller and its calls |
+//! | `health` | whether a program answers |
 //! | `channel` | what a caller needs of the connection that carries its calls |
 //! | `links` | one connection of a client, by either transport |
 //! | `failed_reads` | XIDs whose chunks earlier connections of a peer could not read |
@@ -42,7 +44,7 @@
 //! | `turns` | the order in which tasks are polled |
 //! | `workers` | threads for handlers that may block |
 //!
-//! Each call leaves a `tracing` event of level `DEBUG` under the target `rpcrdma::call` (at the caller) or
+//! Each call has a `tracing` span `rpcrdma::call` of level `DEBUG` at the caller. It leaves a `tracing` event of level `DEBUG` under the target `rpcrdma::call` (at the caller) or
 //! `rpcrdma::serve` (at the server). The event has connection, XID, program and procedure, how call and reply
 //! travelled, and which side invalidated.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic))]
@@ -63,13 +65,17 @@ mod credits;
 mod error;
 mod failed_reads;
 mod gss;
+mod handle;
 mod handlers;
+mod health;
 mod in_context;
+mod intercept;
 mod links;
 mod owners;
 mod programs;
 mod rdma;
 mod refusals;
+mod retry;
 pub mod rpcbind;
 mod secured;
 mod server;
@@ -94,6 +100,10 @@ pub use config::{ClientConfig, ServerConfig};
 pub use context::ConnectionContext;
 pub use error::{CallError, Execution};
 pub use gss::GssUser;
+pub use handle::Handle;
+pub use health::{Alive, Health, HealthState, HealthWatch};
+pub use intercept::{Intercept, Next};
+pub use retry::Retry;
 pub use rpcrdma_oncrpc::{
     AuthSys, CacheCounters, CacheLimits, CallContext, CallFailure, Credential, Effect, Origin, Procedure,
     Program, ResponseFuture, TransportKind,
@@ -105,6 +115,7 @@ pub use rpcrdma_proto::{
     Profile, ReadRead, Registered, ReplyPlacement, ReverseSupport, Sink, Timeouts, TransmissionSettings,
     Transmissions, Travelled, Versions,
 };
+pub use rpcrdma_verbs::BoxFuture;
 pub use server::{ServeError, Server, ServerBuilder, ServerMonitor, ServerStats};
 pub use shares::PeerShares;
 pub use stats::{ClientStats, ConnectionStats};

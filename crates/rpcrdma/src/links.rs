@@ -14,6 +14,24 @@ pub(crate) enum Link {
     Tcp(TcpClient),
 }
 
+impl Link {
+    /// Returns whether there is a connection now.
+    pub(crate) fn is_up(&self) -> bool {
+        match self {
+            Self::Rdma(client) => client.is_up(),
+            Self::Tcp(client) => client.is_up(),
+        }
+    }
+
+    /// Asks for a connection without a call, after the pause of the client's timers.
+    pub(crate) fn reopen(&self) {
+        match self {
+            Self::Rdma(client) => client.reopen(),
+            Self::Tcp(client) => client.reopen(),
+        }
+    }
+}
+
 impl Channel for Link {
     async fn call(&self, call: Call) -> Result<RawReply, CallError> {
         match self {

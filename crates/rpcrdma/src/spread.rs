@@ -3,9 +3,15 @@
 //! A call takes the connection with the fewest calls in progress. Among equals it takes the next in turn, so that
 //! connections without calls share calls made one after the other. A connection that is lost keeps its calls, and so
 //! gets few new ones until it is back.
+//!
+//! Calls with a key take one connection, that of the largest number mixed from the key and the connection's place. If it
+//! is down, its calls take the next largest of those that are up. So the keys of one connection are spread over all
+//! others, and the keys of the others stay where they are.
 
 use std::ops::Deref;
 use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::xid::mix;
 
 /// The connections of a client: at least one.
 pub(crate) struct Spread<T> {
@@ -44,6 +50,36 @@ impl<T> Spread<T> {
         let lane = if self.others.is_empty() { &self.first } else { self.least_busy() };
         lane.calls.fetch_add(1, Ordering::Relaxed);
         Carrier(lane)
+    }
+
+    /// Returns the connection for a call with this key: the key's own if it is up, otherwise another that is up. Then
+    /// the key's own is asked to open again. If none is up, the call waits for its own.
+    pub(crate) fn carrier_of(
+        &self,
+        key: u64,
+        is_up: impl Fn(&T) -> bool,
+        reopen: impl FnOnce(&T),
+    ) -> Carrier<'_, T> {
+        let lane = if self.others.is_empty() { &self.first } else { self.lane_of(key, is_up, reopen) };
+        lane.calls.fetch_add(1, Ordering::Relaxed);
+        Carrier(lane)
+    }
+
+    fn lane_of(&self, key: u64, is_up: impl Fn(&T) -> bool, reopen: impl FnOnce(&T)) -> &Lane<T> {
+        let lanes = || (0..).zip([&self.first].into_iter().chain(&self.others));
+        let weight = |(place, _): &(u64, &Lane<T>)| mix(key ^ mix(*place + 1));
+        let Some((own, lane)) = lanes().max_by_key(weight) else { return &self.first };
+        if is_up(&lane.connection) {
+            return lane;
+        }
+        let other = |(place, lane): &(u64, &Lane<T>)| *place != own && is_up(&lane.connection);
+        match lanes().filter(other).max_by_key(weight) {
+            Some((_, other)) => {
+                reopen(&lane.connection);
+                other
+            }
+            None => lane,
+        }
     }
 
     fn least_busy(&self) -> &Lane<T> {
@@ -114,11 +150,54 @@ mod tests {
         assert_eq!(next.each_ref().map(|carrier| **carrier), ['b', 'b']);
     }
 
+    fn of_keys(spread: &Spread<char>, down: &str) -> (Vec<char>, usize) {
+        let reopened = std::cell::Cell::new(0);
+        let carrier = |key| {
+            let up = |connection: &char| !down.contains(*connection);
+            *spread.carrier_of(key, up, |_| reopened.set(reopened.get() + 1))
+        };
+        ((0..300).map(carrier).collect(), reopened.get())
+    }
+
+    fn count(taken: &[char], connection: char) -> usize {
+        taken.iter().filter(|taken| **taken == connection).count()
+    }
+
+    #[test]
+    fn keys_are_spread_and_each_keeps_its_connection() {
+        let spread = three();
+        let (taken, reopened) = of_keys(&spread, "");
+        assert_eq!((&of_keys(&spread, "").0, reopened), (&taken, 0));
+        for connection in ['a', 'b', 'c'] {
+            let calls = count(&taken, connection);
+            assert!((70..130).contains(&calls), "{calls} of 300 keys on {connection}");
+        }
+    }
+
+    #[test]
+    fn keys_of_a_connection_that_is_down_are_spread_over_the_others() {
+        let spread = three();
+        let (before, _) = of_keys(&spread, "");
+        let (taken, reopened) = of_keys(&spread, "b");
+        let moved: Vec<char> = before
+            .iter()
+            .zip(&taken)
+            .filter(|(before, _)| **before == 'b')
+            .map(|(_, taken)| *taken)
+            .collect();
+        assert!(before.iter().zip(&taken).all(|(before, taken)| *before == 'b' || before == taken));
+        assert!(count(&moved, 'a') > moved.len() / 4 && count(&moved, 'c') > moved.len() / 4, "{moved:?}");
+        assert_eq!((count(&taken, 'b'), reopened), (0, moved.len()));
+        // None is up: each key waits for its own.
+        assert_eq!(of_keys(&spread, "abc"), (before, 0));
+    }
+
     #[test]
     fn a_single_connection_carries_all_calls() {
         let spread = Spread::new('a');
         let held: Vec<_> = (0..3).map(|_| spread.carrier()).collect();
         assert!(held.iter().all(|carrier| **carrier == 'a'));
+        assert_eq!(*spread.carrier_of(7, |_| false, |_| panic!("it opens for its call")), 'a');
         assert_eq!(spread.all().count(), 1);
     }
 }

@@ -78,13 +78,20 @@ impl Moved {
 #[derive(Debug)]
 pub(crate) struct Patience {
     pub(crate) deadline: Instant,
+    /// The time at which the call ends, whatever has moved.
+    until: Option<Instant>,
     pace: Pace,
     seen: u64,
 }
 
 impl Patience {
     pub(crate) fn new(pace: Pace, moved: &Moved) -> Self {
-        Self { deadline: after(Instant::now(), pace.stall), pace, seen: moved.bytes() }
+        Self { deadline: after(Instant::now(), pace.stall), until: None, pace, seen: moved.bytes() }
+    }
+
+    /// Ends the call at this time, whatever has moved.
+    pub(crate) fn until(self, until: Option<Instant>) -> Self {
+        Self { until, ..self }
     }
 
     /// Extends the time, which is up, for data that has moved; returns whether any is left. At most `left` bytes extend
@@ -95,7 +102,7 @@ impl Patience {
         self.seen = bytes;
         let extended = Instant::from_std(self.pace.extended(self.deadline.into_std(), gained, at.into_std()));
         *left -= self.pace.bytes_in(extended - self.deadline).min(gained);
-        self.deadline = extended;
+        self.deadline = self.until.map_or(extended, |until| extended.min(until));
         self.deadline > Instant::now()
     }
 }

@@ -1,5 +1,5 @@
 //! The `tracing` events of each call: level `DEBUG`, target `rpcrdma::call` at the caller, `rpcrdma::serve` at the
-//! server.
+//! server. At the caller each call is in a span of that level, target and name.
 //!
 //! `proto` decides later how the reply of a served call leaves, and traces that under the same XID.
 
@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 use rpcrdma_oncrpc::Outcome;
 use rpcrdma_xdr::{Decoder, Piece};
 use tokio::time::Instant;
+use tracing::Span;
 
 use crate::call::{Call, Reply};
 use crate::error::CallError;
@@ -53,6 +54,14 @@ impl Programs {
             elapsed = ?since.elapsed(), travelled = format_args!("call {way}; reply {}", Answered(outcome))
         );
     }
+}
+
+/// Returns the span of a call to this peer, disabled if nobody listens. A call that is repeated has one for all attempts,
+/// each of which leaves an event in it.
+pub(crate) fn call_span(to: Option<SocketAddr>, call: &Call) -> Span {
+    let Call { program, version, procedure, name, .. } = *call;
+    let to = to.map(tracing::field::display);
+    tracing::debug_span!(target: "rpcrdma::call", "rpcrdma::call", to, program, version, procedure, name)
 }
 
 /// A call that is being made.

@@ -91,6 +91,8 @@ struct State {
     phase: Phase,
     /// The reason why there is no connection.
     down: Option<String>,
+    /// No connection without a call is asked for before this time.
+    reopen_after: Option<Instant>,
     /// The number of connections so far.
     connected: watch::Sender<u64>,
     notices: broadcast::Sender<Notice>,
@@ -200,8 +202,34 @@ impl RdmaClient {
 
     pub(crate) async fn call(&self, call: Call) -> Result<RawReply, CallError> {
         let mut guard = InProgress { shared: &self.shared, id: None };
+        let deadline = call.deadline;
         let mut call = Some(call);
-        Ok(poll_fn(|cx| guard.poll(cx, &mut call)).await?.into())
+        let exchange = poll_fn(|cx| guard.poll(cx, &mut call));
+        let Some(deadline) = deadline else { return Ok(exchange.await?.into()) };
+        match timeout(deadline, exchange).await {
+            Ok(result) => Ok(result?.into()),
+            Err(_) => Ok(guard.late(deadline)?.into()),
+        }
+    }
+
+    /// Returns whether there is a connection now.
+    pub(crate) fn is_up(&self) -> bool {
+        let state = self.shared.lock();
+        state.link.is_some() && state.down.is_none()
+    }
+
+    /// Asks for a connection without a call: at once, and then at most once in the longest pause between attempts.
+    pub(crate) fn reopen(&self) {
+        let now = Instant::now();
+        let mut state = self.shared.lock();
+        if state.phase != Phase::Open || state.reopen_after.is_some_and(|after| now < after) {
+            return;
+        }
+        // The client has connected before, so the version needs no other program.
+        if state.session.connect(now.into_std()).is_ok() {
+            state.reopen_after = now.checked_add(self.shared.config.protocol.timeouts.reconnect_most);
+            state.want_background();
+        }
     }
 
     /// Returns an XID that no other call gets.
@@ -382,6 +410,7 @@ impl State {
             background: Background::default(),
             phase: Phase::Open,
             down: None,
+            reopen_after: None,
             connected: watch::Sender::new(0),
             notices: broadcast::Sender::new(NOTICES),
             stats: ClientStats::default(),
@@ -534,7 +563,7 @@ impl State {
             return Err(CallError::Closed { sent: false });
         }
         let xid = call.xid().unwrap_or_else(|| self.session.next_xid());
-        let after = call.timeout.unwrap_or(default_timeout);
+        let after = call.time(default_timeout);
         let retransmit = call.retransmit;
         let call = call.into_protocol(xid, after)?;
         let taken = self.session.call(now.into_std(), call);
@@ -653,6 +682,31 @@ impl InProgress<'_> {
                 Poll::Pending
             }
         }
+    }
+}
+
+impl InProgress<'_> {
+    /// Ends a call whose deadline is over, unless its result came at this moment.
+    fn late(&mut self, after: Duration) -> Result<IncomingReply, CallError> {
+        let now = Instant::now();
+        let mut state = self.shared.lock();
+        let Some(id) = self.id else {
+            return Err(CallError::TimedOut { after, sent: false, link: state.down.clone() });
+        };
+        // The call's own timer knows whether the call has left. Without it, a call that waits for a credit counts as sent.
+        state.session.handle_timeout(now.into_std());
+        while let Some(event) = state.session.poll_event(now.into_std()) {
+            state.handle_event(event, now);
+        }
+        if let Some(result) = state.calls.get_mut(&id).and_then(|call| call.result.take()) {
+            state.leave(id);
+            self.id = None;
+            // The timer may have left something to post.
+            state.want_background();
+            return result;
+        }
+        state.stats.timed_out += 1;
+        Err(CallError::TimedOut { after, sent: state.session.was_sent(id), link: state.down.clone() })
     }
 }
 

@@ -70,6 +70,8 @@ struct State {
     phase: Phase,
     /// The reason why there is no connection.
     down: Option<String>,
+    /// An attempt to open a connection is to be made, even without a call.
+    wanted: bool,
     stats: ClientStats,
 }
 
@@ -146,6 +148,7 @@ impl TcpClient {
                 unsent: VecDeque::new(),
                 phase: Phase::Open,
                 down: None,
+                wanted: false,
                 stats: ClientStats { connections: 1, ..ClientStats::default() },
             }),
             work: Notify::new(),
@@ -159,7 +162,7 @@ impl TcpClient {
     }
 
     pub(crate) async fn call(&self, call: Call) -> Result<RawReply, CallError> {
-        let after = call.timeout.unwrap_or(self.shared.config.protocol.timeouts.call);
+        let after = call.time(self.shared.config.protocol.timeouts.call);
         let (record, sent_len) = self.exchange(call, after).await?;
         let inline = |sent| {
             let mut travelled = Travelled::default();
@@ -179,11 +182,18 @@ impl TcpClient {
     async fn exchange(&self, call: Call, after: Duration) -> Result<(Bytes, usize), CallError> {
         let shared = &self.shared;
         let least_rate = shared.config.protocol.timeouts.least_rate;
-        let mut patience = Patience::new(Pace { stall: after, least_rate }, &shared.moved);
+        let limit = call.deadline.map(|deadline| (super::after(Instant::now(), deadline), deadline));
+        let mut patience = Patience::new(Pace { stall: after, least_rate }, &shared.moved)
+            .until(limit.map(|(until, _)| until));
         let late = |sent| {
             let mut state = shared.lock();
             state.stats.timed_out += 1;
-            CallError::TimedOut { after, sent, link: state.down.clone() }
+            let over = limit.filter(|(until, _)| *until <= Instant::now());
+            CallError::TimedOut {
+                after: over.map_or(after, |(_, time)| time),
+                sent,
+                link: state.down.clone(),
+            }
         };
         let mut acquire = pin!(shared.in_flight.acquire());
         let in_flight = loop {
@@ -238,6 +248,17 @@ impl TcpClient {
     /// Returns the time that a call has for its reply.
     pub(crate) fn call_timeout(&self) -> Duration {
         self.shared.config.protocol.timeouts.call
+    }
+
+    /// Returns whether there is a connection now.
+    pub(crate) fn is_up(&self) -> bool {
+        self.shared.lock().down.is_none()
+    }
+
+    /// Asks for a connection without a call.
+    pub(crate) fn reopen(&self) {
+        self.shared.lock().wanted = true;
+        self.shared.work.notify_one();
     }
 
     pub(crate) fn domain(&self) -> &ProtectionDomain {
@@ -305,6 +326,12 @@ impl Shared {
         }
         drop(state);
         self.work.notify_one();
+    }
+
+    /// Returns whether there is a reason to open a connection.
+    fn wants_connection(&self) -> bool {
+        let mut state = self.lock();
+        std::mem::take(&mut state.wanted) || !state.calls.is_empty()
     }
 
     /// Returns whether the task has nothing left to do.
@@ -429,7 +456,7 @@ async fn reopen(shared: &Shared, pauses: &mut Pauses) -> Option<Link> {
             if shared.finished() {
                 return None;
             }
-            if !shared.lock().calls.is_empty() {
+            if shared.wants_connection() {
                 break;
             }
             shared.work.notified().await;
@@ -442,6 +469,7 @@ async fn reopen(shared: &Shared, pauses: &mut Pauses) -> Option<Link> {
             Ok(link) => {
                 let mut state = shared.lock();
                 state.down = None;
+                state.wanted = false;
                 state.stats.connections += 1;
                 drop(state);
                 return Some(link);

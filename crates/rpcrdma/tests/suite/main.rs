@@ -22,6 +22,7 @@ mod gss_calls;
 mod hostile;
 mod iwarp;
 mod many;
+mod middle;
 mod owners;
 mod pace;
 mod refusals;

@@ -1,0 +1,154 @@
+//! [`Intercept`]: code between a caller and its calls. [`Passage`] is the way of one call through it.
+//!
+//! *Buffers.* An interceptor owns the call, and gives it on or drops it.
+//!
+//! *Errors.* An interceptor may answer in place of the server, by a reply or any [`CallError`]. The call's deadline binds
+//! interceptors too: one that is still busy then is dropped, and the call fails with [`CallError::TimedOut`].
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::task::Poll;
+use std::time::Duration;
+
+use rpcrdma_verbs::BoxFuture;
+use tokio::time::{Instant, sleep_until};
+
+use crate::call::{Call, Reply};
+use crate::client::Client;
+use crate::error::{CallError, Execution};
+use crate::handle::Settings;
+use crate::tcp::after;
+
+/// An interceptor of the calls of a [`Handle`](crate::Handle): it sees and changes each call before it is made, and its
+/// result after.
+///
+/// ```
+/// use std::sync::atomic::{AtomicU64, Ordering};
+/// use rpcrdma::{BoxFuture, Call, CallError, Intercept, Next, Reply};
+///
+/// /// Counts calls that failed.
+/// struct Failures(AtomicU64);
+///
+/// impl Intercept for Failures {
+///     fn call<'a>(&'a self, call: Call, next: Next<'a>) -> BoxFuture<'a, Result<Reply, CallError>> {
+///         Box::pin(async move {
+///             let result = next.call(call).await;
+///             self.0.fetch_add(u64::from(result.is_err()), Ordering::Relaxed);
+///             result
+///         })
+///     }
+/// }
+/// ```
+pub trait Intercept: Send + Sync {
+    /// Carries out a call, commonly by [`Next::call`]. The caller of the handle gets the result.
+    fn call<'a>(&'a self, call: Call, next: Next<'a>) -> BoxFuture<'a, Result<Reply, CallError>>;
+}
+
+impl<T: Intercept + ?Sized> Intercept for Arc<T> {
+    fn call<'a>(&'a self, call: Call, next: Next<'a>) -> BoxFuture<'a, Result<Reply, CallError>> {
+        (**self).call(call, next)
+    }
+}
+
+/// The rest of a call's way: the interceptors behind this one, the attempts and their pauses. An interceptor may use it
+/// more than once, for instance with [`Call::again`].
+#[derive(Clone, Copy)]
+pub struct Next<'a> {
+    passage: &'a Passage<'a>,
+    rest: &'a [Arc<dyn Intercept>],
+}
+
+impl<'a> Next<'a> {
+    /// Makes the call, and returns its result. If the interceptor has changed the call's
+    /// [deadline](Call::deadline), the changed one begins now; the handle's stays.
+    #[must_use]
+    pub fn call(self, call: Call) -> BoxFuture<'a, Result<Reply, CallError>> {
+        match self.rest.split_first() {
+            Some((first, rest)) => first.call(call, Next { rest, ..self }),
+            None => Box::pin(self.passage.attempts(call)),
+        }
+    }
+
+    /// Returns the client that makes the call.
+    #[must_use]
+    pub const fn client(&self) -> &'a Client {
+        self.passage.client
+    }
+
+    /// Returns the time that the call has left; `None` without a deadline.
+    #[must_use]
+    pub fn left(&self) -> Option<Duration> {
+        self.passage.until.map(|(until, _)| until.saturating_duration_since(Instant::now()))
+    }
+}
+
+/// One call of a handle, with all its attempts.
+pub(crate) struct Passage<'a> {
+    pub(crate) client: &'a Client,
+    pub(crate) settings: &'a Settings,
+    /// End of the call's time, and that time.
+    until: Option<(Instant, Duration)>,
+    /// Attempts in progress.
+    running: AtomicU32,
+    /// Whether an attempt may have been carried out.
+    executed: AtomicBool,
+}
+
+/// An attempt in progress, which counts until this is dropped.
+struct Running<'a>(&'a AtomicU32);
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl<'a> Passage<'a> {
+    pub(crate) fn new(client: &'a Client, settings: &'a Settings, call: &Call) -> Self {
+        let until = call.deadline.map(|deadline| (after(Instant::now(), deadline), deadline));
+        Self { client, settings, until, running: AtomicU32::new(0), executed: AtomicBool::new(false) }
+    }
+
+    /// Returns the end of the time of a call that is made now: the earlier of its own deadline and the handle's.
+    pub(crate) fn until(&self, call: &Call) -> Option<Instant> {
+        let own = call.deadline.map(|deadline| after(Instant::now(), deadline));
+        let until = self.until.map(|(until, _)| until);
+        own.map_or(until, |own| Some(until.map_or(own, |until| until.min(own))))
+    }
+
+    /// Makes the call once, until this time.
+    pub(crate) async fn attempt(&self, mut call: Call, until: Option<Instant>) -> Result<Reply, CallError> {
+        call.deadline = until.map(|until| until.saturating_duration_since(Instant::now()));
+        self.running.fetch_add(1, Ordering::Relaxed);
+        let running = Running(&self.running);
+        let result = self.client.attempt(call).await;
+        drop(running);
+        if result.as_ref().map_or_else(|error| error.execution() == Execution::Unknown, |_| true) {
+            self.executed.store(true, Ordering::Relaxed);
+        }
+        result
+    }
+
+    /// Lets the interceptors have the call, within its time. Attempts end at that time by themselves, and know whether
+    /// the call has left. So only an interceptor that waits for something else is interrupted.
+    pub(crate) async fn intercepted(&self, call: Call) -> Result<Reply, CallError> {
+        let mut result = Next { passage: self, rest: &self.settings.interceptors }.call(call);
+        let Some((until, after)) = self.until else { return result.await };
+        let mut timer = pin!(sleep_until(until));
+        let mut over = false;
+        poll_fn(|cx| {
+            if let Poll::Ready(result) = result.as_mut().poll(cx) {
+                return Poll::Ready(result);
+            }
+            over = over || timer.as_mut().poll(cx).is_ready();
+            if over && self.running.load(Ordering::Relaxed) == 0 {
+                let sent = self.executed.load(Ordering::Relaxed);
+                return Poll::Ready(Err(CallError::TimedOut { after, sent, link: None }));
+            }
+            Poll::Pending
+        })
+        .await
+    }
+}
