@@ -34,7 +34,7 @@ pub struct ClientConfig {
     /// for connection and handshake together.
     pub tls: Option<TlsClient>,
     /// Connections at a time, 1 to [`MAX_CONNECTIONS`](Self::MAX_CONNECTIONS); 1 by default. Calls are spread over
-    /// them: each takes the connection with the fewest calls in progress. On one connection a single thread at a time
+    /// them: each takes the connection with the fewest calls in progress, or that of its [key](crate::Call::key). On one connection a single thread at a time
     /// works at either end, so several help where processors are left. They hold credits and memory of the server each,
     /// and a server may take fewer from one address: the client then goes on with those. A connection that is lost later
     /// keeps its calls until it is back, or until their time is up. A client that serves programs has one connection.

@@ -1,7 +1,7 @@
 //! Counts the heap allocations of a NULL call in steady state, by side and by version of RPC-over-RDMA. Each side has a
 //! runtime of its own, and both have turns in one thread. So every allocation belongs to the side whose turn it is.
 //! Allocations within the provider count apart. The provider is the simulated fabric, and for Version One software iWARP
-//! on loopback too, as in production.
+//! on loopback too, as in production. Rows `handle` are calls through a `Handle`: without any default, and with a deadline.
 //! `cargo run --release -p rpcrdma --example allocations`
 
 mod provider;
@@ -15,7 +15,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use rpcrdma::{
-    Binding, CallContext, Client, ClientConfig, Procedure, Profile, Program, Server, ServerConfig, Versions,
+    Binding, Call, CallContext, CallError, Client, ClientConfig, Handle, Procedure, Profile, Program, Server,
+    ServerConfig, Versions,
 };
 use rpcrdma_iwarp::{Config as IwarpConfig, IwarpConnector, IwarpListener};
 use rpcrdma_sim::{Fabric, FabricConfig};
@@ -78,14 +79,15 @@ impl Binding for Nothing {}
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!(
-        "{:<8} {:<8} {:>8} {:>8} {:>17} {:>17}",
-        "version", "provider", "client", "server", "client's provider", "server's provider"
+        "{:<8} {:<8} {:<16} {:>8} {:>8} {:>17} {:>17}",
+        "version", "provider", "way", "client", "server", "client's provider", "server's provider"
     );
-    for (name, versions, provider) in subjects() {
-        let [client, server] = measure(versions, provider)?;
+    for (name, versions, provider, way) in subjects() {
+        let [client, server] = measure(versions, provider, way)?;
         println!(
-            "{name:<8} {:<8} {:>8.2} {:>8.2} {:>17.2} {:>17.2}",
+            "{name:<8} {:<8} {:<16} {:>8.2} {:>8.2} {:>17.2} {:>17.2}",
             provider.name(),
+            way.name(),
             client.own,
             server.own,
             client.provider,
@@ -135,20 +137,49 @@ impl Provider {
     }
 }
 
-/// Returns all versions with their names, and the providers on which they are measured.
-fn subjects() -> [(&'static str, Versions, Provider); 5] {
+/// The way of a call to the client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Client,
+    Handle,
+    Deadline,
+}
+
+impl Way {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Client => "client",
+            Self::Handle => "handle",
+            Self::Deadline => "handle, deadline",
+        }
+    }
+
+    async fn call(self, handle: &Handle) -> Result<(), CallError> {
+        let null = Call::new(PROGRAM, 1, 0).name("NULL");
+        match self {
+            Self::Client => handle.client().null(PROGRAM, 1).await.map(drop),
+            Self::Handle => handle.call_raw(null).await.map(drop),
+            Self::Deadline => handle.call_raw(null.deadline(Duration::from_secs(60))).await.map(drop),
+        }
+    }
+}
+
+/// Returns all versions with their names, the providers on which they are measured, and the ways.
+fn subjects() -> [(&'static str, Versions, Provider, Way); 7] {
     let two = Versions::two;
     [
-        ("1", Versions::ONE, Provider::Sim),
-        ("1", Versions::ONE, Provider::Iwarp),
-        ("p1", two(Profile::P1), Provider::Sim),
-        ("p2", two(Profile::P2), Provider::Sim),
-        ("p3", two(Profile::P3), Provider::Sim),
+        ("1", Versions::ONE, Provider::Sim, Way::Client),
+        ("1", Versions::ONE, Provider::Sim, Way::Handle),
+        ("1", Versions::ONE, Provider::Sim, Way::Deadline),
+        ("1", Versions::ONE, Provider::Iwarp, Way::Client),
+        ("p1", two(Profile::P1), Provider::Sim, Way::Client),
+        ("p2", two(Profile::P2), Provider::Sim, Way::Client),
+        ("p3", two(Profile::P3), Provider::Sim, Way::Client),
     ]
 }
 
 /// Returns the allocations of a NULL call at the client and at the server.
-fn measure(versions: Versions, provider: Provider) -> Result<[Figure; 2], Box<dyn Error>> {
+fn measure(versions: Versions, provider: Provider, way: Way) -> Result<[Figure; 2], Box<dyn Error>> {
     let (mut near, mut far) = (Side::new()?, Side::new()?);
     let (listener, connector, address) = provider.ends(&far)?;
     let mut config = ServerConfig::default();
@@ -166,12 +197,13 @@ fn measure(versions: Versions, provider: Provider) -> Result<[Figure; 2], Box<dy
     config.protocol.versions = versions;
     config.protocol.program = Some((PROGRAM, 1));
     let client = by_turns(&mut near, &mut far, Client::rdma(connector, address, config))?;
+    let handle = client.handle();
     let mut before = [(0, 0); 2];
     for call in 0..WARM_UP + CALLS {
         if call == WARM_UP {
             before = [near.counts(), far.counts()];
         }
-        by_turns(&mut near, &mut far, client.null(PROGRAM, 1))?;
+        by_turns(&mut near, &mut far, way.call(&handle))?;
     }
     let figures = [(&near, before[0]), (&far, before[1])].map(|(side, before)| side.since(before));
     by_turns(&mut near, &mut far, client.close());
@@ -255,10 +287,20 @@ mod tests {
     const MOST_OF_IWARP: f64 = 2.0;
 
     #[test]
+    fn a_handle_without_interceptors_and_repetitions_allocates_nothing() {
+        let [plain, by_handle, in_time] = [Way::Client, Way::Handle, Way::Deadline].map(|way| {
+            let [client, _] = measure(Versions::ONE, Provider::Sim, way).unwrap();
+            client.own
+        });
+        assert!(by_handle <= plain && in_time <= plain, "{plain}, {by_handle}, {in_time}");
+    }
+
+    #[test]
     fn a_null_call_allocates_no_more_than_it_did() {
-        for (name, versions, provider) in subjects() {
-            for (figure, most) in measure(versions, provider).unwrap().into_iter().zip(MOST) {
-                assert!(figure.own <= most, "version {name}: {figure:?}, at most {most}");
+        for (name, versions, provider, way) in subjects() {
+            for (figure, most) in measure(versions, provider, way).unwrap().into_iter().zip(MOST) {
+                let way = way.name();
+                assert!(figure.own <= most, "version {name} by {way}: {figure:?}, at most {most}");
                 assert!(
                     provider == Provider::Sim || figure.provider <= MOST_OF_IWARP,
                     "software iWARP: {figure:?}, at most {MOST_OF_IWARP}"

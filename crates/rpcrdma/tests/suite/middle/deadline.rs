@@ -29,6 +29,7 @@ async fn a_deadline_ends_a_call_to_the_millisecond() {
 #[tokio::test(start_paused = true)]
 async fn beside_other_calls_a_deadline_is_as_exact() {
     let world = World::new([Answer::Never; 3]).await;
+    world.bring_credits().await;
     let began = Instant::now();
     let each = |time| {
         let handle = world.handle().deadline(milliseconds(time));
@@ -44,6 +45,7 @@ async fn beside_other_calls_a_deadline_is_as_exact() {
 #[tokio::test(start_paused = true)]
 async fn a_deadline_covers_all_attempts_and_pauses() {
     let world = World::new([Answer::Never; 20]).await;
+    world.bring_credits().await;
     let retry = Retry::new(u32::MAX).pauses(milliseconds(10), milliseconds(10)).seed(1);
     let handle = world.handle().deadline(milliseconds(2_000)).timeout(milliseconds(300)).retry(retry);
     let began = Instant::now();

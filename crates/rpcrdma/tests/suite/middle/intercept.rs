@@ -159,6 +159,7 @@ async fn a_call_that_is_dropped_drops_its_interceptors() {
         }
     }
     let world = World::new([Answer::Never]).await;
+    world.bring_credits().await;
     let log = Log::default();
     let handle = world.handle().intercept(Holds(Arc::clone(&log)));
     let call = tokio::time::timeout(milliseconds(20), handle.call_raw(read(1)));

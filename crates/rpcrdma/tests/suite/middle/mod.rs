@@ -181,6 +181,11 @@ impl World {
         Self { fabric, program, client, monitor, stop, task }
     }
 
+    /// Makes a call that brings the client its credits; before, one call at a time may leave.
+    async fn bring_credits(&self) {
+        self.client.null(PROGRAM, 1).await.unwrap();
+    }
+
     fn handle(&self) -> Handle {
         self.client.handle()
     }
