@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rpcrdma_oncrpc::typed::{self, Bounds, Procedure};
 use rpcrdma_oncrpc::{CallHeader, Credential, Effect, OpaqueAuth, ReplyHeader};
 use rpcrdma_proto::{self as proto, Form, IncomingReply, Invalidations, Sink, Travelled};
 use rpcrdma_xdr::{Decoder, EncodeError, Stream};
@@ -17,7 +18,8 @@ const REPLY_HEADER_MAX: usize = 24 + 400;
 /// Bytes that follow the header in the longest refusal, PROG_MISMATCH.
 const REFUSAL_MAX: usize = 8;
 
-/// An RPC call.
+/// An RPC call, without the types of its arguments and results. [`of`](Self::of) makes it from a
+/// [`Procedure`](crate::Procedure), which knows them.
 ///
 /// ```
 /// use rpcrdma::{Call, Sink};
@@ -39,6 +41,9 @@ pub struct Call {
     pub procedure: u32,
     /// The procedure's name, for traces.
     pub name: &'static str,
+    /// The kind of change that the procedure makes, as far as the caller knows; [`Effect::State`] if nothing is known. A
+    /// [`Retry`](crate::Retry) repeats a call that may have been carried out only if this is [`Effect::Idempotent`].
+    pub effect: Effect,
     /// The caller's identity, unless `gss` has it.
     pub credential: Credential,
     /// The caller by RPCSEC_GSS (RFC 2203), whose context proves the identity and protects the call. Calls through a
@@ -55,9 +60,6 @@ pub struct Call {
     /// attempts and pauses of a [`Retry`](crate::Retry). Unlike [`timeout`](Self::timeout) it never grows. `None`: no
     /// such limit.
     pub deadline: Option<Duration>,
-    /// The kind of change that the procedure makes, [`Effect::State`] unless set. A [`Retry`](crate::Retry) repeats a
-    /// call that may have been carried out only if this is [`Effect::Idempotent`].
-    pub effect: Effect,
     /// Calls of one key take one of the client's [connections](crate::ClientConfig::connections), while that is up. If
     /// it is down, the call takes another one, and the client opens the first one again. `None`: the connection with
     /// the fewest calls in progress. Calls through a [`Backchannel`](crate::Backchannel) have one connection only.
@@ -94,13 +96,13 @@ impl Call {
             version,
             procedure,
             name: "",
+            effect: Effect::State,
             credential: Credential::None,
             gss: None,
             arguments: Stream::new(),
             reply: ReplyShape::default(),
             timeout: None,
             deadline: None,
-            effect: Effect::State,
             key: None,
             retransmit: true,
             proof: None,
@@ -112,10 +114,43 @@ impl Call {
         Self::new(program, version, 0).name("NULL").effect(Effect::Idempotent)
     }
 
+    /// Creates a call of this procedure, with [`Procedure::bounds`] for its results: a sink from the pool
+    /// ([`Sink::Pool`]) for each DDP-eligible one. [`sinks`](Self::sinks) replaces them.
+    ///
+    /// # Errors
+    /// [`CallError::Unsendable`] if the arguments break the limits of their type.
+    pub fn of<P: Procedure>(arguments: &P::Arguments) -> Result<Self, CallError> {
+        Self::within::<P>(arguments, P::bounds(arguments))
+    }
+
+    /// Creates a call of this procedure, with results of at most this size.
+    ///
+    /// # Errors
+    /// As [`of`](Self::of).
+    pub fn within<P: Procedure>(arguments: &P::Arguments, bounds: Bounds) -> Result<Self, CallError> {
+        Ok(Self {
+            name: P::NAME,
+            effect: P::EFFECT,
+            arguments: typed::stream(arguments)?,
+            reply: ReplyShape {
+                max_len: bounds.inline,
+                sinks: bounds.items().iter().copied().map(Sink::Pool).collect(),
+            },
+            ..Self::new(P::PROGRAM, P::VERSION, P::NUMBER)
+        })
+    }
+
     /// Sets the procedure's name, for traces.
     #[must_use]
     pub fn name(mut self, name: &'static str) -> Self {
         self.name = name;
+        self
+    }
+
+    /// Sets the kind of change that the procedure makes.
+    #[must_use]
+    pub fn effect(mut self, effect: Effect) -> Self {
+        self.effect = effect;
         self
     }
 
@@ -154,6 +189,13 @@ impl Call {
         self
     }
 
+    /// Replaces the sinks of all DDP-eligible results.
+    #[must_use]
+    pub fn sinks(mut self, sinks: Vec<Sink>) -> Self {
+        self.reply.sinks = sinks;
+        self
+    }
+
     /// Sets the [time](Self::timeout) for the reply.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
@@ -165,13 +207,6 @@ impl Call {
     #[must_use]
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = Some(deadline);
-        self
-    }
-
-    /// Sets the [kind of change](Self::effect) that the procedure makes.
-    #[must_use]
-    pub fn effect(mut self, effect: Effect) -> Self {
-        self.effect = effect;
         self
     }
 
@@ -261,6 +296,16 @@ pub struct Reply {
     pub results: Decoder,
     /// How call and reply travelled.
     pub travelled: Transfer,
+}
+
+impl Reply {
+    /// Decodes the results of a procedure.
+    ///
+    /// # Errors
+    /// [`CallError::BadReply`] if they are no value of their type, or if bytes are left over.
+    pub fn into_results<P: Procedure>(self) -> Result<P::Results, CallError> {
+        Ok(self.results.decode_all()?)
+    }
 }
 
 /// The reply message of a call, whatever it says.

@@ -13,14 +13,17 @@
 //!
 //! *Errors.* [`CallError`] as of the client. [`CallError::Repeated`] tells how many attempts failed.
 
+use std::borrow::Borrow;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use rpcrdma_oncrpc::Credential;
+use rpcrdma_oncrpc::typed::{Bounds, Procedure};
 use tracing::Instrument;
 
 use crate::call::{Call, Reply};
+use crate::caller::Caller;
 use crate::client::Client;
 use crate::error::CallError;
 use crate::gss::GssUser;
@@ -127,6 +130,30 @@ impl Handle {
     #[must_use]
     pub const fn client(&self) -> &Client {
         &self.client
+    }
+
+    /// Calls a procedure with the defaults, and waits for its results ([`Caller::call`]). A [`Retry`] goes by
+    /// [`Procedure::EFFECT`].
+    ///
+    /// # Errors
+    /// As [`Caller::call`].
+    pub fn call<P: Procedure>(
+        &self,
+        arguments: impl Borrow<P::Arguments>,
+    ) -> impl Future<Output = Result<P::Results, CallError>> + Send {
+        Caller::call::<P>(self, arguments)
+    }
+
+    /// Calls a procedure and waits for its results, of at most this size ([`Caller::call_within`]).
+    ///
+    /// # Errors
+    /// As [`Caller::call`].
+    pub fn call_within<P: Procedure>(
+        &self,
+        arguments: impl Borrow<P::Arguments>,
+        bounds: Bounds,
+    ) -> impl Future<Output = Result<P::Results, CallError>> + Send {
+        Caller::call_within::<P>(self, arguments, bounds)
     }
 
     /// Makes a call with the defaults, and waits for its reply. The future may be dropped at any point: a call that was

@@ -28,6 +28,7 @@
 //! | `secured` | the service of such calls |
 //! | `handle`, `intercept`, `retry` | defaults for calls, and what happens between a caller and its calls |
 //! | `health` | whether a program answers |
+//! | `caller` | calls with types |
 //! | `channel` | what a caller needs of the connection that carries its calls |
 //! | `links` | one connection of a client, by either transport |
 //! | `failed_reads` | XIDs whose chunks earlier connections of a peer could not read |
@@ -42,10 +43,11 @@
 //! | `stats` | the counters of a client |
 //! | `trace` | the events of each call |
 //! | `turns` | the order in which tasks are polled |
+//! | [`typed`] | programs with types, and [`program!`] that declares them |
 //! | `workers` | threads for handlers that may block |
 //!
-//! Each call has a `tracing` span `rpcrdma::call` of level `DEBUG` at the caller. It leaves a `tracing` event of level `DEBUG` under the target `rpcrdma::call` (at the caller) or
-//! `rpcrdma::serve` (at the server). The event has connection, XID, program and procedure, how call and reply
+//! Each call is in a `tracing` span `rpcrdma::call` of level `DEBUG` at the caller. It leaves a `tracing` event of that
+//! level under the target `rpcrdma::call` (at the caller) or `rpcrdma::serve` (at the server). The event has connection, XID, program and procedure, how call and reply
 //! travelled, and which side invalidated.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic))]
 
@@ -56,6 +58,7 @@ extern crate self as rpcrdma;
 mod admission;
 mod backchannel;
 mod call;
+mod caller;
 pub mod ccp;
 mod channel;
 mod client;
@@ -89,11 +92,14 @@ pub mod tls;
 mod totals;
 mod trace;
 mod turns;
+pub mod typed;
 mod workers;
 mod xid;
 
 pub use backchannel::Backchannel;
+pub use bytes;
 pub use call::{Call, Reply, ReplyShape, Transfer, Transport};
+pub use caller::Caller;
 pub use ccp::{CcpClient, CcpServer};
 pub use client::{Client, ClientBuilder};
 pub use config::{ClientConfig, ServerConfig};
@@ -104,8 +110,11 @@ pub use handle::Handle;
 pub use health::{Alive, Health, HealthState, HealthWatch};
 pub use intercept::{Intercept, Next};
 pub use retry::Retry;
+pub use rpcrdma_iwarp as iwarp;
+pub use rpcrdma_oncrpc as oncrpc;
+pub use rpcrdma_oncrpc::typed::{Bounds, Procedure};
 pub use rpcrdma_oncrpc::{
-    AuthSys, CacheCounters, CacheLimits, CallContext, CallFailure, Credential, Effect, Origin, Procedure,
+    AuthSys, CacheCounters, CacheLimits, CallContext, CallFailure, Credential, Effect, Origin, ProcedureInfo,
     Program, ResponseFuture, TransportKind,
 };
 pub use rpcrdma_proto::{
@@ -115,7 +124,9 @@ pub use rpcrdma_proto::{
     Profile, ReadRead, Registered, ReplyPlacement, ReverseSupport, Sink, Timeouts, TransmissionSettings,
     Transmissions, Travelled, Versions,
 };
+pub use rpcrdma_verbs as verbs;
 pub use rpcrdma_verbs::BoxFuture;
+pub use rpcrdma_xdr as xdr;
 pub use server::{ServeError, Server, ServerBuilder, ServerMonitor, ServerStats};
 pub use shares::PeerShares;
 pub use stats::{ClientStats, ConnectionStats};

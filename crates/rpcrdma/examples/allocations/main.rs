@@ -15,8 +15,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use rpcrdma::{
-    Binding, Call, CallContext, CallError, Client, ClientConfig, Handle, Procedure, Profile, Program, Server,
-    ServerConfig, Versions,
+    Binding, Call, CallContext, CallError, Client, ClientConfig, Handle, ProcedureInfo, Profile, Program,
+    Server, ServerConfig, Versions,
 };
 use rpcrdma_iwarp::{Config as IwarpConfig, IwarpConnector, IwarpListener};
 use rpcrdma_sim::{Fabric, FabricConfig};
@@ -66,7 +66,7 @@ impl Program for Nothing {
         1..=1
     }
 
-    fn procedure(&self, _: u32, _: u32) -> Option<Procedure> {
+    fn procedure(&self, _: u32, _: u32) -> Option<ProcedureInfo> {
         None
     }
 

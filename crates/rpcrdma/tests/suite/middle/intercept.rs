@@ -44,7 +44,7 @@ async fn interceptors_see_a_call_in_their_order_and_its_result_in_reverse() {
     log.lock().unwrap().clear();
     outer.call_raw(change(1)).await.unwrap();
     assert_eq!(*log.lock().unwrap(), ["a before CHANGE", "a after good"]);
-    world.client.call(read(1)).await.unwrap();
+    world.client.call_raw(read(1)).await.unwrap();
     assert_eq!(log.lock().unwrap().len(), 2, "calls of the client itself pass none");
 }
 

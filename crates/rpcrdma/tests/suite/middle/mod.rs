@@ -8,6 +8,7 @@ mod keys;
 mod retry;
 mod spans;
 mod tcp;
+mod typed;
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -17,7 +18,7 @@ use std::time::Duration;
 
 use rpcrdma::{
     Binding, Call, CallContext, CallFailure, Client, ClientConfig, Credential, Effect, Eligibility, Handle,
-    Procedure, Program, ResponseFuture, Server, ServerConfig, ServerMonitor,
+    ProcedureInfo, Program, ResponseFuture, Server, ServerConfig, ServerMonitor,
 };
 use rpcrdma_sim::{Fabric, FabricConfig};
 use rpcrdma_xdr::{Decoder, Encoder, encode};
@@ -89,9 +90,12 @@ impl Program for Scripted {
         1..=1
     }
 
-    fn procedure(&self, _: u32, procedure: u32) -> Option<Procedure> {
+    fn procedure(&self, _: u32, procedure: u32) -> Option<ProcedureInfo> {
         let name = ["NULL", "READ", "CHANGE", "FETCH"].get(usize::try_from(procedure).unwrap())?;
-        Some(Procedure { name, effect: if procedure == CHANGE { Effect::State } else { Effect::Idempotent } })
+        Some(ProcedureInfo {
+            name,
+            effect: if procedure == CHANGE { Effect::State } else { Effect::Idempotent },
+        })
     }
 
     fn call(&self, context: CallContext, arguments: Decoder) -> ResponseFuture {

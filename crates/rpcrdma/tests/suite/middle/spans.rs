@@ -73,7 +73,7 @@ async fn a_call_is_in_one_span_with_all_its_attempts() {
     let world = World::new([Answer::SystemError; 2]).await;
     kept.0.lock().unwrap().events.clear();
     world.handle().retry(Retry::new(3)).call_raw(read(1)).await.unwrap();
-    world.client.call(read(1)).await.unwrap();
+    world.client.call_raw(read(1)).await.unwrap();
     let state = std::mem::take(&mut *kept.0.lock().unwrap());
     assert_eq!(state.spans.len(), 2, "{:?}", state.spans);
     for span in &state.spans {
