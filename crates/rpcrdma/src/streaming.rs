@@ -46,15 +46,17 @@
 //! | --- | --- |
 //! | file → [`send`] | by the kernel, from its cache into the Buffer (`pread`) |
 //! | [`AsyncRead`] → [`send`] | by the reader alone, which writes into the Buffer: a socket's by the kernel |
-//! | Buffer → the call, over RDMA | not at all: the peer's RDMA Reads take the Buffer's own memory. Software iWARP gives it to the kernel's socket, which copies it |
+//! | Buffer → the call, over RDMA | not at all: the peer's RDMA Reads take the Buffer's own memory. Software iWARP gives it to the kernel's socket, which copies it. Of a call that is small enough for one Send, the payload is copied into that Send |
 //! | Buffer → the call, over TCP | by the kernel, into the socket |
 //! | results in a Write chunk → slices | not at all: they are the sink's memory. Software iWARP reads from the socket into it |
-//! | results by Send, or over TCP → slices | not at all: they are slices of the Receives, or of the record. [`ClientStats::payload_bytes_copied`] counts exceptions |
+//! | results by Send → slices | by the provider, into the Receives: it may copy what travels by Send |
+//! | results over TCP → slices | by the kernel, from the socket into the record |
 //! | slices → [`AsyncWrite`] | by the writer alone, which gets the slices in one vectored write |
 //! | slices → file | by the kernel, from the slices into its cache (`pwritev`) |
 //! | short results that others follow in a piece | once, together, so that few bytes do not hold much memory. [`Gathered`] has the rule, [`Received::copied`] counts the bytes |
 //!
-//! So a stream copies nothing outside of the kernel, unless results are much shorter than asked for.
+//! So over RDMA nothing but the kernel copies a stream of large pieces, unless results are much shorter than asked for.
+//! [`ClientStats::payload_bytes_copied`] counts the copies of protocol and provider.
 //! `tokio::fs::File` is an [`AsyncRead`] as well, but copies all bytes through memory of its own.
 //!
 //! [`ClientStats::payload_bytes_copied`]: crate::ClientStats::payload_bytes_copied

@@ -135,7 +135,9 @@ mod tests {
         };
         assert!(queue.is_empty() && queue.next().await.is_none());
         let start = Instant::now();
-        [30, 10, 20].map(|millis| queue.push(wait(millis)));
+        for millis in [30, 10, 20] {
+            queue.push(wait(millis));
+        }
         assert_eq!((queue.len(), queue.running()), (3, 3));
         queue.during(sleep(Duration::from_millis(25))).await;
         assert_eq!((queue.len(), queue.running()), (3, 1));
