@@ -42,6 +42,7 @@
 #[allow(unused_extern_crates)]
 extern crate self as rpcrdma_xdr;
 
+mod bound;
 mod decode;
 mod encode;
 mod error;
@@ -51,6 +52,7 @@ mod payload;
 mod stream;
 mod text;
 
+pub use bound::{Bound, Bounded, CountedForm};
 pub use decode::{Decoder, Padding, ReadChunk, ReturnedChunk, WriteChunkRules};
 pub use encode::{Encoder, INLINE_COPY_MAX};
 pub use error::{BufferTooSmall, DecodeError, EncodeError};
