@@ -16,7 +16,6 @@ pub mod extents;
 pub mod fs;
 pub mod mount;
 pub mod server;
-mod vectored;
 pub mod wire;
 
 pub use client::Client;

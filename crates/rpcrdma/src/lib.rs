@@ -41,6 +41,7 @@
 //! | `spaced` | lines of the log at most once a second |
 //! | `spread` | the connections of a client, and which of them carries a call |
 //! | `stats` | the counters of a client |
+//! | [`streaming`] | long objects in pieces, from and to files and byte streams |
 //! | `trace` | the events of each call |
 //! | `turns` | the order in which tasks are polled |
 //! | [`typed`] | programs with types, and [`program!`] that declares them |
@@ -87,6 +88,7 @@ mod shares;
 mod spaced;
 mod spread;
 mod stats;
+pub mod streaming;
 mod tcp;
 pub mod tls;
 mod totals;

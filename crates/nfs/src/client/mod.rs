@@ -39,7 +39,6 @@ mod directory;
 mod error;
 mod extents;
 mod file;
-mod inflight;
 mod mount;
 mod namespace;
 mod procedures;
@@ -54,11 +53,13 @@ mod write;
 #[cfg(test)]
 mod tests;
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::time::Duration;
 
 use rpcrdma::GssUser;
+use rpcrdma::streaming::InFlight;
 use rpcrdma_oncrpc::gss::Service;
 use rpcrdma_oncrpc::{AuthSys, Credential};
 use tokio::sync::Semaphore;
@@ -83,6 +84,9 @@ use crate::wire::{FileHandle, FsinfoArgs, FsinfoOk, MAX_PAYLOAD};
 const MIN_CHUNK: u32 = 1024;
 /// Bounds for the count of READDIR, in bytes. Within them the client uses the server's preference.
 const READDIR_COUNT: std::ops::RangeInclusive<u32> = 4096..=(256 << 10);
+
+/// Calls in flight, whose results are returned in the order of their start.
+type Calls<T> = InFlight<Pin<Box<dyn Future<Output = Result<T, Error>> + Send>>>;
 
 /// Options of a client.
 #[derive(Debug, Clone)]

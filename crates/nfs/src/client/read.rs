@@ -14,12 +14,12 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
+use rpcrdma::streaming::Gathered;
 use rpcrdma_xdr::Payload;
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::inflight::InFlight;
-use super::{Error, File};
+use super::{Calls, Error, File};
 
 /// The pieces of a file, in order. Dropping the stream abandons the READs in flight.
 pub struct ReadStream {
@@ -32,9 +32,9 @@ pub struct ReadStream {
     later: VecDeque<Range<u64>>,
     /// Whether `end` is final: set by the caller, or by the second request for attributes.
     bounded: bool,
-    in_flight: InFlight<Result<Chunk, Error>>,
-    /// Pieces of the current chunk, last first, and its permit of the window.
-    ready: Vec<(u64, Payload)>,
+    in_flight: Calls<Chunk>,
+    /// The current chunk with its offset, and its permit of the window.
+    ready: Option<(u64, Payload)>,
     /// The rest of the piece whose slices are returned one by one.
     rest: Payload,
     place: Option<OwnedSemaphorePermit>,
@@ -42,9 +42,9 @@ pub struct ReadStream {
 }
 
 struct Chunk {
-    /// Pieces with their offsets.
-    pieces: Vec<(u64, Payload)>,
-    /// Whether the file ends after the pieces.
+    offset: u64,
+    data: Payload,
+    /// Whether the file ends after the data.
     eof: bool,
     /// The end of the file, if it was requested.
     end: Option<u64>,
@@ -59,8 +59,8 @@ impl ReadStream {
             end,
             later: VecDeque::new(),
             bounded,
-            in_flight: InFlight::new(),
-            ready: Vec::new(),
+            in_flight: Calls::new(),
+            ready: None,
             rest: Payload::default(),
             place: None,
             ended: false,
@@ -87,11 +87,11 @@ impl ReadStream {
     /// Returns the next piece, all of its slices, with its offset.
     pub(super) async fn next_at(&mut self) -> Result<Option<(u64, Payload)>, Error> {
         loop {
-            if !self.ready.is_empty() {
+            if self.ready.is_some() {
                 // Later READs make progress while the caller uses this piece. The piece leaves the queue afterwards, so
                 // that dropping this future loses nothing.
                 self.in_flight.progress().await;
-                return Ok(self.ready.pop());
+                return Ok(self.ready.take());
             }
             self.place = None;
             if self.ended {
@@ -100,8 +100,7 @@ impl ReadStream {
             self.fill();
             match self.in_flight.next().await {
                 Some(Ok(chunk)) => {
-                    self.ready = chunk.pieces;
-                    self.ready.reverse();
+                    self.ready = Some((chunk.offset, chunk.data)).filter(|(_, data)| !data.is_empty());
                     self.place = chunk.place;
                     if let Some(end) = chunk.end {
                         (self.end, self.bounded) = (end, true);
@@ -141,7 +140,7 @@ impl ReadStream {
                 // never reports the end, or moves it each time, would otherwise fill the destination.
                 if !self.bounded && self.in_flight.is_empty() {
                     let (file, offset) = (self.file.clone(), self.next);
-                    self.in_flight.push(async move { ask_end(&file, offset).await });
+                    self.in_flight.push(Box::pin(async move { ask_end(&file, offset).await }));
                 }
                 return;
             }
@@ -152,7 +151,7 @@ impl ReadStream {
             let length = size.min(self.end - self.next);
             let (file, offset) = (self.file.clone(), self.next);
             self.next += length;
-            self.in_flight.push(async move { read_chunk(&file, offset, length, place).await });
+            self.in_flight.push(Box::pin(async move { read_chunk(&file, offset, length, place).await }));
         }
     }
 }
@@ -160,45 +159,7 @@ impl ReadStream {
 /// Requests the current end of the file.
 async fn ask_end(file: &File, offset: u64) -> Result<Chunk, Error> {
     let end = file.len().await?;
-    Ok(Chunk { pieces: Vec::new(), eof: end <= offset, end: Some(end), place: None })
-}
-
-/// Pieces of a chunk. Each holds the memory that its READ offered; a piece shorter than half of that is
-/// copied.
-#[derive(Default)]
-struct Pieces {
-    whole: Vec<(u64, Payload)>,
-    /// Short pieces, one after the other, and their offset.
-    joined: BytesMut,
-    start: u64,
-}
-
-impl Pieces {
-    fn push(&mut self, at: u64, data: Payload, asked: u32) {
-        if data.is_empty() {
-            return;
-        }
-        if data.len() >= usize::try_from(asked / 2).unwrap_or(usize::MAX) && data.len() > 1 {
-            self.join();
-            self.whole.push((at, data));
-            return;
-        }
-        if self.joined.is_empty() {
-            self.start = at;
-        }
-        data.iter().for_each(|slice| self.joined.extend_from_slice(slice));
-    }
-
-    fn join(&mut self) {
-        if !self.joined.is_empty() {
-            self.whole.push((self.start, self.joined.split().freeze().into()));
-        }
-    }
-
-    fn finish(mut self) -> Vec<(u64, Payload)> {
-        self.join();
-        self.whole
-    }
+    Ok(Chunk { offset, data: Payload::default(), eof: end <= offset, end: Some(end), place: None })
 }
 
 /// Reads `length` bytes, or fewer at the end of the file. After a short READ, the next READs ask for the
@@ -209,19 +170,15 @@ async fn read_chunk(
     length: u64,
     place: Option<OwnedSemaphorePermit>,
 ) -> Result<Chunk, Error> {
-    let mut pieces = Pieces::default();
-    let mut most = u32::MAX;
-    let mut done = 0;
-    while done < length {
+    let mut gathered = Gathered::default();
+    let (mut most, mut done, mut eof) = (u32::MAX, 0, false);
+    while done < length && !eof {
         let count = u32::try_from(length - done).unwrap_or(u32::MAX).min(most);
-        let at = offset.saturating_add(done);
-        let (data, eof) = file.read_once(at, count).await?;
+        let data;
+        (data, eof) = file.read_once(offset.saturating_add(done), count).await?;
         done += u64::try_from(data.len()).unwrap_or(u64::MAX);
         most = u32::try_from(data.len()).unwrap_or(u32::MAX);
-        pieces.push(at, data, count);
-        if eof {
-            return Ok(Chunk { pieces: pieces.finish(), eof: true, end: None, place });
-        }
+        gathered.push(data, usize::try_from(count).unwrap_or(usize::MAX));
     }
-    Ok(Chunk { pieces: pieces.finish(), eof: false, end: None, place })
+    Ok(Chunk { offset, data: gathered.finish().0, eof, end: None, place })
 }

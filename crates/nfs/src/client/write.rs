@@ -7,8 +7,7 @@
 
 use bytes::{Bytes, BytesMut};
 
-use super::inflight::InFlight;
-use super::{Error, File};
+use super::{Calls, Error, File};
 use crate::wire::StableHow;
 
 /// Stream that writes a file from an offset on. No data is certain to be stable before
@@ -18,12 +17,12 @@ pub struct WriteStream {
     /// Offset of the data that waits.
     offset: u64,
     waiting: Bytes,
-    in_flight: InFlight<Result<(), Error>>,
+    in_flight: Calls<()>,
 }
 
 impl WriteStream {
     pub(super) fn new(file: File, offset: u64) -> Self {
-        Self { file, offset, waiting: Bytes::new(), in_flight: InFlight::new() }
+        Self { file, offset, waiting: Bytes::new(), in_flight: Calls::new() }
     }
 
     /// Accepts data, and returns when the window has a permit for it. Pieces of [`Client::write_size`] bytes
@@ -112,10 +111,10 @@ impl WriteStream {
         };
         let (file, offset) = (self.file.clone(), self.offset);
         self.offset = offset.saturating_add(u64::try_from(piece.len()).unwrap_or(u64::MAX));
-        self.in_flight.push(async move {
+        self.in_flight.push(Box::pin(async move {
             let _place = place;
             file.write_piece(offset, piece, stable).await
-        });
+        }));
         self.in_flight.progress().await;
         Ok(())
     }

@@ -28,6 +28,7 @@ mod pace;
 mod refusals;
 mod rpcbind;
 mod sim;
+mod streaming;
 mod tcp;
 mod tcp_memory;
 mod tls;

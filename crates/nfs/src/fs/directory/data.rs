@@ -5,8 +5,9 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Instant;
 
+use rpcrdma::streaming::write_all;
 use rustix::fs::{Access as Probe, AtFlags, OFlags, SeekFrom, Statx, accessat, chmodat, ftruncate, seek};
-use rustix::io::{Errno, ReadWriteFlags, pread, preadv2, pwritev};
+use rustix::io::{Errno, ReadWriteFlags, pread, preadv2, pwritev, retry_on_intr};
 
 use super::DirectoryFs;
 use super::convert::{attributes, mode_bits, stat, stat_cached, timestamp};
@@ -18,7 +19,6 @@ use crate::fs::types::{
     Before, Change, Extents, FileId, FileKind, FsError, Identity, Outcome, ReadResult, SetAttributes,
     SetTime, Stability, Timestamp, WriteResult,
 };
-use crate::vectored::{retry, write_all};
 
 /// Largest offset of the system calls.
 const OFFSET_MAX: u64 = i64::MAX.unsigned_abs();
@@ -198,7 +198,7 @@ impl DirectoryFs {
             let possible = usize::try_from(OFFSET_MAX.saturating_sub(at)).unwrap_or(usize::MAX);
             let room = rest.len().min(possible);
             let part = rest.get_mut(..room).unwrap_or_default();
-            let count = if room == 0 { 0 } else { retry(|| pread(&*file, &mut *part, at))? };
+            let count = if room == 0 { 0 } else { retry_on_intr(|| pread(&*file, &mut *part, at))? };
             if count == 0 {
                 ended = true;
                 break;
@@ -223,7 +223,7 @@ impl DirectoryFs {
         let mut ranges = Vec::new();
         let mut at = offset;
         while ranges.len() < limit {
-            let start = match retry(|| seek(&*file, SeekFrom::Data(at))) {
+            let start = match retry_on_intr(|| seek(&*file, SeekFrom::Data(at))) {
                 // Nothing lies behind the largest offset.
                 _ if at > OFFSET_MAX => return Ok(Extents { ranges, complete: true }),
                 Ok(start) => start,
@@ -232,7 +232,7 @@ impl DirectoryFs {
                 Err(Errno::INVAL | Errno::OPNOTSUPP) => return Ok(Extents::everything(offset)),
                 Err(errno) => return Err(errno.into()),
             };
-            let end = match retry(|| seek(&*file, SeekFrom::Hole(start))) {
+            let end = match retry_on_intr(|| seek(&*file, SeekFrom::Hole(start))) {
                 Ok(end) if end > start => end,
                 _ => OFFSET_MAX,
             };
@@ -276,8 +276,9 @@ impl DirectoryFs {
             if length > 0 {
                 self.drop_set_id(&*file, before);
             }
-            let length = match write_all(data, |rest, done| pwritev(&*file, rest, offset + done as u64)) {
-                (0, Err(errno)) => return Err(errno.into()),
+            let write = |rest: &[IoSlice<'_>], done| Ok(pwritev(&*file, rest, offset + done as u64)?);
+            let length = match write_all(data, write) {
+                (0, Err(error)) => return Err(Errno::from_io_error(&error).unwrap_or(Errno::IO).into()),
                 // RFC 1813 §3.3.7: fewer bytes than requested; the next call meets the error again.
                 (length, _) => length,
             };
@@ -463,7 +464,7 @@ impl DirectoryFs {
         self.apply(object, &SetAttributes { uid: new.uid, gid: new.gid, ..none })?;
         if let Some((file, size)) = resized {
             self.drop_set_id(&*file, &object.stat);
-            if let Err(errno) = retry(|| ftruncate(&*file, size)) {
+            if let Err(errno) = retry_on_intr(|| ftruncate(&*file, size)) {
                 drop(acting);
                 self.give_back(who, object, new, times);
                 return Err(errno.into());
@@ -534,7 +535,7 @@ impl DirectoryFs {
         let file = self.open_to_resize(who, id, object, size)?;
         let _acting = self.actor.act_as(who)?;
         self.drop_set_id(&*file, &object.stat);
-        Ok(retry(|| ftruncate(&*file, size))?)
+        Ok(retry_on_intr(|| ftruncate(&*file, size))?)
     }
 }
 

@@ -8,6 +8,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
+use rpcrdma::streaming::write_all;
 use rpcrdma_xdr::Payload;
 use rustix::fs::{
     FileType, Gid, Mode, OFlags, Statx, StatxAttributes, Uid, XattrFlags, fgetxattr, fsetxattr, openat,
@@ -19,7 +20,6 @@ use super::attributes::{
 };
 use super::names::{End, Spot, Temporary, follow, spare};
 use crate::client::tree::{Copying, Kept, Owned};
-use crate::vectored::write_all;
 use crate::wire::Attributes;
 
 /// Length of the blocks that are tested for zeros, in bytes: no common file system has smaller blocks.
@@ -91,9 +91,8 @@ impl<'a> Run<'a> {
     }
 
     fn write(&self, file: &File) -> io::Result<()> {
-        let (_, written) =
-            write_all(&self.slices, |rest, done| pwritev(file, rest, self.offset.saturating_add(wide(done))));
-        Ok(written?)
+        let at = |done| self.offset.saturating_add(wide(done));
+        write_all(&self.slices, |rest, done| Ok(pwritev(file, rest, at(done))?)).1
     }
 }
 
@@ -236,7 +235,7 @@ impl Sink {
         match &mut self.kind {
             Kind::Stream => {
                 let slices: Vec<_> = data.iter().map(|slice| IoSlice::new(slice)).collect();
-                return Ok(write_all(&slices, |rest, _| writev(&self.file, rest)).1?);
+                return write_all(&slices, |rest, _| Ok(writev(&self.file, rest)?)).1;
             }
             Kind::InPlace { empty } => cut(&self.file, empty)?,
             Kind::Part { .. } => {}
