@@ -21,6 +21,7 @@
 //! | `tcp` | record marking on sockets |
 //! | [`tls`] | certificates and policies of TLS on TCP (RFC 9289), off by default |
 //! | `programs` | the programs that one side serves, with their reply cache |
+//! | `overseer`, `shed` | limits on the calls that programs carry out, and the log of these and of panics |
 //! | `handlers` | calls in progress |
 //! | `serving` | what a server and its connections share |
 //! | `backchannel` | calls of a server to its client |
@@ -44,7 +45,8 @@
 //!
 //! Each call leaves a `tracing` event of level `DEBUG` under the target `rpcrdma::call` (at the caller) or
 //! `rpcrdma::serve` (at the server). The event has connection, XID, program and procedure, how call and reply
-//! travelled, and which side invalidated.
+//! travelled, and which side invalidated. Each handler works in a span `rpcrdma::serve` of this target and level, with the
+//! connection, XID, program and procedure.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic))]
 
 // Tests within this crate and beside it share their certificates.
@@ -66,6 +68,7 @@ mod gss;
 mod handlers;
 mod in_context;
 mod links;
+mod overseer;
 mod owners;
 mod programs;
 mod rdma;
@@ -75,6 +78,7 @@ mod secured;
 mod server;
 mod serving;
 mod shares;
+mod shed;
 mod spaced;
 mod spread;
 mod stats;
@@ -95,8 +99,8 @@ pub use context::ConnectionContext;
 pub use error::{CallError, Execution};
 pub use gss::GssUser;
 pub use rpcrdma_oncrpc::{
-    AuthSys, CacheCounters, CacheLimits, CallContext, CallFailure, Credential, Effect, Origin, Procedure,
-    Program, ResponseFuture, TransportKind,
+    AuthSys, CacheCounters, CacheLimits, CallContext, CallFailure, Credential, Effect, InterceptService,
+    NextService, Origin, Procedure, Program, ResponseFuture, TransportKind,
 };
 pub use rpcrdma_proto::{
     Agreement, AlignmentBase, Binding, BufferGroup, BufferStructure, Characteristic, Characteristics,
@@ -105,7 +109,8 @@ pub use rpcrdma_proto::{
     Profile, ReadRead, Registered, ReplyPlacement, ReverseSupport, Sink, Timeouts, TransmissionSettings,
     Transmissions, Travelled, Versions,
 };
-pub use server::{ServeError, Server, ServerBuilder, ServerMonitor, ServerStats};
+pub use server::{ServeError, Server, ServerBuilder, ServerHandle, ServerMonitor, ServerStats};
 pub use shares::PeerShares;
+pub use shed::{ShedLimits, ShedStats};
 pub use stats::{ClientStats, ConnectionStats};
 pub use workers::{WorkLost, Workers};
