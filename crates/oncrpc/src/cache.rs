@@ -33,7 +33,8 @@
 //! *Buffers.* Kept replies are copies, so they never hold a pool buffer.
 //!
 //! *Errors.* An [`Execution`] that is dropped without an outcome wakes all that wait for it with [`Outcome::Drop`]; the
-//! next repeat is then executed.
+//! next repeat is then executed. A call that is shed ([`Execution::shed`]) leaves nothing behind either, but those that wait
+//! get its reply.
 
 mod kept;
 mod shelf;
@@ -96,7 +97,7 @@ impl Default for CacheLimits {
 /// Counters of a [`ReplyCache`] since its creation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheCounters {
-    /// New calls.
+    /// New calls, without those that were shed.
     pub executed: u64,
     /// Repeats that waited for a call in progress.
     pub waited: u64,
@@ -410,20 +411,29 @@ impl Execution {
     pub fn complete(mut self, outcome: &Outcome) {
         if let Outcome::Reply(reply) = outcome {
             self.cache.keep(&self, reply);
-            self.resolve(outcome.clone());
+            self.resolve(outcome.clone(), false);
         } else {
             self.give_up(outcome.clone());
         }
     }
 
-    fn give_up(&mut self, outcome: Outcome) {
-        self.cache.lock().running.remove(&self.key);
-        self.resolve(outcome);
+    /// Ends a call that did not begin. All that wait get this outcome. It is not kept, so the next repeat is a new call.
+    pub fn shed(mut self, outcome: &Outcome) {
+        let mut state = self.cache.lock();
+        state.running.remove(&self.key);
+        state.counters.executed = state.counters.executed.saturating_sub(1);
+        drop(state);
+        self.resolve(outcome.clone(), true);
     }
 
-    fn resolve(&mut self, outcome: Outcome) {
+    fn give_up(&mut self, outcome: Outcome) {
+        self.cache.lock().running.remove(&self.key);
+        self.resolve(outcome, false);
+    }
+
+    fn resolve(&mut self, outcome: Outcome, shed: bool) {
         if let Some(slot) = self.slot.take() {
-            slot.resolve(outcome);
+            slot.resolve(outcome, shed);
         }
     }
 }

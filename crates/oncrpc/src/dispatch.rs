@@ -5,9 +5,13 @@
 //! program takes and returns nothing, needs no credential (RFC 5531 §12) and is answered here. A call of a procedure
 //! that is not [`Effect::Idempotent`] passes the [`ReplyCache`].
 //!
+//! Between the cache and the program stand the [`Overseer`], which may shed the call, and the interceptors
+//! ([`InterceptService`]). So a repeat that gets a kept reply, or waits for one, passes neither. Procedure 0 passes neither.
+//!
 //! *Buffers.* The message belongs to the decoder that goes to the program; the reply belongs to the caller.
 //!
-//! *Errors.* Every fault of a call becomes an [`Outcome`]; nothing here ends a connection.
+//! *Errors.* Every fault of a call becomes an [`Outcome`]; nothing here ends a connection. A program that panics has failed
+//! ([`CallFailure::Panicked`]).
 //!
 //! A [`DispatchFuture`] must be driven to its end even if the connection that brought the call is lost. The client
 //! retransmits on another connection and waits there for this execution. If the future is dropped anyway, the waiting
@@ -78,7 +82,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
 use rpcrdma_xdr::{Decoder, Stream};
@@ -86,10 +90,12 @@ use thiserror::Error;
 
 use crate::auth::{Credential, GssCaller, Service, flavor};
 use crate::cache::{Admission, CacheKey, Execution, Repeat, ReplyCache, WindowId};
+use crate::handler::{Guarded, Overseer, Oversight, ServedCall};
+use crate::intercept::{InterceptService, NextService};
 use crate::message::{AcceptStat, AuthStat, CallHeader, CallHeaderError, RejectReason, ReplyHeader};
 use crate::outcome::Outcome;
 use crate::program::{
-    Attached, CallContext, CallFailure, Effect, Program, ResponseFuture, TransportKind, accepted_by_default,
+    Attached, CallContext, CallFailure, Effect, Procedure, Program, TransportKind, accepted_by_default,
 };
 
 /// The sender of a message.
@@ -159,12 +165,25 @@ pub enum RegisterError {
 pub struct Dispatcher {
     programs: BTreeMap<u32, Vec<Arc<dyn Program>>>,
     cache: Arc<ReplyCache>,
+    /// The outermost first.
+    interceptors: Arc<[Arc<dyn InterceptService>]>,
+    overseer: Option<Arc<dyn Overseer>>,
 }
 
 impl Dispatcher {
     /// Creates a dispatcher without programs.
     pub fn new(cache: Arc<ReplyCache>) -> Self {
-        Self { programs: BTreeMap::new(), cache }
+        Self { programs: BTreeMap::new(), cache, interceptors: Arc::default(), overseer: None }
+    }
+
+    /// Puts an interceptor around all programs, inside of those that are there.
+    pub fn intercept(&mut self, interceptor: Arc<dyn InterceptService>) {
+        self.interceptors = self.interceptors.iter().cloned().chain([interceptor]).collect();
+    }
+
+    /// Lets this overseer decide which calls begin. It replaces the last one.
+    pub fn oversee(&mut self, overseer: Arc<dyn Overseer>) {
+        self.overseer = Some(overseer);
     }
 
     /// Adds a program. Several programs with one number may serve different versions of it.
@@ -252,12 +271,14 @@ impl Dispatcher {
             let flavor = credential.flavor();
             // Nothing has checked who sent this: a context does that, before `dispatch_opened`.
             let unproven = flavor == flavor::RPCSEC_GSS;
-            let accepted = !unproven
-                && served.map_or_else(
+            let accepts = || {
+                served.map_or_else(
                     || accepted_by_default(flavor),
                     |programs| programs.iter().any(|program| program.accepts_flavor(flavor)),
-                );
-            if !accepted {
+                )
+            };
+            let call = ServedCall::new(peer.address, xid, [number, version, procedure]);
+            if unproven || !self.oversight(call).ask(accepts).map_err(Failure::Call)? {
                 return Err(auth_error(refusal_of(flavor)));
             }
             if !peer.may_claim(&credential) {
@@ -292,45 +313,42 @@ impl Dispatcher {
                 Stream::new(),
             )));
         }
-        if !program.accepts_flavor(credential.flavor()) {
-            return Err(Failure::Denied(RejectReason::AuthError(refusal_of(credential.flavor()))));
-        }
-        let known = program
-            .procedure(version, procedure)
-            .ok_or(Failure::Accepted(AcceptStat::ProcedureUnavailable))?;
-        let protects = matches!(&credential, Credential::Gss(caller) if caller.service != Service::None);
-        if !protects && program.requires_integrity(version, procedure) {
-            return Err(Failure::Denied(RejectReason::AuthError(AuthStat::TooWeak)));
-        }
+        let mut call = ServedCall::new(peer.address, xid, [number, version, procedure]);
+        let asked = self.oversight(call).ask(|| known(&**program, version, procedure, &credential));
+        let Procedure { name, effect } = asked.map_err(Failure::Call)??;
+        (call.name, call.effect) = (name, effect);
 
         let mut execution = None;
         let mut key = None;
-        if known.effect != Effect::Idempotent
+        if effect != Effect::Idempotent
             && let Some(address) = peer.address
         {
-            let call = [number, version, procedure];
-            let known_by = CacheKey::new(address.ip(), xid, call, &credential, &arguments);
+            let known_by =
+                CacheKey::new(address.ip(), xid, [number, version, procedure], &credential, &arguments);
             key = Some(known_by);
-            match self.cache.admit(known_by, known.effect, peer.window, now) {
+            match self.cache.admit(known_by, effect, peer.window, now) {
                 Admission::Execute(guard) => execution = Some(guard),
                 Admission::Wait(repeat) => {
-                    tracing::debug!(xid, procedure = known.name, "repeat of a call in progress");
+                    tracing::debug!(xid, procedure = name, "repeat of a call in progress");
                     return Ok(DispatchFuture { state: State::Repeat(repeat), key });
                 }
                 Admission::Replay(reply) => {
-                    tracing::debug!(xid, procedure = known.name, "repeat answered from the reply cache");
+                    tracing::debug!(xid, procedure = name, "repeat answered from the reply cache");
                     return Ok(DispatchFuture { state: State::Ready(Some(Outcome::Reply(reply))), key });
                 }
                 Admission::Refuse => {
-                    tracing::warn!(
-                        xid,
-                        procedure = known.name,
-                        "repeat of a call whose reply was too long to be kept"
-                    );
+                    tracing::warn!(xid, procedure = name, "repeat of a call whose reply was too long to be kept");
                     return Err(Failure::Call(CallFailure::SystemError));
                 }
             }
         }
+        let Some(oversight) = self.oversight(call).begin() else {
+            let outcome = Failure::Call(CallFailure::Shed).outcome(xid);
+            if let Some(execution) = execution {
+                execution.shed(&outcome);
+            }
+            return Ok(DispatchFuture::ready(outcome));
+        };
         let context = CallContext {
             peer: peer.address,
             transport: peer.transport,
@@ -342,9 +360,53 @@ impl Dispatcher {
             attached: peer.attached,
             owner: peer.owner,
         };
-        let response = program.call(context, arguments);
-        Ok(DispatchFuture { state: State::Running { xid, response, execution }, key })
+        let response = self.begin(oversight, program, context, arguments);
+        Ok(DispatchFuture { state: State::Running { response, execution }, key })
     }
+
+    /// Hands a call to the program, by way of the interceptors.
+    fn begin(
+        &self,
+        oversight: Oversight,
+        program: &Arc<dyn Program>,
+        context: CallContext,
+        arguments: Decoder,
+    ) -> Guarded {
+        let call = *oversight.call();
+        let span = call.span();
+        if self.interceptors.is_empty() {
+            return Guarded::start(oversight, span, || program.call(context, arguments));
+        }
+        let next = NextService::new(
+            Arc::clone(&self.interceptors),
+            Arc::clone(program),
+            self.oversight(call),
+        );
+        Guarded::start(oversight, span, || next.call(context, arguments))
+    }
+
+    fn oversight(&self, call: ServedCall) -> Oversight {
+        Oversight::new(call, self.overseer.clone())
+    }
+}
+
+/// Returns a procedure that this caller may call.
+fn known(
+    program: &dyn Program,
+    version: u32,
+    procedure: u32,
+    credential: &Credential,
+) -> Result<Procedure, Failure> {
+    if !program.accepts_flavor(credential.flavor()) {
+        return Err(Failure::Denied(RejectReason::AuthError(refusal_of(credential.flavor()))));
+    }
+    let known =
+        program.procedure(version, procedure).ok_or(Failure::Accepted(AcceptStat::ProcedureUnavailable))?;
+    let protects = matches!(credential, Credential::Gss(caller) if caller.service != Service::None);
+    if !protects && program.requires_integrity(version, procedure) {
+        return Err(Failure::Denied(RejectReason::AuthError(AuthStat::TooWeak)));
+    }
+    Ok(known)
 }
 
 /// The reason why there are no results, before it becomes a reply.
@@ -367,9 +429,10 @@ impl Failure {
                         return Outcome::ChunkViolation(error);
                     }
                     CallFailure::GarbageArgs(_) => ReplyHeader::accepted(xid, AcceptStat::GarbageArguments),
-                    CallFailure::SystemError | CallFailure::Results(_) => {
-                        ReplyHeader::accepted(xid, AcceptStat::SystemError)
-                    }
+                    CallFailure::SystemError
+                    | CallFailure::Results(_)
+                    | CallFailure::Panicked
+                    | CallFailure::Shed => ReplyHeader::accepted(xid, AcceptStat::SystemError),
                     CallFailure::Auth(stat) => ReplyHeader::denied(xid, RejectReason::AuthError(stat)),
                     CallFailure::ProcedureUnavailable => {
                         ReplyHeader::accepted(xid, AcceptStat::ProcedureUnavailable)
@@ -418,7 +481,7 @@ enum State {
     /// Decided without the program.
     Ready(Option<Outcome>),
     /// The program is serving the call.
-    Running { xid: u32, response: ResponseFuture, execution: Option<Execution> },
+    Running { response: Guarded, execution: Option<Execution> },
     /// Another future runs the call.
     Repeat(Repeat),
 }
@@ -435,10 +498,17 @@ impl DispatchFuture {
     }
 
     /// Returns the key of the call in the reply cache, if the call passes the cache: for
-    /// [`ReplyWindow::advance`](crate::ReplyWindow::advance) when the reply leaves.
+    /// [`ReplyWindow::advance`](crate::ReplyWindow::advance) when the reply leaves. The key is final when the outcome is
+    /// there: the reply to a call that was shed has none.
     #[must_use]
     pub const fn key(&self) -> Option<CacheKey> {
         self.key
+    }
+
+    /// Resolves to the outcome, and to the key of its reply if it has one ([`key`](Self::key)).
+    pub async fn keyed(mut self) -> (Outcome, Option<CacheKey>) {
+        let outcome = (&mut self).await;
+        (outcome, self.key)
     }
 }
 
@@ -448,18 +518,30 @@ impl Future for DispatchFuture {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Outcome> {
         match &mut self.state {
             State::Ready(outcome) => Poll::Ready(outcome.take().unwrap_or(Outcome::Drop)),
-            State::Repeat(repeat) => Pin::new(repeat).poll(cx),
-            State::Running { xid, response, execution } => {
-                let Poll::Ready(response) = response.as_mut().poll(cx) else {
-                    return Poll::Pending;
-                };
-                let outcome = match response {
-                    Ok(results) => reply(&ReplyHeader::accepted(*xid, AcceptStat::Success), results),
-                    Err(failure) => Failure::Call(failure).outcome(*xid),
-                };
-                if let Some(execution) = execution.take() {
-                    execution.complete(&outcome);
+            State::Repeat(repeat) => {
+                let outcome = ready!(Pin::new(&mut *repeat).poll(cx));
+                if repeat.was_shed() {
+                    self.key = None;
                 }
+                Poll::Ready(outcome)
+            }
+            State::Running { response, execution } => {
+                let result = ready!(Pin::new(&mut *response).poll(cx));
+                let (xid, shed) = (response.xid(), matches!(result, Err(CallFailure::Shed)));
+                let outcome = match result {
+                    Ok(results) => reply(&ReplyHeader::accepted(xid, AcceptStat::Success), results),
+                    Err(failure) => Failure::Call(failure).outcome(xid),
+                };
+                match execution.take() {
+                    Some(execution) if shed => execution.shed(&outcome),
+                    Some(execution) => execution.complete(&outcome),
+                    None => {}
+                }
+                if shed {
+                    self.key = None;
+                }
+                // The call is no longer in progress.
+                self.state = State::Ready(None);
                 Poll::Ready(outcome)
             }
         }

@@ -5,6 +5,8 @@
 //! | [`message`] | call and reply headers with every accept and reject status (RFC 5531 §9) |
 //! | [`auth`] | `opaque_auth`, AUTH_NONE and AUTH_SYS (RFC 5531 §8.2, Appendix A) |
 //! | [`program`] | the trait that a program implements |
+//! | [`intercept`] | code around the calls of programs |
+//! | [`handler`] | one call in the hands of a program: who may stop it, and what a panic comes to |
 //! | [`gss`] | RPCSEC_GSS: contexts, and the protection of calls and replies (RFC 2203) |
 //! | [`dispatch`] | from a received call message to its reply, for RDMA and TCP alike |
 //! | [`outcome`] | the decision about a received message |
@@ -27,6 +29,8 @@ pub mod auth;
 pub mod cache;
 pub mod dispatch;
 pub mod gss;
+pub mod handler;
+pub mod intercept;
 pub mod message;
 pub mod origin;
 pub mod outcome;
@@ -38,6 +42,8 @@ pub mod typed;
 pub use auth::{AuthSys, Credential, OpaqueAuth};
 pub use cache::{CacheCounters, CacheKey, CacheLimits, ENTRY_COST, ReplyCache, ReplyWindow, WindowId};
 pub use dispatch::{DispatchFuture, Dispatcher, Peer, RegisterError};
+pub use handler::{Overseer, ServedCall};
+pub use intercept::{InterceptService, NextService};
 pub use message::{
     AcceptStat, AuthStat, CallHeader, CallHeaderError, Refused, RejectReason, ReplyBody, ReplyHeader,
 };

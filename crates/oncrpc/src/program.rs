@@ -126,6 +126,14 @@ pub enum CallFailure {
     /// There is no such procedure: PROC_UNAVAIL.
     #[error("no such procedure")]
     ProcedureUnavailable,
+    /// The handler panicked: SYSTEM_ERR. It may have carried out a part of the call. So the reply is kept like any other,
+    /// and a repeat of the call is not executed.
+    #[error("the handler panicked")]
+    Panicked,
+    /// The server has too much to do, so the call did not begin: SYSTEM_ERR. The reply is not kept, and a repeat of the
+    /// call may be executed.
+    #[error("too many calls are in progress")]
+    Shed,
     /// The call gets no reply at all. An RDMA connection closes for that, and the caller sends the call again (RFC 8166
     /// §4.5.4).
     #[error("call discarded")]

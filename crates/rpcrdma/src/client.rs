@@ -19,8 +19,8 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 
 use rpcrdma_iwarp::IwarpConnector;
-use rpcrdma_oncrpc::Attached;
 use rpcrdma_oncrpc::typed::{Bounds, Procedure};
+use rpcrdma_oncrpc::{Attached, InterceptService};
 use rpcrdma_proto::{Binding, Characteristic, Disposition, NotExchanged, Notice};
 use rpcrdma_verbs::{ConnectError, Connector, ProtectionDomain};
 use tokio::sync::broadcast;
@@ -34,7 +34,7 @@ use crate::error::CallError;
 use crate::gss::GssUser;
 use crate::handle::Handle;
 use crate::links::Link;
-use crate::programs::Programs;
+use crate::programs::{Around, Programs};
 use crate::rdma::client::RdmaClient;
 use crate::spread::Spread;
 use crate::stats::{ClientStats, ConnectionStats};
@@ -63,6 +63,7 @@ struct Inner {
 pub struct ClientBuilder {
     config: ClientConfig,
     programs: Vec<Arc<dyn Binding>>,
+    interceptors: Vec<Arc<dyn InterceptService>>,
 }
 
 /// A client as the handlers of its own programs refer to it.
@@ -329,6 +330,14 @@ impl ClientBuilder {
         self
     }
 
+    /// Puts an interceptor around the calls of the client's programs, inside of those given before. It sees the calls of
+    /// the server, not those of the client.
+    #[must_use]
+    pub fn intercept_service(mut self, interceptor: impl InterceptService) -> Self {
+        self.interceptors.push(Arc::new(interceptor));
+        self
+    }
+
     /// Opens the client's RPC-over-RDMA connections through this provider: one, or [`ClientConfig::connections`]. If the
     /// server refuses further ones, the client goes on with those that it has ([`Client::connections`]), and says so in
     /// an event of level `WARN`. Later connections of the client use the same provider.
@@ -337,7 +346,7 @@ impl ClientBuilder {
     /// [`ConnectError`] of the first connection. [`ConnectError::Invalid`] if the number of connections is not allowed, or
     /// the programs cannot be served together, or not on several connections.
     pub async fn rdma(self, connector: Arc<dyn Connector>, to: SocketAddr) -> Result<Client, ConnectError> {
-        let Self { mut config, programs } = self;
+        let Self { mut config, programs, interceptors } = self;
         config.check_connections()?;
         if config.tls.is_some() {
             return Err(ConnectError::Invalid(
@@ -352,7 +361,8 @@ impl ClientBuilder {
             )));
         }
         let protocol = &mut config.protocol;
-        let programs = Programs::new(programs, config.reply_cache)
+        let around = Around { interceptors, limits: None };
+        let programs = Programs::new(programs, around, config.reply_cache)
             .map_err(|error| ConnectError::Invalid(error.to_string()))?;
         protocol.bindings = Some(Arc::new(programs.bindings()));
         protocol.keep_connected |= serves;

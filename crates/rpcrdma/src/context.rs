@@ -4,6 +4,7 @@ use rpcrdma_oncrpc::CallContext;
 
 use crate::backchannel::{Backchannel, Source};
 use crate::client::{Client, Forechannel};
+use crate::tls::TlsPeer;
 
 /// Access from a call's handler to the connection that the call came on.
 pub trait ConnectionContext {
@@ -15,6 +16,10 @@ pub trait ConnectionContext {
     /// server, and when the last handle of the client is gone. The context refers to the client weakly, so a program
     /// does not keep its client open.
     fn forechannel(&self) -> Option<Client>;
+
+    /// Returns the client at the other end of a TLS connection (RFC 9289), with its certificates if the server has checked
+    /// them. `None` without TLS, so always over RDMA, and at a client.
+    fn tls(&self) -> Option<&TlsPeer>;
 }
 
 impl ConnectionContext for CallContext {
@@ -24,5 +29,9 @@ impl ConnectionContext for CallContext {
 
     fn forechannel(&self) -> Option<Client> {
         self.attached.as_ref()?.get::<Forechannel>()?.client()
+    }
+
+    fn tls(&self) -> Option<&TlsPeer> {
+        self.attached.as_ref()?.get()
     }
 }

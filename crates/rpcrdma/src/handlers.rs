@@ -6,7 +6,11 @@
 //! *Errors.* When the connection ends, the handlers go on without it. Each ends in the reply cache, where a
 //! retransmission on another connection finds its reply. Until it ends, each holds a value from its connection; at the
 //! server this is the connection's place. So a peer that calls and leaves, again and again, has no more handlers at
-//! work than its connections allow (I6). A handler that panics ends its connection only.
+//! work than its connections allow (I6). Handlers are dropped half-way only when the runtime ends.
+//!
+//! The dispatcher makes an answer of a program's panic, so such a handler ends like others. What panics outside of programs
+//! is the mechanism of a security context, or a defect of these crates. Its call has no answer, so its connection ends, and
+//! no other.
 
 use std::any::Any;
 use std::future::{Future, poll_fn};
@@ -23,9 +27,9 @@ use crate::turns::Line;
 /// Most memory of a handler's task, in bytes, beside what the handler points to.
 pub(crate) const TASK_ROOM: usize = 1 << 10;
 
-/// A handler panicked.
+/// A handler panicked outside of its program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-#[error("a handler panicked")]
+#[error("a handler panicked outside of its program")]
 pub(crate) struct HandlerPanicked;
 
 /// Calls in progress; `K` identifies the call that a result answers.
@@ -114,5 +118,40 @@ where
 impl<K: 'static, T: 'static> Drop for Handlers<K, T> {
     fn drop(&mut self) {
         self.tasks.detach_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::ready;
+    use std::task::Waker;
+
+    use super::*;
+
+    type Work = Pin<Box<dyn Future<Output = u32> + Send>>;
+
+    fn start(
+        handlers: &mut Handlers<u32, u32>,
+        key: u32,
+        begin: impl FnOnce() -> Work,
+    ) -> Result<Option<(u32, u32)>, HandlerPanicked> {
+        handlers.start(&mut Context::from_waker(Waker::noop()), key, begin)
+    }
+
+    #[tokio::test]
+    async fn i6_a_panic_is_told_wherever_it_happens() {
+        let mut handlers = Handlers::new((), None);
+        assert_eq!(start(&mut handlers, 1, || panic!("before the handler")), Err(HandlerPanicked));
+        let inline = start(&mut handlers, 2, || Box::pin(async { panic!("in its first poll") }));
+        assert_eq!(inline, Err(HandlerPanicked));
+        let mut first = true;
+        let later = poll_fn(move |_| {
+            assert!(std::mem::replace(&mut first, false), "in its second poll");
+            Poll::Pending
+        });
+        assert_eq!(start(&mut handlers, 3, || Box::pin(later)), Ok(None));
+        assert_eq!(start(&mut handlers, 4, || Box::pin(ready(7))), Ok(Some((4, 7))));
+        assert_eq!(poll_fn(|cx| handlers.poll_next(cx)).await, Some((3, Err(HandlerPanicked))));
+        assert_eq!(poll_fn(|cx| handlers.poll_next(cx)).await, None);
     }
 }

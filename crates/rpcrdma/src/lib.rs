@@ -21,6 +21,7 @@
 //! | `tcp` | record marking on sockets |
 //! | [`tls`] | certificates and policies of TLS on TCP (RFC 9289), off by default |
 //! | `programs` | the programs that one side serves, with their reply cache |
+//! | `overseer`, `shed` | limits on the calls that programs carry out, and the log of these and of panics |
 //! | `handlers` | calls in progress |
 //! | `serving` | what a server and its connections share |
 //! | `backchannel` | calls of a server to its client |
@@ -47,9 +48,10 @@
 //! | [`typed`] | programs with types, and [`program!`] that declares them |
 //! | `workers` | threads for handlers that may block |
 //!
-//! Each call is in a `tracing` span `rpcrdma::call` of level `DEBUG` at the caller. It leaves a `tracing` event of that
-//! level under the target `rpcrdma::call` (at the caller) or `rpcrdma::serve` (at the server). The event has connection, XID, program and procedure, how call and reply
-//! travelled, and which side invalidated.
+//! Each call is in a `tracing` span `rpcrdma::call` of level `DEBUG` at the caller, and each handler in a span
+//! `rpcrdma::serve`. A call leaves an event of that level under the target `rpcrdma::call` (at the caller) or
+//! `rpcrdma::serve` (at the server). The event has connection, XID, program and procedure, how call and reply travelled,
+//! and which side invalidated.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic))]
 
 // Tests within this crate and beside it share their certificates.
@@ -75,6 +77,7 @@ mod health;
 mod in_context;
 mod intercept;
 mod links;
+mod overseer;
 mod owners;
 mod programs;
 mod rdma;
@@ -85,6 +88,7 @@ mod secured;
 mod server;
 mod serving;
 mod shares;
+mod shed;
 mod spaced;
 mod spread;
 mod stats;
@@ -116,8 +120,8 @@ pub use rpcrdma_iwarp as iwarp;
 pub use rpcrdma_oncrpc as oncrpc;
 pub use rpcrdma_oncrpc::typed::{Bounds, Procedure};
 pub use rpcrdma_oncrpc::{
-    AuthSys, CacheCounters, CacheLimits, CallContext, CallFailure, Credential, Effect, Origin, ProcedureInfo,
-    Program, ResponseFuture, TransportKind,
+    AuthSys, CacheCounters, CacheLimits, CallContext, CallFailure, Credential, Effect, InterceptService,
+    NextService, Origin, ProcedureInfo, Program, ResponseFuture, TransportKind,
 };
 pub use rpcrdma_proto::{
     Agreement, AlignmentBase, Binding, BufferGroup, BufferStructure, Characteristic, Characteristics,
@@ -129,7 +133,8 @@ pub use rpcrdma_proto::{
 pub use rpcrdma_verbs as verbs;
 pub use rpcrdma_verbs::BoxFuture;
 pub use rpcrdma_xdr as xdr;
-pub use server::{ServeError, Server, ServerBuilder, ServerMonitor, ServerStats};
+pub use server::{ServeError, Server, ServerBuilder, ServerHandle, ServerMonitor, ServerStats};
 pub use shares::PeerShares;
+pub use shed::{ShedLimits, ShedStats};
 pub use stats::{ClientStats, ConnectionStats};
 pub use workers::{WorkLost, Workers};

@@ -7,34 +7,54 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
 use rpcrdma_oncrpc::gss::GssServer;
 use rpcrdma_oncrpc::{
-    CacheCounters, CacheKey, CacheLimits, DispatchFuture, Dispatcher, Outcome, Peer, Program, RegisterError,
-    ReplyCache, ReplyWindow,
+    CacheCounters, CacheKey, CacheLimits, DispatchFuture, Dispatcher, InterceptService, Outcome, Overseer,
+    Peer, Program, RegisterError, ReplyCache, ReplyWindow,
 };
 use rpcrdma_proto::{Binding, BindingTable};
 use rpcrdma_xdr::Decoder;
 
+use crate::overseer::Oversees;
 use crate::secured::{Gss, SECURED_ROOM, SecuredCall};
+use crate::shed::{ShedLimits, ShedStats};
+
+/// The code around the calls of programs.
+#[derive(Default)]
+pub(crate) struct Around {
+    /// The outermost first.
+    pub(crate) interceptors: Vec<Arc<dyn InterceptService>>,
+    pub(crate) limits: Option<ShedLimits>,
+}
 
 /// Programs that are served together.
 pub(crate) struct Programs {
     dispatcher: Arc<Dispatcher>,
     served: Vec<Arc<dyn Binding>>,
+    overseer: Arc<Oversees>,
     /// Contexts of callers, if RPCSEC_GSS is served.
     gss: Option<Gss>,
 }
 
 impl Programs {
-    pub(crate) fn new(served: Vec<Arc<dyn Binding>>, cache: CacheLimits) -> Result<Self, RegisterError> {
+    pub(crate) fn new(
+        served: Vec<Arc<dyn Binding>>,
+        Around { interceptors, limits }: Around,
+        cache: CacheLimits,
+    ) -> Result<Self, RegisterError> {
         let mut dispatcher = Dispatcher::new(Arc::new(ReplyCache::new(cache)));
         for program in &served {
             dispatcher.register(Arc::clone(program) as Arc<dyn Program>)?;
         }
-        Ok(Self { dispatcher: Arc::new(dispatcher), served, gss: None })
+        for interceptor in interceptors {
+            dispatcher.intercept(interceptor);
+        }
+        let overseer = Arc::new(Oversees::new(limits));
+        dispatcher.oversee(Arc::clone(&overseer) as Arc<dyn Overseer>);
+        Ok(Self { dispatcher: Arc::new(dispatcher), served, overseer, gss: None })
     }
 
     /// Serves RPCSEC_GSS too.
@@ -71,6 +91,11 @@ impl Programs {
     /// Returns the counters of the reply cache.
     pub(crate) fn cache_counters(&self) -> CacheCounters {
         self.dispatcher.cache().counters()
+    }
+
+    /// Returns the calls in progress and those shed, if there are limits.
+    pub(crate) fn shed_stats(&self) -> ShedStats {
+        self.overseer.stats()
     }
 
     /// Returns the bytes that the replies in the cache count for.
@@ -124,8 +149,8 @@ impl Future for Dispatch {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Dispatched> {
         match &mut *self {
             Self::Plain(future) => {
-                let key = future.key();
-                Pin::new(future).poll(cx).map(|outcome| (outcome, key))
+                let outcome = ready!(Pin::new(&mut *future).poll(cx));
+                Poll::Ready((outcome, future.key()))
             }
             Self::Secured(future) => future.as_mut().poll(cx),
         }

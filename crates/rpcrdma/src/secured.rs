@@ -114,8 +114,8 @@ impl Gss {
                     accepted(xid, AcceptStat::Success, sealer.verifier().clone(), Stream::new())
                 } else {
                     let served = dispatcher.dispatch_opened(peer, &header, caller, arguments, now);
-                    let key = served.key();
-                    let outcome = match served.await {
+                    let (outcome, key) = served.keyed().await;
+                    let outcome = match outcome {
                         Outcome::Reply(reply) => match self.seal(origin, reply, sealer) {
                             Ok((header, sealed)) => self.sealed(&header, sealed.await),
                             Err(outcome) => outcome,

@@ -2,12 +2,19 @@
 //!
 //! Each listener has a task that accepts, and each connection a task of its own. Connections being set up have a limit
 //! of their own, so that silent peers cannot keep others out. Stopping is graceful: listeners close, calls in progress
-//! are answered within [`grace`](crate::ServerConfig::grace), then connections close.
+//! are answered within [`grace`](crate::ServerConfig::grace), then connections close. [`Server::spawn`] serves in a task of
+//! its own, with a [`ServerHandle`] for the end.
+//!
+//! Around the programs stand interceptors ([`ServerBuilder::intercept`]) and limits on calls in progress
+//! ([`ServerBuilder::shed`]).
 //!
 //! *Buffers.* All payload memory comes from one domain, which bounds it, and within the domain from the share of the
 //! peer's address ([`PeerShares`], [`ServerConfig`]).
 //!
-//! *Errors.* A faulty connection ends alone (I6). A failed accept is logged and tried again after a pause.
+//! *Errors.* A faulty connection ends alone (I6). A program that panics ends its call only, with SYSTEM_ERR. A failed accept
+//! is logged and tried again after a pause.
+
+mod handle;
 
 use std::future::Future;
 use std::io;
@@ -16,7 +23,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rpcrdma_oncrpc::gss::GssServer;
-use rpcrdma_oncrpc::{CacheCounters, RegisterError};
+use rpcrdma_oncrpc::{CacheCounters, InterceptService, RegisterError};
 use rpcrdma_proto::{Binding, Messages};
 use rpcrdma_verbs::{Counters, Listener, ProtectionDomain, TcpEnds};
 use thiserror::Error;
@@ -26,15 +33,17 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
+pub use self::handle::ServerHandle;
 use crate::admission::{Admission, Refused};
 use crate::backchannel::Backchannel;
 use crate::ccp::CcpServer;
 use crate::config::ServerConfig;
 use crate::owners::{NoOwner, Owner, Owners};
-use crate::programs::Programs;
+use crate::programs::{Around, Programs};
 use crate::refusals::Refusals;
 use crate::serving::{Phase, Shared, StopSignal};
 use crate::shares::PeerShares;
+use crate::shed::{ShedLimits, ShedStats};
 use crate::turns::Turns;
 use crate::{rdma, tcp};
 
@@ -52,13 +61,14 @@ pub struct ServerBuilder {
     config: ServerConfig,
     shares: Option<PeerShares>,
     programs: Vec<Arc<dyn Binding>>,
+    around: Around,
     gss: Option<Arc<GssServer>>,
     rdma: Vec<Box<dyn Listener>>,
     tcp: Vec<TcpListener>,
 }
 
 /// The reason why a server could not be built, or stopped serving.
-#[derive(Debug, Error)]
+#[derive(Debug, Clone, Error)]
 #[non_exhaustive]
 pub enum ServeError {
     /// The server was given no listener.
@@ -82,6 +92,9 @@ pub enum ServeError {
     /// The task of a listener ended, by a defect of this crate.
     #[error("the task of a listener ended unexpectedly")]
     ListenerEnded,
+    /// The runtime ended before a server that was [spawned](Server::spawn) had stopped in order.
+    #[error("the runtime ended before the server had stopped")]
+    Interrupted,
 }
 
 /// Counters of a server, since its start.
@@ -118,6 +131,8 @@ pub struct ServerStats {
     /// Counters of the reply cache. Each reply that was evicted early, without proof that its client has it, means that
     /// a call could be executed twice.
     pub reply_cache: CacheCounters,
+    /// Calls in progress, and calls shed, within the limits of [`ServerBuilder::shed`].
+    pub shed: ShedStats,
     /// Bytes that the replies in the cache count for, within [`ServerConfig::reply_cache`].
     pub reply_cache_memory: usize,
 }
@@ -183,6 +198,15 @@ impl Server {
     /// Errors of the socket.
     pub fn tcp_addresses(&self) -> io::Result<Vec<SocketAddr>> {
         self.tcp.iter().map(TcpListener::local_addr).collect()
+    }
+
+    /// Serves in a task of its own until the handle stops it, or is dropped.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime.
+    #[must_use = "the server stops when its handle is dropped"]
+    pub fn spawn(self) -> ServerHandle {
+        ServerHandle::new(self)
     }
 
     /// Serves until `shutdown` is ready, then stops in order. New connections and calls are refused, but calls on a
@@ -253,6 +277,22 @@ impl ServerBuilder {
         self
     }
 
+    /// Puts an interceptor around the calls of all programs, inside of those given before: the first one sees a call first
+    /// and its results last. It sees neither procedure 0 nor a repeat that gets a kept reply ([`InterceptService`]).
+    #[must_use]
+    pub fn intercept(mut self, interceptor: impl InterceptService) -> Self {
+        self.around.interceptors.push(Arc::new(interceptor));
+        self
+    }
+
+    /// Sheds calls beyond these limits on calls in progress; by default none is. A call that is shed gets SYSTEM_ERR at once.
+    /// Procedure 0 never is. [`ServerStats::shed`] counts.
+    #[must_use]
+    pub fn shed(mut self, limits: ShedLimits) -> Self {
+        self.around.limits = Some(limits);
+        self
+    }
+
     /// Serves calls of RPCSEC_GSS, of callers in these contexts. All listeners share them. Each program still decides
     /// whether it accepts the flavour ([`Program::accepts_flavor`](rpcrdma_oncrpc::Program::accepts_flavor)).
     #[must_use]
@@ -287,7 +327,7 @@ impl ServerBuilder {
         if config.ccp == Some(CcpServer::Protected) && self.gss.is_none() {
             return Err(ServeError::Unprotected);
         }
-        let mut programs = Programs::new(self.programs, config.reply_cache)?;
+        let mut programs = Programs::new(self.programs, self.around, config.reply_cache)?;
         if let Some(contexts) = self.gss {
             programs = programs.with_gss(contexts);
         }
@@ -338,6 +378,7 @@ impl ServerMonitor {
             replies_sent: sums.replies,
             link: sums.link,
             reply_cache: shared.programs.cache_counters(),
+            shed: shared.programs.shed_stats(),
             reply_cache_memory: shared.programs.cache_memory(),
         }
     }

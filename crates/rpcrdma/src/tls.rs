@@ -11,6 +11,9 @@
 //! the address that the client expects. A certificate with a wildcard name is refused (§5.2.1). An extended key usage has to
 //! name TLS or RPC-with-TLS (§5.2.1.1). There are no revocation lists.
 //!
+//! *Handlers.* A call's context tells whether TLS protects it, and who the client is: [`TlsPeer`], by
+//! [`ConnectionContext::tls`](crate::ConnectionContext::tls).
+//!
 //! *Audit (§6.1).* Events of the target `rpcrdma::tls` and the level `INFO` tell for each connection whether TLS protects it,
 //! and who the peer is. Where a peer was refused, the level is `WARN`. A server writes one of these a second.
 //!
@@ -24,6 +27,7 @@
 //! # Ok::<(), rpcrdma::tls::TlsError>(())
 //! ```
 
+mod peer;
 mod pem;
 mod verify;
 
@@ -44,6 +48,7 @@ use thiserror::Error;
 use self::verify::{ClientVerifier, ServerVerifier};
 use crate::spaced::Spaced;
 
+pub use self::peer::TlsPeer;
 pub use self::pem::{Anchors, Identity};
 pub(crate) use self::verify::name_of;
 

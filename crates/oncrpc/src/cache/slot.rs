@@ -15,6 +15,8 @@ pub(super) struct Slot(Mutex<SlotState>);
 #[derive(Debug, Default)]
 struct SlotState {
     outcome: Option<Outcome>,
+    /// Whether the call was shed: the outcome is not kept.
+    shed: bool,
     wakers: BTreeMap<u64, Waker>,
     next: u64,
 }
@@ -24,9 +26,9 @@ impl Slot {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn resolve(&self, outcome: Outcome) {
+    pub(super) fn resolve(&self, outcome: Outcome, shed: bool) {
         let mut state = self.lock();
-        state.outcome = Some(outcome);
+        (state.outcome, state.shed) = (Some(outcome), shed);
         let wakers = std::mem::take(&mut state.wakers);
         drop(state);
         wakers.into_values().for_each(Waker::wake);
@@ -44,6 +46,11 @@ pub struct Repeat {
 impl Repeat {
     pub(super) const fn new(slot: Arc<Slot>) -> Self {
         Self { slot, place: None }
+    }
+
+    /// Returns whether the call was shed. Known when the outcome is.
+    pub(crate) fn was_shed(&self) -> bool {
+        self.slot.lock().shed
     }
 }
 

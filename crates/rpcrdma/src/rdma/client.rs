@@ -17,8 +17,8 @@
 //! *Buffers.* The session and the queue pair own all buffers, until a call's reply gives its results to the caller.
 //!
 //! *Errors.* The session decides whether calls are sent again on the next connection (I8) or fail. It abandons a call
-//! whose future is dropped (I10). A Call of the server is answered on its own connection or not at all. A handler that
-//! panics ends the connection of its Call, as at the server.
+//! whose future is dropped (I10). A Call of the server is answered on its own connection or not at all. A panic outside of
+//! programs ends the connection of its Call, as at the server.
 
 mod prelude;
 

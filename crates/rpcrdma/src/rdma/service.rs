@@ -2,8 +2,8 @@
 //!
 //! *Buffers.* A Call's message and chunks belong to its handler, a reply's pieces to the owner of the [`Answer`].
 //!
-//! *Errors.* A fault of a Call becomes its answer. After [`HandlerPanicked`], some Call will never be answered, so its
-//! connection has to end.
+//! *Errors.* A fault of a Call becomes its answer, also the panic of a program. After [`HandlerPanicked`], some Call will
+//! never be answered, so its connection has to end.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

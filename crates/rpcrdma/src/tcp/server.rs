@@ -23,7 +23,8 @@
 //!
 //! *Buffers.* A call's record belongs to its handler, a reply's pieces to the writer until written.
 //!
-//! *Errors.* The connection ends; handlers go on to the reply cache (see [`Handlers`]).
+//! *Errors.* The connection ends; handlers go on to the reply cache (see [`Handlers`]). A program that panics has an answer like
+//! others.
 
 use std::future::poll_fn;
 use std::io;
@@ -33,7 +34,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
-use rpcrdma_oncrpc::{Outcome, Peer, ReplyWindow, TransportKind};
+use rpcrdma_oncrpc::{Attached, Outcome, Peer, ReplyWindow, TransportKind};
 use rpcrdma_proto::Pace;
 use rpcrdma_verbs::{PoolExhausted, ProtectionDomain, Reserved};
 use rpcrdma_xdr::Decoder;
@@ -120,6 +121,8 @@ struct Connection {
     window: ReplyWindow,
     /// Examines calls if the server speaks TLS.
     door: Option<Door>,
+    /// The client as TLS knows it, for handlers.
+    tls: Option<Attached>,
     /// The probe for TLS, while calls before it are in progress.
     probe: Option<(Bytes, Reserved)>,
     /// Calls read, and the number of those that have ended, with a reply or without.
@@ -159,6 +162,7 @@ impl Connection {
             handlers: Handlers::new(place, Some(line)),
             window,
             door,
+            tls: None,
             probe: None,
             calls: 0,
             ended: 0,
@@ -277,7 +281,7 @@ impl Connection {
             address: Some(self.peer),
             transport: TransportKind::Tcp,
             window: Some(self.window.id()),
-            attached: None,
+            attached: self.tls.clone(),
             owner: self.owner,
         }
     }
@@ -319,14 +323,10 @@ impl Connection {
 
     /// Sets TLS up on the stream and serves it to its end.
     async fn secured(&mut self, stream: TcpStream, settings: &TlsServer) -> Result<(), Ended> {
-        let until = super::after(Instant::now(), self.shared.config.set_up);
-        let slow = |_| Ended::Slow(self.shared.config.set_up);
-        let config = &self.shared.config;
-        let spare = config.max_record.saturating_add(ServerConfig::BESIDE_PAYLOAD);
-        let _room = tokio::select! {
-            room = timeout_at(until, reserve(&self.domain, spare)) => room.map_err(slow)??,
-            () = stopping(&mut self.stop) => return Err(Ended::Stopped),
-        };
+        let set_up = self.shared.config.set_up;
+        let until = super::after(Instant::now(), set_up);
+        let slow = |_| Ended::Slow(set_up);
+        let _room = self.room(TLS_ROOM, until).await?;
         let stream = TlsStream::server(stream, settings).map_err(Ended::Handshake)?;
         let handshake = tokio::select! {
             done = timeout_at(until, stream.handshake()) => done.map_err(slow)?,
@@ -344,6 +344,12 @@ impl Connection {
         let (client, suite) = stream.peer();
         let client = client.filter(|_| settings.authenticates()).unwrap_or_else(|| "anonymous".to_owned());
         tracing::info!(target: AUDIT, peer = %self.peer, client, suite, "TLS begins");
+        // Handlers may keep the certificates longer than the connection lives.
+        let room = match stream.certificates_memory() {
+            memory @ 1.. if settings.authenticates() => Some(self.room(memory, until).await?),
+            _ => None,
+        };
+        self.tls = Some(Attached::new(stream.client_facts(room)));
         if let Some(door) = &mut self.door {
             door.enter();
         }
@@ -351,6 +357,18 @@ impl Connection {
         let ended = self.run(&stream).await.map(drop);
         stream.close();
         ended
+    }
+
+    /// Reserves so many bytes for TLS before this time.
+    async fn room(&mut self, length: usize, until: Instant) -> Result<Reserved, Ended> {
+        let config = &self.shared.config;
+        let spare = config.max_record.saturating_add(ServerConfig::BESIDE_PAYLOAD);
+        tokio::select! {
+            room = timeout_at(until, reserve(&self.domain, length, spare)) => {
+                Ok(room.map_err(|_| Ended::Slow(config.set_up))??)
+            }
+            () = stopping(&mut self.stop) => Err(Ended::Stopped),
+        }
     }
 
     fn answer(&mut self, call: InProgress, (outcome, key): Dispatched) {
@@ -385,16 +403,16 @@ async fn stopping(stop: &mut StopSignal) {
     while matches!(stop.changed().await, Phase::Run) {}
 }
 
-/// Reserves the memory of a connection under TLS, and waits for it. Afterwards as much as `spare` is left: otherwise
+/// Reserves `length` bytes for a connection under TLS, and waits for them. Afterwards as much as `spare` is left: otherwise
 /// sessions at rest could hold what each of them needs to read a call.
-async fn reserve(domain: &ProtectionDomain, spare: usize) -> Result<Reserved, RecordError> {
+async fn reserve(domain: &ProtectionDomain, length: usize, spare: usize) -> Result<Reserved, RecordError> {
     let mut wait = domain.wait();
     loop {
-        let both = domain.reserve(TLS_ROOM).and_then(|room| domain.reserve(spare).map(|_| room));
+        let both = domain.reserve(length).and_then(|room| domain.reserve(spare).map(|_| room));
         match both {
             Ok(room) => return Ok(room),
             Err(PoolExhausted::InUse { .. } | PoolExhausted::Unfair { .. }) => {
-                let room = [TLS_ROOM, spare].map(ProtectionDomain::room_for).into_iter().sum();
+                let room = [length, spare].map(ProtectionDomain::room_for).into_iter().sum();
                 poll_fn(|cx| wait.poll(cx, room)).await;
             }
             Err(error) => return Err(RecordError::Memory(error)),

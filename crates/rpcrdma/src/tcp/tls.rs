@@ -14,6 +14,7 @@ use std::io::{self, IoSlice, Read, Write};
 use std::net::Shutdown;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use rpcrdma_verbs::Reserved;
 use rustls::pki_types::CertificateDer;
 use rustls::{AlertDescription, CertificateError, ClientConnection, Connection, ServerConnection};
 use socket2::SockRef;
@@ -22,7 +23,7 @@ use tokio::net::TcpStream;
 use tokio::task::yield_now;
 
 use super::stream::ByteStream;
-use crate::tls::{ALPN, TlsClient, TlsServer, name_of};
+use crate::tls::{ALPN, TlsClient, TlsPeer, TlsServer, name_of};
 
 /// Most ciphertext read from the socket at a time, in bytes.
 const READ: usize = 16 << 10;
@@ -36,6 +37,9 @@ const STEPS: usize = 64;
 /// of what rustls keeps: two records of 16 KiB, and its state. While a handshake message of up to 64 KiB arrives, nothing else
 /// waits.
 pub(crate) const TLS_ROOM: usize = 128 << 10;
+
+/// Bytes that a copy of a certificate takes beside its own length.
+const CERTIFICATE_COST: usize = 64;
 
 /// First byte of a TLS record with an alert (RFC 8446 §5.1).
 const ALERT: u8 = 21;
@@ -333,6 +337,27 @@ impl TlsStream {
         let peer = state.connection.peer_certificates().and_then(name);
         let suite = state.connection.negotiated_cipher_suite();
         (peer, suite.map(|suite| format!("{:?}", suite.suite())).unwrap_or_default())
+    }
+
+    /// Returns the memory of a copy of the peer's certificates in bytes; 0 if it has shown none.
+    pub(crate) fn certificates_memory(&self) -> usize {
+        let state = self.lock();
+        let certificates = state.connection.peer_certificates().unwrap_or_default();
+        certificates.iter().map(|certificate| certificate.len() + CERTIFICATE_COST).sum()
+    }
+
+    /// Returns what handlers may know of the client. Its certificates are among that if `room` has memory for them.
+    pub(crate) fn client_facts(&self, room: Option<Reserved>) -> TlsPeer {
+        let state = self.lock();
+        let certificates = state.connection.peer_certificates().zip(room);
+        let chain = certificates.map(|(chain, room)| (chain.to_vec(), room));
+        let server_name = match &state.connection {
+            Connection::Server(server) => server.server_name().map(str::to_owned),
+            Connection::Client(_) => None,
+        };
+        let suite = state.connection.negotiated_cipher_suite();
+        let suite = suite.and_then(|suite| suite.suite().as_str()).unwrap_or_default();
+        TlsPeer::new(chain, server_name, suite)
     }
 
     /// Ends the session: sends a closure alert (RFC 9289 §5.1.1), if the socket takes it.

@@ -1,0 +1,57 @@
+//! [`Oversees`]: the overseer of all calls that one side's programs carry out. It sheds calls beyond the limits, and logs
+//! them and the panics of handlers, at most one line a second of each kind.
+//!
+//! *Errors.* Nothing here fails.
+
+use rpcrdma_oncrpc::{Overseer, ServedCall};
+
+use crate::shed::{ShedLimits, ShedStats, Shedder};
+use crate::spaced::Spaced;
+
+/// The overseer of a server's calls, or a client's.
+#[derive(Debug)]
+pub(crate) struct Oversees {
+    shedder: Option<Shedder>,
+    shed: Spaced,
+    panics: Spaced,
+}
+
+impl Oversees {
+    pub(crate) fn new(limits: Option<ShedLimits>) -> Self {
+        Self { shedder: limits.map(Shedder::new), shed: Spaced::default(), panics: Spaced::default() }
+    }
+
+    pub(crate) fn stats(&self) -> ShedStats {
+        self.shedder.as_ref().map(Shedder::stats).unwrap_or_default()
+    }
+}
+
+impl Overseer for Oversees {
+    fn begin(&self, call: &ServedCall) -> bool {
+        let Some(shedder) = &self.shedder else { return true };
+        let Err(full) = shedder.begin(call.peer) else { return true };
+        if let Some(not_logged) = self.shed.due() {
+            let ServedCall { peer, xid, program, version, procedure, name, .. } = *call;
+            let peer = peer.map(tracing::field::display);
+            tracing::warn!(peer, xid, program, version, procedure, name, reason = %full, not_logged, "call shed");
+        }
+        false
+    }
+
+    fn end(&self, call: &ServedCall) {
+        if let Some(shedder) = &self.shedder {
+            shedder.end(call.peer);
+        }
+    }
+
+    fn panicked(&self, call: &ServedCall, message: &str) {
+        if let Some(not_logged) = self.panics.due() {
+            let ServedCall { peer, xid, program, version, procedure, name, .. } = *call;
+            let peer = peer.map(tracing::field::display);
+            tracing::warn!(
+                peer, xid, program, version, procedure, name, reason = message, not_logged,
+                "a handler panicked: its call gets SYSTEM_ERR"
+            );
+        }
+    }
+}
