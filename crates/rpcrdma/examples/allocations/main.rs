@@ -14,8 +14,9 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use rpcrdma::experimental::Profile;
 use rpcrdma::{
-    Binding, CallContext, Client, ClientConfig, Procedure, Profile, Program, Server, ServerConfig, Versions,
+    Binding, CallContext, Client, ClientConfig, Procedure, Program, Server, ServerConfig, Transport, Versions,
 };
 use rpcrdma_iwarp::{Config as IwarpConfig, IwarpConnector, IwarpListener};
 use rpcrdma_sim::{Fabric, FabricConfig};
@@ -165,7 +166,11 @@ fn measure(versions: Versions, provider: Provider) -> Result<[Figure; 2], Box<dy
     let mut config = ClientConfig::default();
     config.protocol.versions = versions;
     config.protocol.program = Some((PROGRAM, 1));
-    let client = by_turns(&mut near, &mut far, Client::rdma(connector, address, config))?;
+    let client = by_turns(
+        &mut near,
+        &mut far,
+        Client::builder().config(config).transport(Transport::rdma_on(connector)).connect(address),
+    )?;
     let mut before = [(0, 0); 2];
     for call in 0..WARM_UP + CALLS {
         if call == WARM_UP {
