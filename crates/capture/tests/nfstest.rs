@@ -17,7 +17,7 @@ use rpcrdma_capture::tcp::{Chunk, Connection, Side};
 use rpcrdma_iwarp::wire::ddp::{Header, HeaderView, queue};
 use rpcrdma_iwarp::wire::fpdu::FpduView;
 use rpcrdma_iwarp::wire::rdmap::{Opcode, opcode};
-use rpcrdma_iwarp::{Config, IwarpConnector, IwarpListener};
+use rpcrdma_iwarp::{Config, IwarpListener};
 use rpcrdma_nfs::Client;
 use rpcrdma_nfs::client::ClientOptions;
 use rpcrdma_nfs::fs::{MemoryFs, MemoryOptions};
@@ -107,7 +107,7 @@ async fn seen(protocol: rpcrdma::Config) -> Seen {
     tokio::spawn(server.serve(std::future::pending()));
 
     let config = ClientConfig { protocol, ..ClientConfig::default() };
-    let rpc = rpcrdma::Client::rdma(Arc::new(IwarpConnector::default()), proxy, config).await.unwrap();
+    let rpc = rpcrdma::Client::builder().config(config).connect(proxy).await.unwrap();
     let client = Client::mount(&rpc, "/", ClientOptions::default()).await.unwrap();
     client.mkdir("/d", SetAttributes { mode: Some(0o755), ..SetAttributes::default() }).await.unwrap();
     assert_eq!(client.read_dir("/d").await.unwrap().len(), 0);
@@ -125,7 +125,8 @@ async fn seen(protocol: rpcrdma::Config) -> Seen {
     }
     rpc.close().await;
     let calls = monitor.stats().calls;
-    let rpc = rpcrdma::Client::tcp(plain_address, ClientConfig::default()).await.unwrap();
+    let rpc =
+        rpcrdma::Client::builder().transport(rpcrdma::Transport::tcp()).connect(plain_address).await.unwrap();
     let client = Client::mount(&rpc, "/", ClientOptions::default()).await.unwrap();
     for size in SIZES {
         assert!(read_all(&client, &format!("/d/{size}")).await == pattern(size), "N20 over TCP, {size}");

@@ -15,13 +15,11 @@ use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
-use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
 use clap::Parser;
 use rpcrdma::{Client, ClientConfig};
-use rpcrdma_iwarp::IwarpConnector;
 use rpcrdma_nfs::client::{Client as NfsClient, ClientOptions};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::task::JoinSet;
@@ -159,7 +157,7 @@ async fn run(options: &Options) -> Result<(), Failure> {
     println!("{:<40} {} KiB, {} KiB", "server: resident for each, idle, used", each(idle), each(used));
     let mut granted: Vec<u32> = clients
         .iter()
-        .filter_map(|(client, _)| client.connection_stats())
+        .filter_map(|(client, _)| client.rdma().and_then(|rdma| rdma.connection_stats()))
         .map(|stats| stats.protocol.credits_granted_to_us)
         .collect();
     granted.sort_unstable();
@@ -178,7 +176,7 @@ async fn run(options: &Options) -> Result<(), Failure> {
 
 async fn connect(address: SocketAddr) -> Result<(Client, NfsClient), Failure> {
     let config = ClientConfig { memory: MEMORY, ..ClientConfig::default() };
-    let client = Client::rdma(Arc::new(IwarpConnector::default()), address, config).await?;
+    let client = Client::builder().config(config).connect(address).await?;
     let mounted = NfsClient::mount(&client, "/", ClientOptions::default()).await?;
     Ok((client, mounted))
 }

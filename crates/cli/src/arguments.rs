@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use rpcrdma::{BufferStructure, GssUser, OperationBase, Profile, Versions};
+use rpcrdma::experimental::{BufferStructure, OperationBase, Profile};
+use rpcrdma::{GssUser, Versions};
 use rpcrdma_gssapi::KerberosInitiator;
 use rpcrdma_nfs::client::NfsUrl;
 use rpcrdma_oncrpc::gss::Service;

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use rpcrdma::tls::TlsClient;
-use rpcrdma::{CallError, CcpClient, GssUser, Versions, Workers};
+use rpcrdma::{AttemptError, CallError, CcpClient, ConnectError, GssUser, Transport, Versions, Workers};
 use rpcrdma_gssapi::KerberosInitiator;
 use rpcrdma_iwarp::Timeouts;
 use rpcrdma_nfs::client::{Client, ClientOptions, Error, NfsUrl};
@@ -12,7 +12,7 @@ use rpcrdma_nfs::wire::{
     ACCESS3_LOOKUP, ACCESS3_MODIFY, ACCESS3_READ, AccessArgs, NFS_PROGRAM, NFS_VERSION, Status,
 };
 use rpcrdma_oncrpc::{AuthStat, Refused};
-use rpcrdma_verbs::{ConnectError, Connector};
+use rpcrdma_verbs::{self as verbs, Connector};
 use tokio::net::lookup_host;
 use tokio::time::{Instant, timeout};
 
@@ -140,30 +140,23 @@ async fn open(
     connection.sends.apply(&mut config.protocol);
     config.protocol.timeouts.call = connection.timeout;
     config.protocol.timeouts.connect = connection.timeout;
-    match connector {
-        Some(connector) => rpcrdma::Client::rdma(connector, to, config).await,
-        None => rpcrdma::Client::tcp(to, config).await,
-    }
+    let transport = connector.map_or_else(Transport::tcp, Transport::rdma_on);
+    rpcrdma::Client::builder().config(config).transport(transport).connect(to).await
 }
 
-/// Returns the error, with a hint where the cause is likely.
+/// Returns the reason, with a hint where the cause is likely. The line says "cannot connect" and the address already.
 fn explain(error: &ConnectError, connection: &Connection) -> String {
-    let hint = match error {
-        ConnectError::Io(io) if io.kind() == std::io::ErrorKind::ConnectionRefused => {
-            "; is the server running there? (rpcrdma serve prints its ports)"
-        }
-        ConnectError::Io(_) | ConnectError::Rejected(_) => "",
+    let Some(attempt) = error.attempts().last() else { return error.to_string() };
+    let hint = match &attempt.error {
+        error if error.is_refused() => "; is the server running there? (rpcrdma serve prints its ports)",
+        AttemptError::Link(verbs::ConnectError::Io(_) | verbs::ConnectError::Rejected(_)) => "",
         // A listener that does not speak RDMA.
         _ if connection.proto == Proto::Rdma => {
             "; if that is a TCP port, name the RDMA port, or add --proto tcp"
         }
         _ => "",
     };
-    match error {
-        // The line says "cannot connect" already.
-        ConnectError::Io(error) => format!("{error}{hint}"),
-        error => format!("{error}{hint}"),
-    }
+    format!("{}{hint}", attempt.error)
 }
 
 /// Servers that a command talks to, with a client for each.

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
-use rpcrdma::{Call, Client, ClientConfig, Sink};
+use rpcrdma::{Call, Client, ClientConfig, Sink, Transport};
 use rpcrdma_conform::client::{DEFAULT_SILENCE, Host, rows, run};
 use rpcrdma_conform::{DEFAULT_LIMIT, Report, Verdict};
 use rpcrdma_iwarp::{IwarpConnector, IwarpListener};
@@ -70,7 +70,11 @@ fn caller(
     }
     let task = tokio::spawn(async move {
         // A faulty client may fail earlier.
-        let Ok(client) = Client::rdma(connector, address, config).await else { return };
+        let Ok(client) =
+            Client::builder().config(config).transport(Transport::rdma_on(connector)).connect(address).await
+        else {
+            return;
+        };
         let mut callers = JoinSet::new();
         for first in 0..at_once {
             callers.spawn(calls(client.clone(), 2 * first));

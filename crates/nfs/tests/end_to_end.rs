@@ -16,11 +16,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use rpcrdma::experimental::{BufferStructure, Profile};
 use rpcrdma::rpcbind::RpcbindService;
-use rpcrdma::{
-    AuthSys, BufferStructure, ClientConfig, Credential, PeerShares, Profile, Server, ServerConfig,
-    ServerMonitor, Versions,
-};
+use rpcrdma::{AuthSys, ClientConfig, Credential, PeerShares, Server, ServerConfig, ServerMonitor, Versions};
 use rpcrdma_iwarp::{IwarpConnector, IwarpListener};
 use rpcrdma_nfs::client::{ClientOptions, CopyOptions, Error};
 use rpcrdma_nfs::fs::{DirectoryFs, DirectoryOptions, MemoryFs, MemoryOptions, StateDirectory};
@@ -83,14 +81,18 @@ async fn over_iwarp() -> (rpcrdma::Client, ServerMonitor) {
 
 async fn connect_iwarp(address: SocketAddr) -> rpcrdma::Client {
     let connector = Arc::new(IwarpConnector::default());
-    rpcrdma::Client::rdma(connector, address, ClientConfig::default()).await.unwrap()
+    rpcrdma::Client::builder()
+        .transport(rpcrdma::Transport::rdma_on(connector))
+        .connect(address)
+        .await
+        .unwrap()
 }
 
 async fn over_tcp() -> (rpcrdma::Client, ServerMonitor) {
     let listener = TcpListener::bind(LOOPBACK).await.unwrap();
     let address = listener.local_addr().unwrap();
     let monitor = serve(None, Some(listener));
-    (rpcrdma::Client::tcp(address, ClientConfig::default()).await.unwrap(), monitor)
+    (rpcrdma::Client::builder().transport(rpcrdma::Transport::tcp()).connect(address).await.unwrap(), monitor)
 }
 
 async fn over_sim(completion_mode: CompletionMode) -> (rpcrdma::Client, ServerMonitor) {
@@ -98,7 +100,14 @@ async fn over_sim(completion_mode: CompletionMode) -> (rpcrdma::Client, ServerMo
     let monitor = serve(Some(Box::new(fabric.listen(SIM_SERVER).unwrap())), None);
     tokio::task::yield_now().await;
     let connector = Arc::new(fabric.connector(SIM_HOST));
-    (rpcrdma::Client::rdma(connector, SIM_SERVER, ClientConfig::default()).await.unwrap(), monitor)
+    (
+        rpcrdma::Client::builder()
+            .transport(rpcrdma::Transport::rdma_on(connector))
+            .connect(SIM_SERVER)
+            .await
+            .unwrap(),
+        monitor,
+    )
 }
 
 /// Connects by Version Two. For client and server each, `sides` has the most Sends of a message, and the
@@ -122,7 +131,15 @@ async fn over_sim_in_groups(
     let monitor = serve_with(server, Some(Box::new(fabric.listen(SIM_SERVER).unwrap())), None);
     tokio::task::yield_now().await;
     let connector = Arc::new(fabric.connector(SIM_HOST));
-    (rpcrdma::Client::rdma(connector, SIM_SERVER, client).await.unwrap(), monitor)
+    (
+        rpcrdma::Client::builder()
+            .config(client)
+            .transport(rpcrdma::Transport::rdma_on(connector))
+            .connect(SIM_SERVER)
+            .await
+            .unwrap(),
+        monitor,
+    )
 }
 
 fn options() -> ClientOptions {
@@ -279,7 +296,7 @@ async fn payload_in_several_receives_is_not_copied() {
     let target = local.path().join("file");
     client.get("/file", &target, &CopyOptions::default()).await.unwrap();
     assert!(fs::read(&target).unwrap() == data);
-    let ours = rpc.connection_stats().unwrap().protocol;
+    let ours = rpc.rdma().unwrap().connection_stats().unwrap().protocol;
     assert_eq!((ours.calls_sent.placed, ours.replies_received.placed), (3, 3));
     assert_eq!((ours.payload_bytes_copied, monitor.stats().payload_bytes_copied), (0, 0));
 }
@@ -292,7 +309,8 @@ async fn trees() {
     let (rdma_address, tcp_address) = (iwarp.local_address().unwrap(), tcp.local_addr().unwrap());
     serve(Some(Box::new(iwarp)), Some(tcp));
     let rdma = connect_iwarp(rdma_address).await;
-    let tcp = rpcrdma::Client::tcp(tcp_address, ClientConfig::default()).await.unwrap();
+    let tcp =
+        rpcrdma::Client::builder().transport(rpcrdma::Transport::tcp()).connect(tcp_address).await.unwrap();
     let local = tempdir().unwrap();
     let source = local.path().join("source");
     fs::create_dir(&source).unwrap();

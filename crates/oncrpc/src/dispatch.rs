@@ -95,7 +95,7 @@ use crate::intercept::{InterceptService, NextService};
 use crate::message::{AcceptStat, AuthStat, CallHeader, CallHeaderError, RejectReason, ReplyHeader};
 use crate::outcome::Outcome;
 use crate::program::{
-    Attached, CallContext, CallFailure, Effect, Procedure, Program, TransportKind, accepted_by_default,
+    Attached, CallContext, CallFailure, Effect, ProcedureInfo, Program, TransportKind, accepted_by_default,
 };
 
 /// The sender of a message.
@@ -315,7 +315,7 @@ impl Dispatcher {
         }
         let mut call = ServedCall::new(peer.address, xid, [number, version, procedure]);
         let asked = self.oversight(call).ask(|| known(&**program, version, procedure, &credential));
-        let Procedure { name, effect } = asked.map_err(Failure::Call)??;
+        let ProcedureInfo { name, effect } = asked.map_err(Failure::Call)??;
         (call.name, call.effect) = (name, effect);
 
         let mut execution = None;
@@ -337,7 +337,11 @@ impl Dispatcher {
                     return Ok(DispatchFuture { state: State::Ready(Some(Outcome::Reply(reply))), key });
                 }
                 Admission::Refuse => {
-                    tracing::warn!(xid, procedure = name, "repeat of a call whose reply was too long to be kept");
+                    tracing::warn!(
+                        xid,
+                        procedure = name,
+                        "repeat of a call whose reply was too long to be kept"
+                    );
                     return Err(Failure::Call(CallFailure::SystemError));
                 }
             }
@@ -377,11 +381,8 @@ impl Dispatcher {
         if self.interceptors.is_empty() {
             return Guarded::start(oversight, span, || program.call(context, arguments));
         }
-        let next = NextService::new(
-            Arc::clone(&self.interceptors),
-            Arc::clone(program),
-            self.oversight(call),
-        );
+        let next =
+            NextService::new(Arc::clone(&self.interceptors), Arc::clone(program), self.oversight(call));
         Guarded::start(oversight, span, || next.call(context, arguments))
     }
 
@@ -396,7 +397,7 @@ fn known(
     version: u32,
     procedure: u32,
     credential: &Credential,
-) -> Result<Procedure, Failure> {
+) -> Result<ProcedureInfo, Failure> {
     if !program.accepts_flavor(credential.flavor()) {
         return Err(Failure::Denied(RejectReason::AuthError(refusal_of(credential.flavor()))));
     }

@@ -30,6 +30,16 @@ pub enum TransportKind {
     Sim,
 }
 
+impl fmt::Display for TransportKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Rdma => "RDMA",
+            Self::Tcp => "TCP",
+            Self::Sim => "the simulated fabric",
+        })
+    }
+}
+
 /// A value that the transport attaches to the calls of a connection, for handlers that know its type. It may be a way
 /// to call the peer back. This crate never looks inside. Two are equal if they share one value.
 #[derive(Clone)]

@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use rpcrdma::{
-    Binding, Call, CallContext, CallFailure, Client, ClientConfig, Effect, Eligibility, ProcedureInfo,
-    Program, ResponseFuture, Server, Sink,
+    Binding, Call, CallContext, CallFailure, Client, Effect, Eligibility, ProcedureInfo, Program,
+    ResponseFuture, Server, Sink, Transport,
 };
 use rpcrdma_iwarp::{IwarpConnector, IwarpListener};
 use rpcrdma_verbs::{Connector, Listener};
@@ -79,7 +79,7 @@ pub(crate) async fn run(
     let server = Server::builder().program(Arc::new(Store::default())).listen_rdma(listener).build()?;
     let address = *server.rdma_addresses()?.first().ok_or("no address")?;
     tokio::spawn(server.serve(std::future::pending()));
-    let client = Client::rdma(connector, address, ClientConfig::default()).await?;
+    let client = Client::builder().transport(Transport::rdma_on(connector)).connect(address).await?;
 
     let data = Bytes::from(vec![0xb1; MAX]);
     let put = encode(&PutArguments(Key("blob".into()), data.clone()))?;

@@ -7,8 +7,8 @@ use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rpcrdma::{
-    Backchannel, Binding, Call, CallContext, CallFailure, Client, ClientConfig, ConnectionContext, Effect,
-    ProcedureInfo, Program, ResponseFuture, Server,
+    Backchannel, Binding, Call, CallContext, CallFailure, Client, ConnectionContext, Effect, ProcedureInfo,
+    Program, ResponseFuture, Server, Transport,
 };
 use rpcrdma_iwarp::{IwarpConnector, IwarpListener};
 use rpcrdma_verbs::{Connector, Listener};
@@ -110,10 +110,10 @@ pub(crate) async fn run(
 
     let (notes, mut read) = mpsc::unbounded_channel();
     let reader = Client::builder().program(Arc::new(Reader(notes)));
-    let reader = reader.rdma(Arc::clone(&connector), address).await?;
+    let reader = reader.transport(Transport::rdma_on(Arc::clone(&connector))).connect(address).await?;
     reader.call_raw(Call::new(BOARD, 1, SUBSCRIBE).name("SUBSCRIBE")).await?;
 
-    let writer = Client::rdma(connector, address, ClientConfig::default()).await?;
+    let writer = Client::builder().transport(Transport::rdma_on(connector)).connect(address).await?;
     for text in ["the library closes at six", "so do the reading rooms"] {
         let note = encode(&Note(text.to_owned()))?;
         let posted =

@@ -8,9 +8,10 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use rpcrdma::experimental::Profile;
 use rpcrdma::{
-    Binding, Call, CallContext, Client, ClientConfig, Effect, Eligibility, ProcedureInfo, Profile, Program,
-    ResponseFuture, Server, ServerConfig, Sink, Versions,
+    Binding, Call, CallContext, Client, ClientConfig, Effect, Eligibility, ProcedureInfo, Program,
+    ResponseFuture, Server, ServerConfig, Sink, Transport, Versions,
 };
 use rpcrdma_sim::{Fabric, FabricConfig};
 use rpcrdma_xdr::{Decoder, Encoder};
@@ -85,7 +86,11 @@ async fn run(reads: bool, versions: Versions, count: u32) -> Result<(), Box<dyn 
     let mut config = ClientConfig::default();
     config.protocol.versions = versions;
     config.protocol.program = Some((PROGRAM, 1));
-    let client = Client::rdma(Arc::new(fabric.connector(host)), address, config).await?;
+    let client = Client::builder()
+        .config(config)
+        .transport(Transport::rdma_on(Arc::new(fabric.connector(host))))
+        .connect(address)
+        .await?;
     for _ in 0..count {
         if reads {
             let call = Call::new(PROGRAM, 1, READ).results(4).sink(Sink::Pool(MIB));
@@ -97,7 +102,10 @@ async fn run(reads: bool, versions: Versions, count: u32) -> Result<(), Box<dyn 
             client.null(PROGRAM, 1).await?;
         }
     }
-    let calls = client.connection_stats().map_or(0, |stats| stats.protocol.calls_sent.inline);
+    let calls = client
+        .rdma()
+        .and_then(|rdma| rdma.connection_stats())
+        .map_or(0, |stats| stats.protocol.calls_sent.inline);
     println!("{calls} calls");
     client.close().await;
     drop(stop);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rpcrdma_oncrpc::typed::{self, Bounds, Procedure};
-use rpcrdma_oncrpc::{CallHeader, Credential, Effect, OpaqueAuth, ReplyHeader};
+use rpcrdma_oncrpc::{CallHeader, Credential, Effect, OpaqueAuth, ReplyHeader, TransportKind};
 use rpcrdma_proto::{self as proto, Form, IncomingReply, Invalidations, Sink, Travelled};
 use rpcrdma_xdr::{Decoder, EncodeError, Stream};
 
@@ -330,7 +330,7 @@ impl TryFrom<RawReply> for Reply {
 impl From<IncomingReply> for RawReply {
     fn from(reply: IncomingReply) -> Self {
         let travelled = Transfer {
-            transport: Transport::Rdma,
+            transport: TransportKind::Rdma,
             call: reply.call,
             reply: reply.reply,
             invalidations: reply.invalidations,
@@ -344,7 +344,7 @@ impl From<IncomingReply> for RawReply {
 #[non_exhaustive]
 pub struct Transfer {
     /// The transport.
-    pub transport: Transport,
+    pub transport: TransportKind,
     /// How the call travelled, in its last transmission.
     pub call: Travelled,
     /// How the reply travelled.
@@ -353,23 +353,13 @@ pub struct Transfer {
     pub invalidations: Invalidations,
 }
 
-/// The transport of a connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Transport {
-    /// RPC-over-RDMA.
-    Rdma,
-    /// TCP with record marking.
-    Tcp,
-}
-
 impl fmt::Display for Transfer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.transport {
-            Transport::Tcp => {
+            TransportKind::Tcp => {
                 write!(f, "call {} B, reply {} B in TCP records", self.call.sent, self.reply.sent)
             }
-            Transport::Rdma => {
+            _ => {
                 write!(f, "call {}; reply {}", Way(&self.call), Way(&self.reply))?;
                 let Invalidations { remote, local, .. } = self.invalidations;
                 match (remote, local) {
@@ -446,7 +436,7 @@ mod tests {
             let message = ReplyHeader { xid: 9, body }.with_results(encode(&7u32).unwrap()).unwrap();
             let way = Travelled::default();
             let travelled = Transfer {
-                transport: Transport::Tcp,
+                transport: TransportKind::Tcp,
                 call: way,
                 reply: way,
                 invalidations: Invalidations::default(),

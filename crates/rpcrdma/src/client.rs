@@ -1,6 +1,6 @@
 //! [`Client`]: calls RPC programs of one server over RDMA or TCP.
 //!
-//! A client has one connection at a time, or [`ClientConfig::connections`]. It opens a connection again when it is lost,
+//! A client has one connection at a time, or [`ClientConfig::connections`](crate::ClientConfig::connections). It opens a connection again when it is lost,
 //! and has any number of calls in flight. Clones share the client; it closes when the last clone is gone.
 //!
 //! A client can also serve programs, on the connection that it opened (RFC 8167): [`ClientBuilder::program`]. It then
@@ -14,37 +14,32 @@
 //! Dropping a call's future abandons the answer, not the memory (rule I10).
 
 use std::borrow::Borrow;
-use std::fmt;
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 
-use rpcrdma_iwarp::IwarpConnector;
 use rpcrdma_oncrpc::typed::{Bounds, Procedure};
-use rpcrdma_oncrpc::{Attached, InterceptService};
-use rpcrdma_proto::{Binding, Characteristic, Disposition, NotExchanged, Notice};
-use rpcrdma_verbs::{ConnectError, Connector, ProtectionDomain};
-use tokio::sync::broadcast;
+use rpcrdma_verbs::ProtectionDomain;
 use tracing::{Instrument, Span};
 
+use crate::builder::ClientBuilder;
 use crate::call::{Call, Reply, Transfer};
 use crate::caller::Caller;
 use crate::channel::Channel;
-use crate::config::ClientConfig;
+use crate::connect::ConnectError;
+use crate::endpoint::Endpoint;
 use crate::error::CallError;
 use crate::gss::GssUser;
 use crate::handle::Handle;
 use crate::links::Link;
-use crate::programs::{Around, Programs};
-use crate::rdma::client::RdmaClient;
+use crate::over_rdma::Rdma;
 use crate::spread::Spread;
-use crate::stats::{ClientStats, ConnectionStats};
-use crate::tcp::client::TcpClient;
+use crate::stats::ClientStats;
 use crate::tls::TlsClient;
 use crate::trace::{Calling, call_span};
 
 /// A client of one server's RPC programs, over RDMA or TCP. Cheap to clone.
 ///
-/// A client has one connection at a time and opens it again when it is lost. With [`ClientConfig::connections`] it has
+/// A client has one connection at a time and opens it again when it is lost. With [`ClientConfig::connections`](crate::ClientConfig::connections) it has
 /// several, and each call takes the one with the fewest calls in progress. It closes when the last clone is gone.
 #[derive(Clone)]
 pub struct Client {
@@ -58,14 +53,6 @@ struct Inner {
     asks_as: Option<Arc<GssUser>>,
 }
 
-/// A builder of [`Client`]s.
-#[derive(Default)]
-pub struct ClientBuilder {
-    config: ClientConfig,
-    programs: Vec<Arc<dyn Binding>>,
-    interceptors: Vec<Arc<dyn InterceptService>>,
-}
-
 /// A client as the handlers of its own programs refer to it.
 pub(crate) struct Forechannel(Weak<Inner>);
 
@@ -76,38 +63,43 @@ impl Forechannel {
 }
 
 impl Client {
-    /// Opens an RPC-over-RDMA connection through this provider. Later connections of the client use the same provider.
+    /// Opens RPC-over-RDMA connections by software iWARP, with the default configuration. [`builder`](Self::builder) leads
+    /// to other transports and settings.
+    ///
+    /// A name is resolved, and its addresses are tried in turn; [`ClientBuilder::connect`] has the rules.
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// let client = rpcrdma::Client::connect("server.example.org:20049").await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
-    /// [`ConnectError`] of the first connection.
-    pub async fn rdma(
-        connector: Arc<dyn Connector>,
-        to: SocketAddr,
-        config: ClientConfig,
-    ) -> Result<Self, ConnectError> {
-        Self::builder().config(config).rdma(connector, to).await
+    /// [`ConnectError`].
+    pub async fn connect(endpoint: impl Into<Endpoint>) -> Result<Self, ConnectError> {
+        Self::builder().connect(endpoint).await
     }
 
-    /// Starts with the default configuration and no program.
+    /// Starts with the default configuration, RPC-over-RDMA by software iWARP, and no program.
     #[must_use]
     pub fn builder() -> ClientBuilder {
         ClientBuilder::default()
     }
 
-    /// Opens an RPC-over-RDMA connection by software iWARP, with the default configuration.
-    ///
-    /// # Errors
-    /// As [`rdma`](Self::rdma).
-    pub async fn connect_rdma(to: SocketAddr) -> Result<Self, ConnectError> {
-        Self::rdma(Arc::new(IwarpConnector::default()), to, ClientConfig::default()).await
+    /// Creates a client of this server on open connections.
+    pub(crate) fn new(to: SocketAddr, links: Spread<Link>, asks_as: Option<Arc<GssUser>>) -> Self {
+        Self { inner: Arc::new(Inner { to, links, asks_as }) }
     }
 
-    /// Opens a TCP connection with record marking (RFC 5531 §11).
-    ///
-    /// # Errors
-    /// [`ConnectError`] of the first connection.
-    pub async fn tcp(to: SocketAddr, config: ClientConfig) -> Result<Self, ConnectError> {
-        Self::builder().config(config).tcp(to).await
+    /// Returns the client as the handlers of its own programs refer to it.
+    pub(crate) fn forechannel(&self) -> Forechannel {
+        Forechannel(Arc::downgrade(&self.inner))
+    }
+
+    /// Returns the connections.
+    pub(crate) fn links(&self) -> &Spread<Link> {
+        &self.inner.links
     }
 
     /// Calls a procedure and waits for its results ([`Caller::call`]).
@@ -191,7 +183,7 @@ impl Client {
         Ok(reply.travelled)
     }
 
-    /// Returns the address of the server.
+    /// Returns the address of the server to which this client connects, now and after a loss.
     #[must_use]
     pub fn peer_address(&self) -> SocketAddr {
         self.inner.to
@@ -223,63 +215,12 @@ impl Client {
         stats.reduce(ClientStats::with).unwrap_or_default()
     }
 
-    /// Returns the counters of the present RPC-over-RDMA connection, the first of several; `None` over TCP, and while
-    /// there is no connection.
+    /// Returns what this client has over RPC-over-RDMA only; `None` over TCP.
     #[must_use]
-    pub fn connection_stats(&self) -> Option<ConnectionStats> {
+    pub fn rdma(&self) -> Option<Rdma<'_>> {
         match self.inner.links.first() {
-            Link::Rdma(client) => client.connection_stats(),
+            Link::Rdma(client) => Some(Rdma::new(client)),
             Link::Tcp(_) => None,
-        }
-    }
-
-    /// Waits until this client has opened more than `seen` RPC-over-RDMA connections, and returns their number
-    /// ([`ClientStats::connections`]). A server that calls a client knows the client by its connection. So on each new
-    /// connection the client has to announce again that it can be called. Never ready over TCP and when the client is
-    /// closed. Of several connections the first one counts.
-    pub async fn connected_again(&self, seen: u64) -> u64 {
-        match self.inner.links.first() {
-            Link::Rdma(client) => client.connected_again(seen).await,
-            Link::Tcp(_) => std::future::pending().await,
-        }
-    }
-
-    /// Asks the server to change transport characteristics (Version Two, xcharext-02 §4.2) and waits for its answer.
-    /// Changes that the server accepts for later arrive as a [`Notice`]. Larger Receives take effect when Calls have
-    /// used up the earlier ones. P2 has no pending changes: under P2 the answer itself waits for that. Of several
-    /// connections the first one is meant; so it is by [`change`](Self::change) and [`notices`](Self::notices).
-    ///
-    /// # Errors
-    /// [`NotExchanged`], also when the connection ends before the answer.
-    pub async fn ask(
-        &self,
-        want: Vec<Characteristic>,
-    ) -> Result<Vec<(Characteristic, Disposition)>, NotExchanged> {
-        match self.inner.links.first() {
-            Link::Rdma(client) => client.ask(want).await,
-            Link::Tcp(_) => Err(NotExchanged::NotSpoken),
-        }
-    }
-
-    /// Changes a transport characteristic of this client on the present connection, and announces the change to the
-    /// server. A larger receive size takes effect with [`Notice::Own`].
-    ///
-    /// # Errors
-    /// [`NotExchanged`].
-    pub fn change(&self, value: Characteristic) -> Result<(), NotExchanged> {
-        match self.inner.links.first() {
-            Link::Rdma(client) => client.change(value),
-            Link::Tcp(_) => Err(NotExchanged::NotSpoken),
-        }
-    }
-
-    /// Returns a receiver of news about transport characteristics, from now on. Over TCP there are none. A slow
-    /// receiver misses the oldest.
-    #[must_use]
-    pub fn notices(&self) -> broadcast::Receiver<Notice> {
-        match self.inner.links.first() {
-            Link::Rdma(client) => client.notices(),
-            Link::Tcp(_) => broadcast::channel(1).1,
         }
     }
 
@@ -296,7 +237,8 @@ impl Client {
     /// order. The client serves Calls of the server until then; those in progress get no answer.
     pub async fn close(&self) {
         // Only now: the context serves all connections of this client. Without one it is not worth a new connection.
-        if let Some(user) = self.inner.asks_as.as_ref().filter(|_| self.connection_stats().is_some()) {
+        let connected = self.rdma().is_some_and(|rdma| rdma.connection_stats().is_some());
+        if let Some(user) = self.inner.asks_as.as_ref().filter(|_| connected) {
             self.end_context(user).await;
         }
         for link in self.inner.links.all() {
@@ -312,133 +254,4 @@ impl Client {
             }
         }
     }
-}
-
-impl ClientBuilder {
-    /// Sets limits and timers.
-    #[must_use]
-    pub fn config(mut self, config: ClientConfig) -> Self {
-        self.config = config;
-        self
-    }
-
-    /// Serves this program to the server, on the client's own connection (RFC 8167). [`ClientConfig`] sets the credits
-    /// and the length of messages.
-    #[must_use]
-    pub fn program(mut self, program: Arc<dyn Binding>) -> Self {
-        self.programs.push(program);
-        self
-    }
-
-    /// Puts an interceptor around the calls of the client's programs, inside of those given before. It sees the calls of
-    /// the server, not those of the client.
-    #[must_use]
-    pub fn intercept_service(mut self, interceptor: impl InterceptService) -> Self {
-        self.interceptors.push(Arc::new(interceptor));
-        self
-    }
-
-    /// Opens the client's RPC-over-RDMA connections through this provider: one, or [`ClientConfig::connections`]. If the
-    /// server refuses further ones, the client goes on with those that it has ([`Client::connections`]), and says so in
-    /// an event of level `WARN`. Later connections of the client use the same provider.
-    ///
-    /// # Errors
-    /// [`ConnectError`] of the first connection. [`ConnectError::Invalid`] if the number of connections is not allowed, or
-    /// the programs cannot be served together, or not on several connections.
-    pub async fn rdma(self, connector: Arc<dyn Connector>, to: SocketAddr) -> Result<Client, ConnectError> {
-        let Self { mut config, programs, interceptors } = self;
-        config.check_connections()?;
-        if config.tls.is_some() {
-            return Err(ConnectError::Invalid(
-                "TLS over RPC-over-RDMA: RFC 9289 has it for TCP only".to_owned(),
-            ));
-        }
-        let serves = !programs.is_empty();
-        if serves && config.connections > 1 {
-            return Err(ConnectError::Invalid(format!(
-                "programs to serve on {} connections: the server would know this client by one of them only",
-                config.connections
-            )));
-        }
-        let protocol = &mut config.protocol;
-        let around = Around { interceptors, limits: None };
-        let programs = Programs::new(programs, around, config.reply_cache)
-            .map_err(|error| ConnectError::Invalid(error.to_string()))?;
-        protocol.bindings = Some(Arc::new(programs.bindings()));
-        protocol.keep_connected |= serves;
-        if !serves {
-            // The single credit that it takes to answer that nothing is served.
-            protocol.grant = 1;
-        }
-        let programs = Arc::new(programs);
-        let domain = ProtectionDomain::new(config.memory);
-        let connect = || {
-            let (connector, programs) = (Arc::clone(&connector), Arc::clone(&programs));
-            RdmaClient::connect(connector, to, config.clone(), domain.clone(), programs)
-        };
-        // The server sees one of them in set-up at a time.
-        let mut links = Spread::new(Link::Rdma(connect().await?));
-        while links.len() < config.connections {
-            match connect().await {
-                Ok(link) => links.add(Link::Rdma(link)),
-                Err(error) => {
-                    tell_fewer(to, links.len(), config.connections, &error);
-                    break;
-                }
-            }
-        }
-        let asks_as = config.ccp.as_ref().and_then(|ccp| ccp.user().cloned());
-        let client = Client { inner: Arc::new(Inner { to, links, asks_as }) };
-        for link in client.inner.links.all() {
-            if let Link::Rdma(link) = link {
-                link.start(Attached::new(Forechannel(Arc::downgrade(&client.inner))));
-            }
-        }
-        Ok(client)
-    }
-
-    /// Opens the client's TCP connections with record marking (RFC 5531 §11): one, or [`ClientConfig::connections`]. If
-    /// the server refuses further ones, the client goes on with those that it has, as with [`rdma`](Self::rdma). Over
-    /// TCP a server refuses by closing the connection. So the client calls NULL of [`program`](rpcrdma_proto::Config) on
-    /// each further connection, if that is set.
-    ///
-    /// # Errors
-    /// [`ConnectError`] of the first connection; [`ConnectError::Invalid`] if there are programs to serve, which needs
-    /// RPC-over-RDMA, or if the number of connections is not allowed.
-    pub async fn tcp(self, to: SocketAddr) -> Result<Client, ConnectError> {
-        self.config.check_connections()?;
-        if !self.programs.is_empty() {
-            let (count, plural) = (self.programs.len(), if self.programs.len() == 1 { "" } else { "s" });
-            return Err(ConnectError::Invalid(format!(
-                "{count} program{plural} to serve over TCP: clients serve over RPC-over-RDMA only (ClientBuilder::rdma)"
-            )));
-        }
-        let config = &self.config;
-        let domain = ProtectionDomain::new(config.memory);
-        let connect = || TcpClient::connect(to, config.clone(), domain.clone());
-        let mut links = Spread::new(Link::Tcp(connect().await?));
-        while links.len() < config.connections {
-            let opened = async {
-                let link = connect().await.map_err(|error| error.to_string())?;
-                if let Some((program, version)) = config.protocol.program {
-                    let null = Call::new(program, version, 0).once();
-                    link.call(null).await.map_err(|error| error.to_string())?;
-                }
-                Ok::<_, String>(link)
-            };
-            match opened.await {
-                Ok(link) => links.add(Link::Tcp(link)),
-                Err(error) => {
-                    tell_fewer(to, links.len(), config.connections, &error);
-                    break;
-                }
-            }
-        }
-        Ok(Client { inner: Arc::new(Inner { to, links, asks_as: None }) })
-    }
-}
-
-/// Tells that a server does not take as many connections as this client is to have.
-fn tell_fewer(to: SocketAddr, open: usize, wanted: usize, error: &impl fmt::Display) {
-    tracing::warn!(server = %to, open, wanted, %error, "going on with fewer connections than wanted");
 }

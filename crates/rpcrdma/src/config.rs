@@ -1,12 +1,14 @@
 //! Settings of clients and servers, and the bound on memory that follows from them.
 
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use rpcrdma_oncrpc::CacheLimits;
-use rpcrdma_proto::{Config, Profile, Versions};
-use rpcrdma_verbs::{ConnectError, ProtectionDomain};
+use rpcrdma_proto::{Config, Profile, Session, Versions};
+use rpcrdma_verbs::ProtectionDomain;
 
 use crate::ccp::{CcpClient, CcpServer};
+use crate::connect::ConfigError;
 use crate::shares::PeerShares;
 use crate::tls::{TlsClient, TlsServer};
 
@@ -69,12 +71,27 @@ impl ClientConfig {
     pub const MAX_CONNECTIONS: usize = 16;
 
     /// Refuses a number of connections that is not allowed.
-    pub(crate) fn check_connections(&self) -> Result<(), ConnectError> {
+    pub(crate) fn check_connections(&self) -> Result<(), ConfigError> {
         let (asked, most) = (self.connections, Self::MAX_CONNECTIONS);
         if (1..=most).contains(&asked) {
             return Ok(());
         }
-        Err(ConnectError::Invalid(format!("{asked} connections; a client has 1 to {most}")))
+        Err(ConfigError::Connections { asked, most })
+    }
+
+    /// Refuses settings of RPC-over-RDMA that cannot work together.
+    pub(crate) fn check_rdma(&self) -> Result<(), ConfigError> {
+        let protocol = &self.protocol;
+        if protocol.takes_reverse_chunks() && protocol.has_read_read() {
+            return Err(ConfigError::ReverseChunksAndReadRead);
+        }
+        let receive = ProtectionDomain::room_for(protocol.receive_size);
+        if receive.saturating_mul(self.connections) > self.memory {
+            let (memory, connections) = (self.memory, self.connections);
+            return Err(ConfigError::Memory { memory, receive, connections });
+        }
+        // Only a session knows whether it can connect before any call.
+        Ok(Session::new(Arc::new(protocol.clone()), 0).connect(Instant::now())?)
     }
 }
 

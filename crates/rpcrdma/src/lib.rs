@@ -16,6 +16,8 @@
 //! | module | mechanism |
 //! | --- | --- |
 //! | `client`, `server` | the public faces |
+//! | `endpoint`, `connect`, `builder` | from the name of a server to a client's first connections |
+//! | `cause` | errors of layers below, in public errors |
 //! | `context` | from a call's context to its connection |
 //! | `rdma` | drives a `proto` connection or session on a queue pair |
 //! | `tcp` | record marking on sockets |
@@ -31,6 +33,8 @@
 //! | `health` | whether a program answers |
 //! | `caller` | calls with types |
 //! | `channel` | what a caller needs of the connection that carries its calls |
+//! | `over_rdma` | what a client has over RDMA only |
+//! | [`experimental`] | names that only drafts have |
 //! | `links` | one connection of a client, by either transport |
 //! | `failed_reads` | XIDs whose chunks earlier connections of a peer could not read |
 //! | `admission` | limits on connections |
@@ -60,15 +64,20 @@ extern crate self as rpcrdma;
 
 mod admission;
 mod backchannel;
+mod builder;
 mod call;
 mod caller;
+mod cause;
 pub mod ccp;
 mod channel;
 mod client;
 mod config;
+mod connect;
 mod context;
 mod credits;
+mod endpoint;
 mod error;
+pub mod experimental;
 mod failed_reads;
 mod gss;
 mod handle;
@@ -77,6 +86,7 @@ mod health;
 mod in_context;
 mod intercept;
 mod links;
+mod over_rdma;
 mod overseer;
 mod owners;
 mod programs;
@@ -103,36 +113,41 @@ mod workers;
 mod xid;
 
 pub use backchannel::Backchannel;
+pub use builder::ClientBuilder;
 pub use bytes;
-pub use call::{Call, Reply, ReplyShape, Transfer, Transport};
+pub use call::{Call, Reply, ReplyShape, Transfer};
 pub use caller::Caller;
+pub use cause::Cause;
 pub use ccp::{CcpClient, CcpServer};
-pub use client::{Client, ClientBuilder};
+pub use client::Client;
 pub use config::{ClientConfig, ServerConfig};
+pub use connect::{Attempt, AttemptError, ConfigError, ConnectError, Transport};
 pub use context::ConnectionContext;
+pub use endpoint::{Endpoint, EndpointError};
 pub use error::{CallError, Execution};
 pub use gss::GssUser;
 pub use handle::Handle;
 pub use health::{Alive, Health, HealthState, HealthWatch};
 pub use intercept::{Intercept, Next};
+pub use over_rdma::Rdma;
 pub use retry::Retry;
 pub use rpcrdma_iwarp as iwarp;
 pub use rpcrdma_oncrpc as oncrpc;
+pub use rpcrdma_oncrpc::gss::ReplyFault;
 pub use rpcrdma_oncrpc::typed::{Bounds, Procedure};
 pub use rpcrdma_oncrpc::{
-    AuthSys, CacheCounters, CacheLimits, CallContext, CallFailure, Credential, Effect, InterceptService,
-    NextService, Origin, ProcedureInfo, Program, ResponseFuture, TransportKind,
+    AuthStat, AuthSys, CacheCounters, CacheLimits, CallContext, CallFailure, Credential, Effect,
+    InterceptService, NextService, Origin, ProcedureInfo, Program, Refused, RegisterError, ResponseFuture,
+    TransportKind,
 };
 pub use rpcrdma_proto::{
-    Agreement, AlignmentBase, Binding, BufferGroup, BufferStructure, Characteristic, Characteristics,
-    ChunkSupport, Compatibility, Config, Disposition, Eligibility, Exchanged, Features, Form, Invalidations,
-    Limits, Messages, NotExchanged, NotRegistered, Notice, OperationBase, OperationNumbers, PaddedMessages,
-    Profile, ReadRead, Registered, ReplyPlacement, ReverseSupport, Sink, Timeouts, TransmissionSettings,
-    Transmissions, Travelled, Versions,
+    Agreement, AlignmentBase, Binding, CloseReason, Compatibility, Config, Eligibility, Form, Invalidations,
+    Limits, Messages, NoProgram, PaddedMessages, ProtocolError, Refusal, Sink, Timeouts, Travelled, Versions,
 };
 pub use rpcrdma_verbs as verbs;
 pub use rpcrdma_verbs::BoxFuture;
 pub use rpcrdma_xdr as xdr;
+pub use rpcrdma_xdr::{DecodeError, EncodeError};
 pub use server::{ServeError, Server, ServerBuilder, ServerHandle, ServerMonitor, ServerStats};
 pub use shares::PeerShares;
 pub use shed::{ShedLimits, ShedStats};

@@ -68,6 +68,11 @@ impl Programs {
         BindingTable::new(self.served.clone())
     }
 
+    /// Returns whether there is any program.
+    pub(crate) fn serves(&self) -> bool {
+        !self.served.is_empty()
+    }
+
     /// Returns the memory that a call may need beside that of a handler and its task, in bytes.
     pub(crate) const fn secured_room(&self) -> usize {
         if self.gss.is_some() { SECURED_ROOM } else { 0 }

@@ -12,13 +12,13 @@ use rpcrdma_oncrpc::rpcbind::{
     Lookup, LookupError, Netid, PORT, PROGRAM, Progress, Registration, Request, VERSION_2, VERSION_3,
     VERSION_4,
 };
-use rpcrdma_verbs::ConnectError;
 use rpcrdma_xdr::{Decoder, EncodeError, Stream};
 use thiserror::Error;
 
 use crate::call::Call;
 use crate::client::Client;
 use crate::config::ClientConfig;
+use crate::connect::{ConnectError, Transport};
 use crate::error::CallError;
 
 mod service;
@@ -36,14 +36,9 @@ const MEMORY: usize = 1 << 20;
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum RpcbindError {
-    /// There is no rpcbind at the address.
-    #[error("cannot reach rpcbind at {address}: {error}")]
-    Connect {
-        /// The address that was tried.
-        address: SocketAddr,
-        /// The cause.
-        error: ConnectError,
-    },
+    /// There is no rpcbind at the address, which the cause names.
+    #[error("cannot reach rpcbind: {0}")]
+    Connect(#[from] ConnectError),
     /// A question got no usable answer.
     #[error("rpcbind did not answer: {0}")]
     Call(#[from] CallError),
@@ -115,8 +110,7 @@ impl Rpcbind {
         let mut config = ClientConfig { max_record: MAX_RECORD, memory: MEMORY, ..ClientConfig::default() };
         config.protocol.timeouts.connect = limit;
         config.protocol.timeouts.call = limit;
-        let client =
-            Client::tcp(address, config).await.map_err(|error| RpcbindError::Connect { address, error })?;
+        let client = Client::builder().config(config).transport(Transport::tcp()).connect(address).await?;
         Ok(Self { client, host: address.ip() })
     }
 

@@ -524,7 +524,7 @@ mod tests {
     use rpcrdma_iwarp::{Config, IwarpConnector, IwarpListener};
 
     use super::*;
-    use crate::{Client, ClientConfig};
+    use crate::Client;
 
     /// No server has this program: the refusal is the reply.
     const PROGRAM: u32 = 0x2000_0000;
@@ -538,7 +538,8 @@ mod tests {
         let (address, inner) = (server.rdma_addresses().unwrap()[0], Arc::clone(&server.inner));
         let serving = tokio::spawn(server.serve(std::future::pending()));
         let connector = Arc::new(IwarpConnector::new(Config::default()));
-        let client = Client::rdma(connector, address, ClientConfig::default()).await.unwrap();
+        let client =
+            Client::builder().transport(crate::Transport::rdma_on(connector)).connect(address).await.unwrap();
         client.null(PROGRAM, 1).await.unwrap_err();
         let before = inner.turns.now();
         for _ in 0..CALLS {

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use rpcrdma::{CallError, Client, ClientConfig, Server, ServerConfig, ServerMonitor, Sink};
+use rpcrdma::{CallError, Client, ClientConfig, Server, ServerConfig, ServerMonitor, Sink, Transport};
 use rpcrdma_iwarp::{Config, IwarpConnector, IwarpListener, Timeouts};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use support::network::{self, host};
@@ -85,7 +85,7 @@ async fn serve(at: IpAddr, mut config: ServerConfig, timeouts: Timeouts) -> Runn
     tokio::spawn(server.serve(std::future::pending()));
     let mut own = ClientConfig::default();
     never(&mut own.protocol.timeouts);
-    let good = Client::rdma(Arc::new(IwarpConnector::default()), address, own).await.unwrap();
+    let good = Client::builder().config(own).connect(address).await.unwrap();
     Running { address, monitor, good }
 }
 
@@ -216,7 +216,12 @@ async fn slow_gets(
     never(&mut config.protocol.timeouts);
     let mut provider = Config::default();
     provider.timeouts = iwarp();
-    let client = Client::rdma(Arc::new(IwarpConnector::new(provider)), way, config).await.unwrap();
+    let client = Client::builder()
+        .config(config)
+        .transport(Transport::rdma_on(Arc::new(IwarpConnector::new(provider))))
+        .connect(way)
+        .await
+        .unwrap();
     // The first reply brings the credits.
     client.null(support::PROGRAM, support::VERSION).await.unwrap();
     let mut gets = JoinSet::new();

@@ -4,11 +4,9 @@
 //! address of its choice. It can stop reading data of the server.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use rpcrdma::{Call as RpcCall, Client, ClientConfig, Sink};
-use rpcrdma_iwarp::IwarpConnector;
 use rpcrdma_nfs::wire::{FileHandle, GetattrArgs, NFS_PROGRAM, NFS_VERSION, NfsCall, ReadArgs};
 use rpcrdma_xdr::{Encode, encode};
 use tokio::io::AsyncWriteExt;
@@ -108,7 +106,7 @@ async fn pass(
 async fn client(address: SocketAddr) -> Result<Client, Failure> {
     let mut config = ClientConfig { memory: 128 << 20, ..ClientConfig::default() };
     config.protocol.timeouts.connect = Duration::from_secs(5);
-    Ok(Client::rdma(Arc::new(IwarpConnector::default()), address, config).await?)
+    Ok(Client::builder().config(config).connect(address).await?)
 }
 
 /// Keeps `window` calls in flight on each of `count` connections from 192.0.2.`source`.

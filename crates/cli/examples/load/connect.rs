@@ -6,11 +6,10 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use rpcrdma::tls::TlsClient;
-use rpcrdma::{Client, ClientConfig, GssUser};
+use rpcrdma::{Client, ClientConfig, ConnectError, GssUser, Transport};
 use rpcrdma_gssapi::{KerberosInitiator, OpenError};
 use rpcrdma_iwarp::{Config, IwarpConnector, LargeFpdu};
 use rpcrdma_oncrpc::gss::Service;
-use rpcrdma_verbs::ConnectError;
 
 /// Time for a connection, and for each reply.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -61,12 +60,13 @@ pub(crate) async fn connect(
     let mut config = ClientConfig { memory, tls, ..ClientConfig::default() };
     config.protocol.timeouts.call = LIMIT;
     config.protocol.timeouts.connect = LIMIT;
-    match proto {
+    let transport = match proto {
         Proto::Rdma => {
             let mut iwarp = Config::default();
             iwarp.large_fpdu = LargeFpdu::Offered;
-            Client::rdma(Arc::new(IwarpConnector::new(iwarp)), to, config).await
+            Transport::rdma_on(Arc::new(IwarpConnector::new(iwarp)))
         }
-        Proto::Tcp => Client::tcp(to, config).await,
-    }
+        Proto::Tcp => Transport::tcp(),
+    };
+    Client::builder().config(config).transport(transport).connect(to).await
 }

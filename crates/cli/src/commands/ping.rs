@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use rpcrdma::{Call, CallError, GssUser, Profile, Reply};
+use rpcrdma::experimental::Profile;
+use rpcrdma::{Call, CallError, GssUser, Reply};
 use rpcrdma_nfs::client::NfsUrl;
 use serde::Serialize;
 use tokio::time::sleep;
@@ -73,7 +74,7 @@ struct Spoken {
 
 impl Spoken {
     fn of(client: &rpcrdma::Client) -> Option<Self> {
-        let stats = client.connection_stats()?;
+        let stats = client.rdma().and_then(|rdma| rdma.connection_stats())?;
         let (version, profile) = stats.version?;
         let profile = profile.map(|profile| match profile {
             Profile::P1 => "p1",

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
-use rpcrdma::{AuthSys, ClientConfig, Credential, Server, ServerConfig};
+use rpcrdma::{AuthSys, Credential, Server, ServerConfig};
 use rpcrdma_conform::report::RowInfo;
 use rpcrdma_conform::server::{Export, Target};
 use rpcrdma_conform::{Report, Verdict};
@@ -61,7 +61,11 @@ pub fn serve_as(versions: Option<Versions>, listeners: Vec<Box<dyn Listener>>) {
 /// Mounts the export.
 pub async fn export(connector: Arc<dyn Connector>, address: SocketAddr) -> Export {
     let (uid, gid) = (1000, 1000);
-    let rpc = rpcrdma::Client::rdma(connector, address, ClientConfig::default()).await.unwrap();
+    let rpc = rpcrdma::Client::builder()
+        .transport(rpcrdma::Transport::rdma_on(connector))
+        .connect(address)
+        .await
+        .unwrap();
     let mut options = ClientOptions::default();
     options.credential = Credential::Sys(AuthSys { uid, gid, ..AuthSys::default() });
     let client = Client::mount(&rpc, "/", options).await.unwrap();

@@ -228,11 +228,12 @@ async fn connect_mount(
     let limit = options.mount_timeout;
     let mut config = rpcrdma::ClientConfig { memory: MOUNT_MEMORY, tls, ..rpcrdma::ClientConfig::default() };
     config.protocol.program = Some((MOUNT_PROGRAM, MOUNT_VERSION));
-    let connecting = rpcrdma::Client::tcp(address, config);
+    let connecting =
+        rpcrdma::Client::builder().config(config).transport(rpcrdma::Transport::tcp()).connect(address);
     let client = tokio::time::timeout(limit, connecting)
         .await
         .map_err(|_| format!("no TCP connection to {address} within {limit:?}"))?
-        .map_err(|error| format!("TCP to {address}: {error}"))?;
+        .map_err(|error| error.to_string())?;
     let service = MountClient::on(Arc::new(client), options.credential.clone(), Some(limit));
     service.null().await.map_err(|error| format!("TCP to {address}: {error}"))?;
     Ok(service)

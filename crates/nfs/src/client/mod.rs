@@ -13,8 +13,8 @@
 //! ```no_run
 //! use rpcrdma_nfs::client::{Client, ClientOptions};
 //!
-//! # async fn example(rpc: rpcrdma::Client) -> Result<(), rpcrdma_nfs::client::Error> {
-//! // `rpc` is a connection to the server: rpcrdma::Client::rdma(…) or rpcrdma::Client::tcp(…).
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! let rpc = rpcrdma::Client::connect("server.example.org").await?;
 //! let client = Client::mount(&rpc, "/export", ClientOptions::default()).await?;
 //! for item in client.read_dir("/").await? {
 //!     println!("{}", item.name);

@@ -14,9 +14,10 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use rpcrdma::experimental::Profile;
 use rpcrdma::{
-    Binding, Call, CallContext, CallError, Client, ClientConfig, Handle, ProcedureInfo, Profile, Program,
-    Server, ServerConfig, Versions,
+    Binding, Call, CallContext, CallError, Client, ClientConfig, Handle, ProcedureInfo, Program, Server,
+    ServerConfig, Transport, Versions,
 };
 use rpcrdma_iwarp::{Config as IwarpConfig, IwarpConnector, IwarpListener};
 use rpcrdma_sim::{Fabric, FabricConfig};
@@ -196,7 +197,11 @@ fn measure(versions: Versions, provider: Provider, way: Way) -> Result<[Figure; 
     let mut config = ClientConfig::default();
     config.protocol.versions = versions;
     config.protocol.program = Some((PROGRAM, 1));
-    let client = by_turns(&mut near, &mut far, Client::rdma(connector, address, config))?;
+    let client = by_turns(
+        &mut near,
+        &mut far,
+        Client::builder().config(config).transport(Transport::rdma_on(connector)).connect(address),
+    )?;
     let handle = client.handle();
     let mut before = [(0, 0); 2];
     for call in 0..WARM_UP + CALLS {

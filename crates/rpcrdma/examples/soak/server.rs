@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use clap::Args;
 use rpcrdma::{Client, ClientConfig, Server, ServerConfig};
-use rpcrdma_iwarp::{Config, IwarpConnector, IwarpListener};
+use rpcrdma_iwarp::{Config, IwarpListener};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::process::{Child, Command};
 
@@ -116,6 +116,6 @@ pub(crate) async fn caller(
     let mut config = ClientConfig { memory, ..ClientConfig::default() };
     config.protocol.calls = calls;
     config.protocol.timeouts.reconnect_least = std::time::Duration::from_millis(1);
-    let client = Client::rdma(Arc::new(IwarpConnector::default()), address, config).await?;
+    let client = Client::builder().config(config).connect(address).await?;
     Ok(Caller { client, block: block.clone() })
 }

@@ -47,6 +47,7 @@ use super::service::{Answered, Service};
 use crate::call::{Call, RawReply};
 use crate::ccp::client::{Answer, Unusable};
 use crate::config::ClientConfig;
+use crate::connect::AttemptError;
 use crate::error::CallError;
 use crate::handlers::HandlerPanicked;
 use crate::programs::Programs;
@@ -146,14 +147,14 @@ struct Waiting {
 }
 
 impl RdmaClient {
+    /// Opens a connection to this address within this time.
     pub(crate) async fn connect(
         connector: Arc<dyn Connector>,
-        to: SocketAddr,
+        (to, limit): (SocketAddr, Duration),
         config: ClientConfig,
         domain: ProtectionDomain,
         programs: Arc<Programs>,
-    ) -> Result<Self, ConnectError> {
-        check(&config)?;
+    ) -> Result<Self, AttemptError> {
         let make = if config.ccp.is_some() { Session::with_prelude } else { Session::new };
         let mut session = make(Arc::new(config.protocol.clone()), crate::xid::entropy());
         let shared = |session, link| Shared {
@@ -170,15 +171,12 @@ impl RdmaClient {
             programs,
             ended: Notify::new(),
         };
-        let attempt = timeout(
-            config.protocol.timeouts.connect,
-            connector.connect(to, parameters(&config, domain.clone())),
-        );
+        let attempt = timeout(limit, connector.connect(to, parameters(&config, domain.clone())));
         session
             .connect(Instant::now().into_std())
             .map_err(|error| ConnectError::Invalid(error.to_string()))?;
         let Some(Action::Connect { attempt: number }) = session.poll_action(Instant::now().into_std()) else {
-            return Err(ConnectError::Invalid("the session does not want to connect".to_owned()));
+            return Err(ConnectError::Invalid("the session does not want to connect".to_owned()).into());
         };
         let queue_pair = attempt.await.map_err(|_| ConnectError::Timeout("RDMA connection"))??;
         let link = admit(&mut session, number, queue_pair).ok_or(ConnectError::Timeout("RDMA connection"))?;
@@ -337,24 +335,6 @@ impl Drop for RdmaClient {
     fn drop(&mut self) {
         self.shared.close();
     }
-}
-
-/// Refuses settings that cannot work together.
-fn check(config: &ClientConfig) -> Result<(), ConnectError> {
-    let protocol = &config.protocol;
-    if protocol.takes_reverse_chunks() && protocol.has_read_read() {
-        let reason = "chunks in the reverse direction and the Read-Read model: a long Call could not be told from a long reply";
-        return Err(ConnectError::Invalid(reason.to_owned()));
-    }
-    let receive = ProtectionDomain::room_for(protocol.receive_size);
-    if receive.saturating_mul(config.connections) > config.memory {
-        let (memory, connections) = (config.memory, config.connections);
-        let reason = format!(
-            "{memory} bytes of memory, but one Receive takes {receive}, on each of {connections} connections"
-        );
-        return Err(ConnectError::Invalid(reason));
-    }
-    Ok(())
 }
 
 /// Returns the parameters with which a connection is opened.

@@ -19,6 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
+use rpcrdma_oncrpc::TransportKind;
 use rpcrdma_proto::{Invalidations, Pace, Sink, Travelled};
 use rpcrdma_verbs::{ConnectError, ProtectionDomain};
 use rpcrdma_xdr::{Decoder, Stream};
@@ -28,12 +29,13 @@ use tokio::sync::{Notify, Semaphore, oneshot};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::record::{RecordError, RecordSink, RecordSource};
-use super::starttls::{self, Link, OpenError};
+use super::starttls::{self, Link};
 use super::stream::ByteStream;
 use super::tls::{explained, is_fault};
 use super::{Moved, Patience};
-use crate::call::{Call, RawReply, ReplyShape, Transfer, Transport};
+use crate::call::{Call, RawReply, ReplyShape, Transfer};
 use crate::config::ClientConfig;
+use crate::connect::AttemptError;
 use crate::error::CallError;
 use crate::stats::ClientStats;
 use crate::tls::TlsClient;
@@ -132,12 +134,13 @@ impl State {
 }
 
 impl TcpClient {
+    /// Opens a connection to this address within this time.
     pub(crate) async fn connect(
-        to: SocketAddr,
+        (to, limit): (SocketAddr, Duration),
         config: ClientConfig,
         domain: ProtectionDomain,
-    ) -> Result<Self, ConnectError> {
-        let first = open(to, &config, &domain).await?;
+    ) -> Result<Self, AttemptError> {
+        let first = open((to, limit), &config, &domain).await?;
         let calls = usize::try_from(config.protocol.calls).unwrap_or(usize::MAX);
         let shared = Arc::new(Shared {
             to,
@@ -170,7 +173,7 @@ impl TcpClient {
             travelled
         };
         let travelled = Transfer {
-            transport: Transport::Tcp,
+            transport: TransportKind::Tcp,
             call: inline(sent_len),
             reply: inline(record.len()),
             invalidations: Invalidations::default(),
@@ -400,8 +403,12 @@ impl Shared {
     }
 }
 
-/// Opens a connection, with TLS if that is set.
-async fn open(to: SocketAddr, config: &ClientConfig, domain: &ProtectionDomain) -> Result<Link, OpenError> {
+/// Opens a connection to this address within this time, with TLS if that is set.
+async fn open(
+    (to, limit): (SocketAddr, Duration),
+    config: &ClientConfig,
+    domain: &ProtectionDomain,
+) -> Result<Link, AttemptError> {
     let opening = async {
         let stream = TcpStream::connect(to).await.map_err(ConnectError::Io)?;
         super::prepare(&stream, config.keep_alive, config.stall).map_err(ConnectError::Io)?;
@@ -411,7 +418,7 @@ async fn open(to: SocketAddr, config: &ClientConfig, domain: &ProtectionDomain) 
         }
     };
     let step = if config.tls.is_some() { "TCP connection with TLS" } else { "TCP connection" };
-    timeout(config.protocol.timeouts.connect, opening).await.map_err(|_| ConnectError::Timeout(step))?
+    timeout(limit, opening).await.map_err(|_| ConnectError::Timeout(step))?
 }
 
 /// Runs one connection after the other until the client closes.
@@ -465,7 +472,8 @@ async fn reopen(shared: &Shared, pauses: &mut Pauses) -> Option<Link> {
         if shared.finished() {
             return None;
         }
-        match open(shared.to, &shared.config, &shared.domain).await {
+        let limit = shared.config.protocol.timeouts.connect;
+        match open((shared.to, limit), &shared.config, &shared.domain).await {
             Ok(link) => {
                 let mut state = shared.lock();
                 state.down = None;
@@ -474,9 +482,9 @@ async fn reopen(shared: &Shared, pauses: &mut Pauses) -> Option<Link> {
                 drop(state);
                 return Some(link);
             }
-            Err(OpenError::Tls(reason)) => {
-                tracing::info!(to = %shared.to, reason, "cannot reconnect");
-                shared.refused(&reason);
+            Err(AttemptError::Tls(reason)) => {
+                tracing::info!(to = %shared.to, %reason, "cannot reconnect");
+                shared.refused(&reason.to_string());
             }
             Err(error) => {
                 tracing::info!(to = %shared.to, %error, "cannot reconnect");

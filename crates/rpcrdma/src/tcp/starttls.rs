@@ -3,6 +3,7 @@
 //! On a fresh connection the client calls NULL with AUTH_TLS and waits for the reply. It sends nothing else meanwhile. With
 //! the offer of the server, TLS begins on the same connection. Without it, [`TlsClient`] decides whether the client goes on.
 
+use std::io;
 use std::net::SocketAddr;
 
 use bytes::Bytes;
@@ -18,7 +19,9 @@ use tokio::net::TcpStream;
 use super::door::STARTTLS;
 use super::record::{RecordError, RecordSink, RecordSource};
 use super::tls::{TlsStream, explained, is_fault};
+use crate::cause::Cause;
 use crate::config::ClientConfig;
+use crate::connect::AttemptError;
 use crate::tls::{AUDIT, TlsClient};
 use crate::xid::Xids;
 
@@ -31,27 +34,15 @@ pub(super) enum Link {
     Tls(Box<TlsStream>),
 }
 
-/// The reason why a connection was not opened.
+/// The TLS handshake failed by a fault of either side, not of the link.
 #[derive(Debug, Error)]
-pub(super) enum OpenError {
-    /// The next attempt may succeed.
-    #[error(transparent)]
-    Link(#[from] ConnectError),
-    /// The peer refuses TLS, or is not who it should be. §4.1: calls fail as if the server had refused the caller.
-    #[error("{0}")]
-    Tls(String),
+#[error("the TLS handshake failed: {}", explained(error))]
+struct HandshakeFailed {
+    #[source]
+    error: io::Error,
 }
 
-impl From<OpenError> for ConnectError {
-    fn from(error: OpenError) -> Self {
-        match error {
-            OpenError::Link(error) => error,
-            OpenError::Tls(reason) => Self::Protocol(reason),
-        }
-    }
-}
-
-impl From<RecordError> for OpenError {
+impl From<RecordError> for AttemptError {
     fn from(error: RecordError) -> Self {
         Self::Link(match error {
             RecordError::Io(error) => ConnectError::Io(error),
@@ -67,11 +58,11 @@ pub(super) async fn start(
     settings: &TlsClient,
     config: &ClientConfig,
     domain: &ProtectionDomain,
-) -> Result<Link, OpenError> {
+) -> Result<Link, AttemptError> {
     if let Err(reason) = probe(&socket, config, domain).await? {
         if settings.is_required() {
             tracing::warn!(target: AUDIT, server = %to, reason, "no TLS, so no connection");
-            return Err(OpenError::Tls(format!("the server does not offer TLS: {reason}")));
+            return Err(refused(format!("the server does not offer TLS: {reason}")));
         }
         tracing::warn!(target: AUDIT, server = %to, reason, "going on without TLS");
         return Ok(Link::Plain(socket));
@@ -89,11 +80,17 @@ pub(super) async fn start(
         Err(error) => {
             tracing::warn!(target: AUDIT, server = %to, %error, "TLS failed");
             if is_fault(&error) {
-                return Err(OpenError::Tls(format!("the TLS handshake failed: {}", explained(&error))));
+                return Err(AttemptError::Tls(Cause::new(HandshakeFailed { error })));
             }
-            Err(OpenError::Link(error.into()))
+            Err(AttemptError::Link(error.into()))
         }
     }
+}
+
+/// Returns the error of a server that does not begin TLS as it should. §4.1: calls fail as if the server had refused the
+/// caller.
+fn refused(reason: impl Into<String>) -> AttemptError {
+    AttemptError::Tls(Cause::message(reason))
 }
 
 /// Calls NULL with AUTH_TLS. Returns whether the server offers TLS, or why not.
@@ -101,7 +98,7 @@ async fn probe(
     socket: &TcpStream,
     config: &ClientConfig,
     domain: &ProtectionDomain,
-) -> Result<Result<(), String>, OpenError> {
+) -> Result<Result<(), String>, AttemptError> {
     let pace = Pace { stall: config.stall, least_rate: config.protocol.timeouts.least_rate };
     let xid = Xids::new().take();
     let (program, version) = config.protocol.program.unwrap_or((rpcbind::PROGRAM, rpcbind::VERSION_4));
@@ -124,9 +121,7 @@ async fn probe(
         .ok_or_else(|| ConnectError::Protocol("closed by the server at the probe for TLS".to_owned()))?;
     // §5.1.1: nothing may come between the reply and the handshake.
     if !reader.is_empty() {
-        return Err(OpenError::Tls(
-            "the server sent data between its offer of TLS and the handshake".to_owned(),
-        ));
+        return Err(refused("the server sent data between its offer of TLS and the handshake"));
     }
     let reply: ReplyHeader = Decoder::new(record)
         .decode()

@@ -15,6 +15,7 @@ use rpcrdma::ccp;
 use rpcrdma::{
     Agreement, Binding, Call, CallContext, CallError, CcpClient, CcpServer, Client, ClientConfig, Credential,
     Effect, Form, GssUser, ProcedureInfo, Program, ResponseFuture, Server, ServerConfig, ServerMonitor,
+    Transport,
 };
 use rpcrdma_iwarp::{IwarpConnector, IwarpListener};
 use rpcrdma_oncrpc::gss::testing::TestMechanism;
@@ -104,7 +105,12 @@ async fn on_sim_with(
     let monitor = serve_on(Box::new(fabric.listen(SERVER).unwrap()), server, other, contexts);
     // The server's task must begin to listen first.
     tokio::task::yield_now().await;
-    let client = Client::rdma(Arc::new(fabric.connector(HOST)), SERVER, client).await.unwrap();
+    let client = Client::builder()
+        .config(client)
+        .transport(Transport::rdma_on(Arc::new(fabric.connector(HOST))))
+        .connect(SERVER)
+        .await
+        .unwrap();
     (client, monitor)
 }
 
@@ -119,11 +125,19 @@ async fn on_iwarp(server: ServerConfig, client: ClientConfig) -> (Client, Server
     let contexts = contexts(TestMechanism::new("nfs@server"));
     let monitor = serve_on(Box::new(listener), server, None, Some(contexts));
     let connector: Arc<dyn Connector> = Arc::new(IwarpConnector::default());
-    (Client::rdma(connector, address, client).await.unwrap(), monitor)
+    (
+        Client::builder()
+            .config(client)
+            .transport(Transport::rdma_on(connector))
+            .connect(address)
+            .await
+            .unwrap(),
+        monitor,
+    )
 }
 
 fn agreement(client: &Client) -> Option<Agreement> {
-    client.connection_stats().unwrap().agreement
+    client.rdma().unwrap().connection_stats().unwrap().agreement
 }
 
 /// Checks that Calls up to 4096 bytes and Replies up to 6144 travel inline, and longer ones do not.
@@ -379,7 +393,12 @@ async fn tcp_has_no_such_program() {
         .build()
         .unwrap();
     tokio::spawn(server.serve(std::future::pending()));
-    let client = Client::tcp(address, client_config(Some(CcpClient::insecure()))).await.unwrap();
+    let client = Client::builder()
+        .config(client_config(Some(CcpClient::insecure())))
+        .transport(Transport::tcp())
+        .connect(address)
+        .await
+        .unwrap();
     echo(&client, &pattern(100)).await.unwrap();
     let refused = ask(&client, [4096, 4096, 1]).await.unwrap_err();
     assert!(matches!(refused, CallError::Refused(Refused::ProgramUnavailable)), "{refused}");
@@ -407,11 +426,17 @@ async fn rfc5666_s11_a_context_made_by_tcp_protects_the_question() {
         .unwrap();
     tokio::spawn(server.serve(std::future::pending()));
     let user = Arc::new(user(TestMechanism::new("alice"), Service::Integrity));
-    let client = Client::tcp(tcp, client_config(None)).await.unwrap();
+    let client =
+        Client::builder().config(client_config(None)).transport(Transport::tcp()).connect(tcp).await.unwrap();
     client.call_raw(echo_call(b"data").gss(Arc::clone(&user))).await.unwrap();
     client.close().await;
     let connector: Arc<dyn Connector> = Arc::new(IwarpConnector::default());
-    let client = Client::rdma(connector, rdma, client_config(None)).await.unwrap();
+    let client = Client::builder()
+        .config(client_config(None))
+        .transport(Transport::rdma_on(connector))
+        .connect(rdma)
+        .await
+        .unwrap();
     client.call_raw(conf_rdma([2048, 4096, 2]).gss(user)).await.unwrap();
     assert_eq!(begun.load(Ordering::SeqCst), 1);
     client.close().await;

@@ -7,10 +7,8 @@ use std::time::Duration;
 
 use crate::support::{PROGRAM, VERSION, echo, pattern, program};
 use bytes::Bytes;
-use rpcrdma::{
-    Characteristic, Client, ClientConfig, Disposition, Form, NotExchanged, Notice, Profile, Registered,
-    Server, ServerConfig, Versions,
-};
+use rpcrdma::experimental::{Characteristic, Disposition, NotExchanged, Notice, Profile, Registered};
+use rpcrdma::{Client, ClientConfig, Form, Server, ServerConfig, Transport, Versions};
 use rpcrdma_sim::{CompletionMode, Fabric, FabricConfig};
 use tokio::net::TcpListener;
 use tokio::sync::broadcast;
@@ -45,7 +43,12 @@ async fn pair(mode: CompletionMode, versions: Versions) -> (Fabric, Client) {
         Server::builder().config(server).program(program()).listen_rdma(Box::new(listener)).build().unwrap();
     tokio::spawn(async move { server.serve(std::future::pending()).await.unwrap() });
     tokio::task::yield_now().await;
-    let client = Client::rdma(Arc::new(fabric.connector(HOST)), SERVER, client).await.unwrap();
+    let client = Client::builder()
+        .config(client)
+        .transport(Transport::rdma_on(Arc::new(fabric.connector(HOST))))
+        .connect(SERVER)
+        .await
+        .unwrap();
     (fabric, client)
 }
 
@@ -83,12 +86,14 @@ async fn s4_2_the_server_is_asked_for_larger_receives() {
     for (mode, versions) in all() {
         let (_fabric, client) = pair(mode, versions).await;
         let data = pattern(20_000);
-        let mut notices = client.notices();
+        let mut notices = client.rdma().unwrap().characteristics().notices();
         let before = echo(&client, &data).await.unwrap().travelled;
         assert_eq!(before.call.form, Form::Long);
         let size = Characteristic::ReceiveSize(LARGE);
         // version-two-03 has no changes for later: the answer itself waits.
-        let answer = while_calling(&client, client.ask(vec![size.clone()])).await.unwrap();
+        let answer = while_calling(&client, client.rdma().unwrap().characteristics().ask(vec![size.clone()]))
+            .await
+            .unwrap();
         let [(asked, disposition)] = &answer[..] else { panic!("{answer:?}") };
         assert_eq!(*asked, size);
         match disposition {
@@ -101,7 +106,7 @@ async fn s4_2_the_server_is_asked_for_larger_receives() {
         }
         let after = echo(&client, &data).await.unwrap().travelled;
         assert_eq!(after.call.form, Form::Inline, "{versions:?}");
-        let stats = client.connection_stats().unwrap();
+        let stats = client.rdma().unwrap().connection_stats().unwrap();
         assert_eq!(stats.thresholds.send, usize::try_from(LARGE).unwrap());
         client.close().await;
     }
@@ -113,16 +118,17 @@ async fn s4_2_the_server_is_asked_for_larger_receives() {
 async fn s4_4_the_client_changes_its_own_receives() {
     for (mode, versions) in all() {
         let (_fabric, client) = pair(mode, versions).await;
-        let mut notices = client.notices();
+        let mut notices = client.rdma().unwrap().characteristics().notices();
         let data = pattern(20_000);
         assert_eq!(echo(&client, &data).await.unwrap().travelled.reply.form, Form::Long);
         let size = Characteristic::ReceiveSize(LARGE);
-        client.change(size.clone()).unwrap();
+        client.rdma().unwrap().characteristics().change(size.clone()).unwrap();
         while_calling(&client, told(&mut notices, &Notice::Own(size))).await;
         // The announcement reaches the server in order, but a reply may be on its way.
         echo(&client, b"").await.unwrap();
         assert_eq!(echo(&client, &data).await.unwrap().travelled.reply.form, Form::Inline, "{versions:?}");
-        let refused = client.change(Characteristic::ReceiveSize(4096)).unwrap_err();
+        let refused =
+            client.rdma().unwrap().characteristics().change(Characteristic::ReceiveSize(4096)).unwrap_err();
         assert_eq!(refused, NotExchanged::Reduction { size: 4096, now: LARGE });
         client.close().await;
     }
@@ -137,9 +143,12 @@ async fn s2_1_characteristics_of_ones_own() {
         echo(&client, b"").await.unwrap();
         let own = |byte| Characteristic::Registered { id: OWN, data: Bytes::from(vec![0, 0, 0, byte]) };
         let stranger = Characteristic::Registered { id: OWN + 1, data: Bytes::new() };
-        let answer = client.ask(vec![own(9)]).await.unwrap();
+        let answer = client.rdma().unwrap().characteristics().ask(vec![own(9)]).await.unwrap();
         assert_eq!(answer, [(own(9), Disposition::Done)]);
-        assert_eq!(client.ask(vec![stranger.clone()]).await, Err(NotExchanged::Unknown(stranger)));
+        assert_eq!(
+            client.rdma().unwrap().characteristics().ask(vec![stranger.clone()]).await,
+            Err(NotExchanged::Unknown(stranger))
+        );
         client.close().await;
     }
 }
@@ -150,15 +159,18 @@ async fn nothing_is_exchanged_where_no_characteristics_are() {
     let size = Characteristic::ReceiveSize(LARGE);
     let (_fabric, client) = pair(CompletionMode::Local, Versions::ONE).await;
     echo(&client, b"").await.unwrap();
-    assert_eq!(client.ask(vec![size.clone()]).await, Err(NotExchanged::NotSpoken));
-    assert_eq!(client.change(size.clone()), Err(NotExchanged::NotSpoken));
+    assert_eq!(
+        client.rdma().unwrap().characteristics().ask(vec![size.clone()]).await,
+        Err(NotExchanged::NotSpoken)
+    );
+    assert_eq!(client.rdma().unwrap().characteristics().change(size.clone()), Err(NotExchanged::NotSpoken));
     client.close().await;
 
     let (_fabric, client) = pair(CompletionMode::Local, Versions::two(Profile::P1)).await;
     echo(&client, b"").await.unwrap();
     client.close().await;
     assert!(matches!(
-        client.ask(vec![size.clone()]).await,
+        client.rdma().unwrap().characteristics().ask(vec![size.clone()]).await,
         Err(NotExchanged::NotSpoken | NotExchanged::Ended)
     ));
 }
@@ -169,10 +181,7 @@ async fn nothing_is_exchanged_over_tcp() {
     let address = listener.local_addr().unwrap();
     let server = Server::builder().program(program()).listen_tcp(listener).build().unwrap();
     tokio::spawn(async move { server.serve(std::future::pending()).await.unwrap() });
-    let client = Client::tcp(address, ClientConfig::default()).await.unwrap();
-    let size = Characteristic::ReceiveSize(LARGE);
-    assert_eq!(client.ask(vec![size.clone()]).await, Err(NotExchanged::NotSpoken));
-    assert_eq!(client.change(size), Err(NotExchanged::NotSpoken));
-    assert!(client.notices().recv().await.is_err());
+    let client = Client::builder().transport(Transport::tcp()).connect(address).await.unwrap();
+    assert!(client.rdma().is_none());
     client.close().await;
 }

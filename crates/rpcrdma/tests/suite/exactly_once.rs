@@ -10,7 +10,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use rpcrdma::{CallError, Client, ClientConfig, Profile, Server, ServerConfig, ServerMonitor, Versions};
+use rpcrdma::experimental::Profile;
+use rpcrdma::{CallError, Client, ClientConfig, Server, ServerConfig, ServerMonitor, Transport, Versions};
 use rpcrdma_sim::{CompletionMode, Fabric, FabricConfig};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -66,7 +67,12 @@ impl Running {
         config.protocol.program = Some((PROGRAM, VERSION));
         config.protocol.calls = self.grant;
         config.protocol.timeouts.reconnect_least = Duration::from_millis(1);
-        Client::rdma(Arc::new(self.fabric.connector(HOST)), SERVER, config).await.unwrap()
+        Client::builder()
+            .config(config)
+            .transport(Transport::rdma_on(Arc::new(self.fabric.connector(HOST))))
+            .connect(SERVER)
+            .await
+            .unwrap()
     }
 
     fn executed(&self) -> u32 {
@@ -224,7 +230,7 @@ async fn i8_over_tcp_a_lost_reply_outlasts_any_number_of_writes() {
     // The reply is there, but the client does not take it.
     first.readable().await.unwrap();
     drop(first);
-    let writer = Client::tcp(address, ClientConfig::default()).await.unwrap();
+    let writer = Client::builder().transport(Transport::tcp()).connect(address).await.unwrap();
     write(&writer, WRITES).await;
     let mut second = TcpStream::connect(address).await.unwrap();
     second.write_all(&record).await.unwrap();

@@ -9,11 +9,12 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use bytes::Bytes;
+use rpcrdma::experimental::Profile;
 use rpcrdma::{
-    Binding, Call, CallError, Client, ClientConfig, Credential, Execution, Form, GssUser, Profile, Server,
-    ServerConfig, Sink, Versions,
+    Binding, Call, CallError, Client, ClientConfig, Credential, Execution, Form, GssUser, Server,
+    ServerConfig, Sink, Transport, Versions,
 };
-use rpcrdma_iwarp::{Config, IwarpConnector, IwarpListener};
+use rpcrdma_iwarp::{Config, IwarpListener};
 use rpcrdma_oncrpc::gss::testing::TestMechanism;
 use rpcrdma_oncrpc::gss::{
     GssLimits, GssServer, Initiating, Initiator, MechanismError, ReplyFault, Service, WINDOW,
@@ -31,10 +32,10 @@ use crate::support::{
 pub const MIB: usize = 1 << 20;
 pub const PATIENCE: Duration = Duration::from_secs(60);
 pub const SERVICES: [Service; 3] = [Service::None, Service::Integrity, Service::Privacy];
-pub const TRANSPORTS: [Transport; 2] = [Transport::Rdma, Transport::Tcp];
+pub const TRANSPORTS: [Over; 2] = [Over::Rdma, Over::Tcp];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Transport {
+pub enum Over {
     Rdma,
     Tcp,
 }
@@ -104,14 +105,14 @@ pub async fn serve() -> Running {
 }
 
 impl Running {
-    fn address(&self, transport: Transport) -> SocketAddr {
+    fn address(&self, transport: Over) -> SocketAddr {
         match transport {
-            Transport::Rdma => self.rdma,
-            Transport::Tcp => self.tcp,
+            Over::Rdma => self.rdma,
+            Over::Tcp => self.tcp,
         }
     }
 
-    pub async fn client(&self, transport: Transport) -> Client {
+    pub async fn client(&self, transport: Over) -> Client {
         client(transport, self.address(transport)).await
     }
 
@@ -130,13 +131,13 @@ impl Running {
     }
 }
 
-pub async fn client(transport: Transport, to: SocketAddr) -> Client {
+pub async fn client(transport: Over, to: SocketAddr) -> Client {
     let mut config = ClientConfig::default();
     config.protocol.timeouts.call = PATIENCE;
     config.protocol.timeouts.reconnect_least = Duration::from_millis(1);
     match transport {
-        Transport::Rdma => Client::rdma(Arc::new(IwarpConnector::default()), to, config).await.unwrap(),
-        Transport::Tcp => Client::tcp(to, config).await.unwrap(),
+        Over::Rdma => Client::builder().config(config).connect(to).await.unwrap(),
+        Over::Tcp => Client::builder().config(config).transport(Transport::tcp()).connect(to).await.unwrap(),
     }
 }
 
@@ -171,7 +172,7 @@ async fn rfc8166_8_2_2_what_each_service_does_to_messages() {
             }
             let written = put(&secure, Bytes::from(pattern(MIB))).await.unwrap().travelled;
             let read = get(&secure, MIB).await.unwrap().travelled;
-            if transport == Transport::Rdma {
+            if transport == Over::Rdma {
                 let (call, reply) = match service {
                     Service::None => (Form::Reduced, Form::Reduced),
                     Service::Integrity | Service::Privacy => (Form::Long, Form::Long),
@@ -200,7 +201,7 @@ async fn v2_07_11_2_2_version_two_protects_and_continues() {
         let mut config = ClientConfig::default();
         config.protocol.versions = Versions::two(Profile::P3);
         config.protocol.program = Some((PROGRAM, VERSION));
-        let client = Client::rdma(Arc::new(IwarpConnector::default()), server.rdma, config).await.unwrap();
+        let client = Client::builder().config(config).connect(server.rdma).await.unwrap();
         let secure = Secure(client.clone(), user(service));
         for length in [0, 3_000, 5_000, 20_000, MIB - 1] {
             echo(&secure, &pattern(length)).await.unwrap();
@@ -225,7 +226,7 @@ async fn only_long_messages_of_a_quick_mechanism_take_threads() {
         let program = program();
         let server = serve_by(mechanism, Arc::clone(&program) as _, program).await;
         for service in SERVICES {
-            let client = server.client(Transport::Rdma).await;
+            let client = server.client(Over::Rdma).await;
             let secure = Secure(client.clone(), user(service));
             echo(&secure, &pattern(10)).await.unwrap();
             let before = server.mechanism.threaded.load(Ordering::SeqCst);
@@ -250,14 +251,14 @@ async fn a_context_made_by_tcp_is_used_by_rdma() {
         let server = serve_at(any, any, program(), rounds).await;
         let mechanism = TestMechanism { rounds, ..TestMechanism::new("alice") };
         let user = Arc::new(GssUser::new(Arc::new(mechanism), "nfs@server", Service::Integrity));
-        for transport in [Transport::Tcp, Transport::Rdma, Transport::Tcp] {
+        for transport in [Over::Tcp, Over::Rdma, Over::Tcp] {
             let client = server.client(transport).await;
             echo(&Secure(client.clone(), Arc::clone(&user)), b"data").await.unwrap();
             client.close().await;
         }
         assert_eq!(server.begun(), 1, "{rounds} rounds");
         // RFC 2203 §5.4: an ended context is replaced by the next call.
-        let client = server.client(Transport::Tcp).await;
+        let client = server.client(Over::Tcp).await;
         client.end_context(&user).await;
         echo(&Secure(client.clone(), Arc::clone(&user)), b"data").await.unwrap();
         assert_eq!(server.begun(), 2);
@@ -468,7 +469,7 @@ fn without_ticket(client: &Client) -> (Secure, Arc<NoTickets>, mpsc::Sender<()>)
 #[tokio::test]
 async fn a_mechanism_that_is_late_is_named() {
     let server = serve().await;
-    let client = server.client(Transport::Rdma).await;
+    let client = server.client(Over::Rdma).await;
     let (secure, initiator, allow) = without_ticket(&client);
     let first = secure.clone();
     let first = tokio::spawn(async move { count(&first).await });
@@ -496,7 +497,7 @@ async fn a_mechanism_that_is_late_is_named() {
 #[tokio::test]
 async fn without_a_context_nothing_is_called() {
     let server = serve().await;
-    let client = server.client(Transport::Rdma).await;
+    let client = server.client(Over::Rdma).await;
     let (secure, initiator, allow) = without_ticket(&client);
     allow.send(()).unwrap();
     let error = count(&secure).await.unwrap_err();
@@ -524,7 +525,7 @@ async fn without_a_context_nothing_is_called() {
     let address = listener.local_addr().unwrap();
     let plain = Server::builder().program(program()).listen_tcp(listener).build().unwrap();
     let task = tokio::spawn(plain.serve(std::future::pending()));
-    let secure = Secure(self::client(Transport::Tcp, address).await, user(Service::None));
+    let secure = Secure(self::client(Over::Tcp, address).await, user(Service::None));
     let error = count(&secure).await.unwrap_err();
     assert!(
         matches!(&error, CallError::NoContext { reason, .. } if reason.contains("AUTH_ERROR")),
@@ -538,7 +539,7 @@ async fn without_a_context_nothing_is_called() {
 #[tokio::test]
 async fn a_sink_of_the_caller_is_written_in_place() {
     let server = serve().await;
-    let secure = Secure(server.client(Transport::Rdma).await, user(Service::None));
+    let secure = Secure(server.client(Over::Rdma).await, user(Service::None));
     let memory = vec![0; MIB];
     let address = memory.as_ptr();
     let sink = Sink::Buffer(rpcrdma_verbs::Buffer::adopt(memory));
@@ -634,12 +635,12 @@ impl Initiator for Expiring {
 #[tokio::test]
 async fn i8_a_ticket_expires_while_a_call_that_was_carried_out_is_sent_again() {
     let server = serve().await;
-    let relay = Relay::new(server.address(Transport::Tcp)).await;
+    let relay = Relay::new(server.address(Over::Tcp)).await;
     let mechanism = TestMechanism::new("alice");
     let expired = Arc::clone(&mechanism.expired);
     let initiator = Arc::new(Expiring { mechanism, without: AtomicBool::new(false) });
     let user = Arc::new(GssUser::new(Arc::clone(&initiator) as _, "nfs@server", Service::Integrity));
-    let secure = Secure(client(Transport::Tcp, relay.address).await, user);
+    let secure = Secure(client(Over::Tcp, relay.address).await, user);
     relay.stopped.send_replace(false);
     assert_eq!(count(&secure).await.unwrap(), 1);
     relay.stopped.send_replace(true);
@@ -661,8 +662,8 @@ async fn i8_a_ticket_expires_while_a_call_that_was_carried_out_is_sent_again() {
 #[tokio::test]
 async fn a_call_with_little_time_ends_no_other() {
     let server = serve().await;
-    let relay = Relay::new(server.address(Transport::Tcp)).await;
-    let secure = Secure(client(Transport::Tcp, relay.address).await, user(Service::None));
+    let relay = Relay::new(server.address(Over::Tcp)).await;
+    let secure = Secure(client(Over::Tcp, relay.address).await, user(Service::None));
     relay.stopped.send_replace(true);
     let hasty = secure.clone();
     let hasty = tokio::spawn(async move {

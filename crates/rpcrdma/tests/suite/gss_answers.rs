@@ -20,7 +20,7 @@ use rpcrdma_xdr::{Decoder, Encoder, Stream, encode};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
-use crate::gss::{MIB, PATIENCE, SERVICES, Secure, TRANSPORTS, Transport, client, serve, serve_by, user};
+use crate::gss::{MIB, Over, PATIENCE, SERVICES, Secure, TRANSPORTS, client, serve, serve_by, user};
 use crate::gss_calls::{receive, send};
 use crate::support::{
     COUNT, ECHO, PROGRAM, TestProgram, VERSION, call, count, echo, get, pattern, program, put,
@@ -215,7 +215,7 @@ async fn rfc2203_5_3_3_4_results_that_cannot_be_protected_end_in_no_reply() {
     });
     let server = serve_by(mechanism, Arc::new(served), Arc::clone(&program)).await;
     for service in [Service::Integrity, Service::Privacy] {
-        let client = server.client(Transport::Rdma).await;
+        let client = server.client(Over::Rdma).await;
         let caller = Secure(client.clone(), user(service));
         let before = count(&caller).await.unwrap();
         mutes.store(true, Ordering::SeqCst);
@@ -239,7 +239,7 @@ async fn rfc8166_8_2_2_2_replies_with_the_longest_verifier_have_room() {
     let long = |name| TestMechanism { mic_len: VERIFIER_MAX, ..TestMechanism::new(name) };
     let program = program();
     let server = serve_by(long("nfs@server"), Arc::clone(&program) as _, Arc::clone(&program)).await;
-    let client = server.client(Transport::Rdma).await;
+    let client = server.client(Over::Rdma).await;
     for service in SERVICES {
         let alice = Arc::new(GssUser::new(Arc::new(long("alice")), "nfs@server", service));
         let caller = Secure(client.clone(), alice);
@@ -302,7 +302,7 @@ async fn i6_contexts_whose_creation_waits_hold_up_no_request() {
     let address = listener.local_addr().unwrap();
     let server = Server::builder().program(program()).gss(contexts).listen_tcp(listener).build().unwrap();
     let serving = tokio::spawn(server.serve(std::future::pending()));
-    let alice = Secure(client(Transport::Tcp, address).await, user(Service::Integrity));
+    let alice = Secure(client(Over::Tcp, address).await, user(Service::Integrity));
     echo(&alice, b"data").await.unwrap();
     // More contexts than there are threads.
     acceptor.waits.store(true, Ordering::SeqCst);

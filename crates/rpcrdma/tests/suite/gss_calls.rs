@@ -21,7 +21,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::timeout;
 
-use crate::gss::{PATIENCE, Secure, Transport, client};
+use crate::gss::{Over, PATIENCE, Secure, client};
 use crate::support::{Caller, PROGRAM, VERSION};
 
 /// Results of each call.
@@ -83,7 +83,7 @@ struct Played {
 async fn play(rounds: u8, window: u32) -> (Played, Client) {
     let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).await.unwrap();
     let address = listener.local_addr().unwrap();
-    let (client, accepted) = tokio::join!(client(Transport::Tcp, address), listener.accept());
+    let (client, accepted) = tokio::join!(client(Over::Tcp, address), listener.accept());
     let mechanism = TestMechanism { rounds, ..TestMechanism::new("nfs@server") };
     let accepting = Acceptor::begin(&mechanism);
     let (stream, _) = accepted.unwrap();
@@ -431,7 +431,7 @@ async fn rfc2203_5_3_3_1_no_call_passes_another_by_more_than_the_window() {
     let (mut played, first) = play(1, WINDOW).await;
     let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).await.unwrap();
     let address = listener.local_addr().unwrap();
-    let (second, accepted) = tokio::join!(client(Transport::Tcp, address), listener.accept());
+    let (second, accepted) = tokio::join!(client(Over::Tcp, address), listener.accept());
     let mut other = accepted.unwrap().0;
     // The first call makes the context. The one after it is not read yet.
     let caller = Secure(first, user(1));

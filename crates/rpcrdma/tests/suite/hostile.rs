@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::support::raw::{NULL_CALL, Peer, message, words};
 use crate::support::{TestProgram, echo, get, pattern, put};
 use bytes::Bytes;
-use rpcrdma::{Client, ClientConfig, Server, ServerConfig, ServerMonitor};
+use rpcrdma::{Client, Server, ServerConfig, ServerMonitor, Transport};
 use rpcrdma_sim::{CompletionMode, Fabric, FabricConfig};
 use tokio::time::timeout;
 
@@ -48,8 +48,11 @@ impl Scene {
         let monitor = server.monitor();
         tokio::spawn(server.serve(std::future::pending()));
         tokio::task::yield_now().await;
-        let good =
-            Client::rdma(Arc::new(fabric.connector(GOOD)), SERVER, ClientConfig::default()).await.unwrap();
+        let good = Client::builder()
+            .transport(Transport::rdma_on(Arc::new(fabric.connector(GOOD))))
+            .connect(SERVER)
+            .await
+            .unwrap();
         Self { fabric, monitor, good }
     }
 

@@ -9,11 +9,11 @@ use crate::support::{
     PROGRAM, TestProgram, VERSION, count, echo, get, get_call, pattern, program, put, sleep_call,
 };
 use bytes::Bytes;
+use rpcrdma::experimental::Profile;
 use rpcrdma::{
-    CallError, Client, ClientConfig, Form, PeerShares, Profile, Server, ServerConfig, ServerMonitor, Sink,
-    Versions,
+    CallError, Client, ClientConfig, Form, PeerShares, Server, ServerConfig, ServerMonitor, Sink, Versions,
 };
-use rpcrdma_iwarp::{Config, IwarpConnector, IwarpListener};
+use rpcrdma_iwarp::{Config, IwarpListener};
 use rpcrdma_verbs::Buffer;
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
@@ -63,7 +63,7 @@ impl Running {
 #[tokio::test]
 async fn all_forms() {
     let server = serve(program(), None).await;
-    let client = Client::connect_rdma(server.address).await.unwrap();
+    let client = Client::connect(server.address).await.unwrap();
     for length in [0, 1, 3, 4, 5, 100, 3_000, 4_000, 5_000, 65_537, MIB - 1, MIB] {
         echo(&client, &pattern(length)).await.unwrap();
         put(&client, Bytes::from(pattern(length))).await.unwrap();
@@ -76,7 +76,7 @@ async fn all_forms() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_calls_in_flight_on_several_threads() {
     let server = serve(program(), None).await;
-    let client = Client::connect_rdma(server.address).await.unwrap();
+    let client = Client::connect(server.address).await.unwrap();
     let mut tasks = tokio::task::JoinSet::new();
     for i in 0..200_usize {
         let client = client.clone();
@@ -98,7 +98,7 @@ async fn payload_of_1_mib_is_never_copied() {
     let shares = ServerConfig::default().shares();
     let program = Arc::new(TestProgram { shares: Some(shares.clone()), ..TestProgram::default() });
     let server = serve(program, Some(shares)).await;
-    let client = Client::connect_rdma(server.address).await.unwrap();
+    let client = Client::connect(server.address).await.unwrap();
     // Like NFS WRITE: from the caller's memory.
     let written = put(&client, Bytes::from(pattern(MIB))).await.unwrap().travelled;
     assert_eq!((written.call.form, written.call.read), (Form::Reduced, MIB));
@@ -139,7 +139,7 @@ async fn i8_a_call_in_progress_at_the_loss_runs_once() {
     let (address, cut) = proxy(server.address).await;
     let mut config = ClientConfig::default();
     config.protocol.timeouts.reconnect_least = Duration::from_millis(1);
-    let client = Client::rdma(Arc::new(IwarpConnector::default()), address, config).await.unwrap();
+    let client = Client::builder().config(config).connect(address).await.unwrap();
     let call = tokio::spawn({
         let client = client.clone();
         async move { count(&client).await }
@@ -161,7 +161,7 @@ async fn i8_a_call_in_progress_at_the_loss_runs_once() {
 #[tokio::test]
 async fn i10_a_dropped_or_late_call_harms_no_other() {
     let server = serve(program(), None).await;
-    let client = Client::connect_rdma(server.address).await.unwrap();
+    let client = Client::connect(server.address).await.unwrap();
     for wait in [0, 1, 5] {
         let _ = timeout(Duration::from_millis(wait), client.call_raw(get_call(MIB, Sink::Pool(MIB)))).await;
         let _ = timeout(Duration::from_millis(wait), client.call_raw(sleep_call(3))).await;
@@ -177,7 +177,7 @@ async fn i10_a_dropped_or_late_call_harms_no_other() {
 #[tokio::test]
 async fn i6_a_stream_that_is_not_mpa_harms_no_other() {
     let server = serve(program(), None).await;
-    let client = Client::connect_rdma(server.address).await.unwrap();
+    let client = Client::connect(server.address).await.unwrap();
     for bytes in [&b"GET / HTTP/1.1\r\n\r\n"[..], b"MPA ID Req Frame", &[0; 100]] {
         let mut bad = TcpStream::connect(server.address).await.unwrap();
         bad.write_all(bytes).await.unwrap();
@@ -196,7 +196,7 @@ async fn connected_in(client: Versions, combined: usize) -> (Running, Client) {
     protocol.program = Some((PROGRAM, VERSION));
     let server = serve_with(config, program(), None).await;
     let config = ClientConfig { protocol, ..ClientConfig::default() };
-    let client = Client::rdma(Arc::new(IwarpConnector::default()), server.address, config).await.unwrap();
+    let client = Client::builder().config(config).connect(server.address).await.unwrap();
     // After these calls, everything is announced and granted.
     for _ in 0..3 {
         client.null(PROGRAM, 1).await.unwrap();
@@ -213,7 +213,7 @@ async fn at_once(client: &Client, count: usize) -> rpcrdma::ConnectionStats {
     for reply in calls.join_all().await {
         reply.unwrap();
     }
-    client.connection_stats().unwrap()
+    client.rdma().unwrap().connection_stats().unwrap()
 }
 
 #[tokio::test]
@@ -221,7 +221,7 @@ async fn calls_that_are_made_together_share_system_calls_in_every_version() {
     let two = [Profile::P1, Profile::P2, Profile::P3].map(Versions::two);
     for versions in [Versions::ONE].into_iter().chain(two) {
         let (server, client) = connected_in(versions, 1).await;
-        let before = client.connection_stats().unwrap();
+        let before = client.rdma().unwrap().connection_stats().unwrap();
         let after = at_once(&client, 32).await;
         assert!(after.protocol.sends - before.protocol.sends >= 32);
         // The first call is alone when it is made, and so drives the connection itself.
@@ -235,7 +235,7 @@ async fn calls_that_are_made_together_share_system_calls_in_every_version() {
 async fn calls_that_are_made_together_share_sends_if_both_sides_take_that() {
     for profile in [Profile::P1, Profile::P2] {
         let (server, client) = connected_in(Versions::two(profile), 16).await;
-        let before = client.connection_stats().unwrap();
+        let before = client.rdma().unwrap().connection_stats().unwrap();
         let after = at_once(&client, 33).await;
         let sends = after.protocol.sends - before.protocol.sends;
         assert!(sends <= 6, "{sends} Sends for 33 Calls");

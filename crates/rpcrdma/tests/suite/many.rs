@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::support::{PROGRAM, echo, get, pattern, program, put};
 use bytes::Bytes;
-use rpcrdma::{Client, ClientConfig, PeerShares, ServeError, Server, ServerConfig, ServerMonitor};
+use rpcrdma::{Client, ClientConfig, PeerShares, ServeError, Server, ServerConfig, ServerMonitor, Transport};
 use rpcrdma_sim::{Fabric, FabricConfig};
 use rpcrdma_verbs::{Buffer, ProtectionDomain};
 use tokio::sync::oneshot;
@@ -74,7 +74,8 @@ impl Running {
         let mut clients = Vec::new();
         for _ in 0..count {
             let connector = Arc::new(self.fabric.connector(host(last)));
-            let client = Client::rdma(connector, SERVER, ClientConfig::default()).await.unwrap();
+            let client =
+                Client::builder().transport(Transport::rdma_on(connector)).connect(SERVER).await.unwrap();
             client.null(PROGRAM, 1).await.unwrap();
             clients.push(client);
         }
@@ -105,7 +106,7 @@ impl Running {
 }
 
 fn granted(client: &Client) -> u32 {
-    client.connection_stats().unwrap().protocol.credits_granted_to_us
+    client.rdma().unwrap().connection_stats().unwrap().protocol.credits_granted_to_us
 }
 
 /// Four calls at a time on each connection, twice: more than most have credits.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::thread;
 
 use crate::support::{echo_call, program};
-use rpcrdma::{AuthSys, CallError, Client, ClientConfig, Credential, Server, ServerConfig};
+use rpcrdma::{AuthSys, CallError, Client, ClientConfig, Credential, Server, ServerConfig, Transport};
 use rpcrdma_iwarp::{Config, IwarpConnector, IwarpListener};
 use rpcrdma_oncrpc::{AuthStat, Refused};
 use rpcrdma_verbs::{BoxFuture, ConnectError, ConnectionRequest, Incoming, Listener, TcpEnds};
@@ -50,8 +50,15 @@ async fn claim([tcp, rdma]: [SocketAddr; 2], owner: u32, uid: u32) -> [Result<()
         let credential = Credential::Sys(AuthSys { uid, ..AuthSys::default() });
         let config = ClientConfig::default;
         let iwarp = Arc::new(IwarpConnector::default());
-        let clients =
-            [Client::tcp(tcp, config()).await.unwrap(), Client::rdma(iwarp, rdma, config()).await.unwrap()];
+        let clients = [
+            Client::builder().config(config()).transport(Transport::tcp()).connect(tcp).await.unwrap(),
+            Client::builder()
+                .config(config())
+                .transport(Transport::rdma_on(iwarp))
+                .connect(rdma)
+                .await
+                .unwrap(),
+        ];
         let mut answers = Vec::new();
         for client in &clients {
             answers.push(client.call_raw(echo_call(b"x").credential(credential.clone())).await.map(drop));

@@ -10,7 +10,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
-use rpcrdma::{CallError, Client, ClientConfig, Server, ServerConfig, ServerMonitor, Sink};
+use rpcrdma::{CallError, Client, Server, ServerConfig, ServerMonitor, Sink, Transport};
 use rpcrdma_sim::{Fabric, FabricConfig};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
@@ -41,7 +41,11 @@ fn serve(
 
 async fn connect(fabric: &Fabric) -> Client {
     tokio::task::yield_now().await;
-    Client::rdma(Arc::new(fabric.connector(HOST)), SERVER, ClientConfig::default()).await.unwrap()
+    Client::builder()
+        .transport(Transport::rdma_on(Arc::new(fabric.connector(HOST))))
+        .connect(SERVER)
+        .await
+        .unwrap()
 }
 
 #[tokio::test(start_paused = true)]

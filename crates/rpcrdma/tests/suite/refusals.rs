@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::support::{echo, program};
-use rpcrdma::{Client, ClientConfig, Server, ServerConfig};
+use rpcrdma::{Client, Server, ServerConfig, Transport};
 use rpcrdma_sim::{Fabric, FabricConfig};
 use tokio::time::sleep;
 use tracing::field::{Field, Visit};
@@ -108,8 +108,11 @@ async fn i6_a_flood_of_refused_connections_is_told_once_a_second() {
     sleep(Duration::from_secs(10)).await;
     assert!(warnings.take().is_empty());
     // After quiet, the next refusal counts as the first again. Meanwhile a client from elsewhere is served.
-    let client =
-        Client::rdma(Arc::new(fabric.connector(GOOD)), SERVER, ClientConfig::default()).await.unwrap();
+    let client = Client::builder()
+        .transport(Transport::rdma_on(Arc::new(fabric.connector(GOOD))))
+        .connect(SERVER)
+        .await
+        .unwrap();
     echo(&client, b"served").await.unwrap();
     silent(2);
     tick().await;

@@ -214,7 +214,7 @@ async fn rfc5666_s10_a_server_answers_for_itself_on_rdma_and_tcp() {
         .unwrap();
     tokio::spawn(server.serve(std::future::pending()));
 
-    let client = Client::connect_rdma(rdma).await.unwrap();
+    let client = Client::connect(rdma).await.unwrap();
     for rpcbind in [Rpcbind::over(client.clone()), Rpcbind::connect_to(over_tcp).await.unwrap()] {
         // A wildcard address stands for the machine that was asked.
         assert_eq!(rpcbind.lookup(100_003, 3, Netid::Rdma).await.unwrap(), rdma);

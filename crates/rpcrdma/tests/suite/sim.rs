@@ -12,6 +12,7 @@ use crate::support::{
 use bytes::Bytes;
 use rpcrdma::{
     CallError, Client, ClientConfig, Execution, Form, Server, ServerConfig, ServerMonitor, Sink, Transport,
+    TransportKind,
 };
 use rpcrdma_sim::{Action, CompletionMode, Fabric, FabricConfig, Fault, Outstanding, Side, Step};
 use rpcrdma_verbs::Buffer;
@@ -49,7 +50,12 @@ fn serve(fabric: &Fabric, program: Arc<TestProgram>, config: ServerConfig) -> Ru
 async fn client_with(fabric: &Fabric, config: ClientConfig) -> Client {
     // The server's task must begin to listen first.
     tokio::task::yield_now().await;
-    Client::rdma(Arc::new(fabric.connector(HOST)), SERVER, config).await.unwrap()
+    Client::builder()
+        .config(config)
+        .transport(Transport::rdma_on(Arc::new(fabric.connector(HOST))))
+        .connect(SERVER)
+        .await
+        .unwrap()
 }
 
 async fn client(fabric: &Fabric) -> Client {
@@ -76,7 +82,7 @@ async fn all_forms(mode: CompletionMode) {
     let client = client(&fabric).await;
 
     let inline = echo(&client, &pattern(500)).await.unwrap().travelled;
-    assert_eq!(inline.transport, Transport::Rdma);
+    assert_eq!(inline.transport, TransportKind::Rdma);
     assert_eq!((inline.call.form, inline.reply.form), (Form::Inline, Form::Inline));
 
     let written = put(&client, Bytes::from(pattern(MIB))).await.unwrap().travelled;
@@ -453,7 +459,13 @@ async fn a_number_of_connections_that_is_not_allowed_is_refused_before_the_first
             builder = builder.program(program());
         }
         // Nobody listens: a client that tried to connect would say so.
-        builder.rdma(Arc::new(fabric.connector(HOST)), SERVER).await.map(drop).unwrap_err().to_string()
+        builder
+            .transport(Transport::rdma_on(Arc::new(fabric.connector(HOST))))
+            .connect(SERVER)
+            .await
+            .map(drop)
+            .unwrap_err()
+            .to_string()
     };
     assert!(connect(0, false).await.contains("0 connections; a client has 1 to 16"));
     assert!(connect(17, false).await.contains("17 connections; a client has 1 to 16"));

@@ -8,9 +8,11 @@ use std::time::Duration;
 use crate::support::bounce::{Bounce, bounce};
 use crate::support::{TestProgram, call, count, echo, get, pattern, program, put, sleep_call};
 use bytes::Bytes;
-use rpcrdma::{CallError, Client, ClientConfig, Execution, Server, ServerConfig, ServerMonitor, Transport};
+use rpcrdma::{
+    CallError, Client, ClientConfig, ConfigError, ConnectError, Execution, Server, ServerConfig,
+    ServerMonitor, Transport, TransportKind,
+};
 use rpcrdma_oncrpc::Refused;
-use rpcrdma_verbs::ConnectError;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
@@ -44,7 +46,7 @@ fn quick() -> ClientConfig {
 }
 
 async fn client(address: SocketAddr) -> Client {
-    Client::tcp(address, quick()).await.unwrap()
+    Client::builder().config(quick()).transport(Transport::tcp()).connect(address).await.unwrap()
 }
 
 #[tokio::test]
@@ -53,7 +55,7 @@ async fn calls_of_all_sizes_and_shapes() {
     let client = client(server.address).await;
     for length in [0, 1, 3, 4, 5, 1000, 16_379, 16_380, 16_384, 100_001, 1 << 20] {
         let reply = echo(&client, &pattern(length)).await.unwrap();
-        assert_eq!(reply.travelled.transport, Transport::Tcp);
+        assert_eq!(reply.travelled.transport, TransportKind::Tcp);
         put(&client, Bytes::from(pattern(length))).await.unwrap();
         get(&client, length).await.unwrap();
     }
@@ -95,7 +97,12 @@ async fn many_calls_in_flight_are_matched_by_xid() {
 #[tokio::test]
 async fn calls_are_spread_over_several_connections() {
     let server = serve(program(), ServerConfig { max_calls: 1, ..ServerConfig::default() }).await;
-    let client = Client::tcp(server.address, ClientConfig { connections: 4, ..quick() }).await.unwrap();
+    let client = Client::builder()
+        .config(ClientConfig { connections: 4, ..quick() })
+        .transport(Transport::tcp())
+        .connect(server.address)
+        .await
+        .unwrap();
     let mut tasks = tokio::task::JoinSet::new();
     for i in 0..40_usize {
         let client = client.clone();
@@ -451,8 +458,8 @@ async fn clients_are_not_called_over_tcp() {
     let builder = || Client::builder().config(quick()).program(Arc::new(Bounce::default()));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let error = builder().tcp(address).await.map(drop).unwrap_err();
-    assert!(matches!(error, ConnectError::Invalid(_)), "{error}");
+    let error = builder().transport(Transport::tcp()).connect(address).await.map(drop).unwrap_err();
+    assert!(matches!(error, ConnectError::Config(ConfigError::ServesOverTcp { programs: 1 })), "{error}");
     let server = Server::builder().program(Arc::new(Bounce::default())).listen_tcp(listener).build().unwrap();
     let monitor = server.monitor();
     tokio::spawn(server.serve(std::future::pending()));
@@ -469,10 +476,16 @@ async fn clients_are_not_called_over_tcp() {
 async fn clients_serve_no_programs_over_tcp() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let refused =
-        Client::builder().config(quick()).program(program()).tcp(address).await.map(drop).unwrap_err();
-    let ConnectError::Invalid(said) = &refused else { panic!("{refused}") };
-    assert!(said.contains("1 program to serve over TCP") && said.contains("ClientBuilder::rdma"), "{said}");
+    let refused = Client::builder()
+        .config(quick())
+        .program(program())
+        .transport(Transport::tcp())
+        .connect(address)
+        .await
+        .map(drop)
+        .unwrap_err();
+    let said = refused.to_string();
+    assert!(said.contains("1 program to serve over TCP") && said.contains("Transport::rdma"), "{said}");
     assert!(timeout(Duration::from_millis(20), listener.accept()).await.is_err());
 }
 

@@ -1,12 +1,11 @@
 //! Turns of the addresses that call a server: their number does not depend on the number of connections.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 
 use crate::support::network::{self, host};
 use crate::support::{MAX, PROGRAM, count, get, program};
-use rpcrdma::{Client, ClientConfig, Server, ServerConfig};
-use rpcrdma_iwarp::{Config, IwarpConnector, IwarpListener};
+use rpcrdma::{Client, Server, ServerConfig, Transport};
+use rpcrdma_iwarp::{Config, IwarpListener};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::task::JoinSet;
@@ -97,10 +96,13 @@ async fn i6_a_call_does_not_wait_for_many_long_replies_of_another_connection() {
     let monitor = server.monitor();
     tokio::spawn(server.serve(std::future::pending()));
     let read = |reader: Client| async move { get(&reader, MAX).await.map(drop).unwrap() };
-    let by_rdma = || Client::rdma(Arc::new(IwarpConnector::default()), at_rdma, ClientConfig::default());
+    let by_rdma = || Client::connect(at_rdma);
     let other = by_rdma().await.unwrap();
     count(&other).await.unwrap();
-    for reader in [by_rdma().await.unwrap(), Client::tcp(at_tcp, ClientConfig::default()).await.unwrap()] {
+    for reader in [
+        by_rdma().await.unwrap(),
+        Client::builder().transport(Transport::tcp()).connect(at_tcp).await.unwrap(),
+    ] {
         let mut reads = JoinSet::new();
         reads.spawn(async move {
             loop {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use rpcrdma_nfs::wire::{NFS_PROGRAM, NFS_VERSION};
 use serde::Deserialize;
 
-use super::{Ends, failed};
+use super::{Ends, failed, no_connection};
 use crate::exit::Failure;
 
 /// Connections to open.
@@ -70,7 +70,12 @@ pub(super) async fn measure(directory: &Path, state: &Path) -> Result<(f64, f64)
 async fn open(to: SocketAddr) -> Result<rpcrdma::Client, Failure> {
     let config = rpcrdma::ClientConfig { memory: 1 << 20, ..rpcrdma::ClientConfig::default() };
     let connector = Ends::default().connector(to).await?;
-    let client = rpcrdma::Client::rdma(connector, to, config).await.map_err(failed("connect"))?;
+    let client = rpcrdma::Client::builder()
+        .config(config)
+        .transport(rpcrdma::Transport::rdma_on(connector))
+        .connect(to)
+        .await
+        .map_err(no_connection)?;
     client.null(NFS_PROGRAM, NFS_VERSION).await.map_err(failed("call NULL"))?;
     Ok(client)
 }

@@ -202,6 +202,11 @@ fn machine() -> String {
     format!("{count} x {model}, Linux {}", kernel.trim())
 }
 
+/// Makes the error of a connection a failure. Its text names the address.
+fn no_connection(error: rpcrdma::ConnectError) -> Failure {
+    Failure::failed(error.to_string())
+}
+
 /// Returns a function that makes the error of a step of the benchmark a failure.
 fn failed<E: Display>(step: &'static str) -> impl Fn(E) -> Failure {
     move |error| Failure::failed(format!("cannot {step}: {error}"))

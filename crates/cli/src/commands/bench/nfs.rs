@@ -7,7 +7,7 @@ use bytes::Bytes;
 use rpcrdma_nfs::client::{Client, ClientOptions, File};
 use rpcrdma_nfs::wire::{NFS_PROGRAM, NFS_VERSION, SetAttributes};
 
-use super::{Ends, FILE_OPERATIONS, MEMORY_EXPORT, OPERATION, failed, rate, table};
+use super::{Ends, FILE_OPERATIONS, MEMORY_EXPORT, OPERATION, failed, no_connection, rate, table};
 use crate::arguments::Proto;
 use crate::exit::Failure;
 
@@ -27,12 +27,11 @@ impl NfsStreams {
         to: SocketAddr,
         source: &str,
     ) -> Result<Self, Failure> {
-        let config = rpcrdma::ClientConfig::default();
-        let rpc = match proto {
-            Proto::Rdma => rpcrdma::Client::rdma(ends.connector(to).await?, to, config).await,
-            Proto::Tcp => rpcrdma::Client::tcp(to, config).await,
-        }
-        .map_err(failed("connect"))?;
+        let transport = match proto {
+            Proto::Rdma => rpcrdma::Transport::rdma_on(ends.connector(to).await?),
+            Proto::Tcp => rpcrdma::Transport::tcp(),
+        };
+        let rpc = rpcrdma::Client::builder().transport(transport).connect(to).await.map_err(no_connection)?;
         let mount = |export: &'static str| Client::mount(&rpc, export, ClientOptions::default());
         let files = mount("/").await.map_err(failed("mount"))?;
         let memory = mount(MEMORY_EXPORT).await.map_err(failed("mount"))?;

@@ -6,7 +6,8 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Instant;
 
-use rpcrdma::{Profile, Versions};
+use rpcrdma::Versions;
+use rpcrdma::experimental::Profile;
 use rpcrdma_nfs::client::{Client, ClientOptions, Error};
 use rpcrdma_nfs::wire::{
     AccessArgs, CreateArgs, CreateHow, DirOpArgs, FileHandle, FileName, GetattrArgs, LookupArgs,
@@ -15,7 +16,7 @@ use rpcrdma_nfs::wire::{
 use serde::Serialize;
 
 use super::server::BenchServer;
-use super::{Ends, MEMORY_EXPORT, failed, machine, table};
+use super::{Ends, MEMORY_EXPORT, failed, machine, no_connection, table};
 use crate::connect::NFS;
 use crate::exit::Failure;
 
@@ -127,7 +128,7 @@ impl Subject {
 
     /// Returns the segments of all calls and replies so far.
     fn segments(&self) -> u64 {
-        self.rpc.connection_stats().map_or(0, |stats| {
+        self.rpc.rdma().and_then(|rdma| rdma.connection_stats()).map_or(0, |stats| {
             let stats = stats.protocol;
             stats.read_segments + stats.write_segments + stats.reply_segments
         })
@@ -154,7 +155,12 @@ async fn connect(
     config.protocol.send_size = inline;
     config.protocol.receive_size = inline;
     let connector = Ends::default().connector(to).await?;
-    let rpc = rpcrdma::Client::rdma(connector, to, config).await.map_err(failed("connect"))?;
+    let rpc = rpcrdma::Client::builder()
+        .config(config)
+        .transport(rpcrdma::Transport::rdma_on(connector))
+        .connect(to)
+        .await
+        .map_err(no_connection)?;
     let options = ClientOptions::default();
     let client = Client::mount(&rpc, MEMORY_EXPORT, options).await.map_err(failed("mount"))?;
     Ok((rpc, client))

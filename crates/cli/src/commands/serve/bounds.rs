@@ -325,7 +325,7 @@ impl Bounds {
 mod tests {
     use clap::Parser;
 
-    use rpcrdma::Profile;
+    use rpcrdma::experimental::Profile;
 
     use super::*;
 

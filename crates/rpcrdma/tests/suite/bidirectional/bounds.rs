@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use rpcrdma::{Backchannel, CallError, Client, ClientConfig, ServerConfig};
+use rpcrdma::{Backchannel, CallError, Client, ClientConfig, ServerConfig, Transport};
 use rpcrdma_sim::{CompletionMode, Fabric, FabricConfig, SimListener};
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
@@ -169,7 +169,10 @@ async fn bad_server(config: ClientConfig) -> (SimListener, Peer, Client, Arc<Tes
     let program = program();
     let client = Client::builder().config(config).program(Arc::clone(&program) as _);
     let connector = Arc::new(fabric.connector(HOST));
-    let (client, peer) = tokio::join!(client.rdma(connector, SERVER), Peer::accept(&mut listener));
+    let (client, peer) = tokio::join!(
+        client.transport(Transport::rdma_on(connector)).connect(SERVER),
+        Peer::accept(&mut listener)
+    );
     (listener, peer, client.unwrap(), program)
 }
 

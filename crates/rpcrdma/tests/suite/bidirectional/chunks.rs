@@ -100,7 +100,10 @@ async fn s5_3_a_client_without_reverse_chunks_answers_err_chunk() {
         }
         echo(&back, b"unharmed").await.unwrap();
         assert_eq!(world.client.stats().connections, 1);
-        assert_eq!(world.client.connection_stats().unwrap().protocol.errors["reverse_chunks"], 3);
+        assert_eq!(
+            world.client.rdma().unwrap().connection_stats().unwrap().protocol.errors["reverse_chunks"],
+            3
+        );
         world.end().await;
     }
 }

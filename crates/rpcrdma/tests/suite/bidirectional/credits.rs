@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use rpcrdma::{CallError, Client, ClientConfig, Execution, ServerConfig};
+use rpcrdma::{CallError, Client, ClientConfig, Execution, ServerConfig, Transport};
 use rpcrdma_oncrpc::Refused;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
@@ -45,7 +45,7 @@ async fn s4_1_no_more_reverse_calls_in_flight_than_requested() {
     }
     sleep(Duration::from_millis(500)).await;
     assert_eq!(world.at_client.calls.load(Ordering::SeqCst), 1 + 3);
-    let stats = world.client.connection_stats().unwrap().protocol;
+    let stats = world.client.rdma().unwrap().connection_stats().unwrap().protocol;
     assert_eq!(stats.credits_granted_to_peer, 3);
     assert!(tasks.join_all().await.iter().all(Result::is_ok));
     world.end().await;
@@ -59,7 +59,7 @@ async fn s4_1_neither_direction_is_blocked_by_the_other() {
     let world = World::with(Default::default(), client, server).await;
     echo(&world.client, b"forward").await.unwrap();
     echo(&world.back(), b"reverse").await.unwrap();
-    let stats = world.client.connection_stats().unwrap().protocol;
+    let stats = world.client.rdma().unwrap().connection_stats().unwrap().protocol;
     assert_eq!((stats.credits_granted_to_us, stats.credits_granted_to_peer), (3, 2));
     // All credits of one direction are in use.
     let mut forward = JoinSet::new();
@@ -121,7 +121,10 @@ async fn s4_3_i3_receives_back_both_directions() {
 #[tokio::test(start_paused = true)]
 async fn s6_a_client_that_serves_nothing_answers_with_one_credit() {
     let world = World::new().await;
-    let other = Client::rdma(Arc::new(world.fabric.connector(HOST)), SERVER, ClientConfig::default()).await;
+    let other = Client::builder()
+        .transport(Transport::rdma_on(Arc::new(world.fabric.connector(HOST))))
+        .connect(SERVER)
+        .await;
     let other = other.unwrap();
     echo(&other, b"forward").await.unwrap();
     let back = world.monitor.backchannels().pop().unwrap();
@@ -137,7 +140,7 @@ async fn s6_a_client_that_serves_nothing_answers_with_one_credit() {
             assert_eq!(error.execution(), Execution::NotExecuted);
         }
     }
-    assert_eq!(other.connection_stats().unwrap().protocol.credits_granted_to_peer, 1);
+    assert_eq!(other.rdma().unwrap().connection_stats().unwrap().protocol.credits_granted_to_peer, 1);
     assert_eq!((other.stats().served, other.stats().connections), (30, 1));
     echo(&other, b"forward").await.unwrap();
     other.close().await;

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use rpcrdma::{CallError, ClientConfig, ServerConfig};
+use rpcrdma::{CallError, ClientConfig, ServerConfig, Transport};
 use tokio::time::{sleep, timeout};
 
 use super::world::{HOST, MODES, SERVER, World};
@@ -89,7 +89,7 @@ async fn a_client_that_serves_closes_with_its_last_handle() {
     let world = World::new().await;
     let other = rpcrdma::Client::builder().program(std::sync::Arc::new(Bounce::default()));
     let connector = std::sync::Arc::new(world.fabric.connector(HOST));
-    let other = other.rdma(connector, SERVER).await.unwrap();
+    let other = other.transport(Transport::rdma_on(connector)).connect(SERVER).await.unwrap();
     bounce(&other, 1).await.unwrap();
     assert_eq!(bounce(&other, 3).await.unwrap(), 3);
     let back = world.monitor.backchannels().pop().unwrap();

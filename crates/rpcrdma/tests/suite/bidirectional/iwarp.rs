@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use rpcrdma::{Backchannel, Client, ClientConfig, Server, ServerConfig, ServerMonitor};
-use rpcrdma_iwarp::{Config, IwarpConnector, IwarpListener};
+use rpcrdma_iwarp::{Config, IwarpListener};
 use tokio::sync::{Semaphore, oneshot};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::timeout;
@@ -39,7 +39,7 @@ pub async fn pair(client: ClientConfig, server: ServerConfig) -> Pair {
         server.serve(async { drop(stopped.await) }).await.unwrap();
     });
     let client = Client::builder().config(client).program(program()).program(Arc::new(Bounce::default()));
-    let client = client.rdma(Arc::new(IwarpConnector::default()), address).await.unwrap();
+    let client = client.connect(address).await.unwrap();
     // The Responder of MPA waits for the first message of the Initiator.
     client.null(crate::support::PROGRAM, 1).await.unwrap();
     Pair { client, monitor, stop, task }

@@ -56,7 +56,7 @@ async fn s5_4_a_client_that_serves_comes_back_and_is_another_backchannel() {
     assert_eq!(world.bounce.subscribed.lock().unwrap().pop().unwrap(), first);
     let connections = world.client.stats().connections;
     world.cut();
-    assert_eq!(world.client.connected_again(connections).await, 2);
+    assert_eq!(world.client.rdma().unwrap().connected_again(connections).await, 2);
     first.wait_ended().await;
     sleep(Duration::from_secs(1)).await;
     let second = world.back();

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use rpcrdma::{ClientConfig, Form, ReadRead, ServerConfig};
+use rpcrdma::experimental::ReadRead;
+use rpcrdma::{ClientConfig, Form, ServerConfig};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 

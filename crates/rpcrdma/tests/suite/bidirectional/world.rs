@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rpcrdma::{Backchannel, Client, ClientConfig, Server, ServerConfig, ServerMonitor, Versions};
+use rpcrdma::{Backchannel, Client, ClientConfig, Server, ServerConfig, ServerMonitor, Transport, Versions};
 use rpcrdma_sim::{CompletionMode, Fabric, FabricConfig, Outstanding};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -62,7 +62,8 @@ impl World {
             .config(client)
             .program(Arc::clone(&at_client) as _)
             .program(Arc::new(Bounce::default()))
-            .rdma(Arc::new(fabric.connector(HOST)), SERVER)
+            .transport(Transport::rdma_on(Arc::new(fabric.connector(HOST))))
+            .connect(SERVER)
             .await
             .unwrap();
         let world = Self { fabric, monitor, at_server, at_client, bounce, client, stop: Some(stop), task };

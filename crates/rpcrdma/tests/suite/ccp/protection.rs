@@ -2,7 +2,7 @@
 
 use std::sync::Mutex;
 
-use rpcrdma::ServeError;
+use rpcrdma::{ServeError, Transport};
 use rpcrdma_oncrpc::gss::WINDOW;
 use rpcrdma_oncrpc::{AuthSys, auth::flavor};
 use rpcrdma_sim::{MessageKind, Side};
@@ -41,7 +41,12 @@ impl Site {
         let server = serve_on(listener, config, None, Some(Arc::clone(&contexts)));
         tokio::task::yield_now().await;
         let meddler = Meddler { connector: fabric.connector(HOST), change };
-        let client = Client::rdma(Arc::new(meddler), SERVER, client).await.unwrap();
+        let client = Client::builder()
+            .config(client)
+            .transport(Transport::rdma_on(Arc::new(meddler)))
+            .connect(SERVER)
+            .await
+            .unwrap();
         Self { fabric, client, server, contexts }
     }
 
@@ -174,7 +179,12 @@ async fn rfc5666_s6_1_a_context_is_created_within_the_initial_state() {
             }
         });
         let asks = asks(TestMechanism { rounds, padding: length, ..mechanism("alice") }, Service::Integrity);
-        let client = Client::rdma(Arc::new(fabric.connector(HOST)), SERVER, asks).await.unwrap();
+        let client = Client::builder()
+            .config(asks)
+            .transport(Transport::rdma_on(Arc::new(fabric.connector(HOST))))
+            .connect(SERVER)
+            .await
+            .unwrap();
         echo(&client, &pattern(3000)).await.unwrap();
         assert_eq!(agreement(&client), Some(AGREED), "{rounds} {length}");
         let sends = sends.lock().unwrap();
@@ -215,7 +225,12 @@ async fn rfc5666_s11_somebody_who_changes_sizes_is_detected() {
         tokio::task::yield_now().await;
         let meddler = Arc::new(Meddler { connector: fabric.connector(HOST), change });
         let insecure = client_config(Some(CcpClient::insecure()));
-        let client = Client::rdma(meddler, SERVER, insecure).await.unwrap();
+        let client = Client::builder()
+            .config(insecure)
+            .transport(Transport::rdma_on(meddler))
+            .connect(SERVER)
+            .await
+            .unwrap();
         echo(&client, &pattern(100)).await.unwrap();
         assert_eq!((client.stats().agreed, server.stats().agreed), (1, 1));
         assert_eq!(agreement(&client), Some(Agreement { call_size: 1024, server_reads, ..AGREED }));

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use rpcrdma::{
     Binding, Call, CallContext, CallFailure, Client, ClientConfig, Credential, Effect, Eligibility, Handle,
-    ProcedureInfo, Program, ResponseFuture, Server, ServerConfig, ServerMonitor,
+    ProcedureInfo, Program, ResponseFuture, Server, ServerConfig, ServerMonitor, Transport,
 };
 use rpcrdma_sim::{Fabric, FabricConfig};
 use rpcrdma_xdr::{Decoder, Encoder, encode};
@@ -181,7 +181,12 @@ impl World {
         let (monitor, stop, task) = serve(&fabric, &program);
         // The server's task must begin to listen first.
         tokio::task::yield_now().await;
-        let client = Client::rdma(Arc::new(fabric.connector(HOST)), SERVER, config).await.unwrap();
+        let client = Client::builder()
+            .config(config)
+            .transport(Transport::rdma_on(Arc::new(fabric.connector(HOST))))
+            .connect(SERVER)
+            .await
+            .unwrap();
         Self { fabric, program, client, monitor, stop, task }
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use rpcrdma::{CallError, Client, ClientConfig, Retry, Server, ServerConfig};
+use rpcrdma::{CallError, Client, ClientConfig, Retry, Server, ServerConfig, Transport};
 use rpcrdma_oncrpc::CallHeader;
 use rpcrdma_xdr::Encoder;
 use tokio::io::AsyncWriteExt;
@@ -39,7 +39,8 @@ async fn serve(answers: impl IntoIterator<Item = Answer>) -> (Arc<Scripted>, Soc
 #[tokio::test]
 async fn a_shedding_server_is_asked_again() {
     let (program, address) = serve([Answer::SystemError; 2]).await;
-    let client = Client::tcp(address, config()).await.unwrap();
+    let client =
+        Client::builder().config(config()).transport(Transport::tcp()).connect(address).await.unwrap();
     let retry = Retry::new(3).pauses(milliseconds(4), milliseconds(8));
     let mut reply = client.handle().retry(retry).deadline(LIMIT).call_raw(read(6)).await.unwrap();
     assert_eq!((reply.results.u32(), program.heard().len()), (Ok(6), 3));
@@ -48,7 +49,8 @@ async fn a_shedding_server_is_asked_again() {
 #[tokio::test]
 async fn a_deadline_ends_a_call() {
     let (program, address) = serve([Answer::Never]).await;
-    let client = Client::tcp(address, config()).await.unwrap();
+    let client =
+        Client::builder().config(config()).transport(Transport::tcp()).connect(address).await.unwrap();
     let began = Instant::now();
     let error = client.handle().deadline(milliseconds(100)).call_raw(read(6)).await.unwrap_err();
     assert!(began.elapsed() >= milliseconds(100));
@@ -83,7 +85,8 @@ async fn data_that_moves_does_not_extend_a_deadline() {
             }
         }
     });
-    let client = Client::tcp(address, config()).await.unwrap();
+    let client =
+        Client::builder().config(config()).transport(Transport::tcp()).connect(address).await.unwrap();
     let call = || read(6).results(PIECE * PIECES).timeout(milliseconds(100));
     client.handle().call_raw(call()).await.unwrap();
     let began = Instant::now();
@@ -135,7 +138,12 @@ impl Drop for Answers {
 async fn keys_of_a_lost_connection_take_another_until_it_is_back() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let settings = ClientConfig { connections: 2, ..config() };
-    let client = Client::tcp(listener.local_addr().unwrap(), settings).await.unwrap();
+    let client = Client::builder()
+        .config(settings)
+        .transport(Transport::tcp())
+        .connect(listener.local_addr().unwrap())
+        .await
+        .unwrap();
     let accept = async || Answers::new(listener.accept().await.unwrap().0);
     let (one, two) = (accept().await, accept().await);
     let handle = client.handle().key(1);

@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use rpcrdma::{CallContext, CallFailure, Caller, Client, ClientConfig, Retry, Server};
+use rpcrdma::{CallContext, CallFailure, Caller, Client, Retry, Server, Transport};
 use rpcrdma_sim::{Fabric, FabricConfig};
 
 use super::{HOST, SERVER, milliseconds};
@@ -68,7 +68,7 @@ async fn a_typed_call_is_repeated_by_its_effect() {
     tokio::spawn(server.serve(std::future::pending()));
     tokio::task::yield_now().await;
     let connector = std::sync::Arc::new(fabric.connector(HOST));
-    let client = Client::rdma(connector, SERVER, ClientConfig::default()).await.unwrap();
+    let client = Client::builder().transport(Transport::rdma_on(connector)).connect(SERVER).await.unwrap();
     let handle = client.handle().retry(Retry::new(3)).deadline(milliseconds(5_000));
     assert_eq!(handle.call::<counter::Peek>(&7).await.unwrap(), 7);
     let error = handle.call::<counter::Add>(&7).await.unwrap_err();

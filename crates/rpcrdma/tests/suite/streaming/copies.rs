@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use rpcrdma::streaming::{FileAt, Pieces, receive, send};
-use rpcrdma::{Client, ClientConfig, Server, Workers};
+use rpcrdma::{Client, Server, Transport, Workers};
 use rpcrdma_iwarp::{Config, IwarpListener};
 use rpcrdma_verbs::ProtectionDomain;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -38,9 +38,9 @@ async fn file_to_file(tcp: bool) -> (u64, u64) {
     let (stop, stopped) = oneshot::channel::<()>();
     let task = tokio::spawn(server.serve(async { drop(stopped.await) }));
     let client = if tcp {
-        Client::tcp(address, ClientConfig::default()).await.unwrap()
+        Client::builder().transport(Transport::tcp()).connect(address).await.unwrap()
     } else {
-        Client::connect_rdma(address).await.unwrap()
+        Client::connect(address).await.unwrap()
     };
 
     let workers = Workers::new("files", 2, 8);

@@ -10,8 +10,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use rpcrdma::streaming::Part;
 use rpcrdma::{
-    Binding, Call, CallContext, CallError, CallFailure, Client, ClientConfig, Effect, Eligibility, Procedure,
-    Program, ResponseFuture, Server, ServerMonitor, Sink,
+    Binding, Call, CallContext, CallError, CallFailure, Client, Effect, Eligibility, ProcedureInfo, Program,
+    ResponseFuture, Server, ServerMonitor, Sink, Transport,
 };
 use rpcrdma_sim::{Fabric, FabricConfig, Outstanding};
 use rpcrdma_xdr::{Decoder, Encoder, Stream};
@@ -116,10 +116,10 @@ impl Program for Served {
         1..=1
     }
 
-    fn procedure(&self, _: u32, procedure: u32) -> Option<Procedure> {
+    fn procedure(&self, _: u32, procedure: u32) -> Option<ProcedureInfo> {
         let name = ["NULL", "WRITE", "READ"].get(usize::try_from(procedure).unwrap())?;
         let effect = if procedure == WRITE { Effect::Data } else { Effect::Idempotent };
-        Some(Procedure { name, effect })
+        Some(ProcedureInfo { name, effect })
     }
 
     fn call(&self, context: CallContext, mut arguments: Decoder) -> ResponseFuture {
@@ -149,7 +149,7 @@ pub async fn write(client: &Client, offset: u64, data: Bytes) -> Result<(), Call
     let mut arguments = Encoder::new();
     arguments.u64(offset);
     arguments.payload(data, MAX, true)?;
-    client.call(Call::new(PROGRAM, 1, WRITE).arguments(arguments.finish())).await?.results.finish()?;
+    client.call_raw(Call::new(PROGRAM, 1, WRITE).arguments(arguments.finish())).await?.results.finish()?;
     Ok(())
 }
 
@@ -158,7 +158,7 @@ pub async fn read(client: &Client, offset: u64, count: usize) -> Result<Part, Ca
     arguments.u64(offset);
     arguments.u32(u32::try_from(count).unwrap());
     let call = Call::new(PROGRAM, 1, READ).arguments(arguments.finish()).results(8).sink(Sink::Pool(count));
-    let mut results = client.call(call).await?.results;
+    let mut results = client.call_raw(call).await?.results;
     let end = results.bool()?;
     let data = results.payload_slices(count)?;
     results.finish()?;
@@ -190,7 +190,8 @@ impl World {
         // The server's task must begin to listen first.
         tokio::task::yield_now().await;
         let connector = Arc::new(fabric.connector(HOST));
-        let client = Client::rdma(connector, SERVER, ClientConfig::default()).await.unwrap();
+        let client =
+            Client::builder().transport(Transport::rdma_on(connector)).connect(SERVER).await.unwrap();
         // A client has one credit until its first reply.
         client.null(PROGRAM, 1).await.unwrap();
         Self { fabric, objects, client, monitor, stop, task }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
-use rpcrdma::{CallError, Client, ClientConfig, ServerConfig, Transport};
+use rpcrdma::{CallError, Client, ClientConfig, ServerConfig, Transport, TransportKind};
 use rpcrdma_oncrpc::Refused;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -27,7 +27,7 @@ async fn calls_of_all_sizes_and_shapes() {
     let (server, client) = pair().await;
     for length in [0, 1, 3, 4, 5, 1000, 16_379, 16_380, 16_384, 16_385, 32_768, 65_536, 100_001, 1 << 20] {
         let reply = echo(&client, &pattern(length)).await.unwrap();
-        assert_eq!(reply.travelled.transport, Transport::Tcp);
+        assert_eq!(reply.travelled.transport, TransportKind::Tcp);
         put(&client, Bytes::from(pattern(length))).await.unwrap();
         get(&client, length).await.unwrap();
     }
@@ -43,7 +43,8 @@ async fn many_calls_at_once_both_ways() {
     let authority = Authority::new();
     let server = serve(authority.server()).await;
     let config = ClientConfig { connections: 3, ..quick(Some(authority.client())) };
-    let client = Client::tcp(server.address, config).await.unwrap();
+    let client =
+        Client::builder().config(config).transport(Transport::tcp()).connect(server.address).await.unwrap();
     let mut tasks = tokio::task::JoinSet::new();
     for index in 0..60_usize {
         let client = client.clone();

@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use rpcrdma::{CallError, Client, ServerConfig};
-use rpcrdma_verbs::ConnectError;
+use rpcrdma::{AttemptError, CallError, Client, ServerConfig, Transport, verbs};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::Instant;
@@ -132,7 +131,8 @@ async fn a_server_that_goes_silent_does_not_hold_a_client() {
             rest(stream).await
         });
         let error = connect(address, Authority::new().client()).await.err().unwrap();
-        assert!(matches!(error, ConnectError::Timeout(_)), "{error}");
+        let [attempt] = error.attempts() else { panic!("{error}") };
+        assert!(matches!(attempt.error, AttemptError::Link(verbs::ConnectError::Timeout(_))), "{error}");
         server.await.unwrap();
     }
 }
@@ -248,7 +248,12 @@ async fn an_end_without_a_closure_alert_is_a_lost_connection() {
         session.stream.shutdown().await.unwrap();
         session.rest().await;
     });
-    let client: Client = Client::tcp(address, quick(Some(authority.client()))).await.unwrap();
+    let client: Client = Client::builder()
+        .config(quick(Some(authority.client())))
+        .transport(Transport::tcp())
+        .connect(address)
+        .await
+        .unwrap();
     let call = crate::support::call(COUNT).results(4).once();
     let error = client.call_raw(call).await.unwrap_err();
     assert!(

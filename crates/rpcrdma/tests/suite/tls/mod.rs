@@ -11,8 +11,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rpcrdma::tls::{TlsClient, TlsServer};
-use rpcrdma::{Client, ClientConfig, Server, ServerConfig, ServerMonitor};
-use rpcrdma_verbs::ConnectError;
+use rpcrdma::{
+    AttemptError, Client, ClientConfig, ConnectError, Server, ServerConfig, ServerMonitor, Transport, verbs,
+};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -66,14 +67,15 @@ fn quick(tls: Option<TlsClient>) -> ClientConfig {
 }
 
 async fn connect(address: SocketAddr, tls: TlsClient) -> Result<Client, ConnectError> {
-    Client::tcp(address, quick(Some(tls))).await
+    Client::builder().config(quick(Some(tls))).transport(Transport::tcp()).connect(address).await
 }
 
 /// Returns why no connection is had.
 async fn refusal(address: SocketAddr, tls: TlsClient) -> String {
-    match connect(address, tls).await {
-        Ok(_) => panic!("connected"),
-        Err(error @ ConnectError::Protocol(_)) => error.to_string(),
-        Err(error) => panic!("{error}"),
-    }
+    let error = connect(address, tls).await.err().expect("connected");
+    let [attempt] = error.attempts() else { panic!("{error}") };
+    let refused =
+        matches!(attempt.error, AttemptError::Tls(_) | AttemptError::Link(verbs::ConnectError::Protocol(_)));
+    assert!(refused, "{error}");
+    error.to_string()
 }

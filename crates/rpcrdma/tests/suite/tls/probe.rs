@@ -3,10 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use rpcrdma::{CallError, Client, ClientConfig, ServerConfig};
-use rpcrdma_iwarp::IwarpConnector;
+use rpcrdma::{CallError, Client, ClientConfig, ConfigError, ConnectError, ServerConfig, Transport};
 use rpcrdma_oncrpc::{AcceptStat, AuthStat, Refused, RejectReason, ReplyHeader};
-use rpcrdma_verbs::ConnectError;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
@@ -39,7 +37,12 @@ async fn rfc9289_4_1_an_offer_binds_nobody() {
     let authority = Authority::new();
     let server = serve(authority.server()).await;
     let under = connect(server.address, authority.client()).await.unwrap();
-    let without = Client::tcp(server.address, quick(None)).await.unwrap();
+    let without = Client::builder()
+        .config(quick(None))
+        .transport(Transport::tcp())
+        .connect(server.address)
+        .await
+        .unwrap();
     assert_eq!(count(&under).await.unwrap(), 1);
     assert_eq!(count(&without).await.unwrap(), 2);
 }
@@ -51,7 +54,12 @@ async fn calls_without_tls_get_auth_tooweak_where_tls_is_required() {
     let program = program();
     let config = ServerConfig { tls: Some(authority.server().only()), ..ServerConfig::default() };
     let server = serve_with(Arc::clone(&program), config).await;
-    let client = Client::tcp(server.address, quick(None)).await.unwrap();
+    let client = Client::builder()
+        .config(quick(None))
+        .transport(Transport::tcp())
+        .connect(server.address)
+        .await
+        .unwrap();
     client.null(PROGRAM, 1).await.unwrap();
     let error = count(&client).await.unwrap_err();
     assert!(matches!(error, CallError::Refused(Refused::AuthError(AuthStat::TooWeak))), "{error}");
@@ -135,7 +143,8 @@ async fn rfc9289_4_1_a_probe_of_another_program_serves_too() {
     // A client without a program asks for rpcbind, which this server does not have.
     let mut config = quick(Some(authority.client()));
     config.protocol.program = None;
-    let client = Client::tcp(server.address, config).await.unwrap();
+    let client =
+        Client::builder().config(config).transport(Transport::tcp()).connect(server.address).await.unwrap();
     echo(&client, b"under TLS").await.unwrap();
 }
 
@@ -169,7 +178,7 @@ async fn rfc9289_5_1_1_a_probe_waits_for_the_calls_before_it() {
 #[tokio::test]
 async fn rfc9289_5_1_3_a_client_over_rdma_refuses_the_setting() {
     let config = ClientConfig { tls: Some(Authority::new().client()), ..ClientConfig::default() };
-    let connector = Arc::new(IwarpConnector::default());
-    let refused = Client::rdma(connector, ([127, 0, 0, 1], 1).into(), config).await;
-    assert!(matches!(refused.err().unwrap(), ConnectError::Invalid(reason) if reason.contains("RFC 9289")));
+    let refused = Client::builder().config(config).connect("127.0.0.1:1").await;
+    let refused = refused.err().unwrap();
+    assert!(matches!(refused, ConnectError::Config(ConfigError::TlsOverRdma)), "{refused}");
 }

@@ -1,6 +1,7 @@
 //! Cases of the benchmark: operations, each in several ways. The first way is explicit RDMA.
 
-use rpcrdma::{BufferStructure, Config, Profile, Versions};
+use rpcrdma::experimental::{BufferStructure, Profile};
+use rpcrdma::{Config, Versions};
 
 use crate::commands::bench::table::Target;
 

@@ -17,7 +17,7 @@ use super::cases::{Setting, Task};
 use crate::commands::bench::processor::cpu;
 use crate::commands::bench::program::{Operation, carry_out};
 use crate::commands::bench::server::{Addresses, BenchServer};
-use crate::commands::bench::{Ends, MEMORY_EXPORT, failed, table};
+use crate::commands::bench::{Ends, MEMORY_EXPORT, failed, no_connection, table};
 use crate::connect::NFS;
 use crate::exit::Failure;
 
@@ -122,8 +122,12 @@ impl Subject {
         config.protocol.program = Some(NFS);
         setting.apply(&mut config.protocol);
         let to = server.addresses.nfs_rdma;
-        let rpc =
-            rpcrdma::Client::rdma(ends.connector(to).await?, to, config).await.map_err(failed("connect"))?;
+        let rpc = rpcrdma::Client::builder()
+            .config(config)
+            .transport(rpcrdma::Transport::rdma_on(ends.connector(to).await?))
+            .connect(to)
+            .await
+            .map_err(no_connection)?;
         let client =
             Client::mount(&rpc, MEMORY_EXPORT, ClientOptions::default()).await.map_err(failed("mount"))?;
         let file = client.create("/file", SetAttributes::default()).await.map_err(failed("create"))?;
@@ -200,7 +204,7 @@ impl Subject {
 
     fn counted(&self) -> Result<Counted, Failure> {
         let lost = || Failure::failed("the connection was lost");
-        let client = self.rpc.connection_stats().ok_or_else(lost)?;
+        let client = self.rpc.rdma().and_then(|rdma| rdma.connection_stats()).ok_or_else(lost)?;
         let server = self.monitor().stats();
         let links = client.link.plus(&server.link);
         let protocol = &client.protocol;

@@ -245,18 +245,12 @@ impl Session {
         let mut config = ClientConfig::default();
         config.protocol.timeouts.call = PATIENCE;
         config.protocol.timeouts.connect = PATIENCE;
-        let connecting = tokio::time::timeout(PATIENCE, rpcrdma::Client::tcp(server, config)).await;
-        let unreachable = |reason: &str| {
-            let text = format!(
-                "cannot connect to {server}: {reason}; rpcrdma bench --server has to run there, and prints its port"
-            );
+        let connecting =
+            rpcrdma::Client::builder().config(config).transport(rpcrdma::Transport::tcp()).connect(server);
+        let rpc = connecting.await.map_err(|error| {
+            let text = format!("{error}; rpcrdma bench --server has to run there, and prints its port");
             Failure::new(Exit::Unreachable, text)
-        };
-        let rpc = match connecting {
-            Ok(Ok(rpc)) => rpc,
-            Ok(Err(error)) => return Err(unreachable(&error.to_string())),
-            Err(_) => return Err(unreachable(&format!("no connection within {PATIENCE:?}"))),
-        };
+        })?;
         let opened =
             call::<Opened>(&rpc, OPEN, "OPEN", ask).await.map_err(|error| explain(server, &error))?;
         match opened {

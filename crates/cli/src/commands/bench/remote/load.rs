@@ -315,14 +315,12 @@ impl Worker {
         config.protocol.timeouts.call = REST;
         config.protocol.timeouts.connect = PATIENCE;
         let connecting = async {
-            match proto {
-                Proto::Rdma => Client::rdma(ends.connector(*to).await?, *to, config).await,
-                Proto::Tcp => Client::tcp(*to, config).await,
-            }
-            .map_err(|error| {
-                let text = format!("cannot connect to {to} over {}: {error}", proto.name());
-                Failure::new(Exit::Unreachable, text)
-            })
+            let transport = match proto {
+                Proto::Rdma => rpcrdma::Transport::rdma_on(ends.connector(*to).await?),
+                Proto::Tcp => rpcrdma::Transport::tcp(),
+            };
+            let connected = Client::builder().config(config).transport(transport).connect(*to).await;
+            connected.map_err(|error| Failure::new(Exit::Unreachable, error.to_string()))
         };
         match timeout(PATIENCE, connecting).await {
             Ok(connected) => connected,

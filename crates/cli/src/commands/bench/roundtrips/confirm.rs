@@ -10,16 +10,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rpcrdma::{Client, Server};
-use rpcrdma_iwarp::{IwarpConnector, IwarpListener};
+use rpcrdma_iwarp::IwarpListener;
 use rpcrdma_verbs::Listener;
 use serde::Serialize;
 use tokio::time::sleep;
 
 use super::delay::DelayLine;
 use super::mechanisms::{Mechanism, Way};
-use crate::commands::bench::failed;
 use crate::commands::bench::program::{Operation, Transfers, carry_out};
 use crate::commands::bench::table::median;
+use crate::commands::bench::{failed, no_connection};
 use crate::exit::Failure;
 
 /// Allowed distance of the time from the count of the document, in round trips.
@@ -128,9 +128,7 @@ pub(super) async fn confirm(
         .map_err(failed("serve"))?;
     let serving = tokio::spawn(server.serve(std::future::pending()));
     let line = DelayLine::start(address, delay).await.map_err(failed("start the delay line"))?;
-    let client = Client::rdma(Arc::new(IwarpConnector::default()), line.address(), client)
-        .await
-        .map_err(failed("connect"))?;
+    let client = Client::builder().config(client).connect(line.address()).await.map_err(no_connection)?;
     // By then the one-time messages of a connection have passed: credits, a version, characteristics.
     for _ in 0..2 {
         carry_out(&client, Operation::Small).await.map_err(failed("call"))?;

@@ -9,14 +9,14 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use rpcrdma::{Client, Server, Timeouts};
+use rpcrdma::{Client, Server, Timeouts, Transport};
 use rpcrdma_sim::{Delivery, Fabric, FabricConfig, MessageKind, Side};
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::Instant;
 
 use super::mechanisms::{Counts, Mechanism};
-use crate::commands::bench::failed;
 use crate::commands::bench::program::{Operation, Transfers, carry_out};
+use crate::commands::bench::{failed, no_connection};
 use crate::exit::Failure;
 
 const SERVER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), 20049);
@@ -132,9 +132,12 @@ pub(super) async fn measure(mechanism: &Mechanism, link: LinkModel) -> Result<Me
         .build()
         .map_err(failed("serve on the fabric"))?;
     let serving = tokio::spawn(server.serve(std::future::pending()));
-    let client = Client::rdma(Arc::new(fabric.connector(HOST)), SERVER, client)
+    let client = Client::builder()
+        .config(client)
+        .transport(Transport::rdma_on(Arc::new(fabric.connector(HOST))))
+        .connect(SERVER)
         .await
-        .map_err(failed("connect on the fabric"))?;
+        .map_err(no_connection)?;
     // By then the one-time messages of a connection have passed: credits, a version, characteristics.
     for _ in 0..2 {
         carry_out(&client, Operation::Small).await.map_err(failed("call"))?;

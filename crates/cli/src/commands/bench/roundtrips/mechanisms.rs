@@ -1,7 +1,8 @@
 //! Operations of the round-trip analysis (draft-dnoveck-nfsv4-rpcrdma-rtissues-03 §2, §3) and the ways in
 //! which they can travel. Each way has the counts that the document gives.
 
-use rpcrdma::{BufferStructure, ClientConfig, Config, Profile, ReadRead, ServerConfig, Versions};
+use rpcrdma::experimental::{BufferStructure, Profile, ReadRead};
+use rpcrdma::{ClientConfig, Config, ServerConfig, Versions};
 use serde::Serialize;
 
 use crate::commands::bench::program::{Operation, PROGRAM, VERSION};
