@@ -7,14 +7,14 @@ use crate::{Bounded, Encoder};
 struct Chain {
     value: u32,
     #[xdr(recursive)]
-    next: Option<Box<Chain>>,
+    next: Option<Box<Self>>,
 }
 
 #[derive(Debug, PartialEq, Xdr)]
-struct Tree(#[xdr(recursive, max = 2)] Vec<Tree>);
+struct Tree(#[xdr(recursive, max = 2)] Vec<Self>);
 
 #[derive(Debug, PartialEq, Xdr)]
-struct Forest(#[xdr(list)] Vec<Forest>);
+struct Forest(#[xdr(list)] Vec<Self>);
 
 #[derive(Debug, PartialEq, Xdr)]
 enum Expression {
@@ -23,7 +23,7 @@ enum Expression {
     #[xdr(value = 1)]
     Sum {
         #[xdr(recursive)]
-        terms: [Box<Expression>; 2],
+        terms: [Box<Self>; 2],
     },
 }
 
