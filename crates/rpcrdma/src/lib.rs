@@ -51,6 +51,7 @@
 //! | `turns` | the order in which tasks are polled |
 //! | [`typed`] | programs with types, and [`program!`] that declares them |
 //! | `workers` | threads for handlers that may block |
+//! | [`xdr`] | types with an XDR form |
 //!
 //! Each call is in a `tracing` span `rpcrdma::call` of level `DEBUG` at the caller, and each handler in a span
 //! `rpcrdma::serve`. A call leaves an event of that level under the target `rpcrdma::call` (at the caller) or
@@ -110,6 +111,7 @@ mod trace;
 mod turns;
 pub mod typed;
 mod workers;
+pub mod xdr;
 mod xid;
 
 pub use backchannel::Backchannel;
