@@ -92,13 +92,13 @@ impl Defects {
 
     #[cold]
     fn tell<P: Procedure>(&self, context: &CallContext, failure: &CallFailure) {
-        if let Some(left_out) = self.0.due() {
+        if let Some(not_logged) = self.0.due() {
             tracing::warn!(
                 program = P::PROGRAM,
                 version = P::VERSION,
                 procedure = P::NAME,
                 xid = context.xid,
-                left_out,
+                not_logged,
                 "the service broke the type of its results: {failure}"
             );
         }
