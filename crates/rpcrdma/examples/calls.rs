@@ -85,7 +85,7 @@ impl Binding for ByHand {
 }
 
 rpcrdma::program! {
-    /// The same work, with types.
+    /// The work of the program by hand, with types.
     pub mod with_types {
         program 0x2000_0001, version 1;
         /// Does nothing.
@@ -120,7 +120,7 @@ impl Procedure for Null {
     const EFFECT: Effect = Effect::Idempotent;
 }
 
-/// What the calls do.
+/// The work of the calls.
 #[derive(Clone, Copy)]
 enum Work {
     Null,

@@ -83,8 +83,8 @@ pub enum CallError {
         /// Length of the largest results, or of one of them, in bytes. If memory is missing over RDMA, it is the memory that
         /// they take: a power of two for each item.
         len: usize,
-        /// The longest ones, in bytes: over RDMA what fits inline, into a chunk, or into the rest of the
-        /// [memory](crate::ClientConfig::memory); over TCP what fits into [`max_record`](crate::ClientConfig::max_record).
+        /// The longest ones, in bytes. Over RDMA they fit inline, into a chunk, or into the rest of the
+        /// [memory](crate::ClientConfig::memory); over TCP they fit into [`max_record`](crate::ClientConfig::max_record).
         room: usize,
     },
     /// There is no memory for the results; nothing was sent.

@@ -21,7 +21,7 @@ mod program;
 
 pub use rpcrdma_oncrpc::typed::{Bounds, Procedure, Version, arguments, info, results, stream};
 
-/// One version of a typed program, as a [`Program`] with its [`Binding`].
+/// A version of a typed program, as a [`Program`] with its [`Binding`].
 #[derive(Debug)]
 pub struct Served<V>(Arc<V>);
 

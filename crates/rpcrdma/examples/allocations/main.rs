@@ -1,4 +1,4 @@
-//! Counts the heap allocations of a call in steady state, by side and by version of RPC-over-RDMA: of a NULL call, and of a
+//! Counts the heap allocations of a call in steady state, by side and by version of RPC-over-RDMA. It is a NULL call, or a
 //! call whose arguments and results are a number, with types and by hand. Each side has a runtime of its own, and both have
 //! turns in one thread. So every allocation belongs to the side whose turn it is. Allocations within the provider count apart.
 //! The provider is the simulated fabric, and for Version One software iWARP on loopback too, as in production.
@@ -96,7 +96,7 @@ impl with_types::Service for WithTypes {
     }
 }
 
-/// What a call does.
+/// The work of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Work {
     Null,
