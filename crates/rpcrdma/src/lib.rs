@@ -44,6 +44,7 @@
 //! | `turns` | the order in which tasks are polled |
 //! | [`typed`] | programs with types, and [`program!`] that declares them |
 //! | `workers` | threads for handlers that may block |
+//! | [`xdr`] | types with an XDR form |
 //!
 //! Each call leaves a `tracing` event of level `DEBUG` under the target `rpcrdma::call` (at the caller) or
 //! `rpcrdma::serve` (at the server). The event has connection, XID, program and procedure, how call and reply
@@ -89,6 +90,7 @@ mod trace;
 mod turns;
 pub mod typed;
 mod workers;
+pub mod xdr;
 mod xid;
 
 pub use backchannel::Backchannel;
@@ -116,7 +118,6 @@ pub use rpcrdma_proto::{
     Transmissions, Travelled, Versions,
 };
 pub use rpcrdma_verbs as verbs;
-pub use rpcrdma_xdr as xdr;
 pub use server::{ServeError, Server, ServerBuilder, ServerMonitor, ServerStats};
 pub use shares::PeerShares;
 pub use stats::{ClientStats, ConnectionStats};
