@@ -1,7 +1,8 @@
-//! Counts the heap allocations of a NULL call in steady state, by side and by version of RPC-over-RDMA. Each side has a
-//! runtime of its own, and both have turns in one thread. So every allocation belongs to the side whose turn it is.
-//! Allocations within the provider count apart. The provider is the simulated fabric, and for Version One software iWARP
-//! on loopback too, as in production. Rows `handle` are calls through a `Handle`: without any default, and with a deadline.
+//! Counts the heap allocations of a call in steady state, by side and by version of RPC-over-RDMA. It is a NULL call, or a
+//! call whose arguments and results are a number, with types and by hand. A NULL call goes by the client, and by a `Handle`
+//! without any default or with a deadline. Each side has a runtime of its own, and both have
+//! turns in one thread. So every allocation belongs to the side whose turn it is. Allocations within the provider count apart.
+//! The provider is the simulated fabric, and for Version One software iWARP on loopback too, as in production.
 //! `cargo run --release -p rpcrdma --example allocations`
 
 mod provider;
@@ -16,18 +17,19 @@ use std::time::Duration;
 
 use rpcrdma::experimental::Profile;
 use rpcrdma::{
-    Binding, Call, CallContext, CallError, Client, ClientConfig, Handle, ProcedureInfo, Program, Server,
-    ServerConfig, Transport, Versions,
+    Binding, Call, CallContext, CallError, CallFailure, Client, ClientConfig, Effect, Handle, ProcedureInfo,
+    Program, ResponseFuture, Server, ServerConfig, Transport, Versions,
 };
 use rpcrdma_iwarp::{Config as IwarpConfig, IwarpConnector, IwarpListener};
 use rpcrdma_sim::{Fabric, FabricConfig};
 use rpcrdma_verbs::{Connector, Listener};
+use rpcrdma_xdr::{Decoder, encode};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::yield_now;
 
 use crate::provider::{Counter, CountingConnector, CountingListener};
 
-/// A program of which only the NULL procedure is called.
+/// The program by hand.
 const PROGRAM: u32 = 0x2000_0000;
 /// Calls before the first that counts: until then queues and maps grow.
 const WARM_UP: u64 = 300;
@@ -56,9 +58,10 @@ struct Side {
     list: Counter,
 }
 
-struct Nothing;
+/// The program by hand: procedure 1 returns its number.
+struct ByHand;
 
-impl Program for Nothing {
+impl Program for ByHand {
     fn number(&self) -> u32 {
         PROGRAM
     }
@@ -67,28 +70,82 @@ impl Program for Nothing {
         1..=1
     }
 
-    fn procedure(&self, _: u32, _: u32) -> Option<ProcedureInfo> {
-        None
+    fn procedure(&self, _: u32, procedure: u32) -> Option<ProcedureInfo> {
+        (procedure == 1).then_some(ProcedureInfo { name: "SAME", effect: Effect::Idempotent })
     }
 
-    fn call(&self, _: CallContext, _: rpcrdma_xdr::Decoder) -> rpcrdma::ResponseFuture {
-        Box::pin(async { Err(rpcrdma::CallFailure::ProcedureUnavailable) })
+    fn call(&self, _: CallContext, arguments: Decoder) -> ResponseFuture {
+        Box::pin(async move { Ok(encode(&arguments.decode_all::<u32>()?)?) })
     }
 }
 
-impl Binding for Nothing {}
+impl Binding for ByHand {}
+
+rpcrdma::program! {
+    /// The program with types.
+    mod with_types {
+        program 0x2000_0001, version 1;
+        /// Returns the number.
+        fn same = 1, Same(u32) -> u32, Idempotent;
+    }
+}
+
+struct WithTypes;
+
+impl with_types::Service for WithTypes {
+    async fn same(&self, _: &CallContext, number: u32) -> Result<u32, CallFailure> {
+        Ok(number)
+    }
+}
+
+/// The work of a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Work {
+    Null,
+    ByHandle,
+    InTime,
+    ByHand,
+    WithTypes,
+}
+
+impl Work {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Null => "NULL",
+            Self::ByHandle => "handle",
+            Self::InTime => "deadline",
+            Self::ByHand => "by hand",
+            Self::WithTypes => "types",
+        }
+    }
+
+    async fn call(self, handle: &Handle) -> Result<(), CallError> {
+        let client = handle.client();
+        let null = || Call::new(PROGRAM, 1, 0).name("NULL");
+        match self {
+            Self::Null => client.null(PROGRAM, 1).await.map(drop),
+            Self::ByHandle => handle.call_raw(null()).await.map(drop),
+            Self::InTime => handle.call_raw(null().deadline(Duration::from_secs(60))).await.map(drop),
+            Self::ByHand => {
+                let call = Call::new(PROGRAM, 1, 1).arguments(encode(&7u32)?).results(4);
+                client.call_raw(call).await?.results.decode_all::<u32>().map(drop).map_err(Into::into)
+            }
+            Self::WithTypes => client.call::<with_types::Same>(7).await.map(drop),
+        }
+    }
+}
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!(
-        "{:<8} {:<8} {:<16} {:>8} {:>8} {:>17} {:>17}",
-        "version", "provider", "way", "client", "server", "client's provider", "server's provider"
+        "{:<8} {:<8} {:<8} {:>8} {:>8} {:>17} {:>17}",
+        "call", "version", "provider", "client", "server", "client's provider", "server's provider"
     );
-    for (name, versions, provider, way) in subjects() {
-        let [client, server] = measure(versions, provider, way)?;
+    for (work, name, versions, provider) in subjects() {
+        let [client, server] = measure(work, versions, provider)?;
         println!(
-            "{name:<8} {:<8} {:<16} {:>8.2} {:>8.2} {:>17.2} {:>17.2}",
+            "{:<8} {name:<8} {:<8} {:>8.2} {:>8.2} {:>17.2} {:>17.2}",
+            work.name(),
             provider.name(),
-            way.name(),
             client.own,
             server.own,
             client.provider,
@@ -138,55 +195,31 @@ impl Provider {
     }
 }
 
-/// The way of a call to the client.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
-    Client,
-    Handle,
-    Deadline,
-}
-
-impl Way {
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Client => "client",
-            Self::Handle => "handle",
-            Self::Deadline => "handle, deadline",
-        }
-    }
-
-    async fn call(self, handle: &Handle) -> Result<(), CallError> {
-        let null = Call::new(PROGRAM, 1, 0).name("NULL");
-        match self {
-            Self::Client => handle.client().null(PROGRAM, 1).await.map(drop),
-            Self::Handle => handle.call_raw(null).await.map(drop),
-            Self::Deadline => handle.call_raw(null.deadline(Duration::from_secs(60))).await.map(drop),
-        }
-    }
-}
-
-/// Returns all versions with their names, the providers on which they are measured, and the ways.
-fn subjects() -> [(&'static str, Versions, Provider, Way); 7] {
+/// Returns all calls and all versions with their names, and the providers on which they are measured.
+fn subjects() -> [(Work, &'static str, Versions, Provider); 9] {
     let two = Versions::two;
     [
-        ("1", Versions::ONE, Provider::Sim, Way::Client),
-        ("1", Versions::ONE, Provider::Sim, Way::Handle),
-        ("1", Versions::ONE, Provider::Sim, Way::Deadline),
-        ("1", Versions::ONE, Provider::Iwarp, Way::Client),
-        ("p1", two(Profile::P1), Provider::Sim, Way::Client),
-        ("p2", two(Profile::P2), Provider::Sim, Way::Client),
-        ("p3", two(Profile::P3), Provider::Sim, Way::Client),
+        (Work::Null, "1", Versions::ONE, Provider::Sim),
+        (Work::ByHandle, "1", Versions::ONE, Provider::Sim),
+        (Work::InTime, "1", Versions::ONE, Provider::Sim),
+        (Work::Null, "1", Versions::ONE, Provider::Iwarp),
+        (Work::Null, "p1", two(Profile::P1), Provider::Sim),
+        (Work::Null, "p2", two(Profile::P2), Provider::Sim),
+        (Work::Null, "p3", two(Profile::P3), Provider::Sim),
+        (Work::ByHand, "1", Versions::ONE, Provider::Sim),
+        (Work::WithTypes, "1", Versions::ONE, Provider::Sim),
     ]
 }
 
-/// Returns the allocations of a NULL call at the client and at the server.
-fn measure(versions: Versions, provider: Provider, way: Way) -> Result<[Figure; 2], Box<dyn Error>> {
+/// Returns the allocations of a call at the client and at the server.
+fn measure(work: Work, versions: Versions, provider: Provider) -> Result<[Figure; 2], Box<dyn Error>> {
     let (mut near, mut far) = (Side::new()?, Side::new()?);
     let (listener, connector, address) = provider.ends(&far)?;
     let mut config = ServerConfig::default();
     config.protocol.versions = versions;
     let listener = CountingListener::new(listener, &far.provider);
-    let builder = Server::builder().config(config).program(Arc::new(Nothing));
+    let builder = Server::builder().config(config).program(Arc::new(ByHand));
+    let builder = builder.program(Arc::new(with_types::serve(WithTypes)));
     let server = {
         let _guard = far.runtime.enter();
         builder.listen_rdma(Box::new(listener)).build()?
@@ -208,7 +241,7 @@ fn measure(versions: Versions, provider: Provider, way: Way) -> Result<[Figure; 
         if call == WARM_UP {
             before = [near.counts(), far.counts()];
         }
-        by_turns(&mut near, &mut far, way.call(&handle))?;
+        by_turns(&mut near, &mut far, work.call(&handle))?;
     }
     let figures = [(&near, before[0]), (&far, before[1])].map(|(side, before)| side.since(before));
     by_turns(&mut near, &mut far, client.close());
@@ -293,8 +326,8 @@ mod tests {
 
     #[test]
     fn a_handle_without_interceptors_and_repetitions_allocates_nothing() {
-        let [plain, by_handle, in_time] = [Way::Client, Way::Handle, Way::Deadline].map(|way| {
-            let [client, _] = measure(Versions::ONE, Provider::Sim, way).unwrap();
+        let [plain, by_handle, in_time] = [Work::Null, Work::ByHandle, Work::InTime].map(|work| {
+            let [client, _] = measure(work, Versions::ONE, Provider::Sim).unwrap();
             client.own
         });
         assert!(by_handle <= plain && in_time <= plain, "{plain}, {by_handle}, {in_time}");
@@ -302,15 +335,24 @@ mod tests {
 
     #[test]
     fn a_null_call_allocates_no_more_than_it_did() {
-        for (name, versions, provider, way) in subjects() {
-            for (figure, most) in measure(versions, provider, way).unwrap().into_iter().zip(MOST) {
-                let way = way.name();
-                assert!(figure.own <= most, "version {name} by {way}: {figure:?}, at most {most}");
+        let nulls = subjects().into_iter().filter(|(work, ..)| *work == Work::Null);
+        for (work, name, versions, provider) in nulls {
+            for (figure, most) in measure(work, versions, provider).unwrap().into_iter().zip(MOST) {
+                assert!(figure.own <= most, "version {name}: {figure:?}, at most {most}");
                 assert!(
                     provider == Provider::Sim || figure.provider <= MOST_OF_IWARP,
                     "software iWARP: {figure:?}, at most {MOST_OF_IWARP}"
                 );
             }
+        }
+    }
+
+    #[test]
+    fn a_call_with_types_allocates_no_more_than_one_by_hand() {
+        let measure = |work| measure(work, Versions::ONE, Provider::Sim).unwrap();
+        let by_hand = measure(Work::ByHand);
+        for (figure, most) in measure(Work::WithTypes).into_iter().zip(by_hand) {
+            assert!(figure.own <= most.own, "{figure:?}, at most {most:?}");
         }
     }
 }

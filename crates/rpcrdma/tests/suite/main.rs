@@ -34,3 +34,4 @@ mod tcp;
 mod tcp_memory;
 mod tls;
 mod turns;
+mod typed;
