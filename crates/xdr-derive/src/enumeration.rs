@@ -2,6 +2,7 @@
 
 use proc_macro2::{Ident, TokenStream as Tokens};
 use quote::quote;
+use syn::ext::IdentExt;
 use syn::{DataEnum, Error, Fields};
 
 use crate::Codec;
@@ -20,7 +21,7 @@ pub(crate) fn codec(xdr: &Tokens, name: &Ident, data: &DataEnum) -> syn::Result<
         }
     }
     let variants: Vec<_> = data.variants.iter().map(|variant| &variant.ident).collect();
-    let text = name.to_string();
+    let text = name.unraw().to_string();
     Ok(Codec {
         min_len: quote!(4),
         bound: quote!(#xdr::Bound::words(1)),

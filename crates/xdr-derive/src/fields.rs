@@ -1,7 +1,7 @@
 //! Fields of structures and of union arms: their attributes, and the code for each.
 
-use proc_macro2::{Span, TokenStream as Tokens};
-use quote::{quote, quote_spanned};
+use proc_macro2::{Ident, Span, TokenStream as Tokens, TokenTree};
+use quote::{ToTokens, quote, quote_spanned};
 use syn::ext::IdentExt;
 use syn::spanned::Spanned;
 use syn::{Attribute, Error, Expr, Fields, Index, Member, Path, Type};
@@ -126,17 +126,46 @@ pub(crate) fn bound(xdr: &Tokens, head: &Tokens, fields: &[Field]) -> Tokens {
     quote!(#head #(.then(#each))*)
 }
 
-pub(crate) fn read(declared: &Fields) -> syn::Result<Vec<Field>> {
+/// Reads the fields of a type or of one of its arms; `owner` is the name of the type.
+pub(crate) fn read(owner: &Ident, declared: &Fields) -> syn::Result<Vec<Field>> {
     let members = declared.iter().zip(0..).map(|(field, index)| {
         let member = field
             .ident
             .clone()
             .map_or_else(|| Member::Unnamed(Index { index, span: Span::call_site() }), Member::Named);
         let (form, recursive) = form(&field.attrs)?;
+        let unlimited = matches!(form, Form::List(None));
+        if !recursive && !unlimited && names(field.ty.to_token_stream(), owner) {
+            let message = "a field that can hold its own type again needs `#[xdr(recursive)]`";
+            return Err(Error::new(field.ty.span(), message));
+        }
         let alone = declared.len() == 1 && field.ident.is_none();
         Ok(Field { member, kind: field.ty.clone(), form, recursive, alone })
     });
     members.collect()
+}
+
+/// Returns whether a type names `owner` or `Self`, alone and not as a part of a longer path.
+fn names(kind: Tokens, owner: &Ident) -> bool {
+    let mut in_path = false;
+    let mut tokens = kind.into_iter().peekable();
+    while let Some(token) = tokens.next() {
+        let path_follows = matches!(tokens.peek(), Some(TokenTree::Punct(next)) if next.as_char() == ':');
+        let named = match token {
+            TokenTree::Ident(ident) => !in_path && !path_follows && (ident == *owner || ident == "Self"),
+            TokenTree::Group(group) => names(group.stream(), owner),
+            TokenTree::Punct(punct) => {
+                in_path = punct.as_char() == ':';
+                continue;
+            }
+            TokenTree::Literal(_) => false,
+        };
+        if named {
+            return true;
+        }
+        in_path = false;
+    }
+    false
 }
 
 /// Returns the form of a field, and whether it is recursive.

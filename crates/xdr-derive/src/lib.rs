@@ -18,10 +18,19 @@
 //!
 //! The first field of a default arm holds the discriminant: any type whose XDR form is one word.
 //!
-//! *The crate's path.* Generated code names `rpcrdma-xdr` by an absolute path. A macro can't see by which path it was
-//! called; so there are two, equal but for that path. `rpcrdma_xdr::Xdr` writes `::rpcrdma_xdr`, and
-//! `rpcrdma::xdr::Xdr` writes `::rpcrdma::xdr`. A crate that renames its dependency, or re-exports it, states the path
-//! at the type: `#[xdr(crate = ::kv::xdr)]`.
+//! *Bounds.* `BOUND` is the sum of the fields' bounds, or the largest arm. A list without `max` and a recursive field have
+//! no bound. DDP-eligible items inside them are not counted. A recursive type without `#[xdr(recursive)]` doesn't
+//! compile: its bound would need itself.
+//!
+//! *Names.* An item that is longer than its `max` is an error that names the field: `Put.value`, `File::Data.creator`, or
+//! `Name` for the only field of a newtype.
+//!
+//! *The crate's path.* Generated code names `rpcrdma-xdr` by an absolute path. A macro can't see the path by which it was
+//! called, so there are two macros, equal but for the path that they write. `rpcrdma_xdr::Xdr` writes `::rpcrdma_xdr`,
+//! and `rpcrdma::xdr::Xdr` writes `::rpcrdma::xdr`: either door needs one dependency and no attribute. A crate that
+//! renames its dependency, or hands it on, states the path at the type: `#[xdr(crate = ::kv::xdr)]`. A declarative macro
+//! may write `#[xdr(crate = $crate::xdr)]`.
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic))]
 
 use proc_macro::TokenStream;
 use proc_macro2::{Ident, TokenStream as Tokens};
@@ -115,7 +124,7 @@ fn expand(input: &DeriveInput, default: Tokens) -> syn::Result<Tokens> {
 
 fn structure(xdr: &Tokens, name: &Ident, declared: &syn::Fields) -> syn::Result<Codec> {
     let owner = name.unraw().to_string();
-    let fields = fields::read(declared)?;
+    let fields = fields::read(name, declared)?;
     let encode = fields.iter().map(|field| {
         let member = &field.member;
         field.encode(xdr, &owner, &quote!(&self.#member))
@@ -137,3 +146,6 @@ fn bounded(generics: &Generics, bound: &Tokens) -> Generics {
     }
     bounded
 }
+
+#[cfg(test)]
+mod tests;

@@ -27,8 +27,8 @@ pub(crate) fn is_union(data: &DataEnum) -> bool {
 }
 
 pub(crate) fn codec(xdr: &Tokens, name: &Ident, data: &DataEnum) -> syn::Result<Codec> {
-    let arms = data.variants.iter().map(read).collect::<syn::Result<Vec<_>>>()?;
-    let text = name.to_string();
+    let arms = data.variants.iter().map(|variant| read(name, variant)).collect::<syn::Result<Vec<_>>>()?;
+    let text = name.unraw().to_string();
 
     // Values are constants: they serve as patterns, and any constant expression may be a value.
     let values: Vec<_> = arms
@@ -110,14 +110,14 @@ impl Arm<'_> {
     }
 }
 
-fn read(variant: &Variant) -> syn::Result<Arm<'_>> {
+fn read<'a>(union: &Ident, variant: &'a Variant) -> syn::Result<Arm<'a>> {
     if let Some((_, discriminant)) = &variant.discriminant {
         return Err(Error::new(discriminant.span(), "an arm's value is given by `#[xdr(value = N)]`"));
     }
     let selector = selector(&variant.attrs)?.ok_or_else(|| {
         Error::new(variant.ident.span(), "an arm needs `#[xdr(value = N)]` or `#[xdr(default)]`")
     })?;
-    let fields = fields::read(&variant.fields)?;
+    let fields = fields::read(union, &variant.fields)?;
     if matches!(selector, Selector::Default) && !fields.first().is_some_and(Field::is_plain) {
         let message = "the first field of a default arm holds the discriminant";
         return Err(Error::new(variant.ident.span(), message));

@@ -33,8 +33,8 @@
 /// # let _ = program;
 /// ```
 ///
-/// Inside the braces stand program number and version, then a line for each procedure: the name of the methods, the number,
-/// the name of the type, arguments in parentheses (nothing for void), results (`()` for void), and the
+/// Inside the braces stand program number and version, then a line for each procedure. It has the name of the methods, the
+/// number, and the name of the type. Then come arguments in parentheses (nothing for void), results (`()` for void), and the
 /// [`Effect`](crate::Effect). Two options may follow:
 ///
 /// | option | meaning |

@@ -32,3 +32,4 @@ mod tcp;
 mod tcp_memory;
 mod tls;
 mod turns;
+mod typed;

@@ -1,6 +1,118 @@
 //! The algebra of bounds.
 
+use proptest::prelude::*;
+
 use super::*;
+
+/// The shape of a type, whose largest values are few enough to be listed.
+#[derive(Clone, Debug)]
+enum Shape {
+    Words(usize),
+    Opaque(usize),
+    Eligible(usize),
+    Both(Box<Self>, Box<Self>),
+    Either(Box<Self>, Box<Self>),
+    Optional(Box<Self>),
+    Counted(usize, Box<Self>),
+    List(usize, Box<Self>),
+    Array(usize, Box<Self>),
+}
+
+/// Inline bytes, and the bytes of each eligible item.
+type Value = (usize, Vec<usize>);
+
+impl Shape {
+    fn bound(&self) -> Bound {
+        match self {
+            Self::Words(count) => Bound::words(*count),
+            Self::Opaque(max) => Bound::opaque(*max),
+            Self::Eligible(max) => Bound::eligible(*max),
+            Self::Both(first, second) => first.bound().then(second.bound()),
+            Self::Either(one, other) => one.bound().or(other.bound()),
+            Self::Optional(inner) => inner.bound().optional(),
+            Self::Counted(max, element) => Bound::counted(*max, element.bound()),
+            Self::List(max, element) => Bound::list(*max, element.bound()),
+            Self::Array(length, element) => Bound::array(*length, element.bound()),
+        }
+    }
+
+    /// Returns the largest value of each choice of arms and numbers of elements.
+    fn values(&self) -> Vec<Value> {
+        let rows = |front: usize, numbers: std::ops::RangeInclusive<usize>, element: &Self| {
+            let mut row = vec![(front, vec![])];
+            let mut all = Vec::new();
+            for number in 0..=*numbers.end() {
+                if numbers.contains(&number) {
+                    all.extend(row.iter().cloned());
+                }
+                row = pairs(&row, &element.values());
+            }
+            all
+        };
+        match self {
+            Self::Words(count) => vec![(4 * count, vec![])],
+            Self::Opaque(max) => vec![(4 + max.next_multiple_of(4), vec![])],
+            Self::Eligible(max) => vec![(4, vec![*max])],
+            Self::Both(first, second) => pairs(&first.values(), &second.values()),
+            Self::Either(one, other) => [one.values(), other.values()].concat(),
+            Self::Optional(inner) => rows(4, 0..=1, inner),
+            Self::Counted(max, element) => rows(4, 0..=*max, element),
+            Self::List(max, element) => {
+                rows(4, 0..=*max, &Self::Both(Box::new(Self::Words(1)), element.clone()))
+            }
+            Self::Array(length, element) => rows(0, *length..=*length, element),
+        }
+    }
+}
+
+fn pairs(first: &[Value], second: &[Value]) -> Vec<Value> {
+    let pair = |a: &Value, b: &Value| (a.0 + b.0, [&a.1[..], &b.1].concat());
+    first.iter().flat_map(|a| second.iter().map(move |b| pair(a, b))).collect()
+}
+
+fn leaf() -> impl Strategy<Value = Shape> {
+    prop_oneof![
+        (0..4usize).prop_map(Shape::Words),
+        (0..9usize).prop_map(Shape::Opaque),
+        (0..99usize).prop_map(Shape::Eligible),
+    ]
+}
+
+fn shapes() -> impl Strategy<Value = Shape> {
+    leaf().prop_recursive(3, 8, 2, |inner| {
+        let two = (inner.clone(), inner.clone()).prop_map(|(a, b)| (Box::new(a), Box::new(b)));
+        let many = (0..3usize, inner.clone().prop_map(Box::new));
+        prop_oneof![
+            two.clone().prop_map(|(a, b)| Shape::Both(a, b)),
+            two.prop_map(|(a, b)| Shape::Either(a, b)),
+            inner.prop_map(|a| Shape::Optional(Box::new(a))),
+            many.clone().prop_map(|(max, a)| Shape::Counted(max, a)),
+            many.clone().prop_map(|(max, a)| Shape::List(max, a)),
+            many.prop_map(|(length, a)| Shape::Array(length, a)),
+        ]
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(512))]
+    /// No value of any type exceeds the bound, and for each number there is a value that reaches it.
+    #[test]
+    fn a_bound_is_that_of_the_largest_values(shape in shapes()) {
+        let values = shape.values();
+        prop_assume!(values.iter().all(|(_, items)| items.len() <= Bound::ITEMS_MAX) && values.len() < 5000);
+        let bound = shape.bound();
+        let largest = |of: fn(&Value) -> usize| values.iter().map(of).max().unwrap();
+        let padded = |items: &[usize]| items.iter().map(|item| item.next_multiple_of(4)).sum::<usize>();
+        prop_assert_eq!(bound.max_len(), largest(|(inline, _)| *inline));
+        prop_assert_eq!(bound.items(), largest(|(_, items)| items.len()));
+        let unreduced = values.iter().map(|(inline, items)| inline + padded(items)).max().unwrap();
+        prop_assert_eq!(bound.unreduced(), unreduced);
+        for (_, items) in &values {
+            prop_assert!(items.iter().zip(bound.maxima()).all(|(item, max)| item <= max));
+            prop_assert!(padded(items) <= bound.payload());
+        }
+    }
+}
 
 fn shape(bound: Bound) -> (usize, Vec<usize>) {
     (bound.max_len(), bound.maxima().to_vec())
