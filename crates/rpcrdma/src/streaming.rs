@@ -1,28 +1,63 @@
-//! Long objects in pieces: from a file or a byte stream to calls that write, and from calls that read to a file or a
-//! byte stream.
+//! Long objects in pieces: files and byte streams that many calls store or fetch.
 //!
 //! A program with procedures like WRITE and READ moves an object of any length by many calls. [`send`] cuts a source
-//! into [`Pieces`] and makes a call for each. [`receive`] makes a call for each piece and writes the results to a target
-//! in the order of their offsets. Sources are [`AsyncRead`]s and files ([`FileAt`]); targets are [`AsyncWrite`]s and
-//! files. Several calls are in progress at once, up to [`Pieces::window`].
+//! into [`Pieces`] and makes a call for each of them. [`receive`] makes a call for each piece, and writes the results to
+//! a target in the order of their offsets. Sources are [`AsyncRead`]s and files ([`FileAt`]); targets are
+//! [`AsyncWrite`]s and files. Several calls are in progress at once, up to [`Pieces::window`].
 //!
 //! ```
 //! use bytes::Bytes;
-//! use rpcrdma::streaming::{FileAt, Part, Pieces, StreamError, receive, send};
-//! use rpcrdma::{Call, CallError, Client, Sink};
-//! use rpcrdma_xdr::{Encoder, Payload};
+//! use rpcrdma::streaming::{FileAt, Part, Pieces, Received, StreamError, receive, send};
+//! use rpcrdma::xdr::{Payload, Xdr};
+//! use rpcrdma::{Bounds, CallError, Client};
 //!
-//! const PIECE: usize = 1 << 20;
+//! /// Most bytes of one call.
+//! const MAX: usize = 1 << 20;
 //!
-//! /// Stores a file, with eight calls in progress. The arguments of WRITE are an offset and the data.
+//! #[derive(Xdr)]
+//! pub struct Data {
+//!     offset: u64,
+//!     #[xdr(ddp, max = MAX)]
+//!     data: Bytes,
+//! }
+//!
+//! #[derive(Xdr)]
+//! pub struct Range {
+//!     offset: u64,
+//!     count: u32,
+//! }
+//!
+//! #[derive(Xdr)]
+//! pub struct Found {
+//!     end: bool,
+//!     #[xdr(ddp, max = MAX)]
+//!     data: Payload,
+//! }
+//!
+//! rpcrdma::program! {
+//!     pub mod object {
+//!         program 0x2000_0001, version 1;
+//!         /// Stores bytes at an offset.
+//!         fn write = 1, Write(Data) -> (), Data;
+//!         /// Returns the bytes at an offset, and whether the object ends after them.
+//!         fn read = 2, Read(Range) -> Found, Idempotent;
+//!     }
+//! }
+//!
+//! /// Stores a file, with eight calls in progress.
 //! async fn store(client: &Client, file: FileAt) -> Result<u64, StreamError<CallError>> {
-//!     let pieces = Pieces::of(PIECE).window(8);
-//!     send(client.domain(), file, pieces, async |offset: u64, data: Bytes| {
-//!         let mut arguments = Encoder::new();
-//!         arguments.u64(offset);
-//!         arguments.payload(data, PIECE, true)?;
-//!         client.call(Call::new(0x2000_0001, 1, 1).arguments(arguments.finish())).await?;
-//!         Ok(())
+//!     send(client.domain(), file, Pieces::of(MAX).window(8), |offset, data| {
+//!         client.call::<object::Write>(Data { offset, data })
+//!     })
+//!     .await
+//! }
+//!
+//! /// Fetches the object into a file.
+//! async fn fetch(client: &Client, file: FileAt) -> Result<Received, StreamError<CallError>> {
+//!     receive(file, Pieces::of(MAX), async |offset, count| {
+//!         let range = Range { offset, count: u32::try_from(count).unwrap_or(u32::MAX) };
+//!         let Found { end, data } = client.call::<object::Read>(range).await?;
+//!         Ok(Part { data, end })
 //!     })
 //!     .await
 //! }
@@ -30,11 +65,11 @@
 //!
 //! # Order and memory
 //!
-//! Calls start in the order of their offsets. Of [`send`] they may end in any order; the next piece is read from the
+//! Calls start in the order of their offsets. Those of [`send`] may end in any order. It reads the next piece from the
 //! source as soon as fewer than [`window`](Pieces::window) calls are in progress. [`receive`] hands the pieces to the
-//! target in order. A piece takes its place in the window until the target has all of it, so a slow target stops further
-//! calls. Either way a stream holds at most `window` pieces of [`piece`](Pieces::piece) bytes. Short results can hold up
-//! to three times as much ([`Gathered`]).
+//! target in order. A piece keeps its place in the window until the target has all of it, so a slow target holds further
+//! calls back. Either way a stream holds at most `window` pieces of [`piece`](Pieces::piece) bytes. Short results can hold
+//! up to three times as much ([`Gathered`]).
 //!
 //! [`send`] takes the memory of its pieces from a [`ProtectionDomain`], for instance
 //! [`Client::domain`](crate::Client::domain). While the domain is used up, the stream waits. Replies over TCP need memory of
@@ -55,7 +90,7 @@
 //! | slices → file | by the kernel, from the slices into its cache (`pwritev`) |
 //! | short results that others follow in a piece | once, together, so that few bytes do not hold much memory. [`Gathered`] has the rule, [`Received::copied`] counts the bytes |
 //!
-//! So over RDMA nothing but the kernel copies a stream of large pieces, unless results are much shorter than asked for.
+//! So only the kernel copies large pieces over RDMA, unless results are much shorter than asked for.
 //! [`ClientStats::payload_bytes_copied`] counts the copies of protocol and provider.
 //! `tokio::fs::File` is an [`AsyncRead`] as well, but copies all bytes through memory of its own.
 //!
@@ -63,20 +98,20 @@
 //!
 //! # Ends and errors
 //!
-//! A stream ends where its source ends: at the end of the file or byte stream, or at the result of a call that says so
-//! ([`Part::end`]). With [`Pieces::length`] it ends after that many bytes, and an earlier end is an error. A result may be
-//! shorter than asked for without being the end; another call then asks for the rest. To refuse such results, return an
-//! error from the closure.
+//! A stream ends at the end of its file or byte stream, or at the result of a call that says so ([`Part::end`]). With
+//! [`Pieces::length`] it ends after that many bytes, and an earlier end is an error. A result may be shorter than asked
+//! for without being the end; another call then asks for the rest. To refuse such results, return an error from the
+//! closure.
 //!
-//! Any fault ends the stream with a [`StreamError`], which has the offset. [`send`] starts no further call then, waits
-//! for those in progress, whose own timers bound the wait, and returns the fault of the lowest offset. So no call is on
-//! its way when it returns. [`receive`] writes everything before the fault to the target and abandons later calls.
+//! Any fault ends the stream with a [`StreamError`], which has the offset. [`send`] then starts no further call, and waits
+//! for those in progress. Their own timers bound the wait. It returns the fault of the lowest offset, and none of its
+//! calls is on its way any more. [`receive`] writes everything before the fault to the target, and abandons later calls.
 //!
 //! # Dropping a stream
 //!
-//! The future of a stream may be dropped at any time. Its calls are then abandoned, as by dropping their own futures (rule
-//! I10): they may still be carried out, and their memory returns when the connection allows. Work that a thread has begun
-//! on a file is finished there.
+//! The future of a stream may be dropped at any time. Its calls are then abandoned, as if their own futures were dropped
+//! (rule I10). They may still be carried out, and their memory returns when the connection allows. Work that a thread has
+//! begun on a file is finished there.
 
 mod ends;
 mod file;

@@ -16,13 +16,13 @@ use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use super::world::{MAX, Objects, PIECE, Served, World, pattern, read, write};
+use super::world::{MAX, Objects, PIECE, World, object, pattern, read, write};
 
 /// Stores a file of some MiB and fetches it into another. Returns the payload bytes that client and server copied.
 async fn file_to_file(tcp: bool) -> (u64, u64) {
     let length = 5 * MAX + 4321;
     let objects = Arc::new(Objects { object: pattern(length), ..Objects::default() });
-    let server = Server::builder().program(Arc::new(Served(Arc::clone(&objects))));
+    let server = Server::builder().program(Arc::new(object::serve(Arc::clone(&objects))));
     let local = ([127, 0, 0, 1], 0).into();
     let (server, address) = if tcp {
         let listener = TcpListener::bind(local).await.unwrap();
@@ -151,7 +151,7 @@ async fn readers_and_writers_see_the_memory_of_the_calls() {
         arrived.see(part.data.iter().next().unwrap().as_ptr());
         Ok::<_, rpcrdma::CallError>(part)
     };
-    // One call at a time, so that results arrive in the order of their offsets.
+    // With a single call at a time, results arrive in the order of their offsets.
     receive(target.clone(), stream.window(1), call).await.unwrap();
     assert_eq!((target.seen(), target.seen().len()), (arrived.seen(), 5));
     assert_eq!(world.copied(), (0, 0));

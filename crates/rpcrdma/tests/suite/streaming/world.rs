@@ -2,30 +2,55 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
 use rpcrdma::streaming::Part;
-use rpcrdma::{
-    Binding, Call, CallContext, CallError, CallFailure, Client, Effect, Eligibility, ProcedureInfo, Program,
-    ResponseFuture, Server, ServerMonitor, Sink, Transport,
-};
+use rpcrdma::{Bounds, CallContext, CallError, CallFailure, Client, Server, ServerMonitor, Transport};
 use rpcrdma_sim::{Fabric, FabricConfig, Outstanding};
-use rpcrdma_xdr::{Decoder, Encoder, Stream};
+use rpcrdma_xdr::{Payload, Xdr};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
 const SERVER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), 20049);
 const HOST: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2));
-const PROGRAM: u32 = 0x2000_00f5;
-/// Takes an offset and bytes to store there.
-const WRITE: u32 = 1;
-/// Returns up to so many bytes at an offset, and whether the object ends there.
-const READ: u32 = 2;
+
+rpcrdma::program! {
+    pub mod object {
+        program 0x2000_00f5, version 1;
+        /// Stores bytes.
+        fn write = 1, Write(WriteArguments) -> (), Data;
+        /// Returns bytes.
+        fn read = 2, Read(ReadArguments) -> ReadResults, Idempotent, bounds = read_bounds;
+    }
+}
+
+#[derive(Xdr)]
+pub struct WriteArguments {
+    offset: u64,
+    #[xdr(ddp, max = MAX)]
+    data: Bytes,
+}
+
+#[derive(Xdr)]
+pub struct ReadArguments {
+    offset: u64,
+    count: u32,
+}
+
+#[derive(Xdr)]
+pub struct ReadResults {
+    end: bool,
+    #[xdr(ddp, max = MAX)]
+    data: Payload,
+}
+
+fn read_bounds(arguments: &ReadArguments) -> Bounds {
+    Bounds::inline(8).item(usize::try_from(arguments.count).unwrap())
+}
 
 /// Longest bytes of one call.
 pub const MAX: usize = 1 << 20;
@@ -85,83 +110,49 @@ impl Objects {
         self.peak.load(Ordering::SeqCst)
     }
 
-    fn run(&self, procedure: u32, offset: u64, mut arguments: Decoder) -> Result<Stream, CallFailure> {
-        let mut results = Encoder::new();
-        if procedure == WRITE {
-            let data = arguments.payload(MAX)?;
-            arguments.finish()?;
-            self.stored.lock().unwrap().insert(offset, data);
-            return Ok(results.finish());
-        }
-        let count = usize::try_from(arguments.u32()?).unwrap();
-        arguments.finish()?;
+    /// Takes the time of a call, or fails.
+    async fn begin(&self, offset: u64) -> Result<(), CallFailure> {
+        self.calls.fetch_add(1, Ordering::SeqCst);
+        self.peak.fetch_max(self.at_once.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+        let more = self.slow.lock().unwrap().get(&offset).copied().unwrap_or(0);
+        sleep(Duration::from_millis(CALL_TIME + more)).await;
+        self.at_once.fetch_sub(1, Ordering::SeqCst);
+        let faulty = self.faulty.lock().unwrap().contains(&offset);
+        if faulty { Err(CallFailure::SystemError) } else { Ok(()) }
+    }
+}
+
+impl object::Service for Objects {
+    async fn write(
+        &self,
+        _: &CallContext,
+        WriteArguments { offset, data }: WriteArguments,
+    ) -> Result<(), CallFailure> {
+        self.begin(offset).await?;
+        self.stored.lock().unwrap().insert(offset, data);
+        Ok(())
+    }
+
+    async fn read(
+        &self,
+        _: &CallContext,
+        ReadArguments { offset, count }: ReadArguments,
+    ) -> Result<ReadResults, CallFailure> {
+        self.begin(offset).await?;
         let start = usize::try_from(offset).unwrap().min(self.object.len());
         let left = self.object.len() - start;
-        let length = count.min(self.most.unwrap_or(MAX)).min(left);
-        results.bool(length == left);
-        results.payload(self.object.slice(start..start + length), MAX, true)?;
-        Ok(results.finish())
-    }
-}
-
-/// A program behind one reference.
-pub struct Served(pub Arc<Objects>);
-
-impl Program for Served {
-    fn number(&self) -> u32 {
-        PROGRAM
-    }
-
-    fn versions(&self) -> RangeInclusive<u32> {
-        1..=1
-    }
-
-    fn procedure(&self, _: u32, procedure: u32) -> Option<ProcedureInfo> {
-        let name = ["NULL", "WRITE", "READ"].get(usize::try_from(procedure).unwrap())?;
-        let effect = if procedure == WRITE { Effect::Data } else { Effect::Idempotent };
-        Some(ProcedureInfo { name, effect })
-    }
-
-    fn call(&self, context: CallContext, mut arguments: Decoder) -> ResponseFuture {
-        let objects = Arc::clone(&self.0);
-        Box::pin(async move {
-            let offset = arguments.u64()?;
-            objects.calls.fetch_add(1, Ordering::SeqCst);
-            objects.peak.fetch_max(objects.at_once.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
-            let more = objects.slow.lock().unwrap().get(&offset).copied().unwrap_or(0);
-            sleep(Duration::from_millis(CALL_TIME + more)).await;
-            objects.at_once.fetch_sub(1, Ordering::SeqCst);
-            if objects.faulty.lock().unwrap().contains(&offset) {
-                return Err(CallFailure::SystemError);
-            }
-            objects.run(context.procedure, offset, arguments)
-        })
-    }
-}
-
-impl Binding for Served {
-    fn eligibility(&self, _: u32, procedure: u32) -> Eligibility {
-        Eligibility { arguments: usize::from(procedure == WRITE), results: usize::from(procedure == READ) }
+        let length = usize::try_from(count).unwrap().min(self.most.unwrap_or(MAX)).min(left);
+        Ok(ReadResults { end: length == left, data: self.object.slice(start..start + length).into() })
     }
 }
 
 pub async fn write(client: &Client, offset: u64, data: Bytes) -> Result<(), CallError> {
-    let mut arguments = Encoder::new();
-    arguments.u64(offset);
-    arguments.payload(data, MAX, true)?;
-    client.call_raw(Call::new(PROGRAM, 1, WRITE).arguments(arguments.finish())).await?.results.finish()?;
-    Ok(())
+    client.call::<object::Write>(WriteArguments { offset, data }).await
 }
 
 pub async fn read(client: &Client, offset: u64, count: usize) -> Result<Part, CallError> {
-    let mut arguments = Encoder::new();
-    arguments.u64(offset);
-    arguments.u32(u32::try_from(count).unwrap());
-    let call = Call::new(PROGRAM, 1, READ).arguments(arguments.finish()).results(8).sink(Sink::Pool(count));
-    let mut results = client.call_raw(call).await?.results;
-    let end = results.bool()?;
-    let data = results.payload_slices(count)?;
-    results.finish()?;
+    let count = u32::try_from(count).unwrap();
+    let ReadResults { end, data } = client.call::<object::Read>(ReadArguments { offset, count }).await?;
     Ok(Part { data, end })
 }
 
@@ -180,7 +171,7 @@ impl World {
         let fabric = Fabric::on_tokio(FabricConfig { seed: 1, ..FabricConfig::default() });
         let objects = Arc::new(objects);
         let listener = fabric.listen(SERVER).unwrap();
-        let server = Server::builder().program(Arc::new(Served(Arc::clone(&objects))));
+        let server = Server::builder().program(Arc::new(object::serve(Arc::clone(&objects))));
         let server = server.listen_rdma(Box::new(listener)).build().unwrap();
         let monitor = server.monitor();
         let (stop, stopped) = oneshot::channel();
@@ -193,7 +184,7 @@ impl World {
         let client =
             Client::builder().transport(Transport::rdma_on(connector)).connect(SERVER).await.unwrap();
         // A client has one credit until its first reply.
-        client.null(PROGRAM, 1).await.unwrap();
+        client.null(object::PROGRAM, object::VERSION).await.unwrap();
         Self { fabric, objects, client, monitor, stop, task }
     }
 

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use rpcrdma::xdr::{Text, Xdr};
 use rpcrdma::{
     Binding, Bounds, CallContext, CallFailure, Client, ClientConfig, Server, ServerConfig, ServerMonitor,
+    Transport,
 };
 use rpcrdma_sim::{Fabric, FabricConfig};
 use tokio::net::TcpListener;
@@ -182,7 +183,11 @@ async fn connect(
             let monitor = server.monitor();
             tokio::spawn(server.serve(pending()));
             tokio::task::yield_now().await;
-            let client = client.rdma(Arc::new(fabric.connector(HOST)), SERVER).await.unwrap();
+            let client = client
+                .transport(Transport::rdma_on(Arc::new(fabric.connector(HOST))))
+                .connect(SERVER)
+                .await
+                .unwrap();
             (client, monitor)
         }
         On::Tcp => {
@@ -191,7 +196,7 @@ async fn connect(
             let server = server.listen_tcp(listener).build().unwrap();
             let monitor = server.monitor();
             tokio::spawn(server.serve(pending()));
-            (client.tcp(to).await.unwrap(), monitor)
+            (client.transport(Transport::tcp()).connect(to).await.unwrap(), monitor)
         }
     }
 }
