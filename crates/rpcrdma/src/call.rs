@@ -60,9 +60,9 @@ pub struct Call {
     /// Time for the reply, reconnecting included; `None` for that of the configuration. The time grows while data of
     /// the call, or of calls before it, moves at the [least rate](rpcrdma_proto::Timeouts::least_rate).
     pub timeout: Option<Duration>,
-    /// Time for everything that the call needs, from the moment when it is made: connecting, a security context, and all
-    /// attempts and pauses of a [`Retry`](crate::Retry). Unlike [`timeout`](Self::timeout) it never grows. `None`: no
-    /// such limit.
+    /// Time for everything that the call needs, from the moment when it is made. Connecting counts, and so do a security
+    /// context, and all attempts and pauses of a [`Retry`](crate::Retry). Unlike [`timeout`](Self::timeout) it never grows.
+    /// `None`: no such limit.
     pub deadline: Option<Duration>,
     /// Calls of one key take one of the client's [connections](crate::ClientConfig::connections), while that is up. If
     /// it is down, the call takes another one, and the client opens the first one again. `None`: the connection with
@@ -228,9 +228,8 @@ impl Call {
         self
     }
 
-    /// Returns a call that asks for this one's results once more. The arguments are shared, not copied. Results that
-    /// have a buffer of the caller as their sink get memory of the pool instead, of equal length: the buffer belongs to
-    /// this call.
+    /// Returns a call that asks for this one's results once more. The arguments are shared, not copied. A buffer of the
+    /// caller that is a sink belongs to this call. In its place the new one has memory of the pool, of equal length.
     #[must_use]
     pub fn again(&self) -> Self {
         let pool = |sink: &Sink| Sink::Pool(sink.len());

@@ -164,7 +164,7 @@ pub enum CallError {
         attempts: u32,
         /// Time from the first attempt on, with all pauses.
         elapsed: Duration,
-        /// What is known about all attempts together.
+        /// The execution of all attempts together, as far as it is known.
         execution: Execution,
         /// The failure of the last attempt.
         #[source]
@@ -218,9 +218,9 @@ impl CallError {
         if let Self::Repeated { error, .. } = self { error.last() } else { self }
     }
 
-    /// Returns whether a later attempt may have another end, because the failure depends on the moment: time, lost and
-    /// missing connections, missing memory, full queues, a lost reply, and SYSTEM_ERR, by which a busy server refuses.
-    /// A refusal of any other kind stays one, and so do calls that cannot be sent. [`Closed`](Self::Closed) is final.
+    /// Returns whether a later attempt may have another end, because the failure depends on the moment. These are: too
+    /// little time, lost and missing connections, missing memory, full queues, lost replies, and SYSTEM_ERR. A busy server
+    /// refuses by SYSTEM_ERR; any other refusal stays one. [`Closed`](Self::Closed) is final.
     #[must_use]
     pub fn is_transient(&self) -> bool {
         match self {

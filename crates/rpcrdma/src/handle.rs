@@ -1,7 +1,7 @@
 //! [`Handle`]: a client with defaults for the calls that are made through it.
 //!
 //! A handle has an identity, times, a key, repetitions and interceptors. A call that sets one of these itself keeps its
-//! own. One call of a handle goes this way, within one `rpcrdma::call` span:
+//! own. A call of a handle goes this way, within one `rpcrdma::call` span:
 //!
 //! 1. The handle fills in the defaults, and the deadline begins.
 //! 2. Each [`Intercept`] sees the call, in the order in which they were added, and later its result.
@@ -113,8 +113,8 @@ impl Handle {
         self.with(|settings| settings.retry = Some(retry))
     }
 
-    /// Adds an interceptor, which sees each call after those added before, and its result before them. One call of the
-    /// handle passes it once, whatever the number of attempts.
+    /// Adds an interceptor, which sees each call after those added before, and its result before them. A call passes it
+    /// once, whatever the number of attempts.
     #[must_use]
     pub fn intercept(self, interceptor: impl Intercept + 'static) -> Self {
         self.with(|settings| settings.interceptors.push(Arc::new(interceptor)))
@@ -132,8 +132,8 @@ impl Handle {
         &self.client
     }
 
-    /// Calls a procedure with the defaults, and waits for its results ([`Caller::call`]). A [`Retry`] goes by
-    /// [`Procedure::EFFECT`].
+    /// Calls a procedure with the defaults, and waits for its results ([`Caller::call`]). A [`Retry`] knows
+    /// from [`Procedure::EFFECT`] whether the call may be repeated.
     ///
     /// # Errors
     /// As [`Caller::call`].

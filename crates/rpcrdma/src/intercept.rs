@@ -80,7 +80,35 @@ impl<'a> Next<'a> {
     /// Returns the time that the call has left; `None` without a deadline.
     #[must_use]
     pub fn left(&self) -> Option<Duration> {
-        self.passage.until.map(|(until, _)| until.saturating_duration_since(Instant::now()))
+        self.passage.until.map(Until::left)
+    }
+}
+
+/// The end of a call's time, and that time.
+#[derive(Clone, Copy)]
+pub(crate) struct Until {
+    at: Instant,
+    after: Duration,
+}
+
+impl Until {
+    fn new(call: &Call) -> Option<Self> {
+        call.deadline.map(|time| Self { at: after(Instant::now(), time), after: time })
+    }
+
+    /// Returns the time that is left.
+    pub(crate) fn left(self) -> Duration {
+        self.at.saturating_duration_since(Instant::now())
+    }
+
+    /// Tells the whole time of the call in the error of its only attempt.
+    pub(crate) fn whole(self, error: CallError) -> CallError {
+        match error {
+            CallError::TimedOut { sent, link, .. } if self.left().is_zero() => {
+                CallError::TimedOut { after: self.after, sent, link }
+            }
+            error => error,
+        }
     }
 }
 
@@ -88,8 +116,7 @@ impl<'a> Next<'a> {
 pub(crate) struct Passage<'a> {
     pub(crate) client: &'a Client,
     pub(crate) settings: &'a Settings,
-    /// End of the call's time, and that time.
-    until: Option<(Instant, Duration)>,
+    until: Option<Until>,
     /// Attempts in progress.
     running: AtomicU32,
     /// Whether an attempt may have been carried out.
@@ -107,20 +134,18 @@ impl Drop for Running<'_> {
 
 impl<'a> Passage<'a> {
     pub(crate) fn new(client: &'a Client, settings: &'a Settings, call: &Call) -> Self {
-        let until = call.deadline.map(|deadline| (after(Instant::now(), deadline), deadline));
-        Self { client, settings, until, running: AtomicU32::new(0), executed: AtomicBool::new(false) }
+        let (running, executed) = (AtomicU32::new(0), AtomicBool::new(false));
+        Self { client, settings, until: Until::new(call), running, executed }
     }
 
     /// Returns the end of the time of a call that is made now: the earlier of its own deadline and the handle's.
-    pub(crate) fn until(&self, call: &Call) -> Option<Instant> {
-        let own = call.deadline.map(|deadline| after(Instant::now(), deadline));
-        let until = self.until.map(|(until, _)| until);
-        own.map_or(until, |own| Some(until.map_or(own, |until| until.min(own))))
+    pub(crate) fn until(&self, call: &Call) -> Option<Until> {
+        [self.until, Until::new(call)].into_iter().flatten().min_by_key(|until| until.at)
     }
 
     /// Makes the call once, until this time.
-    pub(crate) async fn attempt(&self, mut call: Call, until: Option<Instant>) -> Result<Reply, CallError> {
-        call.deadline = until.map(|until| until.saturating_duration_since(Instant::now()));
+    pub(crate) async fn attempt(&self, mut call: Call, until: Option<Until>) -> Result<Reply, CallError> {
+        call.deadline = until.map(Until::left);
         self.running.fetch_add(1, Ordering::Relaxed);
         let running = Running(&self.running);
         let result = self.client.attempt(call).await;
@@ -135,8 +160,8 @@ impl<'a> Passage<'a> {
     /// the call has left. So only an interceptor that waits for something else is interrupted.
     pub(crate) async fn intercepted(&self, call: Call) -> Result<Reply, CallError> {
         let mut result = Next { passage: self, rest: &self.settings.interceptors }.call(call);
-        let Some((until, after)) = self.until else { return result.await };
-        let mut timer = pin!(sleep_until(until));
+        let Some(Until { at, after }) = self.until else { return result.await };
+        let mut timer = pin!(sleep_until(at));
         let mut over = false;
         poll_fn(|cx| {
             if let Poll::Ready(result) = result.as_mut().poll(cx) {

@@ -18,7 +18,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::call::{Call, Reply};
 use crate::error::{CallError, Execution};
-use crate::intercept::Passage;
+use crate::intercept::{Passage, Until};
 use crate::xid::{entropy, mix};
 
 /// The grain of the runtime's timer: a pause may last so much longer.
@@ -120,7 +120,7 @@ impl Passage<'_> {
         let until = self.until(&call);
         match &self.settings.retry {
             Some(retry) => self.repeated(retry, call, until).await,
-            None => self.attempt(call, until).await,
+            None => self.attempt(call, until).await.map_err(|error| whole(error, until)),
         }
     }
 
@@ -128,7 +128,7 @@ impl Passage<'_> {
         &self,
         retry: &Retry,
         mut call: Call,
-        until: Option<Instant>,
+        until: Option<Until>,
     ) -> Result<Reply, CallError> {
         let began = Instant::now();
         let idempotent = call.effect == Effect::Idempotent && call.retransmit;
@@ -146,13 +146,13 @@ impl Passage<'_> {
             }
             let next = again.filter(|_| retry.repeats(&error, idempotent)).and_then(|again| {
                 let pause = retry.pause(attempts - 1);
-                let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+                let left = until.map(Until::left);
                 left.is_none_or(|left| pause + GRAIN < left).then_some((again, pause))
             });
             let Some((again, pause)) = next else {
                 let (elapsed, error) = (began.elapsed(), Box::new(error));
                 return Err(match attempts {
-                    1 => *error,
+                    1 => whole(*error, until),
                     _ => CallError::Repeated { attempts, elapsed, execution, error },
                 });
             };
@@ -160,6 +160,13 @@ impl Passage<'_> {
             sleep(pause).await;
             call = again;
         }
+    }
+}
+
+fn whole(error: CallError, until: Option<Until>) -> CallError {
+    match until {
+        Some(until) => until.whole(error),
+        None => error,
     }
 }
 

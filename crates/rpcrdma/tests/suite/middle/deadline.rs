@@ -1,12 +1,18 @@
 //! Deadlines: exact to the millisecond, and over everything that a call needs.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use rpcrdma::{BoxFuture, Call, CallError, ClientConfig, Execution, Intercept, Next, Reply, Retry, Sink};
-use rpcrdma_sim::FabricConfig;
+use rpcrdma::{
+    BoxFuture, Call, CallError, Client, ClientConfig, Credential, Execution, GssUser, Intercept, Next, Reply,
+    Retry, Server, Sink,
+};
+use rpcrdma_oncrpc::gss::testing::TestMechanism;
+use rpcrdma_oncrpc::gss::{GssLimits, GssServer, Service};
+use rpcrdma_sim::{Fabric, FabricConfig};
 use tokio::time::{Instant, sleep};
 
-use super::{Answer, FETCH, PROGRAM, World, change, milliseconds, read};
+use super::{Answer, FETCH, HOST, Heard, PROGRAM, SERVER, Scripted, World, change, milliseconds, read};
 
 #[tokio::test(start_paused = true)]
 async fn a_deadline_ends_a_call_to_the_millisecond() {
@@ -138,12 +144,39 @@ async fn a_deadline_binds_interceptors() {
         );
         assert_eq!((world.program.heard().len(), error.execution()), (calls, execution));
     }
-    // What an interceptor takes, the attempt has not.
+    // Time that an interceptor takes is no time for the attempt.
     let world = World::new([Answer::Never]).await;
     let handle = world.handle().deadline(milliseconds(750)).intercept(Slow(milliseconds(700), hour));
     let began = Instant::now();
     assert!(handle.call_raw(read(1)).await.is_err());
     assert_eq!((began.elapsed().as_millis(), world.program.heard().len()), (750, 1));
+}
+
+/// A security context belongs to the call that creates it, and so does the time for it.
+#[tokio::test(start_paused = true)]
+async fn a_deadline_covers_a_security_context() {
+    let mechanism = |name| TestMechanism { waits: false, ..TestMechanism::new(name) };
+    let fabric = Fabric::on_tokio(FabricConfig::default());
+    let program = Scripted::new([Answer::Never]);
+    let served: Arc<Scripted> = Arc::clone(&program);
+    let contexts = Arc::new(GssServer::new(Arc::new(mechanism("nfs@server")), GssLimits::default(), 1));
+    let server = Server::builder().program(served).gss(contexts);
+    let server = server.listen_rdma(Box::new(fabric.listen(SERVER).unwrap())).build().unwrap();
+    tokio::spawn(server.serve(std::future::pending()));
+    tokio::task::yield_now().await;
+    let connector = Arc::new(fabric.connector(HOST));
+    let client = Client::rdma(connector, SERVER, ClientConfig::default()).await.unwrap();
+    let user = Arc::new(GssUser::new(Arc::new(mechanism("alice")), "nfs@server", Service::Integrity));
+    let handle = client.handle().gss(user).deadline(milliseconds(900));
+    let began = Instant::now();
+    let error = handle.call_raw(read(1)).await.unwrap_err();
+    assert_eq!(began.elapsed().as_millis(), 900);
+    assert!(
+        matches!(error, CallError::TimedOut { after, sent: true, .. } if after == milliseconds(900)),
+        "{error:?}"
+    );
+    assert!(matches!(program.heard()[..], [Heard { credential: Credential::Gss(_), .. }]));
+    assert_eq!(handle.call_raw(read(2)).await.unwrap().results.u32(), Ok(2));
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,4 +1,4 @@
-//! What happens between a caller and its calls: defaults, deadlines, repetitions, interceptors, keys, health, spans. The
+//! Calls through a handle: defaults, deadlines, repetitions, interceptors, keys, health, spans. The
 //! clock is virtual on the simulated fabric, so that times are exact; over TCP it is real.
 
 mod deadline;
@@ -20,6 +20,7 @@ use rpcrdma::{
     Binding, Call, CallContext, CallFailure, Client, ClientConfig, Credential, Effect, Eligibility, Handle,
     ProcedureInfo, Program, ResponseFuture, Server, ServerConfig, ServerMonitor, Transport,
 };
+use rpcrdma_oncrpc::auth::flavor;
 use rpcrdma_sim::{Fabric, FabricConfig};
 use rpcrdma_xdr::{Decoder, Encoder, encode};
 use tokio::sync::oneshot;
@@ -96,6 +97,10 @@ impl Program for Scripted {
             name,
             effect: if procedure == CHANGE { Effect::State } else { Effect::Idempotent },
         })
+    }
+
+    fn accepts_flavor(&self, flavor: u32) -> bool {
+        matches!(flavor, flavor::AUTH_NONE | flavor::AUTH_SYS | flavor::RPCSEC_GSS)
     }
 
     fn call(&self, context: CallContext, arguments: Decoder) -> ResponseFuture {

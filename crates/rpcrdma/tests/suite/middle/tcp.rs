@@ -1,4 +1,4 @@
-//! The same over TCP on loopback, where the clock is real.
+//! Handles over TCP on loopback, where the clock is real.
 
 use std::net::SocketAddr;
 use std::pin::pin;

@@ -1,7 +1,7 @@
 //! Calls with types through a handle.
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 
 use rpcrdma::{CallContext, CallFailure, Caller, Client, Retry, Server, Transport};
 use rpcrdma_sim::{Fabric, FabricConfig};
@@ -62,12 +62,12 @@ async fn peek_of(caller: &impl Caller, number: u32) -> u32 {
 #[tokio::test(start_paused = true)]
 async fn a_typed_call_is_repeated_by_its_effect() {
     let fabric = Fabric::on_tokio(FabricConfig::default());
-    let busy = std::sync::Arc::new(Busy { left: Mutex::new([2, 2]), ..Busy::default() });
-    let server = Server::builder().program(std::sync::Arc::new(counter::serve(std::sync::Arc::clone(&busy))));
+    let busy = Arc::new(Busy { left: Mutex::new([2, 2]), ..Busy::default() });
+    let server = Server::builder().program(Arc::new(counter::serve(Arc::clone(&busy))));
     let server = server.listen_rdma(Box::new(fabric.listen(SERVER).unwrap())).build().unwrap();
     tokio::spawn(server.serve(std::future::pending()));
     tokio::task::yield_now().await;
-    let connector = std::sync::Arc::new(fabric.connector(HOST));
+    let connector = Arc::new(fabric.connector(HOST));
     let client = Client::builder().transport(Transport::rdma_on(connector)).connect(SERVER).await.unwrap();
     let handle = client.handle().retry(Retry::new(3)).deadline(milliseconds(5_000));
     assert_eq!(handle.call::<counter::Peek>(&7).await.unwrap(), 7);
