@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rpcrdma::{
     BoxFuture, Call, CallError, Client, ClientConfig, Credential, Execution, GssUser, Intercept, Next, Reply,
-    Retry, Server, Sink,
+    Retry, Server, Sink, Transport,
 };
 use rpcrdma_oncrpc::gss::testing::TestMechanism;
 use rpcrdma_oncrpc::gss::{GssLimits, GssServer, Service};
@@ -165,7 +165,7 @@ async fn a_deadline_covers_a_security_context() {
     tokio::spawn(server.serve(std::future::pending()));
     tokio::task::yield_now().await;
     let connector = Arc::new(fabric.connector(HOST));
-    let client = Client::rdma(connector, SERVER, ClientConfig::default()).await.unwrap();
+    let client = Client::builder().transport(Transport::rdma_on(connector)).connect(SERVER).await.unwrap();
     let user = Arc::new(GssUser::new(Arc::new(mechanism("alice")), "nfs@server", Service::Integrity));
     let handle = client.handle().gss(user).deadline(milliseconds(900));
     let began = Instant::now();

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use rpcrdma::oncrpc::{AuthStat, Refused};
 use rpcrdma::{
     AuthSys, Call, CallContext, CallError, CallFailure, Caller, Credential, Effect, Form, Procedure, Server,
-    ServerConfig, Sink, Transport,
+    ServerConfig, Sink, TransportKind,
 };
 
 use super::store::{self, BeginOf, Get, GetEndless, Nothing, Purge, Put};
@@ -48,7 +48,7 @@ fn values_travel_in_chunks_of_their_own() {
         let travelled = reply.travelled;
         match on {
             On::Sim => assert_eq!((travelled.reply.form, travelled.reply.written), (Form::Reduced, MIB)),
-            On::Tcp => assert_eq!(travelled.transport, Transport::Tcp),
+            On::Tcp => assert_eq!(travelled.transport, TransportKind::Tcp),
         }
         assert_eq!(reply.into_results::<Get>().unwrap(), GetResults::Found { value: value.clone() });
         assert_eq!(client.call::<Get>(&key("b")).await.unwrap(), GetResults::Missing);
