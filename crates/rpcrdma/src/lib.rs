@@ -41,6 +41,7 @@
 //! | `trace` | the events of each call |
 //! | `turns` | the order in which tasks are polled |
 //! | `workers` | threads for handlers that may block |
+//! | [`xdr`] | types with an XDR form |
 //!
 //! Each call leaves a `tracing` event of level `DEBUG` under the target `rpcrdma::call` (at the caller) or
 //! `rpcrdma::serve` (at the server). The event has connection, XID, program and procedure, how call and reply
@@ -84,6 +85,7 @@ mod totals;
 mod trace;
 mod turns;
 mod workers;
+pub mod xdr;
 mod xid;
 
 pub use backchannel::Backchannel;

@@ -1,12 +1,13 @@
 //! Enumerations (RFC 4506 §4.3): unit variants, each with its value.
 
-use proc_macro2::Ident;
+use proc_macro2::{Ident, TokenStream as Tokens};
 use quote::quote;
+use syn::ext::IdentExt;
 use syn::{DataEnum, Error, Fields};
 
 use crate::Codec;
 
-pub(crate) fn codec(name: &Ident, data: &DataEnum) -> syn::Result<Codec> {
+pub(crate) fn codec(xdr: &Tokens, name: &Ident, data: &DataEnum) -> syn::Result<Codec> {
     if data.variants.is_empty() {
         return Err(Error::new(name.span(), "an enumeration without values has no XDR form"));
     }
@@ -20,9 +21,10 @@ pub(crate) fn codec(name: &Ident, data: &DataEnum) -> syn::Result<Codec> {
         }
     }
     let variants: Vec<_> = data.variants.iter().map(|variant| &variant.ident).collect();
-    let text = name.to_string();
+    let text = name.unraw().to_string();
     Ok(Codec {
         min_len: quote!(4),
+        bound: quote!(#xdr::Bound::words(1)),
         encode: quote! {
             encoder.i32(match self { #(Self::#variants => Self::#variants as i32),* });
         },
@@ -34,7 +36,7 @@ pub(crate) fn codec(name: &Ident, data: &DataEnum) -> syn::Result<Codec> {
                     return ::core::result::Result::Ok(Self::#variants);
                 }
             )*
-            ::core::result::Result::Err(::rpcrdma_xdr::DecodeError::UnknownEnumValue { name: #text, position, value })
+            ::core::result::Result::Err(#xdr::DecodeError::UnknownEnumValue { name: #text, position, value })
         },
     })
 }

@@ -3,6 +3,7 @@
 
 use proc_macro2::{Ident, TokenStream as Tokens};
 use quote::{format_ident, quote};
+use syn::ext::IdentExt;
 use syn::spanned::Spanned;
 use syn::{Attribute, DataEnum, Error, Expr, Variant};
 
@@ -25,9 +26,9 @@ pub(crate) fn is_union(data: &DataEnum) -> bool {
     data.variants.iter().any(|variant| variant.attrs.iter().any(|attribute| attribute.path().is_ident("xdr")))
 }
 
-pub(crate) fn codec(name: &Ident, data: &DataEnum) -> syn::Result<Codec> {
-    let arms = data.variants.iter().map(read).collect::<syn::Result<Vec<_>>>()?;
-    let text = name.to_string();
+pub(crate) fn codec(xdr: &Tokens, name: &Ident, data: &DataEnum) -> syn::Result<Codec> {
+    let arms = data.variants.iter().map(|variant| read(name, variant)).collect::<syn::Result<Vec<_>>>()?;
+    let text = name.unraw().to_string();
 
     // Values are constants: they serve as patterns, and any constant expression may be a value.
     let values: Vec<_> = arms
@@ -47,8 +48,8 @@ pub(crate) fn codec(name: &Ident, data: &DataEnum) -> syn::Result<Codec> {
         match &arm.selector {
             Selector::Value(_) => {
                 let Some(constant) = next.next() else { continue };
-                encode_arms.push(arm.encode(&quote!(encoder.u32(#constant);), 0));
-                let body = arm.decode();
+                encode_arms.push(arm.encode(xdr, &text, &quote!(encoder.u32(#constant);), 0));
+                let body = arm.decode(xdr);
                 decode_arms.push(quote!(#constant => { decoder.u32()?; #body }));
             }
             Selector::Default => {
@@ -56,8 +57,8 @@ pub(crate) fn codec(name: &Ident, data: &DataEnum) -> syn::Result<Codec> {
                     return Err(Error::new(arm.name.span(), "a union has one default arm"));
                 }
                 let head = quote!(encoder.default_discriminant(#text, field_0, &[#(#constants),*])?;);
-                encode_arms.push(arm.encode(&head, 1));
-                default = Some(arm.decode());
+                encode_arms.push(arm.encode(xdr, &text, &head, 1));
+                default = Some(arm.decode(xdr));
             }
         }
     }
@@ -65,14 +66,17 @@ pub(crate) fn codec(name: &Ident, data: &DataEnum) -> syn::Result<Codec> {
         || {
             quote! {
                 value => ::core::result::Result::Err(
-                    ::rpcrdma_xdr::DecodeError::UnknownArm { name: #text, position: decoder.position(), value }
+                    #xdr::DecodeError::UnknownArm { name: #text, position: decoder.position(), value }
                 )
             }
         },
         |body| quote!(_ => { #body }),
     );
+    let mut bounds = arms.iter().map(|arm| arm.bound(xdr));
+    let first = bounds.next();
     Ok(Codec {
         min_len: quote!(4),
+        bound: quote!(#first #(.or(#bounds))*),
         encode: quote!(#declarations match self { #(#encode_arms)* }),
         decode: quote!(#declarations match decoder.peek_u32()? { #(#decode_arms)* #otherwise }),
     })
@@ -80,30 +84,40 @@ pub(crate) fn codec(name: &Ident, data: &DataEnum) -> syn::Result<Codec> {
 
 impl Arm<'_> {
     /// Returns a match arm that writes `head`, then the fields from number `skip` on.
-    fn encode(&self, head: &Tokens, skip: usize) -> Tokens {
+    fn encode(&self, xdr: &Tokens, union: &str, head: &Tokens, skip: usize) -> Tokens {
         let name = self.name;
+        let owner = format!("{union}::{}", name.unraw());
         let members = self.fields.iter().map(|field| &field.member);
         let places: Vec<_> = (0..self.fields.len()).map(|index| format_ident!("field_{index}")).collect();
-        let body =
-            self.fields.iter().zip(&places).skip(skip).map(|(field, place)| field.encode(&quote!(#place)));
+        let written = self.fields.iter().zip(&places).skip(skip);
+        let body = written.map(|(field, place)| field.encode(xdr, &owner, &quote!(#place)));
         quote!(Self::#name { #(#members: #places),* } => { #head #(#body)* })
     }
 
-    fn decode(&self) -> Tokens {
+    fn decode(&self, xdr: &Tokens) -> Tokens {
         let name = self.name;
-        let members = self.fields.iter().map(Field::decode_member);
+        let members = self.fields.iter().map(|field| field.decode_member(xdr));
         quote!(::core::result::Result::Ok(Self::#name { #(#members),* }))
+    }
+
+    /// Returns the largest form of the arm. The default arm's discriminant is its first field.
+    fn bound(&self, xdr: &Tokens) -> Tokens {
+        let discriminant = match self.selector {
+            Selector::Value(_) => quote!(#xdr::Bound::words(1)),
+            Selector::Default => quote!(#xdr::Bound::NONE),
+        };
+        fields::bound(xdr, &discriminant, &self.fields)
     }
 }
 
-fn read(variant: &Variant) -> syn::Result<Arm<'_>> {
+fn read<'a>(union: &Ident, variant: &'a Variant) -> syn::Result<Arm<'a>> {
     if let Some((_, discriminant)) = &variant.discriminant {
         return Err(Error::new(discriminant.span(), "an arm's value is given by `#[xdr(value = N)]`"));
     }
     let selector = selector(&variant.attrs)?.ok_or_else(|| {
         Error::new(variant.ident.span(), "an arm needs `#[xdr(value = N)]` or `#[xdr(default)]`")
     })?;
-    let fields = fields::read(&variant.fields)?;
+    let fields = fields::read(union, &variant.fields)?;
     if matches!(selector, Selector::Default) && !fields.first().is_some_and(Field::is_plain) {
         let message = "the first field of a default arm holds the discriminant";
         return Err(Error::new(variant.ident.span(), message));

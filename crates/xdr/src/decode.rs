@@ -52,9 +52,15 @@ pub struct Decoder {
     write: WriteChunks,
     padded: Option<Padded>,
     copied: CopyCount,
+    /// Values around the next one that a recursive type could have made.
+    depth: usize,
 }
 
 impl Decoder {
+    /// Most values inside one another that are read, each in a box, an array or a list of the one around it. A peer
+    /// chooses the depth of a recursive type's values, and each level takes stack.
+    pub const DEPTH_MAX: usize = 64;
+
     /// Creates a decoder of a message in one run of memory: nothing was moved by chunks.
     pub const fn new(base: Bytes) -> Self {
         Self::of_slices(Payload::new(base))
@@ -69,6 +75,7 @@ impl Decoder {
             write: WriteChunks::NONE,
             padded: None,
             copied: CopyCount { inline: 0, payload: 0 },
+            depth: 0,
         }
     }
 
@@ -143,6 +150,16 @@ impl Decoder {
     /// Reads a hyper integer (RFC 4506 §4.5).
     pub fn i64(&mut self) -> Result<i64, DecodeError> {
         self.read(8, Bytes::try_get_i64)
+    }
+
+    /// Reads a floating-point number of single precision (RFC 4506 §4.6), bit for bit.
+    pub fn f32(&mut self) -> Result<f32, DecodeError> {
+        self.read(4, Bytes::try_get_f32)
+    }
+
+    /// Reads a floating-point number of double precision (RFC 4506 §4.7), bit for bit.
+    pub fn f64(&mut self) -> Result<f64, DecodeError> {
+        self.read(8, Bytes::try_get_f64)
     }
 
     /// Reads a boolean, also the discriminant of optional data: 0 or 1 (RFC 4506 §4.4, §4.19).
@@ -239,6 +256,22 @@ impl Decoder {
             return Err(DecodeError::CountBeyondMessage { position, count, min_item_len, available });
         }
         Ok(count)
+    }
+
+    /// Reads what `read` reads, one level deeper inside the values around it. Refuses more than
+    /// [`DEPTH_MAX`](Self::DEPTH_MAX) levels. Boxes, arrays and lists count their level by themselves; a hand-written
+    /// `Decode` that calls itself by another way must use this function.
+    pub fn nested<T>(
+        &mut self,
+        read: impl FnOnce(&mut Self) -> Result<T, DecodeError>,
+    ) -> Result<T, DecodeError> {
+        if self.depth >= Self::DEPTH_MAX {
+            return Err(DecodeError::TooDeep { position: self.position, max: Self::DEPTH_MAX });
+        }
+        self.depth += 1;
+        let value = read(self)?;
+        self.depth -= 1;
+        Ok(value)
     }
 
     /// Checks that nothing is left: no bytes inline, no Read chunk unread, no filled Write chunk without its item.

@@ -65,6 +65,16 @@ impl Encoder {
         self.run.put_i64(value);
     }
 
+    /// Writes a floating-point number of single precision (RFC 4506 §4.6), bit for bit.
+    pub fn f32(&mut self, value: f32) {
+        self.run.put_f32(value);
+    }
+
+    /// Writes a floating-point number of double precision (RFC 4506 §4.7), bit for bit.
+    pub fn f64(&mut self, value: f64) {
+        self.run.put_f64(value);
+    }
+
     /// Writes a boolean (RFC 4506 §4.4), also the discriminant of optional data (§4.19).
     pub fn bool(&mut self, value: bool) {
         self.run.put_u32(u32::from(value));
@@ -72,12 +82,13 @@ impl Encoder {
 
     /// Writes the count of a counted item, which must not exceed `max`.
     pub fn count(&mut self, length: usize, max: usize) -> Result<(), EncodeError> {
-        let too_long = EncodeError::TooLong { length, max };
-        if length > max {
-            return Err(too_long);
+        match u32::try_from(length) {
+            Ok(count) if length <= max => {
+                self.run.put_u32(count);
+                Ok(())
+            }
+            _ => Err(EncodeError::too_long(length, max)),
         }
-        self.run.put_u32(u32::try_from(length).map_err(|_| too_long)?);
-        Ok(())
     }
 
     /// Writes fixed-length opaque data (RFC 4506 §4.9): bytes and pad, no count.

@@ -7,8 +7,10 @@ use thiserror::Error;
 #[non_exhaustive]
 pub enum EncodeError {
     /// A counted item is longer than its declared maximum.
-    #[error("item of {length} elements exceeds its maximum of {max}")]
+    #[error("{} of {length} bytes or elements exceeds its maximum of {max}", item(.field))]
     TooLong {
+        /// The item, as its declaration names it: `PutArguments.value`. Empty if no derived type declares it.
+        field: &'static str,
         /// Number of bytes of an opaque item, or of elements of an array.
         length: usize,
         /// The declared maximum.
@@ -28,6 +30,31 @@ pub enum EncodeError {
         /// The rule.
         reason: &'static str,
     },
+}
+
+impl EncodeError {
+    /// Returns the refusal of an item without a name yet.
+    #[cold]
+    pub const fn too_long(length: usize, max: usize) -> Self {
+        Self::TooLong { field: "", length, max }
+    }
+
+    /// Names the item that is too long, if it has no name yet: the innermost declaration names it.
+    #[cold]
+    #[must_use]
+    pub fn named(mut self, name: &'static str) -> Self {
+        if let Self::TooLong { field, .. } = &mut self
+            && field.is_empty()
+        {
+            *field = name;
+        }
+        self
+    }
+}
+
+/// Returns the name of an item for a message.
+fn item(field: &'static str) -> &'static str {
+    if field.is_empty() { "item" } else { field }
 }
 
 /// The destination of a copy is shorter than the stream.
@@ -90,6 +117,14 @@ pub enum DecodeError {
         /// Number of bytes of an opaque item, or of elements of an array or list.
         count: usize,
         /// The declared maximum.
+        max: usize,
+    },
+    /// Values lie too deep inside one another: a recursive type.
+    #[error("value at position {position} lies more than {max} levels deep")]
+    TooDeep {
+        /// Position of the value.
+        position: usize,
+        /// Most levels ([`Decoder::DEPTH_MAX`](crate::Decoder::DEPTH_MAX)).
         max: usize,
     },
     /// An array announces more elements than the rest of the message can hold.

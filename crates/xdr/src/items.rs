@@ -6,7 +6,10 @@
 
 use bytes::Bytes;
 
-use crate::{DecodeError, Decoder, EncodeError, Encoder, Payload, Stream, Text, UNIT, padded_len};
+use crate::{
+    Bound, Bounded, CountedForm, DecodeError, Decoder, EncodeError, Encoder, Payload, Stream, Text, UNIT,
+    padded_len,
+};
 
 /// A value that has an XDR form.
 #[diagnostic::on_unimplemented(
@@ -35,6 +38,9 @@ pub trait Decode: Sized {
 /// A value with a count in front, which needs a maximum: in bytes for opaque data and strings, in elements for arrays.
 #[diagnostic::on_unimplemented(message = "`{Self}` is no counted item: `max` has no meaning for it")]
 pub trait Counted: Sized {
+    /// The largest form of the item, but for its maximum.
+    const FORM: CountedForm;
+
     /// Writes count and content; refuses more than `max`.
     fn encode_counted(&self, max: usize, encoder: &mut Encoder) -> Result<(), EncodeError>;
 
@@ -118,10 +124,14 @@ macro_rules! primitive {
                 decoder.$type()
             }
         }
+
+        impl Bounded for $type {
+            const BOUND: Bound = Bound::words($len / UNIT);
+        }
     )*};
 }
 
-primitive!(u32: 4, i32: 4, u64: 8, i64: 8, bool: 4);
+primitive!(u32: 4, i32: 4, u64: 8, i64: 8, f32: 4, f64: 8, bool: 4);
 
 /// Void (RFC 4506 §4.16).
 impl Encode for () {
@@ -138,10 +148,34 @@ impl Decode for () {
     }
 }
 
+impl Bounded for () {
+    const BOUND: Bound = Bound::NONE;
+}
+
 impl<T: Encode + ?Sized> Encode for &T {
     fn encode(&self, encoder: &mut Encoder) -> Result<(), EncodeError> {
         T::encode(self, encoder)
     }
+}
+
+/// A value in memory of its own, with the form of the value. Recursive types need it; the depth of their values is
+/// limited ([`Decoder::DEPTH_MAX`]).
+impl<T: Encode + ?Sized> Encode for Box<T> {
+    fn encode(&self, encoder: &mut Encoder) -> Result<(), EncodeError> {
+        T::encode(self, encoder)
+    }
+}
+
+impl<T: Decode> Decode for Box<T> {
+    const MIN_LEN: usize = T::MIN_LEN;
+
+    fn decode(decoder: &mut Decoder) -> Result<Self, DecodeError> {
+        decoder.nested(T::decode).map(Self::new)
+    }
+}
+
+impl<T: Bounded> Bounded for Box<T> {
+    const BOUND: Bound = T::BOUND;
 }
 
 /// Optional data (RFC 4506 §4.19).
@@ -160,8 +194,14 @@ impl<T: Decode> Decode for Option<T> {
     }
 }
 
+impl<T: Bounded> Bounded for Option<T> {
+    const BOUND: Bound = T::BOUND.optional();
+}
+
 /// Optional data whose value is counted.
 impl<T: Counted> Counted for Option<T> {
+    const FORM: CountedForm = T::FORM.optional();
+
     fn encode_counted(&self, max: usize, encoder: &mut Encoder) -> Result<(), EncodeError> {
         encoder.bool(self.is_some());
         self.as_ref().map_or(Ok(()), |value| value.encode_counted(max, encoder))
@@ -188,6 +228,10 @@ impl<const N: usize> Decode for [u8; N] {
     }
 }
 
+impl<const N: usize> Bounded for [u8; N] {
+    const BOUND: Bound = Bound::opaque_fixed(N);
+}
+
 /// Fixed-length array (RFC 4506 §4.12).
 impl<T: Encode, const N: usize> Encode for [T; N] {
     fn encode(&self, encoder: &mut Encoder) -> Result<(), EncodeError> {
@@ -204,8 +248,14 @@ impl<T: Decode, const N: usize> Decode for [T; N] {
     }
 }
 
+impl<T: Bounded, const N: usize> Bounded for [T; N] {
+    const BOUND: Bound = Bound::array(N, T::BOUND);
+}
+
 /// Variable-length opaque data (RFC 4506 §4.10): a slice of the message.
 impl Counted for Bytes {
+    const FORM: CountedForm = CountedForm::BYTES;
+
     fn encode_counted(&self, max: usize, encoder: &mut Encoder) -> Result<(), EncodeError> {
         encoder.payload(self.clone(), max, false)
     }
@@ -220,7 +270,7 @@ impl Counted for Bytes {
 impl Eligible for Payload {
     fn encode_eligible(&self, max: usize, encoder: &mut Encoder) -> Result<(), EncodeError> {
         if self.len() > max {
-            return Err(EncodeError::TooLong { length: self.len(), max });
+            return Err(EncodeError::too_long(self.len(), max));
         }
         encoder.payload(self.clone().join().0, max, true)
     }
@@ -254,6 +304,8 @@ impl Eligible for Text {
 
 /// Variable-length opaque data, copied: [`Bytes`] avoids that.
 impl Counted for Vec<u8> {
+    const FORM: CountedForm = CountedForm::BYTES;
+
     fn encode_counted(&self, max: usize, encoder: &mut Encoder) -> Result<(), EncodeError> {
         encoder.opaque(self, max)
     }
@@ -265,6 +317,8 @@ impl Counted for Vec<u8> {
 
 /// String (RFC 4506 §4.11) of any bytes: a slice of the message.
 impl Counted for Text {
+    const FORM: CountedForm = CountedForm::BYTES;
+
     fn encode_counted(&self, max: usize, encoder: &mut Encoder) -> Result<(), EncodeError> {
         self.0.encode_counted(max, encoder)
     }
@@ -276,6 +330,8 @@ impl Counted for Text {
 
 /// String (RFC 4506 §4.11) that must be UTF-8.
 impl Counted for String {
+    const FORM: CountedForm = CountedForm::BYTES;
+
     fn encode_counted(&self, max: usize, encoder: &mut Encoder) -> Result<(), EncodeError> {
         encoder.opaque(self.as_bytes(), max)
     }
@@ -286,7 +342,9 @@ impl Counted for String {
 }
 
 /// Variable-length array (RFC 4506 §4.13).
-impl<T: Encode + Decode> Counted for Vec<T> {
+impl<T: Encode + Decode + Bounded> Counted for Vec<T> {
+    const FORM: CountedForm = CountedForm::array(T::BOUND);
+
     fn encode_counted(&self, max: usize, encoder: &mut Encoder) -> Result<(), EncodeError> {
         encoder.count(self.len(), max)?;
         self.iter().try_for_each(|item| item.encode(encoder))
@@ -294,6 +352,6 @@ impl<T: Encode + Decode> Counted for Vec<T> {
 
     fn decode_counted(max: usize, decoder: &mut Decoder) -> Result<Self, DecodeError> {
         let count = decoder.array_len(max, T::MIN_LEN)?;
-        (0..count).map(|_| T::decode(decoder)).collect()
+        decoder.nested(|decoder| (0..count).map(|_| T::decode(decoder)).collect())
     }
 }

@@ -42,6 +42,7 @@
 #[allow(unused_extern_crates)]
 extern crate self as rpcrdma_xdr;
 
+mod bound;
 mod decode;
 mod encode;
 mod error;
@@ -51,6 +52,7 @@ mod payload;
 mod stream;
 mod text;
 
+pub use bound::{Bound, Bounded, CountedForm};
 pub use decode::{Decoder, Padding, ReadChunk, ReturnedChunk, WriteChunkRules};
 pub use encode::{Encoder, INLINE_COPY_MAX};
 pub use error::{BufferTooSmall, DecodeError, EncodeError};
@@ -78,6 +80,20 @@ pub use payload::Payload;
 /// }
 /// ```
 ///
+/// A type that can hold itself says where. Its values have no largest form ([`Bounded`]), and decoding limits their depth
+/// ([`Decoder::DEPTH_MAX`]):
+///
+/// ```
+/// #[derive(rpcrdma_xdr::Xdr)]
+/// struct Node {
+///     value: f64,
+///     #[xdr(recursive)]
+///     left: Option<Box<Node>>,
+///     #[xdr(recursive, max = 8)]
+///     others: Vec<Node>,
+/// }
+/// ```
+///
 /// A declaration without its limit, or without a form in XDR, doesn't compile:
 ///
 /// ```compile_fail
@@ -98,6 +114,42 @@ pub use payload::Payload;
 /// ```compile_fail
 /// #[derive(rpcrdma_xdr::Xdr)]
 /// struct NotCounted(#[xdr(max = 4)] u32);
+/// ```
+///
+/// ```compile_fail
+/// #[derive(rpcrdma_xdr::Xdr)]
+/// struct RecursiveButNotMarked(Option<Box<RecursiveButNotMarked>>);
+/// ```
+///
+/// ```compile_fail
+/// #[derive(rpcrdma_xdr::Xdr)]
+/// struct MoreEligibleItemsThanABoundHolds([Data; 9]);
+///
+/// #[derive(rpcrdma_xdr::Xdr)]
+/// struct Data(#[xdr(ddp, max = 8)] bytes::Bytes);
+/// ```
+///
+/// ```compile_fail
+/// use rpcrdma_xdr::{Decode, DecodeError, Decoder, Encode, EncodeError, Encoder};
+///
+/// #[derive(rpcrdma_xdr::Xdr)]
+/// struct FieldWithoutBound(HandWritten);
+///
+/// struct HandWritten;
+///
+/// impl Encode for HandWritten {
+///     fn encode(&self, _: &mut Encoder) -> Result<(), EncodeError> {
+///         Ok(())
+///     }
+/// }
+///
+/// impl Decode for HandWritten {
+///     const MIN_LEN: usize = 0;
+///
+///     fn decode(_: &mut Decoder) -> Result<Self, DecodeError> {
+///         Ok(Self)
+///     }
+/// }
 /// ```
 ///
 /// ```compile_fail
@@ -127,6 +179,9 @@ pub use payload::Payload;
 /// }
 /// ```
 pub use rpcrdma_xdr_derive::Xdr;
+// For `rpcrdma::xdr` alone, which names it `Xdr`.
+#[doc(hidden)]
+pub use rpcrdma_xdr_derive::RpcrdmaXdr;
 pub use stream::{CopyCount, Piece, Stream};
 pub use text::Text;
 

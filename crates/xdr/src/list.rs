@@ -8,7 +8,7 @@ use crate::{Decode, DecodeError, Decoder, Encode, EncodeError, Encoder};
 /// Encodes `items` as a linked list of at most `max` elements.
 pub fn encode_list<T: Encode>(items: &[T], max: usize, encoder: &mut Encoder) -> Result<(), EncodeError> {
     if items.len() > max {
-        return Err(EncodeError::TooLong { length: items.len(), max });
+        return Err(EncodeError::too_long(items.len(), max));
     }
     for item in items {
         encoder.bool(true);
@@ -21,15 +21,17 @@ pub fn encode_list<T: Encode>(items: &[T], max: usize, encoder: &mut Encoder) ->
 /// Decodes a linked list; refuses element number `max` + 1 before reading it. A list without its own maximum is bounded
 /// by the message, since each element takes four bytes or more.
 pub fn decode_list<T: Decode>(decoder: &mut Decoder, max: usize) -> Result<Vec<T>, DecodeError> {
-    let mut items = Vec::new();
-    loop {
-        let position = decoder.position();
-        if !decoder.bool()? {
-            return Ok(items);
+    decoder.nested(|decoder| {
+        let mut items = Vec::new();
+        loop {
+            let position = decoder.position();
+            if !decoder.bool()? {
+                return Ok(items);
+            }
+            if items.len() >= max {
+                return Err(DecodeError::TooLong { position, count: items.len().saturating_add(1), max });
+            }
+            items.push(T::decode(decoder)?);
         }
-        if items.len() >= max {
-            return Err(DecodeError::TooLong { position, count: items.len().saturating_add(1), max });
-        }
-        items.push(T::decode(decoder)?);
-    }
+    })
 }

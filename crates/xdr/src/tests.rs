@@ -6,7 +6,10 @@ use crate::{
     CopyCount, Decode, DecodeError, Decoder, Encode, EncodeError, Payload, Piece, Text, Xdr, encode,
 };
 
+mod bounds;
+mod names;
 mod properties;
+mod recursion;
 
 #[derive(Clone, Copy, Debug, PartialEq, Xdr)]
 enum FileKind {
@@ -162,6 +165,38 @@ fn rfc4506_4_ranges_of_integers() {
     assert_eq!((read(&[0x80, 0, 0, 0, 0, 0, 0, 0]), read(&[0xff; 8])), (Ok(i64::MIN), Ok(u64::MAX)));
 }
 
+/// RFC 4506 §4.6, §4.7: sign, exponent and fraction as in IEEE 754, most significant byte first. Every pattern of bits
+/// survives, also that of a NaN.
+// requirement: rfc4506-4.6-1, rfc4506-4.7-1
+#[test]
+fn rfc4506_4_6_4_7_floating_point_numbers() {
+    for (value, golden) in [
+        (1.0, [0x3f, 0x80, 0, 0]),
+        (-2.5, [0xc0, 0x20, 0, 0]),
+        (-0.0, [0x80, 0, 0, 0]),
+        (f32::MIN_POSITIVE / 8_388_608.0, [0, 0, 0, 1]),
+        (f32::INFINITY, [0x7f, 0x80, 0, 0]),
+        (f32::MAX, [0x7f, 0x7f, 0xff, 0xff]),
+        (f32::from_bits(0x7fa0_0001), [0x7f, 0xa0, 0, 1]),
+    ] {
+        assert_eq!(flat(&value), golden[..]);
+        let decoded: f32 = Decoder::new(Bytes::copy_from_slice(&golden)).decode_all().unwrap();
+        assert_eq!(decoded.to_bits(), value.to_bits());
+    }
+    for (value, golden) in [
+        (1.0, [0x3f, 0xf0, 0, 0, 0, 0, 0, 0]),
+        (-2.5, [0xc0, 0x04, 0, 0, 0, 0, 0, 0]),
+        (f64::NEG_INFINITY, [0xff, 0xf0, 0, 0, 0, 0, 0, 0]),
+        (f64::MAX, [0x7f, 0xef, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff]),
+        (f64::from_bits(0x7ff4_0000_0000_0001), [0x7f, 0xf4, 0, 0, 0, 0, 0, 1]),
+    ] {
+        assert_eq!(flat(&value), golden[..]);
+        let decoded: f64 = Decoder::new(Bytes::copy_from_slice(&golden)).decode_all().unwrap();
+        assert_eq!(decoded.to_bits(), value.to_bits());
+    }
+    assert_eq!((f32::MIN_LEN, f64::MIN_LEN), (4, 8));
+}
+
 /// RFC 4506 §4.12, §4.13: the elements in their order, and the count in front of a counted array alone. Elements may
 /// have different sizes.
 // requirement: rfc4506-4.12-1, rfc4506-4.13-1
@@ -239,9 +274,9 @@ fn i5_lists_and_arrays_stop_at_their_maximum() {
     struct List(#[xdr(list, max = 1)] Vec<u32>);
     #[derive(Debug, PartialEq, Xdr)]
     struct Array(#[xdr(max = 1)] Vec<u32>);
-    let too_long = EncodeError::TooLong { length: 2, max: 1 };
-    assert_eq!(encode(&List(vec![1, 2])), Err(too_long.clone()));
-    assert_eq!(encode(&Array(vec![1, 2])), Err(too_long));
+    let too_long = |field| Err(EncodeError::TooLong { field, length: 2, max: 1 });
+    assert_eq!(encode(&List(vec![1, 2])), too_long("List"));
+    assert_eq!(encode(&Array(vec![1, 2])), too_long("Array"));
     assert!(encode(&List(vec![1])).is_ok() && encode(&Array(vec![1])).is_ok());
 
     let list = &[0, 0, 0, 1, 0, 0, 0, 7, 0, 0, 0, 1, 0, 0, 0, 8, 0, 0, 0, 0];
@@ -313,7 +348,7 @@ fn only_a_payload_takes_slices() {
     assert_eq!(flat(&read), message);
     assert_eq!(
         encode(&Slices(vec![0; 5001].into(), 1)),
-        Err(EncodeError::TooLong { length: 5001, max: 5000 })
+        Err(EncodeError::TooLong { field: "Slices.0", length: 5001, max: 5000 })
     );
 
     let mut d = Decoder::of_slices(slices().into_iter().collect());

@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use rpcrdma_xdr::{Decode, DecodeError, Decoder, Encode, EncodeError, Encoder};
+use rpcrdma_xdr::{Bound, Bounded, Decode, DecodeError, Decoder, Encode, EncodeError, Encoder};
 
 use super::MAX_HANDLE;
 
@@ -93,4 +93,8 @@ impl Decode for FileHandle {
         let bytes = d.opaque(MAX_HANDLE)?;
         Ok(Self::gather(&[&bytes]))
     }
+}
+
+impl Bounded for FileHandle {
+    const BOUND: Bound = Bound::opaque(MAX_HANDLE);
 }

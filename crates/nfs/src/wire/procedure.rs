@@ -3,7 +3,7 @@
 use std::fmt;
 
 use rpcrdma_oncrpc::Effect;
-use rpcrdma_xdr::{Decode, Encode};
+use rpcrdma_xdr::{Bounded, Decode, Encode};
 
 use super::{
     AccessArgs, AccessOk, Attributes, CommitArgs, CommitOk, CreateArgs, FsinfoArgs, FsinfoOk, FsstatArgs,
@@ -90,13 +90,13 @@ impl fmt::Display for NfsProcedure {
 
 /// Arguments of a procedure, with the procedure and its results as associated types. NULL, without arguments
 /// and results, has no implementation.
-pub trait NfsCall: Encode + Decode + Send + Sync + 'static {
+pub trait NfsCall: Encode + Decode + Bounded + Send + Sync + 'static {
     /// The procedure.
     const PROCEDURE: NfsProcedure;
     /// The `...resok` structure.
-    type Ok: Encode + Decode + Send + 'static;
+    type Ok: Encode + Decode + Bounded + Send + 'static;
     /// The `...resfail` structure.
-    type Fail: Encode + Decode + Send + 'static;
+    type Fail: Encode + Decode + Bounded + Send + 'static;
 }
 
 macro_rules! calls {

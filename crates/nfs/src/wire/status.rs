@@ -4,7 +4,7 @@
 use std::fmt;
 use std::num::NonZeroU32;
 
-use rpcrdma_xdr::{Decode, DecodeError, Decoder, Encode, EncodeError, Encoder};
+use rpcrdma_xdr::{Bound, Bounded, Decode, DecodeError, Decoder, Encode, EncodeError, Encoder};
 
 macro_rules! statuses {
     ($($(#[$doc:meta])* $variant:ident = $code:literal, $name:literal, $text:literal;)*) => {
@@ -180,4 +180,8 @@ impl<T: Decode, F: Decode> Decode for NfsResult<T, F> {
             Some(status) => Ok(Self::Fail { status, attributes: F::decode(d)? }),
         }
     }
+}
+
+impl<T: Bounded, F: Bounded> Bounded for NfsResult<T, F> {
+    const BOUND: Bound = Bound::words(1).then(T::BOUND.or(F::BOUND));
 }

@@ -1,5 +1,6 @@
 //! Tests of the NFS version 3 types: golden bytes, round trips, a foreign implementation, limits.
 
+mod bounds;
 mod differential;
 mod golden;
 mod limits;

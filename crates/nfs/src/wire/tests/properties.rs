@@ -2,7 +2,7 @@
 //! length. The eligible items are those of the binding, and the results fit its prediction.
 
 use proptest::prelude::*;
-use rpcrdma_xdr::{Decode, Encode};
+use rpcrdma_xdr::{Bounded, Decode, Encode};
 
 use super::strategies::*;
 use super::{eligible_items, from_bytes, to_bytes};
@@ -36,7 +36,8 @@ macro_rules! procedures {
     };
 }
 
-/// RFC 8267 §4: eligible items, and the size of the reply.
+/// RFC 8267 §4: eligible items, and the size of the reply. The types derive both, but for the sizes that the arguments
+/// limit: the data of READ, and the entries of READDIR and READDIRPLUS.
 // requirement: rfc8166-3.4.6-1
 fn check_binding<A>(arguments: &A, results: &NfsResult<A::Ok, A::Fail>)
 where
@@ -55,6 +56,17 @@ where
     let padded = payload.next_multiple_of(4);
     assert!(payload <= largest.payload.unwrap_or(0));
     assert!(to_bytes(results).len() - padded <= largest.inline);
+
+    let bound = NfsResult::<A::Ok, A::Fail>::BOUND;
+    assert_eq!((A::DDP_ITEMS, bound.items()), (expected.arguments, expected.results));
+    match A::PROCEDURE {
+        NfsProcedure::Readdir | NfsProcedure::Readdirplus => assert!(largest.inline <= bound.max_len()),
+        _ => assert_eq!(largest.inline, bound.max_len()),
+    }
+    match A::PROCEDURE {
+        NfsProcedure::Read => assert_eq!(bound.maxima(), [MAX_PAYLOAD]),
+        _ => assert_eq!(bound.maxima(), largest.payload.as_slice()),
+    }
 }
 
 const COUNT: u32 = 600;
