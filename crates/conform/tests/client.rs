@@ -110,7 +110,7 @@ async fn calls(client: Client, first: usize) {
         ];
         calls.rotate_left(first);
         for call in calls {
-            if client.call(call).await.is_err() {
+            if client.call_raw(call).await.is_err() {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         }

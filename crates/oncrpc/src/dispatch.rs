@@ -21,7 +21,7 @@
 //! use std::time::Instant;
 //!
 //! use rpcrdma_oncrpc::{
-//!     CallContext, CallHeader, Dispatcher, Effect, OpaqueAuth, Outcome, Peer, Procedure, Program, ReplyHeader,
+//!     CallContext, CallHeader, Dispatcher, Effect, OpaqueAuth, Outcome, Peer, ProcedureInfo, Program, ReplyHeader,
 //!     ResponseFuture, TransportKind,
 //! };
 //! use rpcrdma_xdr::{Decoder, encode};
@@ -38,8 +38,8 @@
 //!         1..=1
 //!     }
 //!
-//!     fn procedure(&self, _: u32, procedure: u32) -> Option<Procedure> {
-//!         (procedure == 1).then_some(Procedure { name: "DOUBLE", effect: Effect::Idempotent })
+//!     fn procedure(&self, _: u32, procedure: u32) -> Option<ProcedureInfo> {
+//!         (procedure == 1).then_some(ProcedureInfo { name: "DOUBLE", effect: Effect::Idempotent })
 //!     }
 //!
 //!     fn call(&self, _: CallContext, arguments: Decoder) -> ResponseFuture {

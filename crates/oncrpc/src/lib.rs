@@ -12,6 +12,7 @@
 //! | [`origin`] | addresses that count as one client for limits |
 //! | [`record`] | record marking for byte streams (RFC 5531 §11) |
 //! | [`rpcbind`] | registration and lookup (RFC 1833), universal addresses (RFC 5665) |
+//! | [`typed`] | procedures and versions as types, with the sizes of arguments and results |
 //!
 //! Nothing here opens a socket, starts a thread or reads a clock: bytes and the time are arguments.
 //!
@@ -32,6 +33,7 @@ pub mod outcome;
 pub mod program;
 pub mod record;
 pub mod rpcbind;
+pub mod typed;
 
 pub use auth::{AuthSys, Credential, OpaqueAuth};
 pub use cache::{CacheCounters, CacheKey, CacheLimits, ENTRY_COST, ReplyCache, ReplyWindow, WindowId};
@@ -42,5 +44,5 @@ pub use message::{
 pub use origin::Origin;
 pub use outcome::Outcome;
 pub use program::{
-    Attached, CallContext, CallFailure, Effect, Procedure, Program, ResponseFuture, TransportKind,
+    Attached, CallContext, CallFailure, Effect, ProcedureInfo, Program, ResponseFuture, TransportKind,
 };

@@ -100,7 +100,7 @@ pub enum Effect {
 
 /// A procedure's name and effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Procedure {
+pub struct ProcedureInfo {
     /// The name, for logs and counters.
     pub name: &'static str,
     /// The kind of change that the execution makes.
@@ -145,7 +145,7 @@ pub trait Program: Send + Sync + 'static {
 
     /// Returns the procedure with this number in this version, if there is one. Not called for procedure 0, which the
     /// dispatcher answers.
-    fn procedure(&self, version: u32, procedure: u32) -> Option<Procedure>;
+    fn procedure(&self, version: u32, procedure: u32) -> Option<ProcedureInfo>;
 
     /// Returns whether a credential of this flavour ([`flavor`]) is accepted. By default AUTH_NONE and AUTH_SYS are.
     fn accepts_flavor(&self, flavor: u32) -> bool {
@@ -163,6 +163,8 @@ pub trait Program: Send + Sync + 'static {
     fn call(&self, context: CallContext, arguments: Decoder) -> ResponseFuture;
 }
 
-pub(crate) const fn accepted_by_default(flavor: u32) -> bool {
+/// Returns whether programs accept a credential of this flavour unless they say otherwise: AUTH_NONE and AUTH_SYS.
+#[must_use]
+pub const fn accepted_by_default(flavor: u32) -> bool {
     matches!(flavor, flavor::AUTH_NONE | flavor::AUTH_SYS)
 }

@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use rpcrdma::{
-    Binding, Call, CallContext, CallFailure, Client, ClientConfig, Effect, Eligibility, Procedure, Program,
-    ResponseFuture, Server, Sink,
+    Binding, Call, CallContext, CallFailure, Client, ClientConfig, Effect, Eligibility, ProcedureInfo,
+    Program, ResponseFuture, Server, Sink,
 };
 use rpcrdma_iwarp::{IwarpConnector, IwarpListener};
 use rpcrdma_verbs::{Connector, Listener};
@@ -53,11 +53,11 @@ impl Program for Store {
         1..=1
     }
 
-    fn procedure(&self, _version: u32, procedure: u32) -> Option<Procedure> {
+    fn procedure(&self, _version: u32, procedure: u32) -> Option<ProcedureInfo> {
         // PUT returns whether there was a blob before, so a second execution would return a false answer.
         let name = ["NULL", "PUT", "GET"].get(usize::try_from(procedure).ok()?)?;
         let effect = if procedure == GET { Effect::Idempotent } else { Effect::Data };
-        Some(Procedure { name, effect })
+        Some(ProcedureInfo { name, effect })
     }
 
     fn call(&self, context: CallContext, arguments: Decoder) -> ResponseFuture {
@@ -83,11 +83,11 @@ pub(crate) async fn run(
 
     let data = Bytes::from(vec![0xb1; MAX]);
     let put = encode(&PutArguments(Key("blob".into()), data.clone()))?;
-    let put = client.call(Call::new(BLOB, 1, PUT).arguments(put).results(4)).await?;
+    let put = client.call_raw(Call::new(BLOB, 1, PUT).arguments(put).results(4)).await?;
     println!("PUT: {}", put.travelled);
     let get =
         Call::new(BLOB, 1, GET).arguments(encode(&Key("blob".into()))?).results(4).sink(Sink::Pool(MAX));
-    let get = client.call(get).await?;
+    let get = client.call_raw(get).await?;
     println!("GET: {}", get.travelled);
     assert!(get.results.decode_all::<GetResult>()?.0 == data);
     Ok(())

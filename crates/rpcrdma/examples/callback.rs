@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rpcrdma::{
     Backchannel, Binding, Call, CallContext, CallFailure, Client, ClientConfig, ConnectionContext, Effect,
-    Procedure, Program, ResponseFuture, Server,
+    ProcedureInfo, Program, ResponseFuture, Server,
 };
 use rpcrdma_iwarp::{IwarpConnector, IwarpListener};
 use rpcrdma_verbs::{Connector, Listener};
@@ -35,7 +35,7 @@ async fn post(readers: Arc<Mutex<Vec<Backchannel>>>, note: Note) -> Result<Strea
     let mut took = 0_u32;
     for reader in all {
         let call = Call::new(READER, 1, NOTE).name("NOTE").arguments(encode(&note)?);
-        took += u32::from(reader.call(call).await.is_ok());
+        took += u32::from(reader.call_raw(call).await.is_ok());
     }
     readers.lock().unwrap_or_else(PoisonError::into_inner).retain(|reader| reader.ended().is_none());
     Ok(encode(&took)?)
@@ -50,9 +50,9 @@ impl Program for Board {
         1..=1
     }
 
-    fn procedure(&self, _version: u32, procedure: u32) -> Option<Procedure> {
+    fn procedure(&self, _version: u32, procedure: u32) -> Option<ProcedureInfo> {
         let name = ["NULL", "SUBSCRIBE", "POST"].get(usize::try_from(procedure).ok()?)?;
-        Some(Procedure { name, effect: Effect::State })
+        Some(ProcedureInfo { name, effect: Effect::State })
     }
 
     fn call(&self, context: CallContext, arguments: Decoder) -> ResponseFuture {
@@ -83,8 +83,8 @@ impl Program for Reader {
         1..=1
     }
 
-    fn procedure(&self, _version: u32, procedure: u32) -> Option<Procedure> {
-        (procedure == NOTE).then_some(Procedure { name: "NOTE", effect: Effect::State })
+    fn procedure(&self, _version: u32, procedure: u32) -> Option<ProcedureInfo> {
+        (procedure == NOTE).then_some(ProcedureInfo { name: "NOTE", effect: Effect::State })
     }
 
     fn call(&self, _context: CallContext, arguments: Decoder) -> ResponseFuture {
@@ -111,12 +111,13 @@ pub(crate) async fn run(
     let (notes, mut read) = mpsc::unbounded_channel();
     let reader = Client::builder().program(Arc::new(Reader(notes)));
     let reader = reader.rdma(Arc::clone(&connector), address).await?;
-    reader.call(Call::new(BOARD, 1, SUBSCRIBE).name("SUBSCRIBE")).await?;
+    reader.call_raw(Call::new(BOARD, 1, SUBSCRIBE).name("SUBSCRIBE")).await?;
 
     let writer = Client::rdma(connector, address, ClientConfig::default()).await?;
     for text in ["the library closes at six", "so do the reading rooms"] {
         let note = encode(&Note(text.to_owned()))?;
-        let posted = writer.call(Call::new(BOARD, 1, POST).name("POST").arguments(note).results(4)).await?;
+        let posted =
+            writer.call_raw(Call::new(BOARD, 1, POST).name("POST").arguments(note).results(4)).await?;
         println!(
             "{} reader took it: {}",
             posted.results.decode_all::<u32>()?,
@@ -126,7 +127,7 @@ pub(crate) async fn run(
     // A reader without a connection is not subscribed.
     reader.close().await;
     let note = encode(&Note("the doors are shut".to_owned()))?;
-    let posted = writer.call(Call::new(BOARD, 1, POST).name("POST").arguments(note).results(4)).await?;
+    let posted = writer.call_raw(Call::new(BOARD, 1, POST).name("POST").arguments(note).results(4)).await?;
     assert!(posted.results.decode_all::<u32>()? == 0 && read.try_recv().is_err());
     Ok(())
 }

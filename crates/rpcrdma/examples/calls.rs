@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use rpcrdma::{
-    Binding, Call, CallContext, Client, ClientConfig, Effect, Eligibility, Procedure, Profile, Program,
+    Binding, Call, CallContext, Client, ClientConfig, Effect, Eligibility, ProcedureInfo, Profile, Program,
     ResponseFuture, Server, ServerConfig, Sink, Versions,
 };
 use rpcrdma_sim::{Fabric, FabricConfig};
@@ -35,8 +35,8 @@ impl Program for Reads {
         1..=1
     }
 
-    fn procedure(&self, _: u32, procedure: u32) -> Option<Procedure> {
-        (procedure == READ).then_some(Procedure { name: "READ", effect: Effect::Idempotent })
+    fn procedure(&self, _: u32, procedure: u32) -> Option<ProcedureInfo> {
+        (procedure == READ).then_some(ProcedureInfo { name: "READ", effect: Effect::Idempotent })
     }
 
     fn call(&self, _: CallContext, _: Decoder) -> ResponseFuture {
@@ -89,7 +89,7 @@ async fn run(reads: bool, versions: Versions, count: u32) -> Result<(), Box<dyn 
     for _ in 0..count {
         if reads {
             let call = Call::new(PROGRAM, 1, READ).results(4).sink(Sink::Pool(MIB));
-            let mut results = client.call(call).await?.results;
+            let mut results = client.call_raw(call).await?.results;
             if results.payload_slices(MIB)?.len() != MIB {
                 return Err("a reply without its data".into());
             }

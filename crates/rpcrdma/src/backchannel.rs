@@ -15,6 +15,7 @@
 //! *Errors.* Every call ends with its reply or one [`CallError`]. When the connection ends, calls in flight end with
 //! [`CallError::ConnectionLost`]. Calls that had not left, and all later ones, end with [`CallError::Unreachable`].
 
+use std::borrow::Borrow;
 use std::collections::HashMap;
 use std::fmt;
 use std::net::SocketAddr;
@@ -23,11 +24,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Waker};
 use std::time::Duration;
 
+use rpcrdma_oncrpc::typed::{Bounds, Procedure};
 use rpcrdma_proto::{self as proto, CallFailure, CallId, Connection, IdMap, IncomingReply};
 use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 
 use crate::call::{Call, RawReply, Reply};
+use crate::caller::Caller;
 use crate::error::CallError;
 use crate::trace::Calling;
 use crate::xid::Xids;
@@ -91,6 +94,29 @@ enum Order {
 type Answer = oneshot::Sender<Result<IncomingReply, CallError>>;
 
 impl Backchannel {
+    /// Calls a procedure of the client and waits for its results ([`Caller::call`]).
+    ///
+    /// # Errors
+    /// As [`Caller::call`].
+    pub fn call<P: Procedure>(
+        &self,
+        arguments: impl Borrow<P::Arguments>,
+    ) -> impl Future<Output = Result<P::Results, CallError>> + Send {
+        Caller::call::<P>(self, arguments)
+    }
+
+    /// Calls a procedure of the client and waits for its results, of at most this size ([`Caller::call_within`]).
+    ///
+    /// # Errors
+    /// As [`Caller::call`].
+    pub fn call_within<P: Procedure>(
+        &self,
+        arguments: impl Borrow<P::Arguments>,
+        bounds: Bounds,
+    ) -> impl Future<Output = Result<P::Results, CallError>> + Send {
+        Caller::call_within::<P>(self, arguments, bounds)
+    }
+
     /// Makes a call and waits for its reply. Credits are those of the reverse direction (RFC 8167 §4.1). Before the
     /// client's first reply, one call may leave. After it, as many may as the client grants and as
     /// [`protocol.calls`](crate::Config::calls) asks for; further calls wait. Messages are inline only, unless both
@@ -101,7 +127,7 @@ impl Backchannel {
     ///
     /// # Errors
     /// [`CallError`]; [`CallError::execution`] states what is known about the call's execution.
-    pub async fn call(&self, call: Call) -> Result<Reply, CallError> {
+    pub async fn call_raw(&self, call: Call) -> Result<Reply, CallError> {
         self.call_as(self.next_xid(), call).await
     }
 
@@ -116,7 +142,7 @@ impl Backchannel {
     /// then recognizes the call.
     ///
     /// # Errors
-    /// As [`call`](Self::call); [`CallError::Unsendable`] if a call in progress on this connection has the XID.
+    /// As [`call_raw`](Self::call_raw); [`CallError::Unsendable`] if a call in progress on this connection has the XID.
     pub async fn call_as(&self, xid: u32, call: Call) -> Result<Reply, CallError> {
         let calling = Calling::new(&call);
         let result = match call.gss {

@@ -5,7 +5,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rpcrdma_oncrpc::{CallHeader, Credential, OpaqueAuth, ReplyHeader};
+use rpcrdma_oncrpc::typed::{self, Bounds, Procedure};
+use rpcrdma_oncrpc::{CallHeader, Credential, Effect, OpaqueAuth, ReplyHeader};
 use rpcrdma_proto::{self as proto, Form, IncomingReply, Invalidations, Sink, Travelled};
 use rpcrdma_xdr::{Decoder, EncodeError, Stream};
 
@@ -17,7 +18,8 @@ const REPLY_HEADER_MAX: usize = 24 + 400;
 /// Bytes that follow the header in the longest refusal, PROG_MISMATCH.
 const REFUSAL_MAX: usize = 8;
 
-/// An RPC call.
+/// An RPC call, without the types of its arguments and results. [`of`](Self::of) makes it from a
+/// [`Procedure`](crate::Procedure), which knows them.
 ///
 /// ```
 /// use rpcrdma::{Call, Sink};
@@ -39,6 +41,8 @@ pub struct Call {
     pub procedure: u32,
     /// The procedure's name, for traces.
     pub name: &'static str,
+    /// The kind of change that the procedure makes, as far as the caller knows; [`Effect::State`] if nothing is known.
+    pub effect: Effect,
     /// The caller's identity, unless `gss` has it.
     pub credential: Credential,
     /// The caller by RPCSEC_GSS (RFC 2203), whose context proves the identity and protects the call. Calls through a
@@ -83,6 +87,7 @@ impl Call {
             version,
             procedure,
             name: "",
+            effect: Effect::State,
             credential: Credential::None,
             gss: None,
             arguments: Stream::new(),
@@ -93,10 +98,43 @@ impl Call {
         }
     }
 
+    /// Creates a call of this procedure, with [`Procedure::bounds`] for its results: a sink from the pool
+    /// ([`Sink::Pool`]) for each DDP-eligible one. [`sinks`](Self::sinks) replaces them.
+    ///
+    /// # Errors
+    /// [`CallError::Unsendable`] if the arguments break the limits of their type.
+    pub fn of<P: Procedure>(arguments: &P::Arguments) -> Result<Self, CallError> {
+        Self::within::<P>(arguments, P::bounds(arguments))
+    }
+
+    /// Creates a call of this procedure, with results of at most this size.
+    ///
+    /// # Errors
+    /// As [`of`](Self::of).
+    pub fn within<P: Procedure>(arguments: &P::Arguments, bounds: Bounds) -> Result<Self, CallError> {
+        Ok(Self {
+            name: P::NAME,
+            effect: P::EFFECT,
+            arguments: typed::stream(arguments)?,
+            reply: ReplyShape {
+                max_len: bounds.inline,
+                sinks: bounds.items().iter().copied().map(Sink::Pool).collect(),
+            },
+            ..Self::new(P::PROGRAM, P::VERSION, P::NUMBER)
+        })
+    }
+
     /// Sets the procedure's name, for traces.
     #[must_use]
     pub fn name(mut self, name: &'static str) -> Self {
         self.name = name;
+        self
+    }
+
+    /// Sets the kind of change that the procedure makes.
+    #[must_use]
+    pub fn effect(mut self, effect: Effect) -> Self {
+        self.effect = effect;
         self
     }
 
@@ -132,6 +170,13 @@ impl Call {
     #[must_use]
     pub fn sink(mut self, sink: Sink) -> Self {
         self.reply.sinks.push(sink);
+        self
+    }
+
+    /// Replaces the sinks of all DDP-eligible results.
+    #[must_use]
+    pub fn sinks(mut self, sinks: Vec<Sink>) -> Self {
+        self.reply.sinks = sinks;
         self
     }
 
@@ -197,6 +242,16 @@ pub struct Reply {
     pub results: Decoder,
     /// How call and reply travelled.
     pub travelled: Transfer,
+}
+
+impl Reply {
+    /// Decodes the results of a procedure.
+    ///
+    /// # Errors
+    /// [`CallError::BadReply`] if they are no value of their type, or if bytes are left over.
+    pub fn into_results<P: Procedure>(self) -> Result<P::Results, CallError> {
+        Ok(self.results.decode_all()?)
+    }
 }
 
 /// The reply message of a call, whatever it says.

@@ -13,17 +13,20 @@
 //! *Errors.* Every call ends with its reply or one [`CallError`] that states what is known about its execution.
 //! Dropping a call's future abandons the answer, not the memory (rule I10).
 
+use std::borrow::Borrow;
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 
 use rpcrdma_iwarp::IwarpConnector;
 use rpcrdma_oncrpc::Attached;
+use rpcrdma_oncrpc::typed::{Bounds, Procedure};
 use rpcrdma_proto::{Binding, Characteristic, Disposition, NotExchanged, Notice};
 use rpcrdma_verbs::{ConnectError, Connector, ProtectionDomain};
 use tokio::sync::broadcast;
 
 use crate::call::{Call, Reply, Transfer};
+use crate::caller::Caller;
 use crate::channel::Channel;
 use crate::config::ClientConfig;
 use crate::error::CallError;
@@ -104,13 +107,36 @@ impl Client {
         Self::builder().config(config).tcp(to).await
     }
 
+    /// Calls a procedure and waits for its results ([`Caller::call`]).
+    ///
+    /// # Errors
+    /// As [`Caller::call`].
+    pub fn call<P: Procedure>(
+        &self,
+        arguments: impl Borrow<P::Arguments>,
+    ) -> impl Future<Output = Result<P::Results, CallError>> + Send {
+        Caller::call::<P>(self, arguments)
+    }
+
+    /// Calls a procedure and waits for its results, of at most this size ([`Caller::call_within`]).
+    ///
+    /// # Errors
+    /// As [`Caller::call`].
+    pub fn call_within<P: Procedure>(
+        &self,
+        arguments: impl Borrow<P::Arguments>,
+        bounds: Bounds,
+    ) -> impl Future<Output = Result<P::Results, CallError>> + Send {
+        Caller::call_within::<P>(self, arguments, bounds)
+    }
+
     /// Makes a call and waits for its reply.
     ///
     /// The future may be dropped at any point: a call that was sent may still be carried out.
     ///
     /// # Errors
     /// [`CallError`]; [`CallError::execution`] states what is known about the call's execution.
-    pub async fn call(&self, mut call: Call) -> Result<Reply, CallError> {
+    pub async fn call_raw(&self, mut call: Call) -> Result<Reply, CallError> {
         let calling = Calling::new(&call);
         let link = self.inner.links.carrier();
         let result = match call.gss.take() {
@@ -135,9 +161,9 @@ impl Client {
     /// takes.
     ///
     /// # Errors
-    /// As [`call`](Self::call).
+    /// As [`call_raw`](Self::call_raw).
     pub async fn null(&self, program: u32, version: u32) -> Result<Transfer, CallError> {
-        let reply = self.call(Call::new(program, version, 0).name("NULL")).await?;
+        let reply = self.call_raw(Call::new(program, version, 0).name("NULL")).await?;
         reply.results.finish()?;
         Ok(reply.travelled)
     }

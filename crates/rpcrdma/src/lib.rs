@@ -26,6 +26,7 @@
 //! | `backchannel` | calls of a server to its client |
 //! | `gss`, `in_context` | users of RPCSEC_GSS, and their calls |
 //! | `secured` | the service of such calls |
+//! | `caller` | calls with types |
 //! | `channel` | what a caller needs of the connection that carries its calls |
 //! | `links` | one connection of a client, by either transport |
 //! | `failed_reads` | XIDs whose chunks earlier connections of a peer could not read |
@@ -40,6 +41,7 @@
 //! | `stats` | the counters of a client |
 //! | `trace` | the events of each call |
 //! | `turns` | the order in which tasks are polled |
+//! | [`typed`] | programs with types, and [`program!`] that declares them |
 //! | `workers` | threads for handlers that may block |
 //! | [`xdr`] | types with an XDR form |
 //!
@@ -55,6 +57,7 @@ extern crate self as rpcrdma;
 mod admission;
 mod backchannel;
 mod call;
+mod caller;
 pub mod ccp;
 mod channel;
 mod client;
@@ -84,20 +87,26 @@ pub mod tls;
 mod totals;
 mod trace;
 mod turns;
+pub mod typed;
 mod workers;
 pub mod xdr;
 mod xid;
 
 pub use backchannel::Backchannel;
+pub use bytes;
 pub use call::{Call, Reply, ReplyShape, Transfer, Transport};
+pub use caller::Caller;
 pub use ccp::{CcpClient, CcpServer};
 pub use client::{Client, ClientBuilder};
 pub use config::{ClientConfig, ServerConfig};
 pub use context::ConnectionContext;
 pub use error::{CallError, Execution};
 pub use gss::GssUser;
+pub use rpcrdma_iwarp as iwarp;
+pub use rpcrdma_oncrpc as oncrpc;
+pub use rpcrdma_oncrpc::typed::{Bounds, Procedure};
 pub use rpcrdma_oncrpc::{
-    AuthSys, CacheCounters, CacheLimits, CallContext, CallFailure, Credential, Effect, Origin, Procedure,
+    AuthSys, CacheCounters, CacheLimits, CallContext, CallFailure, Credential, Effect, Origin, ProcedureInfo,
     Program, ResponseFuture, TransportKind,
 };
 pub use rpcrdma_proto::{
@@ -107,6 +116,8 @@ pub use rpcrdma_proto::{
     Profile, ReadRead, Registered, ReplyPlacement, ReverseSupport, Sink, Timeouts, TransmissionSettings,
     Transmissions, Travelled, Versions,
 };
+pub use rpcrdma_verbs as verbs;
+pub use rpcrdma_xdr as xdr;
 pub use server::{ServeError, Server, ServerBuilder, ServerMonitor, ServerStats};
 pub use shares::PeerShares;
 pub use stats::{ClientStats, ConnectionStats};

@@ -188,6 +188,6 @@ impl Rpcbind {
 
     async fn call(&self, version: u32, procedure: u32, arguments: Stream) -> Result<Decoder, CallError> {
         let call = Call::new(PROGRAM, version, procedure).name("rpcbind").arguments(arguments);
-        Ok(self.client.call(call).await?.results)
+        Ok(self.client.call_raw(call).await?.results)
     }
 }

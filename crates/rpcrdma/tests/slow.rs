@@ -223,7 +223,7 @@ async fn slow_gets(
     for _ in 0..count {
         let client = client.clone();
         gets.spawn(async move {
-            let mut reply = client.call(get_call(MIB, Sink::Pool(MIB)).once()).await?;
+            let mut reply = client.call_raw(get_call(MIB, Sink::Pool(MIB)).once()).await?;
             assert_eq!(reply.results.payload(MIB).unwrap(), pattern(MIB));
             Ok(())
         });

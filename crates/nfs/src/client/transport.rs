@@ -56,7 +56,7 @@ impl Request {
 impl Transport for rpcrdma::Client {
     fn call(&self, request: Request) -> ReplyFuture<'_> {
         let call = request.into_call();
-        Box::pin(async move { Ok(Self::call(self, call).await?.results) })
+        Box::pin(async move { Ok(Self::call_raw(self, call).await?.results) })
     }
 }
 
@@ -73,7 +73,7 @@ impl Transport for Secured {
         if secured {
             call = call.gss(Arc::clone(&self.user));
         }
-        Box::pin(async move { Ok(self.rpc.call(call).await?.results) })
+        Box::pin(async move { Ok(self.rpc.call_raw(call).await?.results) })
     }
 }
 

@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use rpcrdma_oncrpc::{CallContext, CallFailure, Effect, Procedure, Program, ResponseFuture};
+use rpcrdma_oncrpc::{CallContext, CallFailure, Effect, ProcedureInfo, Program, ResponseFuture};
 use rpcrdma_proto::{Binding, Eligibility};
 use rpcrdma_xdr::{Decoder, Stream, encode};
 use tracing::Instrument;
@@ -88,9 +88,9 @@ impl Program for ExtentsProgram {
         EXTENTS_VERSION..=EXTENTS_VERSION
     }
 
-    fn procedure(&self, _version: u32, procedure: u32) -> Option<Procedure> {
+    fn procedure(&self, _version: u32, procedure: u32) -> Option<ProcedureInfo> {
         let procedure = ExtentsProcedure::from_number(procedure)?;
-        Some(Procedure { name: procedure.name(), effect: Effect::Idempotent })
+        Some(ProcedureInfo { name: procedure.name(), effect: Effect::Idempotent })
     }
 
     fn accepts_flavor(&self, flavor: u32) -> bool {

@@ -60,7 +60,7 @@ pub use principals::{LineError, MAP_MAX, MapError, Principals};
 use refusals::{Refusal, Refusals};
 use rpcrdma::{PeerShares, ServerConfig};
 use rpcrdma_oncrpc::auth::GIDS_MAX;
-use rpcrdma_oncrpc::{CallContext, CallFailure, Origin, Procedure, Program, ResponseFuture};
+use rpcrdma_oncrpc::{CallContext, CallFailure, Origin, ProcedureInfo, Program, ResponseFuture};
 use rpcrdma_proto::{Binding, Eligibility};
 use rpcrdma_verbs::ProtectionDomain;
 use rpcrdma_xdr::{Decoder, Stream, encode};
@@ -772,9 +772,9 @@ impl Program for NfsProgram {
         NFS_VERSION..=NFS_VERSION
     }
 
-    fn procedure(&self, _version: u32, procedure: u32) -> Option<Procedure> {
+    fn procedure(&self, _version: u32, procedure: u32) -> Option<ProcedureInfo> {
         let procedure = NfsProcedure::from_number(procedure)?;
-        Some(Procedure { name: procedure.name(), effect: procedure.effect() })
+        Some(ProcedureInfo { name: procedure.name(), effect: procedure.effect() })
     }
 
     fn accepts_flavor(&self, flavor: u32) -> bool {

@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use rpcrdma_oncrpc::{CallContext, CallFailure, Effect, Origin, Procedure, Program, ResponseFuture};
+use rpcrdma_oncrpc::{CallContext, CallFailure, Effect, Origin, ProcedureInfo, Program, ResponseFuture};
 use rpcrdma_proto::Binding;
 use rpcrdma_xdr::{Decoder, Encode, Stream, encode};
 
@@ -300,10 +300,10 @@ impl Program for MountProgram {
         MOUNT_VERSION..=MOUNT_VERSION
     }
 
-    fn procedure(&self, _version: u32, procedure: u32) -> Option<Procedure> {
+    fn procedure(&self, _version: u32, procedure: u32) -> Option<ProcedureInfo> {
         // All can be repeated: the state of RFC 1813 §5.2 is of no consequence.
         MountProcedure::from_number(procedure)
-            .map(|procedure| Procedure { name: procedure.name(), effect: Effect::Idempotent })
+            .map(|procedure| ProcedureInfo { name: procedure.name(), effect: Effect::Idempotent })
     }
 
     fn accepts_flavor(&self, flavor: u32) -> bool {

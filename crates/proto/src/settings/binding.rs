@@ -69,7 +69,7 @@ impl Bindings for BindingTable {
 mod tests {
     use std::ops::RangeInclusive;
 
-    use rpcrdma_oncrpc::{CallContext, Procedure, ResponseFuture};
+    use rpcrdma_oncrpc::{CallContext, ProcedureInfo, ResponseFuture};
     use rpcrdma_xdr::{Decoder, Stream};
 
     use super::*;
@@ -87,7 +87,7 @@ mod tests {
             2..=3
         }
 
-        fn procedure(&self, _: u32, _: u32) -> Option<Procedure> {
+        fn procedure(&self, _: u32, _: u32) -> Option<ProcedureInfo> {
             None
         }
 

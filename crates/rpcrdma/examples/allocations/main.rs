@@ -15,7 +15,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use rpcrdma::{
-    Binding, CallContext, Client, ClientConfig, Procedure, Profile, Program, Server, ServerConfig, Versions,
+    Binding, CallContext, Client, ClientConfig, ProcedureInfo, Profile, Program, Server, ServerConfig,
+    Versions,
 };
 use rpcrdma_iwarp::{Config as IwarpConfig, IwarpConnector, IwarpListener};
 use rpcrdma_sim::{Fabric, FabricConfig};
@@ -65,7 +66,7 @@ impl Program for Nothing {
         1..=1
     }
 
-    fn procedure(&self, _: u32, _: u32) -> Option<Procedure> {
+    fn procedure(&self, _: u32, _: u32) -> Option<ProcedureInfo> {
         None
     }
 

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use bytes::Bytes;
 use rpcrdma::{
-    Binding, Call, CallContext, CallFailure, Client, Effect, Eligibility, PeerShares, Procedure, Program,
+    Binding, Call, CallContext, CallFailure, Client, Effect, Eligibility, PeerShares, ProcedureInfo, Program,
     ResponseFuture, ServerMonitor, Sink,
 };
 use rpcrdma_xdr::{Decoder, Stream, Xdr, encode};
@@ -170,7 +170,7 @@ impl Program for Service {
         VERSION..=VERSION
     }
 
-    fn procedure(&self, _version: u32, procedure: u32) -> Option<Procedure> {
+    fn procedure(&self, _version: u32, procedure: u32) -> Option<ProcedureInfo> {
         let name = ["NULL", "ECHO", "PUT", "GET", "ADD", "COUNTER", "STATE"]
             .get(usize::try_from(procedure).ok()?)?;
         let effect = match procedure {
@@ -178,7 +178,7 @@ impl Program for Service {
             ADD => Effect::State,
             _ => Effect::Idempotent,
         };
-        Some(Procedure { name, effect })
+        Some(ProcedureInfo { name, effect })
     }
 
     fn call(&self, context: CallContext, arguments: Decoder) -> ResponseFuture {
@@ -205,7 +205,7 @@ impl Caller {
     }
 
     async fn call(&self, call: Call) -> Result<Decoder, Failure> {
-        Ok(self.client.call(call).await?.results)
+        Ok(self.client.call_raw(call).await?.results)
     }
 
     pub(crate) async fn null(&self) -> Result<(), Failure> {

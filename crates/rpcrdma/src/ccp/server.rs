@@ -14,7 +14,7 @@ use std::time::Instant;
 
 use rpcrdma_oncrpc::auth::flavor::{AUTH_NONE, AUTH_SYS, RPCSEC_GSS};
 use rpcrdma_oncrpc::{
-    CallContext, CallFailure, Dispatcher, Effect, Outcome, Peer, Procedure, Program, ResponseFuture,
+    CallContext, CallFailure, Dispatcher, Effect, Outcome, Peer, ProcedureInfo, Program, ResponseFuture,
 };
 use rpcrdma_proto::{Agreement, BASIC_INLINE, Config, Connection};
 use rpcrdma_verbs::{Capabilities, RECEIVE_ALIGN};
@@ -186,10 +186,10 @@ impl Program for RdmaConfig {
         VERSION..=VERSION
     }
 
-    fn procedure(&self, _: u32, procedure: u32) -> Option<Procedure> {
+    fn procedure(&self, _: u32, procedure: u32) -> Option<ProcedureInfo> {
         // Idempotent: a repeat on the same connection is recognized by its values, and another connection has a state
         // of its own.
-        (procedure == CONF_RDMA).then_some(Procedure { name: "CONF_RDMA", effect: Effect::Idempotent })
+        (procedure == CONF_RDMA).then_some(ProcedureInfo { name: "CONF_RDMA", effect: Effect::Idempotent })
     }
 
     fn accepts_flavor(&self, flavor: u32) -> bool {

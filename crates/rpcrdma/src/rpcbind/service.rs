@@ -12,7 +12,9 @@ use rpcrdma_oncrpc::rpcbind::{
     AddressText, IPPROTO_TCP, Mapping, MappingList, Netid, PROGRAM, Registration, Rpcb, RpcbEntry,
     RpcbEntryList, RpcbList, VERSION_2, VERSION_4, procedure,
 };
-use rpcrdma_oncrpc::{CallContext, CallFailure, Effect, Procedure, Program, ResponseFuture, TransportKind};
+use rpcrdma_oncrpc::{
+    CallContext, CallFailure, Effect, ProcedureInfo, Program, ResponseFuture, TransportKind,
+};
 use rpcrdma_proto::Binding;
 use rpcrdma_xdr::{Decoder, Stream, encode};
 
@@ -119,7 +121,7 @@ impl Program for RpcbindService {
         VERSION_2..=VERSION_4
     }
 
-    fn procedure(&self, version: u32, procedure: u32) -> Option<Procedure> {
+    fn procedure(&self, version: u32, procedure: u32) -> Option<ProcedureInfo> {
         let name = match (version, procedure) {
             (_, procedure::SET) => "SET",
             (_, procedure::UNSET) => "UNSET",
@@ -129,7 +131,7 @@ impl Program for RpcbindService {
             (VERSION_4, procedure::GETADDRLIST) => "GETADDRLIST",
             _ => return None,
         };
-        Some(Procedure { name, effect: Effect::Idempotent })
+        Some(ProcedureInfo { name, effect: Effect::Idempotent })
     }
 
     fn call(&self, context: CallContext, arguments: Decoder) -> ResponseFuture {

@@ -14,7 +14,7 @@ use bytes::Bytes;
 use rpcrdma::ccp;
 use rpcrdma::{
     Agreement, Binding, Call, CallContext, CallError, CcpClient, CcpServer, Client, ClientConfig, Credential,
-    Effect, Form, GssUser, Procedure, Program, ResponseFuture, Server, ServerConfig, ServerMonitor,
+    Effect, Form, GssUser, ProcedureInfo, Program, ResponseFuture, Server, ServerConfig, ServerMonitor,
 };
 use rpcrdma_iwarp::{IwarpConnector, IwarpListener};
 use rpcrdma_oncrpc::gss::testing::TestMechanism;
@@ -249,8 +249,8 @@ impl Program for Says {
         ccp::VERSION..=ccp::VERSION
     }
 
-    fn procedure(&self, _: u32, _: u32) -> Option<Procedure> {
-        Some(Procedure { name: "CONF_RDMA", effect: Effect::Idempotent })
+    fn procedure(&self, _: u32, _: u32) -> Option<ProcedureInfo> {
+        Some(ProcedureInfo { name: "CONF_RDMA", effect: Effect::Idempotent })
     }
 
     fn accepts_flavor(&self, _: u32) -> bool {
@@ -293,7 +293,7 @@ async fn i6_an_answer_that_cannot_be_relied_on_ends_the_connection() {
 async fn given_up(client: &Client, reason: &str) {
     let before = client.stats().connections;
     let call = echo_call(&pattern(100)).timeout(Duration::from_secs(60));
-    match client.call(call).await {
+    match client.call_raw(call).await {
         Err(CallError::TimedOut { sent: false, link: Some(link), .. }) => {
             assert!(link.contains(reason), "{link:?} says {reason:?}");
         }
@@ -316,7 +316,7 @@ async fn i6_a_server_that_promises_too_much_is_believed_up_to_our_own_bounds() {
 async fn rfc5666_s6_2_zero_reads_nothing_is_sent_that_needs_one() {
     let client = with_answer(CcpClient::insecure(), Some(vec![4096, 4, 0])).await;
     put(&client, pattern(4000).into()).await.unwrap();
-    let refused = client.call(put_call(pattern(5000).into())).await;
+    let refused = client.call_raw(put_call(pattern(5000).into())).await;
     assert!(matches!(refused, Err(CallError::Unsendable { .. })), "{refused:?}");
     get(&client, MIB).await.unwrap();
 }
@@ -330,7 +330,7 @@ fn conf_rdma(words: [u32; 3]) -> Call {
 }
 
 async fn ask(client: &Client, words: [u32; 3]) -> Result<[u32; 3], CallError> {
-    let mut reply = client.call(conf_rdma(words)).await?.results;
+    let mut reply = client.call_raw(conf_rdma(words)).await?.results;
     Ok([(); 3].map(|()| reply.u32().unwrap()))
 }
 
@@ -358,12 +358,12 @@ async fn what_the_program_does_not_have_is_refused() {
     client.null(ccp::PROGRAM, ccp::VERSION).await.unwrap();
     let refused = client.null(ccp::PROGRAM, 2).await.unwrap_err();
     assert!(matches!(refused, CallError::Refused(Refused::ProgramMismatch { low: 1, high: 1 })), "{refused}");
-    let refused = client.call(Call::new(ccp::PROGRAM, 1, 2)).await.unwrap_err();
+    let refused = client.call_raw(Call::new(ccp::PROGRAM, 1, 2)).await.unwrap_err();
     assert!(matches!(refused, CallError::Refused(Refused::ProcedureUnavailable)), "{refused}");
     let refused = ask(&client, [4096, 512, 1]).await.unwrap_err();
     assert!(matches!(refused, CallError::Refused(Refused::GarbageArguments)), "{refused}");
     let unknown = Credential::Other(OpaqueAuth { flavor: 77, body: Bytes::new() });
-    let refused = client.call(conf_rdma([4096, 4096, 1]).credential(unknown)).await.unwrap_err();
+    let refused = client.call_raw(conf_rdma([4096, 4096, 1]).credential(unknown)).await.unwrap_err();
     assert!(matches!(refused, CallError::Refused(Refused::AuthError(AuthStat::BadCred))), "{refused}");
 }
 
@@ -408,11 +408,11 @@ async fn rfc5666_s11_a_context_made_by_tcp_protects_the_question() {
     tokio::spawn(server.serve(std::future::pending()));
     let user = Arc::new(user(TestMechanism::new("alice"), Service::Integrity));
     let client = Client::tcp(tcp, client_config(None)).await.unwrap();
-    client.call(echo_call(b"data").gss(Arc::clone(&user))).await.unwrap();
+    client.call_raw(echo_call(b"data").gss(Arc::clone(&user))).await.unwrap();
     client.close().await;
     let connector: Arc<dyn Connector> = Arc::new(IwarpConnector::default());
     let client = Client::rdma(connector, rdma, client_config(None)).await.unwrap();
-    client.call(conf_rdma([2048, 4096, 2]).gss(user)).await.unwrap();
+    client.call_raw(conf_rdma([2048, 4096, 2]).gss(user)).await.unwrap();
     assert_eq!(begun.load(Ordering::SeqCst), 1);
     client.close().await;
 }

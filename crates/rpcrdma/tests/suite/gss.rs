@@ -149,8 +149,8 @@ pub fn user(service: Service) -> Arc<GssUser> {
 pub struct Secure(pub Client, pub Arc<GssUser>);
 
 impl Caller for Secure {
-    async fn call(&self, call: Call) -> Result<rpcrdma::Reply, CallError> {
-        self.0.call(call.gss(Arc::clone(&self.1))).await
+    async fn call_raw(&self, call: Call) -> Result<rpcrdma::Reply, CallError> {
+        self.0.call_raw(call.gss(Arc::clone(&self.1))).await
     }
 }
 
@@ -279,7 +279,7 @@ async fn rfc2203_5_3_3_1_more_calls_than_the_window_has_room_for() {
                 match number % 3 {
                     0 => drop(echo(&secure, &pattern(100)).await.unwrap()),
                     1 => drop(get(&secure, 10_000).await.unwrap()),
-                    _ => drop(secure.call(sleep_call(number % 7)).await.unwrap()),
+                    _ => drop(secure.call_raw(sleep_call(number % 7)).await.unwrap()),
                 }
             });
         }
@@ -401,7 +401,7 @@ async fn i8_a_call_whose_reply_is_lost_is_executed_once() {
             relay.stopped.send_replace(true);
             let caller = secure.clone();
             let lost = tokio::spawn(async move {
-                caller.call(crate::support::call(crate::support::COUNT).results(4).once()).await
+                caller.call_raw(crate::support::call(crate::support::COUNT).results(4).once()).await
             });
             let executed = async {
                 while server.program.count.load(Ordering::SeqCst) < 3 {
@@ -476,10 +476,10 @@ async fn a_mechanism_that_is_late_is_named() {
         tokio::task::yield_now().await;
     }
     let short = || crate::support::call(crate::support::COUNT).results(4).timeout(Duration::from_millis(20));
-    let mut errors = vec![secure.call(short()).await.unwrap_err()];
+    let mut errors = vec![secure.call_raw(short()).await.unwrap_err()];
     first.abort();
     assert!(first.await.unwrap_err().is_cancelled());
-    errors.push(secure.call(short()).await.unwrap_err());
+    errors.push(secure.call_raw(short()).await.unwrap_err());
     for error in errors {
         let told = "no security context with nfs@server within 20ms: the mechanism does not answer";
         assert_eq!((error.to_string().as_str(), error.execution()), (told, Execution::NotExecuted));
@@ -542,7 +542,7 @@ async fn a_sink_of_the_caller_is_written_in_place() {
     let memory = vec![0; MIB];
     let address = memory.as_ptr();
     let sink = Sink::Buffer(rpcrdma_verbs::Buffer::adopt(memory));
-    let mut reply = secure.call(get_call(MIB, sink)).await.unwrap();
+    let mut reply = secure.call_raw(get_call(MIB, sink)).await.unwrap();
     let data = reply.results.payload(MIB).unwrap();
     assert_eq!(data.as_ptr(), address);
     drop((reply, data));
@@ -604,7 +604,7 @@ async fn i8_the_server_goes_away_after_it_has_carried_out_a_call() {
             let lost = tokio::spawn(async move {
                 let call = crate::support::call(crate::support::COUNT).results(4);
                 let call = call.timeout(Duration::from_millis(500));
-                if secured { caller.call(call).await } else { caller.0.call(call).await }
+                if secured { caller.call_raw(call).await } else { caller.0.call_raw(call).await }
             });
             executed(&server, 2).await;
             gone.end().await;
@@ -667,7 +667,7 @@ async fn a_call_with_little_time_ends_no_other() {
     let hasty = secure.clone();
     let hasty = tokio::spawn(async move {
         let call = crate::support::call(crate::support::COUNT).results(4);
-        hasty.call(call.timeout(Duration::from_millis(500))).await
+        hasty.call_raw(call.timeout(Duration::from_millis(500))).await
     });
     while server.begun() == 0 {
         tokio::task::yield_now().await;

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, mpsc};
 
 use bytes::Bytes;
 use rpcrdma::{
-    Binding, CallContext, CallError, CallFailure, Credential, Eligibility, Form, GssUser, Procedure, Program,
-    ResponseFuture, Server,
+    Binding, CallContext, CallError, CallFailure, Credential, Eligibility, Form, GssUser, ProcedureInfo,
+    Program, ResponseFuture, Server,
 };
 use rpcrdma_oncrpc::gss::testing::{TestMechanism, principal};
 use rpcrdma_oncrpc::gss::{
@@ -116,7 +116,7 @@ async fn rfc2203_5_control_messages_reach_no_procedure() {
         let caller = Secure(client.clone(), Arc::clone(&alice));
         // NULL is answered without its program. So all that can reach it are control messages.
         let null = call(0).gss(Arc::clone(&alice));
-        client.call(null).await.unwrap().results.finish().unwrap();
+        client.call_raw(null).await.unwrap().results.finish().unwrap();
         client.end_context(&alice).await;
         assert_eq!(server.program.calls.load(Ordering::SeqCst), 0);
         assert_eq!(server.begun(), begun + 1);
@@ -141,7 +141,7 @@ impl<F: Fn(&CallContext) -> Result<(), CallFailure> + Send + Sync + 'static> Pro
         self.0.versions()
     }
 
-    fn procedure(&self, version: u32, procedure: u32) -> Option<Procedure> {
+    fn procedure(&self, version: u32, procedure: u32) -> Option<ProcedureInfo> {
         self.0.procedure(version, procedure)
     }
 
@@ -219,7 +219,8 @@ async fn rfc2203_5_3_3_4_results_that_cannot_be_protected_end_in_no_reply() {
         let caller = Secure(client.clone(), user(service));
         let before = count(&caller).await.unwrap();
         mutes.store(true, Ordering::SeqCst);
-        let error = client.call(call(COUNT).results(4).once().gss(Arc::clone(&caller.1))).await.unwrap_err();
+        let error =
+            client.call_raw(call(COUNT).results(4).once().gss(Arc::clone(&caller.1))).await.unwrap_err();
         assert!(matches!(error, CallError::ConnectionLost { .. }), "{service:?}: {error}");
         assert_eq!(program.count.load(Ordering::SeqCst), before + 1, "it was carried out");
         mutes.store(false, Ordering::SeqCst);

@@ -115,7 +115,7 @@ fn calls(caller: &Secure) -> JoinHandle<Result<u32, CallError>> {
 
 async fn result(caller: &Secure, program: u32, version: u32) -> Result<u32, CallError> {
     let call = Call::new(program, version, PROCEDURE).results(4);
-    Ok(caller.call(call).await?.results.u32()?)
+    Ok(caller.call_raw(call).await?.results.u32()?)
 }
 
 impl Played {

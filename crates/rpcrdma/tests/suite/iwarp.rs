@@ -85,7 +85,7 @@ async fn many_calls_in_flight_on_several_threads() {
                 0 => drop(echo(&client, &pattern(i * 100)).await.unwrap()),
                 1 => drop(put(&client, Bytes::from(pattern(i * 1000))).await.unwrap()),
                 2 => drop(get(&client, i * 1000).await.unwrap()),
-                _ => drop(client.call(sleep_call(u32::try_from(i % 7).unwrap())).await.unwrap()),
+                _ => drop(client.call_raw(sleep_call(u32::try_from(i % 7).unwrap())).await.unwrap()),
             }
         });
     }
@@ -105,7 +105,7 @@ async fn payload_of_1_mib_is_never_copied() {
     // Like NFS READ: into the caller's memory.
     let memory = vec![0; MIB];
     let address = memory.as_ptr();
-    let mut reply = client.call(get_call(MIB, Sink::Buffer(Buffer::adopt(memory)))).await.unwrap();
+    let mut reply = client.call_raw(get_call(MIB, Sink::Buffer(Buffer::adopt(memory)))).await.unwrap();
     let data = reply.results.payload(MIB).unwrap();
     assert_eq!((data.as_ptr(), reply.travelled.reply.written), (address, MIB));
     assert_eq!(data, pattern(MIB));
@@ -163,13 +163,13 @@ async fn i10_a_dropped_or_late_call_harms_no_other() {
     let server = serve(program(), None).await;
     let client = Client::connect_rdma(server.address).await.unwrap();
     for wait in [0, 1, 5] {
-        let _ = timeout(Duration::from_millis(wait), client.call(get_call(MIB, Sink::Pool(MIB)))).await;
-        let _ = timeout(Duration::from_millis(wait), client.call(sleep_call(3))).await;
+        let _ = timeout(Duration::from_millis(wait), client.call_raw(get_call(MIB, Sink::Pool(MIB)))).await;
+        let _ = timeout(Duration::from_millis(wait), client.call_raw(sleep_call(3))).await;
         echo(&client, b"unharmed").await.unwrap();
     }
-    let late = client.call(sleep_call(50).timeout(Duration::from_millis(5))).await.unwrap_err();
+    let late = client.call_raw(sleep_call(50).timeout(Duration::from_millis(5))).await.unwrap_err();
     assert!(matches!(late, CallError::TimedOut { sent: true, .. }), "{late}");
-    client.call(sleep_call(60)).await.unwrap();
+    client.call_raw(sleep_call(60)).await.unwrap();
     assert_eq!(client.stats().connections, 1);
     server.end(client).await;
 }

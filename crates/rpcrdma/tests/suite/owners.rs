@@ -54,7 +54,7 @@ async fn claim([tcp, rdma]: [SocketAddr; 2], owner: u32, uid: u32) -> [Result<()
             [Client::tcp(tcp, config()).await.unwrap(), Client::rdma(iwarp, rdma, config()).await.unwrap()];
         let mut answers = Vec::new();
         for client in &clients {
-            answers.push(client.call(echo_call(b"x").credential(credential.clone())).await.map(drop));
+            answers.push(client.call_raw(echo_call(b"x").credential(credential.clone())).await.map(drop));
             client.close().await;
         }
         <[_; 2]>::try_from(answers).unwrap()

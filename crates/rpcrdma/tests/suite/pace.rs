@@ -77,7 +77,7 @@ async fn i6_who_takes_results_below_the_least_rate_holds_them_for_a_limited_time
     let client = connect(&fabric).await;
     let hour = Duration::from_secs(3600);
     let begun = Instant::now();
-    let lost = client.call(get_call(1 << 20, Sink::Pool(1 << 20)).timeout(hour).once()).await;
+    let lost = client.call_raw(get_call(1 << 20, Sink::Pool(1 << 20)).timeout(hour).once()).await;
     assert!(matches!(lost, Err(CallError::ConnectionLost { .. })), "{lost:?}");
     let took = begun.elapsed().as_secs();
     assert!((60..80).contains(&took), "{took} s");
@@ -91,7 +91,7 @@ async fn i6_a_call_that_is_polled_once_and_left_does_not_stop_its_connection() {
     let _server = serve(&fabric, Arc::clone(&program), ServerConfig::default());
     let client = connect(&fabric).await;
     echo(&client, b"first").await.unwrap();
-    let mut left = pin!(client.call(put_call(Bytes::from(pattern(1 << 20)))));
+    let mut left = pin!(client.call_raw(put_call(Bytes::from(pattern(1 << 20)))));
     assert!(left.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
     // The call is neither polled again nor dropped: the server reads its arguments all the same.
     sleep(Duration::from_secs(1)).await;

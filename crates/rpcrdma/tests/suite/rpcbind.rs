@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 
 use rpcrdma::rpcbind::{Rpcbind, RpcbindError, RpcbindService};
 use rpcrdma::{
-    Binding, Call, CallContext, CallError, CallFailure, Client, Effect, Procedure, Program, ResponseFuture,
-    Server,
+    Binding, Call, CallContext, CallError, CallFailure, Client, Effect, ProcedureInfo, Program,
+    ResponseFuture, Server,
 };
 use rpcrdma_iwarp::IwarpListener;
 use rpcrdma_oncrpc::Refused;
@@ -111,8 +111,8 @@ impl Program for Book {
         self.versions.clone()
     }
 
-    fn procedure(&self, _: u32, _: u32) -> Option<Procedure> {
-        Some(Procedure { name: "rpcbind", effect: Effect::Idempotent })
+    fn procedure(&self, _: u32, _: u32) -> Option<ProcedureInfo> {
+        Some(ProcedureInfo { name: "rpcbind", effect: Effect::Idempotent })
     }
 
     fn call(&self, context: CallContext, arguments: Decoder) -> ResponseFuture {
@@ -229,7 +229,7 @@ async fn rfc5666_s10_a_server_answers_for_itself_on_rdma_and_tcp() {
     assert_eq!(over_tcp.lookup(100_003, 3, Netid::Tcp).await.unwrap(), "192.0.2.1:2049".parse().unwrap());
 
     let call = async |version, procedure, arguments: Stream| {
-        client.call(Call::new(PROGRAM, version, procedure).arguments(arguments).results(1 << 10)).await
+        client.call_raw(Call::new(PROGRAM, version, procedure).arguments(arguments).results(1 << 10)).await
     };
     // GETADDR answers for the transport of the call, whatever transport it names; an unknown version leads to the known
     // one.

@@ -118,7 +118,7 @@ async fn a_sink_of_the_caller_is_written_in_place() {
     let client = client(&fabric).await;
     let memory = vec![0; MIB];
     let address = memory.as_ptr();
-    let mut reply = client.call(get_call(MIB, Sink::Buffer(Buffer::adopt(memory)))).await.unwrap();
+    let mut reply = client.call_raw(get_call(MIB, Sink::Buffer(Buffer::adopt(memory)))).await.unwrap();
     let data = reply.results.payload(MIB).unwrap();
     assert_eq!(data.as_ptr(), address);
     assert_eq!(data, pattern(MIB));
@@ -133,10 +133,10 @@ async fn a_reply_that_does_not_fit_is_refused_and_harms_nothing() {
     let fabric = fabric(CompletionMode::Local);
     let server = serve(&fabric, program(), ServerConfig::default());
     let client = client(&fabric).await;
-    let error = client.call(get_call(100_000, Sink::Pool(50_000))).await.unwrap_err();
+    let error = client.call_raw(get_call(100_000, Sink::Pool(50_000))).await.unwrap_err();
     assert!(matches!(error, CallError::Chunk), "{error}");
     assert_eq!(error.execution(), Execution::Unknown);
-    let error = client.call(echo_call(&pattern(20_000)).results(100)).await.unwrap_err();
+    let error = client.call_raw(echo_call(&pattern(20_000)).results(100)).await.unwrap_err();
     assert!(matches!(error, CallError::Chunk), "{error}");
     echo(&client, b"unharmed").await.unwrap();
     assert_eq!(client.stats().connections, 1);
@@ -157,7 +157,7 @@ async fn many_calls_in_flight() {
                     0 => drop(echo(&client, &pattern(i * 50)).await.unwrap()),
                     1 => drop(put(&client, Bytes::from(pattern(i * 100))).await.unwrap()),
                     2 => drop(get(&client, i * 100).await.unwrap()),
-                    _ => drop(client.call(sleep_call(u32::try_from(i % 7).unwrap())).await.unwrap()),
+                    _ => drop(client.call_raw(sleep_call(u32::try_from(i % 7).unwrap())).await.unwrap()),
                 }
             });
         }
@@ -244,7 +244,7 @@ async fn i8_a_call_that_must_not_be_repeated_says_so() {
     let client = client(&fabric).await;
     let call = tokio::spawn({
         let client = client.clone();
-        async move { client.call(sleep_call(5_000).once()).await }
+        async move { client.call_raw(sleep_call(5_000).once()).await }
     });
     sleep(Duration::from_secs(1)).await;
     fabric.cut(0);
@@ -267,7 +267,7 @@ async fn i8_without_a_server_a_call_ends_with_its_time() {
     server.task.await.unwrap();
     sleep(Duration::from_secs(1)).await;
     let start = Instant::now();
-    let error = client.call(sleep_call(1).timeout(Duration::from_secs(7))).await.unwrap_err();
+    let error = client.call_raw(sleep_call(1).timeout(Duration::from_secs(7))).await.unwrap_err();
     assert!(matches!(error, CallError::TimedOut { link: Some(_), sent: false, .. }), "{error:?}");
     assert_eq!(error.execution(), Execution::NotExecuted);
     assert!(start.elapsed() >= Duration::from_secs(7) && start.elapsed() < Duration::from_secs(8));
@@ -287,9 +287,9 @@ async fn interrupted(after: Duration, drop_it: bool, mode: CompletionMode) {
         let other = client.clone();
         let other = tokio::spawn(async move { echo(&other, &pattern(30_000)).await.map(drop) });
         if drop_it {
-            let _ = timeout(after, client.call(call)).await;
+            let _ = timeout(after, client.call_raw(call)).await;
         } else {
-            match client.call(call.timeout(after)).await {
+            match client.call_raw(call.timeout(after)).await {
                 Ok(_) | Err(CallError::TimedOut { .. }) => {}
                 Err(error) => panic!("{error}"),
             }
@@ -326,7 +326,7 @@ async fn i10_memory_of_a_call_that_is_never_answered_comes_back_with_the_connect
     let fabric = fabric(CompletionMode::Local);
     let server = serve(&fabric, program(), ServerConfig::default());
     let client = client(&fabric).await;
-    let never = client.call(get_call(MIB, Sink::Pool(MIB)).timeout(Duration::from_micros(5)));
+    let never = client.call_raw(get_call(MIB, Sink::Pool(MIB)).timeout(Duration::from_micros(5)));
     fabric.partition(0);
     assert!(matches!(never.await, Err(CallError::TimedOut { sent: true, .. })));
     assert!(client.stats().memory_in_use >= MIB, "the window stays open");
@@ -346,7 +346,7 @@ async fn i10_a_call_dropped_before_it_left_never_leaves() {
     let client = client_with(&fabric, config).await;
     let first = tokio::spawn({
         let client = client.clone();
-        async move { client.call(sleep_call(1_000)).await.map(drop) }
+        async move { client.call_raw(sleep_call(1_000)).await.map(drop) }
     });
     sleep(Duration::from_millis(10)).await;
     // The only credit is in use: these calls wait, and are given up.
@@ -371,7 +371,7 @@ async fn i4_no_more_calls_in_flight_than_granted() {
     let mut tasks = tokio::task::JoinSet::new();
     for _ in 0..20 {
         let client = client.clone();
-        tasks.spawn(async move { client.call(sleep_call(1_000)).await.map(drop) });
+        tasks.spawn(async move { client.call_raw(sleep_call(1_000)).await.map(drop) });
     }
     // The first call leaves alone, and its reply grants more (RFC 8166 §3.3.3); then four at a time.
     for (second, calls) in [(0, 1), (1, 5), (2, 9), (3, 13), (4, 17), (5, 20)] {
@@ -398,7 +398,7 @@ async fn calls_are_spread_over_several_connections_each_with_its_credits() {
     let mut tasks = tokio::task::JoinSet::new();
     for _ in 0..30 {
         let client = client.clone();
-        tasks.spawn(async move { client.call(sleep_call(1_000)).await.map(drop) });
+        tasks.spawn(async move { client.call_raw(sleep_call(1_000)).await.map(drop) });
     }
     // On each connection the first call leaves alone, and its reply grants more; then four at a time.
     for (second, calls) in [(0, 3), (1, 15), (2, 27), (3, 30)] {
@@ -467,7 +467,7 @@ async fn a_stopping_server_answers_calls_in_progress() {
     let client = client(&fabric).await;
     let call = tokio::spawn({
         let client = client.clone();
-        async move { client.call(sleep_call(3_000)).await }
+        async move { client.call_raw(sleep_call(3_000)).await }
     });
     sleep(Duration::from_secs(1)).await;
     server.stop.take().unwrap().send(()).unwrap();
@@ -484,7 +484,7 @@ async fn a_stopping_server_waits_for_a_limited_time_and_its_successor_takes_over
     let client = client(&fabric).await;
     let call = tokio::spawn({
         let client = client.clone();
-        async move { client.call(sleep_call(10_000)).await }
+        async move { client.call_raw(sleep_call(10_000)).await }
     });
     sleep(Duration::from_secs(1)).await;
     server.stop.take().unwrap().send(()).unwrap();
@@ -557,7 +557,7 @@ async fn i6_a_panicking_handler_ends_only_its_connection() {
     let bad = client(&fabric).await;
     let good = client(&fabric).await;
     assert!(matches!(
-        bad.call(crate::support::call(crate::support::PANIC).once()).await,
+        bad.call_raw(crate::support::call(crate::support::PANIC).once()).await,
         Err(CallError::ConnectionLost { .. })
     ));
     echo(&good, b"unharmed").await.unwrap();
@@ -574,7 +574,7 @@ async fn s4_5_4_a_call_without_an_answer_is_sent_again_on_another_connection() {
     let server = serve(&fabric, program(), ServerConfig::default());
     let client = client(&fabric).await;
     let begun = Instant::now();
-    client.call(crate::support::call(crate::support::DISCARD)).await.unwrap();
+    client.call_raw(crate::support::call(crate::support::DISCARD)).await.unwrap();
     assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
     assert_eq!((client.stats().connections, client.stats().retransmissions), (2, 1));
     server.end(client).await;
@@ -587,7 +587,7 @@ async fn i6_an_idle_connection_is_closed_and_made_again_when_needed() {
     let client = client(&fabric).await;
     // A long call is not idleness.
     let long = u32::try_from(2 * ServerConfig::RDMA_IDLE.as_millis()).unwrap();
-    let patient = client.call(sleep_call(long).timeout(3 * ServerConfig::RDMA_IDLE));
+    let patient = client.call_raw(sleep_call(long).timeout(3 * ServerConfig::RDMA_IDLE));
     patient.await.unwrap();
     assert_eq!(client.stats().connections, 1);
     sleep(ServerConfig::RDMA_IDLE - Duration::from_secs(1)).await;

@@ -63,7 +63,7 @@ async fn calls_of_all_sizes_and_shapes() {
         client.null(crate::support::PROGRAM, 9).await,
         Err(CallError::Refused(Refused::ProgramMismatch { low: 1, high: 1 }))
     ));
-    let error = client.call(call(99)).await.unwrap_err();
+    let error = client.call_raw(call(99)).await.unwrap_err();
     assert!(matches!(error, CallError::Refused(Refused::ProcedureUnavailable)));
     assert_eq!(error.execution(), Execution::NotExecuted);
     // Neither the server nor the client keeps a buffer.
@@ -83,7 +83,7 @@ async fn many_calls_in_flight_are_matched_by_xid() {
         let client = client.clone();
         tasks.spawn(async move {
             let wait = sleep_call(i % 3);
-            client.call(wait).await.unwrap();
+            client.call_raw(wait).await.unwrap();
             echo(&client, &pattern(usize::try_from(i).unwrap() * 100)).await.unwrap();
         });
     }
@@ -115,7 +115,7 @@ async fn each_call_has_an_xid_of_its_own() {
     let client = client(server.address).await;
     let mut xids = std::collections::BTreeSet::new();
     for _ in 0..20 {
-        assert!(xids.insert(client.call(sleep_call(0)).await.unwrap().xid));
+        assert!(xids.insert(client.call_raw(sleep_call(0)).await.unwrap().xid));
     }
 }
 
@@ -198,7 +198,7 @@ async fn i8_a_call_that_must_not_be_repeated_says_so() {
     let program = program();
     let server = serve(Arc::clone(&program), ServerConfig::default()).await;
     let client = client(proxy(server.address, vec![(usize::MAX, 0)]).await).await;
-    let error = client.call(call(crate::support::COUNT).results(4).once()).await.unwrap_err();
+    let error = client.call_raw(call(crate::support::COUNT).results(4).once()).await.unwrap_err();
     assert!(matches!(error, CallError::ConnectionLost { .. }), "{error}");
     assert_eq!(error.execution(), Execution::Unknown);
     // The connection broke before or after the call reached the server.
@@ -214,14 +214,14 @@ async fn i10_a_dropped_or_late_call_harms_no_other() {
     let server = serve(Arc::clone(&program), ServerConfig::default()).await;
     let client = client(server.address).await;
     for wait in [0, 1, 5] {
-        let dropped = client.call(sleep_call(10));
+        let dropped = client.call_raw(sleep_call(10));
         let _ = timeout(Duration::from_millis(wait), dropped).await;
         echo(&client, b"unharmed").await.unwrap();
     }
-    let late = client.call(sleep_call(60).timeout(Duration::from_millis(5))).await.unwrap_err();
+    let late = client.call_raw(sleep_call(60).timeout(Duration::from_millis(5))).await.unwrap_err();
     assert!(matches!(late, CallError::TimedOut { .. }));
     assert_eq!(late.execution(), Execution::Unknown);
-    assert_eq!(client.call(sleep_call(70)).await.unwrap().results.u32().unwrap(), 70);
+    assert_eq!(client.call_raw(sleep_call(70)).await.unwrap().results.u32().unwrap(), 70);
     assert_eq!(client.stats().connections, 1);
     assert_eq!(client.stats().timed_out, 1);
 }
@@ -232,7 +232,7 @@ async fn a_stopping_server_answers_calls_in_progress() {
     let client = client(server.address).await;
     let in_progress = tokio::spawn({
         let client = client.clone();
-        async move { client.call(sleep_call(50)).await }
+        async move { client.call_raw(sleep_call(50)).await }
     });
     while server.monitor.stats().calls == 0 {
         tokio::task::yield_now().await;
@@ -241,7 +241,7 @@ async fn a_stopping_server_answers_calls_in_progress() {
     assert_eq!(in_progress.await.unwrap().unwrap().results.u32().unwrap(), 50);
     timeout(Duration::from_secs(5), server.task).await.unwrap().unwrap();
     assert_eq!(server.monitor.stats().connections, 0);
-    let refused = client.call(call(0).timeout(Duration::from_millis(50))).await.unwrap_err();
+    let refused = client.call_raw(call(0).timeout(Duration::from_millis(50))).await.unwrap_err();
     assert!(matches!(refused, CallError::TimedOut { link: Some(_), .. }), "{refused}");
 }
 
@@ -250,7 +250,7 @@ async fn a_stopping_server_waits_for_a_limited_time() {
     let config = ServerConfig { grace: Duration::from_millis(20), ..ServerConfig::default() };
     let server = serve(program(), config).await;
     let client = client(server.address).await;
-    let in_progress = tokio::spawn(async move { client.call(sleep_call(60_000).once()).await });
+    let in_progress = tokio::spawn(async move { client.call_raw(sleep_call(60_000).once()).await });
     while server.monitor.stats().calls == 0 {
         tokio::task::yield_now().await;
     }
@@ -316,7 +316,7 @@ async fn i6_a_panicking_handler_ends_only_its_connection() {
     let bad = client(server.address).await;
     let good = client(server.address).await;
     assert!(matches!(
-        bad.call(call(crate::support::PANIC).once()).await,
+        bad.call_raw(call(crate::support::PANIC).once()).await,
         Err(CallError::ConnectionLost { .. })
     ));
     echo(&good, b"unharmed").await.unwrap();
@@ -442,7 +442,7 @@ async fn no_time_that_a_caller_sets_is_too_long() {
     let config = ServerConfig { stall: Duration::MAX, tcp_idle: Duration::MAX, ..ServerConfig::default() };
     let server = serve(program(), config).await;
     let client = client(server.address).await;
-    client.call(call(0).timeout(Duration::MAX)).await.unwrap();
+    client.call_raw(call(0).timeout(Duration::MAX)).await.unwrap();
 }
 
 /// RFC 8167 is about RPC-over-RDMA: over TCP there is no reverse direction, and both sides return that.

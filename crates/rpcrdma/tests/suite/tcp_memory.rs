@@ -14,7 +14,7 @@ use crate::support::network::{self, host};
 use crate::support::{ECHO, PROGRAM, SLEEP, TestProgram, program};
 use rpcrdma::rpcbind::RpcbindService;
 use rpcrdma::{
-    Binding, CallContext, Effect, Eligibility, PeerShares, Procedure, Program, ResponseFuture, Server,
+    Binding, CallContext, Effect, Eligibility, PeerShares, ProcedureInfo, Program, ResponseFuture, Server,
     ServerConfig, ServerMonitor,
 };
 use rpcrdma_oncrpc::rpcbind::{Netid, Registration, procedure};
@@ -281,8 +281,8 @@ impl Program for Pieces {
         1..=1
     }
 
-    fn procedure(&self, _: u32, _: u32) -> Option<Procedure> {
-        Some(Procedure { name: "PIECES", effect: Effect::Idempotent })
+    fn procedure(&self, _: u32, _: u32) -> Option<ProcedureInfo> {
+        Some(ProcedureInfo { name: "PIECES", effect: Effect::Idempotent })
     }
 
     fn call(&self, _: CallContext, _: Decoder) -> ResponseFuture {

@@ -5,8 +5,8 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use rpcrdma::{
-    Backchannel, Binding, Call, CallContext, CallError, CallFailure, ConnectionContext, Effect, Procedure,
-    Program, ResponseFuture,
+    Backchannel, Binding, Call, CallContext, CallError, CallFailure, ConnectionContext, Effect,
+    ProcedureInfo, Program, ResponseFuture,
 };
 use rpcrdma_xdr::{Decoder, encode};
 
@@ -28,11 +28,11 @@ pub fn bounce_call(depth: u32) -> Call {
 }
 
 pub async fn bounce(caller: &impl Caller, depth: u32) -> Result<u32, CallError> {
-    Ok(caller.call(bounce_call(depth).timeout(Duration::from_secs(30))).await?.results.u32()?)
+    Ok(caller.call_raw(bounce_call(depth).timeout(Duration::from_secs(30))).await?.results.u32()?)
 }
 
 pub async fn subscribe(caller: &impl Caller) {
-    caller.call(Call::new(PROGRAM, 1, SUBSCRIBE).name("SUBSCRIBE")).await.unwrap();
+    caller.call_raw(Call::new(PROGRAM, 1, SUBSCRIBE).name("SUBSCRIBE")).await.unwrap();
 }
 
 async fn bounced(context: CallContext, depth: u32) -> Result<u32, CallFailure> {
@@ -54,9 +54,9 @@ impl Program for Bounce {
         1..=1
     }
 
-    fn procedure(&self, _: u32, procedure: u32) -> Option<Procedure> {
+    fn procedure(&self, _: u32, procedure: u32) -> Option<ProcedureInfo> {
         let name = ["NULL", "BOUNCE", "SUBSCRIBE"].get(usize::try_from(procedure).unwrap())?;
-        Some(Procedure { name, effect: Effect::Idempotent })
+        Some(ProcedureInfo { name, effect: Effect::Idempotent })
     }
 
     fn call(&self, context: CallContext, arguments: Decoder) -> ResponseFuture {

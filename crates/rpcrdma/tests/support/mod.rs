@@ -1,16 +1,16 @@
 //! A program for tests, which echoes, stores and counts; and helpers that the tests of all transports share.
 #![allow(dead_code, reason = "every test file uses its own part of this")]
 
-use std::future::Future;
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
+pub use rpcrdma::Caller;
 use rpcrdma::{
-    Backchannel, Binding, Call, CallContext, CallError, CallFailure, Client, Credential, Effect, Eligibility,
-    PeerShares, Procedure, Program, Reply, ResponseFuture, Sink,
+    Binding, Call, CallContext, CallError, CallFailure, Client, Credential, Effect, Eligibility, PeerShares,
+    ProcedureInfo, Program, Reply, ResponseFuture, Sink,
 };
 use rpcrdma_oncrpc::auth::flavor;
 use rpcrdma_xdr::{Decoder, Encoder, Stream};
@@ -119,7 +119,7 @@ impl Program for TestProgram {
         VERSION..=VERSION
     }
 
-    fn procedure(&self, _: u32, procedure: u32) -> Option<Procedure> {
+    fn procedure(&self, _: u32, procedure: u32) -> Option<ProcedureInfo> {
         let name = ["NULL", "ECHO", "PUT", "GET", "COUNT", "SLEEP", "PANIC", "DISCARD"]
             .get(usize::try_from(procedure).unwrap())?;
         let effect = match procedure {
@@ -127,7 +127,7 @@ impl Program for TestProgram {
             COUNT => Effect::State,
             _ => Effect::Idempotent,
         };
-        Some(Procedure { name, effect })
+        Some(ProcedureInfo { name, effect })
     }
 
     fn accepts_flavor(&self, flavor: u32) -> bool {
@@ -161,23 +161,6 @@ impl Binding for TestProgram {
     }
 }
 
-/// Either side of a connection.
-pub trait Caller {
-    fn call(&self, call: Call) -> impl Future<Output = Result<Reply, CallError>> + Send;
-}
-
-impl Caller for Client {
-    async fn call(&self, call: Call) -> Result<Reply, CallError> {
-        Self::call(self, call).await
-    }
-}
-
-impl Caller for Backchannel {
-    async fn call(&self, call: Call) -> Result<Reply, CallError> {
-        Self::call(self, call).await
-    }
-}
-
 pub fn program() -> Arc<TestProgram> {
     Arc::new(TestProgram::default())
 }
@@ -193,7 +176,7 @@ pub fn echo_call(data: &[u8]) -> Call {
 }
 
 pub async fn echo(caller: &impl Caller, data: &[u8]) -> Result<Reply, CallError> {
-    let mut reply = caller.call(echo_call(data)).await?;
+    let mut reply = caller.call_raw(echo_call(data)).await?;
     assert_eq!(&reply.results.opaque(MAX).unwrap()[..], data);
     Ok(reply)
 }
@@ -206,7 +189,7 @@ pub fn put_call(data: Bytes) -> Call {
 
 pub async fn put(caller: &impl Caller, data: Bytes) -> Result<Reply, CallError> {
     let expected = (u32::try_from(data.len()).unwrap(), sum(&data));
-    let mut reply = caller.call(put_call(data)).await?;
+    let mut reply = caller.call_raw(put_call(data)).await?;
     assert_eq!((reply.results.u32().unwrap(), reply.results.u32().unwrap()), expected);
     Ok(reply)
 }
@@ -218,13 +201,13 @@ pub fn get_call(length: usize, sink: Sink) -> Call {
 }
 
 pub async fn get(caller: &impl Caller, length: usize) -> Result<Reply, CallError> {
-    let mut reply = caller.call(get_call(length, Sink::Pool(length))).await?;
+    let mut reply = caller.call_raw(get_call(length, Sink::Pool(length))).await?;
     assert_eq!(reply.results.payload(MAX).unwrap(), pattern(length));
     Ok(reply)
 }
 
 pub async fn count(caller: &impl Caller) -> Result<u32, CallError> {
-    Ok(caller.call(call(COUNT).name("COUNT").results(4)).await?.results.u32()?)
+    Ok(caller.call_raw(call(COUNT).name("COUNT").results(4)).await?.results.u32()?)
 }
 
 pub fn sleep_call(milliseconds: u32) -> Call {

@@ -7,7 +7,7 @@ use std::task::Poll;
 
 use bytes::Bytes;
 use rpcrdma::{
-    Binding, Call, CallContext, CallError, CallFailure, Client, Effect, Eligibility, Procedure, Program,
+    Binding, Call, CallContext, CallError, CallFailure, Client, Effect, Eligibility, ProcedureInfo, Program,
     ResponseFuture, Sink,
 };
 use rpcrdma_verbs::{PoolExhausted, ProtectionDomain};
@@ -99,9 +99,9 @@ impl Program for Transfers {
         VERSION..=VERSION
     }
 
-    fn procedure(&self, _: u32, procedure: u32) -> Option<Procedure> {
+    fn procedure(&self, _: u32, procedure: u32) -> Option<ProcedureInfo> {
         let name = ["NULL", "PUT", "GET", "TELL", "ASK"].get(usize::try_from(procedure).ok()?)?;
-        Some(Procedure { name, effect: Effect::Idempotent })
+        Some(ProcedureInfo { name, effect: Effect::Idempotent })
     }
 
     fn call(&self, context: CallContext, arguments: Decoder) -> ResponseFuture {
@@ -166,7 +166,7 @@ pub(super) async fn carry_out(client: &Client, operation: Operation) -> Result<(
         Operation::LongCall(len) => tell(vec![0x5a; len].into())?,
         Operation::LongReply(len) => ask(len),
     };
-    client.call(call).await.map(drop)
+    client.call_raw(call).await.map(drop)
 }
 
 /// Makes several calls at once and waits for all replies.

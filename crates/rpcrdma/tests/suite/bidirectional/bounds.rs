@@ -30,7 +30,7 @@ async fn bad_client(world: &World) -> (Peer, Backchannel) {
 
 fn null(back: &Backchannel) -> JoinHandle<Result<(), CallError>> {
     let back = back.clone();
-    tokio::spawn(async move { back.call(call(0).timeout(Duration::from_secs(20))).await.map(drop) })
+    tokio::spawn(async move { back.call_raw(call(0).timeout(Duration::from_secs(20))).await.map(drop) })
 }
 
 /// Returns a message of these words with the call's XID in place of 7.

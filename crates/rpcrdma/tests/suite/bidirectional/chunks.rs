@@ -31,7 +31,7 @@ async fn s5_3_calls_over_the_inline_threshold_are_refused() {
         get_call(5_000, Sink::Pool(5_000)),
     ];
     for call in too_long {
-        let error = back.call(call).await.unwrap_err();
+        let error = back.call_raw(call).await.unwrap_err();
         assert!(
             matches!(&error, CallError::Unsendable { reason } if reason.contains("chunks are not")),
             "{error}"
@@ -56,7 +56,7 @@ async fn s4_2_thresholds_of_the_reverse_direction_are_those_of_the_forward_one_s
         // A long Call with a short reply, and the other way round.
         let calls = [echo_call(&pattern(2_000)).results(8), echo_call(b"").results(2_000)];
         for (call, allowed) in calls.into_iter().zip([to_client, to_server]) {
-            let result = back.call(call).await;
+            let result = back.call_raw(call).await;
             // The reply of the first call does not fit its announced size, which the client finds out.
             let sent = !matches!(result, Err(CallError::Unsendable { .. }));
             assert_eq!(sent, allowed == 4096, "{to_client} {to_server} {result:?}");
@@ -73,7 +73,7 @@ async fn s5_3_a_reply_over_the_inline_threshold_is_an_error_of_its_call() {
     server.protocol.send_size = 8192;
     let world = World::with(Default::default(), client, server).await;
     let back = world.back();
-    let error = back.call(echo_call(&pattern(5_000)).results(8)).await.unwrap_err();
+    let error = back.call_raw(echo_call(&pattern(5_000)).results(8)).await.unwrap_err();
     assert!(matches!(error, CallError::Chunk), "{error}");
     assert_eq!(error.execution(), Execution::Unknown);
     echo(&back, b"unharmed").await.unwrap();
@@ -95,7 +95,7 @@ async fn s5_3_a_client_without_reverse_chunks_answers_err_chunk() {
             echo_call(&pattern(5_000)),
         ];
         for call in calls {
-            let error = back.call(call).await.unwrap_err();
+            let error = back.call_raw(call).await.unwrap_err();
             assert!(matches!(error, CallError::Chunk), "{error}");
         }
         echo(&back, b"unharmed").await.unwrap();
@@ -175,7 +175,7 @@ async fn i6_calls_of_the_server_wait_for_memory_of_the_client() {
     limits.protocol.limits.read_total = 100_000;
     let world = World::with(Default::default(), limits, both_with_chunks().1).await;
     put(&world.back(), Bytes::from(pattern(99_000))).await.unwrap();
-    let error = world.back().call(put_call(Bytes::from(pattern(101_000)))).await.unwrap_err();
+    let error = world.back().call_raw(put_call(Bytes::from(pattern(101_000)))).await.unwrap_err();
     assert!(matches!(error, CallError::Chunk), "{error}");
     assert_eq!(world.client.stats().connections, 1);
     world.end().await;

@@ -20,7 +20,7 @@ async fn s4_1_i4_no_more_reverse_calls_in_flight_than_granted() {
     let mut tasks = JoinSet::new();
     for _ in 0..20 {
         let back = world.back();
-        tasks.spawn(async move { back.call(sleep_call(1_000)).await.map(drop) });
+        tasks.spawn(async move { back.call_raw(sleep_call(1_000)).await.map(drop) });
     }
     for (second, calls) in [(0, 1), (1, 5), (2, 9), (3, 13), (4, 17), (5, 20)] {
         sleep(Duration::from_millis(if second == 0 { 500 } else { 1_005 })).await;
@@ -41,7 +41,7 @@ async fn s4_1_no_more_reverse_calls_in_flight_than_requested() {
     let mut tasks = JoinSet::new();
     for _ in 0..9 {
         let back = world.back();
-        tasks.spawn(async move { back.call(sleep_call(1_000)).await.map(drop) });
+        tasks.spawn(async move { back.call_raw(sleep_call(1_000)).await.map(drop) });
     }
     sleep(Duration::from_millis(500)).await;
     assert_eq!(world.at_client.calls.load(Ordering::SeqCst), 1 + 3);
@@ -65,7 +65,8 @@ async fn s4_1_neither_direction_is_blocked_by_the_other() {
     let mut forward = JoinSet::new();
     for _ in 0..6 {
         let client = world.client.clone();
-        forward.spawn(async move { client.call(sleep_call(60_000).timeout(Duration::MAX)).await.map(drop) });
+        forward
+            .spawn(async move { client.call_raw(sleep_call(60_000).timeout(Duration::MAX)).await.map(drop) });
     }
     sleep(Duration::from_secs(1)).await;
     for _ in 0..10 {
@@ -75,7 +76,8 @@ async fn s4_1_neither_direction_is_blocked_by_the_other() {
     let mut reverse = JoinSet::new();
     for _ in 0..6 {
         let back = world.back();
-        reverse.spawn(async move { back.call(sleep_call(60_000).timeout(Duration::MAX)).await.map(drop) });
+        reverse
+            .spawn(async move { back.call_raw(sleep_call(60_000).timeout(Duration::MAX)).await.map(drop) });
     }
     sleep(Duration::from_secs(1)).await;
     for _ in 0..10 {
@@ -101,8 +103,8 @@ async fn s4_3_i3_receives_back_both_directions() {
     let mut tasks = JoinSet::new();
     for _ in 0..20 {
         let (client, back) = (world.client.clone(), world.back());
-        tasks.spawn(async move { client.call(sleep_call(1_000)).await.map(drop) });
-        tasks.spawn(async move { back.call(sleep_call(1_000)).await.map(drop) });
+        tasks.spawn(async move { client.call_raw(sleep_call(1_000)).await.map(drop) });
+        tasks.spawn(async move { back.call_raw(sleep_call(1_000)).await.map(drop) });
     }
     sleep(Duration::from_millis(500)).await;
     // In flight, 7 forward and 5 reverse Calls have taken their Receives; each has one for its reply.
@@ -150,7 +152,7 @@ async fn the_queue_of_a_backchannel_is_bounded() {
     let mut tasks = JoinSet::new();
     for _ in 0..4 {
         let back = world.back();
-        tasks.spawn(async move { back.call(sleep_call(1_000)).await.map(drop) });
+        tasks.spawn(async move { back.call_raw(sleep_call(1_000)).await.map(drop) });
     }
     sleep(Duration::from_millis(10)).await;
     let error = echo(&world.back(), b"").await.unwrap_err();
@@ -166,7 +168,7 @@ async fn the_queue_of_a_backchannel_is_bounded() {
 async fn a_server_that_is_set_not_to_call_does_not() {
     let server = ServerConfig { max_reverse_calls: 0, ..ServerConfig::default() };
     let world = World::with(Default::default(), ClientConfig::default(), server).await;
-    let error = world.back().call(call(0)).await.unwrap_err();
+    let error = world.back().call_raw(call(0)).await.unwrap_err();
     assert!(matches!(error, CallError::QueueFull { limit: 0 }), "{error}");
     assert_eq!(world.client.stats().served, 0);
     world.end().await;

@@ -21,7 +21,7 @@ async fn a_stopping_server_finishes_the_calls_of_both_directions() {
         });
         let reverse = tokio::spawn({
             let back = world.back();
-            async move { back.call(sleep_call(3_000)).await.map(drop) }
+            async move { back.call_raw(sleep_call(3_000)).await.map(drop) }
         });
         sleep(Duration::from_millis(1)).await;
         world.stop.take().unwrap().send(()).unwrap();
@@ -39,7 +39,7 @@ async fn a_server_that_stopped_waiting_says_so_to_those_who_call_back() {
     let back = world.back();
     let reverse = tokio::spawn({
         let back = back.clone();
-        async move { back.call(sleep_call(30_000)).await.map(drop) }
+        async move { back.call_raw(sleep_call(30_000)).await.map(drop) }
     });
     sleep(Duration::from_secs(1)).await;
     world.stop.take().unwrap().send(()).unwrap();
@@ -58,11 +58,11 @@ async fn a_closed_client_serves_no_more() {
         echo(&back, b"first").await.unwrap();
         let reverse = tokio::spawn({
             let back = back.clone();
-            async move { back.call(sleep_call(30_000)).await.map(drop) }
+            async move { back.call_raw(sleep_call(30_000)).await.map(drop) }
         });
         let forward = tokio::spawn({
             let client = world.client.clone();
-            async move { client.call(sleep_call(2_000)).await.map(drop) }
+            async move { client.call_raw(sleep_call(2_000)).await.map(drop) }
         });
         sleep(Duration::from_secs(1)).await;
         let closing = tokio::spawn({
@@ -112,7 +112,7 @@ async fn i6_a_panicking_handler_of_the_client_ends_only_the_connection() {
             async move { count(&client).await }
         });
         sleep(Duration::from_millis(100)).await;
-        let error = world.back().call(call(PANIC)).await.unwrap_err();
+        let error = world.back().call_raw(call(PANIC)).await.unwrap_err();
         assert!(matches!(error, CallError::ConnectionLost { .. }), "{error}");
         assert_eq!(forward.await.unwrap().unwrap(), 1);
         assert_eq!((world.client.stats().connections, world.client.stats().retransmissions), (2, 1));

@@ -94,7 +94,7 @@ async fn s2_3_both_sides_under_load() {
                     0 => drop(echo(&client, &pattern(i * 100)).await.unwrap()),
                     1 => drop(put(&client, Bytes::from(pattern(i * 1000))).await.unwrap()),
                     2 => drop(get(&client, i * 1000).await.unwrap()),
-                    _ => drop(client.call(sleep_call(1)).await.unwrap()),
+                    _ => drop(client.call_raw(sleep_call(1)).await.unwrap()),
                 }
             });
             tasks.spawn(async move {
@@ -102,7 +102,7 @@ async fn s2_3_both_sides_under_load() {
                     0 => drop(echo(&back, &pattern(i * 100)).await.unwrap()),
                     1 => drop(put(&back, Bytes::from(pattern(i * 1000))).await.unwrap()),
                     2 => drop(get(&back, i * 1000).await.unwrap()),
-                    _ => drop(back.call(sleep_call(1)).await.unwrap()),
+                    _ => drop(back.call_raw(sleep_call(1)).await.unwrap()),
                 }
             });
         }

@@ -20,7 +20,7 @@ async fn one(caller: &impl Caller, i: usize, chunks: bool) {
         0 if chunks => drop(echo(caller, &pattern(i * 50)).await.unwrap()),
         1 if chunks => drop(put(caller, Bytes::from(pattern(i * 100))).await.unwrap()),
         2 if chunks => drop(get(caller, i * 100).await.unwrap()),
-        3 => drop(caller.call(sleep_call(u32::try_from(i % 7).unwrap())).await.unwrap()),
+        3 => drop(caller.call_raw(sleep_call(u32::try_from(i % 7).unwrap())).await.unwrap()),
         _ => drop(echo(caller, &pattern(i)).await.unwrap()),
     }
 }
@@ -125,7 +125,8 @@ async fn i6_a_chain_longer_than_its_credits_ends_by_its_timers() {
         assert_eq!(bounce(&world.client, 1).await.unwrap(), 1);
         let start = Instant::now();
         // The third call forward waits for the credit that the first holds.
-        let error = world.client.call(bounce_call(2).timeout(Duration::from_secs(100))).await.unwrap_err();
+        let error =
+            world.client.call_raw(bounce_call(2).timeout(Duration::from_secs(100))).await.unwrap_err();
         assert!(matches!(error, CallError::Refused(Refused::SystemError)), "{error}");
         assert!(start.elapsed() <= Duration::from_secs(31), "{:?}", start.elapsed());
         assert_eq!(bounce(&world.client, 1).await.unwrap(), 1, "unharmed");

@@ -21,12 +21,12 @@ async fn s5_4_calls_of_the_server_end_with_their_connection() {
         assert_eq!(back.ended(), None);
         let in_flight = tokio::spawn({
             let back = back.clone();
-            async move { back.call(sleep_call(10_000)).await.map(drop) }
+            async move { back.call_raw(sleep_call(10_000)).await.map(drop) }
         });
         sleep(Duration::from_millis(1)).await;
         let queued = tokio::spawn({
             let back = back.clone();
-            async move { back.call(sleep_call(10_000)).await.map(drop) }
+            async move { back.call_raw(sleep_call(10_000)).await.map(drop) }
         });
         sleep(Duration::from_millis(1)).await;
         world.cut();
@@ -109,7 +109,7 @@ async fn s5_4_i8_forward_calls_survive_a_loss_beside_reverse_ones() {
             });
             let reverse = tokio::spawn({
                 let back = world.back();
-                async move { back.call(sleep_call(10_000)).await.map(drop) }
+                async move { back.call_raw(sleep_call(10_000)).await.map(drop) }
             });
             sleep(Duration::from_millis(100)).await;
             world.cut();
@@ -138,9 +138,9 @@ async fn interrupted(after: Duration, drop_it: bool, mode: CompletionMode) {
         let other = world.back();
         let other = tokio::spawn(async move { echo(&other, &pattern(30_000)).await.map(drop) });
         if drop_it {
-            let _ = timeout(after, back.call(call)).await;
+            let _ = timeout(after, back.call_raw(call)).await;
         } else {
-            match back.call(call.timeout(after)).await {
+            match back.call_raw(call.timeout(after)).await {
                 Ok(_) | Err(CallError::TimedOut { .. }) => {}
                 Err(error) => panic!("{error}"),
             }
@@ -173,7 +173,7 @@ async fn i10_a_reverse_call_dropped_before_it_left_never_leaves() {
     let back = world.back();
     let first = tokio::spawn({
         let back = back.clone();
-        async move { back.call(sleep_call(1_000)).await.map(drop) }
+        async move { back.call_raw(sleep_call(1_000)).await.map(drop) }
     });
     sleep(Duration::from_millis(10)).await;
     // The only credit is in use: these calls wait, and are given up.
@@ -201,7 +201,7 @@ async fn i10_memory_of_an_unanswered_reverse_call_comes_back_with_the_connection
     let world = World::with(Default::default(), client, server).await;
     let back = world.back();
     echo(&back, b"").await.unwrap();
-    let never = back.call(get_call(MIB, Sink::Pool(MIB)).timeout(Duration::from_millis(1)));
+    let never = back.call_raw(get_call(MIB, Sink::Pool(MIB)).timeout(Duration::from_millis(1)));
     world.fabric.partition(0);
     let error = never.await.unwrap_err();
     assert!(matches!(error, CallError::TimedOut { sent: true, .. }), "{error}");
@@ -220,7 +220,7 @@ async fn i6_a_reverse_call_without_a_reply_ends_by_its_time() {
     server.protocol.timeouts.call = Duration::from_secs(7);
     let world = World::with(Default::default(), Default::default(), server).await;
     let back = world.back();
-    let error = back.call(sleep_call(600_000)).await.unwrap_err();
+    let error = back.call_raw(sleep_call(600_000)).await.unwrap_err();
     assert!(
         matches!(error, CallError::TimedOut { sent: true, after, .. } if after == Duration::from_secs(7))
     );

@@ -66,7 +66,7 @@ async fn s2_4_1_the_same_xid_in_both_directions_at_once() {
     let xid = echo(&world.client, b"").await.unwrap().xid.wrapping_add(1);
     let back = world.back();
     let (forward, reverse) = tokio::join!(
-        world.client.call(crate::support::sleep_call(10)),
+        world.client.call_raw(crate::support::sleep_call(10)),
         back.call_as(xid, crate::support::sleep_call(20))
     );
     let (mut forward, mut reverse) = (forward.unwrap(), reverse.unwrap());

@@ -96,7 +96,7 @@ async fn rfc5666_s11_questions_without_integrity_are_refused() {
     ] {
         let (client, server) = on_sim(server_config(Some(CcpServer::Protected)), client_config(None)).await;
         let shown = format!("{call:?}");
-        match client.call(call).await {
+        match client.call_raw(call).await {
             Ok(_) => assert!(is_served, "{shown}"),
             Err(CallError::Refused(Refused::AuthError(AuthStat::TooWeak))) => assert!(!is_served, "{shown}"),
             Err(error) => panic!("{shown}: {error}"),
@@ -296,8 +296,9 @@ async fn calls_that_wait_do_not_delay_the_question_that_they_wait_for() {
     let begin = |calls: &mut JoinSet<()>| {
         for _ in 0..2 * WINDOW {
             let (client, caller) = (site.client.clone(), Arc::clone(&caller));
-            calls
-                .spawn(async move { drop(client.call(echo_call(&pattern(100)).gss(caller)).await.unwrap()) });
+            calls.spawn(
+                async move { drop(client.call_raw(echo_call(&pattern(100)).gss(caller)).await.unwrap()) },
+            );
         }
     };
     let began = tokio::time::Instant::now();

@@ -250,7 +250,7 @@ async fn an_end_without_a_closure_alert_is_a_lost_connection() {
     });
     let client: Client = Client::tcp(address, quick(Some(authority.client()))).await.unwrap();
     let call = crate::support::call(COUNT).results(4).once();
-    let error = client.call(call).await.unwrap_err();
+    let error = client.call_raw(call).await.unwrap_err();
     assert!(
         matches!(&error, CallError::ConnectionLost { reason } if reason.contains("close_notify")),
         "{error}"

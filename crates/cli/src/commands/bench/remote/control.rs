@@ -10,7 +10,7 @@ use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
 use rpcrdma::{
-    Binding, Call, CallContext, CallError, CallFailure, ClientConfig, Effect, Procedure, Program,
+    Binding, Call, CallContext, CallError, CallFailure, ClientConfig, Effect, ProcedureInfo, Program,
     ResponseFuture,
 };
 use rpcrdma_oncrpc::Refused;
@@ -196,10 +196,10 @@ impl Program for Control {
         VERSION..=VERSION
     }
 
-    fn procedure(&self, _: u32, procedure: u32) -> Option<Procedure> {
+    fn procedure(&self, _: u32, procedure: u32) -> Option<ProcedureInfo> {
         let name = ["NULL", "OPEN", "SAMPLE", "REPORT", "CLOSE"].get(usize::try_from(procedure).ok()?)?;
         let effect = if procedure == SAMPLE { Effect::Idempotent } else { Effect::State };
-        Some(Procedure { name, effect })
+        Some(ProcedureInfo { name, effect })
     }
 
     fn call(&self, context: CallContext, arguments: Decoder) -> ResponseFuture {
@@ -334,7 +334,7 @@ async fn call<R: Decode>(
     arguments: &impl Encode,
 ) -> Result<R, CallError> {
     let call = Call::new(PROGRAM, VERSION, procedure).name(name).arguments(encode(arguments)?);
-    let reply = rpc.call(call.results(RESULTS).once()).await?;
+    let reply = rpc.call_raw(call.results(RESULTS).once()).await?;
     Ok(reply.results.decode_all()?)
 }
 

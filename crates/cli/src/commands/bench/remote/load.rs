@@ -388,11 +388,11 @@ impl Caller {
         match self.measure.kind() {
             Kind::Write => {
                 let call = put(self.data.clone()).map_err(|error| failed(error.into()))?;
-                self.client.call(call).await.map_err(failed)?;
+                self.client.call_raw(call).await.map_err(failed)?;
                 Ok(self.len as u64)
             }
             Kind::Read => {
-                let reply = self.client.call(get(self.len)).await.map_err(failed)?;
+                let reply = self.client.call_raw(get(self.len)).await.map_err(failed)?;
                 let mut results = reply.results;
                 let got = results.payload_slices(program::MAX).map_err(|error| failed(error.into()))?.len();
                 if got == self.len {
@@ -406,7 +406,7 @@ impl Caller {
                     Metadata::Tell => (tell(self.data.clone()).map_err(|error| failed(error.into()))?, 0),
                     Metadata::Ask(len) => (ask(len), len),
                 };
-                let mut results = self.client.call(call).await.map_err(failed)?.results;
+                let mut results = self.client.call_raw(call).await.map_err(failed)?.results;
                 // The reply to a TELL has no results.
                 let got = if len == 0 {
                     0

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use rpcrdma::{
-    Binding, CallContext, CallFailure, Eligibility, PeerShares, Procedure, Program, ResponseFuture, Server,
-    ServerConfig,
+    Binding, CallContext, CallFailure, Eligibility, PeerShares, ProcedureInfo, Program, ResponseFuture,
+    Server, ServerConfig,
 };
 use rpcrdma_verbs::ProtectionDomain;
 use rpcrdma_xdr::Decoder;
@@ -284,7 +284,7 @@ impl Program for Guarded {
         self.program.versions()
     }
 
-    fn procedure(&self, version: u32, procedure: u32) -> Option<Procedure> {
+    fn procedure(&self, version: u32, procedure: u32) -> Option<ProcedureInfo> {
         self.program.procedure(version, procedure)
     }
 

@@ -5,7 +5,9 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rpcrdma::{Binding, CallContext, CallFailure, Procedure, Program, ResponseFuture, Server, ServerConfig};
+use rpcrdma::{
+    Binding, CallContext, CallFailure, ProcedureInfo, Program, ResponseFuture, Server, ServerConfig,
+};
 use rpcrdma_xdr::Decoder;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
@@ -28,7 +30,7 @@ impl Program for Other {
         self.version..=self.version
     }
 
-    fn procedure(&self, _: u32, _: u32) -> Option<Procedure> {
+    fn procedure(&self, _: u32, _: u32) -> Option<ProcedureInfo> {
         None
     }
 

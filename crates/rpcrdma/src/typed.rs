@@ -1,0 +1,106 @@
+//! [`Served`]: one version of a typed program, as a [`Program`] with its [`Binding`]; and the parts that
+//! [`program!`](crate::program) writes into its code.
+//!
+//! *Buffers.* A call costs one boxed future, which holds the arguments.
+//!
+//! *Errors.* Results that break the limits of their type are a defect of the service. The caller gets SYSTEM_ERR, and the log
+//! one line a second at most ([`Defects`]).
+
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+use rpcrdma_oncrpc::{CallContext, CallFailure, ProcedureInfo, Program, ResponseFuture};
+use rpcrdma_proto::{Binding, Eligibility};
+use rpcrdma_xdr::{Decoder, Stream};
+
+use crate::spaced::Spaced;
+
+#[doc(hidden)]
+pub mod parts;
+mod program;
+
+pub use rpcrdma_oncrpc::typed::{Bounds, Procedure, Version, arguments, info, results, stream};
+
+/// One version of a typed program, as a [`Program`] with its [`Binding`].
+#[derive(Debug)]
+pub struct Served<V>(Arc<V>);
+
+impl<V: Version> Served<V> {
+    /// Serves this version.
+    #[must_use]
+    pub fn new(version: impl Into<Arc<V>>) -> Self {
+        Self(version.into())
+    }
+}
+
+impl<V> Clone for Served<V> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<V: Version> Program for Served<V> {
+    fn number(&self) -> u32 {
+        self.0.number()
+    }
+
+    fn versions(&self) -> RangeInclusive<u32> {
+        let version = self.0.version();
+        version..=version
+    }
+
+    fn procedure(&self, _version: u32, procedure: u32) -> Option<ProcedureInfo> {
+        self.0.procedure(procedure)
+    }
+
+    fn accepts_flavor(&self, flavor: u32) -> bool {
+        self.0.accepts_flavor(flavor)
+    }
+
+    fn requires_integrity(&self, _version: u32, procedure: u32) -> bool {
+        self.0.requires_integrity(procedure)
+    }
+
+    fn call(&self, context: CallContext, arguments: Decoder) -> ResponseFuture {
+        Arc::clone(&self.0).call(context, arguments)
+    }
+}
+
+impl<V: Version> Binding for Served<V> {
+    fn eligibility(&self, _version: u32, procedure: u32) -> Eligibility {
+        let (arguments, results) = self.0.eligibility(procedure);
+        Eligibility { arguments, results }
+    }
+}
+
+/// Results of a service that break the limits of their type: at most one line of the log a second tells of them.
+#[derive(Debug, Default)]
+pub struct Defects(Spaced);
+
+impl Defects {
+    /// Encodes the results of a call.
+    ///
+    /// # Errors
+    /// [`CallFailure::Results`], with a line of the log that names the item.
+    pub fn results<P: Procedure>(
+        &self,
+        context: &CallContext,
+        results: &P::Results,
+    ) -> Result<Stream, CallFailure> {
+        rpcrdma_oncrpc::typed::results::<P>(results).inspect_err(|failure| self.tell::<P>(context, failure))
+    }
+
+    #[cold]
+    fn tell<P: Procedure>(&self, context: &CallContext, failure: &CallFailure) {
+        if let Some(left_out) = self.0.due() {
+            tracing::warn!(
+                program = P::PROGRAM,
+                version = P::VERSION,
+                procedure = P::NAME,
+                xid = context.xid,
+                left_out,
+                "the service broke the type of its results: {failure}"
+            );
+        }
+    }
+}

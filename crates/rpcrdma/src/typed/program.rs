@@ -1,0 +1,396 @@
+//! [`program!`](crate::program): a version of a program from the list of its procedures.
+
+/// Declares one version of a program: a type for each procedure, a trait for services, and a client.
+///
+/// ```
+/// use rpcrdma::CallFailure;
+/// use rpcrdma::CallContext;
+///
+/// rpcrdma::program! {
+///     /// Counts.
+///     pub mod counter {
+///         program 0x2000_0001, version 1;
+///         /// Adds to the number, and returns the sum.
+///         fn add = 1, Add(u32) -> u32, State;
+///         /// Returns the number.
+///         fn get = 2, Get() -> u32, Idempotent;
+///     }
+/// }
+///
+/// struct Seven;
+///
+/// impl counter::Service for Seven {
+///     async fn add(&self, _: &CallContext, more: u32) -> Result<u32, CallFailure> {
+///         7u32.checked_add(more).ok_or(CallFailure::SystemError)
+///     }
+///
+///     async fn get(&self, _: &CallContext) -> Result<u32, CallFailure> {
+///         Ok(7)
+///     }
+/// }
+///
+/// let program = counter::serve(Seven);
+/// # let _ = program;
+/// ```
+///
+/// Inside the braces stand program number and version, then a line for each procedure: the name of the methods, the number,
+/// the name of the type, arguments in parentheses (nothing for void), results (`()` for void), and the
+/// [`Effect`](crate::Effect). Two options may follow:
+///
+/// | option | meaning |
+/// | --- | --- |
+/// | `integrity` | calls need RPCSEC_GSS with integrity or privacy ([`Procedure::INTEGRITY`](crate::Procedure::INTEGRITY)) |
+/// | `bounds = F` | the function `F(&Arguments) -> Bounds` is [`Procedure::bounds`](crate::Procedure::bounds) |
+///
+/// The module begins with `use super::*`. It has:
+///
+/// | item | |
+/// | --- | --- |
+/// | `PROGRAM`, `VERSION` | the numbers |
+/// | a type for each procedure | a [`Procedure`](crate::Procedure), for [`Client::call`](crate::Client::call) |
+/// | `trait Service` | an `async` method for each procedure, with the [`CallContext`](crate::CallContext) and the arguments; `accepts_flavor` may be overridden, as of [`Program`](crate::Program) |
+/// | `serve` | makes a [`Binding`](crate::Binding) of a service, for [`ServerBuilder::program`](crate::ServerBuilder::program) or [`ClientBuilder::program`](crate::ClientBuilder::program) |
+/// | `struct Server` | a service as a [`Version`](crate::typed::Version) |
+/// | `struct Client` | a method for each procedure, on any [`Caller`](crate::Caller) |
+///
+/// Procedure 0 is not declared: it takes and returns nothing, and every program has it. No method can have the name `new`,
+/// `caller` or `accepts_flavor`.
+///
+/// A declaration that cannot be served does not compile. Two procedures with one number:
+///
+/// ```compile_fail,E0080
+/// rpcrdma::program! {
+///     pub mod twice {
+///         program 0x2000_0001, version 1;
+///         fn one = 1, One() -> (), State;
+///         fn other = 1, Other() -> (), State;
+///     }
+/// }
+/// # fn main() {}
+/// ```
+///
+/// Procedure 0:
+///
+/// ```compile_fail,E0080
+/// rpcrdma::program! {
+///     pub mod null {
+///         program 0x2000_0001, version 1;
+///         fn null = 0, Null() -> (), Idempotent;
+///     }
+/// }
+/// # fn main() {}
+/// ```
+///
+/// A reserved program number (RFC 5531 §8.3), or version 0:
+///
+/// ```compile_fail,E0080
+/// rpcrdma::program! {
+///     pub mod reserved {
+///         program 0x6000_0000, version 1;
+///         fn one = 1, One() -> (), State;
+///     }
+/// }
+/// # fn main() {}
+/// ```
+///
+/// ```compile_fail,E0080
+/// rpcrdma::program! {
+///     pub mod nought {
+///         program 0x2000_0001, version 0;
+///         fn one = 1, One() -> (), State;
+///     }
+/// }
+/// # fn main() {}
+/// ```
+///
+/// An effect that there is not:
+///
+/// ```compile_fail,E0599
+/// rpcrdma::program! {
+///     pub mod effect {
+///         program 0x2000_0001, version 1;
+///         fn one = 1, One() -> (), Nothing;
+///     }
+/// }
+/// # fn main() {}
+/// ```
+///
+/// An option that there is not:
+///
+/// ```compile_fail
+/// rpcrdma::program! {
+///     pub mod option {
+///         program 0x2000_0001, version 1;
+///         fn one = 1, One() -> (), State, privacy;
+///     }
+/// }
+/// # fn main() {}
+/// ```
+///
+/// Arguments or results without an XDR form (here a number needs its maximum, so it needs a type of its own):
+///
+/// ```compile_fail,E0277
+/// rpcrdma::program! {
+///     pub mod form {
+///         program 0x2000_0001, version 1;
+///         fn one = 1, One(String) -> (), State;
+///     }
+/// }
+/// # fn main() {}
+/// ```
+#[macro_export]
+macro_rules! program {
+    (
+        $(#[$attribute:meta])*
+        $visibility:vis mod $module:ident {
+            program $program:expr, version $version:expr;
+            $(
+                $(#[$note:meta])*
+                fn $method:ident = $number:expr,
+                    $procedure:ident($($arguments:ty)?) -> $results:ty, $effect:ident
+                    $(, $option:ident $(= $value:expr)?)*;
+            )*
+        }
+    ) => {
+        $(#[$attribute])*
+        $visibility mod $module {
+            #[allow(unused_imports)]
+            use super::*;
+
+            #[doc = concat!("Program number of `", stringify!($module), "`.")]
+            pub const PROGRAM: u32 = $program;
+            #[doc = concat!("Version of `", stringify!($module), "`.")]
+            pub const VERSION: u32 = $version;
+
+            const _: () = $crate::typed::parts::check_numbers(
+                PROGRAM,
+                VERSION,
+                &[$(<$procedure as $crate::Procedure>::NUMBER),*],
+            );
+
+            $(
+                $(#[$note])*
+                #[doc = ""]
+                #[doc = concat!("Procedure ", stringify!($number), ".")]
+                #[derive(Clone, Copy, Debug)]
+                pub struct $procedure;
+
+                #[allow(unused_parens)]
+                impl $crate::Procedure for $procedure {
+                    type Arguments = ($($arguments)?);
+                    type Results = $results;
+                    const PROGRAM: u32 = PROGRAM;
+                    const VERSION: u32 = VERSION;
+                    const NUMBER: u32 = $number;
+                    const NAME: &'static str = {
+                        const NAME: &[u8] =
+                            &$crate::typed::parts::upper::<{ stringify!($method).len() }>(stringify!($method));
+                        $crate::typed::parts::name(NAME)
+                    };
+                    const EFFECT: $crate::Effect = $crate::Effect::$effect;
+                    $($crate::__program_option!($option $(= $value)?);)*
+                }
+            )*
+
+            #[doc = concat!("The procedures of `", stringify!($module), "`, to serve them.")]
+            pub trait Service: ::core::marker::Send + ::core::marker::Sync + 'static {
+                $(
+                    $(#[$note])*
+                    #[doc = ""]
+                    #[doc = "# Errors"]
+                    #[doc = "A failure is the reply that RFC 5531 has for it."]
+                    fn $method(
+                        &self,
+                        context: &$crate::CallContext,
+                        $(arguments: $arguments,)?
+                    ) -> impl ::core::future::Future<
+                        Output = ::core::result::Result<$results, $crate::CallFailure>,
+                    > + ::core::marker::Send;
+                )*
+
+                /// Returns whether a credential of this flavour is accepted. By default AUTH_NONE and AUTH_SYS are.
+                fn accepts_flavor(&self, flavor: u32) -> bool {
+                    $crate::oncrpc::program::accepted_by_default(flavor)
+                }
+            }
+
+            impl<S: Service> Service for ::std::sync::Arc<S> {
+                $(
+                    fn $method(
+                        &self,
+                        context: &$crate::CallContext,
+                        $(arguments: $arguments,)?
+                    ) -> impl ::core::future::Future<
+                        Output = ::core::result::Result<$results, $crate::CallFailure>,
+                    > + ::core::marker::Send {
+                        <S as Service>::$method(
+                            self,
+                            context,
+                            $($crate::typed::parts::same::<$arguments>(arguments),)?
+                        )
+                    }
+                )*
+
+                fn accepts_flavor(&self, flavor: u32) -> bool {
+                    <S as Service>::accepts_flavor(self, flavor)
+                }
+            }
+
+            #[doc = concat!("Serves the procedures of `", stringify!($module), "`.")]
+            #[must_use]
+            pub fn serve<S: Service>(service: S) -> impl $crate::Binding {
+                $crate::typed::Served::new(Server::new(service))
+            }
+
+            #[doc = concat!("A service of `", stringify!($module), "`, as a version of the program.")]
+            #[derive(Debug)]
+            pub struct Server<S> {
+                service: S,
+                defects: $crate::typed::Defects,
+            }
+
+            impl<S: Service> Server<S> {
+                /// Creates a version that this service serves.
+                #[must_use]
+                pub fn new(service: S) -> Self {
+                    Self { service, defects: ::core::default::Default::default() }
+                }
+            }
+
+            impl<S: Service> $crate::typed::Version for Server<S> {
+                fn number(&self) -> u32 {
+                    PROGRAM
+                }
+
+                fn version(&self) -> u32 {
+                    VERSION
+                }
+
+                fn procedure(
+                    &self,
+                    procedure: u32,
+                ) -> ::core::option::Option<$crate::oncrpc::ProcedureInfo> {
+                    match procedure {
+                        $(
+                            <$procedure as $crate::Procedure>::NUMBER => {
+                                ::core::option::Option::Some($crate::typed::info::<$procedure>())
+                            }
+                        )*
+                        _ => ::core::option::Option::None,
+                    }
+                }
+
+                fn eligibility(&self, procedure: u32) -> (usize, usize) {
+                    match procedure {
+                        $(
+                            <$procedure as $crate::Procedure>::NUMBER => {
+                                $crate::typed::parts::eligible::<$procedure>()
+                            }
+                        )*
+                        _ => (0, 0),
+                    }
+                }
+
+                fn requires_integrity(&self, procedure: u32) -> bool {
+                    match procedure {
+                        $(
+                            <$procedure as $crate::Procedure>::NUMBER => {
+                                <$procedure as $crate::Procedure>::INTEGRITY
+                            }
+                        )*
+                        _ => false,
+                    }
+                }
+
+                fn accepts_flavor(&self, flavor: u32) -> bool {
+                    <S as Service>::accepts_flavor(&self.service, flavor)
+                }
+
+                fn call(
+                    self: ::std::sync::Arc<Self>,
+                    context: $crate::CallContext,
+                    arguments: $crate::xdr::Decoder,
+                ) -> $crate::ResponseFuture {
+                    match context.procedure {
+                        $(
+                            <$procedure as $crate::Procedure>::NUMBER => {
+                                match $crate::typed::arguments::<$procedure>(arguments) {
+                                    ::core::result::Result::Ok(arguments) => {
+                                        ::std::boxed::Box::pin(async move {
+                                            let results = <S as Service>::$method(
+                                                &self.service,
+                                                &context,
+                                                $($crate::typed::parts::same::<$arguments>(arguments),)?
+                                            ).await?;
+                                            self.defects.results::<$procedure>(&context, &results)
+                                        })
+                                    }
+                                    ::core::result::Result::Err(failure) => $crate::typed::parts::failed(failure),
+                                }
+                            }
+                        )*
+                        _ => $crate::typed::parts::failed($crate::CallFailure::ProcedureUnavailable),
+                    }
+                }
+            }
+
+            #[doc = concat!("Calls the procedures of `", stringify!($module), "`.")]
+            #[derive(Clone, Debug)]
+            pub struct Client<C> {
+                caller: C,
+            }
+
+            impl<C: $crate::Caller> Client<C> {
+                /// Creates a client that makes its calls through this caller.
+                pub const fn new(caller: C) -> Self {
+                    Self { caller }
+                }
+
+                /// Returns the caller.
+                pub const fn caller(&self) -> &C {
+                    &self.caller
+                }
+
+                $(
+                    $(#[$note])*
+                    #[doc = ""]
+                    #[doc = "# Errors"]
+                    #[doc = "As `Caller::call`."]
+                    #[allow(unused_parens)]
+                    pub fn $method(
+                        &self,
+                        $(arguments: impl ::core::borrow::Borrow<$arguments>,)?
+                    ) -> impl ::core::future::Future<
+                        Output = ::core::result::Result<$results, $crate::CallError>,
+                    > + ::core::marker::Send {
+                        $crate::Caller::call::<$procedure>(
+                            &self.caller,
+                            ($($crate::typed::parts::lent::<$arguments, _>(arguments))?),
+                        )
+                    }
+                )*
+            }
+        }
+    };
+}
+
+/// An option of a procedure in [`program!`](crate::program).
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __program_option {
+    (integrity) => {
+        const INTEGRITY: bool = true;
+    };
+    (bounds = $bounds:expr) => {
+        fn bounds(arguments: &Self::Arguments) -> $crate::Bounds {
+            $crate::typed::parts::bounds::<Self>($bounds, arguments)
+        }
+    };
+    ($option:ident $($rest:tt)*) => {
+        ::core::compile_error!(::core::concat!(
+            "`",
+            ::core::stringify!($option),
+            "` is no option of a procedure: there are `integrity` and `bounds = FUNCTION`"
+        ));
+    };
+}
