@@ -117,7 +117,6 @@ pub use rpcrdma_proto::{
     Transmissions, Travelled, Versions,
 };
 pub use rpcrdma_verbs as verbs;
-pub use rpcrdma_xdr as xdr;
 pub use server::{ServeError, Server, ServerBuilder, ServerMonitor, ServerStats};
 pub use shares::PeerShares;
 pub use stats::{ClientStats, ConnectionStats};

@@ -5,13 +5,12 @@
 
 use std::fmt::{self, Write as _};
 
-
 use crate::model::{
-    Base, Constant, Effect, Eligible, Item, Kind, Model, Procedure, Program, Shape, Size, TypeDef, Union, Variant,
-    Version,
+    Base, Constant, Effect, Eligible, Item, Kind, Model, Procedure, Program, Shape, Size, TypeDef, Union,
+    Variant, Version,
 };
 use crate::names::{Scope, identifier, snake, words};
-use crate::resolve::literal;
+use crate::resolve::{OF_MODULE, literal};
 
 /// Longest line that `rustfmt` leaves in one piece, in characters.
 const WIDTH: usize = 100;
@@ -111,7 +110,8 @@ impl Emitter<'_> {
             }
             Kind::Enum(variants) => {
                 writeln!(self.out, "/// `{path}`.")?;
-                self.out.push_str("#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Xdr)]\n");
+                self.out
+                    .push_str("#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Xdr)]\n");
                 self.own_crate()?;
                 self.enumeration(rust, variants)
             }
@@ -174,7 +174,8 @@ impl Emitter<'_> {
 
     fn enumeration(&mut self, rust: &str, variants: &[Variant]) -> fmt::Result {
         writeln!(self.out, "pub enum {rust} {{")?;
-        for Variant { name, rust, number, .. } in variants.iter().filter(|variant| variant.same_as.is_none()) {
+        for Variant { name, rust, number, .. } in variants.iter().filter(|variant| variant.same_as.is_none())
+        {
             writeln!(self.out, "    /// `{name}`.\n    {rust} = {number},")?;
         }
         self.out.push_str("}\n");
@@ -249,7 +250,16 @@ impl Emitter<'_> {
             target.is_some_and(|def| def.traits.is_recursive && def.traits.circle == owner.traits.circle)
         };
         let is_recursive = matches!(item.base, Base::Type(id) if is_circle(id));
-        let base = self.base(item);
+        // Without a maximum nothing is known of the eligible items of all elements together.
+        let has_eligible = |id: usize| self.model.types.get(id).is_some_and(|def| def.traits.has_eligible);
+        let is_unknown =
+            item.shape == Shape::Counted(None) && matches!(item.base, Base::Type(id) if has_eligible(id));
+        let base = match item.base {
+            Base::Type(id) if self.model.types.get(id).is_some_and(|def| def.rust == owner.rust) => {
+                "Self".to_owned()
+            }
+            _ => self.base(item),
+        };
         let (kind, max) = match &item.shape {
             Shape::One => (base, None),
             Shape::Fixed(size) => (format!("[{base}; {}]", size.text), None),
@@ -263,11 +273,13 @@ impl Emitter<'_> {
             Shape::Optional if is_recursive => (format!("Option<Box<{base}>>"), None),
             Shape::Optional => (format!("Option<{base}>"), None),
             Shape::List(None) => (format!("Vec<{base}>"), Some("list".to_owned())),
-            Shape::List(max) => (format!("Vec<{base}>"), Some(format!("list, {}", max_attribute(max.as_ref())))),
+            Shape::List(max) => {
+                (format!("Vec<{base}>"), Some(format!("list, {}", max_attribute(max.as_ref()))))
+            }
         };
         let kind = if is_maybe { format!("Option<{kind}>") } else { kind };
         let ddp = (item.mark.eligible != Eligible::No).then(|| "ddp".to_owned());
-        let recursive = is_recursive.then(|| "recursive".to_owned());
+        let recursive = (is_recursive || is_unknown).then(|| "recursive".to_owned());
         let parts: Vec<String> = ddp.into_iter().chain(max).chain(recursive).collect();
         let attribute = (!parts.is_empty()).then(|| format!("#[xdr({})]", parts.join(", ")));
         Field { attribute, kind }
@@ -312,29 +324,31 @@ impl Emitter<'_> {
         let Procedure { name, method, rust, number, .. } = procedure;
         // Names of the module hide those of the types around it.
         let is_hidden = |kind: &str| {
-            let of_module = ["Client", "Server", "Service"];
-            of_module.contains(&kind) || version.procedures.iter().any(|other| other.rust == kind)
+            OF_MODULE.contains(&kind) || version.procedures.iter().any(|other| other.rust == kind)
         };
-        let side = |item: Option<&Item>| {
-            let kind = item.map(|item| self.base(item)).unwrap_or_default();
+        let side = |item: &Item| {
+            let kind = self.base(item);
             if is_hidden(&kind) { format!("super::{kind}") } else { kind }
         };
-        let arguments = side(procedure.arguments.as_ref());
-        let mut results = side(procedure.results.as_ref());
-        if results.is_empty() {
-            results.push_str("()");
-        }
-        let effect = match procedure.effect {
+        let arguments = procedure.arguments.as_ref().map(side).unwrap_or_default();
+        let results = procedure.results.as_ref().map_or_else(|| "()".to_owned(), side);
+        let effect = match procedure.marks.effect {
             Effect::Idempotent => "Idempotent",
             Effect::Data => "Data",
             Effect::State => "State",
         };
-        let integrity = if procedure.integrity { ", integrity" } else { "" };
         writeln!(self.out, "        /// `{name}`.")?;
-        writeln!(self.out, "        fn {method} = {number}, {rust}({arguments}) -> {results}, {effect}{integrity};")
+        write!(self.out, "        fn {method} = {number}, {rust}({arguments}) -> {results}, {effect}")?;
+        if procedure.marks.integrity {
+            self.out.push_str(", integrity");
+        }
+        if let Some(bounds) = &procedure.marks.bounds {
+            write!(self.out, ", bounds = {bounds}")?;
+        }
+        self.out.push_str(";\n");
+        Ok(())
     }
 }
-
 
 /// Returns whether a type is another name for something that needs no type of its own.
 fn is_alias(def: &TypeDef) -> bool {

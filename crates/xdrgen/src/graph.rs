@@ -3,7 +3,7 @@
 //! All walks are loops over lists, since a description may have a long chain of types.
 
 use crate::error::Fault;
-use crate::model::{Base, Item, Kind, Program, Shape, TypeDef, TypeId};
+use crate::model::{Base, Eligible, Item, Kind, Program, Shape, Traits, TypeDef, TypeId};
 use crate::resolve::{FIXED_MAX, through_aliases};
 
 /// Checks that each value ends: a type may hold itself only as an option, in an array or in a list. Checks the size of
@@ -66,7 +66,8 @@ fn in_place(item: &Item, sizes: &[usize]) -> usize {
 /// that nothing holds otherwise than as an option. The structure loses that member.
 pub(crate) fn find_lists(types: &mut [TypeDef], programs: &[Program]) {
     let mut uses = vec![(false, false); types.len()];
-    let procedures = programs.iter().flat_map(|program| &program.versions).flat_map(|version| &version.procedures);
+    let procedures =
+        programs.iter().flat_map(|program| &program.versions).flat_map(|version| &version.procedures);
     let parameters = procedures.flat_map(|procedure| procedure.arguments.iter().chain(&procedure.results));
     let discriminants = types.iter().filter_map(|def| match &def.kind {
         Kind::Union(union) => Some(&union.discriminant),
@@ -75,7 +76,11 @@ pub(crate) fn find_lists(types: &mut [TypeDef], programs: &[Program]) {
     let members = types.iter().enumerate().flat_map(|(id, def)| {
         let maybe = matches!(def.kind, Kind::Maybe(_));
         let tail = tail(id, types).filter(|tail| tail.shape == Shape::Optional);
-        def.kind.items().into_iter().filter(move |item| !tail.is_some_and(|tail| std::ptr::eq(tail, *item))).map(move |item| (item, maybe))
+        def.kind
+            .items()
+            .into_iter()
+            .filter(move |item| !tail.is_some_and(|tail| std::ptr::eq(tail, *item)))
+            .map(move |item| (item, maybe))
     });
     let others = parameters.chain(discriminants).map(|item| (item, false));
     for (item, maybe) in members.chain(others) {
@@ -89,8 +94,11 @@ pub(crate) fn find_lists(types: &mut [TypeDef], programs: &[Program]) {
             }
         }
     }
-    let is_list: Vec<bool> =
-        uses.iter().enumerate().map(|(id, used)| *used == (true, false) && tail(id, types).is_some()).collect();
+    let is_list: Vec<bool> = uses
+        .iter()
+        .enumerate()
+        .map(|(id, used)| *used == (true, false) && tail(id, types).is_some())
+        .collect();
     for (def, is_list) in types.iter_mut().zip(&is_list) {
         if *is_list && let Kind::Struct(items) = &mut def.kind {
             items.pop();
@@ -106,12 +114,17 @@ pub(crate) fn find_lists(types: &mut [TypeDef], programs: &[Program]) {
     }
 }
 
-/// Returns the last member of a structure if it leads to another of its kind.
+/// Returns the last member of a structure if it leads to the next one: it is the only pointer to the structure's own
+/// type, or its name says so.
 fn tail(id: TypeId, types: &[TypeDef]) -> Option<&Item> {
     let Kind::Struct(items) = &types.get(id)?.kind else { return None };
-    let last = items.last()?;
-    let target = through_aliases(last, types);
-    (target.shape == Shape::Optional && target.base == Base::Type(id)).then_some(last)
+    let (last, others) = items.split_last()?;
+    let leads_on = |item: &Item| {
+        let target = through_aliases(item, types);
+        target.shape == Shape::Optional && target.base == Base::Type(id)
+    };
+    let is_next = last.name.to_ascii_lowercase().contains("next");
+    (leads_on(last) && (is_next || !others.iter().any(leads_on))).then_some(last)
 }
 
 /// Finds the types that hold themselves, and the traits that each type can have.
@@ -129,6 +142,10 @@ pub(crate) fn find_traits(types: &mut [TypeDef]) {
             Base::Type(id) => types.get(id).is_some_and(|def| def.traits.has_float),
             _ => false,
         });
+        let has_eligible = members.iter().flat_map(|def| def.kind.items()).any(|item| match item.base {
+            Base::Type(id) => types.get(id).is_some_and(|def| def.traits.has_eligible),
+            _ => item.mark.eligible != Eligible::No,
+        });
         let is_copy = !is_recursive
             && members.iter().flat_map(|def| def.kind.items()).all(|item| {
                 let of_base = match item.base {
@@ -141,7 +158,7 @@ pub(crate) fn find_traits(types: &mut [TypeDef]) {
             });
         for id in circle {
             if let Some(def) = types.get_mut(id) {
-                def.traits = crate::model::Traits { is_copy, has_float, circle: number, is_recursive };
+                def.traits = Traits { is_copy, has_float, has_eligible, circle: number, is_recursive };
             }
         }
     }

@@ -74,8 +74,26 @@ impl fmt::Display for Token<'_> {
 pub(crate) fn is_keyword(word: &str) -> bool {
     matches!(
         word,
-        "bool" | "case" | "const" | "default" | "double" | "quadruple" | "enum" | "float" | "hyper" | "int" | "opaque"
-            | "program" | "string" | "struct" | "switch" | "typedef" | "union" | "unsigned" | "version" | "void"
+        "bool"
+            | "case"
+            | "const"
+            | "default"
+            | "double"
+            | "quadruple"
+            | "enum"
+            | "float"
+            | "hyper"
+            | "int"
+            | "opaque"
+            | "program"
+            | "string"
+            | "struct"
+            | "switch"
+            | "typedef"
+            | "union"
+            | "unsigned"
+            | "version"
+            | "void"
     )
 }
 
@@ -132,7 +150,8 @@ impl<'a> Lexer<'a> {
                     self.passed.push(line.strip_prefix('%').unwrap_or(line).trim_end());
                 }
                 Some('#') if self.at_line_start => {
-                    let reason = "a line for the C preprocessor: run `cpp -P` on the file first, or delete the line";
+                    let reason =
+                        "a line for the C preprocessor: run `cpp -P` on the file first, or delete the line";
                     return Err(Fault::new(start, reason));
                 }
                 Some('/') => {
@@ -190,7 +209,8 @@ impl<'a> Lexer<'a> {
         if digits.is_empty() {
             return Err(Fault::new(start, "expected digits"));
         }
-        let value = i128::from_str_radix(digits, radix).ok().map(|value| if is_negative { -value } else { value });
+        let value =
+            i128::from_str_radix(digits, radix).ok().map(|value| if is_negative { -value } else { value });
         match value {
             Some(value) if (Number::MIN..=Number::MAX).contains(&value) => Ok(Number { value, base }),
             _ => Err(Fault::new(start, "expected a number of at most 64 bits")),

@@ -24,9 +24,13 @@
 //! | `bool`, `float`, `double` | `bool`, `f32`, `f64` |
 //! | `opaque x[N]`, `opaque x<N>`, `string x<N>` | `[u8; N]`, `Bytes`, `Text` |
 //! | `T x[N]`, `T x<N>`, `T *x` | `[T; N]`, `Vec<T>`, `Option<T>`, with a `Box` where a type holds itself |
-//! | a structure whose last member is a pointer to its own type | `Vec`, without that member, unless something holds the structure otherwise than by a pointer |
+//! | `T *x` where a list follows | `Vec<T>`, and `T` without its last member |
 //! | `version` | a module by `rpcrdma::program!`: procedures, a trait for services, a client |
 //! | several arguments, or a string as argument or result | a type of their own: `NAMEArguments`, `NAMEResults` |
+//!
+//! A list is a structure whose last member is a pointer to its own type: the only one, or one with `next` in its name.
+//! Nothing may hold the structure otherwise than by a pointer. Lists of any length are decoded in a loop. Other types that
+//! hold themselves are decoded at most 64 levels deep.
 //!
 //! Types of C that descriptions use without declaring them are known: `uint32_t`, `u_int`, `bool_t` and similar ones. All
 //! of less than 64 bits take one word. Other types of elsewhere are those that a `%` line names, or that the side file

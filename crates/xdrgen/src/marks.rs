@@ -12,7 +12,6 @@ use crate::error::{Fault, Position};
 use crate::lexer::FILE_MAX;
 use crate::model::{Base, Effect, Eligible, Item, Mark, Shape, Size};
 
-
 /// The marks of a side file.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Marks {
@@ -54,11 +53,13 @@ enum DdpForm {
 }
 
 /// Marks of a procedure.
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct ProcedureMarks {
-    pub(crate) effect: Option<Effect>,
+    pub(crate) effect: Effect,
     pub(crate) integrity: bool,
+    /// Path of a function.
+    pub(crate) bounds: Option<String>,
 }
 
 impl Marks {
@@ -74,11 +75,14 @@ impl Marks {
             let reason = error.message().split_whitespace().collect::<Vec<_>>().join(" ");
             Fault::new(position(text, start), reason)
         })?;
-        for (name, path) in &tables.types {
-            if !is_path(path.get_ref()) {
-                let reason = format!("`{}` is no path of a type in Rust, for `{name}`", path.get_ref());
-                return Err(Fault::new(position(text, path.span().start), reason));
-            }
+        let types = tables.types.iter().map(|(name, path)| (name, path.get_ref(), path.span()));
+        let functions = tables
+            .procedures
+            .iter()
+            .filter_map(|(name, marks)| Some((name, marks.get_ref().bounds.as_ref()?, marks.span())));
+        if let Some((name, path, span)) = types.chain(functions).find(|(_, path, _)| !is_path(path)) {
+            let reason = format!("`{path}` is no path of Rust, for `{name}`");
+            return Err(Fault::new(position(text, span.start), reason));
         }
         Ok(Self { text: text.to_owned(), tables, used: RefCell::default() })
     }
@@ -99,6 +103,11 @@ impl Marks {
 
     fn use_name(&self, table: &str, name: &str) {
         self.used.borrow_mut().insert(format!("{table} {name}"));
+    }
+
+    /// Returns whether there are marks for the item of this path.
+    pub(crate) fn has_item(&self, path: &str) -> bool {
+        self.tables.items.contains_key(path)
     }
 
     /// Returns whether the item of this path is DDP-eligible.
@@ -138,13 +147,16 @@ impl Marks {
                     return Err(refused(format!("`{path}` needs `max`, since it is DDP-eligible")));
                 }
                 _ => {
-                    let reason = format!("`{path}` can't be DDP-eligible: only counted opaque data and strings can");
+                    let reason =
+                        format!("`{path}` can't be DDP-eligible: only counted opaque data and strings can");
                     return Err(refused(reason));
                 }
             }
         }
         if utf8 && (item.base != Base::String || eligible != Eligible::No) {
-            return Err(refused(format!("`{path}` can't be UTF-8: only strings can that are not DDP-eligible")));
+            return Err(refused(format!(
+                "`{path}` can't be UTF-8: only strings can that are not DDP-eligible"
+            )));
         }
         item.mark = Mark { eligible, utf8 };
         Ok(())
@@ -154,7 +166,7 @@ impl Marks {
     pub(crate) fn procedure(&self, version: &str, name: &str) -> ProcedureMarks {
         let key = format!("{version}.{name}");
         let key = if self.tables.procedures.contains_key(&key) { key } else { name.to_owned() };
-        let marks = self.tables.procedures.get(&key).map(|marks| *marks.get_ref());
+        let marks = self.tables.procedures.get(&key).map(|marks| marks.get_ref().clone());
         self.use_name("procedure", &key);
         marks.unwrap_or_default()
     }
@@ -172,7 +184,9 @@ impl Marks {
         let Some((table, name, span)) = unused.min_by_key(|(.., span)| span.start) else { return Ok(()) };
         let reason = match table {
             "item" => {
-                format!("the description has no item `{name}`: an item is a member `type.member`, or a typedef")
+                format!(
+                    "the description has no item `{name}`: an item is a member `type.member`, or a typedef"
+                )
             }
             "procedure" => format!("the description has no procedure `{name}`"),
             _ => format!("the description needs no {table} `{name}` of elsewhere"),

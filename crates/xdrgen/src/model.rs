@@ -1,6 +1,8 @@
 //! A description whose names are looked up: the form that code is written from.
 
 use crate::error::Position;
+use crate::lexer::Number;
+use crate::marks::ProcedureMarks;
 use crate::tree::{At, Value};
 
 /// Index of a type in [`Model::types`].
@@ -18,7 +20,7 @@ pub(crate) struct Model {
 pub(crate) struct Constant {
     pub(crate) name: String,
     pub(crate) rust: String,
-    pub(crate) number: crate::lexer::Number,
+    pub(crate) number: Number,
 }
 
 #[derive(Clone, Debug)]
@@ -37,6 +39,8 @@ pub(crate) struct Traits {
     pub(crate) is_copy: bool,
     /// Whether a value may hold a floating-point number.
     pub(crate) has_float: bool,
+    /// Whether a value may hold a DDP-eligible item.
+    pub(crate) has_eligible: bool,
     /// Types of one number hold one another, if they are [`recursive`](Self::is_recursive).
     pub(crate) circle: usize,
     pub(crate) is_recursive: bool,
@@ -154,7 +158,7 @@ pub(crate) struct Size {
 #[derive(Clone, Debug)]
 pub(crate) struct Program {
     pub(crate) name: String,
-    pub(crate) number: crate::lexer::Number,
+    pub(crate) number: Number,
     pub(crate) versions: Vec<Version>,
 }
 
@@ -178,16 +182,16 @@ pub(crate) struct Procedure {
     /// `None` for void.
     pub(crate) arguments: Option<Item>,
     pub(crate) results: Option<Item>,
-    pub(crate) effect: Effect,
-    pub(crate) integrity: bool,
+    pub(crate) marks: ProcedureMarks,
 }
 
 /// The kind of change that a procedure makes, as `oncrpc::Effect` has it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Effect {
     Idempotent,
     Data,
+    #[default]
     State,
 }
 

@@ -10,7 +10,9 @@ pub(crate) fn words(name: &str) -> Vec<String> {
     let mut words = vec![String::new()];
     let mut before = None;
     for letter in name.chars() {
-        if letter == '_' || (letter.is_ascii_uppercase() && before.is_some_and(|b: char| b.is_ascii_lowercase())) {
+        if letter == '_'
+            || (letter.is_ascii_uppercase() && before.is_some_and(|b: char| b.is_ascii_lowercase()))
+        {
             words.push(String::new());
         }
         before = Some(letter);
@@ -54,7 +56,9 @@ pub(crate) fn without_prefix<'a>(names: impl IntoIterator<Item = &'a str>) -> Ve
         prefix.is_some()
             && all.iter().all(|words| {
                 words.get(..count) == prefix
-                    && words.get(count).is_some_and(|word| word.starts_with(|letter: char| letter.is_ascii_alphabetic()))
+                    && words
+                        .get(count)
+                        .is_some_and(|word| word.starts_with(|letter: char| letter.is_ascii_alphabetic()))
             })
     };
     let most = (0..).take_while(|count| all.iter().all(|words| words.len() > *count)).last().unwrap_or(0);
@@ -90,7 +94,12 @@ impl Scope {
     }
 }
 
-/// Returns an identifier for a member, a procedure or a module.
+/// Returns an identifier for a method or a module, whose name is also shown: never a raw one.
+pub(crate) fn plain_identifier(name: String) -> String {
+    if is_reserved(&name) || matches!(name.as_str(), "self" | "super" | "crate") { name + "_" } else { name }
+}
+
+/// Returns an identifier for a member.
 pub(crate) fn identifier(name: String) -> String {
     match name.as_str() {
         "self" | "super" | "crate" => name + "_",
@@ -111,19 +120,62 @@ pub(crate) fn type_identifier(name: String) -> String {
 
 /// Names that mean something else in generated code.
 const TAKEN: [&str; 24] = [
-    "Self", "Option", "Some", "None", "Result", "Ok", "Err", "Vec", "Box", "String", "Bytes", "Text", "Payload", "Xdr",
-    "Send", "Sync", "Future", "Into", "From", "Default", "Clone", "Copy", "Debug", "Drop",
+    "Self", "Option", "Some", "None", "Result", "Ok", "Err", "Vec", "Box", "String", "Bytes", "Text",
+    "Payload", "Xdr", "Send", "Sync", "Future", "Into", "From", "Default", "Clone", "Copy", "Debug", "Drop",
 ];
 
 /// Returns whether Rust reserves a word, in any edition.
 fn is_reserved(word: &str) -> bool {
     matches!(
         word,
-        "abstract" | "as" | "async" | "await" | "become" | "box" | "break" | "const" | "continue" | "do" | "dyn" | "else"
-            | "enum" | "extern" | "false" | "final" | "fn" | "for" | "gen" | "if" | "impl" | "in" | "let" | "loop"
-            | "macro" | "match" | "mod" | "move" | "mut" | "override" | "priv" | "pub" | "ref" | "return" | "static"
-            | "struct" | "trait" | "true" | "try" | "type" | "typeof" | "unsafe" | "unsized" | "use" | "virtual"
-            | "where" | "while" | "yield"
+        "abstract"
+            | "as"
+            | "async"
+            | "await"
+            | "become"
+            | "box"
+            | "break"
+            | "const"
+            | "continue"
+            | "do"
+            | "dyn"
+            | "else"
+            | "enum"
+            | "extern"
+            | "false"
+            | "final"
+            | "fn"
+            | "for"
+            | "gen"
+            | "if"
+            | "impl"
+            | "in"
+            | "let"
+            | "loop"
+            | "macro"
+            | "match"
+            | "mod"
+            | "move"
+            | "mut"
+            | "override"
+            | "priv"
+            | "pub"
+            | "ref"
+            | "return"
+            | "static"
+            | "struct"
+            | "trait"
+            | "true"
+            | "try"
+            | "type"
+            | "typeof"
+            | "unsafe"
+            | "unsized"
+            | "use"
+            | "virtual"
+            | "where"
+            | "while"
+            | "yield"
     )
 }
 
@@ -142,7 +194,10 @@ mod tests {
             ("NFSv4", "Nfsv4", "nfsv4"),
             ("x", "X", "x"),
         ] {
-            assert_eq!((camel(&words(name)), snake(&words(name))), (camel_case.to_owned(), snake_case.to_owned()));
+            assert_eq!(
+                (camel(&words(name)), snake(&words(name))),
+                (camel_case.to_owned(), snake_case.to_owned())
+            );
         }
     }
 
@@ -165,7 +220,10 @@ mod tests {
     fn names_that_are_taken() {
         let mut scope = Scope::with(&["Client"]);
         let wanted = ["Client", "A", "A", "A", "B3", "B3"];
-        assert_eq!(wanted.map(|name| scope.take(name.to_owned())), ["Client2", "A", "A2", "A3", "B3", "B3_2"]);
+        assert_eq!(
+            wanted.map(|name| scope.take(name.to_owned())),
+            ["Client2", "A", "A2", "A3", "B3", "B3_2"]
+        );
     }
 
     #[test]
@@ -173,6 +231,8 @@ mod tests {
         assert_eq!(identifier("type".to_owned()), "r#type");
         assert_eq!(identifier("self".to_owned()), "self_");
         assert_eq!(identifier("data".to_owned()), "data");
+        assert_eq!(plain_identifier("type".to_owned()), "type_");
+        assert_eq!(plain_identifier("get".to_owned()), "get");
         assert_eq!(type_identifier("Option".to_owned()), "Option_");
         assert_eq!(type_identifier("Options".to_owned()), "Options");
     }

@@ -9,8 +9,8 @@
 use crate::error::{Fault, Position};
 use crate::lexer::{FILE_MAX, Lexer, Number, Token, is_keyword};
 use crate::tree::{
-    Arm, At, Declaration, Definition, Enumerator, Item, Name, Parameter, Procedure, Program, Shape, Specification, Tag,
-    Type, UnionBody, Value, Version,
+    Arm, At, Declaration, Definition, Enumerator, Item, Name, Parameter, Procedure, Program, Shape,
+    Specification, Tag, Type, UnionBody, Value, Version,
 };
 
 /// Most types without names of their own, one inside the other.
@@ -379,7 +379,8 @@ impl<'a> Parser<'a> {
     }
 
     fn procedure(&mut self) -> Result<Procedure, Fault> {
-        let results = if self.accept_word("void")? { None } else { Some(self.parameter("the results' type")?) };
+        let results =
+            if self.accept_word("void")? { None } else { Some(self.parameter("the results' type")?) };
         let name = self.name("the name of the procedure")?;
         self.sign('(', " and the arguments")?;
         let mut arguments = Vec::new();
@@ -412,11 +413,13 @@ impl<'a> Parser<'a> {
             max = found;
         }
         if kind.value == Type::Opaque {
-            return Err(Fault::new(kind.at, format!("expected {what}, found the keyword `opaque`: give it a `typedef`")));
+            return Err(Fault::new(
+                kind.at,
+                format!("expected {what}, found the keyword `opaque`: give it a `typedef`"),
+            ));
         }
         Ok(Parameter { kind, max, name: None })
     }
 }
 
 const DEFINITION: &str = "`const`, `typedef`, `enum`, `struct`, `union` or `program`";
-

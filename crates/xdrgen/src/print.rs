@@ -3,8 +3,8 @@
 use std::fmt::{self, Display, Formatter};
 
 use crate::tree::{
-    Arm, At, Declaration, Definition, Enumerator, Item, Parameter, Procedure, Program, Shape, Specification, Type,
-    UnionBody, Value,
+    Arm, At, Declaration, Definition, Enumerator, Item, Parameter, Procedure, Program, Shape, Specification,
+    Type, UnionBody, Value,
 };
 
 /// Prints the description with one definition a line, without its comments. The `%` lines come first.
@@ -154,7 +154,9 @@ impl Display for Procedure {
         if self.arguments.is_empty() {
             f.write_str("void")?;
         }
-        for (argument, before) in self.arguments.iter().zip(std::iter::once("").chain(std::iter::repeat(", "))) {
+        for (argument, before) in
+            self.arguments.iter().zip(std::iter::once("").chain(std::iter::repeat(", ")))
+        {
             write!(f, "{before}{argument}")?;
         }
         write!(f, ") = {}", self.number)

@@ -11,9 +11,12 @@ use crate::graph;
 use crate::lexer::Number;
 use crate::marks::Marks;
 use crate::model::{
-    Arm, Base, Case, Effect, Item, Kind, Mark, Model, Procedure, Program, Shape, Size, Traits, TypeDef, Union, Version,
+    Arm, Base, Case, Item, Kind, Mark, Model, Procedure, Program, Shape, Size, Traits, TypeDef, Union,
+    Version,
 };
-use crate::names::{Scope, camel, identifier, snake, type_identifier, variant_identifier, without_prefix, words};
+use crate::names::{
+    Scope, camel, plain_identifier, snake, type_identifier, variant_identifier, without_prefix, words,
+};
 use crate::symbols::{Body, Draft, Side, Symbol, Symbols, argument_name};
 use crate::tree::{self, At, Declaration, Definition, Parameter, Specification, Tag, Type, Value};
 
@@ -40,12 +43,30 @@ pub(crate) fn resolve(specification: &Specification, marks: &Marks) -> Result<Mo
         resolver.cases(id, &mut types)?;
     }
     graph::find_lists(&mut types, &programs);
-    for item in types.iter_mut().flat_map(|def| def.kind.items_mut()) {
-        resolver.marks.mark_item(item).map_err(Wrong::Marks)?;
-    }
+    mark(&mut types, marks).map_err(Wrong::Marks)?;
     graph::find_traits(&mut types);
     marks.finish().map_err(Wrong::Marks)?;
     Ok(Model { constants: symbols.constants, types, programs })
+}
+
+/// Puts the marks into the items.
+fn mark(types: &mut [TypeDef], marks: &Marks) -> Result<(), Fault> {
+    // A mark on an item whose type is another's name: the item gets the form of its own.
+    let items = types.iter().flat_map(|def| def.kind.items());
+    let forms =
+        items.filter(|item| item.shape == Shape::One && marks.has_item(&item.path)).filter_map(|item| {
+            let Item { base, shape, .. } = through_aliases(item, types);
+            let is_counted = matches!(shape, Shape::Counted(_) | Shape::List(_));
+            is_counted.then(|| (item.path.clone(), (base.clone(), shape.clone())))
+        });
+    let mut forms: HashMap<String, (Base, Shape)> = forms.collect();
+    for item in types.iter_mut().flat_map(|def| def.kind.items_mut()) {
+        if let Some((base, shape)) = forms.remove(&item.path) {
+            (item.base, item.shape) = (base, shape);
+        }
+        marks.mark_item(item)?;
+    }
+    Ok(())
 }
 
 struct Resolver<'a, 's> {
@@ -123,7 +144,8 @@ impl<'a> Resolver<'a, '_> {
             tree::Shape::Fixed(size) => {
                 let found = self.size(size)?;
                 if usize::try_from(found.number).map_or(true, |number| number > FIXED_MAX) {
-                    let reason = format!("an array of fixed length {}; at most {FIXED_MAX} is allowed", found.number);
+                    let reason =
+                        format!("an array of fixed length {}; at most {FIXED_MAX} is allowed", found.number);
                     return Err(Fault::new(size.at, reason));
                 }
                 Shape::Fixed(found)
@@ -154,9 +176,10 @@ impl<'a> Resolver<'a, '_> {
             Type::Bool => Ok(Base::Bool),
             Type::Opaque => Ok(Base::Opaque),
             Type::String => Ok(Base::String),
-            Type::Quadruple => {
-                Err(Fault::new(kind.at, "`quadruple` is not supported: Rust has no type for it; use `opaque NAME[16]`"))
-            }
+            Type::Quadruple => Err(Fault::new(
+                kind.at,
+                "`quadruple` is not supported: Rust has no type for it; use `opaque NAME[16]`",
+            )),
             Type::Enum(_) | Type::Struct(_) | Type::Union(_) => match self.symbols.unnamed(kind.at) {
                 Some(id) => Ok(Base::Type(id)),
                 None => Err(Fault::new(kind.at, "a type without a name can't stand here")),
@@ -195,8 +218,8 @@ impl<'a> Resolver<'a, '_> {
         let of_c = || {
             Some(match name {
                 "int32_t" | "int32" | "int16_t" | "int8_t" | "long" | "short" | "char" => Base::Int,
-                "uint32_t" | "u_int32_t" | "uint32" | "uint16_t" | "uint8_t" | "u_int" | "uint" | "u_long" | "ulong"
-                | "u_short" | "ushort" | "u_char" => Base::Unsigned,
+                "uint32_t" | "u_int32_t" | "uint32" | "uint16_t" | "uint8_t" | "u_int" | "uint"
+                | "u_long" | "ulong" | "u_short" | "ushort" | "u_char" => Base::Unsigned,
                 "int64_t" | "int64" | "quad_t" | "longlong_t" => Base::Hyper,
                 "uint64_t" | "u_int64_t" | "uint64" | "u_quad_t" | "u_longlong_t" => Base::UnsignedHyper,
                 "bool_t" => Base::Bool,
@@ -235,7 +258,9 @@ impl<'a> Resolver<'a, '_> {
             Base::Unsigned => Domain::Range("unsigned int", 0..=u32::MAX.into()),
             Base::Bool => Domain::Range("bool", 0..=1),
             Base::Type(id) => match types.get(*id) {
-                Some(TypeDef { kind: Kind::Enum(variants), path, rust, .. }) => Domain::Enum { path, rust, variants },
+                Some(TypeDef { kind: Kind::Enum(variants), path, rust, .. }) => {
+                    Domain::Enum { path, rust, variants }
+                }
                 _ => return Err(refused()),
             },
             _ => return Err(refused()),
@@ -273,7 +298,8 @@ impl<'a> Resolver<'a, '_> {
                 arm.cases = all.by_ref().take(arm.values.len()).collect();
             }
             // An item in an `Option` can't be DDP-eligible.
-            if is_bool && let Some(item) = maybe(union).filter(|item| !self.marks.makes_eligible(&item.path)) {
+            if is_bool && let Some(item) = maybe(union).filter(|item| !self.marks.makes_eligible(&item.path))
+            {
                 def.kind = Kind::Maybe(item);
             }
         }
@@ -285,7 +311,9 @@ impl<'a> Resolver<'a, '_> {
         let (number, text) = (found.number.value, value.value.to_string());
         let expression = found.symbol.and_then(|symbol| self.symbols.expression(symbol));
         let variant_of = |symbol| match symbol {
-            Symbol::Value(id, index) => self.symbols.drafts.get(id).and_then(|draft| draft.variants.get(index)),
+            Symbol::Value(id, index) => {
+                self.symbols.drafts.get(id).and_then(|draft| draft.variants.get(index))
+            }
             _ => None,
         };
         let named = found.symbol.and_then(variant_of);
@@ -301,9 +329,15 @@ impl<'a> Resolver<'a, '_> {
             }
             Domain::Range(name, range) => {
                 if !range.contains(&number) {
-                    return Err(Fault::new(value.at, format!("`{text}` is no value of `{name}`, the discriminant's type")));
+                    return Err(Fault::new(
+                        value.at,
+                        format!("`{text}` is no value of `{name}`, the discriminant's type"),
+                    ));
                 }
+                let is_u32 =
+                    matches!(found.symbol, Some(Symbol::Constant(_))) && u32::try_from(number).is_ok();
                 let word = match expression {
+                    Some(name) if is_u32 => name,
                     Some(name) => format!("{name} as u32"),
                     None if number < 0 => format!("{number}_i32 as u32"),
                     None => literal(found.number),
@@ -322,11 +356,21 @@ impl<'a> Resolver<'a, '_> {
     }
 
     fn program(&self, program: &tree::Program) -> Result<Program, Fault> {
-        unsigned(&program.number, "program")?;
+        let number = unsigned(&program.number, "program")?;
+        if !(1..0x6000_0000).contains(&number) {
+            let reason = format!("the program number {} is reserved (RFC 5531 §8.3)", program.number);
+            return Err(Fault::new(program.number.at, reason));
+        }
         let (mut names, mut numbers) = (HashSet::new(), HashSet::new());
         let mut versions = Vec::new();
         for version in &program.versions {
             let number = unsigned(&version.number, "version")?;
+            if number == 0 {
+                return Err(Fault::new(
+                    version.number.at,
+                    "the number of a version is 1 or more (RFC 5531 §8.1)",
+                ));
+            }
             if !names.insert(&version.name.value) {
                 let reason = format!("the program has a version `{}` already", version.name);
                 return Err(Fault::new(version.name.at, reason));
@@ -336,7 +380,12 @@ impl<'a> Resolver<'a, '_> {
                 return Err(Fault::new(version.number.at, reason));
             }
             let procedures = self.procedures(version)?;
-            versions.push(Version { name: version.name.value.clone(), rust: String::new(), number, procedures });
+            versions.push(Version {
+                name: version.name.value.clone(),
+                rust: String::new(),
+                number,
+                procedures,
+            });
         }
         Ok(Program { name: program.name.value.clone(), number: program.number.value, versions })
     }
@@ -344,7 +393,7 @@ impl<'a> Resolver<'a, '_> {
     fn procedures(&self, version: &tree::Version) -> Result<Vec<Procedure>, Fault> {
         let (mut names, mut numbers) = (HashSet::new(), HashSet::new());
         let mut methods = Scope::with(&METHODS);
-        let mut types = Scope::with(&["Client", "Server", "Service"]);
+        let mut types = Scope::with(&OF_MODULE);
         let mut procedures = Vec::new();
         let all = &version.procedures;
         let short = without_prefix(all.iter().map(|procedure| procedure.name.value.as_str()));
@@ -360,14 +409,18 @@ impl<'a> Resolver<'a, '_> {
             }
             let arguments = self.side(procedure, Side::Arguments)?;
             let results = self.side(procedure, Side::Results)?;
+            if number == 0 {
+                if arguments.is_some() || results.is_some() {
+                    let reason =
+                        "procedure 0 takes and returns `void`: every program has it (RFC 5531 §12.1)";
+                    return Err(Fault::new(procedure.number.at, reason));
+                }
+                continue;
+            }
             let marks = self.marks.procedure(&version.name.value, &name);
-            // RFC 5531 §12.1: by convention procedure 0 does nothing.
-            let is_null = number == 0 && arguments.is_none() && results.is_none();
-            let effect = marks.effect.unwrap_or(if is_null { Effect::Idempotent } else { Effect::State });
-            let integrity = marks.integrity;
-            let method = identifier(methods.take(snake(&words)));
+            let method = plain_identifier(methods.take(snake(&words)));
             let rust = types.take(type_identifier(camel(&words)));
-            procedures.push(Procedure { name, method, rust, number, arguments, results, effect, integrity });
+            procedures.push(Procedure { name, method, rust, number, arguments, results, marks });
         }
         Ok(procedures)
     }
@@ -392,7 +445,10 @@ impl<'a> Resolver<'a, '_> {
 const NO_DISCRIMINANT: &str = "a discriminant is an `int`, `unsigned int`, `bool` or enumeration";
 
 /// Methods that every client has; a procedure must not have their names.
-const METHODS: [&str; 1] = ["new"];
+const METHODS: [&str; 3] = ["new", "caller", "accepts_flavor"];
+
+/// Types and type parameters in the module of a version: they hide those around it.
+pub(crate) const OF_MODULE: [&str; 5] = ["Client", "Server", "Service", "S", "C"];
 
 /// The values of a discriminant.
 enum Domain<'a> {
@@ -456,7 +512,7 @@ fn name_modules(programs: &mut [Program]) {
     let mut scope = Scope::with(&primitive);
     for program in programs {
         for version in &mut program.versions {
-            version.rust = identifier(scope.take(snake(&words(&version.name))));
+            version.rust = plain_identifier(scope.take(snake(&words(&version.name))));
         }
     }
 }

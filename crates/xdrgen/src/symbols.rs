@@ -12,7 +12,8 @@ use crate::marks::Marks;
 use crate::model::{Constant, TypeId, Variant};
 use crate::names::{Scope, camel, screaming, type_identifier, variant_identifier, without_prefix, words};
 use crate::tree::{
-    At, Declaration, Definition, Enumerator, Item, Name, Parameter, Procedure, Specification, Type, UnionBody, Value,
+    At, Declaration, Definition, Enumerator, Item, Name, Parameter, Procedure, Specification, Type,
+    UnionBody, Value,
 };
 
 /// The meaning of a name.
@@ -56,6 +57,20 @@ pub(crate) enum Body<'a> {
     Arguments(&'a [Parameter]),
     /// The results of a procedure that returns a string.
     Results(&'a Parameter),
+}
+
+impl Body<'_> {
+    /// Returns whether two types for arguments or results are equal. Types without names make a difference.
+    fn is_equal(&self, other: &Self) -> bool {
+        let has_name = |parameter: &Parameter| {
+            !matches!(parameter.kind.value, Type::Enum(_) | Type::Struct(_) | Type::Union(_))
+        };
+        match (self, other) {
+            (Body::Arguments(all), Body::Arguments(others)) => all == others && all.iter().all(has_name),
+            (Body::Results(results), Body::Results(others)) => results == others,
+            _ => false,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -128,8 +143,10 @@ impl<'a> Symbols<'a> {
             Definition::Program(program) => {
                 self.declare(&program.name, Symbol::Program)?;
                 for version in &program.versions {
-                    for procedure in &version.procedures {
-                        self.procedure(procedure)?;
+                    let all = &version.procedures;
+                    let short = without_prefix(all.iter().map(|procedure| procedure.name.value.as_str()));
+                    for (procedure, words) in all.iter().zip(short) {
+                        self.procedure(procedure, &camel(&words))?;
                     }
                 }
                 Ok(())
@@ -170,14 +187,23 @@ impl<'a> Symbols<'a> {
     }
 
     fn named(&mut self, name: &'a Name, body: Body<'a>) -> Result<TypeId, Fault> {
-        let id = self.draft(name.value.clone(), name.at, body, Origin::Text);
+        let rust = camel(&words(&name.value));
+        let id = self.draft(name.value.clone(), rust, name.at, body, Origin::Text);
         self.declare(name, Symbol::Type(id))?;
         Ok(id)
     }
 
-    fn draft(&mut self, path: String, at: Position, body: Body<'a>, origin: Origin) -> TypeId {
-        self.drafts.push(Draft { path, rust: String::new(), at, body, variants: Vec::new(), origin });
+    fn draft(&mut self, path: String, rust: String, at: Position, body: Body<'a>, origin: Origin) -> TypeId {
+        self.drafts.push(Draft { path, rust, at, body, variants: Vec::new(), origin });
         self.drafts.len() - 1
+    }
+
+    /// Makes a type for arguments or results. Versions share one that they declare equally.
+    fn make(&mut self, at: Position, side: Side, path: &str, rust: String, body: Body<'a>) {
+        let is_equal = |draft: &Draft<'_>| draft.path == path && draft.body.is_equal(&body);
+        let known = self.drafts.iter().position(is_equal);
+        let id = known.unwrap_or_else(|| self.draft(path.to_owned(), rust, at, body, Origin::Procedure));
+        self.made.insert((at, side), id);
     }
 
     fn members(&mut self, body: &'a [Declaration], path: &str) -> Result<(), Fault> {
@@ -204,13 +230,19 @@ impl<'a> Symbols<'a> {
 
     /// Makes a type for a body that stands where it is used.
     fn kind(&mut self, kind: &'a At<Type>, path: String) -> Result<(), Fault> {
+        let rust = camel(&words(&path.replace('.', "_")));
+        self.kind_as(kind, path, rust)
+    }
+
+    /// Makes such a type with this name.
+    fn kind_as(&mut self, kind: &'a At<Type>, path: String, rust: String) -> Result<(), Fault> {
         let body = match &kind.value {
             Type::Enum(_) => Body::Enum,
             Type::Struct(body) => Body::Struct(body),
             Type::Union(body) => Body::Union(body),
             _ => return Ok(()),
         };
-        let id = self.draft(path.clone(), kind.at, body, Origin::Member);
+        let id = self.draft(path.clone(), rust, kind.at, body, Origin::Member);
         self.unnamed.insert(kind.at, id);
         match &kind.value {
             Type::Enum(body) => self.enumerators(id, body),
@@ -227,12 +259,15 @@ impl<'a> Symbols<'a> {
         for (index, (enumerator, words)) in body.iter().zip(wanted).enumerate() {
             let number = self.number(&enumerator.value, " before this place")?.number.value;
             let number = i32::try_from(number).map_err(|_| {
-                let reason = format!("a value of an enumeration is from {} to {}, not {number}", i32::MIN, i32::MAX);
+                let reason =
+                    format!("a value of an enumeration is from {} to {}, not {number}", i32::MIN, i32::MAX);
                 Fault::new(enumerator.value.at, reason)
             })?;
             self.declare(&enumerator.name, Symbol::Value(id, index))?;
-            let same_as = variants.iter().find(|other| other.number == number).map(|other| other.rust.clone());
-            let wanted = if same_as.is_some() { screaming(&words) } else { variant_identifier(camel(&words)) };
+            let same_as =
+                variants.iter().find(|other| other.number == number).map(|other| other.rust.clone());
+            let wanted =
+                if same_as.is_some() { screaming(&words) } else { variant_identifier(camel(&words)) };
             let (name, rust) = (enumerator.name.value.clone(), scope.take(wanted));
             variants.push(Variant { name, rust, number, same_as });
             // Later values may name this one.
@@ -243,24 +278,32 @@ impl<'a> Symbols<'a> {
         Ok(())
     }
 
-    fn procedure(&mut self, procedure: &'a Procedure) -> Result<(), Fault> {
+    fn procedure(&mut self, procedure: &'a Procedure, short: &str) -> Result<(), Fault> {
         let Procedure { results, name, arguments, .. } = procedure;
         let path = format!("{}.arguments", name.value);
         let is_string = |parameter: &Parameter| parameter.kind.value == Type::String;
         if arguments.len() > 1 || arguments.iter().any(is_string) {
-            let id = self.draft(path.clone(), name.at, Body::Arguments(arguments), Origin::Procedure);
-            self.made.insert((name.at, Side::Arguments), id);
+            self.make(
+                name.at,
+                Side::Arguments,
+                &path,
+                format!("{short}Arguments"),
+                Body::Arguments(arguments),
+            );
         }
-        for (argument, number) in arguments.iter().zip(1..) {
-            self.kind(&argument.kind, format!("{path}.{}", argument_name(argument, number)))?;
+        if let [argument] = &**arguments {
+            self.kind_as(&argument.kind, path, format!("{short}Arguments"))?;
+        } else {
+            for (argument, number) in arguments.iter().zip(1..) {
+                self.kind(&argument.kind, format!("{path}.{}", argument_name(argument, number)))?;
+            }
         }
         let path = format!("{}.results", name.value);
         if let Some(results) = results {
             if is_string(results) {
-                let id = self.draft(path.clone(), name.at, Body::Results(results), Origin::Procedure);
-                self.made.insert((name.at, Side::Results), id);
+                self.make(name.at, Side::Results, &path, format!("{short}Results"), Body::Results(results));
             }
-            self.kind(&results.kind, path)?;
+            self.kind_as(&results.kind, path, format!("{short}Results"))?;
         }
         Ok(())
     }
@@ -270,7 +313,7 @@ impl<'a> Symbols<'a> {
         let mut scope = Scope::default();
         for origin in [Origin::Text, Origin::Member, Origin::Procedure] {
             for draft in self.drafts.iter_mut().filter(|draft| draft.origin == origin) {
-                draft.rust = scope.take(type_identifier(camel(&words(&draft.path.replace('.', "_")))));
+                draft.rust = scope.take(type_identifier(std::mem::take(&mut draft.rust)));
             }
         }
         for constant in &mut self.constants {
