@@ -13,12 +13,14 @@
 //! | [`nfs`] | `nfs_arguments`, `mount`, `file_handles` |
 //! | [`iwarp`] | `iwarp_receive` |
 //! | [`captures`] | `capture` |
+//! | [`descriptions`] | `descriptions` |
 
 // The crate is test code: it reports failures by panicking.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
 pub mod captures;
 pub mod conf_rdma;
+pub mod descriptions;
 pub mod gss;
 pub mod headers;
 pub mod iwarp;
@@ -36,10 +38,11 @@ use rpcrdma_xdr::{Decode, Decoder, Encode, encode};
 pub type Target = fn(&[u8]);
 
 /// Every target, by the name of its program in `fuzz/`.
-pub const TARGETS: [(&str, Target); 18] = [
+pub const TARGETS: [(&str, Target); 19] = [
     ("capture", captures::capture),
     ("characteristics", rpcrdma_histories::characteristics),
     ("conf_rdma", conf_rdma::conf_rdma),
+    ("descriptions", descriptions::descriptions),
     ("endpoints", rpcrdma_histories::two_endpoints),
     ("file_handles", nfs::file_handles),
     ("gss_reply", gss::gss_reply),

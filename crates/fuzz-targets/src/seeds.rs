@@ -98,6 +98,7 @@ pub fn all() -> Vec<Seed> {
     nfs(&mut seeds);
     fpdus(&mut seeds);
     histories(&mut seeds);
+    descriptions(&mut seeds);
     seeds.0
 }
 
@@ -699,5 +700,27 @@ fn histories(seeds: &mut Seeds) {
             });
             seeds.add(target, format!("random-{seed}"), bytes.collect::<Vec<u8>>());
         }
+    }
+}
+
+/// Descriptions of our own, one with its side file, and some that are wrong.
+fn descriptions(seeds: &mut Seeds) {
+    macro_rules! specs {
+        ($file:literal) => {
+            include_str!(concat!("../../xdrgen-tests/specs/", $file))
+        };
+    }
+    let language = [specs!("ours/language.x"), "\0", specs!("marks/language.toml")].concat();
+    seeds.add("descriptions", "language", language);
+    seeds.add("descriptions", "mount3", specs!("ours/mount3.x"));
+    seeds.add("descriptions", "rpc", specs!("ours/rpc.x"));
+    for (name, text) in [
+        ("circle", "typedef a b; typedef b a; struct c { c d; };"),
+        ("numbers", "const A = 0x; const B = 09; const C = -9223372036854775809;"),
+        ("unfinished", "struct a { int b<"),
+        ("comment", "%kept\n/* unfinished *"),
+        ("marks", "typedef opaque a<>;\0[items]\na = { ddp = true }"),
+    ] {
+        seeds.add("descriptions", name, text);
     }
 }
