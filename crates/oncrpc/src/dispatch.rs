@@ -337,7 +337,11 @@ impl Dispatcher {
                     return Ok(DispatchFuture { state: State::Ready(Some(Outcome::Reply(reply))), key });
                 }
                 Admission::Refuse => {
-                    tracing::warn!(xid, procedure = name, "repeat of a call whose reply was too long to be kept");
+                    tracing::warn!(
+                        xid,
+                        procedure = name,
+                        "repeat of a call whose reply was too long to be kept"
+                    );
                     return Err(Failure::Call(CallFailure::SystemError));
                 }
             }
@@ -377,11 +381,8 @@ impl Dispatcher {
         if self.interceptors.is_empty() {
             return Guarded::start(oversight, span, || program.call(context, arguments));
         }
-        let next = NextService::new(
-            Arc::clone(&self.interceptors),
-            Arc::clone(program),
-            self.oversight(call),
-        );
+        let next =
+            NextService::new(Arc::clone(&self.interceptors), Arc::clone(program), self.oversight(call));
         Guarded::start(oversight, span, || next.call(context, arguments))
     }
 

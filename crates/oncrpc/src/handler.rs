@@ -140,11 +140,7 @@ pub(crate) struct Guarded {
 
 impl Guarded {
     /// Begins a handler.
-    pub(crate) fn start(
-        oversight: Oversight,
-        span: Span,
-        begin: impl FnOnce() -> ResponseFuture,
-    ) -> Self {
+    pub(crate) fn start(oversight: Oversight, span: Span, begin: impl FnOnce() -> ResponseFuture) -> Self {
         let response = span.in_scope(|| oversight.ask(begin)).ok();
         Self { response, oversight, span }
     }

@@ -49,7 +49,14 @@ impl Overseer for Oversees {
             let ServedCall { peer, xid, program, version, procedure, name, .. } = *call;
             let peer = peer.map(tracing::field::display);
             tracing::warn!(
-                peer, xid, program, version, procedure, name, reason = message, not_logged,
+                peer,
+                xid,
+                program,
+                version,
+                procedure,
+                name,
+                reason = message,
+                not_logged,
                 "a handler panicked: its call gets SYSTEM_ERR"
             );
         }

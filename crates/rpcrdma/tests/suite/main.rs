@@ -26,6 +26,7 @@ mod owners;
 mod pace;
 mod refusals;
 mod rpcbind;
+mod serving;
 mod sim;
 mod tcp;
 mod tcp_memory;

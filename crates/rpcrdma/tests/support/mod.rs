@@ -21,6 +21,7 @@ pub mod certificates;
 pub mod meddler;
 pub mod network;
 pub mod raw;
+pub mod warnings;
 
 pub const PROGRAM: u32 = 0x2000_00f0;
 pub const VERSION: u32 = 1;
