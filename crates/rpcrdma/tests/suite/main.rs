@@ -28,6 +28,7 @@ mod owners;
 mod pace;
 mod refusals;
 mod rpcbind;
+mod serving;
 mod sim;
 mod streaming;
 mod tcp;

@@ -561,23 +561,6 @@ async fn i6_silent_peers_do_not_keep_others_out() {
     server.end(client).await;
 }
 
-// requirement: rfc8166-4.5.4-2
-#[tokio::test(start_paused = true)]
-async fn i6_a_panicking_handler_ends_only_its_connection() {
-    let fabric = fabric(CompletionMode::Local);
-    let server = serve(&fabric, program(), ServerConfig::default());
-    let bad = client(&fabric).await;
-    let good = client(&fabric).await;
-    assert!(matches!(
-        bad.call_raw(crate::support::call(crate::support::PANIC).once()).await,
-        Err(CallError::ConnectionLost { .. })
-    ));
-    echo(&good, b"unharmed").await.unwrap();
-    echo(&bad, b"reconnected").await.unwrap();
-    bad.close().await;
-    server.end(good).await;
-}
-
 /// RFC 8166 §4.5.4: a call that a program discards is not left to its timer.
 // requirement: rfc8166-4.5.4-2
 #[tokio::test(start_paused = true)]

@@ -318,19 +318,6 @@ async fn i6_connections_are_limited() {
 }
 
 #[tokio::test]
-async fn i6_a_panicking_handler_ends_only_its_connection() {
-    let server = serve(program(), ServerConfig::default()).await;
-    let bad = client(server.address).await;
-    let good = client(server.address).await;
-    assert!(matches!(
-        bad.call_raw(call(crate::support::PANIC).once()).await,
-        Err(CallError::ConnectionLost { .. })
-    ));
-    echo(&good, b"unharmed").await.unwrap();
-    echo(&bad, b"reconnected").await.unwrap();
-}
-
-#[tokio::test]
 async fn i6_a_client_that_takes_no_replies_is_given_up() {
     let config =
         ServerConfig { stall: Duration::from_millis(100), max_queued: 1 << 20, ..ServerConfig::default() };

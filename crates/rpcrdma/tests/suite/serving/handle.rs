@@ -1,0 +1,148 @@
+//! [`ServerHandle`](rpcrdma::ServerHandle): a server in a task of its own, and its end.
+
+use std::future::pending;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rpcrdma::{CallError, Client, ClientConfig, ServeError, ServerConfig};
+use rpcrdma_verbs::{BoxFuture, Incoming, Listener};
+use tokio::net::TcpListener;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::{CHANGE, LOOK, OnTcp, PROGRAM, SERVER, Simulated, Work, builder, call, host};
+
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_answers_the_calls_in_progress() {
+    let world = Simulated::new(|server| server).await;
+    assert_eq!(world.server.rdma_addresses().unwrap(), [SERVER]);
+    assert_eq!(world.server.tcp_addresses().unwrap(), []);
+    let client = world.client(2).await;
+    world.work.hold();
+    let slow = world.begin(&client, LOOK).await;
+    let monitor = world.server.monitor();
+    let stopping = tokio::spawn(world.server.shutdown());
+    sleep(Duration::from_secs(1)).await;
+    assert!(!stopping.is_finished(), "a call is in progress");
+    world.work.let_go();
+    assert_eq!(slow.await.unwrap().unwrap(), 7);
+    timeout(Duration::from_secs(1), stopping).await.unwrap().unwrap().unwrap();
+    assert_eq!((monitor.stats().connections, monitor.stats().memory_in_use), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_waits_for_a_limited_time() {
+    let config = ServerConfig { grace: Duration::from_secs(3), ..ServerConfig::default() };
+    let world = Simulated::new(|server| server.config(config)).await;
+    let client = world.client(2).await;
+    world.work.hold();
+    let slow = world.begin(&client, LOOK).await;
+    let begun = Instant::now();
+    world.server.shutdown().await.unwrap();
+    assert!((3000..3100).contains(&begun.elapsed().as_millis()), "{:?}", begun.elapsed());
+    assert!(!slow.is_finished() && world.work.dropped() == 0, "the handler goes on, for nobody");
+    slow.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn dropping_the_handle_stops_the_server_in_order() {
+    let world = Simulated::new(|server| server).await;
+    let client = world.client(2).await;
+    world.work.hold();
+    let slow = world.begin(&client, CHANGE).await;
+    let monitor = world.server.monitor();
+    drop(world.server);
+    sleep(Duration::from_secs(1)).await;
+    let connector = Arc::new(world.fabric.connector(host(3)));
+    let refused = Client::rdma(connector, SERVER, ClientConfig::default()).await;
+    assert!(refused.is_err(), "nobody listens");
+    assert_eq!(monitor.stats().connections, 1, "a call is in progress");
+    world.work.let_go();
+    assert_eq!(slow.await.unwrap().unwrap(), 7);
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(monitor.stats().connections, 0);
+}
+
+#[tokio::test]
+async fn the_end_can_be_awaited_again_and_again() {
+    let mut world = OnTcp::new(|server| server).await;
+    assert_eq!(world.server.tcp_addresses().unwrap(), [world.address]);
+    assert_eq!(world.server.rdma_addresses().unwrap(), []);
+    let client = Client::tcp(world.address, ClientConfig::default()).await.unwrap();
+    for _ in 0..2 {
+        timeout(Duration::from_millis(10), world.server.ended()).await.unwrap_err();
+        assert_eq!(call(&client, LOOK, 7).await.unwrap(), 7, "waiting does not stop the server");
+    }
+    world.server.stop();
+    for _ in 0..2 {
+        timeout(Duration::from_secs(10), world.server.ended()).await.unwrap().unwrap();
+    }
+    // The port is free again.
+    TcpListener::bind(world.address).await.unwrap();
+    world.server.shutdown().await.unwrap();
+}
+
+/// A shutdown that is not awaited is one all the same.
+#[tokio::test(start_paused = true)]
+async fn a_dropped_shutdown_goes_on() {
+    let world = Simulated::new(|server| server).await;
+    let client = world.client(2).await;
+    let monitor = world.server.monitor();
+    drop(world.server.shutdown());
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(monitor.stats().connections, 0);
+    let error = client.null(PROGRAM, 1).await.unwrap_err();
+    assert!(matches!(error, CallError::TimedOut { .. }), "{error}");
+}
+
+/// A listener that is defective.
+struct Defective;
+
+impl Listener for Defective {
+    fn accept(&mut self) -> BoxFuture<'_, io::Result<Box<dyn Incoming>>> {
+        Box::pin(async {
+            sleep(Duration::from_secs(5)).await;
+            panic!("a defect")
+        })
+    }
+
+    fn local_address(&self) -> io::Result<SocketAddr> {
+        Err(io::Error::new(io::ErrorKind::Unsupported, "no address"))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_end_of_a_listener_ends_the_server() {
+    let mut world = Simulated::new(|server| server.listen_rdma(Box::new(Defective))).await;
+    let error = world.server.rdma_addresses().unwrap_err();
+    assert_eq!((error.kind(), error.to_string().as_str()), (io::ErrorKind::Unsupported, "no address"));
+    let client = world.client(2).await;
+    assert_eq!(call(&client, LOOK, 7).await.unwrap(), 7);
+    for _ in 0..2 {
+        assert!(matches!(world.server.ended().await, Err(ServeError::ListenerEnded)));
+    }
+    assert!(matches!(world.server.shutdown().await, Err(ServeError::ListenerEnded)));
+}
+
+#[test]
+fn the_end_of_the_runtime_ends_the_server() {
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let (servers, own) = (runtime(), runtime());
+    let mut server = servers.block_on(async {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let server = builder(&Work::new()).listen_tcp(listener).build().unwrap().spawn();
+        tokio::task::yield_now().await;
+        server
+    });
+    own.block_on(async {
+        tokio::select! {
+            biased;
+            _ = server.ended() => panic!("ended"),
+            () = tokio::task::yield_now() => {}
+        }
+    });
+    drop(servers);
+    assert!(matches!(own.block_on(server.ended()), Err(ServeError::Interrupted)));
+    own.block_on(async { timeout(Duration::from_millis(1), pending::<()>()).await.unwrap_err() });
+}
