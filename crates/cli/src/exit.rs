@@ -74,7 +74,7 @@ impl Failure {
         Self { exit, message: String::new(), late: false }
     }
 
-    /// Returns the failure as one whose time has passed: the command ends at once.
+    /// Returns the failure as one whose time has passed: the command waits for no thread that still tries.
     pub(crate) fn late(self) -> Self {
         Self { late: true, ..self }
     }

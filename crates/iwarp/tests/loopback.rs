@@ -494,6 +494,30 @@ async fn a_set_up_that_is_given_up_is_brought_to_its_reply() {
     assert!(answered.elapsed() >= Duration::from_millis(100), "{:?}", answered.elapsed());
 }
 
+/// A program that waits for its tasks would otherwise wait for a silent peer.
+#[tokio::test]
+async fn a_set_up_that_is_given_up_does_not_wait_for_a_silent_peer() {
+    const LEAST: Duration = Duration::from_millis(50);
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let to = listener.local_addr().unwrap();
+    let mut config = Config::default();
+    config.timeouts.startup = Duration::from_secs(3600);
+    config.timeouts.abandoned = LEAST;
+    let connector = IwarpConnector::new(config);
+    for patience in [Duration::ZERO, LEAST * 2] {
+        let began = std::time::Instant::now();
+        let (stream, given_up) = tokio::join!(
+            listener.accept(),
+            tokio::time::timeout(patience, connector.connect(to, parameters(b"")))
+        );
+        assert!(given_up.is_err());
+        let mut seen = Vec::new();
+        stream.unwrap().0.read_to_end(&mut seen).await.unwrap();
+        assert_eq!(seen.len(), 24, "the Request alone");
+        assert!(began.elapsed() >= LEAST.max(patience), "{:?}", began.elapsed());
+    }
+}
+
 /// A queue pair may outlive the runtime that watches its socket.
 #[test]
 fn a_socket_without_a_runtime_is_a_failure_of_the_link() {

@@ -8,7 +8,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use rpcrdma_capture::session::Session;
-use rpcrdma_capture::sessions;
+use rpcrdma_capture::tcp::{self, Connection};
+use rpcrdma_capture::{pcap, sessions};
 use rustix::process::Signal;
 
 use super::network::TAP;
@@ -91,6 +92,12 @@ impl Recording {
         ensure!(missed.is_none(), "tcpdump has missed packets: {}", said.trim());
         let sessions = sessions(&fs::read(&file)?).context(format!("reading {}", file.display()))?;
         Ok(Self { file, sessions })
+    }
+
+    /// Returns all TCP connections, also those on which nobody spoke.
+    pub(crate) fn connections(&self) -> Result<Vec<Connection>, Failure> {
+        let segments = pcap::tcp_segments(&fs::read(&self.file)?);
+        Ok(tcp::connections(segments.context(format!("reading {}", self.file.display()))?))
     }
 
     /// Returns the XIDs of the RPC-over-RDMA messages that tshark finds. In long streams tshark may miss some: if many

@@ -32,6 +32,9 @@ const LEAVE: Duration = Duration::from_secs(2);
 /// a little more.
 const DRAIN: Duration = Duration::from_secs(6);
 
+/// Time for set-ups of connections that a command has abandoned. A connector gives them less time.
+const SET_UP: Duration = Duration::from_secs(5);
+
 /// Returns a function that describes why a listener cannot use this address.
 pub(crate) fn cannot_listen(address: SocketAddr) -> impl Fn(io::Error) -> Failure {
     move |error| {
@@ -177,13 +180,15 @@ fn reporting(command: impl Future<Output = Result<(), Failure>>) -> Result<(), F
 /// Runs a command. If the command fails, waits for its tasks to end or for a signal.
 ///
 /// Some servers react badly if tasks are cut off: a connection whose set-up was given up, and calls whose
-/// arguments the server is reading. A peer that let all its time pass gets no more.
+/// arguments the server is reading. This holds for commands whose time has passed too.
 async fn orderly(command: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
     let result = command.await;
-    if let Err(failure) = &result
-        && !failure.is_late()
-    {
-        let unreachable = failure.exit() == Exit::Unreachable;
+    if let Err(failure) = &result {
+        let limit = match (failure.is_late(), failure.exit()) {
+            (true, _) => SET_UP,
+            (false, Exit::Unreachable) => LEAVE,
+            (false, _) => DRAIN,
+        };
         let mut signals = StopSignals::new()?;
         let tasks = Handle::current().metrics();
         let ended = async {
@@ -193,7 +198,7 @@ async fn orderly(command: impl Future<Output = Result<(), Failure>>) -> Result<(
         };
         tokio::select! {
             // A silent server makes this wait end by its time limit.
-            _ = timeout(if unreachable { LEAVE } else { DRAIN }, ended) => {}
+            _ = timeout(limit, ended) => {}
             _ = signals.next() => {}
         }
     }
@@ -289,18 +294,36 @@ mod tests {
         assert_eq!(code(vec![Ok(()), Err(Failure::new(Exit::Unreachable, "x")), failed()]), 3);
     }
 
-    /// A silent server is no reason to go on after the time-out.
+    /// Checks how long a failed command goes on with a task of this length.
+    async fn goes_on(failure: Failure, length: Duration, expected: Duration) {
+        let task = tokio::spawn(sleep(length));
+        let began = tokio::time::Instant::now();
+        assert!(orderly(async { Err(failure) }).await.is_err());
+        let took = began.elapsed();
+        assert!((expected..expected + Duration::from_millis(10)).contains(&took), "{took:?}");
+        task.abort();
+        let _ = task.await;
+    }
+
+    /// A set-up that is cut off can cost the server its listener. The wait has a limit, whatever a task does.
     #[tokio::test(start_paused = true)]
-    async fn a_command_whose_time_has_passed_ends_at_once() {
-        let silent = tokio::spawn(std::future::pending::<()>());
-        let unreachable = || Failure::new(Exit::Unreachable, "x");
-        for (failure, expected) in [(unreachable(), LEAVE), (unreachable().late(), Duration::ZERO)] {
-            let began = tokio::time::Instant::now();
-            assert!(orderly(async { Err(failure) }).await.is_err());
-            let took = began.elapsed();
-            assert!((expected..=expected + Duration::from_millis(5)).contains(&took), "{took:?}");
+    async fn a_failed_command_goes_on_until_its_tasks_have_ended() {
+        let failures: [(fn() -> Failure, Duration); 3] = [
+            (|| Failure::new(Exit::Unreachable, "x"), LEAVE),
+            (|| Failure::new(Exit::Unreachable, "x").late(), SET_UP),
+            (|| Failure::failed("x"), DRAIN),
+        ];
+        for (failure, limit) in failures {
+            goes_on(failure(), Duration::from_millis(100), Duration::from_millis(100)).await;
+            goes_on(failure(), Duration::from_secs(3600), limit).await;
         }
-        silent.abort();
+    }
+
+    /// A connector has two steps, and then closes the connection a little later.
+    #[test]
+    fn a_connector_needs_less_than_the_time_for_abandoned_set_ups() {
+        let step = rpcrdma_iwarp::Timeouts::default().abandoned;
+        assert!(2 * step + Duration::from_millis(500) < SET_UP && SET_UP < DRAIN);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Options, output, exit codes and signals of the real binary.
 
 use std::fs;
-use std::io::{BufRead, BufReader, ErrorKind, Read};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::process::{Command, Stdio};
@@ -389,6 +389,30 @@ fn names_at_a_server() {
     succeed(&["rm", "-r", &url("/a"), &url("/b")]);
     assert!(!export.join("a").exists());
     assert!(export.join("target/kept").exists());
+}
+
+/// Linux `siw` may close its listener over a connection that ends before its Reply. So a command whose time is over
+/// stays until the Reply has come.
+#[test]
+fn a_set_up_outlasts_the_timeout_of_its_command() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let to = listener.local_addr().unwrap().to_string();
+    let mut ping = command(&["ping", "--timeout", "0.1", &to]).stderr(Stdio::piped()).spawn().unwrap();
+    let (mut stream, _) = listener.accept().unwrap();
+    let mut header = [0; 20];
+    stream.read_exact(&mut header).unwrap();
+    stream.read_exact(&mut vec![0; usize::from(header[19])]).unwrap();
+    // No byte arrives, and no end, although the time of the command passes.
+    stream.set_read_timeout(Some(Duration::from_millis(400))).unwrap();
+    let early = stream.read(&mut [0]).map_err(|error| error.kind());
+    assert!(matches!(early, Err(ErrorKind::WouldBlock)), "{early:?}");
+    stream.write_all(b"MPA ID Rep Frame\x50\x02\0\x04\0\x08\0\x08").unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    is_closed(stream);
+    assert_eq!(wait(&mut ping, Duration::from_secs(20)).code(), Some(3));
+    let mut told = String::new();
+    ping.stderr.take().unwrap().read_to_string(&mut told).unwrap();
+    assert!(told.contains("no connection within 100ms"), "{told}");
 }
 
 /// The search for MOUNT has the time limit of the command, and counters are logged at the end of `cat`.

@@ -9,6 +9,9 @@ use rpcrdma_verbs::Pace;
 pub struct Timeouts {
     /// Time for the complete MPA start-up frame of the peer. 10 s by default, as Linux allows as Initiator.
     pub startup: Duration,
+    /// For an Initiator whose caller has left: time for TCP to connect, and then for the Reply to the Request. 2 s by
+    /// default. A step that has had this time already ends at once.
+    pub abandoned: Duration,
     /// For a Responder: time from the Reply to the first FPDU. 60 s by default.
     pub first_fpdu: Duration,
     /// Time for which an FPDU that has begun may stand still. 30 s by default.
@@ -31,6 +34,7 @@ impl Default for Timeouts {
     fn default() -> Self {
         Self {
             startup: Duration::from_secs(10),
+            abandoned: Duration::from_secs(2),
             first_fpdu: Duration::from_secs(60),
             partial_fpdu: Duration::from_secs(30),
             least_rate: 8 << 10,

@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use rpcrdma_capture::tcp::{Connection, Side};
+
 use super::remote::Remote;
 use crate::failure::{Context, Failure, ensure};
 use crate::interop::cases::Detail;
@@ -69,7 +71,8 @@ pub(super) fn given_up(lab: &mut Lab) -> Result<Detail, Failure> {
     result
 }
 
-/// Runs clients whose timeout ends before TCP is connected, after it, and around the Reply.
+/// Runs clients whose timeout ends before TCP is connected, after it, and around the Reply. The wire shows whether our
+/// client has done its part, whatever siw makes of it.
 fn give_up(lab: &mut Lab) -> Result<Detail, Failure> {
     const TRIES: u32 = 40;
     let remote = Remote::new(lab, "given-up")?;
@@ -80,10 +83,68 @@ fn give_up(lab: &mut Lab) -> Result<Detail, Failure> {
         let finished = remote.run(lab, &["ping", "--count", "1", "--timeout", &timeout, remote.address()])?;
         given_up += u32::from(!finished.success());
     }
+    let took = start.elapsed();
     ensure!(given_up > 0, "no attempt was given up");
-    remote.succeed(lab, &["ping", "--count", "3", "--interval", "0", remote.address()])?;
+    let answered = remote.succeed(lab, &["ping", "--count", "3", "--interval", "0", remote.address()]);
+    let sockets = lab.guest("ss -Hltn \"sport = :$1\"", &[&remote.port().to_string()])?;
+    let listener = if sockets.trim().is_empty() { "siw has closed its listener" } else { "siw listens" };
+    let all = lab.recording()?.connections()?;
+    let ours = all.iter().filter(|connection| connection.server.port() == remote.port());
+    let ends: Vec<Option<&str>> = ours.map(cut_short).collect();
+    let (connections, cut) = (ends.len(), ends.iter().flatten().count());
+    let first = ends.iter().zip(1..).find_map(|(end, number)| Some(((*end)?, number)));
+    if let Some((how, number)) = first {
+        return Err(Failure::new(format!(
+            "our client ended {cut} of {connections} connections before the Reply, number {number} first, {how}; {listener}"
+        )));
+    }
+    answered.context(format!("none of our {connections} connections ended before its Reply; {listener}"))?;
     Ok(format!(
-        "{given_up} of {TRIES} given up in {:.1} s, knfsd answers as before",
-        start.elapsed().as_secs_f64()
+        "{given_up} of {TRIES} given up in {:.1} s, each after its Reply; knfsd answers as before",
+        took.as_secs_f64()
     ))
+}
+
+/// Returns how our client ended a connection before the server had sent a byte, if it did so.
+fn cut_short(connection: &Connection) -> Option<&'static str> {
+    let first = connection.chunks.iter().find(|chunk| match chunk.from {
+        Side::Client => chunk.end.is_some(),
+        Side::Server => !chunk.bytes.is_empty(),
+    })?;
+    let spoke = connection.chunks.iter().any(|chunk| chunk.from == Side::Client && !chunk.bytes.is_empty());
+    (first.from == Side::Client).then_some(if spoke { "after the Request" } else { "without a Request" })
+}
+
+#[cfg(test)]
+mod tests {
+    use rpcrdma_capture::tcp::{Chunk, End};
+
+    use super::*;
+
+    fn judged(chunks: &[(Side, &[u8], Option<End>)]) -> Option<&'static str> {
+        let address = "127.0.0.1:1".parse().unwrap();
+        let chunks =
+            chunks.iter().map(|&(from, bytes, end)| Chunk { from, bytes: bytes.to_vec(), end }).collect();
+        let connection =
+            Connection { client: address, server: address, chunks, behind_holes: 0, out_of_order: 0 };
+        cut_short(&connection)
+    }
+
+    #[test]
+    fn a_connection_that_ends_before_its_reply_is_found() {
+        let request = (Side::Client, &b"Request"[..], None);
+        let reply = (Side::Server, &b"Reply"[..], None);
+        let end = |from, end| (from, &b""[..], Some(end));
+        for by in [End::Closed, End::Reset] {
+            let (ours, theirs) = (end(Side::Client, by), end(Side::Server, by));
+            assert_eq!(judged(&[request, reply, ours, theirs]), None);
+            assert_eq!(judged(&[request, ours]), Some("after the Request"));
+            assert_eq!(judged(&[request, ours, reply]), Some("after the Request"));
+            assert_eq!(judged(&[(Side::Client, b"Request", Some(by)), reply]), Some("after the Request"));
+            assert_eq!(judged(&[ours, theirs]), Some("without a Request"));
+            // Refused, or still open.
+            assert_eq!(judged(&[theirs]), None);
+            assert_eq!(judged(&[request]), None);
+        }
+    }
 }

@@ -14,6 +14,8 @@ pub(super) const COMMAND_LIMIT: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub(in crate::interop::cases) struct Remote {
     address: String,
+    /// Port of NFS over RDMA.
+    port: u16,
     /// TCP port of MOUNT.
     mountd: u16,
     /// The directory in the guest.
@@ -29,7 +31,14 @@ impl Remote {
         let knfsd = lab.knfsd()?;
         let directory = format!("/export/memory/{case}");
         lab.guest("rm -rf \"$1\" && mkdir -m 777 \"$1\"", &[&directory])?;
-        Ok(Self { address: knfsd.address(), mountd: knfsd.mountd, directory, root: String::new(), crc: true })
+        Ok(Self {
+            address: knfsd.address(),
+            port: knfsd.rdma,
+            mountd: knfsd.mountd,
+            directory,
+            root: String::new(),
+            crc: true,
+        })
     }
 
     /// Starts a server of ours in the guest, with an empty directory. The case needs a fabric.
@@ -39,6 +48,7 @@ impl Remote {
         let root = server.export.display().to_string();
         let remote = Self {
             address: format!("{}:{}", server.address, server.rdma),
+            port: server.rdma,
             mountd: server.tcp,
             directory: root.clone(),
             root,
@@ -60,6 +70,11 @@ impl Remote {
     /// Returns `HOST:PORT`.
     pub(super) fn address(&self) -> &str {
         &self.address
+    }
+
+    /// Returns the port of [`Self::address`].
+    pub(super) fn port(&self) -> u16 {
+        self.port
     }
 
     /// Returns the URL of a path in the case's directory.
