@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use rpcrdma::{
     CallContext, CallFailure, Client, ClientConfig, NextService, ResponseFuture, ServerMonitor, ShedLimits,
+    Transport,
 };
 use rpcrdma_xdr::Decoder;
 use tokio::net::TcpListener;
@@ -128,7 +129,7 @@ async fn i8_a_call_whose_server_ends_half_way_is_executed_by_the_next() {
     let mut config = ClientConfig::default();
     config.protocol.timeouts.call = Duration::from_secs(20);
     config.protocol.timeouts.reconnect_least = Duration::from_millis(1);
-    let client = Client::tcp(address, config).await.unwrap();
+    let client = Client::builder().config(config).transport(Transport::tcp()).connect(address).await.unwrap();
     let waiting = tokio::spawn({
         let client = client.clone();
         async move { call(&client, CHANGE, 7).await }

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rpcrdma::{CallError, Client, ClientConfig, ServeError, ServerConfig};
+use rpcrdma::{CallError, Client, ServeError, ServerConfig, Transport};
 use rpcrdma_verbs::{BoxFuture, Incoming, Listener};
 use tokio::net::TcpListener;
 use tokio::time::{Instant, sleep, timeout};
@@ -55,7 +55,7 @@ async fn dropping_the_handle_stops_the_server_in_order() {
     drop(world.server);
     sleep(Duration::from_secs(1)).await;
     let connector = Arc::new(world.fabric.connector(host(3)));
-    let refused = Client::rdma(connector, SERVER, ClientConfig::default()).await;
+    let refused = Client::builder().transport(Transport::rdma_on(connector)).connect(SERVER).await;
     assert!(refused.is_err(), "nobody listens");
     assert_eq!(monitor.stats().connections, 1, "a call is in progress");
     world.work.let_go();
@@ -69,7 +69,7 @@ async fn the_end_can_be_awaited_again_and_again() {
     let mut world = OnTcp::new(|server| server).await;
     assert_eq!(world.server.tcp_addresses().unwrap(), [world.address]);
     assert_eq!(world.server.rdma_addresses().unwrap(), []);
-    let client = Client::tcp(world.address, ClientConfig::default()).await.unwrap();
+    let client = Client::builder().transport(Transport::tcp()).connect(world.address).await.unwrap();
     for _ in 0..2 {
         timeout(Duration::from_millis(10), world.server.ended()).await.unwrap_err();
         assert_eq!(call(&client, LOOK, 7).await.unwrap(), 7, "waiting does not stop the server");

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use rpcrdma::{
     AuthSys, CallContext, CallError, CallFailure, Client, Credential, Effect, InterceptService, NextService,
-    ResponseFuture, Server, ServerConfig, Versions,
+    ResponseFuture, Server, ServerConfig, Transport, Versions,
 };
 use rpcrdma_oncrpc::{AuthStat, Refused};
 use rpcrdma_sim::{Fabric, FabricConfig};
@@ -183,7 +183,7 @@ async fn data_passes_an_interceptor_without_a_copy() {
         .spawn();
     tokio::task::yield_now().await;
     let connector = Arc::new(fabric.connector(host(2)));
-    let client = Client::builder().rdma(connector, SERVER).await.unwrap();
+    let client = Client::builder().transport(Transport::rdma_on(connector)).connect(SERVER).await.unwrap();
     let reply = get(&client, 1 << 20).await.unwrap();
     assert_eq!(reply.travelled.reply.written, 1 << 20);
     assert_eq!(taken(&lines), ["outer: GET begins", "outer: Ok(1048580)"]);
@@ -210,7 +210,11 @@ async fn a_client_that_serves_has_interceptors() {
         .program(Arc::new(Bounce::default()))
         .intercept_service(notes("first", &lines))
         .intercept_service(notes("second", &lines));
-    let client = client.rdma(Arc::new(fabric.connector(host(2))), SERVER).await.unwrap();
+    let client = client
+        .transport(Transport::rdma_on(Arc::new(fabric.connector(host(2)))))
+        .connect(SERVER)
+        .await
+        .unwrap();
     // The server calls back once.
     assert_eq!(bounce(&client, 1).await.unwrap(), 1);
     assert_eq!(

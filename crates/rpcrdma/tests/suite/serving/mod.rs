@@ -13,8 +13,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rpcrdma::{
-    Binding, Call, CallContext, CallError, CallFailure, Client, ClientConfig, Credential, Effect, Procedure,
-    Program, ResponseFuture, Server, ServerBuilder, ServerHandle,
+    Binding, Call, CallContext, CallError, CallFailure, Client, Credential, Effect, ProcedureInfo, Program,
+    ResponseFuture, Server, ServerBuilder, ServerHandle, Transport,
 };
 use rpcrdma_oncrpc::Refused;
 use rpcrdma_sim::{Fabric, FabricConfig};
@@ -106,11 +106,11 @@ impl Program for Served {
         1..=1
     }
 
-    fn procedure(&self, _: u32, procedure: u32) -> Option<Procedure> {
+    fn procedure(&self, _: u32, procedure: u32) -> Option<ProcedureInfo> {
         assert_ne!(procedure, UNKNOWN, "asked about it");
         let name = NAMES.get(usize::try_from(procedure).unwrap())?;
         let effect = if procedure == LOOK { Effect::Idempotent } else { Effect::State };
-        Some(Procedure { name, effect })
+        Some(ProcedureInfo { name, effect })
     }
 
     fn call(&self, context: CallContext, arguments: Decoder) -> ResponseFuture {
@@ -135,7 +135,7 @@ impl Binding for Served {}
 /// Makes a call of the program.
 async fn call(client: &Client, procedure: u32, argument: u32) -> Result<u32, CallError> {
     let call = Call::new(PROGRAM, 1, procedure).arguments(encode(&argument).unwrap()).results(4);
-    Ok(client.call(call).await?.results.u32()?)
+    Ok(client.call_raw(call).await?.results.u32()?)
 }
 
 fn is_system_error(result: Result<u32, CallError>) -> bool {
@@ -172,7 +172,8 @@ impl Simulated {
     /// Connects a client from this host. Its further calls need not wait for each other's replies (rule I4).
     async fn client(&self, last: u8) -> Client {
         let connector = Arc::new(self.fabric.connector(host(last)));
-        let client = Client::rdma(connector, SERVER, ClientConfig::default()).await.unwrap();
+        let client =
+            Client::builder().transport(Transport::rdma_on(connector)).connect(SERVER).await.unwrap();
         client.null(PROGRAM, 1).await.unwrap();
         client
     }

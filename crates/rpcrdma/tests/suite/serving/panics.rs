@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rpcrdma::{Client, ClientConfig};
+use rpcrdma::{Client, Transport};
 use tokio::time::{sleep, timeout};
 
 use super::{BREAK, BREAK_LATER, CHANGE, LOOK, OnTcp, SYSTEM_ERR, Simulated, UNKNOWN, call, is_system_error};
@@ -32,7 +32,7 @@ async fn i6_a_panicking_handler_ends_only_its_call() {
 #[tokio::test]
 async fn i6_a_panicking_handler_ends_only_its_call_over_tcp() {
     let world = OnTcp::new(|server| server).await;
-    let client = Client::tcp(world.address, ClientConfig::default()).await.unwrap();
+    let client = Client::builder().transport(Transport::tcp()).connect(world.address).await.unwrap();
     world.work.hold();
     let broken = tokio::spawn({
         let client = client.clone();
