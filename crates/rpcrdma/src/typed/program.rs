@@ -359,7 +359,7 @@ macro_rules! program {
                     #[allow(unused_parens)]
                     pub fn $method(
                         &self,
-                        $(arguments: impl ::core::borrow::Borrow<$arguments>,)?
+                        $(arguments: impl ::core::borrow::Borrow<$arguments> + ::core::marker::Send,)?
                     ) -> impl ::core::future::Future<
                         Output = ::core::result::Result<$results, $crate::CallError>,
                     > + ::core::marker::Send {

@@ -98,6 +98,16 @@ fn results_without_a_bound_get_one_with_the_call() {
     });
 }
 
+/// A move of a future copies all of it, and a task has all of it in memory.
+#[tokio::test(start_paused = true)]
+async fn the_future_of_a_call_is_small() {
+    let (client, _) = serve(On::Sim, Arc::new(store::serve(Store::default()))).await;
+    let raw = size_of_val(&client.call_raw(Call::new(store::PROGRAM, store::VERSION, 9)));
+    let typed = size_of_val(&client.call::<Nothing>(()));
+    assert!(raw <= 1 << 10, "{raw}");
+    assert!(typed <= raw + size_of::<Call>() + 64, "{typed}, by hand {raw}");
+}
+
 /// Arguments that are too long never leave, and the error names the item.
 #[tokio::test(start_paused = true)]
 async fn arguments_that_break_their_type_are_not_sent() {
