@@ -2,6 +2,7 @@
 
 mod calls;
 mod certificates;
+mod context;
 mod hostile;
 mod probe;
 mod raw;
