@@ -27,7 +27,7 @@ pub enum CallError {
     Chunk,
     /// The peer answered with an RDMA_ERROR of Version Two (version-two-03 §6.2.4).
     #[error("the peer refuses the call: {0}")]
-    Refused(ErrorBody),
+    Refused(#[source] ErrorBody),
     /// No form of the protocol can carry the call.
     #[error("the call cannot be sent: {0}")]
     Unsendable(#[from] Refusal),
@@ -39,13 +39,13 @@ pub enum CallError {
     Windows(#[from] WindowErrorKind),
     /// The data in the Reply chunk, or read from the peer, is not the reply to this call (RFC 8166 §4.2.1).
     #[error("what came as the reply is none: {0}")]
-    BadReply(ProtocolError),
+    BadReply(#[source] ProtocolError),
     /// The memory of a result did not come back from its window.
     #[error("the memory of a result was lost with its window")]
     ResultLost,
     /// The connection ended before the reply. The peer may have executed the call.
     #[error("the connection ended: {0}")]
-    ConnectionLost(CloseReason),
+    ConnectionLost(#[source] CloseReason),
     /// The session could not connect within the allowed attempts.
     #[error("no connection after {attempts} attempts: {reason}")]
     Unreachable {

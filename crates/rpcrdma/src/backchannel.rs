@@ -32,6 +32,7 @@ use tracing::Instrument;
 
 use crate::call::{Call, RawReply, Reply};
 use crate::caller::Caller;
+use crate::cause::Cause;
 use crate::error::CallError;
 use crate::trace::{Calling, call_span};
 use crate::xid::Xids;
@@ -68,7 +69,7 @@ struct Shared {
     timeout: Duration,
     state: Mutex<State>,
     /// The reason why the connection ended.
-    ended: watch::Sender<Option<String>>,
+    ended: watch::Sender<Option<Cause>>,
     /// Handles that exist.
     handles: AtomicUsize,
 }
@@ -150,7 +151,7 @@ impl Backchannel {
         let exchange = async {
             let result = match call.gss {
                 // The context would be with the client, which serves none.
-                Some(_) => Err(CallError::NoContext { reason: NO_GSS.to_owned(), sent: false }),
+                Some(_) => Err(CallError::NoContext { reason: Cause::message(NO_GSS), sent: false }),
                 None => self.shared.exchange(xid, call).await.map(RawReply::from).and_then(Reply::try_from),
             };
             calling.ended(self.shared.peer, &result);
@@ -167,17 +168,22 @@ impl Backchannel {
 
     /// Returns the reason why the connection ended; `None` while it is open.
     #[must_use]
-    pub fn ended(&self) -> Option<String> {
+    pub fn ended(&self) -> Option<Cause> {
         self.shared.ended.borrow().clone()
     }
 
     /// Waits until the connection has ended, and returns the reason. From then on every call fails.
-    pub async fn wait_ended(&self) -> String {
+    pub async fn wait_ended(&self) -> Cause {
         let mut ended = self.shared.ended.subscribe();
         // `self` owns the sender, so the channel stays open.
         let reason = ended.wait_for(Option::is_some).await.ok().and_then(|reason| reason.clone());
-        reason.unwrap_or_default()
+        reason.unwrap_or_else(no_reason)
     }
+}
+
+/// Returns the reason for the end of a connection that gave none.
+fn no_reason() -> Cause {
+    Cause::message("the connection has ended")
 }
 
 impl Clone for Backchannel {
@@ -265,7 +271,7 @@ impl Shared {
     }
 
     fn gone(&self) -> CallError {
-        let reason = self.ended.borrow().clone().unwrap_or_else(|| "the connection has ended".to_owned());
+        let reason = self.ended.borrow().clone().unwrap_or_else(no_reason);
         CallError::Unreachable { reason, sent: false }
     }
 
@@ -299,7 +305,7 @@ impl Shared {
         in_progress.answered = true;
         // Without an answer, the connection's task was dropped together with the call.
         result.unwrap_or_else(|_| {
-            let reason = self.ended.borrow().clone().unwrap_or_default();
+            let reason = self.ended.borrow().clone().unwrap_or_else(no_reason);
             Err(CallError::ConnectionLost { reason })
         })
     }
@@ -445,7 +451,7 @@ impl Reverse {
     }
 
     /// Ends all calls after the connection has ended and all its events are handled.
-    pub(crate) fn end(&mut self, reason: String) {
+    pub(crate) fn end(&mut self, reason: Cause) {
         self.shared.server.lock().remove(&self.number);
         self.shared.ended.send_if_modified(|ended| {
             let first = ended.is_none();
@@ -471,6 +477,6 @@ impl Reverse {
 
 impl Drop for Reverse {
     fn drop(&mut self) {
-        self.end("the server stopped".to_owned());
+        self.end(Cause::message("the server stopped"));
     }
 }

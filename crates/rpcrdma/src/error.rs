@@ -9,6 +9,8 @@ use rpcrdma_verbs::PoolExhausted;
 use rpcrdma_xdr::{DecodeError, EncodeError};
 use thiserror::Error;
 
+use crate::cause::Cause;
+
 /// The execution of a failed call at the peer, as far as it is known (rule I8).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Execution {
@@ -19,6 +21,8 @@ pub enum Execution {
 }
 
 /// The reason why a call has no result.
+///
+/// A message is complete: it includes those of the errors below it, which `source()` returns by type.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum CallError {
@@ -31,19 +35,22 @@ pub enum CallError {
         /// Whether the call had left.
         sent: bool,
         /// The reason why no connection could be opened, if it was down.
-        link: Option<String>,
+        #[source]
+        link: Option<Cause>,
     },
     /// The connection was lost before the reply came, and the call was not to be sent again. Its execution is unknown.
     #[error("connection lost before the reply: {reason}")]
     ConnectionLost {
         /// Why the connection ended.
-        reason: String,
+        #[source]
+        reason: Cause,
     },
     /// There is no connection, and none could be opened.
     #[error("no connection: {reason}")]
     Unreachable {
         /// The last attempt's failure, or the reason why the connection ended.
-        reason: String,
+        #[source]
+        reason: Cause,
         /// Whether the call had left on an earlier connection.
         sent: bool,
     },
@@ -52,7 +59,8 @@ pub enum CallError {
     #[error("no connection with TLS: {reason}")]
     Tls {
         /// The reason.
-        reason: String,
+        #[source]
+        reason: Cause,
         /// Whether the call had left.
         sent: bool,
     },
@@ -66,7 +74,8 @@ pub enum CallError {
     #[error("the call cannot be sent: {reason}")]
     Unsendable {
         /// The reason.
-        reason: String,
+        #[source]
+        reason: Cause,
     },
     /// The call is longer than the connection carries; nothing was sent.
     #[error("call of {len} bytes; the connection carries {room}")]
@@ -91,7 +100,8 @@ pub enum CallError {
     #[error("no memory for the results: {reason}")]
     Memory {
         /// The memory that is missing.
-        reason: String,
+        #[source]
+        reason: Cause,
     },
     /// The calls in progress through this backchannel have reached their limit; nothing was sent.
     #[error("{limit} calls through the backchannel are in progress, the limit")]
@@ -119,20 +129,23 @@ pub enum CallError {
     #[error("the peer refuses the call: {reason}")]
     TransportRefused {
         /// The error that the peer reports.
-        reason: String,
+        #[source]
+        reason: Cause,
     },
     /// The received message is not a valid reply, or its memory is lost; the call may have been carried out. The
     /// connection is unaffected.
     #[error("{reason}")]
     TransportReply {
         /// The fault.
-        reason: String,
+        #[source]
+        reason: Cause,
     },
     /// There is no security context for the call, or it cannot protect the call.
     #[error("{reason}")]
     NoContext {
         /// The words of the mechanism, or the server's refusal.
-        reason: String,
+        #[source]
+        reason: Cause,
         /// Whether the call had left, in an earlier context or on an earlier connection.
         sent: bool,
     },
@@ -178,7 +191,7 @@ pub enum CallError {
     BadReply(#[from] DecodeError),
 }
 
-fn note(link: &Option<String>) -> String {
+fn note(link: &Option<Cause>) -> String {
     link.as_ref().map(|reason| format!("; no connection: {reason}")).unwrap_or_default()
 }
 
@@ -257,27 +270,37 @@ impl CallError {
 
     /// Converts a failure that RPC-over-RDMA reports. `after` is the time that the call had; `down` is the reason why
     /// there is no connection.
-    pub(crate) fn from_failure(failure: proto::CallFailure, after: Duration, down: Option<String>) -> Self {
+    pub(crate) fn from_failure(failure: proto::CallFailure, after: Duration, down: Option<Cause>) -> Self {
         let proto::CallFailure { error, sent, .. } = failure;
-        let reason = error.to_string();
         match error {
             proto::CallError::TimedOut => Self::TimedOut { after, sent, link: down },
             proto::CallError::Version { low, high } => Self::TransportVersion { low, high },
             proto::CallError::Chunk => Self::Chunk,
             proto::CallError::Unsendable(refusal) => {
-                Self::too_long(refusal).unwrap_or(Self::Unsendable { reason })
+                Self::too_long(refusal).unwrap_or_else(|| Self::Unsendable { reason: refusal.into() })
             }
             proto::CallError::Memory(PoolExhausted::OverLimit { requested: len, limit: room }) => {
                 Self::ResultsTooLong { len, room }
             }
-            proto::CallError::Memory(_) | proto::CallError::Windows(_) => Self::Memory { reason },
-            proto::CallError::Unreachable { .. } => Self::Unreachable { reason, sent },
+            proto::CallError::Memory(exhausted) => Self::Memory { reason: exhausted.into() },
+            error @ proto::CallError::Windows(_) => Self::Memory { reason: error.into() },
+            proto::CallError::Unreachable { attempts, reason } => {
+                let last = down.unwrap_or_else(|| Cause::message(reason));
+                Self::Unreachable { reason: AttemptsFailed { attempts, last }.into(), sent }
+            }
             proto::CallError::Closed => Self::Closed { sent },
-            proto::CallError::Refused(body) => Self::TransportRefused { reason: body.to_string() },
-            proto::CallError::BadReply(_) | proto::CallError::ResultLost => Self::TransportReply { reason },
-            _ if !sent => Self::Unreachable { reason, sent },
-            _ => Self::ConnectionLost { reason },
+            proto::CallError::Refused(body) => Self::TransportRefused { reason: body.into() },
+            error @ (proto::CallError::BadReply(_) | proto::CallError::ResultLost) => {
+                Self::TransportReply { reason: error.into() }
+            }
+            proto::CallError::ConnectionLost(reason) => Self::lost(reason.into(), sent),
+            error => Self::lost(error.into(), sent),
         }
+    }
+
+    /// Returns the error of a call whose connection has ended.
+    fn lost(reason: Cause, sent: bool) -> Self {
+        if sent { Self::ConnectionLost { reason } } else { Self::Unreachable { reason, sent } }
     }
 
     /// Returns the error of a call that does not fit, with both numbers.
@@ -299,14 +322,23 @@ impl CallError {
     pub(crate) fn from_refusal(kind: proto::RefusedKind) -> Self {
         match kind {
             proto::RefusedKind::Closed => Self::Closed { sent: false },
-            kind => Self::Unsendable { reason: kind.to_string() },
+            kind => Self::Unsendable { reason: kind.into() },
         }
     }
 }
 
+/// The session has given up after this many attempts to connect.
+#[derive(Debug, Error)]
+#[error("{attempts} attempts failed, the last: {last}")]
+struct AttemptsFailed {
+    attempts: u32,
+    #[source]
+    last: Cause,
+}
+
 impl From<EncodeError> for CallError {
     fn from(error: EncodeError) -> Self {
-        Self::Unsendable { reason: error.to_string() }
+        Self::Unsendable { reason: error.into() }
     }
 }
 
@@ -352,20 +384,20 @@ mod tests {
     fn i8_a_call_that_was_sent_before_is_of_unknown_execution() {
         let errors = [
             CallError::TimedOut { after: Duration::ZERO, sent: false, link: None },
-            CallError::Unreachable { reason: String::new(), sent: false },
+            CallError::Unreachable { reason: Cause::message("test"), sent: false },
             CallError::Closed { sent: false },
-            CallError::Tls { reason: String::new(), sent: false },
-            CallError::NoContext { reason: String::new(), sent: false },
+            CallError::Tls { reason: Cause::message("test"), sent: false },
+            CallError::NoContext { reason: Cause::message("test"), sent: false },
             CallError::ContextTimedOut {
                 service: String::new(),
                 after: Duration::ZERO,
                 reason: String::new(),
                 sent: false,
             },
-            CallError::Unsendable { reason: String::new() },
+            CallError::Unsendable { reason: Cause::message("test") },
             CallError::CallTooLong { len: 2, room: 1 },
             CallError::ResultsTooLong { len: 2, room: 1 },
-            CallError::Memory { reason: String::new() },
+            CallError::Memory { reason: Cause::message("test") },
             CallError::TransportVersion { low: 1, high: 1 },
             CallError::Refused(Refused::ProgramUnavailable),
         ];
@@ -383,5 +415,47 @@ mod tests {
         let ended = || proto::CallError::ConnectionLost(proto::CloseReason::Timeout("a reply"));
         assert_eq!(shown(ended(), false).execution(), Execution::NotExecuted);
         assert_eq!(shown(ended(), true).execution(), Execution::Unknown);
+    }
+
+    /// The errors of the layers below are reached by `source()`, by their own types.
+    #[test]
+    fn the_source_of_a_failed_call_is_the_error_below() {
+        fn source<T: std::error::Error + 'static>(error: &CallError) -> &T {
+            let source = std::error::Error::source(error).unwrap();
+            source.downcast_ref::<T>().unwrap_or_else(|| panic!("{error}: {source:?}"))
+        }
+
+        let lost = proto::CloseReason::Timeout("a reply");
+        let error = shown(proto::CallError::ConnectionLost(lost.clone()), true);
+        assert_eq!(source::<proto::CloseReason>(&error), &lost);
+        assert_eq!(error.to_string(), "connection lost before the reply: timeout: a reply");
+        let error = shown(proto::CallError::ConnectionLost(lost.clone()), false);
+        assert_eq!(source::<proto::CloseReason>(&error), &lost);
+        let error = shown(proto::CallError::Refused(ErrorBody::System), true);
+        assert_eq!(source::<ErrorBody>(&error), &ErrorBody::System);
+        let error = shown(proto::CallError::ResultLost, true);
+        assert_eq!(source::<proto::CallError>(&error), &proto::CallError::ResultLost);
+        let error = CallError::from_refusal(proto::RefusedKind::XidInUse(7));
+        assert_eq!(source::<proto::RefusedKind>(&error), &proto::RefusedKind::XidInUse(7));
+        let error = CallError::from(EncodeError::Invalid { reason: "test" });
+        assert_eq!(source::<EncodeError>(&error), &EncodeError::Invalid { reason: "test" });
+        let error = CallError::from(DecodeError::TrailingBytes { position: 4, count: 4 });
+        assert!(source::<DecodeError>(&error).to_string().starts_with("4 bytes left"));
+        let error = CallError::from(Refused::ProgramUnavailable).sent_before();
+        assert!(source::<Box<CallError>>(&error).to_string().contains("program"));
+
+        // A connection attempt is two steps below the call.
+        let failure = proto::CallFailure {
+            error: proto::CallError::Unreachable { attempts: 3, reason: "refused".to_owned() },
+            sent: false,
+            call: None,
+        };
+        let down = Cause::new(lost.clone());
+        let error = CallError::from_failure(failure, Duration::ZERO, Some(down.clone()));
+        assert_eq!(error.to_string(), "no connection: 3 attempts failed, the last: timeout: a reply");
+        let last = std::error::Error::source(source::<AttemptsFailed>(&error)).unwrap();
+        assert_eq!(last.downcast_ref::<proto::CloseReason>(), Some(&lost));
+        let late = CallError::TimedOut { after: Duration::ZERO, sent: false, link: Some(down) };
+        assert_eq!(source::<proto::CloseReason>(&late), &lost);
     }
 }

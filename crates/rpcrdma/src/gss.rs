@@ -15,6 +15,7 @@ use rpcrdma_oncrpc::{OpaqueAuth, Origin};
 use tokio::sync::{Mutex as AsyncMutex, Notify};
 use tokio::time::Instant;
 
+use crate::cause::Cause;
 use crate::workers::{Running, WorkLost, Workers};
 
 /// Most pieces of work of clients that wait for a thread. Further calls wait for their turn.
@@ -101,7 +102,7 @@ impl fmt::Debug for GssUser {
 /// The last attempt to create a context that the mechanism or the server has ended.
 pub(crate) struct Failure {
     pub(crate) at: Instant,
-    pub(crate) reason: String,
+    pub(crate) reason: Cause,
 }
 
 /// A context with the server.

@@ -26,6 +26,7 @@ use tokio::sync::{Mutex as AsyncMutex, Notify};
 use tokio::time::{Instant, timeout_at};
 
 use crate::call::{Call, RawReply, Reply, ReplyShape};
+use crate::cause::Cause;
 use crate::channel::Channel;
 use crate::error::CallError;
 use crate::gss::{Established, Failure, GssUser, Proof, compute};
@@ -189,17 +190,17 @@ impl Request {
 }
 
 /// Returns the error of a call that has no context for this reason.
-fn no_context(reason: &impl ToString) -> CallError {
-    CallError::NoContext { reason: reason.to_string(), sent: false }
+fn no_context(reason: impl Into<Cause>) -> CallError {
+    CallError::NoContext { reason: reason.into(), sent: false }
 }
 
 fn lost(error: WorkLost) -> CallError {
-    no_context(&error)
+    no_context(error)
 }
 
 impl From<CreationError> for CallError {
     fn from(error: CreationError) -> Self {
-        no_context(&error)
+        no_context(error)
     }
 }
 
@@ -228,7 +229,8 @@ impl GssUser {
                 }
             }
             if refused == CONTEXTS {
-                let reason = format!("the server refused {CONTEXTS} security contexts in turn");
+                let reason =
+                    Cause::message(format!("the server refused {CONTEXTS} security contexts in turn"));
                 return Err(CallError::NoContext { reason, sent: request.sent });
             }
         }
@@ -261,7 +263,7 @@ impl GssUser {
         let (header, sealed) = match sealed.await.map_err(lost)? {
             Ok(sealed) => sealed,
             Err(Unprotectable::Refused(error)) if error.is_expired() => return Err(Missed::OldContext),
-            Err(error) => return Err(no_context(&error).into()),
+            Err(error) => return Err(no_context(error).into()),
         };
         let proof = Proof {
             xid: header.xid,
@@ -310,7 +312,7 @@ impl GssUser {
         });
         // The reply has come, so the call was carried out, or was not: only its results are lost.
         let (header, results) =
-            opened.await.map_err(|error| CallError::TransportReply { reason: error.to_string() })?;
+            opened.await.map_err(|error| CallError::TransportReply { reason: error.into() })?;
         let results = results?;
         header.success()?;
         Ok(Reply { xid: header.xid, results, travelled })
@@ -341,7 +343,7 @@ impl GssUser {
         }
         // This call would fail as the one that it waited for.
         if let Some(failure) = last.as_ref().filter(|failure| failure.at >= began) {
-            return Err(no_context(&failure.reason));
+            return Err(no_context(failure.reason.clone()));
         }
         match self.create(link, request, deadline).await {
             Ok(keys) => {
@@ -420,7 +422,9 @@ impl GssUser {
                     Progress::Call(next, next_call) => (creating, call) = (next, next_call),
                 }
             }
-            return Err(no_context(&format!("no security context after {ROUNDS} calls to create it")));
+            return Err(no_context(Cause::message(format!(
+                "no security context after {ROUNDS} calls to create it"
+            ))));
         }
     }
 
@@ -442,7 +446,7 @@ impl GssUser {
         let keys = Arc::clone(&context.keys);
         let signed = self.workers.run(move || keys.seal_end(&mut header).map(|_| header));
         let header = signed.await.map_err(lost)?;
-        let header = header.map_err(|error| no_context(&error))?;
+        let header = header.map_err(no_context)?;
         let CallHeader { xid, credential, verifier, .. } = header;
         let mut call = Call::new(program, version, 0).name("end of a security context").once();
         call.proof = Some(Proof { xid, credential, verifier, touches_data: false });
@@ -484,7 +488,7 @@ fn read_creation(reply: RawReply) -> Result<Creation, CallError> {
 }
 
 fn not_created(refused: &Refused) -> CallError {
-    no_context(&format!("the server creates no security context: {refused}"))
+    no_context(Cause::message(format!("the server creates no security context: {refused}")))
 }
 
 /// Returns the pause before the repetition of a creation with this number; `None` if there is none, or if no time is

@@ -36,6 +36,8 @@ impl ErrorBody {
     }
 }
 
+impl std::error::Error for ErrorBody {}
+
 impl fmt::Display for ErrorBody {
     fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {}

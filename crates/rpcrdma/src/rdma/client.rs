@@ -45,6 +45,7 @@ use super::departures::Departures;
 use super::link::{Link, Progress};
 use super::service::{Answered, Service};
 use crate::call::{Call, RawReply};
+use crate::cause::Cause;
 use crate::ccp::client::{Answer, Unusable};
 use crate::config::ClientConfig;
 use crate::connect::AttemptError;
@@ -91,7 +92,9 @@ struct State {
     background: Background,
     phase: Phase,
     /// The reason why there is no connection.
-    down: Option<String>,
+    down: Option<Cause>,
+    /// The error of the last attempt, of which the session gets the words only.
+    attempt_error: Option<Cause>,
     /// No connection without a call is asked for before this time.
     reopen_after: Option<Instant>,
     /// The number of connections so far.
@@ -391,6 +394,7 @@ impl State {
             background: Background::default(),
             phase: Phase::Open,
             down: None,
+            attempt_error: None,
             reopen_after: None,
             connected: watch::Sender::new(0),
             notices: broadcast::Sender::new(NOTICES),
@@ -486,14 +490,18 @@ impl State {
                 }
                 self.connected.send_replace(self.session.stats().connections);
             }
-            SessionEvent::ConnectFailed { reason, .. } => self.down = Some(reason),
+            SessionEvent::ConnectFailed { reason, .. } => {
+                let typed = self.attempt_error.take().filter(|error| error.to_string() == reason);
+                self.down = Some(typed.unwrap_or_else(|| Cause::message(reason)));
+            }
             SessionEvent::Disconnected(reason) => {
                 self.link = None;
                 self.incoming.clear();
                 self.departures = None;
                 self.poller = Poller::Nobody;
-                self.down = Some(reason.to_string());
-                self.fail_unrepeatable(&reason.to_string(), now);
+                let reason = Cause::new(reason);
+                self.fail_unrepeatable(&reason, now);
+                self.down = Some(reason);
                 self.want_background();
             }
             SessionEvent::Closed => {
@@ -526,7 +534,7 @@ impl State {
     }
 
     /// Ends the calls that must not be sent twice, after the loss of the connection.
-    fn fail_unrepeatable(&mut self, reason: &str, now: Instant) {
+    fn fail_unrepeatable(&mut self, reason: &Cause, now: Instant) {
         let ended = |id: CallId, call: &Waiting| {
             !call.retransmit && call.result.is_none() && self.session.was_sent(id)
         };
@@ -534,7 +542,7 @@ impl State {
             self.calls.iter().filter(|(id, call)| ended(**id, call)).map(|(id, _)| *id).collect();
         for id in ids {
             self.session.abandon(now.into_std(), id);
-            self.finish(id, Err(CallError::ConnectionLost { reason: reason.to_owned() }));
+            self.finish(id, Err(CallError::ConnectionLost { reason: reason.clone() }));
         }
     }
 
@@ -592,8 +600,10 @@ impl State {
             }
             Err(error) => {
                 let retry = !matches!(error, ConnectError::Invalid(_));
-                let now = Instant::now().into_std();
-                self.session.connect_failed(now, attempt, error.to_string(), retry);
+                let (now, error) = (Instant::now().into_std(), AttemptError::Link(error));
+                let words = error.to_string();
+                self.attempt_error = Some(error.into());
+                self.session.connect_failed(now, attempt, words, retry);
             }
         }
         self.background.wanted = true;

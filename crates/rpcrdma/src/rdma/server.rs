@@ -27,6 +27,7 @@ use super::link::{Link, Progress};
 use super::service::{Answered, Service};
 use crate::admission::Place;
 use crate::backchannel::Reverse;
+use crate::cause::Cause;
 use crate::ccp::server::Configurator;
 use crate::config::ServerConfig;
 use crate::credits::Further;
@@ -161,12 +162,12 @@ pub(crate) async fn run(
     };
     match ended {
         Ok(reason) => {
-            served.end(reason.to_string());
             tracing::debug!(?peer, %reason, "RDMA connection closed");
+            served.end(reason.into());
         }
         Err(error) => {
-            served.end(error.to_string());
             tracing::warn!(?peer, %error, "RDMA connection ended");
+            served.end(error.into());
         }
     }
 }
@@ -362,7 +363,7 @@ impl Served {
         }
     }
 
-    fn end(&mut self, reason: String) {
+    fn end(&mut self, reason: Cause) {
         self.count();
         let Sums { calls, replies, .. } = self.counted;
         tracing::info!(target: "rpcrdma::forms", peer = ?self.peer, %calls, %replies, "RDMA connection ended");

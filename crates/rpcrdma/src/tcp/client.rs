@@ -31,9 +31,10 @@ use tokio::time::{Instant, timeout, timeout_at};
 use super::record::{RecordError, RecordSink, RecordSource};
 use super::starttls::{self, Link};
 use super::stream::ByteStream;
-use super::tls::{explained, is_fault};
+use super::tls::{Explained, is_fault};
 use super::{Moved, Patience};
 use crate::call::{Call, RawReply, ReplyShape, Transfer};
+use crate::cause::Cause;
 use crate::config::ClientConfig;
 use crate::connect::AttemptError;
 use crate::error::CallError;
@@ -71,7 +72,7 @@ struct State {
     unsent: VecDeque<u32>,
     phase: Phase,
     /// The reason why there is no connection.
-    down: Option<String>,
+    down: Option<Cause>,
     /// An attempt to open a connection is to be made, even without a call.
     wanted: bool,
     stats: ClientStats,
@@ -116,11 +117,17 @@ fn bulk(length: usize, reply: &ReplyShape) -> u64 {
 }
 
 impl Lost {
-    /// Returns the reason if the peer refused TLS, by an alert for instance.
-    fn refusal(&self) -> Option<String> {
+    /// Returns whether the peer refused TLS, by an alert for instance.
+    fn is_refusal(&self) -> bool {
+        matches!(self, Self::Record(RecordError::Io(error)) if is_fault(error))
+    }
+
+    /// Returns the reason for calls, with the remedy for a refusal of TLS.
+    fn into_cause(self) -> Cause {
         match self {
-            Self::Record(RecordError::Io(error)) if is_fault(error) => Some(explained(error)),
-            _ => None,
+            Self::Record(RecordError::Io(error)) if is_fault(&error) => Explained(error).into(),
+            Self::Record(error) => error.into(),
+            lost => lost.into(),
         }
     }
 }
@@ -374,7 +381,7 @@ impl Shared {
 
     /// Handles the loss of the connection. Calls that may be sent again are queued in the order of their XIDs; the
     /// others fail.
-    fn lost(&self, reason: &Lost) {
+    fn lost(&self, reason: Cause) {
         let mut state = self.lock();
         let State { calls, unsent, .. } = &mut *state;
         let final_ones: Vec<u32> = calls
@@ -383,26 +390,26 @@ impl Shared {
             .map(|(&xid, _)| xid)
             .collect();
         for call in final_ones.iter().filter_map(|xid| calls.remove(xid)) {
-            let _ = call.reply.send(Err(CallError::ConnectionLost { reason: reason.to_string() }));
+            let _ = call.reply.send(Err(CallError::ConnectionLost { reason: reason.clone() }));
         }
         let mut again: Vec<u32> =
             calls.iter().filter(|(_, call)| call.transmissions > 0).map(|(&xid, _)| xid).collect();
         again.sort_unstable();
         again.extend(unsent.drain(..));
         unsent.extend(again);
-        state.down = Some(reason.to_string());
+        state.down = Some(reason);
     }
 
     /// Handles a refusal of TLS: every call fails, as if the server had refused its credential (RFC 9289 §4.1).
-    fn refused(&self, reason: &str) {
+    fn refused(&self, reason: Cause) {
         let mut state = self.lock();
         let State { calls, unsent, down, .. } = &mut *state;
         unsent.clear();
         for (_, call) in calls.drain() {
-            let (reason, sent) = (reason.to_owned(), call.transmissions > 0);
+            let (reason, sent) = (reason.clone(), call.transmissions > 0);
             let _ = call.reply.send(Err(CallError::Tls { reason, sent }));
         }
-        *down = Some(reason.to_owned());
+        *down = Some(reason);
     }
 }
 
@@ -445,10 +452,11 @@ async fn run(shared: Arc<Shared>, first: Link) {
             break;
         }
         tracing::info!(to = %shared.to, %reason, "TCP connection lost");
-        match reason.refusal() {
-            // A server checks the client's certificate after the client's part of the handshake.
-            Some(refusal) if !answered => shared.refused(&refusal),
-            _ => shared.lost(&reason),
+        // A server checks the client's certificate after the client's part of the handshake.
+        if reason.is_refusal() && !answered {
+            shared.refused(reason.into_cause());
+        } else {
+            shared.lost(reason.into_cause());
         }
         link = reopen(&shared, &mut pauses).await;
     }
@@ -487,11 +495,11 @@ async fn reopen(shared: &Shared, pauses: &mut Pauses) -> Option<Link> {
             }
             Err(AttemptError::Tls(reason)) => {
                 tracing::info!(to = %shared.to, %reason, "cannot reconnect");
-                shared.refused(&reason.to_string());
+                shared.refused(reason);
             }
             Err(error) => {
                 tracing::info!(to = %shared.to, %error, "cannot reconnect");
-                shared.lock().down = Some(error.to_string());
+                shared.lock().down = Some(error.into());
             }
         }
     }

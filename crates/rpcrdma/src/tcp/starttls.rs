@@ -3,7 +3,6 @@
 //! On a fresh connection the client calls NULL with AUTH_TLS and waits for the reply. It sends nothing else meanwhile. With
 //! the offer of the server, TLS begins on the same connection. Without it, [`TlsClient`] decides whether the client goes on.
 
-use std::io;
 use std::net::SocketAddr;
 
 use bytes::Bytes;
@@ -18,7 +17,7 @@ use tokio::net::TcpStream;
 
 use super::door::STARTTLS;
 use super::record::{RecordError, RecordSink, RecordSource};
-use super::tls::{TlsStream, explained, is_fault};
+use super::tls::{Explained, TlsStream, is_fault};
 use crate::cause::Cause;
 use crate::config::ClientConfig;
 use crate::connect::AttemptError;
@@ -36,11 +35,8 @@ pub(super) enum Link {
 
 /// The TLS handshake failed by a fault of either side, not of the link.
 #[derive(Debug, Error)]
-#[error("the TLS handshake failed: {}", explained(error))]
-struct HandshakeFailed {
-    #[source]
-    error: io::Error,
-}
+#[error("the TLS handshake failed: {0}")]
+struct HandshakeFailed(#[source] Explained);
 
 impl From<RecordError> for AttemptError {
     fn from(error: RecordError) -> Self {
@@ -80,7 +76,7 @@ pub(super) async fn start(
         Err(error) => {
             tracing::warn!(target: AUDIT, server = %to, %error, "TLS failed");
             if is_fault(&error) {
-                return Err(AttemptError::Tls(Cause::new(HandshakeFailed { error })));
+                return Err(AttemptError::Tls(HandshakeFailed(Explained(error)).into()));
             }
             Err(AttemptError::Link(error.into()))
         }

@@ -101,8 +101,13 @@ pub(crate) fn is_fault(error: &io::Error) -> bool {
     error.get_ref().is_some_and(|inner| inner.is::<rustls::Error>() || inner.is::<Fault>())
 }
 
+/// A fault of TLS at a client, with the remedy where one is known.
+#[derive(Debug, Error)]
+#[error("{}", explained(.0))]
+pub(super) struct Explained(#[source] pub(super) io::Error);
+
 /// Returns the words for a fault of TLS at a client, with the remedy where one is known.
-pub(crate) fn explained(error: &io::Error) -> String {
+fn explained(error: &io::Error) -> String {
     let fault = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
     match fault.and_then(remedy) {
         Some(remedy) => format!("{error}; {remedy}"),

@@ -309,7 +309,7 @@ async fn given_up(client: &Client, reason: &str) {
     let call = echo_call(&pattern(100)).timeout(Duration::from_secs(60));
     match client.call_raw(call).await {
         Err(CallError::TimedOut { sent: false, link: Some(link), .. }) => {
-            assert!(link.contains(reason), "{link:?} says {reason:?}");
+            assert!(link.to_string().contains(reason), "{link:?} says {reason:?}");
         }
         other => panic!("{reason}: {other:?}"),
     }

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use rpcrdma::experimental::{Profile, ReadRead};
 use rpcrdma::{
-    AttemptError, Client, ClientBuilder, ClientConfig, ConfigError, ConnectError, Endpoint, RegisterError,
-    Server, Transport, Versions, verbs,
+    AttemptError, CallError, Client, ClientBuilder, ClientConfig, ConfigError, ConnectError, Endpoint,
+    RegisterError, Server, Transport, Versions, verbs,
 };
 use rpcrdma_iwarp::IwarpListener;
 use rpcrdma_sim::{Fabric, FabricConfig};
@@ -161,6 +161,43 @@ async fn a_silent_address_leaves_time_for_the_next() {
     drop(silent);
 }
 
+/// Returns the error of the system below an error.
+fn system<'a>(error: &'a (dyn Error + 'static)) -> &'a io::Error {
+    let mut below = error.source();
+    while let Some(error) = below {
+        if let Some(error) = error.downcast_ref() {
+            return error;
+        }
+        below = error.source();
+    }
+    panic!("{error} has no error of the system below");
+}
+
+/// A call without a connection leads to the error of the attempt, and of the system below.
+#[tokio::test(start_paused = true)]
+async fn a_call_that_finds_no_connection_has_the_attempt_as_its_source() {
+    let address: SocketAddr = "192.0.2.1:20049".parse().unwrap();
+    for attempts in [None, Some(3)] {
+        let fabric = Fabric::on_tokio(FabricConfig::default());
+        serve_at(&fabric, &["192.0.2.1:20049"]);
+        tokio::task::yield_now().await;
+        let mut config = ClientConfig::default();
+        config.protocol.connect_attempts = attempts;
+        let client = on(&fabric).config(config).connect(address).await.unwrap();
+        fabric.refuse(address, usize::MAX);
+        for connection in fabric.connections() {
+            fabric.cut(connection);
+        }
+        let error = client.null(PROGRAM, VERSION).await.unwrap_err();
+        match attempts {
+            None => assert!(matches!(error, CallError::TimedOut { link: Some(_), .. }), "{error}"),
+            Some(_) => assert!(matches!(error, CallError::Unreachable { sent: false, .. }), "{error}"),
+        }
+        assert_eq!(system(&error).kind(), io::ErrorKind::ConnectionRefused, "{error}");
+        assert!(error.to_string().ends_with("connection refused"), "{error}");
+    }
+}
+
 /// The error names the address once, and leads to the error of the system.
 #[tokio::test]
 async fn an_unreachable_server_is_named_with_the_reason() {
@@ -172,13 +209,7 @@ async fn an_unreachable_server_is_named_with_the_reason() {
         assert_eq!(error.endpoint(), Some(&NOBODY.into()));
         let [attempt] = error.attempts() else { panic!("{error}") };
         assert!(attempt.error.is_refused() && attempt.address.to_string() == NOBODY);
-        let mut source = error.source();
-        let mut found = None;
-        while let Some(error) = source {
-            found = error.downcast_ref::<io::Error>().or(found);
-            source = error.source();
-        }
-        assert_eq!(found.unwrap().kind(), io::ErrorKind::ConnectionRefused);
+        assert_eq!(system(&error).kind(), io::ErrorKind::ConnectionRefused);
     }
 }
 

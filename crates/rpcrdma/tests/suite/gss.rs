@@ -528,7 +528,7 @@ async fn without_a_context_nothing_is_called() {
     let secure = Secure(self::client(Over::Tcp, address).await, user(Service::None));
     let error = count(&secure).await.unwrap_err();
     assert!(
-        matches!(&error, CallError::NoContext { reason, .. } if reason.contains("AUTH_ERROR")),
+        matches!(&error, CallError::NoContext { reason, .. } if reason.to_string().contains("AUTH_ERROR")),
         "{error}"
     );
     secure.0.close().await;

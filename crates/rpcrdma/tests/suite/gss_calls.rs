@@ -271,7 +271,7 @@ async fn rfc2203_5_3_3_3_a_call_is_tried_again_in_a_new_context() {
         }
         let error = call.await.unwrap().unwrap_err();
         assert!(
-            matches!(&error, CallError::NoContext { reason, .. } if reason.contains("in turn")),
+            matches!(&error, CallError::NoContext { reason, .. } if reason.to_string().contains("in turn")),
             "{error}"
         );
         assert_eq!(played.contexts, 4);

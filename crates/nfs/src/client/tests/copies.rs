@@ -855,7 +855,7 @@ async fn a_copy_that_the_server_refuses_to_go_on_with_names_its_unfinished_file(
         let mut ended = false;
         server.hook(move |procedure, _| {
             ended |= procedure == last;
-            let reason = "ticket expired".to_owned();
+            let reason = rpcrdma::Cause::message("ticket expired");
             if ended {
                 Step::Fail(rpcrdma::CallError::NoContext { reason, sent: false })
             } else {

@@ -337,7 +337,9 @@ async fn failed_commits_forget_nothing() {
     let file = new_file(&client, Bytes::new()).await;
     file.write_at(0, pattern(100)).await.unwrap();
     server.hook(|procedure, _| match procedure {
-        NfsProcedure::Commit => Step::Fail(CallError::ConnectionLost { reason: "test".into() }),
+        NfsProcedure::Commit => {
+            Step::Fail(CallError::ConnectionLost { reason: rpcrdma::Cause::message("test") })
+        }
         _ => Step::Serve,
     });
     assert!(matches!(file.sync().await, Err(Error::Transport { operation: "COMMIT", .. })));

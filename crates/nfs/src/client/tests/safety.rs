@@ -563,7 +563,7 @@ async fn i6_a_server_that_refuses_extents_is_read_all_the_same() {
         ("garbage", || Err(Refused::GarbageArguments.into())),
         ("malformed", || Ok(Bytes::from_static(b"\0\0\0"))),
         ("backwards", || Ok(Bytes::from_static(b"\0\0\0\0\0\0\0\0\0\0\0\0"))),
-        ("lost", || Err(CallError::ConnectionLost { reason: "closed".into() })),
+        ("lost", || Err(CallError::ConnectionLost { reason: rpcrdma::Cause::message("closed") })),
     ]);
     for (name, answer) in failures {
         let server = Loopback::exporting(&["/"]);
@@ -903,7 +903,9 @@ async fn what_was_done_is_told_of_a_copy_that_did_not_end() {
     fs::create_dir(local.path().join("d")).unwrap();
     fs::write(local.path().join("d/f"), vec![7; 5000]).unwrap();
     server.hook(|procedure, _| match procedure {
-        NfsProcedure::Commit => Step::Fail(rpcrdma::CallError::ConnectionLost { reason: "closed".into() }),
+        NfsProcedure::Commit => {
+            Step::Fail(rpcrdma::CallError::ConnectionLost { reason: rpcrdma::Cause::message("closed") })
+        }
         _ => Step::Serve,
     });
     let run = CopyRun::default();

@@ -274,7 +274,9 @@ async fn failures() {
 
     let mut left = 30;
     server.hook(move |procedure, _| match procedure {
-        NfsProcedure::Read if left == 0 => Step::Fail(CallError::ConnectionLost { reason: "test".into() }),
+        NfsProcedure::Read if left == 0 => {
+            Step::Fail(CallError::ConnectionLost { reason: rpcrdma::Cause::message("test") })
+        }
         NfsProcedure::Read => {
             left -= 1;
             Step::Serve

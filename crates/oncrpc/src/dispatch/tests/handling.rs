@@ -63,10 +63,10 @@ impl Program for Faulty {
         3..=3
     }
 
-    fn procedure(&self, _: u32, procedure: u32) -> Option<Procedure> {
+    fn procedure(&self, _: u32, procedure: u32) -> Option<ProcedureInfo> {
         self.panics.at(Panics::WhenAskedForTheProcedure);
         let effect = if procedure == ECHO { Effect::Idempotent } else { Effect::State };
-        Some(Procedure { name: "FAULTY", effect })
+        Some(ProcedureInfo { name: "FAULTY", effect })
     }
 
     fn accepts_flavor(&self, _: u32) -> bool {

@@ -120,6 +120,8 @@ impl ErrorBody {
     }
 }
 
+impl std::error::Error for ErrorBody {}
+
 impl fmt::Display for ErrorBody {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

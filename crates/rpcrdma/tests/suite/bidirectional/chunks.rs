@@ -33,7 +33,7 @@ async fn s5_3_calls_over_the_inline_threshold_are_refused() {
     for call in too_long {
         let error = back.call_raw(call).await.unwrap_err();
         assert!(
-            matches!(&error, CallError::Unsendable { reason } if reason.contains("chunks are not")),
+            matches!(&error, CallError::Unsendable { reason } if reason.to_string().contains("chunks are not")),
             "{error}"
         );
         assert_eq!(error.execution(), Execution::NotExecuted);

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use rpcrdma::tls::{ClientAuth, TlsClient, TlsServer};
 use rpcrdma::{
     CallContext, Client, ConnectionContext, NextService, ResponseFuture, Server, ServerConfig, ServerHandle,
-    TransportKind,
+    Transport, TransportKind,
 };
 use rpcrdma_xdr::Decoder;
 use tokio::net::TcpListener;
@@ -122,6 +122,7 @@ async fn a_certificate_that_nobody_checks_counts_for_nothing() {
 #[tokio::test]
 async fn a_connection_without_tls_has_no_such_facts() {
     let (address, told, _server) = serve(Authority::new().server(), &[]).await;
-    let client = Client::tcp(address, quick(None)).await.unwrap();
+    let client =
+        Client::builder().config(quick(None)).transport(Transport::tcp()).connect(address).await.unwrap();
     assert_eq!(facts(&client, &told).await, None);
 }

@@ -257,7 +257,7 @@ async fn an_end_without_a_closure_alert_is_a_lost_connection() {
     let call = crate::support::call(COUNT).results(4).once();
     let error = client.call_raw(call).await.unwrap_err();
     assert!(
-        matches!(&error, CallError::ConnectionLost { reason } if reason.contains("close_notify")),
+        matches!(&error, CallError::ConnectionLost { reason } if reason.to_string().contains("close_notify")),
         "{error}"
     );
 }
