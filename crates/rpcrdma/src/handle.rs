@@ -139,7 +139,7 @@ impl Handle {
     /// As [`Caller::call`].
     pub fn call<P: Procedure>(
         &self,
-        arguments: impl Borrow<P::Arguments>,
+        arguments: impl Borrow<P::Arguments> + Send,
     ) -> impl Future<Output = Result<P::Results, CallError>> + Send {
         Caller::call::<P>(self, arguments)
     }
@@ -150,7 +150,7 @@ impl Handle {
     /// As [`Caller::call`].
     pub fn call_within<P: Procedure>(
         &self,
-        arguments: impl Borrow<P::Arguments>,
+        arguments: impl Borrow<P::Arguments> + Send,
         bounds: Bounds,
     ) -> impl Future<Output = Result<P::Results, CallError>> + Send {
         Caller::call_within::<P>(self, arguments, bounds)

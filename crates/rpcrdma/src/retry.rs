@@ -202,7 +202,7 @@ mod tests {
     #[test]
     fn what_may_do_harm_is_never_repeated() {
         let any = Retry::new(3).on(|_| true);
-        let lost = CallError::ConnectionLost { reason: String::new() };
+        let lost = CallError::ConnectionLost { reason: crate::Cause::message("test") };
         assert!(any.repeats(&lost, true) && !any.repeats(&lost, false));
         let unsent = CallError::TimedOut { after: Duration::ZERO, sent: false, link: None };
         assert!(any.repeats(&unsent, false));
