@@ -294,17 +294,6 @@ mod tests {
         assert_eq!(code(vec![Ok(()), Err(Failure::new(Exit::Unreachable, "x")), failed()]), 3);
     }
 
-    /// Checks how long a failed command goes on with a task of this length.
-    async fn goes_on(failure: Failure, length: Duration, expected: Duration) {
-        let task = tokio::spawn(sleep(length));
-        let began = tokio::time::Instant::now();
-        assert!(orderly(async { Err(failure) }).await.is_err());
-        let took = began.elapsed();
-        assert!((expected..expected + Duration::from_millis(10)).contains(&took), "{took:?}");
-        task.abort();
-        let _ = task.await;
-    }
-
     /// A set-up that is cut off can cost the server its listener. The wait has a limit, whatever a task does.
     #[tokio::test(start_paused = true)]
     async fn a_failed_command_goes_on_until_its_tasks_have_ended() {
@@ -317,6 +306,17 @@ mod tests {
             goes_on(failure(), Duration::from_millis(100), Duration::from_millis(100)).await;
             goes_on(failure(), Duration::from_secs(3600), limit).await;
         }
+    }
+
+    /// Checks how long a failed command goes on with a task of this length.
+    async fn goes_on(failure: Failure, length: Duration, expected: Duration) {
+        let task = tokio::spawn(sleep(length));
+        let began = tokio::time::Instant::now();
+        assert!(orderly(async { Err(failure) }).await.is_err());
+        let took = began.elapsed();
+        assert!((expected..expected + Duration::from_millis(10)).contains(&took), "{took:?}");
+        task.abort();
+        let _ = task.await;
     }
 
     /// A connector has two steps, and then closes the connection a little later.

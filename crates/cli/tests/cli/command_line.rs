@@ -412,7 +412,7 @@ fn a_set_up_outlasts_the_timeout_of_its_command() {
     assert_eq!(wait(&mut ping, Duration::from_secs(20)).code(), Some(3));
     let mut told = String::new();
     ping.stderr.take().unwrap().read_to_string(&mut told).unwrap();
-    assert!(told.contains("no connection within 100ms"), "{told}");
+    assert!(told.contains("cannot connect to"), "{told}");
 }
 
 /// The search for MOUNT has the time limit of the command, and counters are logged at the end of `cat`.

@@ -126,6 +126,15 @@ mod tests {
 
     const LEAST: Duration = Duration::from_secs(2);
 
+    #[tokio::test(start_paused = true)]
+    async fn a_step_has_its_least_time_although_its_caller_leaves() {
+        assert_eq!(outcome(9, None).await, (Some("ended"), 9), "the caller waits");
+        assert_eq!(outcome(9, Some(0)).await, (None, 2), "the caller leaves before the least time");
+        assert_eq!(outcome(9, Some(5)).await, (None, 5), "the caller leaves after the least time");
+        assert_eq!(outcome(1, Some(0)).await, (Some("ended"), 1), "the step ends within the least time");
+        assert_eq!(outcome(2, Some(0)).await, (Some("ended"), 2), "the step ends just in time");
+    }
+
     /// Returns what a step of this length returns if its caller leaves after another time, and the time that passes.
     async fn outcome(length: u64, leaves: Option<u64>) -> (Option<&'static str>, u64) {
         let (mut caller, opened) = oneshot::channel();
@@ -142,14 +151,5 @@ mod tests {
             "ended"
         };
         (step(&mut caller, LEAST, ended).await, began.elapsed().as_secs())
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_step_has_its_least_time_although_its_caller_leaves() {
-        assert_eq!(outcome(9, None).await, (Some("ended"), 9), "the caller waits");
-        assert_eq!(outcome(9, Some(0)).await, (None, 2), "the caller leaves before the least time");
-        assert_eq!(outcome(9, Some(5)).await, (None, 5), "the caller leaves after the least time");
-        assert_eq!(outcome(1, Some(0)).await, (Some("ended"), 1), "the step ends within the least time");
-        assert_eq!(outcome(2, Some(0)).await, (Some("ended"), 2), "the step ends just in time");
     }
 }
