@@ -1,8 +1,7 @@
 //! The macro that lists the procedures of a program: numbers, names, effects, and the types that know the rest.
 //!
-//! What is DDP-eligible, and how large results are, comes from the types ([`Bounded`]). So the list
-//! states neither. By RFC 8267 §4.1 the results of every procedure of NFS version 3 have a size that a client knows before
-//! it calls.
+//! The list states neither the DDP-eligible items nor the size of results: both come from the types ([`Bounded`]). By RFC
+//! 8267 §4.1 a client knows the size of the results of every procedure of NFS version 3 before it calls.
 
 use rpcrdma_oncrpc::typed::{Bounds, Procedure};
 use rpcrdma_oncrpc::{CacheLimits, Effect};

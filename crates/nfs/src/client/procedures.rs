@@ -1,9 +1,9 @@
 //! The 22 procedures of NFS version 3 as typed calls.
 //!
-//! A call encodes its arguments (payloads shared, not copied) and offers memory for the largest reply that
-//! the arguments allow (RFC 8267 §3, [`Procedure::bounds`](rpcrdma::Procedure::bounds)). Then it decodes the results; READ data is a slice of the memory where
-//! it was placed. After NFS3ERR_JUKEBOX the call is repeated with pauses, within a time limit. Any other
-//! status or failure is an [`Error`].
+//! A call encodes its arguments (payloads shared, not copied). It offers memory for the largest reply that the
+//! arguments allow (RFC 8267 §3), by [`Procedure::bounds`](rpcrdma::Procedure::bounds). Then it decodes the results;
+//! READ data is a slice of the memory where it was placed. After NFS3ERR_JUKEBOX the call is repeated with
+//! pauses, within a time limit. Any other status or failure is an [`Error`].
 
 use std::sync::Arc;
 use std::time::Duration;
