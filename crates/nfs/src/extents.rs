@@ -23,6 +23,8 @@
 //! EXTENTS only in `client::extents`, when it copies a file whose attributes show less storage than its
 //! length.
 
+use rpcrdma_oncrpc::Effect;
+use rpcrdma_oncrpc::typed::Procedure;
 use rpcrdma_xdr::Xdr;
 
 use crate::wire::{FileHandle, NfsResult};
@@ -34,40 +36,7 @@ pub const EXTENTS_VERSION: u32 = 1;
 /// Most ranges in one reply.
 pub const MAX_EXTENTS: usize = 256;
 
-/// A procedure of the program.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ExtentsProcedure {
-    /// Procedure 0: does nothing.
-    Null = 0,
-    /// Procedure 1: ranges with data.
-    Extents = 1,
-}
-
-impl ExtentsProcedure {
-    /// Returns the procedure of this number.
-    pub fn from_number(number: u32) -> Option<Self> {
-        match number {
-            0 => Some(Self::Null),
-            1 => Some(Self::Extents),
-            _ => None,
-        }
-    }
-
-    /// Returns the procedure's number.
-    pub fn number(self) -> u32 {
-        self as u32
-    }
-
-    /// Returns the procedure's name.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Null => "NULL",
-            Self::Extents => "EXTENTS",
-        }
-    }
-}
-
-/// Arguments of EXTENTS.
+/// Arguments of EXTENTS, which are its type ([`Procedure`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Xdr)]
 pub struct ExtentsArgs {
     /// The file.
@@ -101,5 +70,12 @@ pub struct ExtentsOk {
 /// `EXTENTS1res`: a status, and the ranges if it is NFS3_OK.
 pub type ExtentsResult = NfsResult<ExtentsOk, ()>;
 
-/// Encoded bytes of the largest results: status, count, ranges, `complete`.
-pub const MAX_EXTENTS_RESULTS: usize = 4 + 4 + 16 * MAX_EXTENTS + 4;
+impl Procedure for ExtentsArgs {
+    type Arguments = Self;
+    type Results = ExtentsResult;
+    const PROGRAM: u32 = EXTENTS_PROGRAM;
+    const VERSION: u32 = EXTENTS_VERSION;
+    const NUMBER: u32 = 1;
+    const NAME: &'static str = "EXTENTS";
+    const EFFECT: Effect = Effect::Idempotent;
+}

@@ -7,14 +7,14 @@
 //! - [`server`]: NFS version 3 on exported file systems, and MOUNT for them.
 //! - [`client`]: a client for Rust programs, over RDMA and TCP, and a client of MOUNT.
 //! - [`extents`]: a private program that reports the ranges of a file that have data.
-//! - [`binding`]: the Upper-Layer Binding of RFC 8267: the items that may travel in chunks, and the size of
-//!   replies.
+//!
+//! The Upper-Layer Binding of RFC 8267 is in the types: which items may travel in chunks, and how large replies are.
 
-pub mod binding;
 pub mod client;
 pub mod extents;
 pub mod fs;
 pub mod mount;
+mod procedures;
 pub mod server;
 pub mod wire;
 

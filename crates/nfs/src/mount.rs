@@ -5,8 +5,10 @@
 
 use std::fmt;
 
+use rpcrdma_oncrpc::typed::Bounds;
 use rpcrdma_xdr::Xdr;
 
+use crate::procedures::procedures;
 use crate::wire::{FileHandle, MAX_PATH};
 
 /// RPC program number of MOUNT (RFC 1813 §5.1.2).
@@ -22,6 +24,9 @@ pub const MAX_MOUNT_NAME: usize = 255;
 pub const MAX_AUTH_FLAVORS: usize = 64;
 /// Most elements decoded from a list of MOUNT (mounts, exports, groups of an export); the RFC sets no limit.
 pub const MAX_EXPORTS: usize = 1 << 16;
+/// Most bytes offered for the lists that DUMP and EXPORT return; the RFC sets no limit. A client requests a longer list of
+/// exports again over TCP.
+pub const MAX_MOUNT_LIST: usize = 256 << 10;
 
 /// `dirpath`: the path of a directory on the server.
 #[derive(Clone, PartialEq, Eq, Hash, Default, Xdr)]
@@ -206,54 +211,40 @@ pub struct Exports {
     pub exports: Vec<ExportNode>,
 }
 
-/// A procedure of MOUNT version 3 (RFC 1813 §5.2). All procedures can be repeated without harm.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum MountProcedure {
-    /// Procedure 0: does nothing.
-    Null = 0,
-    /// Procedure 1, MNT: [`DirPath`] to [`MountResult`].
-    Mnt = 1,
-    /// Procedure 2, DUMP: nothing to [`MountList`].
-    Dump = 2,
-    /// Procedure 3, UMNT: [`DirPath`] to nothing.
-    Umnt = 3,
-    /// Procedure 4, UMNTALL: nothing to nothing.
-    UmntAll = 4,
-    /// Procedure 5, EXPORT: nothing to [`Exports`].
-    Export = 5,
+/// MNT: returns the first handle of an export (RFC 1813 §5.2.1).
+#[derive(Debug, Clone, Copy)]
+pub struct Mnt;
+
+/// DUMP: returns the mounts that the server remembers (RFC 1813 §5.2.2).
+#[derive(Debug, Clone, Copy)]
+pub struct Dump;
+
+/// UMNT: forgets a mount (RFC 1813 §5.2.3).
+#[derive(Debug, Clone, Copy)]
+pub struct Umnt;
+
+/// UMNTALL: forgets all mounts of the caller (RFC 1813 §5.2.4).
+#[derive(Debug, Clone, Copy)]
+pub struct UmntAll;
+
+/// EXPORT: returns the exports (RFC 1813 §5.2.5).
+#[derive(Debug, Clone, Copy)]
+pub struct Export;
+
+procedures! {
+    /// A procedure of MOUNT version 3 (RFC 1813 §5.2). All procedures can be repeated without harm: their state is of no
+    /// consequence.
+    pub enum MountProcedure, program MOUNT_PROGRAM, version MOUNT_VERSION;
+    Mnt = 1, "MNT", Mnt: (DirPath) -> MountResult, Idempotent;
+    Dump = 2, "DUMP", Dump: (()) -> MountList, Idempotent, bounds list;
+    Umnt = 3, "UMNT", Umnt: (DirPath) -> (), Idempotent;
+    UmntAll = 4, "UMNTALL", UmntAll: (()) -> (), Idempotent;
+    Export = 5, "EXPORT", Export: (()) -> Exports, Idempotent, bounds list;
 }
 
-impl MountProcedure {
-    /// All six procedures, by number.
-    pub const ALL: &[Self] = &[Self::Null, Self::Mnt, Self::Dump, Self::Umnt, Self::UmntAll, Self::Export];
-
-    /// Returns the procedure of this number.
-    pub fn from_number(number: u32) -> Option<Self> {
-        Self::ALL.iter().copied().find(|procedure| procedure.number() == number)
-    }
-
-    /// Returns the procedure's number.
-    pub fn number(self) -> u32 {
-        self as u32
-    }
-
-    /// Returns the procedure's name.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Null => "NULL",
-            Self::Mnt => "MNT",
-            Self::Dump => "DUMP",
-            Self::Umnt => "UMNT",
-            Self::UmntAll => "UMNTALL",
-            Self::Export => "EXPORT",
-        }
-    }
-}
-
-impl fmt::Display for MountProcedure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
+/// Returns the largest list that a client takes.
+fn list((): &()) -> Bounds {
+    Bounds::inline(MAX_MOUNT_LIST)
 }
 
 #[cfg(test)]

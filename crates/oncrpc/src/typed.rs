@@ -53,6 +53,12 @@ pub const fn info<P: Procedure>() -> ProcedureInfo {
     ProcedureInfo { name: P::NAME, effect: P::EFFECT }
 }
 
+/// Returns the numbers of DDP-eligible arguments and results of a procedure, for [`Version::eligibility`].
+#[must_use]
+pub const fn eligible<P: Procedure>() -> (usize, usize) {
+    (P::Arguments::DDP_ITEMS, P::Results::DDP_ITEMS)
+}
+
 /// Decodes all arguments of a call.
 ///
 /// # Errors

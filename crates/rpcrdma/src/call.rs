@@ -114,7 +114,8 @@ impl Call {
     }
 
     /// Creates a call of procedure 0, which does nothing.
-    pub(crate) fn null(program: u32, version: u32) -> Self {
+    #[must_use]
+    pub fn null(program: u32, version: u32) -> Self {
         Self::new(program, version, 0).name("NULL").effect(Effect::Idempotent)
     }
 

@@ -19,7 +19,7 @@ use crate::spaced::Spaced;
 pub mod parts;
 mod program;
 
-pub use rpcrdma_oncrpc::typed::{Bounds, Procedure, Version, arguments, info, results, stream};
+pub use rpcrdma_oncrpc::typed::{Bounds, Procedure, Version, arguments, eligible, info, results, stream};
 
 /// A version of a typed program, as a [`Program`] with its [`Binding`].
 #[derive(Debug)]

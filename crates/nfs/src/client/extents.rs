@@ -4,15 +4,11 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use rpcrdma_xdr::encode;
+use rpcrdma::Procedure;
 
-use super::transport::{Request, carry, unsendable};
-use super::{Client, Error, Violation};
-use crate::binding::LargestResults;
-use crate::extents::{
-    EXTENTS_PROGRAM, EXTENTS_VERSION, ExtentsArgs, ExtentsOk, ExtentsProcedure, ExtentsResult, MAX_EXTENTS,
-    MAX_EXTENTS_RESULTS,
-};
+use super::transport::carry;
+use super::{Client, Error, Procedures, Violation};
+use crate::extents::{ExtentsArgs, ExtentsOk, ExtentsResult, MAX_EXTENTS};
 use crate::wire::FileHandle;
 
 /// Longest wait for the answer. Another server may not answer at all, and the whole file can be read without
@@ -49,22 +45,11 @@ impl Client {
 
     /// Calls EXTENTS. Returns `None` if the server has no answer for this file.
     async fn ask_extents(&self, file: FileHandle, offset: u64) -> Result<Option<ExtentsOk>, Error> {
-        let name = ExtentsProcedure::Extents.name();
         let count = u32::try_from(MAX_EXTENTS).unwrap_or(u32::MAX);
-        let arguments =
-            encode(&ExtentsArgs { file, offset, count }).map_err(|error| unsendable(name, error))?;
-        let procedures = self.procedures();
-        let request = Request {
-            program: EXTENTS_PROGRAM,
-            version: EXTENTS_VERSION,
-            procedure: ExtentsProcedure::Extents.number(),
-            name,
-            credential: procedures.credential.clone(),
-            arguments,
-            results: LargestResults { inline: MAX_EXTENTS_RESULTS, payload: None },
-            timeout: Some(procedures.timeout.unwrap_or(EXTENTS_TIMEOUT).min(EXTENTS_TIMEOUT)),
-        };
-        match carry::<ExtentsResult>(&*procedures.transport, request).await? {
+        let arguments = ExtentsArgs { file, offset, count };
+        let Procedures { transport, credential, timeout, .. } = self.procedures();
+        let timeout = timeout.unwrap_or(EXTENTS_TIMEOUT).min(EXTENTS_TIMEOUT);
+        match carry::<ExtentsArgs>(&**transport, &arguments, credential.clone(), Some(timeout)).await? {
             ExtentsResult::Ok(found) => Ok(Some(found)),
             ExtentsResult::Fail { status, .. } => {
                 tracing::debug!(status = status.name(), "the server does not report where the file has data");
@@ -76,10 +61,8 @@ impl Client {
 
 /// Checks that the ranges advance, and truncates them at the end of the file.
 fn check(found: ExtentsOk, offset: u64, size: u64) -> Result<Found, Error> {
-    let broken = || Error::Protocol {
-        operation: ExtentsProcedure::Extents.name(),
-        violation: Violation::Extents { offset },
-    };
+    let broken =
+        || Error::Protocol { operation: ExtentsArgs::NAME, violation: Violation::Extents { offset } };
     let mut ranges = Vec::with_capacity(found.extents.len());
     let mut behind = offset;
     for extent in found.extents {

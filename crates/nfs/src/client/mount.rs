@@ -3,15 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use rpcrdma::Procedure;
 use rpcrdma_oncrpc::Credential;
-use rpcrdma_xdr::{Decode, Encode, Stream, encode};
 
 use super::Error;
-use super::transport::{Request, Transport, carry, unsendable};
-use crate::binding::largest_mount_results;
+use super::transport::{Transport, carry, null};
 use crate::mount::{
-    DirPath, ExportNode, Exports, MOUNT_PROGRAM, MOUNT_VERSION, MountBody, MountList, MountOk,
-    MountProcedure, MountResult,
+    DirPath, Dump, Export, ExportNode, MOUNT_PROGRAM, MOUNT_VERSION, Mnt, MountBody, MountOk, MountResult,
+    Umnt, UmntAll,
 };
 
 /// Client of MOUNT version 3 with typed calls. Cheap to clone.
@@ -31,38 +30,19 @@ impl MountClient {
         Self { transport, credential, timeout }
     }
 
-    async fn call<T: Decode>(
-        &self,
-        procedure: MountProcedure,
-        arguments: &(impl Encode + Sync),
-    ) -> Result<T, Error> {
-        let arguments: Stream = encode(arguments).map_err(|error| unsendable(procedure.name(), error))?;
-        let credential = match procedure {
-            MountProcedure::Null => Credential::None,
-            _ => self.credential.clone(),
-        };
-        let request = Request {
-            program: MOUNT_PROGRAM,
-            version: MOUNT_VERSION,
-            procedure: procedure.number(),
-            name: procedure.name(),
-            credential,
-            arguments,
-            results: largest_mount_results(procedure),
-            timeout: self.timeout,
-        };
-        carry(&*self.transport, request).await
+    async fn call<P: Procedure>(&self, arguments: &P::Arguments) -> Result<P::Results, Error> {
+        carry::<P>(&*self.transport, arguments, self.credential.clone(), self.timeout).await
     }
 
     /// Procedure 0: checks whether the service answers.
     pub async fn null(&self) -> Result<(), Error> {
-        self.call(MountProcedure::Null, &()).await
+        null(&*self.transport, (MOUNT_PROGRAM, MOUNT_VERSION), self.timeout).await
     }
 
     /// Procedure 1, MNT: returns the first handle of an export, or [`Error::Mount`] if the server refuses.
     pub async fn mnt(&self, path: impl AsRef<[u8]>) -> Result<MountOk, Error> {
         let path = DirPath::new(path.as_ref());
-        match self.call(MountProcedure::Mnt, &path).await? {
+        match self.call::<Mnt>(&path).await? {
             MountResult::Ok(ok) => Ok(ok),
             MountResult::Fail(status) => Err(Error::Mount { status, path: path.to_string() }),
         }
@@ -70,21 +50,21 @@ impl MountClient {
 
     /// Procedure 2, DUMP: returns clients and the directories that they have mounted.
     pub async fn dump(&self) -> Result<Vec<MountBody>, Error> {
-        Ok(self.call::<MountList>(MountProcedure::Dump, &()).await?.mounts)
+        Ok(self.call::<Dump>(&()).await?.mounts)
     }
 
     /// Procedure 3, UMNT: removes the entry of an MNT from the server's list.
     pub async fn umnt(&self, path: impl AsRef<[u8]>) -> Result<(), Error> {
-        self.call(MountProcedure::Umnt, &DirPath::new(path.as_ref())).await
+        self.call::<Umnt>(&DirPath::new(path.as_ref())).await
     }
 
     /// Procedure 4, UMNTALL: removes all entries of this machine.
     pub async fn umntall(&self) -> Result<(), Error> {
-        self.call(MountProcedure::UmntAll, &()).await
+        self.call::<UmntAll>(&()).await
     }
 
     /// Procedure 5, EXPORT: returns the exports.
     pub async fn exports(&self) -> Result<Vec<ExportNode>, Error> {
-        Ok(self.call::<Exports>(MountProcedure::Export, &()).await?.exports)
+        Ok(self.call::<Export>(&()).await?.exports)
     }
 }

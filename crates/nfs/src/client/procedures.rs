@@ -1,25 +1,23 @@
 //! The 22 procedures of NFS version 3 as typed calls.
 //!
-//! A call encodes its arguments (payloads shared, not copied) and offers memory for the largest reply that
-//! the arguments allow (RFC 8267 §3). Then it decodes the results; READ data is a slice of the memory where
-//! it was placed. After NFS3ERR_JUKEBOX the call is repeated with pauses, within a time limit. Any other
-//! status or failure is an [`Error`].
+//! A call encodes its arguments (payloads shared, not copied). It offers memory for the largest reply that the
+//! arguments allow (RFC 8267 §3), by [`Procedure::bounds`](rpcrdma::Procedure::bounds). Then it decodes the results;
+//! READ data is a slice of the memory where it was placed. After NFS3ERR_JUKEBOX the call is repeated with
+//! pauses, within a time limit. Any other status or failure is an [`Error`].
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use rpcrdma_oncrpc::Credential;
-use rpcrdma_xdr::{Decode, Stream, encode};
 
 use super::error::Error;
-use super::transport::{Request, Transport, carry, unsendable};
-use crate::binding::{LargestResults, PredictReply};
+use super::transport::{Transport, carry, null};
 use crate::wire::{
     AccessArgs, AccessOk, Attributes, CommitArgs, CommitOk, CreateArgs, FsinfoArgs, FsinfoOk, FsstatArgs,
     FsstatOk, GetattrArgs, LinkArgs, LinkAttributes, LookupArgs, LookupOk, MkdirArgs, MknodArgs, NFS_PROGRAM,
-    NFS_VERSION, NewObject, NfsProcedure, NfsResult, PathconfArgs, PathconfOk, ReadArgs, ReadOk, ReaddirArgs,
-    ReaddirOk, ReaddirplusArgs, ReaddirplusOk, ReadlinkArgs, ReadlinkOk, RemoveArgs, RenameArgs, RenameWcc,
-    RmdirArgs, SetattrArgs, Status, SymlinkArgs, WccData, WriteArgs, WriteOk,
+    NFS_VERSION, NewObject, NfsCall, PathconfArgs, PathconfOk, ReadArgs, ReadOk, ReaddirArgs, ReaddirOk,
+    ReaddirplusArgs, ReaddirplusOk, ReadlinkArgs, ReadlinkOk, RemoveArgs, RenameArgs, RenameWcc, RmdirArgs,
+    SetattrArgs, Status, SymlinkArgs, WccData, WriteArgs, WriteOk,
 };
 
 /// First pause after NFS3ERR_JUKEBOX; each further pause is twice as long, up to [`JUKEBOX_LONGEST_PAUSE`].
@@ -39,13 +37,12 @@ pub struct Procedures {
 
 impl Procedures {
     /// Makes a call and checks its status.
-    pub(crate) async fn call<A: PredictReply>(&self, arguments: &A) -> Result<A::Ok, Error> {
+    pub(crate) async fn call<A: NfsCall>(&self, arguments: &A) -> Result<A::Ok, Error> {
         let mut waited = Duration::ZERO;
         let mut pause = JUKEBOX_FIRST_PAUSE;
         loop {
-            let stream = encode(arguments).map_err(|error| unsendable(A::PROCEDURE.name(), error))?;
-            let result: NfsResult<A::Ok, A::Fail> =
-                self.carry(A::PROCEDURE, stream, arguments.largest_results()).await?;
+            let result =
+                carry::<A>(&*self.transport, arguments, self.credential.clone(), self.timeout).await?;
             match result.into_result() {
                 Ok(results) => return Ok(results),
                 // RFC 1813 §2.6: the client waits, then tries again with a new XID.
@@ -62,30 +59,9 @@ impl Procedures {
         }
     }
 
-    async fn carry<T: Decode>(
-        &self,
-        procedure: NfsProcedure,
-        arguments: Stream,
-        results: LargestResults,
-    ) -> Result<T, Error> {
-        let request = Request {
-            program: NFS_PROGRAM,
-            version: NFS_VERSION,
-            procedure: procedure.number(),
-            name: procedure.name(),
-            credential: self.credential.clone(),
-            arguments,
-            results,
-            timeout: self.timeout,
-        };
-        carry(&*self.transport, request).await
-    }
-
     /// Procedure 0, NULL: checks whether the server answers (RFC 1813 §3.3.0). The call has no credential.
     pub async fn null(&self) -> Result<(), Error> {
-        let anonymous = Self { credential: Credential::None, ..self.clone() };
-        let nothing = LargestResults { inline: 0, payload: None };
-        anonymous.carry(NfsProcedure::Null, Stream::new(), nothing).await
+        null(&*self.transport, (NFS_PROGRAM, NFS_VERSION), self.timeout).await
     }
 }
 

@@ -6,26 +6,11 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rpcrdma::{Call, CallError, GssUser, Sink};
+use rpcrdma::{Call, CallError, GssUser, Procedure};
 use rpcrdma_oncrpc::Credential;
-use rpcrdma_xdr::{Decode, Decoder, EncodeError, Stream};
+use rpcrdma_xdr::{Decode, Decoder};
 
 use super::error::{Error, Violation};
-use crate::binding::LargestResults;
-
-/// A call for a [`Transport`].
-#[derive(Debug)]
-pub(crate) struct Request {
-    pub(crate) program: u32,
-    pub(crate) version: u32,
-    pub(crate) procedure: u32,
-    /// Name for traces and errors.
-    pub(crate) name: &'static str,
-    pub(crate) credential: Credential,
-    pub(crate) arguments: Stream,
-    pub(crate) results: LargestResults,
-    pub(crate) timeout: Option<Duration>,
-}
 
 /// Future of an answer.
 pub(crate) type ReplyFuture<'a> = Pin<Box<dyn Future<Output = Result<Decoder, CallError>> + Send + 'a>>;
@@ -33,30 +18,12 @@ pub(crate) type ReplyFuture<'a> = Pin<Box<dyn Future<Output = Result<Decoder, Ca
 /// Carries calls to the server and their results back.
 pub(crate) trait Transport: Send + Sync + 'static {
     /// Sends the call. The results begin after the RPC header. Dropping the future abandons the answer.
-    fn call(&self, request: Request) -> ReplyFuture<'_>;
-}
-
-impl Request {
-    fn into_call(self) -> Call {
-        let Self { program, version, procedure, name, credential, arguments, results, timeout } = self;
-        let mut call = Call::new(program, version, procedure)
-            .name(name)
-            .credential(credential)
-            .arguments(arguments)
-            .results(results.inline);
-        // RFC 8267 §4: a Write chunk for the one eligible result, if the call can have one.
-        if let Some(payload) = results.payload {
-            call = call.sink(Sink::Pool(payload));
-        }
-        call.timeout = timeout;
-        call
-    }
+    fn call(&self, call: Call) -> ReplyFuture<'_>;
 }
 
 impl Transport for rpcrdma::Client {
-    fn call(&self, request: Request) -> ReplyFuture<'_> {
-        let call = request.into_call();
-        Box::pin(async move { Ok(Self::call_raw(self, call).await?.results) })
+    fn call(&self, call: Call) -> ReplyFuture<'_> {
+        Box::pin(async move { Ok(self.call_raw(call).await?.results) })
     }
 }
 
@@ -67,28 +34,44 @@ pub(crate) struct Secured {
 }
 
 impl Transport for Secured {
-    fn call(&self, request: Request) -> ReplyFuture<'_> {
-        let secured = request.procedure != 0;
-        let mut call = request.into_call();
-        if secured {
-            call = call.gss(Arc::clone(&self.user));
+    fn call(&self, mut call: Call) -> ReplyFuture<'_> {
+        if call.procedure != 0 {
+            call.gss = Some(Arc::clone(&self.user));
         }
-        Box::pin(async move { Ok(self.rpc.call_raw(call).await?.results) })
+        Transport::call(&self.rpc, call)
     }
 }
 
-/// Carries a call of any program and decodes its results.
-pub(crate) async fn carry<T: Decode>(transport: &dyn Transport, request: Request) -> Result<T, Error> {
-    let operation = request.name;
-    let results = transport.call(request).await.map_err(|source| call_failed(operation, source))?;
+/// Calls a procedure of any program, with the memory that its bounds require for the results (RFC 8267 §4.1).
+pub(crate) async fn carry<P: Procedure>(
+    transport: &dyn Transport,
+    arguments: &P::Arguments,
+    credential: Credential,
+    timeout: Option<Duration>,
+) -> Result<P::Results, Error> {
+    let mut call = Call::of::<P>(arguments).map_err(|source| call_failed(P::NAME, source))?;
+    call.credential = credential;
+    call.timeout = timeout;
+    answer(transport, call).await
+}
+
+/// Calls procedure 0 of a program, which checks whether the server answers. The call has no credential.
+pub(crate) async fn null(
+    transport: &dyn Transport,
+    (program, version): (u32, u32),
+    timeout: Option<Duration>,
+) -> Result<(), Error> {
+    let mut call = Call::null(program, version);
+    call.timeout = timeout;
+    answer(transport, call).await
+}
+
+async fn answer<T: Decode>(transport: &dyn Transport, call: Call) -> Result<T, Error> {
+    let operation = call.name;
+    let results = transport.call(call).await.map_err(|source| call_failed(operation, source))?;
     results
         .decode_all()
         .map_err(|error| Error::Protocol { operation, violation: Violation::Malformed(error) })
-}
-
-/// Returns the error for arguments that cannot be encoded; nothing was sent.
-pub(crate) fn unsendable(operation: &'static str, error: EncodeError) -> Error {
-    Error::Transport { operation, source: CallError::from(error) }
 }
 
 /// Converts the failure of a call: a refusal of the server, or an event on the way.

@@ -6,10 +6,10 @@ use nfs3_types::mount as theirs;
 use nfs3_types::xdr_codec::{Pack, Unpack};
 use proptest::collection::vec;
 use proptest::prelude::*;
+use rpcrdma_oncrpc::typed::Procedure;
 use rpcrdma_xdr::{Decode, DecodeError, Encode};
 
 use super::*;
-use crate::binding::largest_mount_results;
 use crate::wire::FileHandle;
 use crate::wire::tests::{from_bytes, hex, to_bytes};
 
@@ -100,7 +100,7 @@ fn statuses() {
     }
 }
 
-/// The binding predicts the largest answer to MNT; names over their bounds are refused.
+/// The type predicts the largest answer to MNT; names over their bounds are refused.
 // requirement: rfc1813-5.1.4-1
 // requirement: rfc8267-3-1
 #[test]
@@ -108,7 +108,7 @@ fn limits() {
     let handle = FileHandle::new(&[7; 64]).unwrap();
     let ok = |flavors| MountResult::Ok(MountOk { handle, auth_flavors: vec![1; flavors] });
     let largest = to_bytes(&ok(MAX_AUTH_FLAVORS));
-    assert_eq!(largest.len(), largest_mount_results(MountProcedure::Mnt).unreduced());
+    assert_eq!(largest.len(), Mnt::bounds(&DirPath::new("/")).inline);
     assert!(rpcrdma_xdr::encode(&ok(MAX_AUTH_FLAVORS + 1)).is_err());
     let flavors = |count: usize| {
         let mut bytes = hex("00000000 00000000");

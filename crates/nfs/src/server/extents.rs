@@ -1,22 +1,17 @@
 //! The server's side of [`crate::extents`]: ranges with data, with the checks of READ.
 
-use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use rpcrdma_oncrpc::{CallContext, CallFailure, Effect, ProcedureInfo, Program, ResponseFuture};
-use rpcrdma_proto::{Binding, Eligibility};
-use rpcrdma_xdr::{Decoder, Stream, encode};
+use rpcrdma::{Procedure, typed};
+use rpcrdma_oncrpc::{CallContext, CallFailure, ProcedureInfo, ResponseFuture};
+use rpcrdma_xdr::{Bounded, Decoder, Stream};
 use tracing::Instrument;
 
-use super::{At, Shared, Unserved, Work, boxed, failed};
+use super::{At, Shared, Unserved, Work, boxed, decoded, failed};
 use crate::extents::{
-    EXTENTS_PROGRAM, EXTENTS_VERSION, Extent, ExtentsArgs, ExtentsOk, ExtentsProcedure, ExtentsResult,
-    MAX_EXTENTS, MAX_EXTENTS_RESULTS,
+    EXTENTS_PROGRAM, EXTENTS_VERSION, Extent, ExtentsArgs, ExtentsOk, ExtentsResult, MAX_EXTENTS,
 };
 use crate::wire::Status;
-
-/// Length of a range in the results, in bytes.
-const EXTENT: usize = 16;
 
 /// The program of [`crate::extents`].
 pub struct ExtentsProgram {
@@ -24,13 +19,9 @@ pub struct ExtentsProgram {
 }
 
 impl ExtentsProgram {
-    fn extents(&self, context: CallContext, arguments: Decoder) -> ResponseFuture {
+    fn extents(&self, context: CallContext, call: ExtentsArgs) -> ResponseFuture {
         let shared = Arc::clone(&self.shared);
-        let span = tracing::debug_span!("nfs", procedure = "EXTENTS", xid = context.xid);
-        let call: ExtentsArgs = match arguments.decode_all() {
-            Ok(call) => call,
-            Err(error) => return failed(error.into()),
-        };
+        let span = tracing::debug_span!("nfs", procedure = ExtentsArgs::NAME, xid = context.xid);
         let entering = shared.enter(&call.file, context);
         let respond = async move {
             let refuse = |status| results(Err(status));
@@ -39,7 +30,7 @@ impl ExtentsProgram {
                 Err(status) => return refuse(status),
             };
             // As for a listing: a client that does not read results holds memory of its own share.
-            let length = MAX_EXTENTS_RESULTS - (MAX_EXTENTS - limit(&call)) * EXTENT;
+            let length = ExtentsResult::MAX_LEN - (MAX_EXTENTS - limit(&call)) * Extent::MAX_LEN;
             let Some(room) = shared.room(at.caller.ip(), length).await else {
                 return refuse(Status::Jukebox);
             };
@@ -56,10 +47,10 @@ impl ExtentsProgram {
 }
 
 fn results(found: Result<ExtentsOk, Status>) -> Result<Stream, CallFailure> {
-    Ok(encode(&match found {
+    typed::results::<ExtentsArgs>(&match found {
         Ok(ok) => ExtentsResult::Ok(ok),
         Err(status) => ExtentsResult::Fail { status, attributes: () },
-    })?)
+    })
 }
 
 /// Returns the most ranges for this call.
@@ -79,38 +70,31 @@ fn find(at: &At, call: &ExtentsArgs) -> Result<ExtentsOk, Status> {
     Ok(ExtentsOk { extents: found.ranges.into_iter().take(limit).filter_map(wire).collect(), complete })
 }
 
-impl Program for ExtentsProgram {
+impl typed::Version for ExtentsProgram {
     fn number(&self) -> u32 {
         EXTENTS_PROGRAM
     }
 
-    fn versions(&self) -> RangeInclusive<u32> {
-        EXTENTS_VERSION..=EXTENTS_VERSION
+    fn version(&self) -> u32 {
+        EXTENTS_VERSION
     }
 
-    fn procedure(&self, _version: u32, procedure: u32) -> Option<ProcedureInfo> {
-        let procedure = ExtentsProcedure::from_number(procedure)?;
-        Some(ProcedureInfo { name: procedure.name(), effect: Effect::Idempotent })
+    fn procedure(&self, procedure: u32) -> Option<ProcedureInfo> {
+        (procedure == ExtentsArgs::NUMBER).then(typed::info::<ExtentsArgs>)
+    }
+
+    fn eligibility(&self, _procedure: u32) -> (usize, usize) {
+        typed::eligible::<ExtentsArgs>()
     }
 
     fn accepts_flavor(&self, flavor: u32) -> bool {
         self.shared.exports.accept_flavor(flavor)
     }
 
-    fn call(&self, context: CallContext, arguments: Decoder) -> ResponseFuture {
-        match ExtentsProcedure::from_number(context.procedure) {
-            None => failed(CallFailure::ProcedureUnavailable),
-            Some(ExtentsProcedure::Null) => Box::pin(std::future::ready(
-                arguments.finish().map(|()| Stream::default()).map_err(CallFailure::from),
-            )),
-            Some(ExtentsProcedure::Extents) => self.extents(context, arguments),
+    fn call(self: Arc<Self>, context: CallContext, arguments: Decoder) -> ResponseFuture {
+        match context.procedure {
+            ExtentsArgs::NUMBER => decoded::<ExtentsArgs>(arguments, |call| self.extents(context, call)),
+            _ => failed(CallFailure::ProcedureUnavailable),
         }
-    }
-}
-
-impl Binding for ExtentsProgram {
-    /// No item is DDP-eligible.
-    fn eligibility(&self, _version: u32, _procedure: u32) -> Eligibility {
-        Eligibility::default()
     }
 }

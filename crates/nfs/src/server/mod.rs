@@ -40,7 +40,6 @@ mod users;
 
 use std::fmt;
 use std::net::IpAddr;
-use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::thread::{self, available_parallelism};
 use std::time::Duration;
@@ -58,12 +57,11 @@ use mount::MountTable;
 pub use mount::{MOUNTS_MAX, MOUNTS_PER_HOST, MountProgram};
 pub use principals::{LineError, MAP_MAX, MapError, Principals};
 use refusals::{Refusal, Refusals};
-use rpcrdma::{PeerShares, ServerConfig};
+use rpcrdma::{PeerShares, Procedure, ServerConfig, typed};
 use rpcrdma_oncrpc::auth::GIDS_MAX;
-use rpcrdma_oncrpc::{CallContext, CallFailure, Origin, ProcedureInfo, Program, ResponseFuture};
-use rpcrdma_proto::{Binding, Eligibility};
+use rpcrdma_oncrpc::{CallContext, CallFailure, Origin, ProcedureInfo, ResponseFuture};
 use rpcrdma_verbs::ProtectionDomain;
-use rpcrdma_xdr::{Decoder, Stream, encode};
+use rpcrdma_xdr::{Decoder, Stream};
 pub use security::Security;
 use security::{Denied, Purpose};
 use thiserror::Error;
@@ -222,21 +220,21 @@ impl NfsServer {
 
     /// Returns NFS version 3, for registration with a dispatcher and, for RPC-over-RDMA, as a binding.
     #[must_use]
-    pub fn nfs_program(&self) -> Arc<NfsProgram> {
-        Arc::new(NfsProgram { shared: Arc::clone(&self.shared) })
+    pub fn nfs_program(&self) -> Arc<typed::Served<NfsProgram>> {
+        Arc::new(typed::Served::new(NfsProgram { shared: Arc::clone(&self.shared) }))
     }
 
     /// Returns EXTENTS, a private extension for clients of this project that reports where files have data
     /// ([`crate::extents`]).
     #[must_use]
-    pub fn extents_program(&self) -> Arc<ExtentsProgram> {
-        Arc::new(ExtentsProgram { shared: Arc::clone(&self.shared) })
+    pub fn extents_program(&self) -> Arc<typed::Served<ExtentsProgram>> {
+        Arc::new(typed::Served::new(ExtentsProgram { shared: Arc::clone(&self.shared) }))
     }
 
     /// Returns MOUNT version 3.
     #[must_use]
-    pub fn mount_program(&self) -> Arc<MountProgram> {
-        Arc::new(MountProgram::new(Arc::clone(&self.shared)))
+    pub fn mount_program(&self) -> Arc<typed::Served<MountProgram>> {
+        Arc::new(typed::Served::new(MountProgram::new(Arc::clone(&self.shared))))
     }
 
     /// Returns the counters of served calls.
@@ -584,6 +582,14 @@ pub(crate) fn failed(failure: CallFailure) -> ResponseFuture {
     boxed(std::future::ready(Err(failure)))
 }
 
+/// Decodes the arguments of a call and serves it.
+pub(crate) fn decoded<P: Procedure>(
+    arguments: Decoder,
+    serve: impl FnOnce(P::Arguments) -> ResponseFuture,
+) -> ResponseFuture {
+    typed::arguments::<P>(arguments).map_or_else(failed, serve)
+}
+
 /// NFS version 3 as an RPC program.
 pub struct NfsProgram {
     shared: Arc<Shared>,
@@ -603,29 +609,26 @@ where
 /// Counts, logs and encodes the results of a call.
 fn finish<C: NfsCall>(shared: &Shared, results: Served3<C>) -> Result<Stream, CallFailure> {
     shared.counters.count(C::PROCEDURE, results.is_err());
-    match results {
+    let results = match results {
         Ok(results) => {
             tracing::debug!(status = "NFS3_OK", "served");
-            Ok(encode(&NfsResult::<C::Ok, C::Fail>::Ok(results))?)
+            NfsResult::Ok(results)
         }
         Err((status, attributes)) => {
             tracing::debug!(status = status.name(), "served");
-            Ok(encode(&NfsResult::<C::Ok, C::Fail>::Fail { status, attributes })?)
+            NfsResult::Fail { status, attributes }
         }
-    }
+    };
+    typed::results::<C>(&results)
 }
 
 impl NfsProgram {
-    fn serve<C>(&self, context: CallContext, arguments: Decoder) -> ResponseFuture
+    fn serve<C>(&self, context: CallContext, call: C) -> ResponseFuture
     where
         C: Serve<Ok: Send, Fail: Default + Send>,
     {
         let shared = Arc::clone(&self.shared);
-        let span = tracing::debug_span!("nfs", procedure = C::PROCEDURE.name(), xid = context.xid);
-        let call: C = match arguments.decode_all() {
-            Ok(call) => call,
-            Err(error) => return failed(error.into()),
-        };
+        let span = tracing::debug_span!("nfs", procedure = C::NAME, xid = context.xid);
         let entering = shared.enter(call.handle(), context);
         let respond = async move {
             let at = match entering.await {
@@ -646,16 +649,12 @@ impl NfsProgram {
 
     /// Serves a listing. It reserves memory for its results first: a client that does not read them holds
     /// memory of its own share.
-    fn list<C>(&self, context: CallContext, arguments: Decoder, count: fn(&C) -> u32) -> ResponseFuture
+    fn list<C>(&self, context: CallContext, call: C, count: u32) -> ResponseFuture
     where
         C: Serve<Ok: Send, Fail: Default + Send>,
     {
         let shared = Arc::clone(&self.shared);
-        let span = tracing::debug_span!("nfs", procedure = C::PROCEDURE.name(), xid = context.xid);
-        let call: C = match arguments.decode_all() {
-            Ok(call) => call,
-            Err(error) => return failed(error.into()),
-        };
+        let span = tracing::debug_span!("nfs", procedure = C::NAME, xid = context.xid);
         let entering = shared.enter(call.handle(), context);
         let respond = async move {
             let refuse = |status| finish::<C>(&shared, Err((status, C::Fail::default())));
@@ -663,7 +662,7 @@ impl NfsProgram {
                 Ok(at) => at,
                 Err(status) => return refuse(status),
             };
-            let Some(room) = shared.room(at.caller.ip(), data::limited(count(&call), &shared)).await else {
+            let Some(room) = shared.room(at.caller.ip(), data::limited(count, &shared)).await else {
                 return refuse(Status::Jukebox);
             };
             let (served, peer) = (Arc::clone(&at.served), at.caller.ip());
@@ -684,13 +683,9 @@ impl NfsProgram {
     }
 
     /// Serves READLINK, after reserving memory for the longest text.
-    fn readlink(&self, context: CallContext, arguments: Decoder) -> ResponseFuture {
+    fn readlink(&self, context: CallContext, call: ReadlinkArgs) -> ResponseFuture {
         let shared = Arc::clone(&self.shared);
-        let span = tracing::debug_span!("nfs", procedure = ReadlinkArgs::PROCEDURE.name(), xid = context.xid);
-        let call: ReadlinkArgs = match arguments.decode_all() {
-            Ok(call) => call,
-            Err(error) => return failed(error.into()),
-        };
+        let span = tracing::debug_span!("nfs", procedure = ReadlinkArgs::NAME, xid = context.xid);
         let entering = shared.enter(&call.symlink, context);
         let respond = async move {
             let refuse = |status| finish::<ReadlinkArgs>(&shared, Err((status, None)));
@@ -712,13 +707,9 @@ impl NfsProgram {
     }
 
     /// Serves READ: waits for a buffer, and then tries without an I/O thread.
-    fn read(&self, context: CallContext, arguments: Decoder) -> ResponseFuture {
+    fn read(&self, context: CallContext, call: ReadArgs) -> ResponseFuture {
         let shared = Arc::clone(&self.shared);
-        let span = tracing::debug_span!("nfs", procedure = ReadArgs::PROCEDURE.name(), xid = context.xid);
-        let call: ReadArgs = match arguments.decode_all() {
-            Ok(call) => call,
-            Err(error) => return failed(error.into()),
-        };
+        let span = tracing::debug_span!("nfs", procedure = ReadArgs::NAME, xid = context.xid);
         let entering = shared.enter(&call.file, context);
         let respond = async move {
             let refuse = |status| finish::<ReadArgs>(&shared, Err((status, None)));
@@ -739,13 +730,9 @@ impl NfsProgram {
     }
 
     /// Serves WRITE, which waits for its turn at the file.
-    fn write(&self, context: CallContext, arguments: Decoder) -> ResponseFuture {
+    fn write(&self, context: CallContext, call: WriteArgs) -> ResponseFuture {
         let shared = Arc::clone(&self.shared);
-        let span = tracing::debug_span!("nfs", procedure = WriteArgs::PROCEDURE.name(), xid = context.xid);
-        let call: WriteArgs = match arguments.decode_all() {
-            Ok(call) => call,
-            Err(error) => return failed(error.into()),
-        };
+        let span = tracing::debug_span!("nfs", procedure = WriteArgs::NAME, xid = context.xid);
         let entering = shared.enter(&call.file, context);
         let respond = async move {
             let at = match entering.await {
@@ -763,65 +750,60 @@ impl NfsProgram {
     }
 }
 
-impl Program for NfsProgram {
+impl typed::Version for NfsProgram {
     fn number(&self) -> u32 {
         NFS_PROGRAM
     }
 
-    fn versions(&self) -> RangeInclusive<u32> {
-        NFS_VERSION..=NFS_VERSION
+    fn version(&self) -> u32 {
+        NFS_VERSION
     }
 
-    fn procedure(&self, _version: u32, procedure: u32) -> Option<ProcedureInfo> {
-        let procedure = NfsProcedure::from_number(procedure)?;
-        Some(ProcedureInfo { name: procedure.name(), effect: procedure.effect() })
+    fn procedure(&self, procedure: u32) -> Option<ProcedureInfo> {
+        NfsProcedure::from_number(procedure).map(NfsProcedure::info)
+    }
+
+    fn eligibility(&self, procedure: u32) -> (usize, usize) {
+        NfsProcedure::from_number(procedure).map_or((0, 0), NfsProcedure::eligibility)
     }
 
     fn accepts_flavor(&self, flavor: u32) -> bool {
         self.shared.exports.accept_flavor(flavor)
     }
 
-    fn call(&self, context: CallContext, arguments: Decoder) -> ResponseFuture {
+    fn call(self: Arc<Self>, context: CallContext, arguments: Decoder) -> ResponseFuture {
         let Some(procedure) = NfsProcedure::from_number(context.procedure) else {
             return failed(CallFailure::ProcedureUnavailable);
         };
         match procedure {
-            NfsProcedure::Null => boxed(std::future::ready(
-                arguments.finish().map(|()| Stream::default()).map_err(CallFailure::from),
-            )),
-            NfsProcedure::Getattr => self.serve::<GetattrArgs>(context, arguments),
-            NfsProcedure::Setattr => self.serve::<SetattrArgs>(context, arguments),
-            NfsProcedure::Lookup => self.serve::<LookupArgs>(context, arguments),
-            NfsProcedure::Access => self.serve::<AccessArgs>(context, arguments),
-            NfsProcedure::Readlink => self.readlink(context, arguments),
-            NfsProcedure::Read => self.read(context, arguments),
-            NfsProcedure::Write => self.write(context, arguments),
-            NfsProcedure::Create => self.serve::<CreateArgs>(context, arguments),
-            NfsProcedure::Mkdir => self.serve::<MkdirArgs>(context, arguments),
-            NfsProcedure::Symlink => self.serve::<SymlinkArgs>(context, arguments),
-            NfsProcedure::Mknod => self.serve::<MknodArgs>(context, arguments),
-            NfsProcedure::Remove => self.serve::<RemoveArgs>(context, arguments),
-            NfsProcedure::Rmdir => self.serve::<RmdirArgs>(context, arguments),
-            NfsProcedure::Rename => self.serve::<RenameArgs>(context, arguments),
-            NfsProcedure::Link => self.serve::<LinkArgs>(context, arguments),
-            NfsProcedure::Readdir => self.list::<ReaddirArgs>(context, arguments, |call| call.count),
-            NfsProcedure::Readdirplus => {
-                self.list::<ReaddirplusArgs>(context, arguments, |call| call.maxcount)
+            // The dispatcher answers NULL.
+            NfsProcedure::Null => failed(CallFailure::ProcedureUnavailable),
+            NfsProcedure::Getattr => decoded::<GetattrArgs>(arguments, |call| self.serve(context, call)),
+            NfsProcedure::Setattr => decoded::<SetattrArgs>(arguments, |call| self.serve(context, call)),
+            NfsProcedure::Lookup => decoded::<LookupArgs>(arguments, |call| self.serve(context, call)),
+            NfsProcedure::Access => decoded::<AccessArgs>(arguments, |call| self.serve(context, call)),
+            NfsProcedure::Readlink => decoded::<ReadlinkArgs>(arguments, |call| self.readlink(context, call)),
+            NfsProcedure::Read => decoded::<ReadArgs>(arguments, |call| self.read(context, call)),
+            NfsProcedure::Write => decoded::<WriteArgs>(arguments, |call| self.write(context, call)),
+            NfsProcedure::Create => decoded::<CreateArgs>(arguments, |call| self.serve(context, call)),
+            NfsProcedure::Mkdir => decoded::<MkdirArgs>(arguments, |call| self.serve(context, call)),
+            NfsProcedure::Symlink => decoded::<SymlinkArgs>(arguments, |call| self.serve(context, call)),
+            NfsProcedure::Mknod => decoded::<MknodArgs>(arguments, |call| self.serve(context, call)),
+            NfsProcedure::Remove => decoded::<RemoveArgs>(arguments, |call| self.serve(context, call)),
+            NfsProcedure::Rmdir => decoded::<RmdirArgs>(arguments, |call| self.serve(context, call)),
+            NfsProcedure::Rename => decoded::<RenameArgs>(arguments, |call| self.serve(context, call)),
+            NfsProcedure::Link => decoded::<LinkArgs>(arguments, |call| self.serve(context, call)),
+            NfsProcedure::Readdir => {
+                decoded::<ReaddirArgs>(arguments, |call| self.list(context, call, call.count))
             }
-            NfsProcedure::Fsstat => self.serve::<FsstatArgs>(context, arguments),
-            NfsProcedure::Fsinfo => self.serve::<FsinfoArgs>(context, arguments),
-            NfsProcedure::Pathconf => self.serve::<PathconfArgs>(context, arguments),
-            NfsProcedure::Commit => self.serve::<CommitArgs>(context, arguments),
+            NfsProcedure::Readdirplus => {
+                decoded::<ReaddirplusArgs>(arguments, |call| self.list(context, call, call.maxcount))
+            }
+            NfsProcedure::Fsstat => decoded::<FsstatArgs>(arguments, |call| self.serve(context, call)),
+            NfsProcedure::Fsinfo => decoded::<FsinfoArgs>(arguments, |call| self.serve(context, call)),
+            NfsProcedure::Pathconf => decoded::<PathconfArgs>(arguments, |call| self.serve(context, call)),
+            NfsProcedure::Commit => decoded::<CommitArgs>(arguments, |call| self.serve(context, call)),
         }
-    }
-}
-
-impl Binding for NfsProgram {
-    /// Returns the DDP-eligible items (RFC 8267 §4).
-    fn eligibility(&self, _version: u32, procedure: u32) -> Eligibility {
-        let eligible =
-            NfsProcedure::from_number(procedure).map(crate::binding::eligibility).unwrap_or_default();
-        Eligibility { arguments: eligible.arguments, results: eligible.results }
     }
 }
 

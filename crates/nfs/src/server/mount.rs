@@ -6,21 +6,20 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
-use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use rpcrdma_oncrpc::{CallContext, CallFailure, Effect, Origin, ProcedureInfo, Program, ResponseFuture};
-use rpcrdma_proto::Binding;
-use rpcrdma_xdr::{Decoder, Encode, Stream, encode};
+use rpcrdma::{Procedure, typed};
+use rpcrdma_oncrpc::{CallContext, CallFailure, Origin, ProcedureInfo, ResponseFuture};
+use rpcrdma_xdr::{Decoder, Stream};
 
 use super::{
     Caller, Crossing, Exports as ServedExports, Known, Purpose, Refusal, Security, Served, Shared, Work,
-    boxed, components, failed,
+    boxed, components, decoded, failed,
 };
 use crate::fs::{FileId, FileKind, FsError, Identity, LookupName};
 use crate::mount::{
-    DirPath, ExportNode, Exports, Groups, MAX_MOUNT_PATH, MOUNT_PROGRAM, MOUNT_VERSION, MountBody, MountList,
-    MountName, MountOk, MountProcedure, MountResult, MountStatus,
+    DirPath, Dump, Export, ExportNode, Exports, Groups, MAX_MOUNT_PATH, MOUNT_PROGRAM, MOUNT_VERSION, Mnt,
+    MountBody, MountList, MountName, MountOk, MountProcedure, MountResult, MountStatus, Umnt, UmntAll,
 };
 use crate::wire::Status;
 
@@ -171,12 +170,9 @@ impl MountProgram {
     }
 
     /// Answers MNT (RFC 1813 §5.2.1).
-    fn mount(&self, context: CallContext, arguments: Decoder) -> ResponseFuture {
+    fn mount(&self, context: CallContext, path: DirPath) -> ResponseFuture {
         let shared = Arc::clone(&self.shared);
-        let path: Arc<DirPath> = match arguments.decode_all() {
-            Ok(path) => Arc::new(path),
-            Err(error) => return failed(error.into()),
-        };
+        let path = Arc::new(path);
         let address = context.peer;
         let caller = Caller::new(context);
         boxed(async move {
@@ -195,7 +191,7 @@ impl MountProgram {
             if let (true, Some(peer)) = (granted, peer) {
                 shared.mounts.add(peer, path.as_bytes());
             }
-            Ok(encode(&results)?)
+            typed::results::<Mnt>(&results)
         })
     }
 
@@ -212,46 +208,26 @@ impl MountProgram {
 
     /// Answers with a list. Memory for its results comes from the share of the caller's address, as with
     /// listings of NFS.
-    fn list<T: Encode + Send + Sync + 'static>(
+    fn list<P: Procedure>(
         &self,
         context: &CallContext,
-        arguments: Decoder,
-        list: impl Fn(&Self) -> T + Send + 'static,
+        list: impl Fn(&Self) -> P::Results + Send + 'static,
     ) -> ResponseFuture {
         let this = Self { shared: Arc::clone(&self.shared) };
         let peer = context.peer.map(|peer| peer.ip());
-        if let Err(error) = arguments.finish() {
-            return failed(error.into());
-        }
         boxed(async move {
-            let length = encode(&list(&this))?.len();
+            let length = typed::results::<P>(&list(&this))?.len();
             let room = this.shared.room(peer, length).await.ok_or(CallFailure::SystemError)?;
-            Ok(room.keep(&encode(&list(&this))?))
+            Ok(room.keep(&typed::results::<P>(&list(&this))?))
         })
     }
 
-    fn unmount(&self, context: &CallContext, path: Option<&[u8]>) -> Stream {
+    /// Answers UMNT and, without a path, UMNTALL (RFC 1813 §5.2.3, §5.2.4).
+    fn unmount(&self, context: &CallContext, path: Option<&DirPath>) -> ResponseFuture {
         if let Some(peer) = context.peer {
-            self.shared.mounts.remove(peer.ip(), path);
+            self.shared.mounts.remove(peer.ip(), path.map(DirPath::as_bytes));
         }
-        Stream::default()
-    }
-
-    fn simple(
-        &self,
-        procedure: MountProcedure,
-        context: &CallContext,
-        arguments: Decoder,
-    ) -> Result<Stream, CallFailure> {
-        if procedure == MountProcedure::Umnt {
-            let path: DirPath = arguments.decode_all()?;
-            return Ok(self.unmount(context, Some(path.as_bytes())));
-        }
-        arguments.finish()?;
-        match procedure {
-            MountProcedure::UmntAll => Ok(self.unmount(context, None)),
-            _ => Ok(Stream::default()),
-        }
+        boxed(std::future::ready(Ok(Stream::default())))
     }
 }
 
@@ -291,38 +267,45 @@ async fn mount(shared: &Arc<Shared>, caller: Caller, path: &Arc<DirPath>) -> Res
     }
 }
 
-impl Program for MountProgram {
+impl typed::Version for MountProgram {
     fn number(&self) -> u32 {
         MOUNT_PROGRAM
     }
 
-    fn versions(&self) -> RangeInclusive<u32> {
-        MOUNT_VERSION..=MOUNT_VERSION
+    fn version(&self) -> u32 {
+        MOUNT_VERSION
     }
 
-    fn procedure(&self, _version: u32, procedure: u32) -> Option<ProcedureInfo> {
-        // All can be repeated: the state of RFC 1813 §5.2 is of no consequence.
-        MountProcedure::from_number(procedure)
-            .map(|procedure| ProcedureInfo { name: procedure.name(), effect: Effect::Idempotent })
+    fn procedure(&self, procedure: u32) -> Option<ProcedureInfo> {
+        MountProcedure::from_number(procedure).map(MountProcedure::info)
+    }
+
+    fn eligibility(&self, procedure: u32) -> (usize, usize) {
+        MountProcedure::from_number(procedure).map_or((0, 0), MountProcedure::eligibility)
     }
 
     fn accepts_flavor(&self, flavor: u32) -> bool {
         self.shared.exports.accept_flavor(flavor)
     }
 
-    fn call(&self, context: CallContext, arguments: Decoder) -> ResponseFuture {
+    fn call(self: Arc<Self>, context: CallContext, arguments: Decoder) -> ResponseFuture {
         match MountProcedure::from_number(context.procedure) {
-            Some(MountProcedure::Mnt) => self.mount(context, arguments),
-            Some(MountProcedure::Dump) => self.list(&context, arguments, |this| this.shared.mounts.list()),
-            Some(MountProcedure::Export) => self.list(&context, arguments, Self::exports),
-            Some(procedure) => boxed(std::future::ready(self.simple(procedure, &context, arguments))),
-            None => failed(CallFailure::ProcedureUnavailable),
+            // The dispatcher answers NULL.
+            None | Some(MountProcedure::Null) => failed(CallFailure::ProcedureUnavailable),
+            Some(MountProcedure::Mnt) => decoded::<Mnt>(arguments, |path| self.mount(context, path)),
+            Some(MountProcedure::Dump) => {
+                decoded::<Dump>(arguments, |()| self.list::<Dump>(&context, |this| this.shared.mounts.list()))
+            }
+            Some(MountProcedure::Umnt) => {
+                decoded::<Umnt>(arguments, |path| self.unmount(&context, Some(&path)))
+            }
+            Some(MountProcedure::UmntAll) => decoded::<UmntAll>(arguments, |()| self.unmount(&context, None)),
+            Some(MountProcedure::Export) => {
+                decoded::<Export>(arguments, |()| self.list::<Export>(&context, Self::exports))
+            }
         }
     }
 }
-
-/// No item of MOUNT is eligible (RFC 8267 §5.1).
-impl Binding for MountProgram {}
 
 #[cfg(test)]
 mod tests {

@@ -1,96 +1,27 @@
 //! The procedures of NFS version 3: numbers, names, arguments and results (RFC 1813 §3).
+//!
+//! The arguments of a procedure are its type ([`Procedure`]). The types mark the four DDP-eligible items of RFC 8267 §4,
+//! and state the largest results. Three procedures bound theirs by their arguments: READ, READDIR and READDIRPLUS.
 
-use std::fmt;
-
-use rpcrdma_oncrpc::Effect;
+use rpcrdma_oncrpc::typed::{Bounds, Procedure};
 use rpcrdma_xdr::{Bounded, Decode, Encode};
 
 use super::{
     AccessArgs, AccessOk, Attributes, CommitArgs, CommitOk, CreateArgs, FsinfoArgs, FsinfoOk, FsstatArgs,
-    FsstatOk, GetattrArgs, LinkArgs, LinkAttributes, LookupArgs, LookupOk, MkdirArgs, MknodArgs, NewObject,
-    PathconfArgs, PathconfOk, PostOpAttr, ReadArgs, ReadOk, ReaddirArgs, ReaddirOk, ReaddirplusArgs,
-    ReaddirplusOk, ReadlinkArgs, ReadlinkOk, RemoveArgs, RenameArgs, RenameWcc, RmdirArgs, SetattrArgs,
-    SymlinkArgs, WccData, WriteArgs, WriteOk,
+    FsstatOk, GetattrArgs, LinkArgs, LinkAttributes, LookupArgs, LookupOk, MkdirArgs, MknodArgs, NFS_PROGRAM,
+    NFS_VERSION, NewObject, NfsResult, PathconfArgs, PathconfOk, PostOpAttr, ReadArgs, ReadOk, ReadResult,
+    ReaddirArgs, ReaddirOk, ReaddirplusArgs, ReaddirplusOk, ReadlinkArgs, ReadlinkOk, RemoveArgs, RenameArgs,
+    RenameWcc, RmdirArgs, SetattrArgs, SymlinkArgs, WccData, WriteArgs, WriteOk,
 };
+use crate::procedures::procedures;
 
-macro_rules! procedures {
-    ($($variant:ident = $number:literal, $name:literal, $effect:ident;)*) => {
-        /// A procedure of NFS version 3 (RFC 1813 §3).
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-        pub enum NfsProcedure {
-            $(#[doc = concat!("Procedure ", $number, ", ", $name, ".")] $variant = $number,)*
-        }
-
-        impl NfsProcedure {
-            /// All 22 procedures, by number.
-            pub const ALL: &[Self] = &[$(Self::$variant,)*];
-
-            /// Returns the procedure of this number.
-            pub fn from_number(number: u32) -> Option<Self> {
-                match number {
-                    $($number => Some(Self::$variant),)*
-                    _ => None,
-                }
-            }
-
-            /// Returns the procedure's number.
-            pub fn number(self) -> u32 {
-                self as u32
-            }
-
-            /// Returns the procedure's name, for instance `READDIRPLUS`.
-            pub fn name(self) -> &'static str {
-                match self {
-                    $(Self::$variant => $name,)*
-                }
-            }
-
-            /// Returns the kind of change that the procedure makes (RFC 1813 §4.5). The duplicate request
-            /// cache keeps the replies of all procedures that are not idempotent. It keeps those of WRITE
-            /// too: a late repetition would undo a WRITE that came between.
-            pub fn effect(self) -> Effect {
-                match self {
-                    $(Self::$variant => Effect::$effect,)*
-                }
-            }
-        }
-    };
-}
-
-procedures! {
-    Null = 0, "NULL", Idempotent;
-    Getattr = 1, "GETATTR", Idempotent;
-    Setattr = 2, "SETATTR", State;
-    Lookup = 3, "LOOKUP", Idempotent;
-    Access = 4, "ACCESS", Idempotent;
-    Readlink = 5, "READLINK", Idempotent;
-    Read = 6, "READ", Idempotent;
-    Write = 7, "WRITE", Data;
-    Create = 8, "CREATE", State;
-    Mkdir = 9, "MKDIR", State;
-    Symlink = 10, "SYMLINK", State;
-    Mknod = 11, "MKNOD", State;
-    Remove = 12, "REMOVE", State;
-    Rmdir = 13, "RMDIR", State;
-    Rename = 14, "RENAME", State;
-    Link = 15, "LINK", State;
-    Readdir = 16, "READDIR", Idempotent;
-    Readdirplus = 17, "READDIRPLUS", Idempotent;
-    Fsstat = 18, "FSSTAT", Idempotent;
-    Fsinfo = 19, "FSINFO", Idempotent;
-    Pathconf = 20, "PATHCONF", Idempotent;
-    Commit = 21, "COMMIT", Idempotent;
-}
-
-impl fmt::Display for NfsProcedure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-/// Arguments of a procedure, with the procedure and its results as associated types. NULL, without arguments
-/// and results, has no implementation.
-pub trait NfsCall: Encode + Decode + Bounded + Send + Sync + 'static {
+/// Arguments of a procedure, which are its type, with the parts of its results.
+pub trait NfsCall:
+    Procedure<Arguments = Self, Results = NfsResult<<Self as NfsCall>::Ok, <Self as NfsCall>::Fail>>
+    + Encode
+    + Decode
+    + Bounded
+{
     /// The procedure.
     const PROCEDURE: NfsProcedure;
     /// The `...resok` structure.
@@ -100,7 +31,21 @@ pub trait NfsCall: Encode + Decode + Bounded + Send + Sync + 'static {
 }
 
 macro_rules! calls {
-    ($($arguments:ty => $variant:ident, $ok:ty, $fail:ty;)*) => {
+    ($(
+        $variant:ident = $number:literal, $name:literal, $effect:ident,
+        $arguments:ty => $ok:ty, $fail:ty $(, bounds $bounds:expr)?;
+    )*) => {
+        procedures! {
+            /// A procedure of NFS version 3 (RFC 1813 §3). The duplicate request cache keeps the replies of all
+            /// procedures that are not idempotent (RFC 1813 §4.5). It keeps those of WRITE too: a late repetition
+            /// would undo a WRITE that came between.
+            pub enum NfsProcedure, program NFS_PROGRAM, version NFS_VERSION;
+            $(
+                $variant = $number, $name,
+                $arguments: ($arguments) -> NfsResult<$ok, $fail>, $effect $(, bounds $bounds)?;
+            )*
+        }
+
         $(impl NfsCall for $arguments {
             const PROCEDURE: NfsProcedure = NfsProcedure::$variant;
             type Ok = $ok;
@@ -110,25 +55,43 @@ macro_rules! calls {
 }
 
 calls! {
-    GetattrArgs => Getattr, Attributes, ();
-    SetattrArgs => Setattr, WccData, WccData;
-    LookupArgs => Lookup, LookupOk, PostOpAttr;
-    AccessArgs => Access, AccessOk, PostOpAttr;
-    ReadlinkArgs => Readlink, ReadlinkOk, PostOpAttr;
-    ReadArgs => Read, ReadOk, PostOpAttr;
-    WriteArgs => Write, WriteOk, WccData;
-    CreateArgs => Create, NewObject, WccData;
-    MkdirArgs => Mkdir, NewObject, WccData;
-    SymlinkArgs => Symlink, NewObject, WccData;
-    MknodArgs => Mknod, NewObject, WccData;
-    RemoveArgs => Remove, WccData, WccData;
-    RmdirArgs => Rmdir, WccData, WccData;
-    RenameArgs => Rename, RenameWcc, RenameWcc;
-    LinkArgs => Link, LinkAttributes, LinkAttributes;
-    ReaddirArgs => Readdir, ReaddirOk, PostOpAttr;
-    ReaddirplusArgs => Readdirplus, ReaddirplusOk, PostOpAttr;
-    FsstatArgs => Fsstat, FsstatOk, PostOpAttr;
-    FsinfoArgs => Fsinfo, FsinfoOk, PostOpAttr;
-    PathconfArgs => Pathconf, PathconfOk, PostOpAttr;
-    CommitArgs => Commit, CommitOk, WccData;
+    Getattr = 1, "GETATTR", Idempotent, GetattrArgs => Attributes, ();
+    Setattr = 2, "SETATTR", State, SetattrArgs => WccData, WccData;
+    Lookup = 3, "LOOKUP", Idempotent, LookupArgs => LookupOk, PostOpAttr;
+    Access = 4, "ACCESS", Idempotent, AccessArgs => AccessOk, PostOpAttr;
+    Readlink = 5, "READLINK", Idempotent, ReadlinkArgs => ReadlinkOk, PostOpAttr;
+    Read = 6, "READ", Idempotent, ReadArgs => ReadOk, PostOpAttr, bounds read;
+    Write = 7, "WRITE", Data, WriteArgs => WriteOk, WccData;
+    Create = 8, "CREATE", State, CreateArgs => NewObject, WccData;
+    Mkdir = 9, "MKDIR", State, MkdirArgs => NewObject, WccData;
+    Symlink = 10, "SYMLINK", State, SymlinkArgs => NewObject, WccData;
+    Mknod = 11, "MKNOD", State, MknodArgs => NewObject, WccData;
+    Remove = 12, "REMOVE", State, RemoveArgs => WccData, WccData;
+    Rmdir = 13, "RMDIR", State, RmdirArgs => WccData, WccData;
+    Rename = 14, "RENAME", State, RenameArgs => RenameWcc, RenameWcc;
+    Link = 15, "LINK", State, LinkArgs => LinkAttributes, LinkAttributes;
+    Readdir = 16, "READDIR", Idempotent, ReaddirArgs => ReaddirOk, PostOpAttr,
+        bounds |arguments| listing(arguments.count);
+    Readdirplus = 17, "READDIRPLUS", Idempotent, ReaddirplusArgs => ReaddirplusOk, PostOpAttr,
+        bounds |arguments| listing(arguments.maxcount);
+    Fsstat = 18, "FSSTAT", Idempotent, FsstatArgs => FsstatOk, PostOpAttr;
+    Fsinfo = 19, "FSINFO", Idempotent, FsinfoArgs => FsinfoOk, PostOpAttr;
+    Pathconf = 20, "PATHCONF", Idempotent, PathconfArgs => PathconfOk, PostOpAttr;
+    Commit = 21, "COMMIT", Idempotent, CommitArgs => CommitOk, WccData;
+}
+
+/// Converts a count. `usize` has at least 32 bits on every supported platform; on a smaller one the result saturates.
+fn bytes(count: u32) -> usize {
+    usize::try_from(count).unwrap_or(usize::MAX)
+}
+
+/// Returns the largest results of a READ: data of the length asked for (RFC 1813 §3.3.6).
+fn read(arguments: &ReadArgs) -> Bounds {
+    Bounds::inline(ReadResult::MAX_LEN).item(bytes(arguments.count))
+}
+
+/// Returns the largest results of a listing. The count covers the whole `...resok` with its XDR overhead (RFC 1813
+/// §3.3.16, §3.3.17). A failure has attributes.
+fn listing(count: u32) -> Bounds {
+    Bounds::inline(u32::MAX_LEN.saturating_add(bytes(count).max(PostOpAttr::MAX_LEN)))
 }

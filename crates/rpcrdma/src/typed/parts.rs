@@ -4,7 +4,6 @@ use std::borrow::Borrow;
 
 use rpcrdma_oncrpc::typed::{Bounds, Procedure};
 use rpcrdma_oncrpc::{CallFailure, ResponseFuture};
-use rpcrdma_xdr::Bounded;
 
 /// Panics, at compile time, if these numbers cannot be served: RFC 5531 §8.1, §8.3 and §12.
 pub const fn check_numbers(program: u32, version: u32, mut procedures: &[u32]) {
@@ -42,11 +41,6 @@ pub const fn name(letters: &[u8]) -> &str {
         Ok(name) => name,
         Err(_) => "",
     }
-}
-
-/// Returns the numbers of DDP-eligible arguments and results.
-pub const fn eligible<P: Procedure>() -> (usize, usize) {
-    (P::Arguments::DDP_ITEMS, P::Results::DDP_ITEMS)
 }
 
 /// Returns the bounds that a function or a closure gives.

@@ -284,7 +284,7 @@ macro_rules! program {
                     match procedure {
                         $(
                             <$procedure as $crate::Procedure>::NUMBER => {
-                                $crate::typed::parts::eligible::<$procedure>()
+                                $crate::typed::eligible::<$procedure>()
                             }
                         )*
                         _ => (0, 0),

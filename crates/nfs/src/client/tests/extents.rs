@@ -6,18 +6,13 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use rpcrdma_oncrpc::{AuthSys, Credential};
-use rpcrdma_xdr::encode;
 use tempfile::tempdir;
 
 use super::loopback::options;
 use super::*;
-use crate::binding::LargestResults;
-use crate::client::transport::{Request, carry};
+use crate::client::transport::carry;
 use crate::client::{Client, CopyOptions};
-use crate::extents::{
-    EXTENTS_PROGRAM, EXTENTS_VERSION, Extent, ExtentsArgs, ExtentsOk, ExtentsProcedure, ExtentsResult,
-    MAX_EXTENTS, MAX_EXTENTS_RESULTS,
-};
+use crate::extents::{Extent, ExtentsArgs, ExtentsOk, ExtentsResult, MAX_EXTENTS};
 use crate::fs::{DirectoryFs, DirectoryOptions, StateDirectory};
 use crate::server::{Export, Squash};
 use crate::wire::{FileHandle, NfsProcedure, SetAttributes, Status};
@@ -46,17 +41,8 @@ async fn ask(
     from: u64,
     count: u32,
 ) -> ExtentsResult {
-    let request = Request {
-        program: EXTENTS_PROGRAM,
-        version: EXTENTS_VERSION,
-        procedure: ExtentsProcedure::Extents.number(),
-        name: "EXTENTS",
-        credential,
-        arguments: encode(&ExtentsArgs { file, offset: from, count }).unwrap(),
-        results: LargestResults { inline: MAX_EXTENTS_RESULTS, payload: None },
-        timeout: None,
-    };
-    carry(&**server, request).await.unwrap()
+    let arguments = ExtentsArgs { file, offset: from, count };
+    carry::<ExtentsArgs>(&**server, &arguments, credential, None).await.unwrap()
 }
 
 fn ok(result: ExtentsResult) -> ExtentsOk {

@@ -4,11 +4,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
+use rpcrdma::Call;
 use rpcrdma_oncrpc::Refused;
 
 use super::loopback::{Loopback, Step, arguments, options};
 use crate::client::procedures::Procedures;
-use crate::client::transport::{ReplyFuture, Request, Transport};
+use crate::client::transport::{ReplyFuture, Transport};
 use crate::client::{File, MountClient, process_credential};
 use crate::wire::*;
 
@@ -17,8 +18,8 @@ use crate::wire::*;
 struct Flavors(Mutex<Vec<(&'static str, u32)>>);
 
 impl Transport for Flavors {
-    fn call(&self, request: Request) -> ReplyFuture<'_> {
-        self.0.lock().unwrap().push((request.name, request.credential.flavor()));
+    fn call(&self, call: Call) -> ReplyFuture<'_> {
+        self.0.lock().unwrap().push((call.name, call.credential.flavor()));
         Box::pin(std::future::ready(Err(Refused::SystemError.into())))
     }
 }

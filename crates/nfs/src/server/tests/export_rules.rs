@@ -309,7 +309,10 @@ async fn the_binding_is_that_of_rfc_8267() {
         };
         assert_eq!((eligible.arguments, eligible.results), expected, "procedure {procedure}");
     }
-    assert_eq!(bed.server.mount_program().eligibility(3, 1), Eligibility::default());
+    for procedure in 0..=6 {
+        assert_eq!(bed.server.mount_program().eligibility(3, procedure), Eligibility::default());
+    }
+    assert_eq!(bed.server.extents_program().eligibility(1, 1), Eligibility::default());
 }
 
 #[tokio::test]

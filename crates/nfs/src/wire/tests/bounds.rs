@@ -1,10 +1,12 @@
 //! The bounds that the types derive, by RFC 1813 §2 and §3.
 
+use rpcrdma_oncrpc::Effect;
+use rpcrdma_oncrpc::typed::{Bounds, Procedure};
 use rpcrdma_xdr::{Bound, Bounded};
 
-use crate::binding::largest_mount_results;
-use crate::extents::{ExtentsArgs, ExtentsResult, MAX_EXTENTS_RESULTS};
-use crate::mount::{DirPath, Exports, MountList, MountProcedure, MountResult};
+use crate::extents::{ExtentsArgs, MAX_EXTENTS};
+use crate::mount::{DirPath, Dump, Export, Exports, MAX_MOUNT_LIST, Mnt, MountList, Umnt, UmntAll};
+use crate::procedures::is_kept_whole;
 use crate::wire::*;
 
 #[test]
@@ -92,15 +94,58 @@ fn rfc1813_3_the_largest_arguments_of_each_procedure() {
 /// RFC 8267 §5: MOUNT has no DDP-eligible item. Its lists are larger than the memory that a client offers for them.
 #[test]
 fn bounds_of_mount_and_extents() {
-    assert_eq!(MountResult::MAX_LEN, largest_mount_results(MountProcedure::Mnt).inline);
-    assert_eq!(MountResult::MAX_LEN, 4 + 68 + 4 + 4 * 64);
-    assert_eq!(DirPath::MAX_LEN, 4 + MAX_PATH);
-    for (list, procedure) in
-        [(MountList::BOUND, MountProcedure::Dump), (Exports::BOUND, MountProcedure::Export)]
-    {
-        assert!(list.is_bounded() && list.max_len() > largest_mount_results(procedure).inline);
-        assert_eq!(list.items(), 0);
+    fn of<P: Procedure>(arguments: &P::Arguments, arguments_len: usize, results_len: usize) {
+        assert_eq!(P::Arguments::BOUND, Bound::opaque_fixed(arguments_len), "{}", P::NAME);
+        assert_eq!(P::bounds(arguments), Bounds::inline(results_len), "{}", P::NAME);
+        assert_eq!(P::Results::DDP_ITEMS, 0, "{}", P::NAME);
     }
-    assert_eq!((ExtentsArgs::MAX_LEN, ExtentsResult::MAX_LEN), (80, MAX_EXTENTS_RESULTS));
-    assert_eq!((ExtentsArgs::DDP_ITEMS, ExtentsResult::DDP_ITEMS), (0, 0));
+
+    let path = DirPath::new("/");
+    of::<Mnt>(&path, 4 + MAX_PATH, 4 + 68 + 4 + 4 * 64);
+    of::<Dump>(&(), 0, MAX_MOUNT_LIST);
+    of::<Umnt>(&path, 4 + MAX_PATH, 0);
+    of::<UmntAll>(&(), 0, 0);
+    of::<Export>(&(), 0, MAX_MOUNT_LIST);
+    for list in [MountList::BOUND, Exports::BOUND] {
+        assert!(list.is_bounded() && list.max_len() > MAX_MOUNT_LIST);
+    }
+    let file = FileHandle::new(&[7; 64]).unwrap();
+    of::<ExtentsArgs>(&ExtentsArgs { file, offset: 0, count: 1 }, 80, 4 + 4 + 16 * MAX_EXTENTS + 4);
+}
+
+/// RFC 8267 §4.1: the results that the arguments limit.
+#[test]
+fn rfc8267_4_1_results_are_predicted_by_the_arguments() {
+    let file = FileHandle::new(&[7; 64]).unwrap();
+    let read = |count| ReadArgs::bounds(&ReadArgs { file, offset: 0, count });
+    assert_eq!(read(5), Bounds::inline(104).item(5));
+    assert_eq!(read(1 << 20), Bounds::inline(104).item(1 << 20));
+    assert_eq!(ReadlinkArgs::bounds(&ReadlinkArgs { symlink: file }), Bounds::inline(96).item(4096));
+    let (dir, cookie, verifier) = (file, 0, [0; 8]);
+    for (count, largest) in [(0, 4 + 88), (88, 4 + 88), (89, 4 + 89), (4096, 4 + 4096)] {
+        let readdir = ReaddirArgs { dir, cookie, verifier, count };
+        assert_eq!(ReaddirArgs::bounds(&readdir), Bounds::inline(largest));
+        let readdirplus = ReaddirplusArgs { dir, cookie, verifier, dircount: 1, maxcount: count };
+        assert_eq!(ReaddirplusArgs::bounds(&readdirplus), Bounds::inline(largest));
+    }
+}
+
+/// The reply cache holds the longest reply of each procedure that must not be repeated.
+#[test]
+fn replies_that_are_kept_are_short() {
+    struct Long;
+
+    impl Procedure for Long {
+        type Arguments = ();
+        type Results = ReadResult;
+        const PROGRAM: u32 = 1;
+        const VERSION: u32 = 1;
+        const NUMBER: u32 = 1;
+        const NAME: &'static str = "LONG";
+        const EFFECT: Effect = Effect::Data;
+    }
+
+    assert!(!is_kept_whole::<Long>());
+    assert!(is_kept_whole::<ReadArgs>(), "replies of READ are not kept");
+    assert!(is_kept_whole::<WriteArgs>());
 }

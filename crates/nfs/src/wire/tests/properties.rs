@@ -6,7 +6,6 @@ use rpcrdma_xdr::{Bounded, Decode, Encode};
 
 use super::strategies::*;
 use super::{eligible_items, from_bytes, to_bytes};
-use crate::binding::{PredictReply, eligibility};
 use crate::wire::*;
 
 /// Checks a round trip, and an error for every truncated message.
@@ -36,36 +35,37 @@ macro_rules! procedures {
     };
 }
 
-/// RFC 8267 §4: eligible items, and the size of the reply. The types derive both, but for the sizes that the arguments
+/// RFC 8267 §4: eligible items, and the size of the reply. The types state both, but for the sizes that the arguments
 /// limit: the data of READ, and the entries of READDIR and READDIRPLUS.
 // requirement: rfc8166-3.4.6-1
-fn check_binding<A>(arguments: &A, results: &NfsResult<A::Ok, A::Fail>)
-where
-    A: PredictReply,
-{
-    let expected = eligibility(A::PROCEDURE);
-    assert_eq!(eligible_items(arguments).len(), expected.arguments);
-    let largest = arguments.largest_results();
+fn check_binding<A: NfsCall>(arguments: &A, results: &NfsResult<A::Ok, A::Fail>) {
+    let expected = match A::PROCEDURE {
+        NfsProcedure::Write | NfsProcedure::Symlink => (1, 0),
+        NfsProcedure::Read | NfsProcedure::Readlink => (0, 1),
+        _ => (0, 0),
+    };
+    assert_eq!(A::PROCEDURE.eligibility(), expected);
+    assert_eq!(eligible_items(arguments).len(), expected.0);
+    let largest = A::bounds(arguments);
+    assert_eq!(largest.items().len(), expected.1);
     let eligible = eligible_items(results);
     match results {
-        NfsResult::Ok(_) => assert_eq!(eligible.len(), expected.results),
+        NfsResult::Ok(_) => assert_eq!(eligible.len(), expected.1),
         NfsResult::Fail { .. } => assert!(eligible.is_empty()),
     }
-    assert_eq!(largest.payload.is_some(), expected.results == 1);
     let payload: usize = eligible.iter().map(bytes::Bytes::len).sum();
     let padded = payload.next_multiple_of(4);
-    assert!(payload <= largest.payload.unwrap_or(0));
+    assert!(payload <= largest.items().iter().sum());
     assert!(to_bytes(results).len() - padded <= largest.inline);
 
-    let bound = NfsResult::<A::Ok, A::Fail>::BOUND;
-    assert_eq!((A::DDP_ITEMS, bound.items()), (expected.arguments, expected.results));
+    let bound = A::Results::BOUND;
     match A::PROCEDURE {
         NfsProcedure::Readdir | NfsProcedure::Readdirplus => assert!(largest.inline <= bound.max_len()),
         _ => assert_eq!(largest.inline, bound.max_len()),
     }
     match A::PROCEDURE {
         NfsProcedure::Read => assert_eq!(bound.maxima(), [MAX_PAYLOAD]),
-        _ => assert_eq!(bound.maxima(), largest.payload.as_slice()),
+        _ => assert_eq!(bound.maxima(), largest.items()),
     }
 }
 
