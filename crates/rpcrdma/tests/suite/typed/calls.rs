@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use rpcrdma::oncrpc::{AuthStat, Refused};
+use rpcrdma::xdr::Xdr;
 use rpcrdma::{
     AuthSys, Call, CallContext, CallError, CallFailure, Caller, Credential, Effect, Form, Procedure, Server,
     ServerConfig, Sink, TransportKind,
@@ -18,6 +19,7 @@ fn a_procedure_knows_its_numbers_and_its_name() {
     assert_eq!((Put::PROGRAM, Put::VERSION, Put::NUMBER), (store::PROGRAM, store::VERSION, 1));
     assert_eq!((store::PROGRAM, store::VERSION), (0x2000_0051, 1));
     assert_eq!((Put::NAME, BeginOf::NAME), ("PUT", "BEGIN_OF"));
+    assert_eq!((users::Who::NAME, users::Type::NAME), ("WHO", "TYPE"));
     assert_eq!((Put::EFFECT, Get::EFFECT), (Effect::State, Effect::Idempotent));
     assert_eq!((Put::INTEGRITY, Purge::INTEGRITY), (false, true));
 }
@@ -98,13 +100,12 @@ fn results_without_a_bound_get_one_with_the_call() {
     });
 }
 
-/// A move of a future copies all of it, and a task has all of it in memory.
+/// A task has all of its futures in memory.
 #[tokio::test(start_paused = true)]
-async fn the_future_of_a_call_is_small() {
+async fn the_future_of_a_call_takes_a_call_more_than_one_by_hand() {
     let (client, _) = serve(On::Sim, Arc::new(store::serve(Store::default()))).await;
     let raw = size_of_val(&client.call_raw(Call::new(store::PROGRAM, store::VERSION, 9)));
     let typed = size_of_val(&client.call::<Nothing>(()));
-    assert!(raw <= 1 << 10, "{raw}");
     assert!(typed <= raw + size_of::<Call>() + 64, "{typed}, by hand {raw}");
 }
 
@@ -127,16 +128,37 @@ struct ForUsers;
 rpcrdma::program! {
     mod users {
         program 0x2000_0052, version 3;
-        fn who = 1, Who() -> u32, Idempotent;
+        fn who = 1, Who() -> User, Idempotent;
+        fn r#type = 2, Type(User) -> Kind, Idempotent;
     }
 }
 
+/// Types may be as private as the module.
+#[derive(Debug, PartialEq, Xdr)]
+struct User(u32);
+
+#[derive(Debug, PartialEq, Xdr)]
+enum Kind {
+    Root = 0,
+    Other = 1,
+}
+
+/// Names of the standard library have no meaning for the module.
+#[allow(dead_code, reason = "only the name is there")]
+struct Result;
+#[allow(dead_code, reason = "only the name is there")]
+struct Some;
+
 impl users::Service for ForUsers {
-    async fn who(&self, context: &CallContext) -> Result<u32, CallFailure> {
+    async fn who(&self, context: &CallContext) -> std::result::Result<User, CallFailure> {
         match &context.credential {
-            Credential::Sys(sys) => Ok(sys.uid),
+            Credential::Sys(sys) => Ok(User(sys.uid)),
             _ => Err(CallFailure::Auth(AuthStat::TooWeak)),
         }
+    }
+
+    async fn r#type(&self, _: &CallContext, user: User) -> std::result::Result<Kind, CallFailure> {
+        Ok(if user == User(0) { Kind::Root } else { Kind::Other })
     }
 
     fn accepts_flavor(&self, flavor: u32) -> bool {
@@ -150,7 +172,8 @@ fn a_service_chooses_the_flavours_that_it_accepts() {
         let (client, _) = serve_quietly(on).await;
         let sys = Credential::Sys(AuthSys { uid: 1000, ..AuthSys::default() });
         let call = Call::of::<users::Who>(&()).unwrap().credential(sys);
-        assert_eq!(client.call_raw(call).await.unwrap().into_results::<users::Who>().unwrap(), 1000);
+        let user = client.call_raw(call).await.unwrap().into_results::<users::Who>().unwrap();
+        assert_eq!(user, User(1000));
         let refused = client.call::<users::Who>(()).await;
         assert!(
             matches!(refused, Err(CallError::Refused(Refused::AuthError(AuthStat::BadCred)))),
