@@ -15,7 +15,7 @@ use rpcrdma_xdr::{Bound, Bounded, Decode, Decoder, Encode, EncodeError, Stream, 
 
 use crate::program::{CallContext, CallFailure, Effect, ProcedureInfo, ResponseFuture, accepted_by_default};
 
-/// One procedure of one version of a program, with the types of its arguments and results.
+/// A procedure of one version of a program, with the types of its arguments and results.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no procedure",
     note = "`rpcrdma::program!` declares procedures, with a type for each of them"
@@ -140,7 +140,7 @@ impl Bounds {
     }
 }
 
-/// One version of a program, which serves calls.
+/// A version of a program, which serves calls.
 pub trait Version: Send + Sync + 'static {
     /// Returns the program number.
     fn number(&self) -> u32;

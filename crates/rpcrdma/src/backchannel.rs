@@ -100,7 +100,7 @@ impl Backchannel {
     /// As [`Caller::call`].
     pub fn call<P: Procedure>(
         &self,
-        arguments: impl Borrow<P::Arguments>,
+        arguments: impl Borrow<P::Arguments> + Send,
     ) -> impl Future<Output = Result<P::Results, CallError>> + Send {
         Caller::call::<P>(self, arguments)
     }
@@ -111,7 +111,7 @@ impl Backchannel {
     /// As [`Caller::call`].
     pub fn call_within<P: Procedure>(
         &self,
-        arguments: impl Borrow<P::Arguments>,
+        arguments: impl Borrow<P::Arguments> + Send,
         bounds: Bounds,
     ) -> impl Future<Output = Result<P::Results, CallError>> + Send {
         Caller::call_within::<P>(self, arguments, bounds)

@@ -1,7 +1,7 @@
 //! [`Caller`]: a way to make calls, typed and raw.
 //!
-//! *Buffers.* The arguments are encoded before the future is first polled, and the future does not need them any more. Memory
-//! for results comes from the pool ([`Sink::Pool`](crate::Sink::Pool)).
+//! *Buffers.* The arguments are encoded when the future is first polled, and dropped then. Memory for results comes from the
+//! pool ([`Sink::Pool`](crate::Sink::Pool)).
 //!
 //! *Errors.* Every call ends with its results or one [`CallError`].
 
@@ -31,9 +31,14 @@ pub trait Caller: Send + Sync {
     /// [`CallError::BadReply`] if the results are no value of theirs.
     fn call<P: Procedure>(
         &self,
-        arguments: impl Borrow<P::Arguments>,
+        arguments: impl Borrow<P::Arguments> + Send,
     ) -> impl Future<Output = Result<P::Results, CallError>> + Send {
-        results_of::<P>(self, Call::of::<P>(arguments.borrow()))
+        // The call is made here, so that the future is nearly empty while it is moved.
+        async move {
+            let call = Call::of::<P>(arguments.borrow());
+            drop(arguments);
+            self.call_raw(call?).await?.into_results::<P>()
+        }
     }
 
     /// Calls a procedure and waits for its results, of at most this size.
@@ -42,19 +47,15 @@ pub trait Caller: Send + Sync {
     /// As [`call`](Self::call).
     fn call_within<P: Procedure>(
         &self,
-        arguments: impl Borrow<P::Arguments>,
+        arguments: impl Borrow<P::Arguments> + Send,
         bounds: Bounds,
     ) -> impl Future<Output = Result<P::Results, CallError>> + Send {
-        results_of::<P>(self, Call::within::<P>(arguments.borrow(), bounds))
+        async move {
+            let call = Call::within::<P>(arguments.borrow(), bounds);
+            drop(arguments);
+            self.call_raw(call?).await?.into_results::<P>()
+        }
     }
-}
-
-/// Makes an encoded call and decodes its results.
-async fn results_of<P: Procedure>(
-    caller: &(impl Caller + ?Sized),
-    call: Result<Call, CallError>,
-) -> Result<P::Results, CallError> {
-    caller.call_raw(call?).await?.into_results::<P>()
 }
 
 impl Caller for Client {

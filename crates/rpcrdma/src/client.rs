@@ -113,7 +113,7 @@ impl Client {
     /// As [`Caller::call`].
     pub fn call<P: Procedure>(
         &self,
-        arguments: impl Borrow<P::Arguments>,
+        arguments: impl Borrow<P::Arguments> + Send,
     ) -> impl Future<Output = Result<P::Results, CallError>> + Send {
         Caller::call::<P>(self, arguments)
     }
@@ -124,7 +124,7 @@ impl Client {
     /// As [`Caller::call`].
     pub fn call_within<P: Procedure>(
         &self,
-        arguments: impl Borrow<P::Arguments>,
+        arguments: impl Borrow<P::Arguments> + Send,
         bounds: Bounds,
     ) -> impl Future<Output = Result<P::Results, CallError>> + Send {
         Caller::call_within::<P>(self, arguments, bounds)
@@ -141,7 +141,8 @@ impl Client {
         let link = self.inner.links.carrier();
         let result = match call.gss.take() {
             None => link.call(call).await.and_then(Reply::try_from),
-            Some(user) => user.call(&*link, call).await,
+            // Apart, so that calls without a user have small futures: each move of a future copies all of it.
+            Some(user) => Box::pin(user.call(&*link, call)).await,
         };
         drop(link);
         calling.ended(Some(self.inner.to), &result);

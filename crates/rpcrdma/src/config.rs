@@ -51,7 +51,8 @@ pub struct ClientConfig {
     pub ord: u16,
     /// Work requests that the send queue must hold.
     pub max_send_wr: usize,
-    /// Longest reply record accepted over TCP, in bytes.
+    /// Longest record over TCP, in bytes: of a reply that is accepted, and of a call that is sent. A call whose largest
+    /// results do not fit is refused ([`CallError::ResultsTooLong`](crate::CallError::ResultsTooLong)).
     pub max_record: usize,
     /// Time that a TCP record that has begun, or calls being sent, may stand still; then the connection is given up.
     /// Data slower than [`least_rate`](rpcrdma_proto::Timeouts::least_rate) on average counts as standing still.
@@ -67,6 +68,14 @@ impl ClientConfig {
     pub const REVERSE_CREDITS: u32 = 16;
     /// Most connections of a client, as many as Linux allows a mount (`nconnect`).
     pub const MAX_CONNECTIONS: usize = 16;
+
+    /// Returns the memory that results of one call can have at most over RPC-over-RDMA, in bytes. The Receives for its reply
+    /// and for the server's Calls are there before the call leaves (rule I3).
+    pub(crate) fn memory_for_results(&self) -> usize {
+        let receives = usize::try_from(self.protocol.grant).unwrap_or(usize::MAX).saturating_add(1);
+        let receive = ProtectionDomain::room_for(self.protocol.receive_size);
+        self.memory.saturating_sub(receives.saturating_mul(receive))
+    }
 
     /// Refuses a number of connections that is not allowed.
     pub(crate) fn check_connections(&self) -> Result<(), ConnectError> {

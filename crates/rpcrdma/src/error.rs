@@ -5,6 +5,7 @@ use std::time::Duration;
 use rpcrdma_oncrpc::Refused;
 use rpcrdma_oncrpc::gss::ReplyFault;
 use rpcrdma_proto as proto;
+use rpcrdma_verbs::PoolExhausted;
 use rpcrdma_xdr::{DecodeError, EncodeError};
 use thiserror::Error;
 
@@ -66,6 +67,25 @@ pub enum CallError {
     Unsendable {
         /// The reason.
         reason: String,
+    },
+    /// The call is longer than the connection carries; nothing was sent.
+    #[error("call of {len} bytes; the connection carries {room}")]
+    CallTooLong {
+        /// Length of the message, or of one argument, in bytes.
+        len: usize,
+        /// The longest one, in bytes: over RDMA what fits inline, or into a chunk; over TCP
+        /// [`max_record`](crate::ClientConfig::max_record).
+        room: usize,
+    },
+    /// The largest results of the call are longer than the connection has room for; nothing was sent.
+    #[error("results of up to {len} bytes; the connection has room for {room}")]
+    ResultsTooLong {
+        /// Length of the largest results, or of one of them, in bytes. If memory is missing over RDMA, it is the memory that
+        /// they take: a power of two for each item.
+        len: usize,
+        /// The longest ones, in bytes. Over RDMA they fit inline, into a chunk, or into the rest of the
+        /// [memory](crate::ClientConfig::memory); over TCP they fit into [`max_record`](crate::ClientConfig::max_record).
+        room: usize,
     },
     /// There is no memory for the results; nothing was sent.
     #[error("no memory for the results: {reason}")]
@@ -155,6 +175,8 @@ impl CallError {
     pub fn execution(&self) -> Execution {
         match self {
             Self::Unsendable { .. }
+            | Self::CallTooLong { .. }
+            | Self::ResultsTooLong { .. }
             | Self::QueueFull { .. }
             | Self::Memory { .. }
             | Self::NoContext { sent: false, .. }
@@ -197,7 +219,12 @@ impl CallError {
             proto::CallError::TimedOut => Self::TimedOut { after, sent, link: down },
             proto::CallError::Version { low, high } => Self::TransportVersion { low, high },
             proto::CallError::Chunk => Self::Chunk,
-            proto::CallError::Unsendable(_) => Self::Unsendable { reason },
+            proto::CallError::Unsendable(refusal) => {
+                Self::too_long(refusal).unwrap_or(Self::Unsendable { reason })
+            }
+            proto::CallError::Memory(PoolExhausted::OverLimit { requested: len, limit: room }) => {
+                Self::ResultsTooLong { len, room }
+            }
             proto::CallError::Memory(_) | proto::CallError::Windows(_) => Self::Memory { reason },
             proto::CallError::Unreachable { .. } => Self::Unreachable { reason, sent },
             proto::CallError::Closed => Self::Closed { sent },
@@ -205,6 +232,21 @@ impl CallError {
             proto::CallError::BadReply(_) | proto::CallError::ResultLost => Self::TransportReply { reason },
             _ if !sent => Self::Unreachable { reason, sent },
             _ => Self::ConnectionLost { reason },
+        }
+    }
+
+    /// Returns the error of a call that does not fit, with both numbers.
+    const fn too_long(refusal: proto::Refusal) -> Option<Self> {
+        use proto::Refusal;
+        match refusal {
+            Refusal::CallTooLong { len, allowed: room } | Refusal::ReadsNotAgreed { len, allowed: room } => {
+                Some(Self::CallTooLong { len, room })
+            }
+            Refusal::ReplyTooLong { len, allowed: room }
+            | Refusal::ContinuedReplyTooLong { len, allowed: room } => {
+                Some(Self::ResultsTooLong { len, room })
+            }
+            _ => None,
         }
     }
 
@@ -276,6 +318,8 @@ mod tests {
                 sent: false,
             },
             CallError::Unsendable { reason: String::new() },
+            CallError::CallTooLong { len: 2, room: 1 },
+            CallError::ResultsTooLong { len: 2, room: 1 },
             CallError::Memory { reason: String::new() },
             CallError::TransportVersion { low: 1, high: 1 },
             CallError::Refused(Refused::ProgramUnavailable),

@@ -2,8 +2,9 @@
 //!
 //! [`Client`] calls the programs of a server, and [`Server`] serves them. RPC-over-RDMA Version One (RFC 8166) runs on
 //! any provider of [`rpcrdma_verbs`], software iWARP by default. RPC over TCP uses record marking (RFC 5531 §11). Both
-//! go through one dispatch and one reply cache. A program implements [`Program`] and [`Binding`]; its types mark which
-//! arguments and results are DDP-eligible (`#[xdr(ddp)]`).
+//! go through one dispatch and one reply cache. [`program!`] declares the procedures of a program with the types of
+//! their arguments and results, which mark what is DDP-eligible (`#[xdr(ddp)]`). Services are traits, and calls are
+//! methods: [`Client::call`]. A program by hand implements [`Program`] and [`Binding`], and [`Client::call_raw`] calls it.
 //!
 //! The examples of this crate show complete programs: `blob` stores and fetches large objects, and in `callback` a
 //! server calls its clients.

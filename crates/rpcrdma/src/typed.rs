@@ -21,7 +21,7 @@ mod program;
 
 pub use rpcrdma_oncrpc::typed::{Bounds, Procedure, Version, arguments, info, results, stream};
 
-/// One version of a typed program, as a [`Program`] with its [`Binding`].
+/// A version of a typed program, as a [`Program`] with its [`Binding`].
 #[derive(Debug)]
 pub struct Served<V>(Arc<V>);
 
@@ -92,13 +92,13 @@ impl Defects {
 
     #[cold]
     fn tell<P: Procedure>(&self, context: &CallContext, failure: &CallFailure) {
-        if let Some(left_out) = self.0.due() {
+        if let Some(not_logged) = self.0.due() {
             tracing::warn!(
                 program = P::PROGRAM,
                 version = P::VERSION,
                 procedure = P::NAME,
                 xid = context.xid,
-                left_out,
+                not_logged,
                 "the service broke the type of its results: {failure}"
             );
         }

@@ -1,8 +1,8 @@
 //! Bounds: the largest encoded form of a type, known at compile time.
 //!
-//! A caller provides memory for the longest reply before it calls. [`Bounded::BOUND`] states how much that is: the most
-//! inline bytes, and the most bytes of each DDP-eligible item in its order. [`derive(Xdr)`](macro@crate::Xdr) computes
-//! it from the declaration. A type without a largest form is [`Bound::UNBOUNDED`].
+//! A caller provides memory for the longest reply before it calls. [`Bounded::BOUND`] states how much that is. It holds
+//! the most inline bytes, and the most bytes of each DDP-eligible item in its order. [`derive(Xdr)`](macro@crate::Xdr)
+//! computes the bound from the declaration. A type without a largest form is [`Bound::UNBOUNDED`].
 //!
 //! *Buffers.* None: bounds are constants.
 //!
@@ -236,7 +236,7 @@ impl Bound {
 /// The largest form of a counted type, but for its maximum.
 #[derive(Clone, Copy, Debug)]
 pub struct CountedForm {
-    /// What each element takes; `None` for bytes.
+    /// Bound of each element; `None` for bytes.
     element: Option<Bound>,
     /// Whether the item is optional.
     optional: bool,

@@ -1,5 +1,5 @@
-//! Values: the traits of types that can be encoded and decoded, their implementations for basic types, and the
-//! encoding and decoding of a value of any type.
+//! Values: the traits of types that can be encoded and decoded, and their implementations for basic types. Values of
+//! any type are encoded and decoded here too.
 //!
 //! Opaque data, strings and arrays have their length in front. They implement [`Counted`] instead of [`Encode`] and
 //! [`Decode`]: without a maximum they cannot be read or written.

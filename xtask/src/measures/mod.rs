@@ -39,7 +39,8 @@ pub(crate) struct Options {
     write_docs: bool,
     /// Print what one measure counts, by name: code, code-one, credits, files, checks, functions, fields,
     /// instructions, read, send or receive, each of these four with its allocations (allocations,
-    /// read-allocations, send-allocations, receive-allocations), cfg, circles, pages or features
+    /// read-allocations, send-allocations, receive-allocations), typed-null, typed-void or typed-echo, cfg, circles,
+    /// pages or features
     #[arg(long, value_name = "MEASURE")]
     list: Option<String>,
     /// Print the instructions of a NULL call in each version, both ends together

@@ -19,13 +19,16 @@ use crate::source::Tree;
 const LISTED: usize = 10;
 
 /// The measures that valgrind counts.
-pub(super) const COUNTED: [&str; 10] = [
+pub(super) const COUNTED: [&str; 13] = [
     "files",
     "checks",
     "instructions",
     "allocations",
     "read",
     "read-allocations",
+    "typed-null",
+    "typed-void",
+    "typed-echo",
     "send",
     "send-allocations",
     "receive",
@@ -35,6 +38,21 @@ pub(super) const COUNTED: [&str; 10] = [
 /// Length of a full TCP segment on Ethernet with time stamps, in bytes: FPDUs fit it.
 const EMSS: &str = "1448";
 
+/// Calls with types: key, title, and the work of the example by hand and with types.
+const TYPED: [(&str, &str, [&str; 2]); 3] = [
+    (
+        "typed-null",
+        "instructions of a NULL call with types, in per cent of one by hand",
+        ["null", "typed-null"],
+    ),
+    (
+        "typed-void",
+        "instructions of a call without arguments and results that a service takes, likewise",
+        ["void", "typed-void"],
+    ),
+    ("typed-echo", "instructions of a call with 1 MiB in both directions, likewise", ["echo", "typed-echo"]),
+];
+
 /// What valgrind counted.
 #[derive(Debug, Default)]
 pub(crate) struct Counted {
@@ -42,6 +60,8 @@ pub(crate) struct Counted {
     null: Option<Operation>,
     /// A call of Version One with 1 MiB in its reply.
     read: Option<Operation>,
+    /// Calls of Version One by hand and with types, for each of [`TYPED`].
+    typed: [Option<[Operation; 2]>; 3],
     /// 1 MiB by RDMA Write, at the end that sends and at the end that receives.
     send: Option<Operation>,
     receive: Option<Operation>,
@@ -53,10 +73,15 @@ impl Counted {
         let wants = |part: &str| key.is_none_or(|key| key.starts_with(part));
         let wants_null = ["files", "checks", "instructions", "allocations"].into_iter().any(wants);
         let mut counted = Self::default();
-        if wants_null || wants("read") {
+        if wants_null || wants("read") || wants("typed") {
             let calls = Example::build(project, CALLS)?;
             counted.null = wants_null.then(|| calls.measure(&["null", "1"])).transpose()?;
             counted.read = wants("read").then(|| calls.measure(&["read", "1"])).transpose()?;
+            for (pair, (key, _, [by_hand, typed])) in counted.typed.iter_mut().zip(TYPED) {
+                if wants(key) {
+                    *pair = Some([calls.measure(&[by_hand, "1"])?, calls.measure(&[typed, "1"])?]);
+                }
+            }
         }
         if wants("send") || wants("receive") {
             let fpdus = Example::build(project, FPDUS)?;
@@ -80,9 +105,10 @@ pub(crate) fn all(project: &Path, counted: &Counted) -> Result<Vec<Measure>, Fai
     let proto = proto.and_then(|package| package.trees.first());
     let proto = proto.ok_or_else(|| Failure::new("no crate proto"))?;
     let page = fs::read_to_string(project.join(PAGE)).context(PAGE)?;
-    let Counted { null, read, send, receive } = counted;
+    let Counted { null, read, typed, send, receive } = counted;
     let call = null.as_ref();
     let [null_gate, read_gate, send_gate, receive_gate] = gates::ALLOCATIONS;
+    let ([null_key, void_key, echo_key], [typed_null, typed_void, typed_echo]) = (TYPED, typed);
     Ok(vec![
         code(proto),
         code_of_version_one(proto),
@@ -99,6 +125,9 @@ pub(crate) fn all(project: &Path, counted: &Counted) -> Result<Vec<Measure>, Fai
             gates::READ,
         ),
         allocations("read-allocations", "allocations of that call", read.as_ref(), read_gate),
+        with_types(null_key, typed_null.as_ref()),
+        with_types(void_key, typed_void.as_ref()),
+        with_types(echo_key, typed_echo.as_ref()),
         instructions_of(
             (
                 "send",
@@ -277,6 +306,22 @@ fn instructions_of(
         measure.notes.push(format!("{title}: now {now}, so lower the gate of {gate}"));
     }
     measure
+}
+
+/// Compares all instructions of a call with types with those of one by hand, in per cent and rounded up.
+fn with_types(
+    (key, title, work): (&'static str, &'static str, [&str; 2]),
+    pair: Option<&[Operation; 2]>,
+) -> Measure {
+    let figure = pair.map(|[by_hand, typed]| (100 * typed.all).div_ceil(by_hand.all.max(1)));
+    let now =
+        figure.map_or(Now::Unmeasured, |figure| Now::Free(usize::try_from(figure).unwrap_or(usize::MAX)));
+    let list = pair.into_iter().flat_map(|pair| work.into_iter().zip(pair)).map(|(work, operation)| {
+        format!("{work}: {} in all, {} allocations", operation.all, operation.allocations)
+    });
+    Measure::new(key, title, "–", now, format!("≤ {}", gates::TYPED))
+        .with_list(list.collect())
+        .at_most(gates::TYPED)
 }
 
 /// Counts allocations. Those of the runtime and of the simulated fabric count too.

@@ -1,7 +1,7 @@
-//! Counts the heap allocations of a NULL call in steady state, by side and by version of RPC-over-RDMA. Each side has a
-//! runtime of its own, and both have turns in one thread. So every allocation belongs to the side whose turn it is.
-//! Allocations within the provider count apart. The provider is the simulated fabric, and for Version One software iWARP
-//! on loopback too, as in production.
+//! Counts the heap allocations of a call in steady state, by side and by version of RPC-over-RDMA. It is a NULL call, or a
+//! call whose arguments and results are a number, with types and by hand. Each side has a runtime of its own, and both have
+//! turns in one thread. So every allocation belongs to the side whose turn it is. Allocations within the provider count apart.
+//! The provider is the simulated fabric, and for Version One software iWARP on loopback too, as in production.
 //! `cargo run --release -p rpcrdma --example allocations`
 
 mod provider;
@@ -15,18 +15,19 @@ use std::task::Poll;
 use std::time::Duration;
 
 use rpcrdma::{
-    Binding, CallContext, Client, ClientConfig, ProcedureInfo, Profile, Program, Server, ServerConfig,
-    Versions,
+    Binding, Call, CallContext, CallError, CallFailure, Client, ClientConfig, Effect, ProcedureInfo, Profile,
+    Program, ResponseFuture, Server, ServerConfig, Versions,
 };
 use rpcrdma_iwarp::{Config as IwarpConfig, IwarpConnector, IwarpListener};
 use rpcrdma_sim::{Fabric, FabricConfig};
 use rpcrdma_verbs::{Connector, Listener};
+use rpcrdma_xdr::{Decoder, encode};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::yield_now;
 
 use crate::provider::{Counter, CountingConnector, CountingListener};
 
-/// A program of which only the NULL procedure is called.
+/// The program by hand.
 const PROGRAM: u32 = 0x2000_0000;
 /// Calls before the first that counts: until then queues and maps grow.
 const WARM_UP: u64 = 300;
@@ -55,9 +56,10 @@ struct Side {
     list: Counter,
 }
 
-struct Nothing;
+/// The program by hand: procedure 1 returns its number.
+struct ByHand;
 
-impl Program for Nothing {
+impl Program for ByHand {
     fn number(&self) -> u32 {
         PROGRAM
     }
@@ -66,26 +68,73 @@ impl Program for Nothing {
         1..=1
     }
 
-    fn procedure(&self, _: u32, _: u32) -> Option<ProcedureInfo> {
-        None
+    fn procedure(&self, _: u32, procedure: u32) -> Option<ProcedureInfo> {
+        (procedure == 1).then_some(ProcedureInfo { name: "SAME", effect: Effect::Idempotent })
     }
 
-    fn call(&self, _: CallContext, _: rpcrdma_xdr::Decoder) -> rpcrdma::ResponseFuture {
-        Box::pin(async { Err(rpcrdma::CallFailure::ProcedureUnavailable) })
+    fn call(&self, _: CallContext, arguments: Decoder) -> ResponseFuture {
+        Box::pin(async move { Ok(encode(&arguments.decode_all::<u32>()?)?) })
     }
 }
 
-impl Binding for Nothing {}
+impl Binding for ByHand {}
+
+rpcrdma::program! {
+    /// The program with types.
+    mod with_types {
+        program 0x2000_0001, version 1;
+        /// Returns the number.
+        fn same = 1, Same(u32) -> u32, Idempotent;
+    }
+}
+
+struct WithTypes;
+
+impl with_types::Service for WithTypes {
+    async fn same(&self, _: &CallContext, number: u32) -> Result<u32, CallFailure> {
+        Ok(number)
+    }
+}
+
+/// The work of a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Work {
+    Null,
+    ByHand,
+    WithTypes,
+}
+
+impl Work {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Null => "NULL",
+            Self::ByHand => "by hand",
+            Self::WithTypes => "types",
+        }
+    }
+
+    async fn call(self, client: &Client) -> Result<(), CallError> {
+        match self {
+            Self::Null => client.null(PROGRAM, 1).await.map(drop),
+            Self::ByHand => {
+                let call = Call::new(PROGRAM, 1, 1).arguments(encode(&7u32)?).results(4);
+                client.call_raw(call).await?.results.decode_all::<u32>().map(drop).map_err(Into::into)
+            }
+            Self::WithTypes => client.call::<with_types::Same>(7).await.map(drop),
+        }
+    }
+}
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!(
-        "{:<8} {:<8} {:>8} {:>8} {:>17} {:>17}",
-        "version", "provider", "client", "server", "client's provider", "server's provider"
+        "{:<8} {:<8} {:<8} {:>8} {:>8} {:>17} {:>17}",
+        "call", "version", "provider", "client", "server", "client's provider", "server's provider"
     );
-    for (name, versions, provider) in subjects() {
-        let [client, server] = measure(versions, provider)?;
+    for (work, name, versions, provider) in subjects() {
+        let [client, server] = measure(work, versions, provider)?;
         println!(
-            "{name:<8} {:<8} {:>8.2} {:>8.2} {:>17.2} {:>17.2}",
+            "{:<8} {name:<8} {:<8} {:>8.2} {:>8.2} {:>17.2} {:>17.2}",
+            work.name(),
             provider.name(),
             client.own,
             server.own,
@@ -136,26 +185,29 @@ impl Provider {
     }
 }
 
-/// Returns all versions with their names, and the providers on which they are measured.
-fn subjects() -> [(&'static str, Versions, Provider); 5] {
+/// Returns all calls and all versions with their names, and the providers on which they are measured.
+fn subjects() -> [(Work, &'static str, Versions, Provider); 7] {
     let two = Versions::two;
     [
-        ("1", Versions::ONE, Provider::Sim),
-        ("1", Versions::ONE, Provider::Iwarp),
-        ("p1", two(Profile::P1), Provider::Sim),
-        ("p2", two(Profile::P2), Provider::Sim),
-        ("p3", two(Profile::P3), Provider::Sim),
+        (Work::Null, "1", Versions::ONE, Provider::Sim),
+        (Work::Null, "1", Versions::ONE, Provider::Iwarp),
+        (Work::Null, "p1", two(Profile::P1), Provider::Sim),
+        (Work::Null, "p2", two(Profile::P2), Provider::Sim),
+        (Work::Null, "p3", two(Profile::P3), Provider::Sim),
+        (Work::ByHand, "1", Versions::ONE, Provider::Sim),
+        (Work::WithTypes, "1", Versions::ONE, Provider::Sim),
     ]
 }
 
-/// Returns the allocations of a NULL call at the client and at the server.
-fn measure(versions: Versions, provider: Provider) -> Result<[Figure; 2], Box<dyn Error>> {
+/// Returns the allocations of a call at the client and at the server.
+fn measure(work: Work, versions: Versions, provider: Provider) -> Result<[Figure; 2], Box<dyn Error>> {
     let (mut near, mut far) = (Side::new()?, Side::new()?);
     let (listener, connector, address) = provider.ends(&far)?;
     let mut config = ServerConfig::default();
     config.protocol.versions = versions;
     let listener = CountingListener::new(listener, &far.provider);
-    let builder = Server::builder().config(config).program(Arc::new(Nothing));
+    let builder = Server::builder().config(config).program(Arc::new(ByHand));
+    let builder = builder.program(Arc::new(with_types::serve(WithTypes)));
     let server = {
         let _guard = far.runtime.enter();
         builder.listen_rdma(Box::new(listener)).build()?
@@ -172,7 +224,7 @@ fn measure(versions: Versions, provider: Provider) -> Result<[Figure; 2], Box<dy
         if call == WARM_UP {
             before = [near.counts(), far.counts()];
         }
-        by_turns(&mut near, &mut far, client.null(PROGRAM, 1))?;
+        by_turns(&mut near, &mut far, work.call(&client))?;
     }
     let figures = [(&near, before[0]), (&far, before[1])].map(|(side, before)| side.since(before));
     by_turns(&mut near, &mut far, client.close());
@@ -257,14 +309,24 @@ mod tests {
 
     #[test]
     fn a_null_call_allocates_no_more_than_it_did() {
-        for (name, versions, provider) in subjects() {
-            for (figure, most) in measure(versions, provider).unwrap().into_iter().zip(MOST) {
+        let nulls = subjects().into_iter().filter(|(work, ..)| *work == Work::Null);
+        for (work, name, versions, provider) in nulls {
+            for (figure, most) in measure(work, versions, provider).unwrap().into_iter().zip(MOST) {
                 assert!(figure.own <= most, "version {name}: {figure:?}, at most {most}");
                 assert!(
                     provider == Provider::Sim || figure.provider <= MOST_OF_IWARP,
                     "software iWARP: {figure:?}, at most {MOST_OF_IWARP}"
                 );
             }
+        }
+    }
+
+    #[test]
+    fn a_call_with_types_allocates_no_more_than_one_by_hand() {
+        let measure = |work| measure(work, Versions::ONE, Provider::Sim).unwrap();
+        let by_hand = measure(Work::ByHand);
+        for (figure, most) in measure(Work::WithTypes).into_iter().zip(by_hand) {
+            assert!(figure.own <= most.own, "{figure:?}, at most {most:?}");
         }
     }
 }

@@ -199,6 +199,7 @@ impl RdmaClient {
     }
 
     pub(crate) async fn call(&self, call: Call) -> Result<RawReply, CallError> {
+        call.check_rdma(&self.shared.config)?;
         let mut guard = InProgress { shared: &self.shared, id: None };
         let mut call = Some(call);
         Ok(poll_fn(|cx| guard.poll(cx, &mut call)).await?.into())

@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use rpcrdma_proto::{Invalidations, Pace, Sink, Travelled};
+use rpcrdma_proto::{Invalidations, Pace, Travelled};
 use rpcrdma_verbs::{ConnectError, ProtectionDomain};
 use rpcrdma_xdr::{Decoder, Stream};
 use thiserror::Error;
@@ -107,8 +107,7 @@ enum Lost {
 
 /// Returns the bytes that a call and its reply can have together; 0 for fewer than [`BULK`].
 fn bulk(length: usize, reply: &ReplyShape) -> u64 {
-    let results = reply.sinks.iter().map(Sink::len).fold(reply.max_len, usize::saturating_add);
-    let bytes = length.saturating_add(results);
+    let bytes = length.saturating_add(reply.whole());
     if bytes < BULK { 0 } else { u64::try_from(bytes).unwrap_or(u64::MAX) }
 }
 
@@ -159,6 +158,7 @@ impl TcpClient {
     }
 
     pub(crate) async fn call(&self, call: Call) -> Result<RawReply, CallError> {
+        call.check_tcp(&self.shared.config)?;
         let after = call.timeout.unwrap_or(self.shared.config.protocol.timeouts.call);
         let (record, sent_len) = self.exchange(call, after).await?;
         let inline = |sent| {
@@ -204,7 +204,10 @@ impl TcpClient {
             let xid = call.xid().unwrap_or_else(|| state.xids.take());
             let retransmit = call.retransmit;
             let (message, shape) = call.into_message(xid)?;
-            let length = message.len();
+            let (length, room) = (message.len(), shared.config.max_record);
+            if length > room {
+                return Err(CallError::CallTooLong { len: length, room });
+            }
             let bulk = bulk(length, &shape);
             state.calls.insert(xid, Pending { message, bulk, retransmit, transmissions: 0, reply });
             state.unsent.push_back(xid);

@@ -36,8 +36,9 @@ pub const fn upper<const N: usize>(name: &str) -> [u8; N] {
     }
 }
 
-/// Returns the bytes of [`upper`] as a name.
+/// Returns the bytes of [`upper`] as a name, without the mark of a raw identifier.
 pub const fn name(letters: &[u8]) -> &str {
+    let letters = if let [b'R', b'#', rest @ ..] = letters { rest } else { letters };
     match str::from_utf8(letters) {
         Ok(name) => name,
         Err(_) => "",

@@ -33,8 +33,8 @@
 /// # let _ = program;
 /// ```
 ///
-/// Inside the braces stand program number and version, then a line for each procedure: the name of the methods, the number,
-/// the name of the type, arguments in parentheses (nothing for void), results (`()` for void), and the
+/// Inside the braces stand program number and version, then a line for each procedure. It has the name of the methods, the
+/// number, and the name of the type. Then come arguments in parentheses (nothing for void), results (`()` for void), and the
 /// [`Effect`](crate::Effect). Two options may follow:
 ///
 /// | option | meaning |
@@ -42,7 +42,8 @@
 /// | `integrity` | calls need RPCSEC_GSS with integrity or privacy ([`Procedure::INTEGRITY`](crate::Procedure::INTEGRITY)) |
 /// | `bounds = F` | the function `F(&Arguments) -> Bounds` is [`Procedure::bounds`](crate::Procedure::bounds) |
 ///
-/// The module begins with `use super::*`. It has:
+/// The module is `pub`, `pub(crate)`, `pub(super)` or private, and its items are as visible. It begins with `use super::*`, and
+/// has:
 ///
 /// | item | |
 /// | --- | --- |
@@ -127,7 +128,7 @@
 /// # fn main() {}
 /// ```
 ///
-/// Arguments or results without an XDR form (here a number needs its maximum, so it needs a type of its own):
+/// Arguments or results without an XDR form. Here a string needs its maximum, so it needs a type of its own:
 ///
 /// ```compile_fail,E0277
 /// rpcrdma::program! {
@@ -138,29 +139,64 @@
 /// }
 /// # fn main() {}
 /// ```
+/// Results without an upper bound compile, but not their call: it has no size for which to provide memory. The option
+/// `bounds` gives one to all calls, and [`Client::call_within`](crate::Client::call_within) to a single call.
+///
+/// ```compile_fail,E0080
+/// #[derive(rpcrdma::xdr::Xdr)]
+/// pub struct Endless(#[xdr(list)] Vec<u32>);
+///
+/// rpcrdma::program! {
+///     pub mod endless {
+///         program 0x2000_0001, version 1;
+///         fn one = 1, One() -> Endless, Idempotent;
+///     }
+/// }
+///
+/// fn main() {
+///     let call = rpcrdma::Call::of::<endless::One>(&());
+///     # let _ = call;
+/// }
+/// ```
 #[macro_export]
 macro_rules! program {
+    ($(#[$attribute:meta])* pub mod $module:ident { $($declarations:tt)* }) => {
+        $crate::__program! { [$(#[$attribute])* pub] [pub] $module $($declarations)* }
+    };
+    ($(#[$attribute:meta])* pub(crate) mod $module:ident { $($declarations:tt)* }) => {
+        $crate::__program! { [$(#[$attribute])* pub(crate)] [pub(crate)] $module $($declarations)* }
+    };
+    ($(#[$attribute:meta])* pub(super) mod $module:ident { $($declarations:tt)* }) => {
+        $crate::__program! { [$(#[$attribute])* pub(super)] [pub(in super::super)] $module $($declarations)* }
+    };
+    ($(#[$attribute:meta])* mod $module:ident { $($declarations:tt)* }) => {
+        $crate::__program! { [$(#[$attribute])*] [pub(super)] $module $($declarations)* }
+    };
+}
+
+/// The module of [`program!`](crate::program): its attributes and visibility, the visibility of its items, its name, and
+/// what stands in its braces.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __program {
     (
-        $(#[$attribute:meta])*
-        $visibility:vis mod $module:ident {
-            program $program:expr, version $version:expr;
-            $(
-                $(#[$note:meta])*
-                fn $method:ident = $number:expr,
-                    $procedure:ident($($arguments:ty)?) -> $results:ty, $effect:ident
-                    $(, $option:ident $(= $value:expr)?)*;
-            )*
-        }
+        [$($head:tt)*] [$visibility:vis] $module:ident
+        program $program:expr, version $version:expr;
+        $(
+            $(#[$note:meta])*
+            fn $method:ident = $number:expr,
+                $procedure:ident($($arguments:ty)?) -> $results:ty, $effect:ident
+                $(, $option:ident $(= $value:expr)?)*;
+        )*
     ) => {
-        $(#[$attribute])*
-        $visibility mod $module {
+        $($head)* mod $module {
             #[allow(unused_imports)]
             use super::*;
 
             #[doc = concat!("Program number of `", stringify!($module), "`.")]
-            pub const PROGRAM: u32 = $program;
+            $visibility const PROGRAM: u32 = $program;
             #[doc = concat!("Version of `", stringify!($module), "`.")]
-            pub const VERSION: u32 = $version;
+            $visibility const VERSION: u32 = $version;
 
             const _: () = $crate::typed::parts::check_numbers(
                 PROGRAM,
@@ -173,7 +209,7 @@ macro_rules! program {
                 #[doc = ""]
                 #[doc = concat!("Procedure ", stringify!($number), ".")]
                 #[derive(Clone, Copy, Debug)]
-                pub struct $procedure;
+                $visibility struct $procedure;
 
                 #[allow(unused_parens)]
                 impl $crate::Procedure for $procedure {
@@ -193,7 +229,7 @@ macro_rules! program {
             )*
 
             #[doc = concat!("The procedures of `", stringify!($module), "`, to serve them.")]
-            pub trait Service: ::core::marker::Send + ::core::marker::Sync + 'static {
+            $visibility trait Service: ::core::marker::Send + ::core::marker::Sync + 'static {
                 $(
                     $(#[$note])*
                     #[doc = ""]
@@ -238,13 +274,13 @@ macro_rules! program {
 
             #[doc = concat!("Serves the procedures of `", stringify!($module), "`.")]
             #[must_use]
-            pub fn serve<S: Service>(service: S) -> impl $crate::Binding {
+            $visibility fn serve<S: Service>(service: S) -> impl $crate::Binding {
                 $crate::typed::Served::new(Server::new(service))
             }
 
             #[doc = concat!("A service of `", stringify!($module), "`, as a version of the program.")]
             #[derive(Debug)]
-            pub struct Server<S> {
+            $visibility struct Server<S> {
                 service: S,
                 defects: $crate::typed::Defects,
             }
@@ -336,7 +372,7 @@ macro_rules! program {
 
             #[doc = concat!("Calls the procedures of `", stringify!($module), "`.")]
             #[derive(Clone, Debug)]
-            pub struct Client<C> {
+            $visibility struct Client<C> {
                 caller: C,
             }
 
@@ -359,7 +395,7 @@ macro_rules! program {
                     #[allow(unused_parens)]
                     pub fn $method(
                         &self,
-                        $(arguments: impl ::core::borrow::Borrow<$arguments>,)?
+                        $(arguments: impl ::core::borrow::Borrow<$arguments> + ::core::marker::Send,)?
                     ) -> impl ::core::future::Future<
                         Output = ::core::result::Result<$results, $crate::CallError>,
                     > + ::core::marker::Send {

@@ -31,3 +31,4 @@ mod tcp;
 mod tcp_memory;
 mod tls;
 mod turns;
+mod typed;

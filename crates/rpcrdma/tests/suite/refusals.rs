@@ -1,71 +1,21 @@
 //! Tests that a flood of refused connections does not flood the log.
 
-use std::fmt::{Debug, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
+use crate::support::warnings::Warnings;
 use crate::support::{echo, program};
 use rpcrdma::{Client, ClientConfig, Server, ServerConfig};
 use rpcrdma_sim::{Fabric, FabricConfig};
 use tokio::time::sleep;
-use tracing::field::{Field, Visit};
-use tracing::span::{Attributes, Id, Record};
-use tracing::subscriber::NoSubscriber;
-use tracing::{Dispatch, Event, Level, Metadata, Subscriber};
 
 const SERVER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), 20049);
 const GOOD: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2));
 
-/// A subscriber that keeps warnings.
-#[derive(Clone, Default)]
-struct Warnings(Arc<Mutex<Vec<String>>>);
-
-impl Warnings {
-    fn take(&self) -> Vec<String> {
-        std::mem::take(&mut self.0.lock().unwrap())
-    }
-}
-
-struct Line(String);
-
-impl Visit for Line {
-    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
-        write!(self.0, "{}={value:?} ", field.name()).unwrap();
-    }
-}
-
-impl Subscriber for Warnings {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        *metadata.level() <= Level::WARN
-    }
-
-    fn new_span(&self, _: &Attributes<'_>) -> Id {
-        Id::from_u64(1)
-    }
-
-    fn record(&self, _: &Id, _: &Record<'_>) {}
-
-    fn record_follows_from(&self, _: &Id, _: &Id) {}
-
-    fn event(&self, event: &Event<'_>) {
-        let mut line = Line(String::new());
-        event.record(&mut line);
-        self.0.lock().unwrap().push(line.0);
-    }
-
-    fn enter(&self, _: &Id) {}
-
-    fn exit(&self, _: &Id) {}
-}
-
 #[tokio::test(start_paused = true)]
 async fn i6_a_flood_of_refused_connections_is_told_once_a_second() {
-    let warnings = Warnings::default();
-    // With a single dispatcher, a thread of another test that reaches an event first would switch the event off for
-    // all.
-    let _second = Dispatch::new(NoSubscriber::new());
-    let _guard = tracing::subscriber::set_default(warnings.clone());
+    let (warnings, _guard) = Warnings::of_this_thread();
     let fabric = Fabric::on_tokio(FabricConfig::default());
     let config =
         ServerConfig { max_half_open: 2, set_up: Duration::from_secs(60), ..ServerConfig::default() };

@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 pub use rpcrdma::Caller;
 use rpcrdma::{
-    Binding, Call, CallContext, CallError, CallFailure, Client, Credential, Effect, Eligibility, PeerShares,
+    Binding, Call, CallContext, CallError, CallFailure, Credential, Effect, Eligibility, PeerShares,
     ProcedureInfo, Program, Reply, ResponseFuture, Sink,
 };
 use rpcrdma_oncrpc::auth::flavor;
@@ -21,6 +21,7 @@ pub mod certificates;
 pub mod meddler;
 pub mod network;
 pub mod raw;
+pub mod warnings;
 
 pub const PROGRAM: u32 = 0x2000_00f0;
 pub const VERSION: u32 = 1;

@@ -182,7 +182,7 @@ fn a_list_without_maximum_has_no_bound() {
     #[derive(Xdr)]
     struct Tree {
         #[xdr(list)]
-        children: Vec<Tree>,
+        children: Vec<Self>,
     }
     assert!(!Tree::BOUND.is_bounded() && !Everything::BOUND.is_bounded());
 }

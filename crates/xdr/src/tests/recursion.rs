@@ -7,14 +7,14 @@ use crate::{Bounded, Encoder};
 struct Chain {
     value: u32,
     #[xdr(recursive)]
-    next: Option<Box<Chain>>,
+    next: Option<Box<Self>>,
 }
 
 #[derive(Debug, PartialEq, Xdr)]
-struct Tree(#[xdr(recursive, max = 2)] Vec<Tree>);
+struct Tree(#[xdr(recursive, max = 2)] Vec<Self>);
 
 #[derive(Debug, PartialEq, Xdr)]
-struct Forest(#[xdr(list)] Vec<Forest>);
+struct Forest(#[xdr(list)] Vec<Self>);
 
 #[derive(Debug, PartialEq, Xdr)]
 enum Expression {
@@ -23,7 +23,7 @@ enum Expression {
     #[xdr(value = 1)]
     Sum {
         #[xdr(recursive)]
-        terms: [Box<Expression>; 2],
+        terms: [Box<Self>; 2],
     },
 }
 
@@ -90,8 +90,8 @@ fn recursive_types_have_no_bound() {
     assert_eq!((Chain::MIN_LEN, Tree::MIN_LEN, Odd::MIN_LEN), (8, 4, 4));
 }
 
-/// A value of the deepest form that is read, one that is a level deeper, and one of as many levels as a long message
-/// holds. Each level is `level`; `end` closes that number of levels.
+/// Checks that `deepest` levels are read, and that one level more, or a long message full of levels, is refused. Each
+/// level is `level`; `end` closes that number of levels.
 fn check<T: Decode>(deepest: usize, level: &[u8], end: impl Fn(usize) -> Vec<u8>) {
     let decode = |levels: usize| {
         let message = [level.repeat(levels), end(levels)].concat();
@@ -113,7 +113,7 @@ fn i5_recursion_ends_at_its_limit() {
         check::<Chain>(Decoder::DEPTH_MAX, &[0, 0, 0, 9, 0, 0, 0, 1], zeros(8));
         check::<HandWritten>(Decoder::DEPTH_MAX, &[0, 0, 0, 1], zeros(4));
         check::<Even>(Decoder::DEPTH_MAX, &[0, 0, 0, 1], zeros(4));
-        // One term, then the second of each sum.
+        // The first term holds the next sum; the second terms follow at the end.
         check::<Expression>(Decoder::DEPTH_MAX, &[0, 0, 0, 1], |levels| vec![0; 12 * (levels + 1)]);
         // An empty array or list inside the last value is a level too.
         check::<Tree>(Decoder::DEPTH_MAX - 1, &[0, 0, 0, 1], zeros(4));
