@@ -69,6 +69,25 @@ pub(crate) fn without_prefix<'a>(names: impl IntoIterator<Item = &'a str>) -> Ve
     all
 }
 
+/// Returns the words of the names of a version's procedures, without those that all of them begin with. The name of a
+/// single procedure loses what it shares with the name of its program.
+pub(crate) fn of_procedures<'a>(
+    program: &str,
+    procedures: impl IntoIterator<Item = &'a str>,
+) -> Vec<Vec<String>> {
+    let mut all = without_prefix(procedures);
+    if let [alone] = &mut *all {
+        let shared =
+            words(program).iter().zip(&*alone).take_while(|(of_program, own)| of_program == own).count();
+        let begins_with_letter =
+            |word: &String| word.starts_with(|letter: char| letter.is_ascii_alphabetic());
+        if alone.get(shared).is_some_and(begins_with_letter) {
+            alone.drain(..shared);
+        }
+    }
+    all
+}
+
 /// The names of one scope of Rust.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Scope {
@@ -214,6 +233,21 @@ mod tests {
         assert_eq!(strip(&["NFS3_OK", "NFS3ERR_PERM"]), ["Nfs3Ok", "Nfs3errPerm"]);
         assert_eq!(strip(&["OP_READ"]), ["OpRead"], "one name has no common prefix");
         assert_eq!(strip(&[]), [""; 0]);
+    }
+
+    #[test]
+    fn a_single_procedure_loses_the_name_of_its_program() {
+        for (program, procedures, expected) in [
+            ("KV_PROG", &["KV_GET"][..], &["Get"][..]),
+            ("KV", &["KV_GET"], &["Get"]),
+            ("KV", &["KV"], &["Kv"]),
+            ("KV", &["KV_1"], &["Kv1"]),
+            ("KV", &["OTHER"], &["Other"]),
+            ("KV", &["KV_GET", "KV_PUT"], &["Get", "Put"]),
+        ] {
+            let names = of_procedures(program, procedures.iter().copied());
+            assert_eq!(names.iter().map(|words| camel(words)).collect::<Vec<_>>(), expected);
+        }
     }
 
     #[test]

@@ -15,7 +15,8 @@ use crate::model::{
     Version,
 };
 use crate::names::{
-    Scope, camel, plain_identifier, snake, type_identifier, variant_identifier, without_prefix, words,
+    Scope, camel, of_procedures, plain_identifier, snake, type_identifier, variant_identifier,
+    without_prefix, words,
 };
 use crate::symbols::{Body, Draft, Side, Symbol, Symbols, argument_name};
 use crate::tree::{self, At, Declaration, Definition, Parameter, Specification, Tag, Type, Value};
@@ -379,7 +380,7 @@ impl<'a> Resolver<'a, '_> {
                 let reason = format!("the program has a version with the number {number} already");
                 return Err(Fault::new(version.number.at, reason));
             }
-            let procedures = self.procedures(version)?;
+            let procedures = self.procedures(&program.name.value, version)?;
             versions.push(Version {
                 name: version.name.value.clone(),
                 rust: String::new(),
@@ -390,13 +391,13 @@ impl<'a> Resolver<'a, '_> {
         Ok(Program { name: program.name.value.clone(), number: program.number.value, versions })
     }
 
-    fn procedures(&self, version: &tree::Version) -> Result<Vec<Procedure>, Fault> {
+    fn procedures(&self, program: &str, version: &tree::Version) -> Result<Vec<Procedure>, Fault> {
         let (mut names, mut numbers) = (HashSet::new(), HashSet::new());
         let mut methods = Scope::with(&METHODS);
         let mut types = Scope::with(&OF_MODULE);
         let mut procedures = Vec::new();
         let all = &version.procedures;
-        let short = without_prefix(all.iter().map(|procedure| procedure.name.value.as_str()));
+        let short = of_procedures(program, all.iter().map(|procedure| procedure.name.value.as_str()));
         for (procedure, words) in all.iter().zip(short) {
             let (name, at) = (procedure.name.value.clone(), procedure.name.at);
             let number = unsigned(&procedure.number, "procedure")?;

@@ -10,7 +10,9 @@ use crate::error::{Fault, Position};
 use crate::lexer::{Base as NumberBase, Number};
 use crate::marks::Marks;
 use crate::model::{Constant, TypeId, Variant};
-use crate::names::{Scope, camel, screaming, type_identifier, variant_identifier, without_prefix, words};
+use crate::names::{
+    Scope, camel, of_procedures, screaming, type_identifier, variant_identifier, without_prefix, words,
+};
 use crate::tree::{
     At, Declaration, Definition, Enumerator, Item, Name, Parameter, Procedure, Specification, Type,
     UnionBody, Value,
@@ -144,7 +146,8 @@ impl<'a> Symbols<'a> {
                 self.declare(&program.name, Symbol::Program)?;
                 for version in &program.versions {
                     let all = &version.procedures;
-                    let short = without_prefix(all.iter().map(|procedure| procedure.name.value.as_str()));
+                    let names = all.iter().map(|procedure| procedure.name.value.as_str());
+                    let short = of_procedures(&program.name.value, names);
                     for (procedure, words) in all.iter().zip(short) {
                         self.procedure(procedure, &camel(&words))?;
                     }

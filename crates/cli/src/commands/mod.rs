@@ -11,6 +11,7 @@ mod names;
 mod ping;
 mod serve;
 mod stat;
+mod xdrgen;
 
 use std::io;
 use std::net::SocketAddr;
@@ -123,6 +124,8 @@ pub(crate) enum Command {
     Conform(conform::Conform),
     /// List the RDMA devices of this machine
     Devices(devices::Devices),
+    /// Print Rust for the description of an RPC program (a .x file)
+    Xdrgen(xdrgen::Xdrgen),
 }
 
 /// Runs the command.
@@ -142,6 +145,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
         Command::Bench(bench) => bench.run(common),
         Command::Conform(conform) => client(conform.run(common)),
         Command::Devices(devices) => devices.run(common),
+        Command::Xdrgen(xdrgen) => xdrgen.run(common),
         Command::Exports(exports) => client(exports.run(common)),
         Command::Ls(ls) => client(ls.run(common)),
         Command::Stat(stat) => client(stat.run(common)),
