@@ -1,9 +1,71 @@
 //! ONC RPC over RDMA for any RPC program: client and server.
 //!
 //! [`Client`] calls the programs of a server, and [`Server`] serves them. RPC-over-RDMA Version One (RFC 8166) runs on
-//! any provider of [`rpcrdma_verbs`], software iWARP by default. RPC over TCP uses record marking (RFC 5531 §11). Both
-//! go through one dispatch and one reply cache. A program implements [`Program`] and [`Binding`]; its types mark which
-//! arguments and results are DDP-eligible (`#[xdr(ddp)]`).
+//! any provider of [`verbs`], software iWARP by default. RPC over TCP uses record marking (RFC 5531 §11). Both go through
+//! one dispatch and one reply cache. A program implements [`Program`] and [`Binding`]; its types mark which arguments and
+//! results are DDP-eligible (`#[xdr(ddp)]`).
+//!
+//! A service, and a client that calls it over software iWARP:
+//!
+//! ```
+//! use std::ops::RangeInclusive;
+//! use std::sync::Arc;
+//!
+//! use rpcrdma::iwarp::{self, IwarpListener};
+//! use rpcrdma::xdr::{Decoder, encode};
+//! use rpcrdma::{Binding, Call, CallContext, Client, Effect, Procedure, Program, ResponseFuture, Server};
+//!
+//! /// A program whose procedure 1 doubles a number.
+//! struct Double;
+//!
+//! const DOUBLE: u32 = 0x2000_0001;
+//!
+//! impl Program for Double {
+//!     fn number(&self) -> u32 {
+//!         DOUBLE
+//!     }
+//!
+//!     fn versions(&self) -> RangeInclusive<u32> {
+//!         1..=1
+//!     }
+//!
+//!     fn procedure(&self, _version: u32, procedure: u32) -> Option<Procedure> {
+//!         (procedure == 1).then_some(Procedure { name: "DOUBLE", effect: Effect::Idempotent })
+//!     }
+//!
+//!     fn call(&self, _context: CallContext, arguments: Decoder) -> ResponseFuture {
+//!         Box::pin(async move {
+//!             let number: u32 = arguments.decode_all()?;
+//!             Ok(encode(&number.wrapping_mul(2))?)
+//!         })
+//!     }
+//! }
+//!
+//! // Nothing is DDP-eligible.
+//! impl Binding for Double {}
+//!
+//! #[tokio::main]
+//! async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//!     let any = "127.0.0.1:0".parse()?;
+//!     let listener = IwarpListener::bind(any, iwarp::Config::default()).await?;
+//!     let server = Server::builder().program(Arc::new(Double)).listen_rdma(Box::new(listener)).build()?;
+//!     let address = server.rdma_addresses()?[0];
+//!     tokio::spawn(server.serve(std::future::pending()));
+//!
+//!     // A name does as well: Client::connect("server.example.org:20049").
+//!     let client = Client::connect(address).await?;
+//!     let call = Call::new(DOUBLE, 1, 1).arguments(encode(&21u32)?).results(4);
+//!     let doubled: u32 = client.call(call).await?.results.decode_all()?;
+//!     assert_eq!(doubled, 42);
+//!     client.close().await;
+//!     Ok(())
+//! }
+//! ```
+//!
+//! [`Client::builder`] leads to settings and to other [`Transport`]s. [`ConnectError`] tells why there is no connection,
+//! and [`CallError`] why there is no reply; `source()` leads to the errors of the layers below. Those layers are
+//! re-exported as [`xdr`], [`oncrpc`], [`verbs`] and [`iwarp`], so a program needs no other crate of the project. Names
+//! that only drafts have are in [`experimental`].
 //!
 //! The examples of this crate show complete programs: `blob` stores and fetches large objects, and in `callback` a
 //! server calls its clients.
@@ -29,7 +91,7 @@
 //! | `gss`, `in_context` | users of RPCSEC_GSS, and their calls |
 //! | `secured` | the service of such calls |
 //! | `channel` | what a caller needs of the connection that carries its calls |
-//! | `over_rdma` | what a client has over RDMA only |
+//! | `over_rdma` | the part of a client that exists over RDMA only |
 //! | [`experimental`] | names that only drafts have |
 //! | `links` | one connection of a client, by either transport |
 //! | `failed_reads` | XIDs whose chunks earlier connections of a peer could not read |
