@@ -106,7 +106,8 @@ async fn seen(protocol: rpcrdma::Config) -> Seen {
     let monitor = server.monitor();
     tokio::spawn(server.serve(std::future::pending()));
 
-    let config = ClientConfig { protocol, ..ClientConfig::default() };
+    let mut config = ClientConfig::default();
+    config.protocol = protocol;
     let rpc = rpcrdma::Client::builder().config(config).connect(proxy).await.unwrap();
     let client = Client::mount(&rpc, "/", ClientOptions::default()).await.unwrap();
     client.mkdir("/d", SetAttributes { mode: Some(0o755), ..SetAttributes::default() }).await.unwrap();
@@ -341,5 +342,7 @@ async fn n1_to_n20_hold_for_our_client_and_server() {
 /// Chunks in the layout of Linux: many segments, each with its own name and offset (N6, N7).
 #[tokio::test]
 async fn n1_to_n20_hold_for_chunks_of_many_segments() {
-    check(rpcrdma::Config { max_segment_len: 70_000, ..rpcrdma::Config::default() }).await;
+    let mut protocol = rpcrdma::Config::default();
+    protocol.max_segment_len = 70_000;
+    check(protocol).await;
 }

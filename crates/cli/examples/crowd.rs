@@ -175,7 +175,8 @@ async fn run(options: &Options) -> Result<(), Failure> {
 }
 
 async fn connect(address: SocketAddr) -> Result<(Client, NfsClient), Failure> {
-    let config = ClientConfig { memory: MEMORY, ..ClientConfig::default() };
+    let mut config = ClientConfig::default();
+    config.memory = MEMORY;
     let client = Client::builder().config(config).connect(address).await?;
     let mounted = NfsClient::mount(&client, "/", ClientOptions::default()).await?;
     Ok((client, mounted))

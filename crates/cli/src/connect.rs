@@ -129,7 +129,10 @@ async fn open(
     program: (u32, u32),
     (tls, ccp): (Option<TlsClient>, Option<CcpClient>),
 ) -> Result<rpcrdma::Client, ConnectError> {
-    let mut config = rpcrdma::ClientConfig { memory: MEMORY, tls, ccp, ..rpcrdma::ClientConfig::default() };
+    let mut config = rpcrdma::ClientConfig::default();
+    config.memory = MEMORY;
+    config.tls = tls;
+    config.ccp = ccp;
     let inline = usize::try_from(connection.inline).unwrap_or(usize::MAX);
     config.protocol.send_size = inline;
     config.protocol.receive_size = inline;

@@ -45,7 +45,10 @@ pub fn conf_rdma(data: &[u8]) {
     let _ = (survives::<ConfigRequest>(data), survives::<ConfigReply>(data));
     let Some((&[send, receive], mut data)) = data.split_first_chunk() else { return };
     let size = |units: u8| (usize::from(units) + 1) << 10;
-    let config = Arc::new(Config { send_size: size(send), receive_size: size(receive), ..Config::default() });
+    let mut config = Config::default();
+    config.send_size = size(send);
+    config.receive_size = size(receive);
+    let config = Arc::new(config);
     let (now, capabilities) = (Instant::now(), Capabilities::default());
     let connect = |side, private_data: &[u8]| {
         Connection::new(side, Arc::clone(&config), private_data, &capabilities, now)

@@ -23,8 +23,14 @@ const USERS: [&str; 4] = ["a", "b", "c", "user@TEST"];
 const SERVICES: [Service; 3] = [Service::None, Service::Integrity, Service::Privacy];
 /// Most contexts that a history creates at a time, and most calls that it keeps. Its input chooses among them.
 const KEPT: usize = 16;
-const LIMITS: GssLimits =
-    GssLimits { contexts: 6, creating: 8, creation: Duration::from_secs(10), idle: Duration::from_secs(100) };
+fn limits() -> GssLimits {
+    let mut limits = GssLimits::default();
+    limits.contexts = 6;
+    limits.creating = 8;
+    limits.creation = Duration::from_secs(10);
+    limits.idle = Duration::from_secs(100);
+    limits
+}
 
 /// Decisions, as bytes. Each one is 0 at the end.
 struct Decisions<'a>(&'a [u8]);
@@ -118,7 +124,7 @@ impl History {
     fn new(rounds: u8) -> Self {
         let lifetime = Some(Duration::from_secs(1000));
         let mechanism = TestMechanism { lifetime, ..mechanism(SERVER, rounds) };
-        let server = Arc::new(GssServer::new(Arc::new(mechanism.clone()), LIMITS, 0x5eed));
+        let server = Arc::new(GssServer::new(Arc::new(mechanism.clone()), limits(), 0x5eed));
         Self {
             server,
             mechanism,
@@ -369,8 +375,8 @@ impl History {
                 flag.fetch_xor(true, Ordering::Relaxed);
             }
         }
-        assert!(self.server.in_use() <= LIMITS.contexts);
-        assert!(self.server.in_creation() <= LIMITS.creating);
+        assert!(self.server.in_use() <= limits().contexts);
+        assert!(self.server.in_creation() <= limits().creating);
     }
 }
 

@@ -40,7 +40,8 @@ pub fn v2_header(data: &[u8]) {
 }
 
 fn check_two(codec: &dyn Codec, data: &[u8]) {
-    let limits = Limits { combined_messages: 16, ..Limits::default() };
+    let mut limits = Limits::default();
+    limits.combined_messages = 16;
     let (header, length) = match codec.decode(data, &limits) {
         Ok(decoded) => decoded,
         Err(error) => {
@@ -103,7 +104,9 @@ pub fn private_data(data: &[u8]) {
         assert_eq!(PrivateData::find(&found.encode()), Some(found));
     }
     let size = |units: u8| (usize::from(units) + 1) << 10;
-    let config = Config { send_size: size(send), receive_size: size(receive), ..Config::default() };
+    let mut config = Config::default();
+    config.send_size = size(send);
+    config.receive_size = size(receive);
     let local = PrivateData {
         remote_invalidation: config.remote_invalidation,
         send_size: config.send_size,

@@ -87,18 +87,16 @@ fn config(draw: &mut Draw<'_>, versions: Versions) -> Config {
         let registered = Registered::new(id, Bytes::from_static(b"first"), changeable).unwrap();
         exchanged.register(registered).unwrap();
     }
-    let mut config = Config {
-        send_size: draw.pick(&[65_536, 4096, 16_384]),
-        receive_size: draw.pick(&[4096, 16_384, 1024]),
-        remote_invalidation: !draw.rarely(3),
-        calls: draw.pick(&[8, 1, 32]),
-        grant: draw.pick(&[8, 1, 32]),
-        versions,
-        characteristics: exchanged,
-        reverse_chunks: draw.flag(),
-        bindings: Some(Arc::new(Table)),
-        ..Config::default()
-    };
+    let mut config = Config::default();
+    config.send_size = draw.pick(&[65_536, 4096, 16_384]);
+    config.receive_size = draw.pick(&[4096, 16_384, 1024]);
+    config.remote_invalidation = !draw.rarely(3);
+    config.calls = draw.pick(&[8, 1, 32]);
+    config.grant = draw.pick(&[8, 1, 32]);
+    config.versions = versions;
+    config.characteristics = exchanged;
+    config.reverse_chunks = draw.flag();
+    config.bindings = Some(Arc::new(Table));
     let long = Duration::from_secs(3600);
     config.timeouts.call = long;
     config.timeouts.idle = None;

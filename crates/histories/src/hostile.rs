@@ -288,7 +288,8 @@ fn connect(
     peer.post_receives(draw.pick(&[60, 60, 60, 2]));
     let messages = (profile == Some(Profile::P3)).then(|| Messages::new(side));
     let most_segments = config.limits.segments_per_chunk.min(qp.capabilities().max_send_wr);
-    let limits = Limits { segments_per_chunk: most_segments, ..config.limits.clone() };
+    let mut limits = config.limits.clone();
+    limits.segments_per_chunk = most_segments;
     let account = Account {
         profile,
         most,

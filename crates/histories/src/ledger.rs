@@ -88,7 +88,9 @@ pub(crate) enum Kind {
 
 /// Decodes the header of a message in this profile of Version Two, or in Version One. Returns its length as well.
 pub(crate) fn decode(profile: Option<Profile>, message: &[u8]) -> Result<(Header, usize), ProtocolError> {
-    let limits = Limits { segments_per_chunk: usize::MAX, combined_messages: 64, ..Limits::default() };
+    let mut limits = Limits::default();
+    limits.segments_per_chunk = usize::MAX;
+    limits.combined_messages = 64;
     // An RDMA_ERROR has the version of the refused message, and the codes of its sender (version-two-07 §7.1.2).
     let in_two = |fixed: Fixed| fixed.version == two::VERSION || fixed.procedure == RDMA_ERROR;
     match profile.filter(|_| Fixed::decode(message).is_ok_and(in_two)) {

@@ -60,29 +60,25 @@ pub(crate) fn versions(byte: u8) -> [Versions; 2] {
 
 /// Returns an endpoint. `exchanges`: it exchanges characteristics, if it speaks a version that has them.
 pub(crate) fn endpoint(draw: &mut Draw<'_>, versions: Versions, exchanges: bool) -> Config {
-    let limits = Limits {
-        read_segment_len: 1 << 20,
-        read_total: 1 << 20,
-        segments_per_chunk: draw.pick(&[256, 16, 4]),
-        ..Limits::default()
-    };
-    let mut config = Config {
-        send_size: draw.pick(&[4096, 1024, 16_384]),
-        receive_size: draw.pick(&[4096, 1024, 16_384]),
-        remote_invalidation: !draw.rarely(3),
-        calls: draw.pick(&[8, 1, 32]),
-        grant: draw.pick(&[8, 1, 32]),
-        early_calls: draw.pick(&[1, 16]),
-        limits,
-        reduce_from: draw.pick(&[None, Some(0), Some(600)]),
-        max_segment_len: draw.pick(&[1 << 30, 1024, 20_000]),
-        max_segments: draw.pick(&[16, 2, 300]),
-        max_read_chunks: draw.pick(&[1, 4]),
-        reverse_chunks: draw.flag(),
-        bindings: None,
-        versions,
-        ..Config::default()
-    };
+    let mut limits = Limits::default();
+    limits.read_segment_len = 1 << 20;
+    limits.read_total = 1 << 20;
+    limits.segments_per_chunk = draw.pick(&[256, 16, 4]);
+    let mut config = Config::default();
+    config.send_size = draw.pick(&[4096, 1024, 16_384]);
+    config.receive_size = draw.pick(&[4096, 1024, 16_384]);
+    config.remote_invalidation = !draw.rarely(3);
+    config.calls = draw.pick(&[8, 1, 32]);
+    config.grant = draw.pick(&[8, 1, 32]);
+    config.early_calls = draw.pick(&[1, 16]);
+    config.limits = limits;
+    config.reduce_from = draw.pick(&[None, Some(0), Some(600)]);
+    config.max_segment_len = draw.pick(&[1 << 30, 1024, 20_000]);
+    config.max_segments = draw.pick(&[16, 2, 300]);
+    config.max_read_chunks = draw.pick(&[1, 4]);
+    config.reverse_chunks = draw.flag();
+    config.bindings = None;
+    config.versions = versions;
     if draw.flag() {
         config.bindings = Some(Arc::new(Table));
     }

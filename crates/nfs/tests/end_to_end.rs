@@ -414,7 +414,8 @@ async fn a_server_that_restarts() {
         let address = listener.local_address().unwrap();
         let builder = Server::builder().program(nfs.nfs_program()).program(nfs.mount_program());
         // An idle client must not hold the server up: if it did, the test would last an hour.
-        let config = ServerConfig { grace: Duration::from_secs(3600), ..ServerConfig::default() };
+        let mut config = ServerConfig::default();
+        config.grace = Duration::from_secs(3600);
         let server = builder.config(config).listen_rdma(Box::new(listener)).build().unwrap();
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
         let task = tokio::spawn(server.serve(async { drop(stopped.await) }));

@@ -78,6 +78,7 @@ pub struct AuthSys {
 
 /// A credential, decoded if its flavour is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Credential {
     /// AUTH_NONE. Its body should be empty (RFC 5531 §10.1) and is ignored.
     None,

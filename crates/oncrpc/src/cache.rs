@@ -66,6 +66,7 @@ const TOLD_EVERY: Duration = Duration::from_secs(1);
 
 /// Bounds of a [`ReplyCache`]. Calls in progress are bounded by the credits of their connections, not here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct CacheLimits {
     /// Memory of all kept replies, in bytes: each counts for its length and [`ENTRY_COST`]. Half of it is for
     /// [`Effect::Data`], the other half for [`Effect::State`].

@@ -234,6 +234,7 @@ pub enum RejectReason {
 
 /// `auth_stat`: why authentication failed (RFC 5531 §9).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Xdr)]
+#[non_exhaustive]
 pub enum AuthStat {
     /// AUTH_OK.
     #[xdr(value = 0)]

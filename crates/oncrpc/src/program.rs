@@ -98,6 +98,7 @@ pub struct CallContext {
 /// The kind of change that the execution of a procedure makes. It decides whether the reply cache keeps the replies,
 /// and in which budget. Many calls of one kind do not displace the replies of the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Effect {
     /// No change, or none that would do harm if made again at any later time. Replies are not kept.
     Idempotent,

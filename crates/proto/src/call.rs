@@ -61,6 +61,7 @@ impl ReplyShape {
 
 /// The memory for a DDP-eligible result that travels in a Write chunk.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum Sink {
     /// Memory of the protection domain, for at most this many bytes.
     Pool(usize),

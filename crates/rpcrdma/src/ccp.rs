@@ -124,6 +124,7 @@ impl CcpClient {
 
 /// Settings of the protocol for a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum CcpServer {
     /// Answers questions with integrity or privacy, of any caller with a context
     /// ([`ServerBuilder::gss`](crate::ServerBuilder::gss)).

@@ -216,7 +216,7 @@ impl Client {
         stats.reduce(ClientStats::with).unwrap_or_default()
     }
 
-    /// Returns what this client has over RPC-over-RDMA only; `None` over TCP.
+    /// Returns the part of this client that exists over RPC-over-RDMA only; `None` over TCP.
     #[must_use]
     pub fn rdma(&self) -> Option<Rdma<'_>> {
         match self.inner.links.first() {

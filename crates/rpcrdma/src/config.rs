@@ -13,7 +13,14 @@ use crate::shares::PeerShares;
 use crate::tls::{TlsClient, TlsServer};
 
 /// Settings of a [`Client`](crate::Client).
+///
+/// ```
+/// let mut config = rpcrdma::ClientConfig::default();
+/// config.connections = 4;
+/// # let _ = config;
+/// ```
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct ClientConfig {
     /// Credits, inline sizes, chunks and timers of RPC-over-RDMA. Over TCP, [`calls`](Config::calls) bounds the calls
     /// in flight, and the timers for calls and for reconnecting apply too.
@@ -106,8 +113,10 @@ impl ClientConfig {
 
 impl Default for ClientConfig {
     fn default() -> Self {
+        let mut protocol = Config::default();
+        protocol.grant = Self::REVERSE_CREDITS;
         Self {
-            protocol: Config { grant: Self::REVERSE_CREDITS, ..Config::default() },
+            protocol,
             ccp: None,
             tls: None,
             connections: 1,
@@ -143,6 +152,7 @@ impl Default for ClientConfig {
 /// hundred leave 15 MiB. Connections are shared out likewise. All addresses of one IPv6 network count as one, and so do
 /// all loopback addresses ([`Origin`](crate::Origin)).
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct ServerConfig {
     /// Credits, inline sizes, bounds on chunk lists and timers of RPC-over-RDMA. The server sets
     /// [`bindings`](Config::bindings) itself. [`calls`](Config::calls) bounds the calls in progress to one client, in
@@ -225,8 +235,9 @@ pub struct ServerConfig {
 
 impl Default for ServerConfig {
     fn default() -> Self {
-        let versions = Versions::both(Profile::P1);
-        let mut protocol = Config { calls: Self::REVERSE_CALLS, versions, ..Config::default() };
+        let mut protocol = Config::default();
+        protocol.calls = Self::REVERSE_CALLS;
+        protocol.versions = Versions::both(Profile::P1);
         protocol.timeouts.idle = Some(Self::RDMA_IDLE);
         Self {
             protocol,

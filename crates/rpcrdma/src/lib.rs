@@ -1,10 +1,57 @@
 //! ONC RPC over RDMA for any RPC program: client and server.
 //!
 //! [`Client`] calls the programs of a server, and [`Server`] serves them. RPC-over-RDMA Version One (RFC 8166) runs on
-//! any provider of [`rpcrdma_verbs`], software iWARP by default. RPC over TCP uses record marking (RFC 5531 §11). Both
-//! go through one dispatch and one reply cache. [`program!`] declares the procedures of a program with the types of
-//! their arguments and results, which mark what is DDP-eligible (`#[xdr(ddp)]`). Services are traits, and calls are
-//! methods: [`Client::call`]. A program by hand implements [`Program`] and [`Binding`], and [`Client::call_raw`] calls it.
+//! any provider of [`verbs`], software iWARP by default. RPC over TCP uses record marking (RFC 5531 §11). Both go through
+//! one dispatch and one reply cache. [`program!`] declares the procedures of a program with the types of their arguments
+//! and results, which mark what is DDP-eligible (`#[xdr(ddp)]`). Services are traits, and calls are methods:
+//! [`Client::call`]. A program by hand implements [`Program`] and [`Binding`], and [`Client::call_raw`] calls it.
+//!
+//! A service, and a client that calls it over software iWARP:
+//!
+//! ```
+//! use std::sync::Arc;
+//!
+//! use rpcrdma::iwarp::{self, IwarpListener};
+//! use rpcrdma::{CallContext, CallFailure, Client, Server};
+//!
+//! rpcrdma::program! {
+//!     /// Arithmetic.
+//!     mod numbers {
+//!         program 0x2000_0001, version 1;
+//!         /// Doubles a number.
+//!         fn double = 1, Double(u32) -> u32, Idempotent;
+//!     }
+//! }
+//!
+//! struct Numbers;
+//!
+//! impl numbers::Service for Numbers {
+//!     async fn double(&self, _: &CallContext, number: u32) -> Result<u32, CallFailure> {
+//!         Ok(number.wrapping_mul(2))
+//!     }
+//! }
+//!
+//! #[tokio::main]
+//! async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//!     let any = "127.0.0.1:0".parse()?;
+//!     let listener = IwarpListener::bind(any, iwarp::Config::default()).await?;
+//!     let server = Server::builder().program(Arc::new(numbers::serve(Numbers)));
+//!     let server = server.listen_rdma(Box::new(listener)).build()?;
+//!     let address = server.rdma_addresses()?[0];
+//!     tokio::spawn(server.serve(std::future::pending()));
+//!
+//!     // A name does as well: Client::connect("server.example.org:20049").
+//!     let client = Client::connect(address).await?;
+//!     assert_eq!(client.call::<numbers::Double>(21).await?, 42);
+//!     client.close().await;
+//!     Ok(())
+//! }
+//! ```
+//!
+//! [`Client::builder`] leads to settings and to other [`Transport`]s. [`ConnectError`] tells why there is no connection,
+//! and [`CallError`] why there is no reply; `source()` leads to the errors of the layers below. Those layers are
+//! re-exported as [`xdr`], [`oncrpc`], [`verbs`] and [`iwarp`], so a program needs no other crate of the project. Names
+//! that only drafts have are in [`experimental`].
 //!
 //! The examples of this crate show complete programs: `blob` stores and fetches large objects, and in `callback` a
 //! server calls its clients.
@@ -34,7 +81,7 @@
 //! | `health` | whether a program answers |
 //! | `caller` | calls with types |
 //! | `channel` | what a caller needs of the connection that carries its calls |
-//! | `over_rdma` | what a client has over RDMA only |
+//! | `over_rdma` | the part of a client that exists over RDMA only |
 //! | [`experimental`] | names that only drafts have |
 //! | `links` | one connection of a client, by either transport |
 //! | `failed_reads` | XIDs whose chunks earlier connections of a peer could not read |

@@ -1,10 +1,10 @@
-//! [`Rdma`]: what a client has over RPC-over-RDMA only.
+//! [`Rdma`]: the part of a client that exists over RPC-over-RDMA only.
 
 use crate::experimental::Exchange;
 use crate::rdma::client::RdmaClient;
 use crate::stats::ConnectionStats;
 
-/// What a client over RPC-over-RDMA has and a client over TCP has not. Of several connections the first one counts.
+/// The part of a client that exists over RPC-over-RDMA only. Of several connections the first one counts.
 ///
 /// [`Client::rdma`](crate::Client::rdma) returns it.
 #[derive(Clone, Copy)]

@@ -130,13 +130,11 @@ async fn i6_two_thousand_silent_connections_end_by_the_start_up_timer() {
     let wanted = Rlimit { current: Some(most.map_or(8192, |most| most.min(8192))), maximum: most };
     setrlimit(Resource::Nofile, wanted).unwrap();
     let (max_connections, set_up) = (4096, NEVER);
-    let config = ServerConfig {
-        max_connections,
-        max_connections_per_peer: max_connections,
-        max_half_open: max_connections,
-        set_up,
-        ..ServerConfig::default()
-    };
+    let mut config = ServerConfig::default();
+    config.max_connections = max_connections;
+    config.max_connections_per_peer = max_connections;
+    config.max_half_open = max_connections;
+    config.set_up = set_up;
     let timeouts = Timeouts { startup: LIMIT, ..iwarp() };
     let server = serve(Ipv4Addr::LOCALHOST.into(), config, timeouts).await;
     server.served().await;
@@ -242,7 +240,8 @@ async fn i6_a_reader_of_a_kilobyte_a_minute_ends_by_the_timer_of_stalled_sends()
     if !network::is_inside("i6_a_reader_of_a_kilobyte_a_minute_ends_by_the_timer_of_stalled_sends") {
         return;
     }
-    let config = ServerConfig { memory: 64 * MIB, ..ServerConfig::default() };
+    let mut config = ServerConfig::default();
+    config.memory = 64 * MIB;
     let share = config.shares().limit();
     let timeouts = Timeouts { stalled_send: LIMIT, ..iwarp() };
     let server = serve(host(1), config, timeouts).await;

@@ -104,7 +104,8 @@ async fn pass(
 }
 
 async fn client(address: SocketAddr) -> Result<Client, Failure> {
-    let mut config = ClientConfig { memory: 128 << 20, ..ClientConfig::default() };
+    let mut config = ClientConfig::default();
+    config.memory = 128 << 20;
     config.protocol.timeouts.connect = Duration::from_secs(5);
     Ok(Client::builder().config(config).connect(address).await?)
 }

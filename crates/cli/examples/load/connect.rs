@@ -57,7 +57,9 @@ pub(crate) async fn connect(
     memory: usize,
     tls: Option<TlsClient>,
 ) -> Result<Client, ConnectError> {
-    let mut config = ClientConfig { memory, tls, ..ClientConfig::default() };
+    let mut config = ClientConfig::default();
+    config.memory = memory;
+    config.tls = tls;
     config.protocol.timeouts.call = LIMIT;
     config.protocol.timeouts.connect = LIMIT;
     let transport = match proto {

@@ -226,7 +226,9 @@ async fn connect_mount(
     tls: Option<TlsClient>,
 ) -> Result<MountClient, String> {
     let limit = options.mount_timeout;
-    let mut config = rpcrdma::ClientConfig { memory: MOUNT_MEMORY, tls, ..rpcrdma::ClientConfig::default() };
+    let mut config = rpcrdma::ClientConfig::default();
+    config.memory = MOUNT_MEMORY;
+    config.tls = tls;
     config.protocol.program = Some((MOUNT_PROGRAM, MOUNT_VERSION));
     let connecting =
         rpcrdma::Client::builder().config(config).transport(rpcrdma::Transport::tcp()).connect(address);

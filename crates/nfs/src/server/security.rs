@@ -70,7 +70,7 @@ impl Security {
                 Service::Integrity => Self::Krb5i,
                 Service::Privacy => Self::Krb5p,
             }),
-            Credential::Other(_) => None,
+            _ => None,
         }
     }
 

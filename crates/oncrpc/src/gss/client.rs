@@ -48,6 +48,7 @@ pub enum Progress {
 
 /// Reason why no context was created.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum CreationError {
     /// This side's mechanism failed.
     #[error("{0}")]
@@ -216,6 +217,7 @@ pub struct Sealed {
 
 /// Reason why a reply cannot be believed.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ReplyFault {
     /// The reply has no verifier of RPCSEC_GSS.
     #[error("the reply has no verifier of RPCSEC_GSS")]

@@ -18,6 +18,7 @@ const LENGTH_LEN: usize = 4;
 
 /// Protected data is not what its sender protected.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Unprotected {
     /// It does not decode, or stands in a chunk.
     #[error("{0}")]
@@ -47,6 +48,7 @@ impl Unprotected {
 
 /// Reasons why data cannot be protected.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Unprotectable {
     /// The mechanism refuses it.
     #[error("the mechanism cannot protect the data: {0}")]

@@ -24,6 +24,7 @@ use crate::origin::Origin;
 
 /// Bounds of a [`GssServer`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct GssLimits {
     /// Most contexts. Beyond that one goes of the origin that has most, and there of the principal that has most: the least
     /// recently used one. Default 4096.

@@ -8,6 +8,7 @@ use crate::settings::config::Config;
 
 /// Retired and proposed forms that a connection uses; none by default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Compatibility {
     /// The Read-Read transfer model of RFC 5666 (§3.8; removed by RFC 8166 §4.6.2), in the forward direction. A server
     /// exposes results to the client's RDMA Reads if no chunk of the Call carries them. A client reads them and answers
@@ -43,6 +44,7 @@ pub struct Compatibility {
 
 /// Settings of the Read-Read transfer model.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ReadRead {
     /// As a client: offer neither Write list nor Reply chunk, like a client that does not know where its results will
     /// be (RFC 5666 §3.4). Danger: a server without this form refuses each Call whose reply does not fit inline
@@ -64,6 +66,7 @@ impl Default for ReadRead {
 
 /// The treatment of RDMA_MSGP.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum PaddedMessages {
     /// RFC 8166 §4.6.1: a Call gets ERR_CHUNK, a reply is discarded, in either direction.
     #[default]
@@ -78,6 +81,7 @@ pub enum PaddedMessages {
 
 /// The origin of an alignment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum AlignmentBase {
     /// The first byte of the Send, transport header included, since the Receive buffer is aligned.
     #[default]

@@ -39,6 +39,7 @@ impl fmt::Display for Side {
 /// Roles that must accept chunks: the three choices of rtissues-03 §3.5 for a protocol with other means of bulk
 /// transfer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ChunkSupport {
     /// Every Responder accepts chunks, in both directions. Requesters rely on that, even if a client announces less.
     Required,
@@ -56,6 +57,7 @@ pub enum ChunkSupport {
 
 /// Settings of a connection, shared by all connections of a client or server.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Config {
     /// The largest message sent inline, bytes; 1024 to 262144 in steps of 1024 (RFC 8797 §4.2).
     pub send_size: usize,

@@ -72,6 +72,7 @@ pub struct Characteristics {
 /// Properties of transmission groups: messages in several Sends, or with DDP-eligible items placed directly by Sends
 /// (rtrext-02 §8). The default, no support, holds for a side that announces nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Transmissions {
     /// RTRSUPP: the supported operations, as bits of [`transmission`](crate::wire::two::transmission). The draft does
     /// not say whether they apply to sending or to receiving (§8.2).
@@ -435,6 +436,7 @@ impl Characteristics {
 
 /// Settings of the exchange of characteristics.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Exchanged {
     /// Announce characteristics and answer the peer's operations. If `false`, every operation is refused as not
     /// supported (version-two-01 §3.1), and the defaults hold.
@@ -481,6 +483,7 @@ pub struct Registered {
 
 /// Reasons why a characteristic cannot be registered.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum NotRegistered {
     /// The id is below [`EXPERIMENTAL`].
     #[error("id {id:#010x} is not experimental: {EXPERIMENTAL:#010x} to 0xffffffff are")]
@@ -526,6 +529,7 @@ impl Registered {
 
 /// The peer's answer to a requested change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Disposition {
     /// The change is in effect.
     Done,

@@ -29,6 +29,7 @@ impl Features {
 /// The place that a Call requests for items of its reply (`xmdp_rsdloc`, rtrext-02 §7.4), if our Receives have segments
 /// for items. Memory for RDMA Writes is offered only if chunks are used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ReplyPlacement {
     /// XMPTYPE_EXRW: RDMA Writes, as without such segments.
     Explicit,
@@ -45,6 +46,7 @@ pub enum ReplyPlacement {
 /// announcement follows from them, and the peer's announcement limits their use. The two sides may differ, and so may
 /// the two directions.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct TransmissionSettings {
     /// Announce and use transmission groups. If `false`, the operations are refused as not supported (version-two-01
     /// §3.1).

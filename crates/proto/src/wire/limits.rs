@@ -6,6 +6,7 @@ use super::{List, ProtocolError, ReadSegment, Segment};
 /// Bounds on chunk lists. RFC 8267 §6.4.2 makes a server accept at least two Read chunks (one at Position Zero), one
 /// Write chunk and 16 segments per chunk.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Limits {
     /// Read chunks in one Call, the Position-Zero chunk included.
     pub read_chunks: usize,

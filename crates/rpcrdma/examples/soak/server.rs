@@ -39,18 +39,16 @@ impl Options {
 
 /// Serves until standard input ends.
 pub(crate) async fn serve(options: Options) -> Result<(), Failure> {
-    let mut config = ServerConfig {
-        memory: options.memory,
-        // All clients have one address.
-        memory_per_peer: Some(options.memory),
-        max_connections: options.connections,
-        max_connections_per_peer: options.connections,
-        // Half of them are for one address.
-        max_half_open: 2 * options.connections,
-        least_credits: Some(LEAST_CREDITS),
-        max_reverse_calls: 0,
-        ..ServerConfig::default()
-    };
+    let mut config = ServerConfig::default();
+    config.memory = options.memory;
+    // All clients have one address.
+    config.memory_per_peer = Some(options.memory);
+    config.max_connections = options.connections;
+    config.max_connections_per_peer = options.connections;
+    // Half of them are for one address.
+    config.max_half_open = 2 * options.connections;
+    config.least_credits = Some(LEAST_CREDITS);
+    config.max_reverse_calls = 0;
     config.protocol.grant = options.credits;
     let shares = config.shares();
     let service = Arc::new(Service::new(shares.clone()));
@@ -113,7 +111,8 @@ pub(crate) async fn caller(
     calls: u32,
     block: &bytes::Bytes,
 ) -> Result<Caller, Failure> {
-    let mut config = ClientConfig { memory, ..ClientConfig::default() };
+    let mut config = ClientConfig::default();
+    config.memory = memory;
     config.protocol.calls = calls;
     config.protocol.timeouts.reconnect_least = std::time::Duration::from_millis(1);
     let client = Client::builder().config(config).connect(address).await?;

@@ -52,7 +52,9 @@ fn protected() -> CcpClient {
 
 /// Returns settings of a server that takes Calls of 4096 bytes, sends Replies of 8192, and has no private data.
 fn server_config(ccp: Option<CcpServer>) -> ServerConfig {
-    let mut config = ServerConfig { ccp, ird: 3, ..ServerConfig::default() };
+    let mut config = ServerConfig::default();
+    config.ccp = ccp;
+    config.ird = 3;
     config.protocol.announce = false;
     config.protocol.receive_size = 4096;
     config.protocol.send_size = 8192;
@@ -61,7 +63,9 @@ fn server_config(ccp: Option<CcpServer>) -> ServerConfig {
 
 /// Returns settings of a client that sends Calls of 16384 bytes and takes Replies of 6144.
 fn client_config(ccp: Option<CcpClient>) -> ClientConfig {
-    let mut config = ClientConfig { ccp, ird: 5, ..ClientConfig::default() };
+    let mut config = ClientConfig::default();
+    config.ccp = ccp;
+    config.ird = 5;
     config.protocol.announce = false;
     config.protocol.send_size = 16_384;
     config.protocol.receive_size = 6144;

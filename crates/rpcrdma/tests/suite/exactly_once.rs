@@ -216,7 +216,8 @@ async fn i8_over_tcp_a_lost_reply_outlasts_any_number_of_writes() {
     let program = program();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let mut config = ServerConfig { tcp_calls: 16, ..ServerConfig::default() };
+    let mut config = ServerConfig::default();
+    config.tcp_calls = 16;
     config.reply_cache.memory = MEMORY;
     let served = Arc::clone(&program) as _;
     let server = Server::builder().config(config).program(served).listen_tcp(listener).build().unwrap();

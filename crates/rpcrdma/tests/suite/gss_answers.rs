@@ -78,7 +78,8 @@ async fn rfc2203_5_2_3_2_a_reply_without_success_proves_nothing() {
     let mechanism = || Arc::new(TestMechanism::new("nfs@server")) as Arc<dyn Acceptor>;
     let token = || encode(&InitArguments { token: Bytes::from_static(b"\x01\x01alice") }).unwrap();
     let (init, next) = (GssProcedure::Init, GssProcedure::ContinueInit);
-    let none = GssLimits { creating: 0, ..GssLimits::default() };
+    let mut none = GssLimits::default();
+    none.creating = 0;
     let long = Bytes::from(vec![0; TOKEN_MAX + 4]);
     let mut too_long = Encoder::new();
     too_long.payload(long, usize::MAX, false).unwrap();
@@ -296,7 +297,8 @@ async fn i6_contexts_whose_creation_waits_hold_up_no_request() {
         begun: AtomicUsize::new(0),
         end: Arc::new(Mutex::new(ended)),
     });
-    let limits = GssLimits { creating: 16 * threads, ..GssLimits::default() };
+    let mut limits = GssLimits::default();
+    limits.creating = 16 * threads;
     let contexts = Arc::new(GssServer::new(Arc::clone(&acceptor) as _, limits, 1));
     let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).await.unwrap();
     let address = listener.local_addr().unwrap();

@@ -183,7 +183,9 @@ async fn i6_a_chunk_that_cannot_be_read_ends_only_its_connection() {
 /// Connects peers of one address that answer no RDMA Read and take no RDMA Write. Returns whether a good client is
 /// served meanwhile.
 async fn served_beside_silent_peers(memory_per_peer: Option<usize>) -> bool {
-    let config = ServerConfig { memory: 64 * MIB, memory_per_peer, ..ServerConfig::default() };
+    let mut config = ServerConfig::default();
+    config.memory = 64 * MIB;
+    config.memory_per_peer = memory_per_peer;
     let share = config.shares().limit();
     // An RDMA Write holds its memory until the peer has the data; the peer's own messages leave at once.
     let (completion_mode, bandwidth) = (CompletionMode::Acknowledged, None);

@@ -195,7 +195,8 @@ async fn connected_in(client: Versions, combined: usize) -> (Running, Client) {
     let mut protocol = config.protocol.clone();
     protocol.program = Some((PROGRAM, VERSION));
     let server = serve_with(config, program(), None).await;
-    let config = ClientConfig { protocol, ..ClientConfig::default() };
+    let mut config = ClientConfig::default();
+    config.protocol = protocol;
     let client = Client::builder().config(config).connect(server.address).await.unwrap();
     // After these calls, everything is announced and granted.
     for _ in 0..3 {

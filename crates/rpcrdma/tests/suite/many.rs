@@ -24,15 +24,13 @@ const LIMIT: Duration = Duration::from_secs(20);
 
 /// Settings under which the memory backs all credits of a few connections only.
 fn config() -> ServerConfig {
-    let config = ServerConfig {
-        memory: 8 << 20,
-        memory_per_peer: Some(8 << 20),
-        least_credits: Some(LEAST),
-        max_reverse_calls: 0,
-        max_connections: CONNECTIONS,
-        max_connections_per_peer: CONNECTIONS,
-        ..ServerConfig::default()
-    };
+    let mut config = ServerConfig::default();
+    config.memory = 8 << 20;
+    config.memory_per_peer = Some(8 << 20);
+    config.least_credits = Some(LEAST);
+    config.max_reverse_calls = 0;
+    config.max_connections = CONNECTIONS;
+    config.max_connections_per_peer = CONNECTIONS;
     assert!(CONNECTIONS * config.receives() > config.memory);
     config
 }
@@ -226,7 +224,8 @@ async fn i6_payload_takes_no_receive_from_anybody() {
 /// An address with as many connections as it may have leaves further credits to others.
 #[tokio::test(start_paused = true)]
 async fn i6_an_address_with_many_connections_leaves_credits_to_others() {
-    let config = ServerConfig { memory_per_peer: Some(4 << 20), ..config() };
+    let mut config = config();
+    config.memory_per_peer = Some(4 << 20);
     let server = serve(config);
     let mut clients = server.clients(2, CONNECTIONS - 2).await;
     assert!((LEAST..=FEW).contains(&granted(&clients[CONNECTIONS - 3])));
@@ -248,9 +247,12 @@ async fn i3_promised_credits_without_memory_are_refused_at_the_start() {
     };
     assert!(refused(config(), None).is_none());
     let one = config().least_receives();
-    let mut many_credits = ServerConfig { least_credits: Some(1024), max_connections: 1, ..config() };
+    let mut many_credits = config();
+    many_credits.least_credits = Some(1024);
+    many_credits.max_connections = 1;
     many_credits.protocol.grant = 1024;
-    let many_connections = ServerConfig { max_connections: config().memory / one, ..config() };
+    let mut many_connections = config();
+    many_connections.max_connections = config().memory / one;
     let others = PeerShares::new(ProtectionDomain::new(8 << 20), 8 << 20).receives_apart(one);
     for (config, shares) in [(many_credits, None), (many_connections, None), (config(), Some(others))] {
         let all = config.least_receives() * config.max_connections;

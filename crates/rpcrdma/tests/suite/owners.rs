@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread;
 
-use crate::support::{echo_call, program};
+use crate::support::{echo_call, program, with};
 use rpcrdma::{AuthSys, CallError, Client, ClientConfig, Credential, Server, ServerConfig, Transport};
 use rpcrdma_iwarp::{Config, IwarpConnector, IwarpListener};
 use rpcrdma_oncrpc::{AuthStat, Refused};
@@ -90,7 +90,7 @@ async fn a_user_of_this_machine_claims_no_other_user() {
         assert!(answers.iter().all(Result::is_ok), "root speaks for its users: {answers:?}");
     }
     // With the check off, the server believes every claim.
-    let addresses = serve(ServerConfig { local_owners: false, ..ServerConfig::default() }).await;
+    let addresses = serve(with(ServerConfig::default(), |config| config.local_owners = false)).await;
     let answers = claim(addresses, somebody, somebody + 1).await;
     assert!(answers.iter().all(Result::is_ok), "{answers:?}");
 }
@@ -152,7 +152,8 @@ impl Listener for Once {
 #[tokio::test]
 async fn i6_a_link_whose_ends_are_not_known_is_not_served() {
     for (local_owners, counted) in [(true, (1, 0)), (false, (0, 1))] {
-        let config = ServerConfig { local_owners, ..ServerConfig::default() };
+        let mut config = ServerConfig::default();
+        config.local_owners = local_owners;
         let builder = Server::builder().config(config).program(program());
         let server = builder.listen_rdma(Box::new(Once(Some(Endless)))).build().unwrap();
         let monitor = server.monitor();

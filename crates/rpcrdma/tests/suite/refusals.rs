@@ -17,8 +17,9 @@ const GOOD: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2));
 async fn i6_a_flood_of_refused_connections_is_told_once_a_second() {
     let (warnings, _guard) = Warnings::of_this_thread();
     let fabric = Fabric::on_tokio(FabricConfig::default());
-    let config =
-        ServerConfig { max_half_open: 2, set_up: Duration::from_secs(60), ..ServerConfig::default() };
+    let mut config = ServerConfig::default();
+    config.max_half_open = 2;
+    config.set_up = Duration::from_secs(60);
     let server = Server::builder().config(config).program(program());
     let server = server.listen_rdma(Box::new(fabric.listen(SERVER).unwrap())).build().unwrap();
     warnings.take();

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::support::{
-    TestProgram, count, echo, echo_call, get, get_call, pattern, program, put, put_call, sleep_call,
+    TestProgram, count, echo, echo_call, get, get_call, pattern, program, put, put_call, sleep_call, with,
 };
 use bytes::Bytes;
 use rpcrdma::{
@@ -389,7 +389,7 @@ async fn i4_no_more_calls_in_flight_than_granted() {
 }
 
 fn config_with(connections: usize) -> ClientConfig {
-    ClientConfig { connections, ..ClientConfig::default() }
+    with(ClientConfig::default(), |config| config.connections = connections)
 }
 
 #[tokio::test(start_paused = true)]
@@ -440,7 +440,8 @@ async fn i8_calls_survive_the_loss_of_one_of_several_connections() {
 #[tokio::test(start_paused = true)]
 async fn a_client_goes_on_with_the_connections_that_the_server_takes() {
     let fabric = fabric(CompletionMode::Local);
-    let config = ServerConfig { max_connections_per_peer: 2, ..ServerConfig::default() };
+    let mut config = ServerConfig::default();
+    config.max_connections_per_peer = 2;
     let server = serve(&fabric, program(), config);
     let client = client_with(&fabric, config_with(4)).await;
     assert_eq!((client.connections(), server.monitor.stats().connections), (2, 2));
@@ -491,7 +492,8 @@ async fn a_stopping_server_answers_calls_in_progress() {
 #[tokio::test(start_paused = true)]
 async fn a_stopping_server_waits_for_a_limited_time_and_its_successor_takes_over() {
     let fabric = fabric(CompletionMode::Local);
-    let config = ServerConfig { grace: Duration::from_secs(2), ..ServerConfig::default() };
+    let mut config = ServerConfig::default();
+    config.grace = Duration::from_secs(2);
     let mut server = serve(&fabric, program(), config);
     let client = client(&fabric).await;
     let call = tokio::spawn({
@@ -543,7 +545,8 @@ async fn small_calls_are_not_held_up_by_bulk() {
 #[tokio::test(start_paused = true)]
 async fn i6_silent_peers_do_not_keep_others_out() {
     let fabric = fabric(CompletionMode::Local);
-    let config = ServerConfig { max_half_open: 6, ..ServerConfig::default() };
+    let mut config = ServerConfig::default();
+    config.max_half_open = 6;
     let set_up = config.set_up;
     let server = serve(&fabric, program(), config);
     tokio::task::yield_now().await;
@@ -597,7 +600,8 @@ async fn i6_an_idle_connection_is_closed_and_made_again_when_needed() {
 #[tokio::test(start_paused = true)]
 async fn i6_an_exhausted_pool_makes_calls_wait_not_fail() {
     let fabric = fabric(CompletionMode::Local);
-    let config = ServerConfig { memory: 4 * MIB, ..ServerConfig::default() };
+    let mut config = ServerConfig::default();
+    config.memory = 4 * MIB;
     let server = serve(&fabric, program(), config);
     let client = client(&fabric).await;
     let mut tasks = tokio::task::JoinSet::new();

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::support::bounce::{Bounce, bounce};
-use crate::support::{TestProgram, call, count, echo, get, pattern, program, put, sleep_call};
+use crate::support::{TestProgram, call, count, echo, get, pattern, program, put, sleep_call, with};
 use bytes::Bytes;
 use rpcrdma::{
     CallError, Client, ClientConfig, ConfigError, ConnectError, Execution, Server, ServerConfig,
@@ -78,7 +78,7 @@ async fn calls_of_all_sizes_and_shapes() {
 // requirement: rfc5531-9-3
 #[tokio::test]
 async fn many_calls_in_flight_are_matched_by_xid() {
-    let server = serve(program(), ServerConfig { max_calls: 8, ..ServerConfig::default() }).await;
+    let server = serve(program(), with(ServerConfig::default(), |config| config.max_calls = 8)).await;
     let client = client(server.address).await;
     let mut tasks = tokio::task::JoinSet::new();
     for i in 0..300 {
@@ -96,9 +96,9 @@ async fn many_calls_in_flight_are_matched_by_xid() {
 // requirement: rfc1813-2.6-8
 #[tokio::test]
 async fn calls_are_spread_over_several_connections() {
-    let server = serve(program(), ServerConfig { max_calls: 1, ..ServerConfig::default() }).await;
+    let server = serve(program(), with(ServerConfig::default(), |config| config.max_calls = 1)).await;
     let client = Client::builder()
-        .config(ClientConfig { connections: 4, ..quick() })
+        .config(with(quick(), |config| config.connections = 4))
         .transport(Transport::tcp())
         .connect(server.address)
         .await
@@ -254,7 +254,8 @@ async fn a_stopping_server_answers_calls_in_progress() {
 
 #[tokio::test]
 async fn a_stopping_server_waits_for_a_limited_time() {
-    let config = ServerConfig { grace: Duration::from_millis(20), ..ServerConfig::default() };
+    let mut config = ServerConfig::default();
+    config.grace = Duration::from_millis(20);
     let server = serve(program(), config).await;
     let client = client(server.address).await;
     let in_progress = tokio::spawn(async move { client.call_raw(sleep_call(60_000).once()).await });
@@ -281,8 +282,9 @@ async fn closes_on(config: ServerConfig, bytes: &[u8]) {
 
 #[tokio::test]
 async fn i6_a_bad_stream_ends_only_its_connection() {
-    let config =
-        ServerConfig { max_record: 1000, stall: Duration::from_millis(50), ..ServerConfig::default() };
+    let mut config = ServerConfig::default();
+    config.max_record = 1000;
+    config.stall = Duration::from_millis(50);
     // RFC 5531 §11: one byte more than allowed, in one fragment or in two, and no memory is taken for it.
     closes_on(config.clone(), &(0x8000_0000_u32 | 1001).to_be_bytes()).await;
     closes_on(config.clone(), &[&500_u32.to_be_bytes()[..], &[0; 500], &501_u32.to_be_bytes()].concat())
@@ -293,13 +295,15 @@ async fn i6_a_bad_stream_ends_only_its_connection() {
     closes_on(config.clone(), &[0x80, 0, 0, 8, 1]).await;
     closes_on(config, &[0x80, 0]).await;
     // A long record that does not come.
-    let config = ServerConfig { stall: Duration::from_millis(50), ..ServerConfig::default() };
+    let mut config = ServerConfig::default();
+    config.stall = Duration::from_millis(50);
     closes_on(config, &[&0x8008_0000_u32.to_be_bytes()[..], &[0; 100]].concat()).await;
 }
 
 #[tokio::test]
 async fn i6_an_idle_connection_is_closed() {
-    let config = ServerConfig { tcp_idle: Duration::from_millis(20), ..ServerConfig::default() };
+    let mut config = ServerConfig::default();
+    config.tcp_idle = Duration::from_millis(20);
     let server = serve(program(), config).await;
     let mut idle = TcpStream::connect(server.address).await.unwrap();
     assert_eq!(timeout(Duration::from_secs(5), idle.read(&mut [0])).await.unwrap().unwrap(), 0);
@@ -307,7 +311,8 @@ async fn i6_an_idle_connection_is_closed() {
 
 #[tokio::test]
 async fn i6_connections_are_limited() {
-    let config = ServerConfig { max_connections_per_peer: 1, ..ServerConfig::default() };
+    let mut config = ServerConfig::default();
+    config.max_connections_per_peer = 1;
     let server = serve(program(), config).await;
     let first = client(server.address).await;
     echo(&first, b"").await.unwrap();
@@ -319,8 +324,9 @@ async fn i6_connections_are_limited() {
 
 #[tokio::test]
 async fn i6_a_client_that_takes_no_replies_is_given_up() {
-    let config =
-        ServerConfig { stall: Duration::from_millis(100), max_queued: 1 << 20, ..ServerConfig::default() };
+    let mut config = ServerConfig::default();
+    config.stall = Duration::from_millis(100);
+    config.max_queued = 1 << 20;
     let server = serve(program(), config).await;
     let mut greedy = TcpStream::connect(server.address).await.unwrap();
     // GETs of 1 MiB each, and the client reads nothing.
@@ -406,7 +412,8 @@ async fn i6_a_flood_of_calls_leaves_others_their_turn() {
 
 #[tokio::test]
 async fn i6_calls_left_behind_count_until_they_end() {
-    let config = ServerConfig { max_connections_per_peer: 2, ..ServerConfig::default() };
+    let mut config = ServerConfig::default();
+    config.max_connections_per_peer = 2;
     let program = program();
     program.held.send_replace(true);
     let server = serve(Arc::clone(&program), config).await;
@@ -433,7 +440,9 @@ async fn i6_calls_left_behind_count_until_they_end() {
 
 #[tokio::test]
 async fn no_time_that_a_caller_sets_is_too_long() {
-    let config = ServerConfig { stall: Duration::MAX, tcp_idle: Duration::MAX, ..ServerConfig::default() };
+    let mut config = ServerConfig::default();
+    config.stall = Duration::MAX;
+    config.tcp_idle = Duration::MAX;
     let server = serve(program(), config).await;
     let client = client(server.address).await;
     client.call_raw(call(0).timeout(Duration::MAX)).await.unwrap();

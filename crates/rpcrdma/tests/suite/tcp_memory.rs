@@ -307,7 +307,8 @@ async fn i6_a_reply_beyond_the_share_keeps_the_next_call_waiting() {
     if !network::is_inside("tcp_memory::i6_a_reply_beyond_the_share_keeps_the_next_call_waiting") {
         return;
     }
-    let config = ServerConfig { max_queued: 64 * SHARE, ..ServerConfig::default() };
+    let mut config = ServerConfig::default();
+    config.max_queued = 64 * SHARE;
     let server = serve_with(host(1), config, Some(Arc::new(Pieces))).await;
     let mut stream = connect(host(2), server.address).await;
     stream.write_all(&record([Pieces::NUMBER, 1, 1], &[])).await.unwrap();

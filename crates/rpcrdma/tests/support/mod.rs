@@ -58,6 +58,12 @@ pub struct TestProgram {
     pub caller: Mutex<Option<Credential>>,
 }
 
+/// Returns a value after a change: settings cannot be written as literals outside of their crate.
+pub fn with<T>(mut value: T, change: impl FnOnce(&mut T)) -> T {
+    change(&mut value);
+    value
+}
+
 /// Returns the data of GET.
 pub fn pattern(length: usize) -> Vec<u8> {
     (0..length).map(|i| u8::try_from(i * 7 % 251).unwrap()).collect()

@@ -68,7 +68,8 @@ pub(super) async fn measure(directory: &Path, state: &Path) -> Result<(f64, f64)
 
 /// Opens a connection and makes a call on it.
 async fn open(to: SocketAddr) -> Result<rpcrdma::Client, Failure> {
-    let config = rpcrdma::ClientConfig { memory: 1 << 20, ..rpcrdma::ClientConfig::default() };
+    let mut config = rpcrdma::ClientConfig::default();
+    config.memory = 1 << 20;
     let connector = Ends::default().connector(to).await?;
     let client = rpcrdma::Client::builder()
         .config(config)

@@ -59,7 +59,8 @@ impl BenchServer {
             .spawn(move || {
                 let result = {
                     // It is dropped on the thread of its clients, so none of them takes part in an orderly end.
-                    let mut config = ServerConfig { grace: Duration::ZERO, ..ServerConfig::default() };
+                    let mut config = ServerConfig::default();
+                    config.grace = Duration::ZERO;
                     configure(&mut config);
                     serve(&ends, &directory, &state, config, stopped, |ready| drop(tell.send(Ok(ready))))
                 };

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use clap::Args;
-use rpcrdma::{CacheLimits, PeerShares, ServerConfig, Versions};
+use rpcrdma::{PeerShares, ServerConfig, Versions};
 use rpcrdma_iwarp::Timeouts;
 use rpcrdma_nfs::server::ServerOptions;
 
@@ -201,15 +201,13 @@ impl Bounds {
         versions: Versions,
         descriptors: usize,
     ) -> Result<(ServerConfig, PeerShares), Failure> {
-        let mut config = ServerConfig {
-            memory: self.memory,
-            memory_per_peer: self.memory_per_peer,
-            set_up: self.set_up,
-            tcp_idle: self.tcp_idle,
-            max_calls: number(self.credits),
-            reply_cache: CacheLimits { memory: self.reply_cache, ..CacheLimits::default() },
-            ..ServerConfig::default()
-        };
+        let mut config = ServerConfig::default();
+        config.memory = self.memory;
+        config.memory_per_peer = self.memory_per_peer;
+        config.set_up = self.set_up;
+        config.tcp_idle = self.tcp_idle;
+        config.max_calls = number(self.credits);
+        config.reply_cache.memory = self.reply_cache;
         config.stall = self.stall.unwrap_or(config.stall);
         let protocol = &mut config.protocol;
         protocol.versions = self.sends.check(versions, self.inline)?;

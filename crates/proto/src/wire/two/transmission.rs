@@ -87,6 +87,7 @@ impl Property {
 /// Which numbers the operations have. rtrext-01 to rtrext-03 give both; rtrext-00, whose operations stand
 /// beside those on characteristics, has the first only.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum OperationBase {
     /// 5 to 8, apart from the operations on characteristics of P1 (rtrext-02 §9.1, table 4).
     #[default]

@@ -8,7 +8,9 @@ const NFS: u32 = 100_003;
 
 /// A connection that can take Calls of 4096 bytes inline, whose peer sent no private data.
 fn configurator() -> Configurator {
-    let config = Arc::new(Config { receive_size: 4096, ..Config::default() });
+    let mut config = Config::default();
+    config.receive_size = 4096;
+    let config = Arc::new(config);
     let mut capabilities = Capabilities::default();
     capabilities.ird = 7;
     let connection = Connection::new(Side::Server, config, &[], &capabilities, Instant::now());

@@ -107,7 +107,8 @@ async fn s4_1_i4_grants_of_a_bad_client_are_bounded() {
 #[tokio::test(start_paused = true)]
 async fn i6_a_client_that_never_answers_costs_few_calls_and_no_worker() {
     const WAITING: usize = 16;
-    let server = ServerConfig { max_reverse_calls: WAITING, ..ServerConfig::default() };
+    let mut server = ServerConfig::default();
+    server.max_reverse_calls = WAITING;
     let world = World::with(CompletionMode::Local, ClientConfig::default(), server).await;
     let good = world.back();
     // The first replies bring the credits, and with them the Receives.

@@ -155,7 +155,8 @@ async fn s5_3_windows_are_invalidated_by_their_side_if_the_other_does_not_do_it(
 #[tokio::test(start_paused = true)]
 async fn i6_calls_of_the_server_wait_for_memory_of_the_client() {
     let (client, server) = both_with_chunks();
-    let client = ClientConfig { memory: 4 * MIB, ..client };
+    let mut client = client;
+    client.memory = 4 * MIB;
     let world = World::with(Default::default(), client, server).await;
     let mut tasks = JoinSet::new();
     for _ in 0..32 {

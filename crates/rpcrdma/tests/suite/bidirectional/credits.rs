@@ -169,7 +169,8 @@ async fn the_queue_of_a_backchannel_is_bounded() {
 
 #[tokio::test(start_paused = true)]
 async fn a_server_that_is_set_not_to_call_does_not() {
-    let server = ServerConfig { max_reverse_calls: 0, ..ServerConfig::default() };
+    let mut server = ServerConfig::default();
+    server.max_reverse_calls = 0;
     let world = World::with(Default::default(), ClientConfig::default(), server).await;
     let error = world.back().call_raw(call(0)).await.unwrap_err();
     assert!(matches!(error, CallError::QueueFull { limit: 0 }), "{error}");

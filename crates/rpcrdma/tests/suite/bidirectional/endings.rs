@@ -35,7 +35,8 @@ async fn a_stopping_server_finishes_the_calls_of_both_directions() {
 
 #[tokio::test(start_paused = true)]
 async fn a_server_that_stopped_waiting_says_so_to_those_who_call_back() {
-    let server = ServerConfig { grace: Duration::from_secs(2), ..ServerConfig::default() };
+    let mut server = ServerConfig::default();
+    server.grace = Duration::from_secs(2);
     let mut world = World::with(Default::default(), ClientConfig::default(), server).await;
     let back = world.back();
     let reverse = tokio::spawn({

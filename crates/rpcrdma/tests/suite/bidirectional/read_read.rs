@@ -15,7 +15,8 @@ use crate::support::{Caller, echo, get, pattern, put};
 /// Returns settings in which both sides take part; the client offers neither Write list nor Reply chunk.
 fn read_read(reverse: u32, forward: u32) -> (ClientConfig, ServerConfig) {
     let (mut client, mut server) = credits(reverse, forward);
-    let model = ReadRead { withhold_chunks: true, ..ReadRead::default() };
+    let mut model = ReadRead::default();
+    model.withhold_chunks = true;
     client.protocol.compatibility.read_read = Some(model.clone());
     server.protocol.compatibility.read_read = Some(model);
     (client, server)

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
-use rpcrdma::{CallError, Client, ClientConfig, ServerConfig, Transport, TransportKind};
+use rpcrdma::{CallError, Client, ServerConfig, Transport, TransportKind};
 use rpcrdma_oncrpc::Refused;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -42,7 +42,8 @@ async fn calls_of_all_sizes_and_shapes() {
 async fn many_calls_at_once_both_ways() {
     let authority = Authority::new();
     let server = serve(authority.server()).await;
-    let config = ClientConfig { connections: 3, ..quick(Some(authority.client())) };
+    let mut config = quick(Some(authority.client()));
+    config.connections = 3;
     let client =
         Client::builder().config(config).transport(Transport::tcp()).connect(server.address).await.unwrap();
     let mut tasks = tokio::task::JoinSet::new();
@@ -112,7 +113,8 @@ async fn i8_a_call_survives_loss_at_every_step_and_runs_once() {
         .chain((0..2200).step_by(61).map(|down| (usize::MAX, down)));
     for cut in steps {
         let program = program();
-        let config = ServerConfig { tls: Some(authority.server().only()), ..ServerConfig::default() };
+        let mut config = ServerConfig::default();
+        config.tls = Some(authority.server().only());
         let server = serve_with(Arc::clone(&program), config).await;
         let address = proxy(server.address, vec![cut, cut], 64).await;
         let mut client = connect(address, authority.client()).await;
@@ -142,7 +144,8 @@ async fn calls_pass_in_single_bytes() {
 #[tokio::test]
 async fn a_client_whose_server_restarts_connects_again_under_tls() {
     let authority = Authority::new();
-    let config = ServerConfig { tls: Some(authority.server().only()), ..ServerConfig::default() };
+    let mut config = ServerConfig::default();
+    config.tls = Some(authority.server().only());
     let program = Arc::new(TestProgram::default());
     let server = serve_with(Arc::clone(&program), config.clone()).await;
     let address = server.address;
@@ -161,7 +164,8 @@ async fn a_client_whose_server_restarts_connects_again_under_tls() {
 #[tokio::test]
 async fn rfc9289_6_1_1_a_reconnection_does_not_fall_back() {
     let authority = Authority::new();
-    let config = ServerConfig { tls: Some(authority.server()), ..ServerConfig::default() };
+    let mut config = ServerConfig::default();
+    config.tls = Some(authority.server());
     let program = Arc::new(TestProgram::default());
     let server = serve_with(Arc::clone(&program), config).await;
     let address = server.address;

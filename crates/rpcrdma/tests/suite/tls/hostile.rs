@@ -11,7 +11,7 @@ use super::raw::{self, Session, framed, next, offered, plain, probe};
 use super::{connect, quick, refusal, serve, serve_with};
 use crate::support::certificates::{Authority, NAME};
 use crate::support::raw::words;
-use crate::support::{COUNT, count, echo, pattern, program};
+use crate::support::{COUNT, count, echo, pattern, program, with};
 
 /// Returns what the server still sends.
 async fn rest(mut stream: TcpStream) -> Vec<u8> {
@@ -141,8 +141,9 @@ async fn a_server_that_goes_silent_does_not_hold_a_client() {
 #[tokio::test(start_paused = true)]
 async fn i6_tls_takes_its_memory_from_the_share() {
     let authority = Authority::new();
-    let config =
-        ServerConfig { tls: Some(authority.server()), max_record: 64 << 10, ..ServerConfig::default() };
+    let mut config = ServerConfig::default();
+    config.tls = Some(authority.server());
+    config.max_record = 64 << 10;
     let shares = rpcrdma::PeerShares::new(rpcrdma_verbs::ProtectionDomain::new(16 << 20), 2 << 20);
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -175,12 +176,10 @@ async fn i6_tls_takes_its_memory_from_the_share() {
 /// stops.
 #[tokio::test]
 async fn i6_clients_without_a_session_do_not_hold_a_server_that_stops() {
-    let config = ServerConfig {
-        tls: Some(Authority::new().server()),
-        max_record: 64 << 10,
-        set_up: Duration::from_secs(3600),
-        ..ServerConfig::default()
-    };
+    let mut config = ServerConfig::default();
+    config.tls = Some(Authority::new().server());
+    config.max_record = 64 << 10;
+    config.set_up = Duration::from_secs(3600);
     let shares = rpcrdma::PeerShares::new(rpcrdma_verbs::ProtectionDomain::new(16 << 20), 2 << 20);
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -267,7 +266,7 @@ async fn an_end_without_a_closure_alert_is_a_lost_connection() {
 async fn i6_a_session_with_a_forged_record_ends_alone() {
     let authority = Authority::new();
     let server =
-        serve_with(program(), ServerConfig { tls: Some(authority.server()), ..ServerConfig::default() })
+        serve_with(program(), with(ServerConfig::default(), |config| config.tls = Some(authority.server())))
             .await;
     let good = connect(server.address, authority.client()).await.unwrap();
     let mut session = Session::open(server.address, &authority).await;

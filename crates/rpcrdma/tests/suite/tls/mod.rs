@@ -19,7 +19,7 @@ use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use crate::support::TestProgram;
+use crate::support::{TestProgram, with};
 
 /// A server that runs.
 struct Running {
@@ -56,11 +56,13 @@ async fn serve_with(program: Arc<TestProgram>, config: ServerConfig) -> Running 
 }
 
 async fn serve(tls: TlsServer) -> Running {
-    serve_with(crate::support::program(), ServerConfig { tls: Some(tls), ..ServerConfig::default() }).await
+    serve_with(crate::support::program(), with(ServerConfig::default(), |config| config.tls = Some(tls)))
+        .await
 }
 
 fn quick(tls: Option<TlsClient>) -> ClientConfig {
-    let mut config = ClientConfig { tls, ..ClientConfig::default() };
+    let mut config = ClientConfig::default();
+    config.tls = tls;
     config.protocol.timeouts.call = Duration::from_secs(20);
     config.protocol.timeouts.reconnect_least = Duration::from_millis(1);
     config.protocol.program = Some((crate::support::PROGRAM, crate::support::VERSION));

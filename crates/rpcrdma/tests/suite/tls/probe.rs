@@ -52,7 +52,8 @@ async fn rfc9289_4_1_an_offer_binds_nobody() {
 async fn calls_without_tls_get_auth_tooweak_where_tls_is_required() {
     let authority = Authority::new();
     let program = program();
-    let config = ServerConfig { tls: Some(authority.server().only()), ..ServerConfig::default() };
+    let mut config = ServerConfig::default();
+    config.tls = Some(authority.server().only());
     let server = serve_with(Arc::clone(&program), config).await;
     let client = Client::builder()
         .config(quick(None))
@@ -80,7 +81,8 @@ async fn calls_without_tls_get_auth_tooweak_where_tls_is_required() {
 async fn rfc9289_4_1_auth_tls_out_of_place_gets_auth_badcred() {
     let authority = Authority::new();
     let program = program();
-    let config = ServerConfig { tls: Some(authority.server()), ..ServerConfig::default() };
+    let mut config = ServerConfig::default();
+    config.tls = Some(authority.server());
     let server = serve_with(Arc::clone(&program), config).await;
     let mut stream = TcpStream::connect(server.address).await.unwrap();
     stream.write_all(&record(1, PROGRAM, COUNT, (AUTH_TLS, &[]), (0, &[]))).await.unwrap();
@@ -154,7 +156,8 @@ async fn rfc9289_5_1_1_a_probe_waits_for_the_calls_before_it() {
     let authority = Authority::new();
     let program = program();
     program.held.send_replace(true);
-    let config = ServerConfig { tls: Some(authority.server()), ..ServerConfig::default() };
+    let mut config = ServerConfig::default();
+    config.tls = Some(authority.server());
     let server = serve_with(Arc::clone(&program), config).await;
     let mut stream = TcpStream::connect(server.address).await.unwrap();
     let sleep = {
@@ -177,7 +180,8 @@ async fn rfc9289_5_1_1_a_probe_waits_for_the_calls_before_it() {
 /// §4.1, §5.1.3: the mechanism is for TCP; over RDMA the client does not pretend.
 #[tokio::test]
 async fn rfc9289_5_1_3_a_client_over_rdma_refuses_the_setting() {
-    let config = ClientConfig { tls: Some(Authority::new().client()), ..ClientConfig::default() };
+    let mut config = ClientConfig::default();
+    config.tls = Some(Authority::new().client());
     let refused = Client::builder().config(config).connect("127.0.0.1:1").await;
     let refused = refused.err().unwrap();
     assert!(matches!(refused, ConnectError::Config(ConfigError::TlsOverRdma)), "{refused}");

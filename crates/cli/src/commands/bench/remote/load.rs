@@ -310,7 +310,8 @@ impl Worker {
     async fn connect(&self, proto: Proto) -> Result<Client, Failure> {
         let Target { ends, to, depth, .. } = &self.target;
         let flight = usize::try_from(*depth).unwrap_or(usize::MAX).saturating_mul(self.bytes());
-        let mut config = ClientConfig { memory: flight.saturating_add(BESIDE), ..ClientConfig::default() };
+        let mut config = ClientConfig::default();
+        config.memory = flight.saturating_add(BESIDE);
         config.protocol.calls = *depth;
         config.protocol.timeouts.call = REST;
         config.protocol.timeouts.connect = PATIENCE;

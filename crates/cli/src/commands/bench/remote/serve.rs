@@ -122,17 +122,15 @@ impl ServerOptions {
         // Connections of a measurement may still close while those of the next open, and each client has one
         // of the control protocol.
         let connections = usize::from(self.connection_limit) * 3 + EVENTS;
-        let mut config = ServerConfig {
-            max_calls: CREDITS.into(),
-            max_connections: connections,
-            max_connections_per_peer: connections,
-            // A client opens all its connections at the same time, and an address can have half of these.
-            max_half_open: 2 * connections,
-            // Nobody claims to be anyone.
-            local_owners: false,
-            grace: GRACE,
-            ..ServerConfig::default()
-        };
+        let mut config = ServerConfig::default();
+        config.max_calls = CREDITS.into();
+        config.max_connections = connections;
+        config.max_connections_per_peer = connections;
+        // A client opens all its connections at the same time, and an address can have half of these.
+        config.max_half_open = 2 * connections;
+        // Nobody claims to be anyone.
+        config.local_owners = false;
+        config.grace = GRACE;
         config.protocol.grant = CREDITS.into();
         config
     }

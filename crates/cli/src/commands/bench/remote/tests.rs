@@ -50,7 +50,9 @@ async fn listener() -> (TcpListener, SocketAddr) {
 /// Serves this program, and returns the complaint of a client that wants a session.
 async fn complaint_about(number: u32, version: u32) -> (Exit, String) {
     let (listener, address) = listener().await;
-    let config = ServerConfig { grace: Duration::ZERO, local_owners: false, ..ServerConfig::default() };
+    let mut config = ServerConfig::default();
+    config.grace = Duration::ZERO;
+    config.local_owners = false;
     let server =
         Server::builder().config(config).program(Arc::new(Other { number, version })).listen_tcp(listener);
     tokio::spawn(server.build().unwrap().serve(std::future::pending()));

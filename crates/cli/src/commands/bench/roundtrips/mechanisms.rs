@@ -88,7 +88,8 @@ fn defaults(_: &mut ClientConfig, _: &mut ServerConfig) {}
 
 /// Read-Read model of RFC 5666 §3.8. The document does not mention it; the counts follow from its rules.
 fn read_read(client: &mut ClientConfig, server: &mut ServerConfig) {
-    let model = ReadRead { withhold_chunks: true, ..ReadRead::default() };
+    let mut model = ReadRead::default();
+    model.withhold_chunks = true;
     client.protocol.compatibility.read_read = Some(model.clone());
     server.protocol.compatibility.read_read = Some(model);
     // A reply can have several Read chunks.
