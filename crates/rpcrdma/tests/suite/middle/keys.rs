@@ -12,7 +12,8 @@ use super::{SERVER, World, milliseconds, read};
 const KEYS: u64 = 32;
 
 async fn world() -> World {
-    let config = ClientConfig { connections: 4, ..ClientConfig::default() };
+    let mut config = ClientConfig::default();
+    config.connections = 4;
     World::with(FabricConfig::default(), config, []).await
 }
 

@@ -137,7 +137,8 @@ impl Drop for Answers {
 #[tokio::test]
 async fn keys_of_a_lost_connection_take_another_until_it_is_back() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let settings = ClientConfig { connections: 2, ..config() };
+    let mut settings = config();
+    settings.connections = 2;
     let client = Client::builder()
         .config(settings)
         .transport(Transport::tcp())

@@ -33,7 +33,8 @@ async fn a_shutdown_answers_the_calls_in_progress() {
 
 #[tokio::test(start_paused = true)]
 async fn a_shutdown_waits_for_a_limited_time() {
-    let config = ServerConfig { grace: Duration::from_secs(3), ..ServerConfig::default() };
+    let mut config = ServerConfig::default();
+    config.grace = Duration::from_secs(3);
     let world = Simulated::new(|server| server.config(config)).await;
     let client = world.client(2).await;
     world.work.hold();

@@ -48,7 +48,8 @@ async fn serve(tls: TlsServer, hosts: &'static [(&str, bool)]) -> (SocketAddr, T
         next.call(context, arguments)
     };
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let config = ServerConfig { tls: Some(tls), ..ServerConfig::default() };
+    let mut config = ServerConfig::default();
+    config.tls = Some(tls);
     let server = Server::builder().config(config).program(program()).intercept(note);
     let server = server.listen_tcp(listener).build().unwrap().spawn();
     (server.tcp_addresses().unwrap()[0], told, server)

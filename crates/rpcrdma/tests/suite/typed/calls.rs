@@ -184,7 +184,8 @@ fn a_service_chooses_the_flavours_that_it_accepts() {
 
 /// Serves users whom the test invents.
 async fn serve_quietly(on: On) -> (rpcrdma::Client, rpcrdma::ServerMonitor) {
-    let config = ServerConfig { local_owners: false, ..ServerConfig::default() };
+    let mut config = ServerConfig::default();
+    config.local_owners = false;
     let server = Server::builder().config(config).program(Arc::new(users::serve(ForUsers)));
     super::connect(on, server, rpcrdma::Client::builder()).await
 }

@@ -10,7 +10,9 @@ use super::{GetResults, MIB, On, Store, Whole, key, on_each, serve_with};
 
 /// A client with this room.
 async fn with_room(on: On, room: usize) -> (rpcrdma::Client, ServerMonitor) {
-    let client = ClientConfig { memory: room, max_record: room, ..ClientConfig::default() };
+    let mut client = ClientConfig::default();
+    client.memory = room;
+    client.max_record = room;
     serve_with(on, Arc::new(store::serve(Store::default())), ServerConfig::default(), client).await
 }
 
