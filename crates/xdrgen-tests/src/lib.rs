@@ -1,4 +1,4 @@
-//! What `rpcrdma-xdrgen` makes of all descriptions in `specs`: published ones, and some of our own.
+//! The code that `rpcrdma-xdrgen` makes of all descriptions in `specs`: published ones, and some of our own.
 //!
 //! `specs/ietf` has the code components of RFC 5662, RFC 7531 and RFC 7863, `specs/ours` transcriptions of other documents,
 //! and `specs/marks` the side files. The build script generates the code of each module. That it compiles is the first

@@ -1,7 +1,7 @@
 //! Code for a model: types, constants and programs, as `rustfmt` would write them.
 //!
-//! The text is written directly. `rustfmt` would not change it: each member and arm has lines of its own, and the few
-//! forms that depend on their length are chosen here.
+//! The text is written directly. `rustfmt` would not change it: each member and arm has lines of its own. The few forms
+//! that depend on their length are chosen here.
 
 use std::fmt::{self, Write as _};
 
@@ -65,7 +65,7 @@ impl Emitter<'_> {
         let needs_bytes = items().filter(counted).any(opaque);
         let needs_text = items().filter(counted).any(text);
         let needs_payload = items().any(|item| item.mark.eligible == Eligible::Slices);
-        let derives = self.model.types.iter().any(|def| !is_alias(def));
+        let derives = self.model.types.iter().any(|def| !def.kind.is_alias());
         if needs_bytes || derives {
             self.out.push('\n');
         }
@@ -141,7 +141,7 @@ impl Emitter<'_> {
     fn alias(&mut self, def: &TypeDef, item: &Item, is_maybe: bool) -> fmt::Result {
         let rust = &def.rust;
         let Field { attribute, kind } = self.field(def, item, is_maybe);
-        if is_alias(def) {
+        if def.kind.is_alias() {
             return writeln!(self.out, "pub type {rust} = {kind};");
         }
         self.derive(def)?;
@@ -347,14 +347,6 @@ impl Emitter<'_> {
         }
         self.out.push_str(";\n");
         Ok(())
-    }
-}
-
-/// Returns whether a type is another name for something that needs no type of its own.
-fn is_alias(def: &TypeDef) -> bool {
-    match &def.kind {
-        Kind::Alias(item) | Kind::Maybe(item) => !matches!(item.shape, Shape::Counted(_) | Shape::List(_)),
-        _ => false,
     }
 }
 

@@ -26,13 +26,13 @@ impl fmt::Display for Position {
     }
 }
 
-/// What is wrong in a text, and where. `Display` prints `LINE:COLUMN: REASON`.
+/// A fault in a text, with its place. `Display` prints `LINE:COLUMN: REASON`.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("{position}: {reason}")]
 pub struct Fault {
     /// The place.
     pub position: Position,
-    /// One line without the place: what was found, and what was expected or is allowed.
+    /// The reason in one line, without the place: what was found, and what was expected or is allowed.
     pub reason: String,
 }
 

@@ -1,4 +1,4 @@
-//! What follows from the types that types hold: values without end, linked lists, recursion, and derived traits.
+//! Relations of types that hold types: values without end, linked lists, recursion, and derived traits.
 //!
 //! All walks are loops over lists, since a description may have a long chain of types.
 
@@ -6,8 +6,8 @@ use crate::error::Fault;
 use crate::model::{Base, Eligible, Item, Kind, Program, Shape, Traits, TypeDef, TypeId};
 use crate::resolve::{FIXED_MAX, through_aliases};
 
-/// Checks that each value ends: a type may hold itself only as an option, in an array or in a list. Checks the size of
-/// what each value holds in place.
+/// Checks that each value ends: a type may hold itself only as an option, in an array or in a list. Checks that the size
+/// of what a value holds in place is within limits, and not 0 for the elements of an array.
 pub(crate) fn check_ends(types: &[TypeDef]) -> Result<(), Fault> {
     let is_direct = |item: &&Item| matches!(item.shape, Shape::One | Shape::Fixed(_));
     let edges = edges(types, |def| def.kind.items().into_iter().filter(is_direct).collect());
@@ -43,7 +43,19 @@ pub(crate) fn check_ends(types: &[TypeDef]) -> Result<(), Fault> {
             }
         }
     }
-    Ok(())
+    // A count could announce four thousand million elements in four bytes.
+    let is_nothing = |item: &&Item| {
+        matches!(item.shape, Shape::Counted(_))
+            && matches!(item.base, Base::Type(id) if sizes.get(id) == Some(&0))
+    };
+    match types.iter().flat_map(|def| def.kind.items()).find(is_nothing) {
+        Some(item) => {
+            let reason =
+                format!("the elements of `{}` take no bytes, so nothing would limit their number", item.path);
+            Err(Fault::new(item.at, reason))
+        }
+        None => Ok(()),
+    }
 }
 
 /// Returns the bytes that an item takes in place, more or less.
@@ -62,8 +74,8 @@ fn in_place(item: &Item, sizes: &[usize]) -> usize {
     }
 }
 
-/// Turns chains of optional data into lists (RFC 4506 §4.19): a structure whose last member leads to the next one, and
-/// that nothing holds otherwise than as an option. The structure loses that member.
+/// Turns chains of optional data into lists (RFC 4506 §4.19). An element is a structure whose last member leads to the
+/// next one, and nothing holds it otherwise than as an option. The structure loses that member.
 pub(crate) fn find_lists(types: &mut [TypeDef], programs: &[Program]) {
     let mut uses = vec![(false, false); types.len()];
     let procedures =
@@ -114,7 +126,7 @@ pub(crate) fn find_lists(types: &mut [TypeDef], programs: &[Program]) {
     }
 }
 
-/// Returns the last member of a structure if it leads to the next one: it is the only pointer to the structure's own
+/// Returns the last member of a structure if it leads to the next one. It is then the only pointer to the structure's own
 /// type, or its name says so.
 fn tail(id: TypeId, types: &[TypeDef]) -> Option<&Item> {
     let Kind::Struct(items) = &types.get(id)?.kind else { return None };
@@ -125,6 +137,23 @@ fn tail(id: TypeId, types: &[TypeDef]) -> Option<&Item> {
     };
     let is_next = last.name.to_ascii_lowercase().contains("next");
     (leads_on(last) && (is_next || !others.iter().any(leads_on))).then_some(last)
+}
+
+/// Checks that no typedefs name each other in a circle: a type of Rust must stand between them.
+pub(crate) fn check_aliases(types: &[TypeDef]) -> Result<(), Fault> {
+    let edges = edges(types, |def| if def.kind.is_alias() { def.kind.items() } else { Vec::new() });
+    let first = |circle: Vec<TypeId>| match &*circle {
+        [id] if !holds(&edges, *id, *id) => None,
+        _ => circle.iter().filter_map(|id| types.get(*id)).min_by_key(|def| def.at),
+    };
+    match circles(&edges).into_iter().find_map(first) {
+        Some(def) => {
+            let reason =
+                format!("`{}` names itself and holds nothing else: a structure must stand between", def.path);
+            Err(Fault::new(def.at, reason))
+        }
+        None => Ok(()),
+    }
 }
 
 /// Finds the types that hold themselves, and the traits that each type can have.

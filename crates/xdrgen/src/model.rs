@@ -33,7 +33,7 @@ pub(crate) struct TypeDef {
     pub(crate) traits: Traits,
 }
 
-/// What is known of a type besides its members.
+/// Properties of a type that follow from its members.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Traits {
     pub(crate) is_copy: bool,
@@ -103,7 +103,7 @@ pub(crate) struct Item {
     pub(crate) mark: Mark,
 }
 
-/// What the side file says of an item.
+/// The marks of an item in the side file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Mark {
     pub(crate) eligible: Eligible,
@@ -196,6 +196,16 @@ pub(crate) enum Effect {
 }
 
 impl Kind {
+    /// Returns whether a type is another name for something that needs no type of its own.
+    pub(crate) const fn is_alias(&self) -> bool {
+        match self {
+            Self::Alias(item) | Self::Maybe(item) => {
+                !matches!(item.shape, Shape::Counted(_) | Shape::List(_))
+            }
+            Self::Struct(_) | Self::Enum(_) | Self::Union(_) => false,
+        }
+    }
+
     /// Returns all items of a type, discriminants excepted.
     pub(crate) fn items(&self) -> Vec<&Item> {
         match self {

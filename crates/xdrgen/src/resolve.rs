@@ -44,6 +44,7 @@ pub(crate) fn resolve(specification: &Specification, marks: &Marks) -> Result<Mo
         resolver.cases(id, &mut types)?;
     }
     graph::find_lists(&mut types, &programs);
+    graph::check_aliases(&types)?;
     mark(&mut types, marks).map_err(Wrong::Marks)?;
     graph::find_traits(&mut types);
     marks.finish().map_err(Wrong::Marks)?;

@@ -142,6 +142,17 @@ fn eligible_items_in_an_endless_array() {
     assert!(code.contains("#[xdr(max = 2)]\n    pub few: Vec<Write>,"), "{code}");
 }
 
+/// Arrays of arrays, and optional data in a union, may name themselves if a type of Rust stands between.
+#[test]
+fn types_that_name_themselves() {
+    let array = code("typedef a a<>;").unwrap();
+    assert!(array.contains("pub struct A(#[xdr(max = usize::MAX, recursive)] pub Vec<Self>);"), "{array}");
+    let text = "typedef s *p; struct s { p a; p b; };";
+    let pointer = code(text).unwrap();
+    assert!(pointer.contains("pub type P = Option<Box<S>>;"), "{pointer}");
+    assert!(pointer.contains("    #[xdr(recursive)]\n    pub b: P,"), "{pointer}");
+}
+
 /// A long line is broken as `rustfmt` breaks it.
 #[test]
 fn long_newtypes_and_arms() {

@@ -278,6 +278,19 @@ const RULES: &[(&str, &str)] = &[
         "struct a { b c[2]; }; struct b { a d; };",
         "1:8: `a` holds itself, so no value would end: it must do so by `*` or `<>`",
     ),
+    ("typedef a *a;", "1:12: `a` names itself and holds nothing else: a structure must stand between"),
+    (
+        "typedef b *a; typedef c b[2]; union c switch (bool d) { case TRUE: a e; case FALSE: void; };",
+        "1:12: `a` names itself and holds nothing else: a structure must stand between",
+    ),
+    (
+        "struct a { void; }; struct b { a c<2>; };",
+        "1:34: the elements of `b.c` take no bytes, so nothing would limit their number",
+    ),
+    (
+        "typedef opaque a[0]; typedef a b<>;",
+        "1:32: the elements of `b` take no bytes, so nothing would limit their number",
+    ),
     (
         "union a switch (int b) { case 1: a c; default: void; };",
         "1:7: `a` holds itself, so no value would end: it must do so by `*` or `<>`",
@@ -312,7 +325,7 @@ const RULES: &[(&str, &str)] = &[
 fn each_wrong_description_has_its_message() {
     let mut differences = Vec::new();
     for (text, message) in GRAMMAR.iter().chain(WORDS).chain(NAMES).chain(RULES) {
-        let found = code(text).map_or_else(|error| error.to_string(), |code| code);
+        let found = code(text).unwrap_or_else(|error| error.to_string());
         if found != format!("t.x:{message}") {
             differences.push(format!("{text}\n  found    {found}\n  expected t.x:{message}"));
         }
