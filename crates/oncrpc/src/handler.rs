@@ -1,4 +1,4 @@
-//! One call in the hands of a program: [`ServedCall`], the [`Overseer`] of all calls, and the guard against panics.
+//! Calls in the hands of programs: [`ServedCall`], their [`Overseer`], and the guard against panics.
 //!
 //! A transport knows who shares its server, and a clock for its log. So it decides by an [`Overseer`] whether a call
 //! begins, and learns there of its end and of a panic.
@@ -36,7 +36,7 @@ pub struct ServedCall {
     pub procedure: u32,
     /// The procedure's name; empty if the program panicked before it told the name.
     pub name: &'static str,
-    /// What the procedure changes.
+    /// The kind of change that the procedure makes.
     pub effect: Effect,
 }
 

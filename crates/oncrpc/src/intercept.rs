@@ -30,8 +30,8 @@
 //! *Buffers.* Arguments pass through as slices of the message, results as pieces: an interceptor that leaves them alone
 //! copies nothing.
 //!
-//! *Errors.* A [`CallFailure`](crate::CallFailure) of an interceptor is that of its call. One that panics fails with
-//! [`CallFailure::Panicked`](crate::CallFailure::Panicked), as a program does.
+//! *Errors.* A [`CallFailure`](crate::CallFailure) of an interceptor is that of its call. An interceptor that panics fails
+//! with [`CallFailure::Panicked`](crate::CallFailure::Panicked), as a program does.
 
 use std::fmt;
 use std::sync::Arc;
@@ -54,8 +54,8 @@ pub trait InterceptService: Send + Sync + 'static {
     /// Results without `next` mean that the call is done. A call that must not begin now fails with
     /// [`CallFailure::Shed`](crate::CallFailure::Shed): then a repeat may be executed later.
     ///
-    /// If the future of `next` is dropped half-way, the call may have been carried out in part. Whatever the interceptor then
-    /// answers is the reply to the call and all its repeats.
+    /// If the future of `next` is dropped half-way, the call may have been carried out in part. The answer of the
+    /// interceptor is then the reply to the call and to all its repeats.
     fn serve(&self, context: CallContext, arguments: Decoder, next: NextService) -> ResponseFuture;
 }
 
@@ -99,7 +99,7 @@ impl NextService {
         self.oversight.call().name
     }
 
-    /// Returns what the procedure changes. Replies are kept unless it is [`Effect::Idempotent`].
+    /// Returns the kind of change that the procedure makes. Replies are kept unless it is [`Effect::Idempotent`].
     #[must_use]
     pub const fn effect(&self) -> Effect {
         self.oversight.call().effect

@@ -6,7 +6,7 @@
 //! | [`auth`] | `opaque_auth`, AUTH_NONE and AUTH_SYS (RFC 5531 §8.2, Appendix A) |
 //! | [`program`] | the trait that a program implements |
 //! | [`intercept`] | code around the calls of programs |
-//! | [`handler`] | one call in the hands of a program: who may stop it, and what a panic comes to |
+//! | [`handler`] | calls in the hands of programs: their overseer, and the guard against panics |
 //! | [`gss`] | RPCSEC_GSS: contexts, and the protection of calls and replies (RFC 2203) |
 //! | [`dispatch`] | from a received call message to its reply, for RDMA and TCP alike |
 //! | [`outcome`] | the decision about a received message |

@@ -8,9 +8,8 @@
 //! server this is the connection's place. So a peer that calls and leaves, again and again, has no more handlers at
 //! work than its connections allow (I6). Handlers are dropped half-way only when the runtime ends.
 //!
-//! The dispatcher makes an answer of a program's panic, so such a handler ends like others. What panics outside of programs
-//! is the mechanism of a security context, or a defect of these crates. Its call has no answer, so its connection ends, and
-//! no other.
+//! The dispatcher makes an answer of a program's panic, so such a handler ends like others. A panic outside of programs is one
+//! of a security mechanism, or a defect of these crates. Its call has no answer, so its connection ends, and no other.
 
 use std::any::Any;
 use std::future::{Future, poll_fn};

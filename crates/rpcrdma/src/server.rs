@@ -2,8 +2,8 @@
 //!
 //! Each listener has a task that accepts, and each connection a task of its own. Connections being set up have a limit
 //! of their own, so that silent peers cannot keep others out. Stopping is graceful: listeners close, calls in progress
-//! are answered within [`grace`](crate::ServerConfig::grace), then connections close. [`Server::spawn`] serves in a task of
-//! its own, with a [`ServerHandle`] for the end.
+//! are answered within [`grace`](crate::ServerConfig::grace), then connections close.
+//! [`Server::spawn`] serves in a task of its own, and gives a [`ServerHandle`] for the end.
 //!
 //! Around the programs stand interceptors ([`ServerBuilder::intercept`]) and limits on calls in progress
 //! ([`ServerBuilder::shed`]).

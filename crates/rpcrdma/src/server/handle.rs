@@ -13,8 +13,8 @@ use super::{ServeError, Server, ServerMonitor};
 
 /// A server that serves in a task of its own ([`Server::spawn`]).
 ///
-/// Dropping the handle stops the server in order, as [`shutdown`](Self::shutdown) does, and waits for nothing: the task goes
-/// on until the calls in progress are answered, or the runtime ends.
+/// Dropping the handle stops the server in order, as [`shutdown`](Self::shutdown) does, but waits for nothing. The task
+/// goes on until the calls in progress are answered, or the runtime ends.
 ///
 /// ```
 /// use rpcrdma::Server;

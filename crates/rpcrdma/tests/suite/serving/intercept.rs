@@ -106,7 +106,7 @@ async fn an_interceptor_answers_without_the_program() {
     }
 }
 
-/// What an interceptor answers is the reply to the call and its repeats. Those do not pass it again.
+/// The answer of an interceptor is the reply to the call and its repeats. Those do not pass it again.
 #[tokio::test]
 async fn i8_a_repeat_passes_no_interceptor() {
     let lines = Lines::default();

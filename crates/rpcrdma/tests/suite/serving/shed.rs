@@ -47,7 +47,7 @@ async fn i6_calls_beyond_the_limit_are_shed_at_once_and_procedure_0_never_is() {
     assert_eq!((world.shed().in_progress, world.shed().total), (0, 3));
 }
 
-/// One address cannot have the calls of others shed, however many calls it makes.
+/// The calls of an address, however many, do not make the server shed those of others.
 #[tokio::test(start_paused = true)]
 async fn i6_an_address_with_many_calls_leaves_places_to_others() {
     const TOTAL: usize = 12;
@@ -123,7 +123,7 @@ async fn i8_a_repeat_is_never_shed() {
     assert_eq!(world.work.begun(), 2);
 }
 
-/// Whatever ends a handler gives its place back. The loss of its connection does not end it.
+/// Every end of a handler gives its place back. The loss of its connection does not end it.
 #[tokio::test(start_paused = true)]
 async fn i6_a_call_has_its_place_until_its_handler_ends() {
     let world = Simulated::new(|server| server.shed(total(2))).await;

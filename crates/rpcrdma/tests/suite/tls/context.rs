@@ -1,4 +1,4 @@
-//! What a handler knows of the client at the other end of a TLS connection.
+//! Handlers learn who the client at the other end of a TLS connection is.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -15,7 +15,7 @@ use super::{connect, quick};
 use crate::support::certificates::{Authority, NAME};
 use crate::support::{echo, program};
 
-/// What a handler was told.
+/// The knowledge of a handler.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Facts {
     /// Lengths of the certificates.
