@@ -99,7 +99,7 @@ fn calls_of_each_form() {
 #[test]
 fn marks_of_procedures() {
     assert_eq!(language_v1::Add::EFFECT, Effect::Idempotent);
-    assert!(language_v1::Add::INTEGRITY && !language_v1::Say::INTEGRITY);
+    assert_eq!((language_v1::Add::INTEGRITY, language_v1::Say::INTEGRITY), (true, false));
     assert_eq!((language_v1::Say::EFFECT, language_v2::Say::EFFECT), (Effect::State, Effect::Data));
     assert_eq!(language_v1::Walk::bounds(&WalkArguments { depth: 3 }).inline, 300);
     let program = language_v1::serve(Service);

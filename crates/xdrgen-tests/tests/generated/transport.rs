@@ -26,7 +26,7 @@ fn headers_of_linux_have_equal_octets() {
                 assert_eq!((header.rdma_xid, header.rdma_vers), (part.header.xid, 1));
                 match header.rdma_body {
                     RdmaBody::Msg(lists) if lists.rdma_reads.is_empty() && lists.rdma_writes.is_empty() => {
-                        inline += 1
+                        inline += 1;
                     }
                     RdmaBody::Msg(_) => chunks += 1,
                     RdmaBody::Nomsg(_) => long += 1,

@@ -312,7 +312,7 @@ const RULES: &[(&str, &str)] = &[
 fn each_wrong_description_has_its_message() {
     let mut differences = Vec::new();
     for (text, message) in GRAMMAR.iter().chain(WORDS).chain(NAMES).chain(RULES) {
-        let found = code(text).map_or_else(|error| error.to_string(), |code| code);
+        let found = code(text).unwrap_or_else(|error| error.to_string());
         if found != format!("t.x:{message}") {
             differences.push(format!("{text}\n  found    {found}\n  expected t.x:{message}"));
         }

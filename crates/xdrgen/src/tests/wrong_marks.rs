@@ -76,7 +76,7 @@ const WRONG: &[(&str, &str)] = &[
 fn each_wrong_side_file_has_its_message() {
     let mut differences = Vec::new();
     for (marks, message) in WRONG {
-        let found = marked(TEXT, marks).map_or_else(|error| error.to_string(), |code| code);
+        let found = marked(TEXT, marks).unwrap_or_else(|error| error.to_string());
         if found != format!("t.toml:{message}") {
             differences.push(format!("{marks}\n  found    {found}\n  expected t.toml:{message}"));
         }
