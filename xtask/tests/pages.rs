@@ -1,4 +1,5 @@
-//! Checks pages in `docs` against the tests: those named exist, and those on a real clock are named.
+//! Checks pages in `docs` against the code. Tests that a page names exist, and tests on a real clock are named. Code in the
+//! guide stands in files that are built.
 
 // Helpers of tests fail by panicking.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
@@ -111,4 +112,52 @@ fn every_file_with_tests_on_a_real_clock_has_its_reason() {
     }
     assert!(missing.is_empty(), "docs/real-time.md does not list {missing:#?}");
     assert!(found > 20, "{found}");
+}
+
+/// Returns the code blocks of a page, each with the line before it and with its lines.
+fn blocks(page: &str) -> Vec<(&str, Vec<&str>)> {
+    let (mut blocks, mut before) = (Vec::new(), "");
+    let mut lines = page.lines();
+    while let Some(line) = lines.next() {
+        if line.trim_start().starts_with("```") {
+            let code = lines.by_ref().take_while(|line| line.trim() != "```").map(str::trim).collect();
+            blocks.push((before, code));
+        }
+        before = line;
+    }
+    blocks
+}
+
+/// Returns whether the lines stand in the source one after the other, whatever their indentation.
+fn stands_in(code: &[&str], source: &str) -> bool {
+    let source: Vec<&str> = source.lines().map(str::trim).collect();
+    !code.is_empty() && source.windows(code.len()).any(|lines| lines == code)
+}
+
+#[test]
+fn every_block_of_the_guide_stands_in_a_file_that_is_built() {
+    let project = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let page = fs::read_to_string(project.join("docs/guide.md")).unwrap();
+    let blocks = blocks(&page);
+    for (before, code) in &blocks {
+        let path = before.strip_prefix("<!-- from ").and_then(|rest| rest.strip_suffix(" -->"));
+        let path = path.unwrap_or_else(|| panic!("no file is named before {code:#?}"));
+        assert!(path.starts_with("crates/") && !path.contains(".."), "{path} is built by no crate");
+        let source = fs::read_to_string(project.join(path)).unwrap_or_else(|error| panic!("{path}: {error}"));
+        assert!(stands_in(code, &source), "{path} does not have {code:#?}");
+    }
+    assert!(blocks.len() > 20, "{}", blocks.len());
+}
+
+#[test]
+fn a_block_that_differs_from_its_file_is_found() {
+    let source = "fn one() {\n    let two = 2;\n\n    two\n}\n";
+    let page = "Text.\n\n<!-- from crates/a.rs -->\n```rust\nlet two = 2;\n\ntwo\n```\n";
+    let found = blocks(page);
+    assert_eq!(found, [("<!-- from crates/a.rs -->", vec!["let two = 2;", "", "two"])]);
+    assert!(stands_in(&found[0].1, source));
+    // Lines that are left out, or changed, and a block without any.
+    assert!(!stands_in(&["let two = 2;", "two"], source));
+    assert!(!stands_in(&["let two = 3;"], source));
+    assert!(!stands_in(&[], source));
 }

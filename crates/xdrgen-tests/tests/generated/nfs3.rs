@@ -78,7 +78,7 @@ macro_rules! procedures {
                 let procedure = NfsProcedure::$procedure;
                 assert_eq!(nfs_v3::$procedure::NUMBER, procedure.number());
                 assert_eq!(nfs_v3::$procedure::NAME, procedure.name());
-                assert_eq!(nfs_v3::$procedure::EFFECT, procedure.effect());
+                assert_eq!(nfs_v3::$procedure::EFFECT, procedure.info().effect);
                 assert_eq!($arguments::DDP_ITEMS, ours::$our_arguments::DDP_ITEMS);
                 assert_eq!($results::DDP_ITEMS, ours::$our_results::DDP_ITEMS);
                 count += 1;
