@@ -142,6 +142,10 @@ pub(crate) fn dispatch(
 pub(crate) type Dispatched = (Outcome, Option<CacheKey>);
 
 /// A future that resolves to the outcome of a call. Must not be polled after that.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "most calls are plain: a box would cost each of them an allocation"
+)]
 pub(crate) enum Dispatch {
     Plain(DispatchFuture),
     /// A call of RPCSEC_GSS.

@@ -335,7 +335,7 @@ async fn rfc5666_s6_2_zero_reads_nothing_is_sent_that_needs_one() {
     let client = with_answer(CcpClient::insecure(), Some(vec![4096, 4, 0])).await;
     put(&client, pattern(4000).into()).await.unwrap();
     let refused = client.call_raw(put_call(pattern(5000).into())).await;
-    assert!(matches!(refused, Err(CallError::Unsendable { .. })), "{refused:?}");
+    assert!(matches!(refused, Err(CallError::CallTooLong { room: 4096, .. })), "{refused:?}");
     get(&client, MIB).await.unwrap();
 }
 
