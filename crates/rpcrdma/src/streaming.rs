@@ -61,6 +61,7 @@
 //!     })
 //!     .await
 //! }
+//! # fn main() {}
 //! ```
 //!
 //! # Order and memory
