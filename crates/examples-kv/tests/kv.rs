@@ -33,7 +33,7 @@ async fn all_calls(client: &Client, transport: TransportKind) {
 
     let store = kv_store::Client::new(client);
     for length in [0, 1, 3, 4, 5000, KV_VALUE_MAX as usize] {
-        let value = Bytes::from((0..length).map(|at| (at % 251) as u8).collect::<Vec<_>>());
+        let value = Bytes::from((0..length).map(|at| u8::try_from(at % 251).unwrap()).collect::<Vec<_>>());
         assert_eq!(store.put(entry("value", value.clone())).await.unwrap(), KvStatus::Ok);
         assert_eq!(store.get(key("value")).await.unwrap(), KvFound::Ok(value), "{length} bytes");
     }

@@ -183,7 +183,7 @@ async fn run(work: Work, versions: Versions, count: u32) -> Result<(), Box<dyn E
             Work::Null => drop(client.null(PROGRAM, 1).await?),
             Work::Read => read(&client).await?,
             Work::Void => {
-                client.call_raw(Call::new(PROGRAM, 1, VOID).name("VOID")).await?.results.finish()?
+                client.call_raw(Call::new(PROGRAM, 1, VOID).name("VOID")).await?.results.finish()?;
             }
             Work::Echo => check(&echo(&client, &data).await?, &data)?,
             Work::TypedNull => client.call::<Null>(()).await?,

@@ -58,7 +58,8 @@ struct Reader(AtomicU32);
 
 impl reader::Service for Reader {
     async fn take(&self, _: &CallContext, note: Note) -> Result<u32, CallFailure> {
-        if note.0 == Text::from("no") {
+        let no = Text::from("no");
+        if note.0 == no {
             return Err(CallFailure::SystemError);
         }
         Ok(self.0.fetch_add(1, Ordering::SeqCst))
