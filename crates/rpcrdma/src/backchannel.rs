@@ -15,7 +15,6 @@
 //! *Errors.* Every call ends with its reply or one [`CallError`]. When the connection ends, calls in flight end with
 //! [`CallError::ConnectionLost`]. Calls that had not left, and all later ones, end with [`CallError::Unreachable`].
 
-use std::borrow::Borrow;
 use std::collections::HashMap;
 use std::fmt;
 use std::net::SocketAddr;
@@ -24,14 +23,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use rpcrdma_oncrpc::typed::{Bounds, Procedure};
 use rpcrdma_proto::{self as proto, CallFailure, CallId, Connection, IdMap, IncomingReply};
 use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, timeout};
 use tracing::Instrument;
 
 use crate::call::{Call, RawReply, Reply};
-use crate::caller::Caller;
 use crate::cause::Cause;
 use crate::error::CallError;
 use crate::trace::{Calling, call_span};
@@ -96,29 +93,6 @@ enum Order {
 type Answer = oneshot::Sender<Result<IncomingReply, CallError>>;
 
 impl Backchannel {
-    /// Calls a procedure of the client and waits for its results ([`Caller::call`]).
-    ///
-    /// # Errors
-    /// As [`Caller::call`].
-    pub fn call<P: Procedure>(
-        &self,
-        arguments: impl Borrow<P::Arguments> + Send,
-    ) -> impl Future<Output = Result<P::Results, CallError>> + Send {
-        Caller::call::<P>(self, arguments)
-    }
-
-    /// Calls a procedure of the client and waits for its results, of at most this size ([`Caller::call_within`]).
-    ///
-    /// # Errors
-    /// As [`Caller::call`].
-    pub fn call_within<P: Procedure>(
-        &self,
-        arguments: impl Borrow<P::Arguments> + Send,
-        bounds: Bounds,
-    ) -> impl Future<Output = Result<P::Results, CallError>> + Send {
-        Caller::call_within::<P>(self, arguments, bounds)
-    }
-
     /// Makes a call and waits for its reply. Credits are those of the reverse direction (RFC 8167 §4.1). Before the
     /// client's first reply, one call may leave. After it, as many may as the client grants and as
     /// [`protocol.calls`](crate::Config::calls) asks for; further calls wait. Messages are inline only, unless both

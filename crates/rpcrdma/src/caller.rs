@@ -77,6 +77,31 @@ impl Caller for Backchannel {
     }
 }
 
+impl Backchannel {
+    /// Calls a procedure of the client and waits for its results ([`Caller::call`]).
+    ///
+    /// # Errors
+    /// As [`Caller::call`].
+    pub fn call<P: Procedure>(
+        &self,
+        arguments: impl Borrow<P::Arguments> + Send,
+    ) -> impl Future<Output = Result<P::Results, CallError>> + Send {
+        Caller::call::<P>(self, arguments)
+    }
+
+    /// Calls a procedure of the client and waits for its results, of at most this size ([`Caller::call_within`]).
+    ///
+    /// # Errors
+    /// As [`Caller::call`].
+    pub fn call_within<P: Procedure>(
+        &self,
+        arguments: impl Borrow<P::Arguments> + Send,
+        bounds: Bounds,
+    ) -> impl Future<Output = Result<P::Results, CallError>> + Send {
+        Caller::call_within::<P>(self, arguments, bounds)
+    }
+}
+
 impl<C: Caller + ?Sized> Caller for &C {
     fn call_raw(&self, call: Call) -> impl Future<Output = Result<Reply, CallError>> + Send {
         C::call_raw(self, call)

@@ -84,6 +84,7 @@
 //! | `over_rdma` | the part of a client that exists over RDMA only |
 //! | [`experimental`] | names that only drafts have |
 //! | `links` | one connection of a client, by either transport |
+//! | `fits` | whether a call and its results fit, before anything leaves |
 //! | `failed_reads` | XIDs whose chunks earlier connections of a peer could not read |
 //! | `admission` | limits on connections |
 //! | `owners` | owners of connections from this machine |
@@ -128,6 +129,7 @@ mod endpoint;
 mod error;
 pub mod experimental;
 mod failed_reads;
+mod fits;
 mod gss;
 mod handle;
 mod handlers;

@@ -4,8 +4,9 @@
 use super::circles::Exception;
 
 /// Most code lines of the engine; 11,600 is the aim. Was 15,060. The doors plan, send and end calls by functions of
-/// their own, which takes 51 checks from the way of a Version One call. A server's guess of the version has states.
-pub(crate) const CODE: usize = 15_130;
+/// their own, which takes 51 checks from the way of a Version One call. A server's guess of the version has states. Settings
+/// and enums that may grow are marked so.
+pub(crate) const CODE: usize = 15_140;
 /// Most code lines of the engine outside of the doors' folders and their stand-ins; 6,500 is the aim. Was 7,700. The
 /// ways of a message in one Send take 30 lines. They save a NULL call 1,900 instructions and nine allocations.
 pub(crate) const CODE_OF_VERSION_ONE: usize = 7_670;
@@ -24,9 +25,10 @@ pub(crate) const INSTRUCTIONS: usize = 11_620;
 /// [`TOLERANCE`] more is allowed.
 pub(crate) const READ: usize = 16_770;
 /// Instructions of `iwarp` to send and to receive 1 MiB by RDMA Write, in FPDUs for segments of 1,448 bytes. CRCs and
-/// copies do not count: other crates do them.
-pub(crate) const SEND: usize = 730_300;
-pub(crate) const RECEIVE: usize = 460_800;
+/// copies do not count: other crates do them. The compiler has inlined otherwise since crates were added: 730,280 and 460,755
+/// became 771,435 and 382,207.
+pub(crate) const SEND: usize = 771_500;
+pub(crate) const RECEIVE: usize = 382_300;
 /// Most allocations: for a NULL call, for a call with 1 MiB in its reply, and to send and to receive 1 MiB.
 pub(crate) const ALLOCATIONS: [usize; 4] = [21, 321, 2, 0];
 /// Most instructions of a call with types, in per cent of those of a call by hand. Both are of the whole example.
