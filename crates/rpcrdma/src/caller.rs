@@ -59,48 +59,43 @@ pub trait Caller: Send + Sync {
     }
 }
 
-impl Caller for Client {
-    fn call_raw(&self, call: Call) -> impl Future<Output = Result<Reply, CallError>> + Send {
-        Self::call_raw(self, call)
-    }
+/// Implements [`Caller`] by the type's own `call_raw`, and its typed calls without an import of the trait.
+macro_rules! callers {
+    ($($caller:ty),*) => {$(
+        impl Caller for $caller {
+            fn call_raw(&self, call: Call) -> impl Future<Output = Result<Reply, CallError>> + Send {
+                Self::call_raw(self, call)
+            }
+        }
+
+        impl $caller {
+            /// Calls a procedure and waits for its results ([`Caller::call`]).
+            ///
+            /// # Errors
+            /// As [`Caller::call`].
+            pub fn call<P: Procedure>(
+                &self,
+                arguments: impl Borrow<P::Arguments> + Send,
+            ) -> impl Future<Output = Result<P::Results, CallError>> + Send {
+                Caller::call::<P>(self, arguments)
+            }
+
+            /// Calls a procedure and waits for its results, of at most this size ([`Caller::call_within`]).
+            ///
+            /// # Errors
+            /// As [`Caller::call`].
+            pub fn call_within<P: Procedure>(
+                &self,
+                arguments: impl Borrow<P::Arguments> + Send,
+                bounds: Bounds,
+            ) -> impl Future<Output = Result<P::Results, CallError>> + Send {
+                Caller::call_within::<P>(self, arguments, bounds)
+            }
+        }
+    )*};
 }
 
-impl Caller for Handle {
-    fn call_raw(&self, call: Call) -> impl Future<Output = Result<Reply, CallError>> + Send {
-        Self::call_raw(self, call)
-    }
-}
-
-impl Caller for Backchannel {
-    fn call_raw(&self, call: Call) -> impl Future<Output = Result<Reply, CallError>> + Send {
-        Self::call_raw(self, call)
-    }
-}
-
-impl Backchannel {
-    /// Calls a procedure of the client and waits for its results ([`Caller::call`]).
-    ///
-    /// # Errors
-    /// As [`Caller::call`].
-    pub fn call<P: Procedure>(
-        &self,
-        arguments: impl Borrow<P::Arguments> + Send,
-    ) -> impl Future<Output = Result<P::Results, CallError>> + Send {
-        Caller::call::<P>(self, arguments)
-    }
-
-    /// Calls a procedure of the client and waits for its results, of at most this size ([`Caller::call_within`]).
-    ///
-    /// # Errors
-    /// As [`Caller::call`].
-    pub fn call_within<P: Procedure>(
-        &self,
-        arguments: impl Borrow<P::Arguments> + Send,
-        bounds: Bounds,
-    ) -> impl Future<Output = Result<P::Results, CallError>> + Send {
-        Caller::call_within::<P>(self, arguments, bounds)
-    }
-}
+callers!(Client, Handle, Backchannel);
 
 impl<C: Caller + ?Sized> Caller for &C {
     fn call_raw(&self, call: Call) -> impl Future<Output = Result<Reply, CallError>> + Send {

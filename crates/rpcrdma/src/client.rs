@@ -13,17 +13,14 @@
 //! *Errors.* Every call ends with its reply or one [`CallError`] that states what is known about its execution.
 //! Dropping a call's future abandons the answer, not the memory (rule I10).
 
-use std::borrow::Borrow;
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 
-use rpcrdma_oncrpc::typed::{Bounds, Procedure};
 use rpcrdma_verbs::ProtectionDomain;
 use tracing::{Instrument, Span};
 
 use crate::builder::ClientBuilder;
 use crate::call::{Call, Reply, Transfer};
-use crate::caller::Caller;
 use crate::channel::Channel;
 use crate::connect::ConnectError;
 use crate::endpoint::Endpoint;
@@ -100,29 +97,6 @@ impl Client {
     /// Returns the connections.
     pub(crate) fn links(&self) -> &Spread<Link> {
         &self.inner.links
-    }
-
-    /// Calls a procedure and waits for its results ([`Caller::call`]).
-    ///
-    /// # Errors
-    /// As [`Caller::call`].
-    pub fn call<P: Procedure>(
-        &self,
-        arguments: impl Borrow<P::Arguments> + Send,
-    ) -> impl Future<Output = Result<P::Results, CallError>> + Send {
-        Caller::call::<P>(self, arguments)
-    }
-
-    /// Calls a procedure and waits for its results, of at most this size ([`Caller::call_within`]).
-    ///
-    /// # Errors
-    /// As [`Caller::call`].
-    pub fn call_within<P: Procedure>(
-        &self,
-        arguments: impl Borrow<P::Arguments> + Send,
-        bounds: Bounds,
-    ) -> impl Future<Output = Result<P::Results, CallError>> + Send {
-        Caller::call_within::<P>(self, arguments, bounds)
     }
 
     /// Makes a call and waits for its reply.

@@ -13,17 +13,14 @@
 //!
 //! *Errors.* [`CallError`] as of the client. [`CallError::Repeated`] tells how many attempts failed.
 
-use std::borrow::Borrow;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use rpcrdma_oncrpc::Credential;
-use rpcrdma_oncrpc::typed::{Bounds, Procedure};
 use tracing::Instrument;
 
 use crate::call::{Call, Reply};
-use crate::caller::Caller;
 use crate::client::Client;
 use crate::error::CallError;
 use crate::gss::GssUser;
@@ -130,30 +127,6 @@ impl Handle {
     #[must_use]
     pub const fn client(&self) -> &Client {
         &self.client
-    }
-
-    /// Calls a procedure with the defaults, and waits for its results ([`Caller::call`]). A [`Retry`] knows
-    /// from [`Procedure::EFFECT`] whether the call may be repeated.
-    ///
-    /// # Errors
-    /// As [`Caller::call`].
-    pub fn call<P: Procedure>(
-        &self,
-        arguments: impl Borrow<P::Arguments> + Send,
-    ) -> impl Future<Output = Result<P::Results, CallError>> + Send {
-        Caller::call::<P>(self, arguments)
-    }
-
-    /// Calls a procedure and waits for its results, of at most this size ([`Caller::call_within`]).
-    ///
-    /// # Errors
-    /// As [`Caller::call`].
-    pub fn call_within<P: Procedure>(
-        &self,
-        arguments: impl Borrow<P::Arguments> + Send,
-        bounds: Bounds,
-    ) -> impl Future<Output = Result<P::Results, CallError>> + Send {
-        Caller::call_within::<P>(self, arguments, bounds)
     }
 
     /// Makes a call with the defaults, and waits for its reply. The future may be dropped at any point: a call that was

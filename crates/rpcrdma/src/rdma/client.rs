@@ -20,6 +20,7 @@
 //! whose future is dropped (I10). A Call of the server is answered on its own connection or not at all. A panic outside of
 //! programs ends the connection of its Call, as at the server.
 
+mod late;
 mod prelude;
 
 use std::collections::VecDeque;
@@ -673,31 +674,6 @@ impl InProgress<'_> {
                 Poll::Pending
             }
         }
-    }
-}
-
-impl InProgress<'_> {
-    /// Ends a call whose deadline is over, unless its result came at this moment.
-    fn late(&mut self, after: Duration) -> Result<IncomingReply, CallError> {
-        let now = Instant::now();
-        let mut state = self.shared.lock();
-        let Some(id) = self.id else {
-            return Err(CallError::TimedOut { after, sent: false, link: state.down.clone() });
-        };
-        // The call's own timer knows whether the call has left. Without it, a call that waits for a credit counts as sent.
-        state.session.handle_timeout(now.into_std());
-        while let Some(event) = state.session.poll_event(now.into_std()) {
-            state.handle_event(event, now);
-        }
-        if let Some(result) = state.calls.get_mut(&id).and_then(|call| call.result.take()) {
-            state.leave(id);
-            self.id = None;
-            // The timer may have left something to post.
-            state.want_background();
-            return result;
-        }
-        state.stats.timed_out += 1;
-        Err(CallError::TimedOut { after, sent: state.session.was_sent(id), link: state.down.clone() })
     }
 }
 
