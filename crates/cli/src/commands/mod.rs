@@ -151,13 +151,13 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
         Command::Stat(stat) => client(stat.run(common)),
         Command::Cat(cat) => client(cat.run(common)),
         // After a signal these report the work completed; so do those that change names.
-        Command::Get(get) => reporting(get.run(common)),
+        Command::Get(get) => on_runtime(threads(get.connections()), orderly(get.run(common))),
         Command::Put(put) => {
             let umask = umask();
-            reporting(put.run(common, umask))
+            on_runtime(threads(put.connections()), orderly(put.run(common, umask)))
         }
         Command::Mkdir(mkdir) => reporting(mkdir.run(common)),
-        Command::Rm(rm) => reporting(rm.run(common)),
+        Command::Rm(rm) => on_runtime(threads(rm.connections()), orderly(rm.run(common))),
         Command::Mv(mv) => reporting(mv.run(common)),
         Command::Ln(ln) => reporting(ln.run(common)),
     }
@@ -179,6 +179,12 @@ fn client(command: impl Future<Output = Result<(), Failure>>) -> Result<(), Fail
 /// Runs a command that takes signals itself, to report the work completed.
 fn reporting(command: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
     on_runtime(Builder::new_multi_thread(), orderly(command))
+}
+
+/// Returns the runtime of a command that makes many small calls. The calls of one connection are fastest on one thread, where
+/// those that are ready together leave together.
+fn threads(connections: u32) -> Builder {
+    if connections > 1 { Builder::new_multi_thread() } else { Builder::new_current_thread() }
 }
 
 /// Runs a command. If the command fails, waits for its tasks to end or for a signal.

@@ -141,6 +141,11 @@ pub(crate) struct Rm {
 }
 
 impl Rm {
+    /// Returns the number of connections to each server.
+    pub(crate) fn connections(&self) -> u32 {
+        self.connection.connections
+    }
+
     pub(crate) async fn run(&self, common: Common) -> Result<(), Failure> {
         documented(common, async |document| self.all(document).await).await
     }

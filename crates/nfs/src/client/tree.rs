@@ -78,7 +78,7 @@ pub struct CopyOptions {
     /// an incomplete file. A file already written in place gets a new file in the place of its next name.
     /// Default: no.
     pub in_place: bool,
-    /// Files copied at the same time. Default: 16.
+    /// Files copied at the same time. Default: 64.
     pub parallel: usize,
     /// Greatest depth of a directory below the source. Default: [`MAX_DEPTH`].
     pub max_depth: usize,
@@ -97,7 +97,7 @@ impl Default for CopyOptions {
             recursive: false,
             preserve: true,
             in_place: false,
-            parallel: 16,
+            parallel: 64,
             max_depth: MAX_DEPTH,
             progress: None,
             umask: 0,
@@ -279,27 +279,48 @@ impl Copying {
     }
 }
 
-/// Tasks of a copy, with a bounded number running.
+/// Result of the copy of a file, with its path for messages.
+type Copied = (String, Result<(), Error>);
+
+/// Tasks of a copy. The number of files in progress is bounded.
 struct Tasks {
-    set: JoinSet<(String, Result<(), Error>)>,
+    set: JoinSet<(usize, Vec<Copied>)>,
+    /// Files in progress.
+    files: usize,
     copying: Copying,
 }
 
 impl Tasks {
     fn new(copying: Copying) -> Self {
-        Self { set: JoinSet::new(), copying }
+        Self { set: JoinSet::new(), files: 0, copying }
     }
 
-    /// Starts a task as soon as the bound allows.
+    /// Returns the bound of the files in progress.
+    fn limit(&self) -> usize {
+        self.copying.options.parallel.max(1)
+    }
+
+    /// Starts the task of one file as soon as the bound allows.
     async fn start(
         &mut self,
         path: String,
         task: impl Future<Output = Result<(), Error>> + Send + 'static,
     ) -> Result<(), Error> {
-        while self.set.len() >= self.copying.options.parallel.max(1) {
+        self.start_batch(1, async move { vec![(path, task.await)] }).await
+    }
+
+    /// Starts the task of `files` files, at most [`Self::limit`], as soon as the bound allows. The task returns a result for
+    /// each.
+    async fn start_batch(
+        &mut self,
+        files: usize,
+        task: impl Future<Output = Vec<Copied>> + Send + 'static,
+    ) -> Result<(), Error> {
+        while self.files.saturating_add(files) > self.limit() && self.files > 0 {
             self.join_one().await?;
         }
-        self.set.spawn(async move { (path, task.await) });
+        self.files = self.files.saturating_add(files);
+        self.set.spawn(async move { (files, task.await) });
         Ok(())
     }
 
@@ -313,11 +334,18 @@ impl Tasks {
 
     async fn join_one(&mut self) -> Result<(), Error> {
         match self.set.join_next().await {
-            None | Some(Ok((_, Ok(())))) => Ok(()),
-            Some(Ok((path, Err(error)))) => self.copying.failed(&path, error),
+            Some(Ok((files, results))) => {
+                self.files = self.files.saturating_sub(files);
+                for (path, result) in results {
+                    if let Err(error) = result {
+                        self.copying.failed(&path, error)?;
+                    }
+                }
+                Ok(())
+            }
             Some(Err(lost)) if lost.is_panic() => std::panic::resume_unwind(lost.into_panic()),
             // A task is cancelled only when the set is dropped.
-            Some(Err(_)) => Ok(()),
+            None | Some(Err(_)) => Ok(()),
         }
     }
 }

@@ -57,6 +57,11 @@ const IDLE: Duration = Duration::from_secs(10);
 const WATCH: Duration = Duration::from_secs(2);
 /// Time after which an idle thread looks again for jobs that wait for quick ones of their address.
 const LOOKOUT: Duration = Duration::from_millis(2);
+/// Duration from which on a look at an object has waited for a disk.
+const SLOW: Duration = Duration::from_micros(200);
+/// Duration from which on a change or a write has waited for a disk. The quickest disks sync in little more, and serve
+/// several syncs together.
+const SYNCED: Duration = Duration::from_micros(60);
 /// Greatest size of a job, with the memory for its result, in bytes. Each call that waits for a thread holds
 /// one job.
 pub(super) const JOB_ROOM: usize = 1 << 10;
@@ -398,8 +403,8 @@ impl Watch {
 /// All I/O threads of a server; see the module documentation.
 pub(super) struct IoThreads {
     limits: Limits,
-    /// Threads for one address that looks at objects in memory.
-    looks: usize,
+    /// Threads for one address whose jobs are done in memory.
+    quick: usize,
     /// Time for which an idle thread is kept.
     idle: Duration,
     lanes: RwLock<BTreeMap<(ExportId, Work), Arc<Lane>>>,
@@ -411,18 +416,19 @@ impl IoThreads {
     pub(super) fn new(threads: usize) -> Self {
         let threads = (threads / LANES).max(LANE_LEAST);
         let of_address = (threads * 3 / 4).max(1);
-        let limits = Limits { threads, of_address, quick: of_address };
+        let limits = Limits { threads, of_address, quick: of_address, slow: SLOW };
         let processors = thread::available_parallelism().map_or(1, NonZero::get);
-        let looks = (processors / 2).clamp(1, of_address);
-        Self { limits, looks, idle: IDLE, lanes: RwLock::default(), watch: Arc::default() }
+        let quick = (processors / 2).clamp(1, of_address);
+        Self { limits, quick, idle: IDLE, lanes: RwLock::default(), watch: Arc::default() }
     }
 
-    /// Returns the limits for a kind of work. Data comes from or goes to a disk; objects to look at are
-    /// mostly in memory.
+    /// Returns the limits for a kind of work. Many READs run side by side, because disks serve them so. All other work is
+    /// often done in memory.
     const fn limits(&self, work: Work) -> Limits {
         match work {
-            Work::Look => Limits { quick: self.looks, ..self.limits },
-            Work::Read | Work::Change | Work::Write => self.limits,
+            Work::Look => Limits { quick: self.quick, ..self.limits },
+            Work::Change | Work::Write => Limits { quick: self.quick, slow: SYNCED, ..self.limits },
+            Work::Read => self.limits,
         }
     }
 

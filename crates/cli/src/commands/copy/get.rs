@@ -52,6 +52,11 @@ pub(crate) struct Get {
 }
 
 impl Get {
+    /// Returns the number of connections to each server.
+    pub(crate) fn connections(&self) -> u32 {
+        self.connection.connections
+    }
+
     pub(crate) async fn run(&self, common: Common) -> Result<(), Failure> {
         let (sources, destination) = self.split()?;
         if destination == Path::new(STANDARD_STREAM) {

@@ -60,7 +60,7 @@ pub(crate) struct CopyOptions {
     #[arg(short, long)]
     quiet: bool,
     /// Files to copy at the same time, 1 to 256
-    #[arg(long, value_name = "COUNT", default_value_t = 16, value_parser = whole::<u16>(1, 256))]
+    #[arg(long, value_name = "COUNT", default_value_t = 64, value_parser = whole::<u16>(1, 256))]
     files: u16,
 }
 

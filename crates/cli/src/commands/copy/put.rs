@@ -56,6 +56,11 @@ pub(crate) struct Put {
 }
 
 impl Put {
+    /// Returns the number of connections to each server.
+    pub(crate) fn connections(&self) -> u32 {
+        self.connection.connections
+    }
+
     /// Runs the command; `umask` is that of the process.
     pub(crate) async fn run(&self, common: Common, umask: u32) -> Result<(), Failure> {
         let mut copying = Copying::new(common, self.options, umask);

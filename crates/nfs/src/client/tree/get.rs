@@ -6,14 +6,21 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use rpcrdma_xdr::Payload;
+
 use super::local::{
-    Identity, LocalDir, OWNER_ALL, Sink, Spot, Wanted, blocking, make_link, make_symlink, spot_of,
+    Identity, LocalDir, OWNER_ALL, SHORT, Sink, Spot, Wanted, blocking, make_link, make_symlink, spot_of,
 };
-use super::{CopyEvent, CopyOptions, CopyReport, Copying, Kept, Owned, Tasks, below, child};
+use super::{Copied, CopyEvent, CopyOptions, CopyReport, Copying, Kept, Owned, Tasks, below, child};
 use crate::client::slash::goes_into;
 use crate::client::walk::lossy;
-use crate::client::{Client, DirItem, Error, File, Node, ReadStream};
+use crate::client::{Calls, Client, DirItem, Error, File, Node, ReadStream};
 use crate::wire::{FileHandle, FileType};
+
+/// Most short files in one batch: one visit to a blocking thread writes them all.
+const BATCH: usize = 16;
+/// Batches among which the files in progress are divided: while one is written, others are read.
+const BATCHES: usize = 4;
 
 /// Identity of a file at the server: file system and number.
 type FileKey = (u64, u64);
@@ -64,6 +71,15 @@ struct Further {
     node: Node,
 }
 
+/// A short file of a tree, without holes.
+struct Short {
+    path: String,
+    spot: Spot,
+    node: Node,
+    /// Length, at most [`SHORT`].
+    size: u32,
+}
+
 /// Client, options and report of a copy, as its tasks need them. Clones share them.
 #[derive(Clone)]
 struct Getting {
@@ -84,6 +100,8 @@ struct Get {
     /// Destination of the first name, for files with several names.
     first: HashMap<FileKey, Spot>,
     further: Vec<Further>,
+    /// The next batch.
+    short: Vec<Short>,
     /// Directories whose attributes are set last.
     finished: Vec<(Arc<LocalDir>, Kept)>,
     /// Directory in which the copy begins.
@@ -132,6 +150,7 @@ impl Client {
             tasks: Tasks::new(copying.clone()),
             first: HashMap::new(),
             further: Vec::new(),
+            short: Vec::new(),
             finished: Vec::new(),
             top: None,
         };
@@ -142,6 +161,7 @@ impl Client {
                 let fileid = attributes.fileid;
                 let first = Directory { handle, fileid, kept, local: dir, depth: 0, anchor: None };
                 get.tree(first).await?;
+                get.start_short().await?;
             }
             None => get.named(local, node).await?,
         }
@@ -188,13 +208,70 @@ impl Getting {
         (sink, end) = self.pieces(rest, &goal, sink, end).await?;
         let keep = self.kept(kept);
         let owned = blocking(place, move || sink.finish(end, keep)).await?;
+        self.complete(&path, &node, owned);
+        Ok(())
+    }
+
+    fn complete(&self, path: &str, node: &Node, owned: Owned) {
         self.copying.owner(owned);
-        if attributes.nlink > 1 {
-            let key = (attributes.fsid, attributes.fileid);
+        if node.attributes.nlink > 1 {
+            let key = (node.attributes.fsid, node.attributes.fileid);
             self.complete.lock().unwrap_or_else(PoisonError::into_inner).insert(key);
         }
-        self.copying.done(&path, |report| &mut report.files);
-        Ok(())
+        self.copying.done(path, |report| &mut report.files);
+    }
+
+    /// Copies short files: requests them all, and writes them in one visit to a blocking thread.
+    async fn short(self, batch: Vec<Short>) -> Vec<Copied> {
+        let mut reads: Calls<Option<Payload>> = Calls::new();
+        for short in &batch {
+            let file = self.client.file(short.node.handle, &short.path);
+            let size = short.size;
+            reads.push(Box::pin(async move { file.read_whole(size).await }));
+        }
+        let mut results = Vec::with_capacity(batch.len());
+        let mut read = Vec::with_capacity(batch.len());
+        for short in batch {
+            match reads.next().await {
+                Some(Ok(data)) => read.push((short, data)),
+                Some(Err(error)) => results.push((short.path, Err(error))),
+                None => {}
+            }
+        }
+        let (copying, preserve) = (self.copying.clone(), self.copying.options.preserve);
+        let write = move |(short, data): (Short, Option<Payload>)| {
+            let written = data.map(|data| {
+                let attributes = short.node.attributes;
+                let mut sink =
+                    Sink::in_tree(&short.spot, &Wanted { source: attributes, copying: copying.clone() })?;
+                sink.write(0, &data)?;
+                sink.finish(short.size.into(), preserve.then(|| Kept::from(&attributes)))
+            });
+            (short, written)
+        };
+        let written = blocking(PathBuf::new, move || Ok(read.into_iter().map(write).collect::<Vec<_>>()));
+        let written = match written.await {
+            Ok(written) => written,
+            // The runtime ends.
+            Err(error) => {
+                results.push((self.source.to_string(), Err(error)));
+                return results;
+            }
+        };
+        for (Short { path, spot, node, size }, written) in written {
+            let result = match written {
+                Some(Ok(owned)) => {
+                    self.copying.counted(size.into());
+                    self.complete(&path, &node, owned);
+                    Ok(())
+                }
+                Some(Err(source)) => Err(Error::Local { path: spot.path(), source }),
+                // The file has another length by now.
+                None => self.clone().file(path.clone(), Goal::Tree(spot), node).await,
+            };
+            results.push((path, result));
+        }
+        results
     }
 
     /// Copies the parts of a file that have data, as far as the server reports them. Returns the end of the
@@ -388,8 +465,20 @@ impl Get {
                     self.first.insert(key, spot.clone());
                 }
                 with.copying.tell(CopyEvent::Found { path: &path, bytes: attributes.size });
-                let task = with.clone().file(path.clone(), Goal::Tree(spot), node);
-                self.tasks.start(path, task).await?;
+                let whole =
+                    attributes.size > 0 && attributes.size <= SHORT && attributes.used >= attributes.size;
+                match u32::try_from(attributes.size) {
+                    Ok(size) if whole && size <= with.client.read_size() => {
+                        self.short.push(Short { path, spot, node, size });
+                        if self.short.len() >= (self.tasks.limit() / BATCHES).clamp(1, BATCH) {
+                            self.start_short().await?;
+                        }
+                    }
+                    _ => {
+                        let task = with.clone().file(path.clone(), Goal::Tree(spot), node);
+                        self.tasks.start(path, task).await?;
+                    }
+                }
             }
             FileType::Symlink => {
                 let task = with.clone().symlink(path.clone(), spot, node);
@@ -398,6 +487,16 @@ impl Get {
             other => with.copying.skipped(&path, article(other)),
         }
         Ok(None)
+    }
+
+    /// Starts the copy of the next batch of short files.
+    async fn start_short(&mut self) -> Result<(), Error> {
+        let batch = std::mem::take(&mut self.short);
+        if batch.is_empty() {
+            return Ok(());
+        }
+        let files = batch.len();
+        self.tasks.start_batch(files, self.with.clone().short(batch)).await
     }
 
     /// Completes the copy after all files: makes their further names, then sets the attributes of

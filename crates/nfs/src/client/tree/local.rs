@@ -19,12 +19,14 @@ mod source;
 use std::io;
 use std::path::PathBuf;
 
-pub(super) use self::attributes::{Identity, OWNER_ALL, PRIVATE_FILE, has_xattrs, is_type, kept, stat_of};
+pub(super) use self::attributes::{Identity, OWNER_ALL, PRIVATE_FILE, is_type, kept};
 pub(super) use self::directory::{LocalDir, LocalEntry, list};
 pub(super) use self::links::{make_link, make_symlink};
 pub(super) use self::names::{Spot, spot_of};
 pub(super) use self::sink::{Sink, Wanted};
-pub(super) use self::source::{next_data, open_regular, read_at, read_link, read_next};
+pub(super) use self::source::{
+    Content, Opened, SHORT, next_data, open_regular, read_at, read_link, read_next,
+};
 use crate::client::Error;
 
 /// Runs a closure that may block on a thread for such work. `path` is for errors.

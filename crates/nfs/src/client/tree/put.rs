@@ -3,16 +3,18 @@
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::fs::{self, File as LocalFile};
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use bytes::Bytes;
 use rustix::fs::{FileType as LocalType, Statx};
 
 use super::local::{
-    Identity, LocalDir, LocalEntry, OWNER_ALL, Spot, blocking, has_xattrs, is_type, kept, list, next_data,
-    open_regular, read_at, read_link, read_next, spot_of, stat_of,
+    Content, Identity, LocalDir, LocalEntry, OWNER_ALL, Opened, SHORT, Spot, blocking, is_type, kept, list,
+    next_data, open_regular, read_at, read_link, read_next, spot_of,
 };
 use super::upload::{Upload, Wanted};
 use super::{CopyEvent, CopyOptions, CopyReport, Copying, Kept, Owned, Tasks, below, child};
@@ -20,6 +22,10 @@ use crate::client::slash::without_slash;
 use crate::client::walk::{Place, lossy};
 use crate::client::{Client, Error, WriteStream};
 use crate::wire::{FileHandle, FileName, FileType, MkdirArgs, SetAttributes, Status};
+
+/// Entries of a directory whose short files one visit to a blocking thread reads. They hold at most this number times
+/// [`SHORT`] bytes.
+const AHEAD: usize = 32;
 
 /// Identity of a file of the local file system: device and number.
 type FileKey = (u32, u32, u64);
@@ -54,8 +60,30 @@ enum Source {
     Named(PathBuf),
     /// An entry of a tree, a regular file.
     Tree(Spot),
+    /// An entry of a tree that was opened already.
+    Opened(Spot, io::Result<Opened>),
     /// An open file, pipe or device.
     Open(LocalFile),
+}
+
+impl Source {
+    /// Returns the name in the tree.
+    fn spot(&self) -> Option<&Spot> {
+        match self {
+            Self::Tree(spot) | Self::Opened(spot, _) => Some(spot),
+            Self::Named(_) | Self::Open(_) => None,
+        }
+    }
+
+    /// Opens the source; may block.
+    fn open(self) -> io::Result<Opened> {
+        match self {
+            Self::Named(path) => Opened::of(LocalFile::open(path)?),
+            Self::Tree(spot) => Opened::of(open_regular(&spot)?),
+            Self::Opened(_, opened) => opened,
+            Self::Open(file) => Ok(Opened::stream(file)),
+        }
+    }
 }
 
 /// Destination of a file's content.
@@ -266,28 +294,13 @@ impl Putting {
         kept: Kept,
         key: Option<FileKey>,
     ) -> Result<(), Error> {
-        let spot = match &source {
-            Source::Tree(spot) => Some(spot.clone()),
-            _ => None,
+        let spot = source.spot().cloned();
+        let shown = || PathBuf::from(&path);
+        let opened = match source {
+            Source::Opened(_, opened) => opened.map_err(|source| Error::Local { path: shown(), source })?,
+            source => blocking(shown, move || source.open()).await?,
         };
-        let shown = PathBuf::from(&path);
-        let (local, streamed, identity, xattrs) = blocking(
-            || shown,
-            move || {
-                let local = match source {
-                    Source::Named(path) => LocalFile::open(path)?,
-                    Source::Tree(spot) => open_regular(&spot)?,
-                    Source::Open(file) => return Ok((file, true, None, false)),
-                };
-                let stat = stat_of(&local)?;
-                // Files of the kernel, such as those in procfs, have content but length 0.
-                let regular = is_type(&stat, LocalType::RegularFile);
-                let streamed = !regular || stat.stx_size == 0;
-                let xattrs = regular && has_xattrs(&local);
-                Ok((local, streamed, regular.then(|| Identity::from(&stat)), xattrs))
-            },
-        )
-        .await?;
+        let Opened { content, identity, xattrs } = opened;
         let Goal { mut place, new } = goal;
         let named = |error: Error| error.at(path.as_bytes());
         let mut existing = None;
@@ -315,10 +328,10 @@ impl Putting {
         }
         self.claim(&place, &path)?;
         let mut upload = Upload::open(&self.client, place, existing, &wanted).await.map_err(named)?;
-        let written = if streamed {
-            self.stream(&path, local, &mut upload).await
-        } else {
-            self.content(&path, local, &mut upload).await
+        let written = match content {
+            Content::Whole(data) => self.whole(data, &mut upload).await,
+            Content::File(local) => self.content(&path, local, &mut upload).await,
+            Content::Stream(local) => self.stream(&path, local, &mut upload).await,
         };
         if let Err(error) = written {
             return Err(upload.discard(error).await);
@@ -332,6 +345,19 @@ impl Putting {
         }
         self.copying.done(&path, |report| &mut report.files);
         Ok(())
+    }
+
+    /// Sends the content of a short file.
+    async fn whole(&self, data: Bytes, upload: &mut Upload) -> Result<(), Error> {
+        if data.is_empty() {
+            return Ok(());
+        }
+        upload.begin().await?;
+        let length = data.len();
+        let mut stream = upload.file.write_stream(0);
+        stream.write(data).await?;
+        self.copying.moved(length);
+        stream.finish().await
     }
 
     /// Sends the content up to the end of the source.
@@ -554,17 +580,51 @@ impl Put {
         let dir = Arc::clone(&local);
         let (entries, xattrs) = blocking(|| local.path(), move || list(&dir)).await?;
         self.with.note_xattrs(xattrs && self.with.copying.options.preserve);
-        for LocalEntry { name, stat } in entries {
-            let spot = Spot { dir: Arc::clone(&local), name };
-            match stat {
-                Ok(stat) => waiting.extend(self.object(made, depth, spot, &stat).await?),
-                Err(source) => {
-                    let path = self.with.path_in(&spot);
-                    self.with.copying.failed(&path, Error::Local { path: spot.path(), source })?;
+        let mut entries = entries.into_iter();
+        loop {
+            let part: Vec<_> = entries.by_ref().take(AHEAD).collect();
+            if part.is_empty() {
+                break;
+            }
+            for (LocalEntry { name, stat }, opened) in self.ahead(&local, part).await? {
+                let spot = Spot { dir: Arc::clone(&local), name };
+                match stat {
+                    Ok(stat) => waiting.extend(self.object(made, depth, spot, &stat, opened).await?),
+                    Err(source) => {
+                        let path = self.with.path_in(&spot);
+                        self.with.copying.failed(&path, Error::Local { path: spot.path(), source })?;
+                    }
                 }
             }
         }
         Ok(made)
+    }
+
+    /// Opens and reads the short files among these entries.
+    async fn ahead(
+        &self,
+        dir: &Arc<LocalDir>,
+        entries: Vec<LocalEntry>,
+    ) -> Result<Vec<(LocalEntry, Option<io::Result<Opened>>)>, Error> {
+        let preserve = self.with.copying.options.preserve;
+        // A further name of a file becomes a link and is not read.
+        let is_short = move |stat: &Statx| {
+            is_type(stat, LocalType::RegularFile)
+                && stat.stx_size <= SHORT
+                && !(preserve && stat.stx_nlink > 1)
+        };
+        if !entries.iter().any(|entry| entry.stat.as_ref().is_ok_and(is_short)) {
+            return Ok(entries.into_iter().map(|entry| (entry, None)).collect());
+        }
+        let place = Arc::clone(dir);
+        let open = move |entry: LocalEntry| {
+            let opened = entry.stat.as_ref().is_ok_and(is_short).then(|| {
+                let spot = Spot { dir: Arc::clone(&place), name: entry.name.clone() };
+                open_regular(&spot).and_then(Opened::of)
+            });
+            (entry, opened)
+        };
+        blocking(|| dir.path(), move || Ok(entries.into_iter().map(open).collect())).await
     }
 
     /// Returns whether a local directory is the one at the server in which the copy began. Its time of change
@@ -582,13 +642,14 @@ impl Put {
         Ok(here.is_between(&before, &ask().await?))
     }
 
-    /// Starts the copy of an entry; returns a directory to the caller.
+    /// Starts the copy of an entry, which may be opened already; returns a directory to the caller.
     async fn object(
         &mut self,
         made: Made,
         above: usize,
         spot: Spot,
         stat: &Statx,
+        opened: Option<io::Result<Opened>>,
     ) -> Result<Option<Directory>, Error> {
         let kept = kept(stat);
         let place = Place { dir: made.handle, name: FileName::from(spot.name.as_bytes()) };
@@ -607,7 +668,11 @@ impl Put {
                 self.further.push(Further { key, spot, goal, kept });
                 return Ok(None);
             }
-            self.file(path, Source::Tree(spot), goal, kept, key, stat.stx_size).await?;
+            let source = match opened {
+                Some(opened) => Source::Opened(spot, opened),
+                None => Source::Tree(spot),
+            };
+            self.file(path, source, goal, kept, key, stat.stx_size).await?;
         } else if is_type(stat, LocalType::Symlink) {
             let task = self.with.clone().symlink(path.clone(), spot, place, kept);
             self.tasks.start(path, task).await?;

@@ -30,6 +30,8 @@ pub struct CopyRun {
 struct Shared {
     report: Mutex<CopyReport>,
     names: Names,
+    /// Outlines of the names given at the server.
+    outlines: Names,
     in_place: Mutex<HashSet<ObjectId>>,
     /// Objects that no other source may replace or write.
     objects: Mutex<HashSet<ObjectId>>,
@@ -37,6 +39,13 @@ struct Shared {
     local_turn: Mutex<()>,
     /// Held from the check of a name at the server until the name is given.
     turns: [tokio::sync::Mutex<()>; TURNS],
+}
+
+/// Turn of a name at the server: no name that may be equal is between check and use meanwhile.
+pub(super) struct Turn<'a> {
+    /// Whether no earlier source has a name that may be equal, so that nothing needs to be checked.
+    pub(super) alone: bool,
+    _guard: Option<tokio::sync::MutexGuard<'a, ()>>,
 }
 
 /// File system and number of an object at the target.
@@ -97,12 +106,17 @@ impl CopyRun {
     }
 
     /// Waits until no name at the server that may be equal is between check and use.
-    pub(super) async fn turn(&self, place: &Place) -> Option<tokio::sync::MutexGuard<'_, ()>> {
-        let [hasher, _] = &self.shared.names.hashers;
-        let number = hasher.hash_one((place.dir, outline(place.name.as_bytes())));
+    pub(super) async fn turn(&self, place: &Place) -> Turn<'_> {
+        let Names { hashers, taken } = &self.shared.outlines;
+        let outline = (place.dir, outline(place.name.as_bytes()));
+        let number = hashers.each_ref().map(|hasher| hasher.hash_one(&outline));
         let turns = u64::try_from(TURNS).unwrap_or(u64::MAX);
-        let turn = self.shared.turns.get(usize::try_from(number % turns).unwrap_or_default())?;
-        Some(turn.lock().await)
+        let guard = match self.shared.turns.get(usize::try_from(number[0] % turns).unwrap_or_default()) {
+            Some(turn) => Some(turn.lock().await),
+            None => None,
+        };
+        let alone = lock(taken).insert(number);
+        Turn { alone, _guard: guard }
     }
 
     /// Claims a file, by file system and number, to write it in place. Returns whether this is the first

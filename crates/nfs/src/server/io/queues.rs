@@ -8,7 +8,7 @@
 //!
 //! *Quick jobs.* A job that is answered from memory needs only a processor. On more threads such jobs would
 //! not end earlier, but would compete for processors with those of other addresses. So an address holds few
-//! threads ([`Limits::quick`]) as long as its jobs are quick. It may hold more when a job took [`SLOW`], or
+//! threads ([`Limits::quick`]) as long as its jobs are quick. It may hold more when a job took [`Limits::slow`], or
 //! has not ended after that time. Such a job waits for a disk, and others can run meanwhile.
 //!
 //! *Writes.* One WRITE to a file runs at a time, because the kernel would make others wait for the inode's
@@ -31,9 +31,6 @@ use crate::fs::FileId;
 /// Time without a new start after which the jobs of an address are refused.
 pub(in crate::server) const STALLED: Duration = Duration::from_secs(10);
 
-/// Duration above which a job is not quick: it waits for a disk, or is long.
-pub(super) const SLOW: Duration = Duration::from_micros(200);
-
 /// Origin of a job. Peers without an address share one queue.
 pub(super) type Address = Option<Origin>;
 
@@ -46,6 +43,8 @@ pub(super) struct Limits {
     pub(super) of_address: usize,
     /// Jobs of one address that run at a time while they are quick; at least 1.
     pub(super) quick: usize,
+    /// Duration from which on a job is not quick: it waits for a disk, or is long.
+    pub(super) slow: Duration,
 }
 
 /// A job that begins.
@@ -119,7 +118,7 @@ impl<J> Flow<J> {
 
     /// Returns whether the address may hold one more thread now.
     fn may_begin(&self, limits: Limits, now: Instant) -> bool {
-        let slow = self.slow || now.saturating_duration_since(self.begun) >= SLOW;
+        let slow = self.slow || now.saturating_duration_since(self.begun) >= limits.slow;
         self.held < if slow { limits.of_address } else { limits.quick }
     }
 
@@ -326,7 +325,7 @@ impl<J> Queues<J> {
         if let Some(flow) = self.flows.get_mut(&address) {
             self.ready.remove(&(flow.held, flow.turn, address));
             flow.held = flow.held.saturating_sub(1);
-            flow.slow = took >= SLOW;
+            flow.slow = took >= self.limits.slow;
         }
         self.settle(address);
     }
@@ -393,7 +392,8 @@ impl<J> Queues<J> {
 mod tests {
     use super::*;
 
-    const LIMITS: Limits = Limits { threads: 4, of_address: 3, quick: 3 };
+    const SLOW: Duration = Duration::from_micros(200);
+    const LIMITS: Limits = Limits { threads: 4, of_address: 3, quick: 3, slow: SLOW };
 
     fn address(number: u8) -> Address {
         Some(Origin::of([192, 0, 2, number].into()))

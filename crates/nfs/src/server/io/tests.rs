@@ -72,8 +72,8 @@ async fn jobs_run_side_by_side_within_the_limits() {
 #[test]
 fn i6_no_address_has_all_threads_of_a_lane() {
     let limits = |threads| IoThreads::new(threads).limits;
-    assert_eq!(limits(0), Limits { threads: 2, of_address: 1, quick: 1 });
-    assert_eq!(limits(64), Limits { threads: 16, of_address: 12, quick: 12 });
+    assert_eq!(limits(0), Limits { threads: 2, of_address: 1, quick: 1, slow: SLOW });
+    assert_eq!(limits(64), Limits { threads: 16, of_address: 12, quick: 12, slow: SLOW });
     // Looks need processors, of which one address has half.
     let processors = thread::available_parallelism().map_or(1, NonZero::get);
     let looks = IoThreads::new(64 * processors).limits(Work::Look).quick;
@@ -82,7 +82,7 @@ fn i6_no_address_has_all_threads_of_a_lane() {
 
 #[test]
 fn a_thread_is_woken_once_and_started_up_to_the_limit() {
-    let limits = Limits { threads: 2, of_address: 2, quick: 1 };
+    let limits = Limits { threads: 2, of_address: 2, quick: 1, slow: SLOW };
     let lane = Lane::new(Work::Look, limits, IDLE);
     let mut state = lane.lock();
     assert_eq!((state.threads, state.idle, state.woken), (0, 0, 0));
@@ -167,7 +167,8 @@ async fn a_write_that_has_to_be_stable_gives_its_file_free_before_its_sync() {
 /// No other job comes or ends during the sync.
 #[test]
 fn the_end_of_a_turn_gives_the_next_write_a_thread() {
-    let lane = Arc::new(Lane::new(Work::Write, Limits { threads: 2, of_address: 2, quick: 2 }, FOREVER));
+    let lane =
+        Arc::new(Lane::new(Work::Write, Limits { threads: 2, of_address: 2, quick: 2, slow: SLOW }, FOREVER));
     let file = Some(FileId::from_array(b"file"));
     let (begin, begun) = mpsc::channel();
     let (written, data) = mpsc::channel();
@@ -240,7 +241,7 @@ async fn the_queues_are_finished_after_the_last_handle_is_gone() {
 
 #[test]
 fn threads_are_started_for_work_and_end_without() {
-    let limits = Limits { threads: 4, of_address: 4, quick: 4 };
+    let limits = Limits { threads: 4, of_address: 4, quick: 4, slow: SLOW };
     let lane = Arc::new(Lane::new(Work::Look, limits, Duration::ZERO));
     for _ in 0..3 {
         let names = Arc::new(Mutex::new(BTreeSet::new()));
@@ -263,7 +264,7 @@ fn threads_are_started_for_work_and_end_without() {
 
 #[test]
 fn jobs_that_block_do_not_keep_others_of_their_address_waiting() {
-    let limits = Limits { threads: 4, of_address: 3, quick: 1 };
+    let limits = Limits { threads: 4, of_address: 3, quick: 1, slow: SLOW };
     let lane = Arc::new(Lane::new(Work::Look, limits, IDLE));
     let barrier = Arc::new(Barrier::new(3));
     let (tell, told) = mpsc::channel();
@@ -288,7 +289,7 @@ fn jobs_that_block_do_not_keep_others_of_their_address_waiting() {
 /// comes or ends.
 #[test]
 fn i6_jobs_that_come_together_and_block_get_the_threads_of_their_address() {
-    let limits = Limits { threads: 4, of_address: 3, quick: 1 };
+    let limits = Limits { threads: 4, of_address: 3, quick: 1, slow: SLOW };
     for _ in 0..50 {
         let lane = Arc::new(Lane::new(Work::Look, limits, IDLE));
         let barrier = Arc::new(Barrier::new(3));
@@ -310,7 +311,7 @@ fn i6_jobs_that_come_together_and_block_get_the_threads_of_their_address() {
 
 #[test]
 fn i6_jobs_behind_what_does_not_go_on_are_refused() {
-    let limits = Limits { threads: 2, of_address: 1, quick: 1 };
+    let limits = Limits { threads: 2, of_address: 1, quick: 1, slow: SLOW };
     let lane = Arc::new(Lane::new(Work::Look, limits, IDLE));
     let address = at(1);
     let (open, gate) = mpsc::channel::<()>();

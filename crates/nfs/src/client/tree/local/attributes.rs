@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
 
-use rustix::fs::{AtFlags, FileType, Gid, Statx, StatxFlags, Uid, flistxattr, statx};
+use rustix::fs::{AtFlags, FileType, Gid, Statx, StatxFlags, Uid, flistxattr, flistxattr_query, statx};
 use rustix::io::Errno;
 
 use crate::client::tree::{Kept, Owned};
@@ -130,6 +130,10 @@ pub(super) fn apply(file: &File, kept: Kept) -> io::Result<Owned> {
 
 /// Returns the names of a file's extended attributes, including access control lists.
 pub(super) fn xattr_names(file: impl AsFd) -> io::Result<Vec<Vec<u8>>> {
+    // Most files have none, and need no memory for the list.
+    if flistxattr_query(&file) == Ok(0) {
+        return Ok(Vec::new());
+    }
     let mut list = vec![0; XATTR_MAX];
     let length = match flistxattr(file, list.as_mut_slice()) {
         Ok(length) => length,
