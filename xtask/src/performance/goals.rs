@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::figure::Figure;
 use super::lab::Lab;
-use super::{calls, connections, kerberos, loopback, nfs, scaling, tls, wire};
+use super::{calls, connections, copies, kerberos, loopback, nfs, scaling, tls, wire};
 use crate::failure::Failure;
 
 /// A goal for a measure.
@@ -36,6 +36,8 @@ pub(crate) enum Unit {
     Calls,
     /// Seconds of processor time.
     Cpu,
+    /// Seconds from the start of a command to its end.
+    Time,
     /// Seconds of a round trip.
     Trip,
     /// Bytes.
@@ -51,7 +53,7 @@ impl Unit {
             Self::Rate => "bytes/s",
             Self::Calls => "calls/s",
             Self::Cpu => "CPU seconds",
-            Self::Trip => "seconds",
+            Self::Time | Self::Trip => "seconds",
             Self::Memory => "bytes",
             Self::Count => "count",
         }
@@ -62,7 +64,7 @@ impl Unit {
         match self {
             Self::Rate => format!("{:.2} GB/s", value / 1e9),
             Self::Calls => format!("{value:.0}/s"),
-            Self::Cpu => format!("{value:.3} s"),
+            Self::Cpu | Self::Time => format!("{value:.3} s"),
             Self::Trip => format!("{:.1} us", value * 1e6),
             Self::Memory => format!("{:.1} KiB", value / 1024.0),
             Self::Count => format!("{value:.0}"),
@@ -127,6 +129,7 @@ const IP: (&str, &str) = ("ip", "iproute2");
 const LINK: Needs = Needs { root: true, programs: &[IP, ("ethtool", "ethtool"), ("iperf3", "iperf3")] };
 const GANESHA: Needs =
     Needs { root: true, programs: &[IP, ("ganesha.nfsd", "nfs-ganesha-vfs"), ("rpcbind", "rpcbind")] };
+const NAMESPACES: Needs = Needs { root: true, programs: &[IP] };
 const NOTHING: Needs = Needs { root: false, programs: &[] };
 const ADDRESSES: Needs = Needs { root: true, programs: &[IP] };
 const REALM: Needs = Needs {
@@ -189,8 +192,36 @@ macro_rules! work {
     };
 }
 
+/// Returns the rows of the time of some work with our server and with Ganesha.
+macro_rules! time {
+    ($work:literal) => {
+        [
+            Row::ratio(
+                concat!("time ÷ with Ganesha, ", $work, ", TCP on both"),
+                Goal::AtMost(1.0),
+                Unit::Time,
+            ),
+            Row::ratio(
+                concat!("time ÷ with Ganesha, ", $work, ", RDMA on ours"),
+                Goal::Information,
+                Unit::Time,
+            ),
+        ]
+    };
+}
+
+/// Copies by our client, with our server and with Ganesha.
+const COPIES: [Row; 10] = {
+    let [a, b] = time!("put -r of small files");
+    let [c, d] = time!("get -r of small files");
+    let [e, f] = time!("rm -r of small files");
+    let [g, h] = time!("put of 1 GiB");
+    let [i, j] = time!("get of 1 GiB");
+    [a, b, c, d, e, f, g, h, i, j]
+};
+
 /// All groups, in the order of the table.
-pub(crate) static GROUPS: [Group; 14] = [
+pub(crate) static GROUPS: [Group; 17] = [
     Group {
         name: "wire-1500",
         needs: LINK,
@@ -248,6 +279,26 @@ pub(crate) static GROUPS: [Group; 14] = [
         rows: work!("put of small files"),
         run: |lab| nfs::cpu(lab, nfs::Work::SmallPut),
     },
+    Group {
+        name: "copies",
+        needs: NAMESPACES,
+        limit: LONG,
+        rows: &[
+            Row::ratio("time of put -r of 20,000 small files ÷ cp -r", Goal::AtMost(4.0), Unit::Time),
+            Row::ratio("time of get -r of 20,000 small files ÷ cp -r", Goal::AtMost(3.0), Unit::Time),
+            Row::ratio("time of put of 1 GiB ÷ cp", Goal::AtMost(1.3), Unit::Time),
+            Row::ratio("time of get of 1 GiB ÷ cp", Goal::AtMost(1.3), Unit::Time),
+        ],
+        run: copies::measure,
+    },
+    Group {
+        name: "removal",
+        needs: NAMESPACES,
+        limit: LONG,
+        rows: &[Row::value("time of rm -r of 100,000 small files", Goal::AtMost(1.5), Unit::Time)],
+        run: copies::removal,
+    },
+    Group { name: "copies-ganesha", needs: GANESHA, limit: LONG, rows: &COPIES, run: copies::with_ganesha },
     Group {
         name: "reads",
         needs: GANESHA,

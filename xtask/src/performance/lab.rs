@@ -32,6 +32,9 @@ pub(crate) struct Effort {
     pub(crate) bytes: u64,
     /// Small files of a tree.
     pub(crate) files: usize,
+    /// Small files of a tree that is copied as a whole, and of one that is removed.
+    pub(crate) copied: usize,
+    pub(crate) removed: usize,
     /// Seconds of a measure that lasts as long as it is told.
     pub(crate) seconds: u32,
     /// Connections at once.
@@ -41,11 +44,27 @@ pub(crate) struct Effort {
 }
 
 impl Effort {
-    const FULL: Self =
-        Self { rounds: 5, bytes: 1 << 30, files: 3000, seconds: 2, connections: 5000, operations: 1024 };
+    const FULL: Self = Self {
+        rounds: 5,
+        bytes: 1 << 30,
+        files: 3000,
+        copied: 20_000,
+        removed: 100_000,
+        seconds: 2,
+        connections: 5000,
+        operations: 1024,
+    };
     /// Shows that everything works. The figures mean nothing.
-    const QUICK: Self =
-        Self { rounds: 1, bytes: 256 << 20, files: 1000, seconds: 1, connections: 200, operations: 32 };
+    const QUICK: Self = Self {
+        rounds: 1,
+        bytes: 256 << 20,
+        files: 1000,
+        copied: 1000,
+        removed: 2000,
+        seconds: 1,
+        connections: 200,
+        operations: 32,
+    };
 
     pub(crate) const fn new(quick: bool) -> Self {
         if quick { Self::QUICK } else { Self::FULL }
@@ -116,12 +135,17 @@ impl Lab {
         file.flush().context(&what)
     }
 
-    /// Makes a tree of small files, a hundred in a directory.
+    /// Makes a tree of small files of 4 KiB, a hundred in a directory.
     pub(crate) fn small_files(&self, root: &Path) -> Result<(), Failure> {
-        for number in 0..self.effort.files {
-            let directory = root.join(format!("{:03}", number / 100));
+        Self::tree(root, self.effort.files, |_| 4096)
+    }
+
+    /// Makes a tree of files of these lengths, a hundred in a directory.
+    pub(crate) fn tree(root: &Path, files: usize, length: fn(usize) -> u64) -> Result<(), Failure> {
+        for number in 0..files {
+            let directory = root.join(format!("{:04}", number / 100));
             fs::create_dir_all(&directory).context(directory.display())?;
-            Self::random_file(&directory.join(format!("{number:05}")), 4096)?;
+            Self::random_file(&directory.join(format!("{number:06}")), length(number))?;
         }
         Ok(())
     }

@@ -24,6 +24,7 @@ use crate::project::{self, project};
 
 mod calls;
 mod connections;
+mod copies;
 mod figure;
 mod ganesha;
 mod goals;

@@ -36,7 +36,7 @@ pub(crate) enum Work {
 
 /// A server, as the client reaches it by one transport.
 #[derive(Clone, Debug)]
-struct Side {
+pub(crate) struct Side {
     process: u32,
     address: SocketAddr,
     proto: &'static str,
@@ -47,6 +47,11 @@ struct Side {
 }
 
 impl Side {
+    /// Returns a server of one export, `/`, that answers MOUNT on its port for NFS.
+    pub(crate) const fn new(process: u32, address: SocketAddr, proto: &'static str) -> Self {
+        Self { process, address, proto, mount: None, root: String::new() }
+    }
+
     /// Returns the options by which a client reaches this side.
     fn options(&self) -> Vec<String> {
         let mut options = vec!["--proto".to_owned(), self.proto.to_owned()];
@@ -58,12 +63,12 @@ impl Side {
         format!("{}/{name}", self.root)
     }
 
-    fn url(&self, name: &str) -> String {
+    pub(crate) fn url(&self, name: &str) -> String {
         format!("nfs://{}{}", self.address, self.path(name))
     }
 
     /// Returns a command of the client.
-    fn command(&self, lab: &Lab, words: &[&str]) -> Command {
+    pub(crate) fn command(&self, lab: &Lab, words: &[&str]) -> Command {
         let mut command = lab.rpcrdma(words);
         command.args(self.options());
         command
@@ -71,16 +76,16 @@ impl Side {
 }
 
 /// Both servers.
-struct Servers {
+pub(crate) struct Servers {
     _ours: Process,
     _ganesha: Ganesha,
     /// Ganesha over TCP, ours over TCP, ours over RDMA.
-    sides: [Side; 3],
+    pub(crate) sides: [Side; 3],
 }
 
 impl Servers {
     /// Starts both.
-    fn start(lab: &Lab, export: &Path) -> Result<Self, Failure> {
+    pub(crate) fn start(lab: &Lab, export: &Path) -> Result<Self, Failure> {
         let ganesha = Ganesha::start(export, &lab.disk)?;
         let mut serve =
             lab.rpcrdma(["serve", "--json", "--listen", "iwarp:127.0.0.1:0", "--tcp", "127.0.0.1:0"]);
@@ -89,7 +94,7 @@ impl Servers {
         let missing = || Failure::new("the server has no such address");
         let side = |proto, address: Option<SocketAddr>| {
             let address = address.ok_or_else(missing)?;
-            Ok::<_, Failure>(Side { process: ours.id(), address, proto, mount: None, root: String::new() })
+            Ok::<_, Failure>(Side::new(ours.id(), address, proto))
         };
         let sides = [
             Side {
@@ -114,7 +119,7 @@ fn export(lab: &Lab) -> Result<PathBuf, Failure> {
 }
 
 /// Makes all below a directory nobody's.
-fn to_nobody(path: &Path) -> Result<(), Failure> {
+pub(crate) fn to_nobody(path: &Path) -> Result<(), Failure> {
     chown(path, Some(NOBODY), Some(NOBODY)).context(path.display())?;
     if path.is_dir() {
         fs::set_permissions(path, fs::Permissions::from_mode(0o755)).context(path.display())?;
@@ -225,7 +230,12 @@ pub(crate) fn reads(lab: &Lab) -> Result<Outcome, Failure> {
 
 fn outcome(rows: &[Vec<Round>]) -> Result<Outcome, Failure> {
     let figures = rows.iter().map(|rounds| Figure::of(rounds)).collect::<Result<_, _>>()?;
-    Ok(Outcome { figures, notes: vec![format!("The base of rows with Ganesha is {}.", ganesha::version()?)] })
+    Ok(Outcome { figures, notes: vec![base_note()?] })
+}
+
+/// Returns the remark with the version of the base.
+pub(crate) fn base_note() -> Result<String, Failure> {
+    Ok(format!("The base of rows with Ganesha is {}.", ganesha::version()?))
 }
 
 #[cfg(test)]
