@@ -84,6 +84,7 @@ fn caller(
     Caller(task.abort_handle())
 }
 
+/// Makes calls by hand: their lengths select the forms of messages, and the tester's replies are of no type.
 async fn calls(client: Client, first: usize) {
     let arguments = |fill: fn(&mut Encoder)| {
         let mut encoder = Encoder::new();

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use rpcrdma::ccp::{CONF_RDMA, CcpServer, ConfigReply, ConfigRequest, Configurator, PROGRAM, VERSION};
+use rpcrdma::Procedure as _;
+use rpcrdma::ccp::rdmaconfig::{ConfRdma, PROGRAM, VERSION};
+use rpcrdma::ccp::{CcpServer, ConfigReply, ConfigRequest, Configurator};
 use rpcrdma_oncrpc::auth::flavor;
 use rpcrdma_oncrpc::gss::{GssCredential, GssProcedure};
 use rpcrdma_oncrpc::{CallHeader, OpaqueAuth, Outcome, Peer, ReplyHeader, TransportKind};
@@ -64,7 +66,7 @@ pub fn conf_rdma(data: &[u8]) {
     let mut late = false;
     while let Some(piece) = split_piece(&mut data) {
         let message = match piece.split_first() {
-            Some((0, arguments)) => call(CONF_RDMA, arguments),
+            Some((0, arguments)) => call(ConfRdma::NUMBER, arguments),
             _ => Bytes::copy_from_slice(piece),
         };
         let refused = strict.serve(peer.clone(), &Decoder::new(message.clone()), now);

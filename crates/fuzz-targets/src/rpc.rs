@@ -5,13 +5,13 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use bytes::{Buf, Bytes};
 use rpcrdma_oncrpc::record::{RecordError, RecordLimits, RecordReader, RecordWriter};
 use rpcrdma_oncrpc::rpcbind::{
-    AddressText, ENTRIES_MAX, Lookup, LookupError, Mapping, MappingList, Netid, Progress, Rpcb,
-    RpcbEntryList, RpcbList, UniversalAddress,
+    AddressText, ENTRIES_MAX, Lookup, Mapping, MappingList, Netid, Rpcb, RpcbEntryList, RpcbList,
+    UniversalAddress,
 };
 use rpcrdma_oncrpc::{CallHeader, Credential, OpaqueAuth, ReplyHeader};
 use rpcrdma_xdr::{Decoder, Encode, Encoder, Piece, Stream};
 
-use crate::{split_piece, survives};
+use crate::survives;
 
 fn encoded(value: &impl Encode) -> Option<Bytes> {
     let mut encoder = Encoder::new();
@@ -148,8 +148,8 @@ fn address(text: &[u8]) {
 }
 
 /// Messages of rpcbind (RFC 1833) and universal addresses. A message that decodes must encode to one of equal length
-/// and meaning, within the limits of the module. A lookup that gets any answers must end after its questions. Its
-/// address must be of the right family, with a port. The first byte selects what the others are.
+/// and meaning, within the limits of the module. An address that a lookup finds in any answer must be of the right
+/// family, with a port. The first byte selects what the others are.
 pub fn rpcbind(data: &[u8]) {
     let Some((&choice, data)) = data.split_first() else { return };
     match choice % 8 {
@@ -168,31 +168,26 @@ pub fn rpcbind(data: &[u8]) {
     }
 }
 
-/// Answers the questions of a lookup: an empty piece refuses, any other is the results.
-fn lookup(choice: u8, mut data: &[u8]) {
+/// Looks a service up in an answer of each kind.
+fn lookup(choice: u8, data: &[u8]) {
     let netid = [Netid::Tcp, Netid::Tcp6, Netid::Rdma, Netid::Rdma6][usize::from(choice % 4)];
     let host =
         if netid.is_ipv6() { IpAddr::from(Ipv6Addr::LOCALHOST) } else { IpAddr::from(Ipv4Addr::LOCALHOST) };
-    let mut lookup = Lookup::new(100_003, 3, netid, host);
-    let mut progress = lookup.start();
-    for _ in 0..=3 {
-        match progress {
-            Ok(Progress::Call { .. }) => {}
-            Ok(Progress::Found(found)) => {
-                assert_eq!(found.is_ipv6(), netid.is_ipv6());
-                assert_ne!(found.port(), 0);
-                assert!(!found.ip().is_unspecified());
-                return;
-            }
-            Err(LookupError::NotRegistered { .. } | LookupError::Malformed(_)) => return,
-            Err(error) => panic!("{error}"),
-        }
-        let answer = split_piece(&mut data).unwrap_or_default();
-        progress = if answer.is_empty() {
-            lookup.handle_refusal()
-        } else {
-            lookup.handle_results(Decoder::new(Bytes::copy_from_slice(answer)))
-        };
+    let lookup = Lookup { program: 100_003, version: 3, netid, host };
+    let answer = || Decoder::new(Bytes::copy_from_slice(data));
+    for found in [
+        answer().decode_all().ok().and_then(|answer| lookup.in_address(&answer)),
+        answer().decode_all().ok().and_then(|answer| lookup.in_entries(&answer)),
+        answer().decode_all().ok().and_then(|answer| lookup.in_list(&answer)),
+    ]
+    .into_iter()
+    .flatten()
+    {
+        assert_eq!(found.is_ipv6(), netid.is_ipv6());
+        assert_ne!(found.port(), 0);
+        assert!(!found.ip().is_unspecified());
     }
-    panic!("more than three questions: {progress:?}");
+    if let Some(found) = answer().decode_all().ok().and_then(|port| lookup.at_port(port)) {
+        assert_ne!(found.port(), 0);
+    }
 }

@@ -417,15 +417,14 @@ fn oncrpc(seeds: &mut Seeds) {
         seeds.add("rpcbind", *name, [&[choice], &bytes[..]].concat());
     }
     let answers = [
-        ("tcp", 0, vec![xdr(&AddressText("0.0.0.0.8.1".into()))]),
-        ("tcp-port", 0, vec![vec![], vec![], xdr(&2049_u32)]),
-        ("tcp6", 1, vec![xdr(&AddressText::default()), xdr(&address)]),
-        ("rdma", 2, vec![xdr(&entries)]),
-        ("rdma6", 3, vec![vec![], xdr(&list)]),
+        ("tcp", 0, xdr(&AddressText("0.0.0.0.8.1".into()))),
+        ("tcp-port", 0, xdr(&2049_u32)),
+        ("tcp6", 1, xdr(&address)),
+        ("rdma", 2, xdr(&entries)),
+        ("rdma6", 3, xdr(&list)),
     ];
-    for (name, netid, answers) in answers {
-        let answers: Vec<u8> = answers.iter().flat_map(|answer| piece(answer)).collect();
-        seeds.add("rpcbind", format!("lookup-{name}"), [&[7 | netid << 3], &answers[..]].concat());
+    for (name, netid, answer) in answers {
+        seeds.add("rpcbind", format!("lookup-{name}"), [&[7 | netid << 3], &answer[..]].concat());
     }
 
     let mut writer = RecordWriter::new();

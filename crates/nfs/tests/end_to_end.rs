@@ -18,7 +18,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use rpcrdma::experimental::{BufferStructure, Profile};
 use rpcrdma::rpcbind::RpcbindService;
-use rpcrdma::{AuthSys, ClientConfig, Credential, PeerShares, Server, ServerConfig, ServerMonitor, Versions};
+use rpcrdma::{
+    AuthSys, ClientConfig, Credential, PeerShares, Server, ServerBuilder, ServerConfig, ServerMonitor,
+    Versions,
+};
 use rpcrdma_iwarp::{IwarpConnector, IwarpListener};
 use rpcrdma_nfs::client::{ClientOptions, CopyOptions, Error};
 use rpcrdma_nfs::fs::{DirectoryFs, DirectoryOptions, MemoryFs, MemoryOptions, StateDirectory};
@@ -387,7 +390,8 @@ async fn mount_asks_rpcbind_on_port_111() {
     tokio::spawn(only_nfs.build().unwrap().serve(std::future::pending()));
     let only_mount = Server::builder().program(nfs.mount_program()).listen_tcp(tcp);
     tokio::spawn(only_mount.build().unwrap().serve(std::future::pending()));
-    let binder = Server::builder().program(Arc::new(RpcbindService::new(vec![mount]))).listen_tcp(rpcbind);
+    let versions = RpcbindService::new(vec![mount]).versions();
+    let binder = versions.into_iter().fold(Server::builder(), ServerBuilder::program).listen_tcp(rpcbind);
     tokio::spawn(binder.build().unwrap().serve(std::future::pending()));
 
     let rpc = connect_iwarp(rdma_address).await;

@@ -57,12 +57,15 @@ pub(crate) mod server;
 #[doc(hidden)]
 pub use server::Configurator;
 
-/// Program number of `rdmaconfig` (RFC 5666 §12).
-pub const PROGRAM: u32 = 100_417;
-/// Version of the program; there is no other.
-pub const VERSION: u32 = 1;
-/// Procedure number of CONF_RDMA, the only procedure beside NULL.
-pub const CONF_RDMA: u32 = 1;
+crate::program! {
+    /// The program `rdmaconfig` (RFC 5666 §12).
+    pub mod rdmaconfig {
+        program 100_417, version 1;
+        /// Agrees on limits. A repeat on one connection is recognized by its values, and another connection has a state of
+        /// its own.
+        fn conf_rdma = 1, ConfRdma(ConfigRequest) -> ConfigReply, Idempotent;
+    }
+}
 
 /// `config_rdma_req`: the limits and wishes of the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Xdr)]

@@ -1,21 +1,24 @@
 //! Lookup and registration of services at rpcbind (RFC 1833), over TCP or an existing RDMA connection, and a program
 //! that answers lookups ([`RpcbindService`]).
 //!
-//! [`rpcrdma_oncrpc::rpcbind`] decides which question comes next; this module asks it. rpcbind accepts registrations
-//! only from the machine on which it runs.
+//! rpcbind accepts registrations only from the machine on which it runs.
+//!
+//! *Lookup.* GETADDR answers only for the transport of the question (RFC 1833 §2.2.1). So an `rdma` address is asked for
+//! over TCP by GETADDRLIST, then by DUMP. For TCP, GETADDR comes first and version 2 GETPORT last. After a question that
+//! rpcbind refuses, or answers with nothing, comes the next. When none is left the service is not announced.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use rpcrdma_oncrpc::Refused;
 use rpcrdma_oncrpc::rpcbind::{
-    Lookup, LookupError, Netid, PORT, PROGRAM, Progress, Registration, Request, VERSION_2, VERSION_3,
-    VERSION_4,
+    self as messages, AddressText, Lookup, Mapping, MappingList, Netid, PORT, Registration, Rpcb,
+    RpcbEntryList, RpcbList,
 };
-use rpcrdma_xdr::{Decoder, EncodeError, Stream};
+use rpcrdma_oncrpc::typed::{Bounds, Procedure};
 use thiserror::Error;
 
-use crate::call::Call;
+use crate::call::REPLY_HEADER_MAX;
 use crate::client::Client;
 use crate::config::ClientConfig;
 use crate::connect::{ConnectError, Transport};
@@ -27,10 +30,59 @@ pub use service::RpcbindService;
 
 /// Time for one question to rpcbind.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Longest list accepted from rpcbind, in bytes.
+/// Longest answer accepted from rpcbind, in bytes.
 const MAX_RECORD: usize = 256 << 10;
+/// Largest list: RFC 1833 gives no limit.
+const LIST: Bounds = Bounds::inline(MAX_RECORD - REPLY_HEADER_MAX);
 /// Memory for the exchange, in bytes.
 const MEMORY: usize = 1 << 20;
+
+crate::program! {
+    /// The port mapper (RFC 1833 §3), without procedures that make calls for others.
+    pub mod version_2 {
+        program messages::PROGRAM, version messages::VERSION_2;
+        /// Announces a service; returns whether that was done.
+        fn set = 1, Set(Mapping) -> bool, State;
+        /// Withdraws an announcement, whatever its protocol and port; returns whether there was one.
+        fn unset = 2, Unset(Mapping) -> bool, State;
+        /// Returns the port of a service, 0 if there is none.
+        fn getport = 3, Getport(Mapping) -> u32, Idempotent;
+        /// Lists all announcements.
+        fn dump = 4, Dump() -> MappingList, Idempotent, bounds = |()| LIST;
+    }
+}
+
+crate::program! {
+    /// rpcbind version 3 (RFC 1833 §2.2.1), without procedures that make calls for others.
+    pub mod version_3 {
+        program messages::PROGRAM, version messages::VERSION_3;
+        /// Announces a service; returns whether that was done.
+        fn set = 1, Set(Rpcb) -> bool, State;
+        /// Withdraws announcements, those on all transports if the netid is empty; returns whether there were any.
+        fn unset = 2, Unset(Rpcb) -> bool, State;
+        /// Returns the address of a service on the transport of the call, empty if there is none.
+        fn getaddr = 3, Getaddr(Rpcb) -> AddressText, Idempotent;
+        /// Lists all announcements.
+        fn dump = 4, Dump() -> RpcbList, Idempotent, bounds = |()| LIST;
+    }
+}
+
+crate::program! {
+    /// rpcbind version 4 (RFC 1833 §2.2.2), without procedures that make calls for others.
+    pub mod version_4 {
+        program messages::PROGRAM, version messages::VERSION_4;
+        /// Announces a service; returns whether that was done.
+        fn set = 1, Set(Rpcb) -> bool, State;
+        /// Withdraws announcements, those on all transports if the netid is empty; returns whether there were any.
+        fn unset = 2, Unset(Rpcb) -> bool, State;
+        /// Returns the address of a service on the transport of the call, empty if there is none.
+        fn getaddr = 3, Getaddr(Rpcb) -> AddressText, Idempotent;
+        /// Lists all announcements.
+        fn dump = 4, Dump() -> RpcbList, Idempotent, bounds = |()| LIST;
+        /// Returns the addresses of a service on all transports.
+        fn getaddrlist = 11, Getaddrlist(Rpcb) -> RpcbEntryList, Idempotent, bounds = |_| LIST;
+    }
+}
 
 /// The reason why rpcbind could not be asked, or did not carry out a request.
 #[derive(Debug, Error)]
@@ -42,9 +94,16 @@ pub enum RpcbindError {
     /// A question got no usable answer.
     #[error("rpcbind did not answer: {0}")]
     Call(#[from] CallError),
-    /// The service is not announced, or the answer is malformed.
-    #[error(transparent)]
-    Lookup(#[from] LookupError),
+    /// rpcbind knows no such service.
+    #[error("rpcbind knows no program {program} version {version} on {netid}")]
+    NotRegistered {
+        /// Program number.
+        program: u32,
+        /// Version of the program.
+        version: u32,
+        /// The transport.
+        netid: Netid,
+    },
     /// rpcbind refused an announcement: another owner has one.
     #[error(
         "rpcbind did not accept program {program} version {version} on {netid}; is it registered by another user?"
@@ -63,12 +122,6 @@ pub enum RpcbindError {
         /// The transport.
         netid: Netid,
     },
-}
-
-impl From<EncodeError> for RpcbindError {
-    fn from(error: EncodeError) -> Self {
-        Self::Call(error.into())
-    }
 }
 
 /// A connection to rpcbind.
@@ -124,21 +177,48 @@ impl Rpcbind {
     /// Returns the address at which a program listens on this transport.
     ///
     /// # Errors
-    /// [`RpcbindError::Lookup`] if it is not announced; [`RpcbindError::Call`].
+    /// [`RpcbindError::NotRegistered`], [`RpcbindError::Call`].
     pub async fn lookup(&self, program: u32, version: u32, netid: Netid) -> Result<SocketAddr, RpcbindError> {
-        let mut lookup = Lookup::new(program, version, netid, self.host);
-        let mut progress = lookup.start()?;
-        loop {
-            progress = match progress {
-                Progress::Found(address) => return Ok(address),
-                Progress::Call { version, procedure, arguments } => {
-                    match self.call(version, procedure, arguments).await {
-                        Ok(results) => lookup.handle_results(results)?,
-                        Err(CallError::Refused(_)) => lookup.handle_refusal()?,
-                        Err(error) => return Err(error.into()),
-                    }
-                }
-            };
+        let lookup = Lookup { program, version, netid, host: self.host };
+        let found = if netid.is_rdma() { self.lists(&lookup).await } else { self.addresses(&lookup).await };
+        found?.ok_or(RpcbindError::NotRegistered { program, version, netid })
+    }
+
+    /// Asks for the address of a service on RDMA.
+    async fn lists(&self, lookup: &Lookup) -> Result<Option<SocketAddr>, CallError> {
+        let entries = self.ask::<version_4::Getaddrlist>(&lookup.question()).await?;
+        let mut found = entries.and_then(|entries| lookup.in_entries(&entries));
+        if found.is_none() {
+            found = self.ask::<version_4::Dump>(&()).await?.and_then(|list| lookup.in_list(&list));
+        }
+        if found.is_none() {
+            found = self.ask::<version_3::Dump>(&()).await?.and_then(|list| lookup.in_list(&list));
+        }
+        Ok(found)
+    }
+
+    /// Asks for the address of a service on TCP.
+    async fn addresses(&self, lookup: &Lookup) -> Result<Option<SocketAddr>, CallError> {
+        let question = lookup.question();
+        let address = self.ask::<version_4::Getaddr>(&question).await?;
+        let mut found = address.and_then(|address| lookup.in_address(&address));
+        if found.is_none() {
+            let address = self.ask::<version_3::Getaddr>(&question).await?;
+            found = address.and_then(|address| lookup.in_address(&address));
+        }
+        if found.is_none() && lookup.netid == Netid::Tcp {
+            let port = self.ask::<version_2::Getport>(&lookup.mapping()).await?;
+            found = port.and_then(|port| lookup.at_port(port));
+        }
+        Ok(found)
+    }
+
+    /// Asks a question that rpcbind may refuse, for instance because it does not have that version.
+    async fn ask<P: Procedure>(&self, arguments: &P::Arguments) -> Result<Option<P::Results>, CallError> {
+        match self.client.call::<P>(arguments).await {
+            Ok(results) => Ok(Some(results)),
+            Err(CallError::Refused(_)) => Ok(None),
+            Err(error) => Err(error),
         }
     }
 
@@ -147,8 +227,8 @@ impl Rpcbind {
     /// # Errors
     /// [`RpcbindError::NotAccepted`], [`RpcbindError::NoVersion`], [`RpcbindError::Call`].
     pub async fn register(&self, service: &Registration) -> Result<(), RpcbindError> {
-        self.tell(service, Registration::unset).await?;
-        if self.tell(service, Registration::set).await? {
+        self.unregister(service).await?;
+        if self.tell::<version_4::Set, version_3::Set, version_2::Set>(service).await? {
             return Ok(());
         }
         let Registration { program, version, netid, .. } = *service;
@@ -160,28 +240,34 @@ impl Rpcbind {
     /// # Errors
     /// [`RpcbindError::NoVersion`], [`RpcbindError::Call`].
     pub async fn unregister(&self, service: &Registration) -> Result<bool, RpcbindError> {
-        self.tell(service, Registration::unset).await
+        self.tell::<version_4::Unset, version_3::Unset, version_2::Unset>(service).await
     }
 
     /// Makes a request in the newest version that rpcbind speaks.
-    async fn tell(
-        &self,
-        service: &Registration,
-        request: impl Fn(&Registration, u32) -> Result<Option<Request<bool>>, EncodeError>,
-    ) -> Result<bool, RpcbindError> {
-        for version in [VERSION_4, VERSION_3, VERSION_2] {
-            let Some(request) = request(service, version)? else { continue };
-            match self.call(request.version, request.procedure, request.arguments.clone()).await {
-                Ok(results) => return Ok(request.results(results).map_err(CallError::from)?),
-                Err(CallError::Refused(Refused::ProgramMismatch { .. })) => {}
-                Err(error) => return Err(error.into()),
-            }
+    async fn tell<Four, Three, Two>(&self, service: &Registration) -> Result<bool, RpcbindError>
+    where
+        Four: Procedure<Arguments = Rpcb, Results = bool>,
+        Three: Procedure<Arguments = Rpcb, Results = bool>,
+        Two: Procedure<Arguments = Mapping, Results = bool>,
+    {
+        let announcement = service.announcement();
+        let mut told = self.client.call::<Four>(&announcement).await;
+        if is_other_version(&told) {
+            told = self.client.call::<Three>(&announcement).await;
         }
-        Err(RpcbindError::NoVersion { netid: service.netid })
+        if is_other_version(&told)
+            && let Some(mapping) = service.mapping()
+        {
+            told = self.client.call::<Two>(mapping).await;
+        }
+        if is_other_version(&told) {
+            return Err(RpcbindError::NoVersion { netid: service.netid });
+        }
+        Ok(told?)
     }
+}
 
-    async fn call(&self, version: u32, procedure: u32, arguments: Stream) -> Result<Decoder, CallError> {
-        let call = Call::new(PROGRAM, version, procedure).name("rpcbind").arguments(arguments);
-        Ok(self.client.call_raw(call).await?.results)
-    }
+/// Returns whether rpcbind does not have the version of this call.
+const fn is_other_version<R>(told: &Result<R, CallError>) -> bool {
+    matches!(told, Err(CallError::Refused(Refused::ProgramMismatch { .. })))
 }

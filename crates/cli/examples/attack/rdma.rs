@@ -6,9 +6,10 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use rpcrdma::{Call as RpcCall, Client, ClientConfig, Sink};
-use rpcrdma_nfs::wire::{FileHandle, GetattrArgs, NFS_PROGRAM, NFS_VERSION, NfsCall, ReadArgs};
-use rpcrdma_xdr::{Encode, encode};
+use rpcrdma::{Call as RpcCall, CallError, Client, ClientConfig};
+use rpcrdma_nfs::wire::{
+    FileHandle, GetattrArgs, LookupArgs, NFS_PROGRAM, NFS_VERSION, ReadArgs, ReaddirplusArgs, WriteArgs,
+};
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -33,23 +34,14 @@ pub(crate) enum Call {
     Read(FileHandle),
 }
 
-fn nfs<C: NfsCall + Encode>(arguments: &C, results: usize) -> Result<RpcCall, Failure> {
-    Ok(RpcCall::new(NFS_PROGRAM, NFS_VERSION, C::PROCEDURE.number())
-        .arguments(encode(arguments)?)
-        .results(results))
-}
-
 impl Call {
-    fn call(self, number: u32) -> Result<RpcCall, Failure> {
+    fn call(self, number: u32) -> Result<RpcCall, CallError> {
         match self {
-            Self::Write(file, count) => nfs(&flood::write(file, number, count), 256),
-            Self::List(dir) => nfs(&hoard::list(dir), 1 << 20),
-            Self::Lookup(dir) => nfs(&flood::lookup(dir, number), 512),
-            Self::Getattr(object) => nfs(&GetattrArgs { object }, 256),
-            Self::Read(file) => {
-                let arguments = ReadArgs { file, offset: 0, count: 1 << 20 };
-                Ok(nfs(&arguments, 256)?.sink(Sink::Pool(1 << 20)))
-            }
+            Self::Write(file, count) => RpcCall::of::<WriteArgs>(&flood::write(file, number, count)),
+            Self::List(dir) => RpcCall::of::<ReaddirplusArgs>(&hoard::list(dir)),
+            Self::Lookup(dir) => RpcCall::of::<LookupArgs>(&flood::lookup(dir, number)),
+            Self::Getattr(object) => RpcCall::of::<GetattrArgs>(&GetattrArgs { object }),
+            Self::Read(file) => RpcCall::of::<ReadArgs>(&ReadArgs { file, offset: 0, count: 1 << 20 }),
         }
     }
 }
@@ -161,8 +153,7 @@ pub(crate) async fn unread(
             for _ in 0..count {
                 let Ok(client) = client(address).await else { continue };
                 // The first reply brings the credits.
-                let null = RpcCall::new(NFS_PROGRAM, NFS_VERSION, 0);
-                if client.call_raw(null).await.is_ok() {
+                if client.null(NFS_PROGRAM, NFS_VERSION).await.is_ok() {
                     clients.push(client);
                 }
             }

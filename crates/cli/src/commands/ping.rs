@@ -120,7 +120,7 @@ fn empty(reply: Reply) -> Result<(), CallError> {
 
 impl Ping {
     fn null(&self, user: Option<&Arc<GssUser>>) -> Call {
-        let call = Call::new(self.program, self.version, 0).name("NULL");
+        let call = Call::null(self.program, self.version);
         user.into_iter().fold(call, |call, user| call.gss(Arc::clone(user)))
     }
 

@@ -1,176 +1,75 @@
-//! Lookup of a service: the order of questions to rpcbind.
-//!
-//! GETADDR answers only for the transport of the question (RFC 1833 §2.2.1). So an `rdma` address is asked for over TCP
-//! by GETADDRLIST, then by DUMP. For TCP, GETADDR comes first and version 2 GETPORT last. After a question that rpcbind
-//! refuses, or answers with nothing, comes the next. When none is left the service isn't announced.
+//! The address of a service in the answers of rpcbind.
 
 use std::net::{IpAddr, SocketAddr};
 
-use rpcrdma_xdr::{DecodeError, Decoder, EncodeError, Stream, Text};
-use thiserror::Error;
+use rpcrdma_xdr::Text;
 
-use super::{
-    AddressText, IPPROTO_TCP, Netid, Request, Rpcb, RpcbEntryList, RpcbList, UniversalAddress, VERSION_3,
-    VERSION_4,
-};
+use super::{AddressText, IPPROTO_TCP, Mapping, Netid, Rpcb, RpcbEntryList, RpcbList, UniversalAddress};
 
-/// A question to rpcbind.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Question {
-    GetAddr(u32),
-    GetAddrList,
-    Dump(u32),
-    GetPort,
-}
-
-/// Questions for TCP; version 2 has no IPv6.
-const TCP: &[Question] = &[Question::GetAddr(VERSION_4), Question::GetAddr(VERSION_3), Question::GetPort];
-const TCP6: &[Question] = &[Question::GetAddr(VERSION_4), Question::GetAddr(VERSION_3)];
-/// Questions for RPC-over-RDMA, asked over TCP.
-const RDMA: &[Question] = &[Question::GetAddrList, Question::Dump(VERSION_4), Question::Dump(VERSION_3)];
-
-/// The reason why a lookup ended without an address.
-#[derive(Clone, Debug, Error, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum LookupError {
-    /// rpcbind knows no such service.
-    #[error("rpcbind knows no program {program} version {version} on {netid}")]
-    NotRegistered {
-        /// Program number.
-        program: u32,
-        /// Version of the program.
-        version: u32,
-        /// The transport.
-        netid: Netid,
-    },
-    /// An answer of rpcbind doesn't decode.
-    #[error("rpcbind's answer is malformed: {0}")]
-    Malformed(#[from] DecodeError),
-    /// A question can't be encoded.
-    #[error("question can't be encoded: {0}")]
-    Encode(#[from] EncodeError),
-}
-
-/// The next step of a lookup.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Progress {
-    /// Call rpcbind, then hand the reply to [`Lookup::handle_results`] or [`Lookup::handle_refusal`].
-    Call {
-        /// Version of rpcbind.
-        version: u32,
-        /// Procedure.
-        procedure: u32,
-        /// Its arguments.
-        arguments: Stream,
-    },
-    /// The service listens here.
-    Found(SocketAddr),
-}
-
-/// The search for one service. [`start`](Self::start) and the `handle_*` methods return the next step.
-#[derive(Clone, Debug)]
+/// The search for one service. Each answer that a method takes has an address of it or not.
+#[derive(Clone, Copy, Debug)]
 pub struct Lookup {
-    program: u32,
-    version: u32,
-    netid: Netid,
-    host: IpAddr,
-    questions: std::slice::Iter<'static, Question>,
-    asked: Option<Question>,
+    /// Program number.
+    pub program: u32,
+    /// Version of the program.
+    pub version: u32,
+    /// The transport.
+    pub netid: Netid,
+    /// The machine whose rpcbind answers. A service that listens on all addresses of the machine is assumed here.
+    pub host: IpAddr,
 }
 
 impl Lookup {
-    /// Creates a search for `program` in `version` on the transport `netid` of the machine `host`, whose rpcbind is
-    /// asked over TCP. A service that listens on all addresses of the machine is assumed at `host`.
-    pub fn new(program: u32, version: u32, netid: Netid, host: IpAddr) -> Self {
-        let questions = match netid {
-            Netid::Tcp => TCP,
-            Netid::Tcp6 => TCP6,
-            Netid::Rdma | Netid::Rdma6 => RDMA,
-        };
-        Self { program, version, netid, host, questions: questions.iter(), asked: None }
+    /// Returns the question of versions 3 and 4.
+    #[must_use]
+    pub fn question(&self) -> Rpcb {
+        let Self { program, version, netid, .. } = *self;
+        Rpcb { program, version, netid: netid.as_str().into(), ..Rpcb::default() }
     }
 
-    /// Returns the first question.
-    pub fn start(&mut self) -> Result<Progress, LookupError> {
-        self.ask()
+    /// Returns the question of version 2, for TCP over IPv4.
+    #[must_use]
+    pub const fn mapping(&self) -> Mapping {
+        Mapping { program: self.program, version: self.version, protocol: IPPROTO_TCP, port: 0 }
     }
 
-    /// Returns the next question, after rpcbind refused the last: for example because it doesn't know that version.
-    pub fn handle_refusal(&mut self) -> Result<Progress, LookupError> {
-        self.ask()
+    /// Returns the address in the answer to GETADDR.
+    #[must_use]
+    pub fn in_address(&self, AddressText(address): &AddressText) -> Option<SocketAddr> {
+        self.usable(address)
     }
 
-    /// Takes rpcbind's answer to the last question; returns the next step.
-    pub fn handle_results(&mut self, results: Decoder) -> Result<Progress, LookupError> {
-        match self.answer(results)? {
-            Some(address) => Ok(Progress::Found(address)),
-            None => self.ask(),
-        }
+    /// Returns the address in the answer to GETADDRLIST.
+    #[must_use]
+    pub fn in_entries(&self, RpcbEntryList(entries): &RpcbEntryList) -> Option<SocketAddr> {
+        let mut ours = entries.iter().filter(|entry| entry.netid == *self.netid.as_str());
+        ours.find_map(|entry| self.usable(&entry.address))
     }
 
-    fn ask(&mut self) -> Result<Progress, LookupError> {
-        self.asked = self.questions.next().copied();
-        let Some(question) = self.asked else {
-            let Self { program, version, netid, .. } = *self;
-            return Err(LookupError::NotRegistered { program, version, netid });
-        };
-        let service = Rpcb {
-            program: self.program,
-            version: self.version,
-            netid: self.netid.as_str().into(),
-            ..Rpcb::default()
-        };
-        Ok(match question {
-            Question::GetAddr(rpcbind) => Request::getaddr(rpcbind, &service)?.into(),
-            Question::GetAddrList => Request::getaddrlist(&service)?.into(),
-            Question::Dump(rpcbind) => Request::dump(rpcbind)?.into(),
-            Question::GetPort => Request::getport(self.program, self.version, IPPROTO_TCP)?.into(),
-        })
+    /// Returns the address in the answer of version 3 or 4 to DUMP.
+    #[must_use]
+    pub fn in_list(&self, RpcbList(entries): &RpcbList) -> Option<SocketAddr> {
+        let mut ours = entries.iter().filter(|entry| {
+            entry.netid == *self.netid.as_str()
+                && (entry.program, entry.version) == (self.program, self.version)
+        });
+        ours.find_map(|entry| self.usable(&entry.address))
     }
 
-    /// Returns the address in an answer, if there is one that can be used.
-    fn answer(&self, results: Decoder) -> Result<Option<SocketAddr>, DecodeError> {
-        let found = match self.asked {
-            None => None,
-            Some(Question::GetAddr(_)) => {
-                let AddressText(address) = results.decode_all()?;
-                self.usable(&address)
-            }
-            Some(Question::GetAddrList) => {
-                let RpcbEntryList(entries) = results.decode_all()?;
-                let mut ours = entries.iter().filter(|entry| entry.netid == *self.netid.as_str());
-                ours.find_map(|entry| self.usable(&entry.address))
-            }
-            Some(Question::Dump(_)) => {
-                let RpcbList(entries) = results.decode_all()?;
-                let mut ours = entries.iter().filter(|entry| {
-                    entry.netid == *self.netid.as_str()
-                        && (entry.program, entry.version) == (self.program, self.version)
-                });
-                ours.find_map(|entry| self.usable(&entry.address))
-            }
-            Some(Question::GetPort) => {
-                let port = u16::try_from(results.decode_all::<u32>()?).unwrap_or(0);
-                Some(SocketAddr::new(self.host, port))
-            }
-        };
-        Ok(found.filter(|address| address.port() != 0))
+    /// Returns the address with the port that GETPORT returned. Port 0, and those beyond 16 bits, are none.
+    #[must_use]
+    pub fn at_port(&self, port: u32) -> Option<SocketAddr> {
+        let port = u16::try_from(port).ok().filter(|port| *port != 0)?;
+        Some(SocketAddr::new(self.host, port))
     }
 
-    /// Returns an address of the right family, with a wildcard replaced by the machine that was asked.
+    /// Returns an address of the right family with a port, and with a wildcard replaced by the machine that was asked.
     fn usable(&self, text: &Text) -> Option<SocketAddr> {
         let UniversalAddress(mut address) = text.to_str()?.parse().ok()?;
         if address.ip().is_unspecified() {
             address.set_ip(self.host);
         }
-        (address.is_ipv6() == self.netid.is_ipv6()).then_some(address)
-    }
-}
-
-impl<R> From<Request<R>> for Progress {
-    fn from(request: Request<R>) -> Self {
-        let Request { version, procedure, arguments, .. } = request;
-        Self::Call { version, procedure, arguments }
+        (address.is_ipv6() == self.netid.is_ipv6() && address.port() != 0).then_some(address)
     }
 }
 

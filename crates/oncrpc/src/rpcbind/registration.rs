@@ -2,13 +2,10 @@
 
 use std::net::SocketAddr;
 
-use rpcrdma_xdr::EncodeError;
+use super::{IPPROTO_TCP, Mapping, Netid, Rpcb, UniversalAddress};
 
-use super::{IPPROTO_TCP, Mapping, Netid, Request, Rpcb, UniversalAddress, VERSION_2};
-
-/// A service to announce. At the start, [`unset`](Self::unset) removes announcements of an earlier run. When the service
-/// is ready, [`set`](Self::set) announces it. At the end [`unset`](Self::unset) withdraws it. rpcbind accepts both only from its
-/// own machine (RFC 1833 §2.2).
+/// A service to announce. At the start, UNSET removes announcements of an earlier run. When the service is ready, SET
+/// announces it. At the end UNSET withdraws it. rpcbind accepts both only from its own machine (RFC 1833 §2.2).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Registration {
     /// Program number.
@@ -24,24 +21,6 @@ pub struct Registration {
 }
 
 impl Registration {
-    /// Returns the call that announces the service, to version `rpcbind` of rpcbind; its result is whether rpcbind did.
-    /// `None` if that version can't name the transport: version 2 has TCP over IPv4 only.
-    pub fn set(&self, rpcbind: u32) -> Result<Option<Request<bool>>, EncodeError> {
-        if rpcbind == VERSION_2 {
-            return self.mapping().map(Request::set_mapping).transpose();
-        }
-        Request::set(rpcbind, &self.announcement()).map(Some)
-    }
-
-    /// Returns the call that withdraws the announcement; its result is whether there was one. `None` as for
-    /// [`set`](Self::set).
-    pub fn unset(&self, rpcbind: u32) -> Result<Option<Request<bool>>, EncodeError> {
-        if rpcbind == VERSION_2 {
-            return self.mapping().map(Request::unset_mapping).transpose();
-        }
-        Request::unset(rpcbind, &self.announcement()).map(Some)
-    }
-
     /// Returns the announcement in the form of versions 3 and 4.
     #[must_use]
     pub fn announcement(&self) -> Rpcb {
@@ -54,7 +33,7 @@ impl Registration {
         }
     }
 
-    /// Returns the announcement in the form of version 2, if that can name the transport.
+    /// Returns the announcement in the form of version 2, if that can name the transport: TCP over IPv4 only.
     #[must_use]
     pub fn mapping(&self) -> Option<Mapping> {
         (self.netid == Netid::Tcp).then(|| Mapping {

@@ -1,33 +1,34 @@
 //! The RPC program of the soak test. All data is a part of one block that both sides make, so each side can check it;
 //! checksums go with the data.
 
-use std::ops::RangeInclusive;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use bytes::Bytes;
-use rpcrdma::{
-    Binding, Call, CallContext, CallFailure, Client, Effect, Eligibility, PeerShares, ProcedureInfo, Program,
-    ResponseFuture, ServerMonitor, Sink,
-};
-use rpcrdma_xdr::{Decoder, Stream, Xdr, encode};
+use rpcrdma::{Bounds, CallContext, CallFailure, Client, PeerShares, ServerMonitor};
+use rpcrdma_xdr::Xdr;
 
 use crate::Failure;
 
-pub(crate) const SOAK: u32 = 0x2000_50a6;
-pub(crate) const VERSION: u32 = 1;
-/// Returns its argument; long arguments travel in long messages.
-const ECHO: u32 = 1;
-/// Data (eligible) and its offset in the block → its CRC32C.
-const PUT: u32 = 2;
-/// Offset in the block and length → data (eligible), its CRC32C.
-const GET: u32 = 3;
-/// Number of a counter → that counter, incremented. ADD stands for CREATE, REMOVE and RENAME, as PUT does for WRITE.
-const ADD: u32 = 4;
-/// Number of a counter → its value.
-const COUNTER: u32 = 5;
-/// Returns the server's state.
-const STATE: u32 = 6;
+rpcrdma::program! {
+    /// The procedures of the soak test.
+    pub(crate) mod soak {
+        program 0x2000_50a6, version 1;
+        /// Returns its argument; long arguments travel in long messages.
+        fn echo = 1, Echo(Data) -> Data, Idempotent, bounds = |data| Bounds::inline(data.0.len() + 8);
+        /// Takes data, and returns its CRC32C.
+        fn put = 2, Put(Piece) -> u32, Data;
+        /// Returns data, and its CRC32C.
+        fn get = 3, Get(Wanted) -> Found, Idempotent, bounds = |wanted| Bounds::inline(8).item(size(wanted.1));
+        /// Increments the counter of this number, and returns it. It stands for CREATE, REMOVE and RENAME, as PUT does for
+        /// WRITE.
+        fn add = 4, Add(u32) -> u32, State;
+        /// Returns the counter of this number.
+        fn counter = 5, Counter(u32) -> u32, Idempotent;
+        /// Returns the server's state.
+        fn state = 6, Look() -> State, Idempotent;
+    }
+}
 
 /// Longest data, in bytes.
 pub(crate) const MAX: usize = 1 << 20;
@@ -37,16 +38,19 @@ pub(crate) const OFFSETS: u32 = 4096;
 pub(crate) const COUNTERS: usize = 1024;
 
 #[derive(Xdr)]
-struct Echo(#[xdr(max = MAX)] Bytes);
+pub(crate) struct Data(#[xdr(max = MAX)] Bytes);
 
+/// Data, and its offset in the block.
 #[derive(Xdr)]
-struct Put(u32, #[xdr(ddp, max = MAX)] Bytes);
+pub(crate) struct Piece(u32, #[xdr(ddp, max = MAX)] Bytes);
 
+/// Offset in the block, and length.
 #[derive(Xdr)]
-struct Get(u32, u32);
+pub(crate) struct Wanted(u32, u32);
 
+/// Data, and its CRC32C.
 #[derive(Xdr)]
-struct Got(#[xdr(ddp, max = MAX)] Bytes, u32);
+pub(crate) struct Found(#[xdr(ddp, max = MAX)] Bytes, u32);
 
 /// The state of a server.
 #[derive(Xdr, Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,8 +86,13 @@ pub(crate) fn block() -> Bytes {
     words.flat_map(u64::to_be_bytes).take(length).collect()
 }
 
+/// Returns a number of bytes, or of a counter.
+fn size(word: u32) -> usize {
+    usize::try_from(word).unwrap_or(usize::MAX)
+}
+
 fn part(block: &Bytes, offset: u32, length: usize) -> Option<Bytes> {
-    let start = usize::try_from(offset).ok()?;
+    let start = size(offset);
     let end = start.checked_add(length)?;
     (end <= block.len()).then(|| block.slice(start..end))
 }
@@ -107,88 +116,59 @@ impl Service {
         let _ = self.monitor.set(monitor);
     }
 
-    fn run(&self, context: &CallContext, arguments: Decoder) -> Result<Stream, CallFailure> {
-        Ok(match context.procedure {
-            ECHO => encode(&arguments.decode_all::<Echo>()?)?,
-            PUT => {
-                let Put(offset, data) = arguments.decode_all()?;
-                if part(&self.block, offset, data.len()) != Some(data.clone()) {
-                    return Err(CallFailure::SystemError);
-                }
-                encode(&crc32c::crc32c(&data))?
-            }
-            GET => {
-                let Get(offset, length) = arguments.decode_all()?;
-                let length = usize::try_from(length).unwrap_or(usize::MAX);
-                let Some(data) = part(&self.block, offset, length) else {
-                    return Err(CallFailure::SystemError);
-                };
-                // From the pool, as in a file server.
-                let share = self.shares.of(context.peer.map(|peer| peer.ip()));
-                let data = match share.allocate(length, 1) {
-                    Ok(mut buffer) => {
-                        buffer.copy_from_slice(&data);
-                        buffer.freeze()
-                    }
-                    Err(_) => data,
-                };
-                let crc = crc32c::crc32c(&data);
-                encode(&Got(data, crc))?
-            }
-            ADD => encode(&(self.counter(arguments)?.fetch_add(1, Ordering::SeqCst).wrapping_add(1)))?,
-            COUNTER => encode(&self.counter(arguments)?.load(Ordering::SeqCst))?,
-            _ => {
-                arguments.finish()?;
-                let stats = self.monitor.get().ok_or(CallFailure::SystemError)?.stats();
-                encode(&State {
-                    connections: u32::try_from(stats.connections).unwrap_or(u32::MAX),
-                    memory: u64::try_from(stats.memory_in_use).unwrap_or(u64::MAX),
-                    calls: stats.calls,
-                    accepted: stats.accepted,
-                    repeats: stats.reply_cache.replayed + stats.reply_cache.waited,
-                    proven: stats.reply_cache.proven,
-                    evicted: stats.reply_cache.evicted,
-                    cache: u64::try_from(stats.reply_cache_memory).unwrap_or(u64::MAX),
-                })?
-            }
-        })
-    }
-
-    fn counter(&self, arguments: Decoder) -> Result<&AtomicU32, CallFailure> {
-        let number: u32 = arguments.decode_all()?;
-        let counter = usize::try_from(number).ok().and_then(|number| self.counters.get(number));
-        counter.ok_or(CallFailure::SystemError)
+    fn at(&self, counter: u32) -> Result<&AtomicU32, CallFailure> {
+        self.counters.get(size(counter)).ok_or(CallFailure::SystemError)
     }
 }
 
-impl Program for Service {
-    fn number(&self) -> u32 {
-        SOAK
+impl soak::Service for Service {
+    async fn echo(&self, _: &CallContext, data: Data) -> Result<Data, CallFailure> {
+        Ok(data)
     }
 
-    fn versions(&self) -> RangeInclusive<u32> {
-        VERSION..=VERSION
+    async fn put(&self, _: &CallContext, Piece(offset, data): Piece) -> Result<u32, CallFailure> {
+        if part(&self.block, offset, data.len()).as_ref() != Some(&data) {
+            return Err(CallFailure::SystemError);
+        }
+        Ok(crc32c::crc32c(&data))
     }
 
-    fn procedure(&self, _version: u32, procedure: u32) -> Option<ProcedureInfo> {
-        let name = ["NULL", "ECHO", "PUT", "GET", "ADD", "COUNTER", "STATE"]
-            .get(usize::try_from(procedure).ok()?)?;
-        let effect = match procedure {
-            PUT => Effect::Data,
-            ADD => Effect::State,
-            _ => Effect::Idempotent,
+    async fn get(&self, context: &CallContext, wanted: Wanted) -> Result<Found, CallFailure> {
+        let Wanted(offset, length) = wanted;
+        let data = part(&self.block, offset, size(length)).ok_or(CallFailure::SystemError)?;
+        // From the pool, as in a file server.
+        let share = self.shares.of(context.peer.map(|peer| peer.ip()));
+        let data = match share.allocate(data.len(), 1) {
+            Ok(mut buffer) => {
+                buffer.copy_from_slice(&data);
+                buffer.freeze()
+            }
+            Err(_) => data,
         };
-        Some(ProcedureInfo { name, effect })
+        let crc = crc32c::crc32c(&data);
+        Ok(Found(data, crc))
     }
 
-    fn call(&self, context: CallContext, arguments: Decoder) -> ResponseFuture {
-        Box::pin(std::future::ready(self.run(&context, arguments)))
+    async fn add(&self, _: &CallContext, counter: u32) -> Result<u32, CallFailure> {
+        Ok(self.at(counter)?.fetch_add(1, Ordering::SeqCst).wrapping_add(1))
     }
-}
 
-impl Binding for Service {
-    fn eligibility(&self, _version: u32, procedure: u32) -> Eligibility {
-        Eligibility { arguments: usize::from(procedure == PUT), results: usize::from(procedure == GET) }
+    async fn counter(&self, _: &CallContext, counter: u32) -> Result<u32, CallFailure> {
+        Ok(self.at(counter)?.load(Ordering::SeqCst))
+    }
+
+    async fn state(&self, _: &CallContext) -> Result<State, CallFailure> {
+        let stats = self.monitor.get().ok_or(CallFailure::SystemError)?.stats();
+        Ok(State {
+            connections: u32::try_from(stats.connections).unwrap_or(u32::MAX),
+            memory: u64::try_from(stats.memory_in_use).unwrap_or(u64::MAX),
+            calls: stats.calls,
+            accepted: stats.accepted,
+            repeats: stats.reply_cache.replayed + stats.reply_cache.waited,
+            proven: stats.reply_cache.proven,
+            evicted: stats.reply_cache.evicted,
+            cache: u64::try_from(stats.reply_cache_memory).unwrap_or(u64::MAX),
+        })
     }
 }
 
@@ -204,51 +184,39 @@ impl Caller {
         Ok(part(&self.block, offset, length).ok_or("beyond the block")?)
     }
 
-    async fn call(&self, call: Call) -> Result<Decoder, Failure> {
-        Ok(self.client.call_raw(call).await?.results)
-    }
-
     pub(crate) async fn null(&self) -> Result<(), Failure> {
-        self.client.null(SOAK, VERSION).await?;
+        self.client.null(soak::PROGRAM, soak::VERSION).await?;
         Ok(())
     }
 
     pub(crate) async fn echo(&self, offset: u32, length: usize) -> Result<(), Failure> {
-        let data = self.part(offset, length)?;
-        let call = Call::new(SOAK, VERSION, ECHO).arguments(encode(&Echo(data.clone()))?).results(length + 8);
-        let Echo(back) = self.call(call).await?.decode_all()?;
-        if back == data { Ok(()) } else { Err("ECHO returned other data".into()) }
+        let data = Data(self.part(offset, length)?);
+        let Data(back) = self.client.call::<soak::Echo>(&data).await?;
+        if back == data.0 { Ok(()) } else { Err("ECHO returned other data".into()) }
     }
 
     pub(crate) async fn put(&self, offset: u32, length: usize) -> Result<(), Failure> {
-        let data = self.part(offset, length)?;
-        let call = Call::new(SOAK, VERSION, PUT).arguments(encode(&Put(offset, data.clone()))?).results(4);
-        let crc: u32 = self.call(call).await?.decode_all()?;
-        if crc == crc32c::crc32c(&data) { Ok(()) } else { Err("PUT delivered other data".into()) }
+        let piece = Piece(offset, self.part(offset, length)?);
+        let crc = self.client.call::<soak::Put>(&piece).await?;
+        if crc == crc32c::crc32c(&piece.1) { Ok(()) } else { Err("PUT delivered other data".into()) }
     }
 
     pub(crate) async fn get(&self, offset: u32, length: usize) -> Result<(), Failure> {
-        let arguments = encode(&Get(offset, u32::try_from(length)?))?;
-        let call = Call::new(SOAK, VERSION, GET).arguments(arguments).results(8).sink(Sink::Pool(length));
-        let Got(data, crc) = self.call(call).await?.decode_all()?;
+        let wanted = Wanted(offset, u32::try_from(length)?);
+        let Found(data, crc) = self.client.call::<soak::Get>(wanted).await?;
         let right = data == self.part(offset, length)? && crc == crc32c::crc32c(&data);
         if right { Ok(()) } else { Err("GET returned other data".into()) }
     }
 
     pub(crate) async fn add(&self, counter: u32) -> Result<u32, Failure> {
-        self.number(ADD, counter).await
+        Ok(self.client.call::<soak::Add>(counter).await?)
     }
 
     pub(crate) async fn counter(&self, counter: u32) -> Result<u32, Failure> {
-        self.number(COUNTER, counter).await
-    }
-
-    async fn number(&self, procedure: u32, counter: u32) -> Result<u32, Failure> {
-        let call = Call::new(SOAK, VERSION, procedure).arguments(encode(&counter)?).results(4);
-        Ok(self.call(call).await?.decode_all()?)
+        Ok(self.client.call::<soak::Counter>(counter).await?)
     }
 
     pub(crate) async fn state(&self) -> Result<State, Failure> {
-        Ok(self.call(Call::new(SOAK, VERSION, STATE).results(60)).await?.decode_all()?)
+        Ok(self.client.call::<soak::Look>(()).await?)
     }
 }

@@ -11,7 +11,7 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::process::{Child, Command};
 
 use crate::Failure;
-use crate::program::{Caller, Service};
+use crate::program::{Caller, Service, soak};
 use crate::system::{Usage, usage};
 
 /// Credits that each connection has in any case, as with `rpcrdma serve`.
@@ -56,7 +56,7 @@ pub(crate) async fn serve(options: Options) -> Result<(), Failure> {
     let server = Server::builder()
         .config(config)
         .shares(shares)
-        .program(Arc::clone(&service) as _)
+        .program(Arc::new(soak::serve(Arc::clone(&service))))
         .listen_rdma(Box::new(listener))
         .build()?;
     service.watch(server.monitor());

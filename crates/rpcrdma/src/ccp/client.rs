@@ -5,16 +5,14 @@
 
 use rpcrdma_oncrpc::gss::ReplyFault;
 use rpcrdma_proto::{Agreement, BelowBasic, Thresholds};
-use rpcrdma_xdr::{DecodeError, EncodeError, encode};
+use rpcrdma_xdr::DecodeError;
 use thiserror::Error;
 
-use super::{CONF_RDMA, CcpClient, ConfigReply, ConfigRequest, PROGRAM, VERSION, size, word};
+use super::rdmaconfig::ConfRdma;
+use super::{CcpClient, ConfigReply, ConfigRequest, size, word};
 use crate::call::{Call, Reply};
 use crate::channel::Channel;
 use crate::error::CallError;
-
-/// Length of the answer's results, in bytes.
-const RESULTS: usize = 12;
 
 /// The outcome of a question.
 #[derive(Debug)]
@@ -29,8 +27,6 @@ pub(crate) enum Answer {
 /// The reason why a connection ends.
 #[derive(Debug, Error)]
 pub(crate) enum Unusable {
-    #[error("the call of CONF_RDMA cannot be encoded: {0}")]
-    Encode(#[from] EncodeError),
     #[error("CONF_RDMA was not answered in time")]
     TimedOut,
     #[error("the answer to CONF_RDMA is not protected, or was changed: {0}")]
@@ -57,14 +53,16 @@ pub(crate) async fn ask(
     settings: &CcpClient,
     request: ConfigRequest,
 ) -> Result<Answer, Unusable> {
-    let call = Call::new(PROGRAM, VERSION, CONF_RDMA).name("CONF_RDMA").arguments(encode(&request)?);
-    let call = call.results(RESULTS).timeout(settings.timeout).once();
-    let reply = match settings.user() {
-        Some(user) => user.call(connection, call).await,
-        None => connection.call(call).await.and_then(Reply::try_from),
+    let asked = async {
+        let call = Call::of::<ConfRdma>(&request)?.timeout(settings.timeout).once();
+        let reply = match settings.user() {
+            Some(user) => user.call(connection, call).await?,
+            None => connection.call(call).await?.try_into()?,
+        };
+        Reply::into_results::<ConfRdma>(reply)
     };
-    let reply: ConfigReply = match reply {
-        Ok(reply) => reply.results.decode_all()?,
+    let reply: ConfigReply = match asked.await {
+        Ok(reply) => reply,
         // Otherwise nothing was asked in time: this side's mechanism may wait for a network.
         Err(CallError::TimedOut { sent: true, .. }) => return Err(Unusable::TimedOut),
         Err(CallError::Untrusted(fault)) => return Err(fault.into()),

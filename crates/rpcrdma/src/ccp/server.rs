@@ -6,21 +6,18 @@
 //! *Errors.* A call that cannot be served gets the error reply that RFC 5531 has for it; an earlier agreement stays in
 //! effect.
 
-use std::ops::RangeInclusive;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
 use rpcrdma_oncrpc::auth::flavor::{AUTH_NONE, AUTH_SYS, RPCSEC_GSS};
-use rpcrdma_oncrpc::{
-    CallContext, CallFailure, Dispatcher, Effect, Outcome, Peer, ProcedureInfo, Program, ResponseFuture,
-};
+use rpcrdma_oncrpc::{CallContext, CallFailure, Dispatcher, Outcome, Peer};
 use rpcrdma_proto::{Agreement, BASIC_INLINE, Config, Connection};
 use rpcrdma_verbs::{Capabilities, RECEIVE_ALIGN};
-use rpcrdma_xdr::{Decoder, Stream, encode};
+use rpcrdma_xdr::{Bounded as _, DecodeError, Decoder};
 
-use super::{CONF_RDMA, CcpServer, ConfigReply, ConfigRequest, PROGRAM, VERSION, size, word};
+use super::{CcpServer, ConfigReply, ConfigRequest, rdmaconfig, size, word};
 use crate::programs::{self, Dispatch};
 use crate::secured::{Gss, SecuredCall};
 
@@ -71,7 +68,7 @@ impl Configurator {
         let mut dispatcher = Dispatcher::new(Arc::default());
         let program = RdmaConfig { negotiation: Arc::clone(&negotiation), settings };
         // The first program of a dispatcher is never refused.
-        let registered = dispatcher.register(Arc::new(program));
+        let registered = dispatcher.register(Arc::new(rdmaconfig::serve(program)));
         debug_assert_eq!(registered, Ok(()));
         Self { dispatcher: Arc::new(dispatcher), gss: None, negotiation }
     }
@@ -87,7 +84,7 @@ impl Configurator {
         let mut header = message.clone();
         // RFC 5531 §9: XID, message type, RPC version, program.
         let [_, _, _, program] = [(); 4].map(|()| header.u32().unwrap_or_default());
-        if program == PROGRAM {
+        if program == rdmaconfig::PROGRAM {
             return true;
         }
         let mut negotiation = lock(&self.negotiation);
@@ -132,15 +129,14 @@ fn lock(negotiation: &Mutex<Negotiation>) -> MutexGuard<'_, Negotiation> {
 }
 
 impl Negotiation {
-    fn answer(&mut self, mut arguments: Decoder) -> Result<Stream, CallFailure> {
-        let request: ConfigRequest = arguments.decode()?;
+    fn answer(&mut self, request: ConfigRequest) -> Result<ConfigReply, CallFailure> {
         // RFC 5666 §6.1: every connection takes 1 KiB.
         if size(request.max_reply_send_size) < BASIC_INLINE {
-            return Err(arguments.invalid("Replies of less than 1024 bytes (RFC 5666 §6.1)").into());
+            let reason = "Replies of less than 1024 bytes (RFC 5666 §6.1)";
+            return Err(DecodeError::Invalid { position: ConfigRequest::MAX_LEN, reason }.into());
         }
-        arguments.finish()?;
         match &self.state {
-            State::Agreed(before, reply, _) if *before == request => return Ok(encode(reply)?),
+            State::Agreed(before, reply, _) if *before == request => return Ok(*reply),
             State::Agreed(before, ..) => {
                 tracing::warn!(?request, ?before, "CONF_RDMA refused: something else was agreed");
                 return Err(CallFailure::SystemError);
@@ -167,7 +163,7 @@ impl Negotiation {
             align: reply.align,
         };
         self.state = State::Agreed(request, reply, Some(agreement));
-        Ok(encode(&reply)?)
+        Ok(reply)
     }
 }
 
@@ -177,32 +173,17 @@ struct RdmaConfig {
     settings: CcpServer,
 }
 
-impl Program for RdmaConfig {
-    fn number(&self) -> u32 {
-        PROGRAM
-    }
-
-    fn versions(&self) -> RangeInclusive<u32> {
-        VERSION..=VERSION
-    }
-
-    fn procedure(&self, _: u32, procedure: u32) -> Option<ProcedureInfo> {
-        // Idempotent: a repeat on the same connection is recognized by its values, and another connection has a state
-        // of its own.
-        (procedure == CONF_RDMA).then_some(ProcedureInfo { name: "CONF_RDMA", effect: Effect::Idempotent })
+impl rdmaconfig::Service for RdmaConfig {
+    async fn conf_rdma(&self, _: &CallContext, request: ConfigRequest) -> Result<ConfigReply, CallFailure> {
+        lock(&self.negotiation).answer(request)
     }
 
     fn accepts_flavor(&self, flavor: u32) -> bool {
         matches!(flavor, AUTH_NONE | AUTH_SYS | RPCSEC_GSS)
     }
 
-    fn requires_integrity(&self, _: u32, _: u32) -> bool {
+    fn requires_integrity(&self, _: u32) -> bool {
         self.settings == CcpServer::Protected
-    }
-
-    fn call(&self, _: CallContext, arguments: Decoder) -> ResponseFuture {
-        let answer = lock(&self.negotiation).answer(arguments);
-        Box::pin(std::future::ready(answer))
     }
 }
 

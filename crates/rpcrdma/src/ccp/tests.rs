@@ -4,7 +4,9 @@ use std::fmt;
 
 use rpcrdma_xdr::{Decode, DecodeError, Decoder, Encode, encode};
 
+use super::rdmaconfig::{ConfRdma, PROGRAM, VERSION};
 use super::*;
+use crate::Procedure as _;
 
 fn words(words: [u32; 3]) -> Vec<u8> {
     words.map(u32::to_be_bytes).concat()
@@ -36,5 +38,5 @@ fn s6_2_golden_reply() {
 
 #[test]
 fn s12_numbers() {
-    assert_eq!((PROGRAM, VERSION, CONF_RDMA), (100_417, 1, 1));
+    assert_eq!((PROGRAM, VERSION, ConfRdma::NUMBER), (100_417, 1, 1));
 }

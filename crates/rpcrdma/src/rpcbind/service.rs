@@ -6,17 +6,16 @@
 //! UNSET return FALSE, as rpcbind does to other machines. CALLIT and similar procedures, by which rpcbind makes calls
 //! for others, do not exist here.
 
-use std::ops::RangeInclusive;
+use std::sync::Arc;
 
 use rpcrdma_oncrpc::rpcbind::{
-    AddressText, IPPROTO_TCP, Mapping, MappingList, Netid, PROGRAM, Registration, Rpcb, RpcbEntry,
-    RpcbEntryList, RpcbList, VERSION_2, VERSION_4, procedure,
+    AddressText, IPPROTO_TCP, Mapping, MappingList, Netid, Registration, Rpcb, RpcbEntry, RpcbEntryList,
+    RpcbList,
 };
-use rpcrdma_oncrpc::{
-    CallContext, CallFailure, Effect, ProcedureInfo, Program, ResponseFuture, TransportKind,
-};
+use rpcrdma_oncrpc::{CallContext, CallFailure, TransportKind};
 use rpcrdma_proto::Binding;
-use rpcrdma_xdr::{Decoder, Stream, encode};
+
+use super::{version_2, version_3, version_4};
 
 /// `nc_semantics` of connections with an orderly end (RFC 1833 §2.1).
 const CONNECTION_ORDERLY: u32 = 3;
@@ -35,6 +34,17 @@ impl RpcbindService {
         Self { services }
     }
 
+    /// Returns the program in all its versions, for a server.
+    #[must_use]
+    pub fn versions(self) -> [Arc<dyn Binding>; 3] {
+        let service = Arc::new(self);
+        [
+            Arc::new(version_2::serve(Arc::clone(&service))),
+            Arc::new(version_3::serve(Arc::clone(&service))),
+            Arc::new(version_4::serve(service)),
+        ]
+    }
+
     /// Returns the service of this version. If there is none, returns that of another version, from which the caller
     /// learns the version (RFC 1833 §2.2.1, §3.2).
     fn find(&self, program: u32, version: u32, netid: Netid) -> Option<&Registration> {
@@ -47,51 +57,79 @@ impl RpcbindService {
         known.first().copied()
     }
 
-    fn answer(&self, context: &CallContext, arguments: Decoder) -> Result<Stream, CallFailure> {
-        let results = match (context.version, context.procedure) {
-            (VERSION_2, procedure::SET | procedure::UNSET) => {
-                arguments.decode_all::<Mapping>()?;
-                encode(&false)?
-            }
-            (VERSION_2, procedure::GETPORT) => {
-                let asked: Mapping = arguments.decode_all()?;
-                let found = self.find(asked.program, asked.version, Netid::Tcp);
-                // Version 2 cannot name RDMA.
-                encode(
-                    &found
-                        .filter(|_| asked.protocol == IPPROTO_TCP)
-                        .map_or(0, |found| found.address.port().into()),
-                )?
-            }
-            (VERSION_2, procedure::DUMP) => {
-                arguments.finish()?;
-                encode(&MappingList(self.services.iter().filter_map(Registration::mapping).collect()))?
-            }
-            (_, procedure::SET | procedure::UNSET) => {
-                arguments.decode_all::<Rpcb>()?;
-                encode(&false)?
-            }
-            (_, procedure::GETADDR) => {
-                let asked: Rpcb = arguments.decode_all()?;
-                // RFC 1833 §2.2.1: on the transport of the call, whatever netid it names.
-                let found = self.find(asked.program, asked.version, netid_of(context));
-                encode(&AddressText(found.map(|found| found.announcement().address).unwrap_or_default()))?
-            }
-            (_, procedure::DUMP) => {
-                arguments.finish()?;
-                encode(&RpcbList(self.services.iter().map(Registration::announcement).collect()))?
-            }
-            (VERSION_4, procedure::GETADDRLIST) => {
-                let asked: Rpcb = arguments.decode_all()?;
-                let ours = self
-                    .services
-                    .iter()
-                    .filter(|service| (service.program, service.version) == (asked.program, asked.version));
-                encode(&RpcbEntryList(ours.map(entry).collect()))?
-            }
-            _ => return Err(CallFailure::ProcedureUnavailable),
-        };
-        Ok(results)
+    fn address(&self, context: &CallContext, asked: &Rpcb) -> AddressText {
+        // RFC 1833 §2.2.1: on the transport of the call, whatever netid it names.
+        let found = self.find(asked.program, asked.version, netid_of(context));
+        AddressText(found.map(|found| found.announcement().address).unwrap_or_default())
+    }
+
+    fn list(&self) -> RpcbList {
+        RpcbList(self.services.iter().map(Registration::announcement).collect())
+    }
+}
+
+impl version_2::Service for RpcbindService {
+    async fn set(&self, _: &CallContext, _: Mapping) -> Result<bool, CallFailure> {
+        Ok(false)
+    }
+
+    async fn unset(&self, _: &CallContext, _: Mapping) -> Result<bool, CallFailure> {
+        Ok(false)
+    }
+
+    async fn getport(&self, _: &CallContext, asked: Mapping) -> Result<u32, CallFailure> {
+        // Version 2 cannot name RDMA.
+        let found = self.find(asked.program, asked.version, Netid::Tcp);
+        let found = found.filter(|_| asked.protocol == IPPROTO_TCP);
+        Ok(found.map_or(0, |found| found.address.port().into()))
+    }
+
+    async fn dump(&self, _: &CallContext) -> Result<MappingList, CallFailure> {
+        Ok(MappingList(self.services.iter().filter_map(Registration::mapping).collect()))
+    }
+}
+
+impl version_3::Service for RpcbindService {
+    async fn set(&self, _: &CallContext, _: Rpcb) -> Result<bool, CallFailure> {
+        Ok(false)
+    }
+
+    async fn unset(&self, _: &CallContext, _: Rpcb) -> Result<bool, CallFailure> {
+        Ok(false)
+    }
+
+    async fn getaddr(&self, context: &CallContext, asked: Rpcb) -> Result<AddressText, CallFailure> {
+        Ok(self.address(context, &asked))
+    }
+
+    async fn dump(&self, _: &CallContext) -> Result<RpcbList, CallFailure> {
+        Ok(self.list())
+    }
+}
+
+impl version_4::Service for RpcbindService {
+    async fn set(&self, _: &CallContext, _: Rpcb) -> Result<bool, CallFailure> {
+        Ok(false)
+    }
+
+    async fn unset(&self, _: &CallContext, _: Rpcb) -> Result<bool, CallFailure> {
+        Ok(false)
+    }
+
+    async fn getaddr(&self, context: &CallContext, asked: Rpcb) -> Result<AddressText, CallFailure> {
+        Ok(self.address(context, &asked))
+    }
+
+    async fn dump(&self, _: &CallContext) -> Result<RpcbList, CallFailure> {
+        Ok(self.list())
+    }
+
+    async fn getaddrlist(&self, _: &CallContext, asked: Rpcb) -> Result<RpcbEntryList, CallFailure> {
+        let ours = self
+            .services
+            .iter()
+            .filter(|service| (service.program, service.version) == (asked.program, asked.version));
+        Ok(RpcbEntryList(ours.map(entry).collect()))
     }
 }
 
@@ -111,32 +149,3 @@ fn entry(service: &Registration) -> RpcbEntry {
         protocol: if service.netid.is_rdma() { "rdma" } else { "tcp" }.into(),
     }
 }
-
-impl Program for RpcbindService {
-    fn number(&self) -> u32 {
-        PROGRAM
-    }
-
-    fn versions(&self) -> RangeInclusive<u32> {
-        VERSION_2..=VERSION_4
-    }
-
-    fn procedure(&self, version: u32, procedure: u32) -> Option<ProcedureInfo> {
-        let name = match (version, procedure) {
-            (_, procedure::SET) => "SET",
-            (_, procedure::UNSET) => "UNSET",
-            (VERSION_2, procedure::GETPORT) => "GETPORT",
-            (_, procedure::GETADDR) => "GETADDR",
-            (_, procedure::DUMP) => "DUMP",
-            (VERSION_4, procedure::GETADDRLIST) => "GETADDRLIST",
-            _ => return None,
-        };
-        Some(ProcedureInfo { name, effect: Effect::Idempotent })
-    }
-
-    fn call(&self, context: CallContext, arguments: Decoder) -> ResponseFuture {
-        Box::pin(std::future::ready(self.answer(&context, arguments)))
-    }
-}
-
-impl Binding for RpcbindService {}

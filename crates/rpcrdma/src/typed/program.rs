@@ -49,13 +49,13 @@
 /// | --- | --- |
 /// | `PROGRAM`, `VERSION` | the numbers |
 /// | a type for each procedure | a [`Procedure`](crate::Procedure), for [`Client::call`](crate::Client::call) |
-/// | `trait Service` | an `async` method for each procedure, with the [`CallContext`](crate::CallContext) and the arguments; `accepts_flavor` may be overridden, as of [`Program`](crate::Program) |
+/// | `trait Service` | an `async` method for each procedure, with the [`CallContext`](crate::CallContext) and the arguments; `accepts_flavor` and `requires_integrity` may be overridden, as of [`Program`](crate::Program) |
 /// | `serve` | makes a [`Binding`](crate::Binding) of a service, for [`ServerBuilder::program`](crate::ServerBuilder::program) or [`ClientBuilder::program`](crate::ClientBuilder::program) |
 /// | `struct Server` | a service as a [`Version`](crate::typed::Version) |
 /// | `struct Client` | a method for each procedure, on any [`Caller`](crate::Caller) |
 ///
 /// Procedure 0 is not declared: it takes and returns nothing, and every program has it. No method can have the name `new`,
-/// `caller` or `accepts_flavor`.
+/// `caller`, `accepts_flavor` or `requires_integrity`.
 ///
 /// A declaration that cannot be served does not compile. Two procedures with one number:
 ///
@@ -248,6 +248,19 @@ macro_rules! __program {
                 fn accepts_flavor(&self, flavor: u32) -> bool {
                     $crate::oncrpc::program::accepted_by_default(flavor)
                 }
+
+                /// Returns whether this procedure needs RPCSEC_GSS with integrity or privacy. By default those do that
+                /// are declared so.
+                fn requires_integrity(&self, procedure: u32) -> bool {
+                    match procedure {
+                        $(
+                            <$procedure as $crate::Procedure>::NUMBER => {
+                                <$procedure as $crate::Procedure>::INTEGRITY
+                            }
+                        )*
+                        _ => false,
+                    }
+                }
             }
 
             impl<S: Service> Service for ::std::sync::Arc<S> {
@@ -269,6 +282,10 @@ macro_rules! __program {
 
                 fn accepts_flavor(&self, flavor: u32) -> bool {
                     <S as Service>::accepts_flavor(self, flavor)
+                }
+
+                fn requires_integrity(&self, procedure: u32) -> bool {
+                    <S as Service>::requires_integrity(self, procedure)
                 }
             }
 
@@ -328,20 +345,15 @@ macro_rules! __program {
                 }
 
                 fn requires_integrity(&self, procedure: u32) -> bool {
-                    match procedure {
-                        $(
-                            <$procedure as $crate::Procedure>::NUMBER => {
-                                <$procedure as $crate::Procedure>::INTEGRITY
-                            }
-                        )*
-                        _ => false,
-                    }
+                    <S as Service>::requires_integrity(&self.service, procedure)
                 }
 
                 fn accepts_flavor(&self, flavor: u32) -> bool {
                     <S as Service>::accepts_flavor(&self.service, flavor)
                 }
 
+                // Void arguments are decoded, and no method takes them.
+                #[allow(unused_variables)]
                 fn call(
                     self: ::std::sync::Arc<Self>,
                     context: $crate::CallContext,

@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use crate::support::{echo, echo_call, get, pattern, program, put, put_call};
 use bytes::Bytes;
-use rpcrdma::ccp;
+use rpcrdma::ccp::ConfigRequest;
+use rpcrdma::ccp::rdmaconfig::{self, ConfRdma};
 use rpcrdma::{
     Agreement, Binding, Call, CallContext, CallError, CcpClient, CcpServer, Client, ClientConfig, Credential,
     Effect, Form, GssUser, ProcedureInfo, Program, ResponseFuture, Server, ServerConfig, ServerMonitor,
@@ -260,11 +261,11 @@ struct Says(Option<Vec<u32>>);
 
 impl Program for Says {
     fn number(&self) -> u32 {
-        ccp::PROGRAM
+        rdmaconfig::PROGRAM
     }
 
     fn versions(&self) -> RangeInclusive<u32> {
-        ccp::VERSION..=ccp::VERSION
+        rdmaconfig::VERSION..=rdmaconfig::VERSION
     }
 
     fn procedure(&self, _: u32, _: u32) -> Option<ProcedureInfo> {
@@ -339,17 +340,13 @@ async fn rfc5666_s6_2_zero_reads_nothing_is_sent_that_needs_one() {
     get(&client, MIB).await.unwrap();
 }
 
-fn conf_rdma(words: [u32; 3]) -> Call {
-    let mut arguments = Encoder::new();
-    for word in words {
-        arguments.u32(word);
-    }
-    Call::new(ccp::PROGRAM, ccp::VERSION, ccp::CONF_RDMA).arguments(arguments.finish()).results(12)
+fn conf_rdma([max_call_send_size, max_reply_send_size, max_rdma_read]: [u32; 3]) -> Call {
+    Call::of::<ConfRdma>(&ConfigRequest { max_call_send_size, max_reply_send_size, max_rdma_read }).unwrap()
 }
 
 async fn ask(client: &Client, words: [u32; 3]) -> Result<[u32; 3], CallError> {
-    let mut reply = client.call_raw(conf_rdma(words)).await?.results;
-    Ok([(); 3].map(|()| reply.u32().unwrap()))
+    let reply = client.call_raw(conf_rdma(words)).await?.into_results::<ConfRdma>()?;
+    Ok([reply.max_call_send_size, reply.align, reply.max_rdma_read])
 }
 
 /// Checks the server's rule for repeated, different and late questions, as `ccp::server` has it.
@@ -373,10 +370,10 @@ async fn rfc5666_s6_1_repeated_and_late_questions() {
 #[tokio::test(start_paused = true)]
 async fn what_the_program_does_not_have_is_refused() {
     let (client, _) = on_sim(server_config(Some(CcpServer::Insecure)), client_config(None)).await;
-    client.null(ccp::PROGRAM, ccp::VERSION).await.unwrap();
-    let refused = client.null(ccp::PROGRAM, 2).await.unwrap_err();
+    client.null(rdmaconfig::PROGRAM, rdmaconfig::VERSION).await.unwrap();
+    let refused = client.null(rdmaconfig::PROGRAM, 2).await.unwrap_err();
     assert!(matches!(refused, CallError::Refused(Refused::ProgramMismatch { low: 1, high: 1 })), "{refused}");
-    let refused = client.call_raw(Call::new(ccp::PROGRAM, 1, 2)).await.unwrap_err();
+    let refused = client.call_raw(Call::new(rdmaconfig::PROGRAM, 1, 2)).await.unwrap_err();
     assert!(matches!(refused, CallError::Refused(Refused::ProcedureUnavailable)), "{refused}");
     let refused = ask(&client, [4096, 512, 1]).await.unwrap_err();
     assert!(matches!(refused, CallError::Refused(Refused::GarbageArguments)), "{refused}");

@@ -12,12 +12,12 @@ use bytes::Bytes;
 
 use crate::support::network::{self, host};
 use crate::support::{ECHO, PROGRAM, SLEEP, TestProgram, program};
-use rpcrdma::rpcbind::RpcbindService;
+use rpcrdma::rpcbind::{RpcbindService, version_4};
 use rpcrdma::{
-    Binding, CallContext, Effect, Eligibility, PeerShares, ProcedureInfo, Program, ResponseFuture, Server,
-    ServerConfig, ServerMonitor,
+    Binding, CallContext, Effect, Eligibility, PeerShares, Procedure as _, ProcedureInfo, Program,
+    ResponseFuture, Server, ServerBuilder, ServerConfig, ServerMonitor,
 };
-use rpcrdma_oncrpc::rpcbind::{Netid, Registration, procedure};
+use rpcrdma_oncrpc::rpcbind::{Netid, Registration};
 use rpcrdma_verbs::ProtectionDomain;
 use rpcrdma_xdr::{Decoder, Piece, Stream};
 use socket2::SockRef;
@@ -58,12 +58,8 @@ async fn serve_with(at: IpAddr, config: ServerConfig, another: Option<Arc<dyn Bi
     let service =
         |netid| Registration { program: PROGRAM, version: 1, netid, address, owner: "test".to_owned() };
     let rpcbind = RpcbindService::new(vec![service(Netid::Tcp), service(Netid::Rdma)]);
-    let server = Server::builder()
-        .config(config)
-        .shares(shares.clone())
-        .program(Arc::clone(&program) as _)
-        .program(Arc::new(rpcbind));
-    let server = another.into_iter().fold(server, |server, program| server.program(program));
+    let server = Server::builder().config(config).shares(shares.clone()).program(Arc::clone(&program) as _);
+    let server = rpcbind.versions().into_iter().chain(another).fold(server, ServerBuilder::program);
     let server = server.listen_tcp(listener).build().unwrap();
     let monitor = server.monitor();
     tokio::spawn(server.serve(std::future::pending()));
@@ -193,7 +189,7 @@ async fn i6_replies_that_nobody_takes_stop_their_address_alone() {
     if !network::is_inside("tcp_memory::i6_replies_that_nobody_takes_stop_their_address_alone") {
         return;
     }
-    let dump = [rpcrdma_oncrpc::rpcbind::PROGRAM, 4, procedure::DUMP];
+    let dump = [version_4::PROGRAM, 4, version_4::Dump::NUMBER];
     for call in [echo(400), echo(8000), record(dump, &[])] {
         let server = serve(host(1)).await;
         let attack = flood(&server, host(2), 8, &call);

@@ -2,30 +2,38 @@
 //! for.
 
 use std::future::{Future as _, poll_fn};
-use std::ops::RangeInclusive;
 use std::task::Poll;
 
 use bytes::Bytes;
-use rpcrdma::{
-    Binding, Call, CallContext, CallError, CallFailure, Client, Effect, Eligibility, ProcedureInfo, Program,
-    ResponseFuture, Sink,
-};
+use rpcrdma::{Bounds, CallContext, CallError, CallFailure, Client};
 use rpcrdma_verbs::{PoolExhausted, ProtectionDomain};
-use rpcrdma_xdr::{Decoder, EncodeError, Encoder, Stream};
+use rpcrdma_xdr::{Payload, Xdr};
 
-/// Number of the program, from the range for users (RFC 5531 §8.3).
-pub(super) const PROGRAM: u32 = 0x2000_4a7f;
-pub(super) const VERSION: u32 = 1;
-/// Procedure that takes eligible data.
-const PUT: u32 = 1;
-/// Procedure that returns eligible data of the length asked for.
-const GET: u32 = 2;
-/// Procedure that takes data that is not eligible.
-const TELL: u32 = 3;
-/// Procedure that returns data that is not eligible, of the length asked for.
-const ASK: u32 = 4;
+rpcrdma::program! {
+    /// Transfers. The number is from the range for users (RFC 5531 §8.3).
+    pub(super) mod transfers {
+        program 0x2000_4a7f, version 1;
+        /// Takes eligible data.
+        fn put = 1, Put(Placed) -> (), Idempotent;
+        /// Returns so many bytes of eligible data.
+        fn get = 2, Get(u32) -> Placed, Idempotent, bounds = |len| Bounds::inline(4).item(size(*len));
+        /// Takes data that is not eligible.
+        fn tell = 3, Tell(Carried) -> (), Idempotent;
+        /// Returns so many bytes of data that is not eligible.
+        fn ask = 4, Ask(u32) -> Carried, Idempotent, bounds = |len| Bounds::inline(size(*len).saturating_add(8));
+    }
+}
+
 /// Most bytes of data in a Call or a reply.
 pub(super) const MAX: usize = 1 << 20;
+
+/// Data that is eligible for placement.
+#[derive(Debug, Xdr)]
+pub(super) struct Placed(#[xdr(ddp, max = MAX)] pub(super) Payload);
+
+/// Data that is not eligible.
+#[derive(Debug, Xdr)]
+pub(super) struct Carried(#[xdr(max = MAX)] pub(super) Bytes);
 
 /// An operation of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,60 +66,53 @@ impl Operation {
 }
 
 /// The program. All replies share the same data, so a call makes and keeps none.
-#[derive(Debug)]
 pub(super) struct Transfers {
     data: Bytes,
+    /// Whether calls are served at the moment.
+    open: Box<dyn Fn() -> bool + Send + Sync>,
 }
 
 impl Default for Transfers {
     fn default() -> Self {
-        Self { data: vec![0x5a; MAX].into() }
+        Self { data: vec![0x5a; MAX].into(), open: Box::new(|| true) }
     }
 }
 
 impl Transfers {
-    /// Returns the program with its data in memory of this pool, which an adapter registers once.
-    pub(super) fn in_pool(domain: &ProtectionDomain) -> Result<Self, PoolExhausted> {
-        Ok(Self { data: pooled(domain, MAX)? })
+    /// Returns the program with its data in memory of this pool, which an adapter registers once. It refuses calls while it
+    /// is not open. No interceptor does that, because an interceptor would cost each measured call time.
+    pub(super) fn in_pool(
+        domain: &ProtectionDomain,
+        open: impl Fn() -> bool + Send + Sync + 'static,
+    ) -> Result<Self, PoolExhausted> {
+        Ok(Self { data: pooled(domain, MAX)?, open: Box::new(open) })
     }
 
-    fn serve(&self, procedure: u32, mut arguments: Decoder) -> Result<Stream, CallFailure> {
-        let mut results = Encoder::new();
-        match procedure {
-            PUT => drop(arguments.payload_slices(MAX)?),
-            TELL => drop(arguments.opaque(MAX)?),
-            _ => {
-                let len = usize::try_from(arguments.u32()?).unwrap_or(usize::MAX).min(MAX);
-                results.payload(self.data.slice(..len.min(self.data.len())), MAX, procedure == GET)?;
-            }
+    /// Returns so many bytes, at most [`MAX`].
+    fn data(&self, len: u32) -> Result<Bytes, CallFailure> {
+        if (self.open)() {
+            Ok(self.data.slice(..size(len).min(self.data.len())))
+        } else {
+            Err(CallFailure::SystemError)
         }
-        arguments.finish()?;
-        Ok(results.finish())
     }
 }
 
-impl Program for Transfers {
-    fn number(&self) -> u32 {
-        PROGRAM
+impl transfers::Service for Transfers {
+    async fn put(&self, _: &CallContext, _: Placed) -> Result<(), CallFailure> {
+        self.data(0).map(drop)
     }
 
-    fn versions(&self) -> RangeInclusive<u32> {
-        VERSION..=VERSION
+    async fn get(&self, _: &CallContext, len: u32) -> Result<Placed, CallFailure> {
+        Ok(Placed(self.data(len)?.into()))
     }
 
-    fn procedure(&self, _: u32, procedure: u32) -> Option<ProcedureInfo> {
-        let name = ["NULL", "PUT", "GET", "TELL", "ASK"].get(usize::try_from(procedure).ok()?)?;
-        Some(ProcedureInfo { name, effect: Effect::Idempotent })
+    async fn tell(&self, _: &CallContext, _: Carried) -> Result<(), CallFailure> {
+        self.data(0).map(drop)
     }
 
-    fn call(&self, context: CallContext, arguments: Decoder) -> ResponseFuture {
-        Box::pin(std::future::ready(self.serve(context.procedure, arguments)))
-    }
-}
-
-impl Binding for Transfers {
-    fn eligibility(&self, _: u32, procedure: u32) -> Eligibility {
-        Eligibility { arguments: usize::from(procedure == PUT), results: usize::from(procedure == GET) }
+    async fn ask(&self, _: &CallContext, len: u32) -> Result<Carried, CallFailure> {
+        self.data(len).map(Carried)
     }
 }
 
@@ -122,56 +123,36 @@ pub(super) fn pooled(domain: &ProtectionDomain, len: usize) -> Result<Bytes, Poo
     Ok(buffer.freeze())
 }
 
-fn call(procedure: u32, name: &'static str) -> Call {
-    Call::new(PROGRAM, VERSION, procedure).name(name)
+/// Returns a length of data as it travels.
+pub(super) fn word(len: usize) -> u32 {
+    u32::try_from(len).unwrap_or(u32::MAX)
 }
 
-fn length(len: usize) -> Stream {
-    let mut arguments = Encoder::new();
-    arguments.u32(u32::try_from(len).unwrap_or(u32::MAX));
-    arguments.finish()
-}
-
-/// Returns a call that brings this data to the server, where it is DDP-eligible.
-pub(super) fn put(data: Bytes) -> Result<Call, EncodeError> {
-    let mut arguments = Encoder::new();
-    arguments.payload(data, MAX, true)?;
-    Ok(call(PUT, "PUT").arguments(arguments.finish()))
-}
-
-/// Returns a call for this many bytes of DDP-eligible data.
-pub(super) fn get(len: usize) -> Call {
-    call(GET, "GET").arguments(length(len)).results(4).sink(Sink::Pool(len))
-}
-
-/// Returns a call that brings this data to the server, where it is not eligible.
-pub(super) fn tell(data: Bytes) -> Result<Call, EncodeError> {
-    let mut arguments = Encoder::new();
-    arguments.payload(data, MAX, false)?;
-    Ok(call(TELL, "TELL").arguments(arguments.finish()))
-}
-
-/// Returns a call for this many bytes of data that is not eligible.
-pub(super) fn ask(len: usize) -> Call {
-    call(ASK, "ASK").arguments(length(len)).results(len.saturating_add(8))
+fn size(len: u32) -> usize {
+    usize::try_from(len).unwrap_or(usize::MAX)
 }
 
 /// Carries an operation out.
 pub(super) async fn carry_out(client: &Client, operation: Operation) -> Result<(), CallError> {
-    let call = match operation {
-        Operation::Small => return client.null(PROGRAM, VERSION).await.map(drop),
-        Operation::Several(count) => return several(client, count).await,
-        Operation::Put(len) => put(vec![0x5a; len].into())?,
-        Operation::Get(len) => get(len),
-        Operation::LongCall(len) => tell(vec![0x5a; len].into())?,
-        Operation::LongReply(len) => ask(len),
-    };
-    client.call_raw(call).await.map(drop)
+    let calls = transfers::Client::new(client);
+    match operation {
+        Operation::Small => null(client).await,
+        Operation::Several(count) => several(client, count).await,
+        Operation::Put(len) => calls.put(Placed(vec![0x5a; len].into())).await,
+        Operation::Get(len) => calls.get(word(len)).await.map(drop),
+        Operation::LongCall(len) => calls.tell(Carried(vec![0x5a; len].into())).await,
+        Operation::LongReply(len) => calls.ask(word(len)).await.map(drop),
+    }
+}
+
+/// Makes a call without arguments and results.
+pub(super) async fn null(client: &Client) -> Result<(), CallError> {
+    client.null(transfers::PROGRAM, transfers::VERSION).await.map(drop)
 }
 
 /// Makes several calls at once and waits for all replies.
 async fn several(client: &Client, count: usize) -> Result<(), CallError> {
-    let mut calls: Vec<_> = (0..count).map(|_| Box::pin(client.null(PROGRAM, VERSION))).collect();
+    let mut calls: Vec<_> = (0..count).map(|_| Box::pin(null(client))).collect();
     poll_fn(|cx| {
         let mut error = None;
         calls.retain_mut(|call| match call.as_mut().poll(cx) {

@@ -14,7 +14,7 @@ use rustix::thread::{Pid, gettid};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
-use super::program::Transfers;
+use super::program::{Transfers, transfers};
 use super::{Ends, MEMORY_EXPORT, failed, streams, tcp};
 use crate::exit::Failure;
 
@@ -131,7 +131,7 @@ fn serve(
             .shares(shares)
             .program(nfs.nfs_program())
             .program(nfs.mount_program())
-            .program(Arc::new(Transfers::default()))
+            .program(Arc::new(transfers::serve(Transfers::default())))
             .listen_rdma(nfs_rdma)
             .listen_tcp(nfs_tcp)
             .build()

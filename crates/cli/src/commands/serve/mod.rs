@@ -443,7 +443,8 @@ impl Serve {
         let ready = Ready::new(rdma, tcp_address, options);
         if self.rpcbind {
             let services = services(&ready.rdma_addresses(), ready.tcp);
-            builder = builder.program(Arc::new(RpcbindService::new(services)));
+            builder =
+                RpcbindService::new(services).versions().into_iter().fold(builder, ServerBuilder::program);
         }
         let server = builder.build().map_err(|error| Failure::failed(format!("cannot serve: {error}")))?;
         Ok((server, ready))

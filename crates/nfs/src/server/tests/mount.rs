@@ -244,7 +244,7 @@ fn rfc5531_8_3_no_program_has_a_reserved_number() {
         NFS_PROGRAM,
         MOUNT_PROGRAM,
         crate::extents::EXTENTS_PROGRAM,
-        rpcrdma::ccp::PROGRAM,
+        rpcrdma::ccp::rdmaconfig::PROGRAM,
         rpcrdma_oncrpc::rpcbind::PROGRAM,
     ];
     for number in numbers {

@@ -1,7 +1,9 @@
 use rpcrdma_oncrpc::gss::{GssCredential, GssProcedure, Service};
 use rpcrdma_oncrpc::{AcceptStat, CallHeader, OpaqueAuth, ReplyHeader, TransportKind};
 use rpcrdma_proto::{Config, Side};
+use rpcrdma_xdr::Stream;
 
+use super::rdmaconfig::PROGRAM;
 use super::*;
 
 const NFS: u32 = 100_003;

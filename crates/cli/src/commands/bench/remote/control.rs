@@ -6,15 +6,11 @@
 //! Hosts with different versions of this program do not measure each other: the RPC layer tells both numbers.
 
 use std::net::{IpAddr, SocketAddr};
-use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
-use rpcrdma::{
-    Binding, Call, CallContext, CallError, CallFailure, ClientConfig, Effect, ProcedureInfo, Program,
-    ResponseFuture,
-};
+use rpcrdma::{Call, CallContext, CallError, CallFailure, ClientConfig, Procedure};
 use rpcrdma_oncrpc::Refused;
-use rpcrdma_xdr::{Decode, Decoder, Encode, Stream, Xdr, encode};
+use rpcrdma_xdr::Xdr;
 use rustix::time::ClockId;
 use tokio::sync::mpsc;
 
@@ -24,19 +20,24 @@ use crate::commands::bench::processor::{self, Ticks, cpu};
 use crate::exit::{Exit, Failure};
 use crate::output::printable;
 
-/// Number of the program, from the range for users (RFC 5531 §8.3).
-pub(super) const PROGRAM: u32 = 0x2000_4a80;
-/// The only version. A change of any type below, or of the order of measures, needs the next one.
-pub(super) const VERSION: u32 = 2;
-const OPEN: u32 = 1;
-const SAMPLE: u32 = 2;
-const REPORT: u32 = 3;
-const CLOSE: u32 = 4;
+rpcrdma::program! {
+    /// The protocol. The number is from the range for users (RFC 5531 §8.3). A change of any type below, or of the order of
+    /// measures, needs the next version.
+    pub(super) mod protocol {
+        program 0x2000_4a80, version 2;
+        /// Opens a session.
+        fn open = 1, Open(Ask) -> Opened, State;
+        /// Returns the server's state, and keeps the session of this number open.
+        fn sample = 2, Look(u64) -> Sampled, Idempotent;
+        /// Tells a result.
+        fn report = 3, Tell(Report) -> (), State;
+        /// Closes the session of this number.
+        fn close = 4, Close(u64) -> (), State;
+    }
+}
 
 /// Longest text of either side, in bytes.
 const TEXT: usize = 256;
-/// Largest results, in bytes: three texts, and numbers.
-const RESULTS: usize = 4 * TEXT;
 /// Time for the connection, and for each answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -72,8 +73,9 @@ pub(super) struct Granted {
     pub(super) machine: String,
 }
 
+/// Answer to [`Ask`].
 #[derive(Debug, PartialEq, Eq, Xdr)]
-enum Opened {
+pub(super) enum Opened {
     #[xdr(value = 0)]
     Granted(Granted),
     #[xdr(value = 1)]
@@ -96,8 +98,9 @@ pub(super) struct Sample {
     pub(super) others: u32,
 }
 
+/// State of a server at a moment, for an open session.
 #[derive(Debug, PartialEq, Eq, Xdr)]
-enum Sampled {
+pub(super) enum Sampled {
     #[xdr(value = 0)]
     Sample(Sample),
     #[xdr(value = 1)]
@@ -133,52 +136,53 @@ pub(super) struct Control {
 }
 
 impl Control {
-    /// Serves a call. Returns the results, and what happened.
-    fn serve(
-        &self,
-        context: &CallContext,
-        arguments: Decoder,
-    ) -> Result<(Stream, Option<Event>), CallFailure> {
+    async fn happened(&self, event: Event) {
+        // The receiver is gone only when the server stops.
+        let _ = self.events.send(event).await;
+    }
+}
+
+impl protocol::Service for Control {
+    async fn open(&self, context: &CallContext, ask: Ask) -> Result<Opened, CallFailure> {
+        let from = context.peer.map_or_else(|| "unknown".to_owned(), |peer| peer.to_string());
+        let client = format!("{from} ({})", printable(ask.name.as_bytes()));
+        let (opened, event) = match self.sessions.open(&ask, client.clone(), Instant::now()) {
+            Ok(session) => {
+                (Opened::Granted(Granted { session, ..self.offer.clone() }), Event::Came { client, ask })
+            }
+            Err(reason) => (Opened::Refused(reason.clone()), Event::Refused { client, reason }),
+        };
+        self.happened(event).await;
+        Ok(opened)
+    }
+
+    async fn sample(&self, _: &CallContext, session: u64) -> Result<Sampled, CallFailure> {
         let now = Instant::now();
-        match context.procedure {
-            OPEN => {
-                let ask: Ask = arguments.decode_all()?;
-                let from = context.peer.map_or_else(|| "unknown".to_owned(), |peer| peer.to_string());
-                let client = format!("{from} ({})", printable(ask.name.as_bytes()));
-                let (opened, event) = match self.sessions.open(&ask, client.clone(), now) {
-                    Ok(session) => (
-                        Opened::Granted(Granted { session, ..self.offer.clone() }),
-                        Event::Came { client, ask },
-                    ),
-                    Err(reason) => (Opened::Refused(reason.clone()), Event::Refused { client, reason }),
-                };
-                Ok((encode(&opened)?, Some(event)))
-            }
-            SAMPLE => {
-                let session: u64 = arguments.decode_all()?;
-                let sampled = self.sessions.touch(session, now).map_or(Sampled::Ended, |seen| {
-                    let Ticks { busy, all } = Ticks::now();
-                    Sampled::Sample(Sample {
-                        clock: nanoseconds(now.saturating_duration_since(self.start)),
-                        cpu: nanoseconds(cpu(ClockId::ProcessCPUTime)),
-                        busy,
-                        all,
-                        received: seen.received,
-                        others: seen.others,
-                    })
-                });
-                Ok((encode(&sampled)?, None))
-            }
-            REPORT => {
-                let report: Report = arguments.decode_all()?;
-                let client = self.sessions.peer(report.session);
-                Ok((Stream::new(), client.map(|client| Event::Measured { client, report })))
-            }
-            _ => {
-                let session: u64 = arguments.decode_all()?;
-                Ok((Stream::new(), self.sessions.close(session, now).map(Event::Left)))
-            }
+        Ok(self.sessions.touch(session, now).map_or(Sampled::Ended, |seen| {
+            let Ticks { busy, all } = Ticks::now();
+            Sampled::Sample(Sample {
+                clock: nanoseconds(now.saturating_duration_since(self.start)),
+                cpu: nanoseconds(cpu(ClockId::ProcessCPUTime)),
+                busy,
+                all,
+                received: seen.received,
+                others: seen.others,
+            })
+        }))
+    }
+
+    async fn report(&self, _: &CallContext, report: Report) -> Result<(), CallFailure> {
+        if let Some(client) = self.sessions.peer(report.session) {
+            self.happened(Event::Measured { client, report }).await;
         }
+        Ok(())
+    }
+
+    async fn close(&self, _: &CallContext, session: u64) -> Result<(), CallFailure> {
+        if let Some(ended) = self.sessions.close(session, Instant::now()) {
+            self.happened(Event::Left(ended)).await;
+        }
+        Ok(())
     }
 }
 
@@ -186,37 +190,6 @@ impl Control {
 pub(super) fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
-
-impl Program for Control {
-    fn number(&self) -> u32 {
-        PROGRAM
-    }
-
-    fn versions(&self) -> RangeInclusive<u32> {
-        VERSION..=VERSION
-    }
-
-    fn procedure(&self, _: u32, procedure: u32) -> Option<ProcedureInfo> {
-        let name = ["NULL", "OPEN", "SAMPLE", "REPORT", "CLOSE"].get(usize::try_from(procedure).ok()?)?;
-        let effect = if procedure == SAMPLE { Effect::Idempotent } else { Effect::State };
-        Some(ProcedureInfo { name, effect })
-    }
-
-    fn call(&self, context: CallContext, arguments: Decoder) -> ResponseFuture {
-        let served = self.serve(&context, arguments);
-        let events = self.events.clone();
-        Box::pin(async move {
-            let (results, event) = served?;
-            if let Some(event) = event {
-                // The receiver is gone only when the server stops.
-                let _ = events.send(event).await;
-            }
-            Ok(results)
-        })
-    }
-}
-
-impl Binding for Control {}
 
 /// The client's end of a session.
 pub(super) struct Session {
@@ -251,8 +224,7 @@ impl Session {
             let text = format!("{error}; rpcrdma bench --server has to run there, and prints its port");
             Failure::new(Exit::Unreachable, text)
         })?;
-        let opened =
-            call::<Opened>(&rpc, OPEN, "OPEN", ask).await.map_err(|error| explain(server, &error))?;
+        let opened = call::<protocol::Open>(&rpc, ask).await.map_err(|error| explain(server, &error))?;
         match opened {
             Opened::Granted(mut granted) => {
                 // Texts of the server reach the terminal.
@@ -296,7 +268,7 @@ impl Session {
 
     /// Asks for the server's state, which also keeps the session open.
     pub(super) async fn sample(&self) -> Result<Sample, Failure> {
-        let sampled = call(&self.rpc, SAMPLE, "SAMPLE", &self.granted.session).await;
+        let sampled = call::<protocol::Look>(&self.rpc, &self.granted.session).await;
         match sampled.map_err(|error| explain(self.server, &error))? {
             Sampled::Sample(sample) => Ok(sample),
             Sampled::Ended => Err(Failure::failed(format!(
@@ -309,27 +281,23 @@ impl Session {
     /// Tells a result.
     pub(super) async fn report(&self, measure: Measure, value: u64) -> Result<(), Failure> {
         let report = Report { session: self.granted.session, measure, value };
-        call(&self.rpc, REPORT, "REPORT", &report).await.map_err(|error| explain(self.server, &error))
+        call::<protocol::Tell>(&self.rpc, &report).await.map_err(|error| explain(self.server, &error))
     }
 
     /// Closes the session.
     pub(super) async fn close(self) {
         // Without an answer the server ends the session by its lease.
-        let _ = call::<()>(&self.rpc, CLOSE, "CLOSE", &self.granted.session).await;
+        let _ = call::<protocol::Close>(&self.rpc, &self.granted.session).await;
         self.rpc.close().await;
     }
 }
 
 /// Makes a call. It is never sent again: on another connection nothing is known about the server.
-async fn call<R: Decode>(
+async fn call<P: Procedure>(
     rpc: &rpcrdma::Client,
-    procedure: u32,
-    name: &'static str,
-    arguments: &impl Encode,
-) -> Result<R, CallError> {
-    let call = Call::new(PROGRAM, VERSION, procedure).name(name).arguments(encode(arguments)?);
-    let reply = rpc.call_raw(call.results(RESULTS).once()).await?;
-    Ok(reply.results.decode_all()?)
+    arguments: &P::Arguments,
+) -> Result<P::Results, CallError> {
+    rpc.call_raw(Call::of::<P>(arguments)?.once()).await?.into_results::<P>()
 }
 
 fn explain(server: SocketAddr, error: &CallError) -> Failure {
@@ -338,8 +306,9 @@ fn explain(server: SocketAddr, error: &CallError) -> Failure {
             Exit::Failed,
             format!(
                 "the bench server at {server} speaks version {} of the control protocol, and this rpcrdma version \
-                 {VERSION}: both hosts need the same rpcrdma",
-                if low == high { low.to_string() } else { format!("{low} to {high}") }
+                 {}: both hosts need the same rpcrdma",
+                if low == high { low.to_string() } else { format!("{low} to {high}") },
+                protocol::VERSION
             ),
         ),
         CallError::Refused(Refused::ProgramUnavailable) => (

@@ -19,7 +19,7 @@ use tokio::time::timeout;
 
 use super::plan::{Kind, Measure};
 use crate::arguments::Proto;
-use crate::commands::bench::program::{self, ask, get, pooled, put, tell};
+use crate::commands::bench::program::{Carried, Placed, null, pooled, transfers, word};
 use crate::commands::bench::{Ends, OPERATION, failed, tcp};
 use crate::exit::{Exit, Failure};
 
@@ -384,45 +384,24 @@ impl Caller {
             let text = format!("{}, {}: {error}", self.measure.title(), self.client.peer_address());
             Failure::failed(text)
         };
-        match self.measure.kind() {
-            Kind::Write => {
-                let call = put(self.data.clone()).map_err(|error| failed(error.into()))?;
-                self.client.call_raw(call).await.map_err(failed)?;
-                Ok(self.len as u64)
+        let (client, len) = (transfers::Client::new(&self.client), self.len);
+        let (got, expected) = match (self.measure.kind(), metadata) {
+            (Kind::Write, _) => client.put(Placed(self.data.clone().into())).await.map(|()| (len, len)),
+            (Kind::Read, _) => client.get(word(len)).await.map(|Placed(data)| (data.len(), len)),
+            (Kind::Metadata, Metadata::Tell) => {
+                client.tell(Carried(self.data.clone())).await.map(|()| (0, 0))
             }
-            Kind::Read => {
-                let reply = self.client.call_raw(get(self.len)).await.map_err(failed)?;
-                let mut results = reply.results;
-                let got = results.payload_slices(program::MAX).map_err(|error| failed(error.into()))?.len();
-                if got == self.len {
-                    Ok(got as u64)
-                } else {
-                    Err(Failure::failed(format!("{got} bytes read, {} expected", self.len)))
-                }
+            (Kind::Metadata, Metadata::Ask(len)) => {
+                client.ask(word(len)).await.map(|Carried(data)| (data.len(), len))
             }
-            Kind::Metadata => {
-                let (call, len) = match metadata {
-                    Metadata::Tell => (tell(self.data.clone()).map_err(|error| failed(error.into()))?, 0),
-                    Metadata::Ask(len) => (ask(len), len),
-                };
-                let mut results = self.client.call_raw(call).await.map_err(failed)?.results;
-                // The reply to a TELL has no results.
-                let got = if len == 0 {
-                    0
-                } else {
-                    results.opaque(program::MAX).map_err(|error| failed(error.into()))?.len()
-                };
-                if got == len {
-                    Ok(0)
-                } else {
-                    Err(Failure::failed(format!("{got} bytes in a reply, {len} expected")))
-                }
-            }
-            _ => {
-                let null = self.client.null(program::PROGRAM, program::VERSION).await;
-                null.map(|_| 0).map_err(failed)
-            }
+            _ => null(&self.client).await.map(|()| (0, 0)),
         }
+        .map_err(failed)?;
+        if got != expected {
+            return Err(Failure::failed(format!("{got} bytes in a reply, {expected} expected")));
+        }
+        // Metadata is no data.
+        Ok(if self.measure.kind() == Kind::Metadata { 0 } else { got as u64 })
     }
 
     /// Makes calls until it is stopped. Each caller of a connection begins elsewhere in the mix, so that long replies do not

@@ -1,21 +1,16 @@
 //! `rpcrdma bench --server`: serves the programs of a benchmark, and raw TCP, to other hosts.
 //!
-//! An RPC server has the control program and the measured program, on RDMA and on TCP. Raw TCP has a listener
+//! An RPC server has the control program, and the measured program while any session is open, on RDMA and on TCP. Raw TCP has a listener
 //! of its own. Every client that may open a session may measure, beside others. A client that fails
 //! or vanishes costs its own session only, which ends by its lease.
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use rpcrdma::{
-    Binding, CallContext, CallFailure, Eligibility, PeerShares, ProcedureInfo, Program, ResponseFuture,
-    Server, ServerConfig,
-};
+use rpcrdma::{PeerShares, Server, ServerConfig};
 use rpcrdma_verbs::ProtectionDomain;
-use rpcrdma_xdr::Decoder;
 use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
@@ -23,11 +18,11 @@ use tokio::runtime::Builder;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::control::{Ask, Control, Event, Report, offer};
+use super::control::{Ask, Control, Event, Report, offer, protocol};
 use super::plan::Unit;
 use super::sessions::{Bounds, Sessions};
 use crate::arguments::{Common, listen_address, size, whole};
-use crate::commands::bench::program::Transfers;
+use crate::commands::bench::program::{Transfers, transfers};
 use crate::commands::bench::{Ends, failed, tcp};
 use crate::commands::{cannot_listen, on_runtime};
 use crate::exit::Failure;
@@ -164,16 +159,15 @@ impl ServerOptions {
             start: Instant::now(),
             events,
         };
-        let measured = Guarded {
-            program: Transfers::in_pool(&domain).map_err(failed("allocate the data of replies"))?,
-            sessions: sessions.clone(),
-        };
+        let open = sessions.clone();
+        let measured = Transfers::in_pool(&domain, move || open.are_any())
+            .map_err(failed("allocate the data of replies"))?;
         let server = Server::builder()
             .config(self.config())
             // A single client may have all.
             .shares(PeerShares::new(domain, pool))
-            .program(Arc::new(control))
-            .program(Arc::new(measured))
+            .program(Arc::new(protocol::serve(control)))
+            .program(Arc::new(transfers::serve(measured)))
             .listen_rdma(rdma)
             .listen_tcp(tcp)
             .build()
@@ -264,40 +258,6 @@ fn document(event: &Event) -> Value {
         Event::Left(ended) => json!({
             "event": "left", "client": ended.peer, "seconds": ended.after.as_secs_f64(), "how": ended.how,
         }),
-    }
-}
-
-/// The measured program, for as long as any session is open.
-struct Guarded {
-    program: Transfers,
-    sessions: Sessions,
-}
-
-impl Program for Guarded {
-    fn number(&self) -> u32 {
-        self.program.number()
-    }
-
-    fn versions(&self) -> RangeInclusive<u32> {
-        self.program.versions()
-    }
-
-    fn procedure(&self, version: u32, procedure: u32) -> Option<ProcedureInfo> {
-        self.program.procedure(version, procedure)
-    }
-
-    fn call(&self, context: CallContext, arguments: Decoder) -> ResponseFuture {
-        if self.sessions.are_any() {
-            self.program.call(context, arguments)
-        } else {
-            Box::pin(std::future::ready(Err(CallFailure::SystemError)))
-        }
-    }
-}
-
-impl Binding for Guarded {
-    fn eligibility(&self, version: u32, procedure: u32) -> Eligibility {
-        self.program.eligibility(version, procedure)
     }
 }
 

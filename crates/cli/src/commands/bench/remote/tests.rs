@@ -1,45 +1,36 @@
 //! Tests of the control protocol against servers that are no benchmark servers, or of another version.
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rpcrdma::{
-    Binding, CallContext, CallFailure, ProcedureInfo, Program, ResponseFuture, Server, ServerConfig,
-};
-use rpcrdma_xdr::Decoder;
+use rpcrdma::{Binding, Server, ServerConfig};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
-use super::control::{Ask, PROGRAM, Session, VERSION};
+use super::control::protocol::{PROGRAM, VERSION};
+use super::control::{Ask, Session};
 use crate::exit::Exit;
 
-/// A program without procedures.
-struct Other {
-    number: u32,
-    version: u32,
-}
-
-impl Program for Other {
-    fn number(&self) -> u32 {
-        self.number
-    }
-
-    fn versions(&self) -> RangeInclusive<u32> {
-        self.version..=self.version
-    }
-
-    fn procedure(&self, _: u32, _: u32) -> Option<ProcedureInfo> {
-        None
-    }
-
-    fn call(&self, _: CallContext, _: Decoder) -> ResponseFuture {
-        Box::pin(std::future::ready(Err(CallFailure::ProcedureUnavailable)))
+rpcrdma::program! {
+    /// A later version of the control protocol, without procedures.
+    mod later {
+        program super::PROGRAM, version super::VERSION + 7;
     }
 }
 
-impl Binding for Other {}
+rpcrdma::program! {
+    /// Another program, without procedures.
+    mod other {
+        program super::PROGRAM + 1, version super::VERSION;
+    }
+}
+
+struct Nothing;
+
+impl later::Service for Nothing {}
+
+impl other::Service for Nothing {}
 
 async fn listener() -> (TcpListener, SocketAddr) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
@@ -48,13 +39,12 @@ async fn listener() -> (TcpListener, SocketAddr) {
 }
 
 /// Serves this program, and returns the complaint of a client that wants a session.
-async fn complaint_about(number: u32, version: u32) -> (Exit, String) {
+async fn complaint_about(program: impl Binding) -> (Exit, String) {
     let (listener, address) = listener().await;
     let mut config = ServerConfig::default();
     config.grace = Duration::ZERO;
     config.local_owners = false;
-    let server =
-        Server::builder().config(config).program(Arc::new(Other { number, version })).listen_tcp(listener);
+    let server = Server::builder().config(config).program(Arc::new(program)).listen_tcp(listener);
     tokio::spawn(server.build().unwrap().serve(std::future::pending()));
     complaint_at(address).await
 }
@@ -67,7 +57,7 @@ async fn complaint_at(address: SocketAddr) -> (Exit, String) {
 
 #[tokio::test]
 async fn another_version_of_the_control_protocol_is_named() {
-    let (exit, complaint) = complaint_about(PROGRAM, VERSION + 7).await;
+    let (exit, complaint) = complaint_about(later::serve(Nothing)).await;
     assert_eq!(exit, Exit::Failed);
     let expected =
         format!("speaks version {} of the control protocol, and this rpcrdma version {VERSION}", VERSION + 7);
@@ -76,7 +66,7 @@ async fn another_version_of_the_control_protocol_is_named() {
 
 #[tokio::test]
 async fn a_server_of_other_programs_is_no_bench_server() {
-    let (exit, complaint) = complaint_about(PROGRAM + 1, VERSION).await;
+    let (exit, complaint) = complaint_about(other::serve(Nothing)).await;
     assert_eq!(exit, Exit::Failed);
     assert!(complaint.contains("is no bench server"), "{complaint}");
 }

@@ -17,7 +17,7 @@ use tokio::time::sleep;
 
 use super::delay::DelayLine;
 use super::mechanisms::{Mechanism, Way};
-use crate::commands::bench::program::{Operation, Transfers, carry_out};
+use crate::commands::bench::program::{Operation, Transfers, carry_out, transfers};
 use crate::commands::bench::table::median;
 use crate::commands::bench::{failed, no_connection};
 use crate::exit::Failure;
@@ -122,7 +122,7 @@ pub(super) async fn confirm(
     let address = listener.local_address().map_err(failed("listen"))?;
     let server = Server::builder()
         .config(server)
-        .program(Arc::new(Transfers::default()))
+        .program(Arc::new(transfers::serve(Transfers::default())))
         .listen_rdma(Box::new(listener))
         .build()
         .map_err(failed("serve"))?;

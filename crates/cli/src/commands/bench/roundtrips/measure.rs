@@ -15,7 +15,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::time::Instant;
 
 use super::mechanisms::{Counts, Mechanism};
-use crate::commands::bench::program::{Operation, Transfers, carry_out};
+use crate::commands::bench::program::{Operation, Transfers, carry_out, transfers};
 use crate::commands::bench::{failed, no_connection};
 use crate::exit::Failure;
 
@@ -127,7 +127,7 @@ pub(super) async fn measure(mechanism: &Mechanism, link: LinkModel) -> Result<Me
     let listener = fabric.listen(SERVER).map_err(failed("listen on the fabric"))?;
     let server = Server::builder()
         .config(server)
-        .program(Arc::new(Transfers::default()))
+        .program(Arc::new(transfers::serve(Transfers::default())))
         .listen_rdma(Box::new(listener))
         .build()
         .map_err(failed("serve on the fabric"))?;

@@ -5,7 +5,7 @@ use rpcrdma::experimental::{BufferStructure, Profile, ReadRead};
 use rpcrdma::{ClientConfig, Config, ServerConfig, Versions};
 use serde::Serialize;
 
-use crate::commands::bench::program::{Operation, PROGRAM, VERSION};
+use crate::commands::bench::program::{Operation, transfers};
 
 /// Bytes of data in an operation: more than a Send of the default size carries.
 pub(super) const DATA: usize = 8 << 10;
@@ -100,7 +100,7 @@ fn read_read(client: &mut ClientConfig, server: &mut ServerConfig) {
 /// Version Two, with messages in several Sends (§3.2).
 fn continued(client: &mut ClientConfig, server: &mut ServerConfig) {
     client.protocol.versions = Versions::two(Profile::P1);
-    client.protocol.program = Some((PROGRAM, VERSION));
+    client.protocol.program = Some((transfers::PROGRAM, transfers::VERSION));
     server.protocol.versions = Versions::two(Profile::P1);
 }
 
