@@ -64,7 +64,7 @@ mod tree;
 
 pub use error::{Error, Fault, Position};
 pub use generator::Generator;
-pub use lexer::FILE_MAX;
+pub use lexer::{FILE_MAX, NAME_MAX};
 pub use parser::DEPTH_MAX;
 pub use resolve::FIXED_MAX;
 pub use tree::Specification;
