@@ -90,7 +90,7 @@ pub(crate) struct Symbols<'a> {
     unnamed: HashMap<Position, TypeId>,
     /// Types made for arguments and results, by the place of the procedure's name.
     made: HashMap<(Position, Side), TypeId>,
-    /// The same types, by their paths.
+    /// The types of `made`, by their paths.
     by_path: HashMap<String, Vec<TypeId>>,
 }
 
