@@ -20,7 +20,8 @@ impl Specification {
     /// Parses a description.
     ///
     /// # Errors
-    /// The text has more than [`FILE_MAX`] bytes, does not follow the grammar, or nests types deeper than [`DEPTH_MAX`].
+    /// The text has more than [`FILE_MAX`] bytes, does not follow the grammar, or nests types deeper than [`DEPTH_MAX`]. A
+    /// name has more than [`NAME_MAX`](crate::NAME_MAX) letters.
     pub fn parse(text: &str) -> Result<Self, Fault> {
         if text.len() > FILE_MAX {
             let reason = format!("the file has more than {FILE_MAX} bytes");
