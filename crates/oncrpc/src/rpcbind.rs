@@ -126,8 +126,8 @@ pub struct RpcbEntryList(#[xdr(list, max = ENTRIES_MAX)] pub Vec<RpcbEntry>);
 #[derive(Clone, Debug, Default, PartialEq, Eq, Xdr)]
 pub struct AddressText(#[xdr(max = STRING_MAX)] pub Text);
 
-/// A call to rpcbind, with the type of its results. Its constructors fail only if a string has more bytes than rpcbind
-/// takes.
+/// A call to rpcbind, with the type of its results. Its constructors fail only if a string has more than [`STRING_MAX`]
+/// bytes.
 #[derive(Clone, Debug)]
 pub struct Request<R> {
     /// Version of rpcbind to call.
