@@ -148,7 +148,7 @@ pub const KRB5I: u32 = 390_004;
 /// Kerberos with privacy.
 pub const KRB5P: u32 = 390_005;
 
-/// `mountres3_ok`.
+/// The results of a successful MNT: `mountres3_ok` (RFC 1813 §5.2.1).
 #[derive(Debug, Clone, PartialEq, Eq, Xdr)]
 pub struct MountOk {
     /// The handle of the directory.
@@ -158,7 +158,7 @@ pub struct MountOk {
     pub auth_flavors: Vec<u32>,
 }
 
-/// `mountres3`.
+/// The results of MNT: `mountres3` (RFC 1813 §5.2.1).
 #[derive(Debug, Clone, PartialEq, Eq, Xdr)]
 pub enum MountResult {
     /// `MNT3_OK`.
@@ -194,7 +194,7 @@ pub struct Groups {
     pub names: Vec<MountName>,
 }
 
-/// `exportnode`.
+/// One export of a server: `exportnode` (RFC 1813 §5.2.5).
 #[derive(Debug, Clone, PartialEq, Eq, Xdr)]
 pub struct ExportNode {
     /// The path to give to MNT.

@@ -13,10 +13,10 @@ use crate::auth::AUTH_BODY_MAX;
 /// The version of the RPC protocol: `rpcvers` of every call (RFC 5531 §9).
 pub const RPC_VERSION: u32 = 2;
 
-/// `msg_type` of a call.
+/// The `msg_type` of a call (RFC 5531 §9).
 pub const CALL: u32 = 0;
 
-/// `msg_type` of a reply.
+/// The `msg_type` of a reply (RFC 5531 §9).
 pub const REPLY: u32 = 1;
 
 /// Bytes of a call header before the credential.
@@ -172,7 +172,7 @@ pub struct ReplyHeader {
     pub body: ReplyBody,
 }
 
-/// `reply_body` (RFC 5531 §9).
+/// A reply that was accepted, or denied: `reply_body` (RFC 5531 §9).
 #[derive(Clone, Debug, PartialEq, Eq, Xdr)]
 pub enum ReplyBody {
     /// MSG_ACCEPTED: the caller was recognised.
@@ -188,7 +188,7 @@ pub enum ReplyBody {
     Denied(RejectReason),
 }
 
-/// `accept_stat` with its data (RFC 5531 §9).
+/// The outcome of an accepted call: `accept_stat` with its data (RFC 5531 §9).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Xdr)]
 pub enum AcceptStat {
     /// SUCCESS: the results follow.
@@ -216,7 +216,7 @@ pub enum AcceptStat {
     SystemError,
 }
 
-/// `rejected_reply` (RFC 5531 §9).
+/// The reason why a call was denied: `rejected_reply` (RFC 5531 §9).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Xdr)]
 pub enum RejectReason {
     /// RPC_MISMATCH: not this version of the RPC protocol.

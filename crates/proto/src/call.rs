@@ -80,7 +80,7 @@ impl Sink {
         }
     }
 
-    /// Whether the capacity is zero.
+    /// Returns whether the capacity is zero.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0

@@ -26,13 +26,13 @@ pub(crate) mod face {
 }
 
 impl Config {
-    /// Whether the Read-Read model is enabled: in this build never.
+    /// Returns whether the Read-Read model is enabled: in this build never.
     #[must_use]
     pub const fn has_read_read(&self) -> bool {
         false
     }
 
-    /// Whether opaque data of an RDMA_MSGP is aligned: in this build never.
+    /// Returns whether opaque data of an RDMA_MSGP is aligned: in this build never.
     #[must_use]
     pub const fn honours_padding(&self) -> bool {
         false

@@ -38,7 +38,7 @@ pub(crate) fn codec(xdr: &Tokens, name: &Ident, data: &DataEnum) -> syn::Result<
             Selector::Default => None,
         })
         .collect();
-    let constants: Vec<_> = (0..values.len()).map(|index| format_ident!("VALUE_{index}")).collect();
+    let constants: Vec<_> = (0..values.len()).map(|index| format_ident!("__VALUE_{index}")).collect();
     let declarations = quote!(#(const #constants: u32 = #values;)*);
 
     let (mut encode_arms, mut decode_arms) = (Vec::new(), Vec::new());

@@ -133,36 +133,63 @@ impl Decoder {
     }
 
     /// Reads an unsigned integer (RFC 4506 §4.2).
+    ///
+    /// # Errors
+    /// [`DecodeError::Truncated`] if the message ends inside the item, [`DecodeError::ReadChunkMisplaced`] if a Read
+    /// chunk begins in it.
     pub fn u32(&mut self) -> Result<u32, DecodeError> {
         self.read(4, Bytes::try_get_u32)
     }
 
     /// Reads an integer (RFC 4506 §4.1), also the form of an enumeration (§4.3).
+    ///
+    /// # Errors
+    /// [`DecodeError::Truncated`] if the message ends inside the item, [`DecodeError::ReadChunkMisplaced`] if a Read
+    /// chunk begins in it.
     pub fn i32(&mut self) -> Result<i32, DecodeError> {
         self.read(4, Bytes::try_get_i32)
     }
 
     /// Reads an unsigned hyper integer (RFC 4506 §4.5).
+    ///
+    /// # Errors
+    /// [`DecodeError::Truncated`] if the message ends inside the item, [`DecodeError::ReadChunkMisplaced`] if a Read
+    /// chunk begins in it.
     pub fn u64(&mut self) -> Result<u64, DecodeError> {
         self.read(8, Bytes::try_get_u64)
     }
 
     /// Reads a hyper integer (RFC 4506 §4.5).
+    ///
+    /// # Errors
+    /// [`DecodeError::Truncated`] if the message ends inside the item, [`DecodeError::ReadChunkMisplaced`] if a Read
+    /// chunk begins in it.
     pub fn i64(&mut self) -> Result<i64, DecodeError> {
         self.read(8, Bytes::try_get_i64)
     }
 
     /// Reads a floating-point number of single precision (RFC 4506 §4.6), bit for bit.
+    ///
+    /// # Errors
+    /// [`DecodeError::Truncated`] if the message ends inside the item, [`DecodeError::ReadChunkMisplaced`] if a Read
+    /// chunk begins in it.
     pub fn f32(&mut self) -> Result<f32, DecodeError> {
         self.read(4, Bytes::try_get_f32)
     }
 
     /// Reads a floating-point number of double precision (RFC 4506 §4.7), bit for bit.
+    ///
+    /// # Errors
+    /// [`DecodeError::Truncated`] if the message ends inside the item, [`DecodeError::ReadChunkMisplaced`] if a Read
+    /// chunk begins in it.
     pub fn f64(&mut self) -> Result<f64, DecodeError> {
         self.read(8, Bytes::try_get_f64)
     }
 
     /// Reads a boolean, also the discriminant of optional data: 0 or 1 (RFC 4506 §4.4, §4.19).
+    ///
+    /// # Errors
+    /// As [`u32`](Self::u32), and [`DecodeError::InvalidBool`] for another number.
     pub fn bool(&mut self) -> Result<bool, DecodeError> {
         let position = self.position;
         match self.u32()? {
@@ -173,6 +200,9 @@ impl Decoder {
     }
 
     /// Returns the next word without reading it: the discriminant of a union.
+    ///
+    /// # Errors
+    /// As [`u32`](Self::u32).
     pub fn peek_u32(&self) -> Result<u32, DecodeError> {
         self.read.admit_inline(self.position, 4)?;
         match self.base.first.first_chunk() {
@@ -182,6 +212,9 @@ impl Decoder {
     }
 
     /// Reads fixed-length opaque data (RFC 4506 §4.9).
+    ///
+    /// # Errors
+    /// As [`bytes_fixed`](Self::bytes_fixed).
     pub fn opaque_fixed<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
         let mut data = [0; N];
         data.copy_from_slice(&self.bytes_fixed(N)?);
@@ -189,6 +222,10 @@ impl Decoder {
     }
 
     /// Reads fixed-length opaque data (RFC 4506 §4.9) as a slice of the message.
+    ///
+    /// # Errors
+    /// [`DecodeError::Truncated`] if the message ends inside the item, [`DecodeError::ReadChunkMisplaced`] if a Read
+    /// chunk begins in it.
     pub fn bytes_fixed(&mut self, length: usize) -> Result<Bytes, DecodeError> {
         let padded = padded_len(length);
         let mut data = self.read(padded, |base| Ok(base.split_to(padded)))?;
@@ -198,12 +235,19 @@ impl Decoder {
 
     /// Reads variable-length opaque data of at most `max` bytes (RFC 4506 §4.10), as a slice of the message. The item
     /// is not DDP-eligible: a chunk in its place is a violation.
+    ///
+    /// # Errors
+    /// As [`bytes_fixed`](Self::bytes_fixed), and [`DecodeError::TooLong`] for more than `max` bytes, before they are
+    /// read.
     pub fn opaque(&mut self, max: usize) -> Result<Bytes, DecodeError> {
         let length = self.count(max)?;
         self.bytes_counted(length)
     }
 
     /// Reads a string of at most `max` bytes (RFC 4506 §4.11) that must be UTF-8.
+    ///
+    /// # Errors
+    /// As [`opaque`](Self::opaque), and [`DecodeError::InvalidUtf8`].
     pub fn string(&mut self, max: usize) -> Result<String, DecodeError> {
         let length = self.count(max)?;
         let position = self.position;
@@ -214,6 +258,9 @@ impl Decoder {
 
     /// Reads DDP-eligible variable-length opaque data of at most `max` bytes as one slice. Data that lies in several is
     /// joined, which [`payload_slices`](Self::payload_slices) avoids.
+    ///
+    /// # Errors
+    /// As [`payload_slices`](Self::payload_slices).
     pub fn payload(&mut self, max: usize) -> Result<Bytes, DecodeError> {
         let (data, copied) = self.payload_slices(max)?.join();
         self.copied.payload += copied;
@@ -222,6 +269,11 @@ impl Decoder {
 
     /// Reads DDP-eligible variable-length opaque data of at most `max` bytes. Data that travelled in a chunk is taken
     /// from there, other data from the inline part, each in the slices in which it lies.
+    ///
+    /// # Errors
+    /// As [`opaque`](Self::opaque). [`DecodeError::ReadChunkLength`] or [`DecodeError::WriteChunkLength`] if the
+    /// chunk has another length than the item. [`DecodeError::WriteChunkIgnored`] if the data came inline although a
+    /// Write chunk was offered for it.
     pub fn payload_slices(&mut self, max: usize) -> Result<Payload, DecodeError> {
         let length = self.count(max)?;
         let placed = match self.read.take(self.position, length)? {
@@ -248,6 +300,10 @@ impl Decoder {
 
     /// Reads the count of a variable-length array of at most `max` elements (RFC 4506 §4.13), each at least
     /// `min_item_len` bytes long. Refuses a count that the rest of the message can't hold.
+    ///
+    /// # Errors
+    /// As [`u32`](Self::u32), [`DecodeError::TooLong`] for more than `max` elements, and
+    /// [`DecodeError::CountBeyondMessage`].
     pub fn array_len(&mut self, max: usize, min_item_len: usize) -> Result<usize, DecodeError> {
         let position = self.position;
         let count = self.count(max)?;
@@ -261,6 +317,9 @@ impl Decoder {
     /// Reads what `read` reads, one level deeper inside the values around it. Refuses more than
     /// [`DEPTH_MAX`](Self::DEPTH_MAX) levels. Boxes, arrays and lists count their level by themselves; a hand-written
     /// `Decode` that calls itself by another way must use this function.
+    ///
+    /// # Errors
+    /// Those of `read`, and [`DecodeError::TooDeep`].
     pub fn nested<T>(
         &mut self,
         read: impl FnOnce(&mut Self) -> Result<T, DecodeError>,
@@ -275,6 +334,10 @@ impl Decoder {
     }
 
     /// Checks that nothing is left: no bytes inline, no Read chunk unread, no filled Write chunk without its item.
+    ///
+    /// # Errors
+    /// [`DecodeError::TrailingBytes`], [`DecodeError::ReadChunkMisplaced`] for a chunk that was not read, and
+    /// [`DecodeError::WriteChunkLeft`].
     pub fn finish(self) -> Result<(), DecodeError> {
         self.read.admit_end(self.position)?;
         self.write.admit_end()?;

@@ -81,6 +81,9 @@ impl Encoder {
     }
 
     /// Writes the count of a counted item, which must not exceed `max`.
+    ///
+    /// # Errors
+    /// [`EncodeError::TooLong`] for more than `max`, or more than 2³² - 1.
     pub fn count(&mut self, length: usize, max: usize) -> Result<(), EncodeError> {
         match u32::try_from(length) {
             Ok(count) if length <= max => {
@@ -99,6 +102,9 @@ impl Encoder {
     }
 
     /// Writes variable-length opaque data or a string (RFC 4506 §4.10, §4.11), copied into the inline run.
+    ///
+    /// # Errors
+    /// As [`count`](Self::count).
     pub fn opaque(&mut self, data: &[u8], max: usize) -> Result<(), EncodeError> {
         self.count(data.len(), max)?;
         self.opaque_fixed(data);
@@ -108,6 +114,9 @@ impl Encoder {
     /// Writes variable-length opaque data as a [`Piece::Payload`], without moving it. `ddp_eligible` states whether the
     /// Upper-Layer Binding lets it travel in a chunk. Data that isn't eligible and not longer than [`INLINE_COPY_MAX`]
     /// is copied into the inline run instead.
+    ///
+    /// # Errors
+    /// As [`count`](Self::count).
     pub fn payload(&mut self, data: Bytes, max: usize, ddp_eligible: bool) -> Result<(), EncodeError> {
         if !ddp_eligible && data.len() <= INLINE_COPY_MAX {
             return self.opaque(&data, max);

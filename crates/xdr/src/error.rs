@@ -61,9 +61,9 @@ fn item(field: &'static str) -> &'static str {
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 #[error("stream of {needed} bytes does not fit a buffer of {available} bytes")]
 pub struct BufferTooSmall {
-    /// Length of the stream.
+    /// Length of the stream, in bytes.
     pub needed: usize,
-    /// Length of the destination.
+    /// Length of the destination, in bytes.
     pub available: usize,
 }
 

@@ -18,6 +18,9 @@ use crate::{
 )]
 pub trait Encode {
     /// Writes the value at the encoder's position.
+    ///
+    /// # Errors
+    /// A count above its maximum, or a value that breaks a rule of its type.
     fn encode(&self, encoder: &mut Encoder) -> Result<(), EncodeError>;
 }
 
@@ -31,7 +34,10 @@ pub trait Decode: Sized {
     /// an array before memory for them is allocated.
     const MIN_LEN: usize;
 
-    /// Reads a value at the decoder's position. The decoder must not be used after an error.
+    /// Reads a value at the decoder's position.
+    ///
+    /// # Errors
+    /// Bytes that are no value of this type. The decoder must not be used after an error.
     fn decode(decoder: &mut Decoder) -> Result<Self, DecodeError>;
 }
 
@@ -41,10 +47,16 @@ pub trait Counted: Sized {
     /// The largest form of the item, but for its maximum.
     const FORM: CountedForm;
 
-    /// Writes count and content; refuses more than `max`.
+    /// Writes count and content.
+    ///
+    /// # Errors
+    /// [`EncodeError::TooLong`] for more than `max`, and those of the content.
     fn encode_counted(&self, max: usize, encoder: &mut Encoder) -> Result<(), EncodeError>;
 
-    /// Reads count and content; refuses more than `max` before anything is allocated.
+    /// Reads count and content.
+    ///
+    /// # Errors
+    /// [`DecodeError::TooLong`] for more than `max`, before anything is allocated, and those of the content.
     fn decode_counted(max: usize, decoder: &mut Decoder) -> Result<Self, DecodeError>;
 }
 
@@ -54,14 +66,23 @@ pub trait Counted: Sized {
     note = "`#[xdr(ddp)]` takes `Payload`, `Bytes` and `Text`"
 )]
 pub trait Eligible: Sized {
-    /// Writes the data as an eligible payload; refuses more than `max` bytes.
+    /// Writes the data as an eligible payload.
+    ///
+    /// # Errors
+    /// [`EncodeError::TooLong`] for more than `max` bytes.
     fn encode_eligible(&self, max: usize, encoder: &mut Encoder) -> Result<(), EncodeError>;
 
-    /// Reads the data, from the chunk in which it travelled; refuses more than `max` bytes.
+    /// Reads the data, from the chunk in which it travelled.
+    ///
+    /// # Errors
+    /// As [`Decoder::payload_slices`].
     fn decode_eligible(max: usize, decoder: &mut Decoder) -> Result<Self, DecodeError>;
 }
 
 /// Encodes one value into a stream of its own.
+///
+/// # Errors
+/// As [`Encode::encode`] of the type.
 pub fn encode<T: Encode + ?Sized>(value: &T) -> Result<Stream, EncodeError> {
     let mut encoder = Encoder::new();
     value.encode(&mut encoder)?;
@@ -71,6 +92,9 @@ pub fn encode<T: Encode + ?Sized>(value: &T) -> Result<Stream, EncodeError> {
 impl Encoder {
     /// Writes the first item of a union's default arm: its discriminant. The discriminant must not be one of `taken`,
     /// the values that have an arm of their own.
+    ///
+    /// # Errors
+    /// [`EncodeError::DefaultArm`] for one of `taken`, and [`EncodeError::Invalid`] if the discriminant is no word.
     pub fn default_discriminant<T: Encode>(
         &mut self,
         union: &'static str,
@@ -96,11 +120,17 @@ impl Encoder {
 
 impl Decoder {
     /// Reads a value of any type.
+    ///
+    /// # Errors
+    /// As [`Decode::decode`] of the type.
     pub fn decode<T: Decode>(&mut self) -> Result<T, DecodeError> {
         T::decode(self)
     }
 
     /// Reads the last value of a message and checks that nothing follows it.
+    ///
+    /// # Errors
+    /// As [`Decode::decode`] of the type, and as [`finish`](Self::finish).
     pub fn decode_all<T: Decode>(mut self) -> Result<T, DecodeError> {
         let value = T::decode(&mut self)?;
         self.finish()?;

@@ -6,6 +6,9 @@
 use crate::{Decode, DecodeError, Decoder, Encode, EncodeError, Encoder};
 
 /// Encodes `items` as a linked list of at most `max` elements.
+///
+/// # Errors
+/// [`EncodeError::TooLong`] for more than `max` elements, and those of an element.
 pub fn encode_list<T: Encode>(items: &[T], max: usize, encoder: &mut Encoder) -> Result<(), EncodeError> {
     if items.len() > max {
         return Err(EncodeError::too_long(items.len(), max));
@@ -18,8 +21,11 @@ pub fn encode_list<T: Encode>(items: &[T], max: usize, encoder: &mut Encoder) ->
     Ok(())
 }
 
-/// Decodes a linked list; refuses element number `max` + 1 before reading it. A list without its own maximum is bounded
-/// by the message, since each element takes four bytes or more.
+/// Decodes a linked list of at most `max` elements. A list without its own maximum is bounded by the message, since each
+/// element takes four bytes or more.
+///
+/// # Errors
+/// [`DecodeError::TooLong`] before element number `max` + 1 is read, and those of an element.
 pub fn decode_list<T: Decode>(decoder: &mut Decoder, max: usize) -> Result<Vec<T>, DecodeError> {
     decoder.nested(|decoder| {
         let mut items = Vec::new();

@@ -125,6 +125,9 @@ impl Stream {
     }
 
     /// Copies the unreduced stream to the front of `target`; returns the number of bytes copied.
+    ///
+    /// # Errors
+    /// [`BufferTooSmall`], before anything is copied.
     pub fn copy_to(&self, target: &mut [u8]) -> Result<CopyCount, BufferTooSmall> {
         let too_small = BufferTooSmall { needed: self.len, available: target.len() };
         let mut copied = CopyCount::default();

@@ -3,11 +3,12 @@
 //! The text is written directly. `rustfmt` would not change it: each member and arm has lines of its own. The few forms
 //! that depend on their length are chosen here.
 
+use std::collections::HashSet;
 use std::fmt::{self, Write as _};
 
 use crate::model::{
     Base, Constant, Effect, Eligible, Item, Kind, Model, Procedure, Program, Shape, Size, TypeDef, Union,
-    Variant, Version,
+    Variant,
 };
 use crate::names::{Scope, identifier, snake, words};
 use crate::resolve::{OF_MODULE, literal};
@@ -312,23 +313,23 @@ impl Emitter<'_> {
             writeln!(self.out, "    pub mod {} {{", version.rust)?;
             let number = literal(program.number);
             writeln!(self.out, "        program {number}, version {};", version.number)?;
+            let own = version.procedures.iter().map(|procedure| &*procedure.rust).collect();
             for procedure in &version.procedures {
-                self.procedure(version, procedure)?;
+                self.procedure(&own, procedure)?;
             }
             self.out.push_str("    }\n}\n");
         }
         Ok(())
     }
 
-    fn procedure(&mut self, version: &Version, procedure: &Procedure) -> fmt::Result {
+    /// Writes a procedure of a version; `own` are the names of the version's types.
+    fn procedure(&mut self, own: &HashSet<&str>, procedure: &Procedure) -> fmt::Result {
         let Procedure { name, method, rust, number, .. } = procedure;
-        // Names of the module hide those of the types around it.
-        let is_hidden = |kind: &str| {
-            OF_MODULE.contains(&kind) || version.procedures.iter().any(|other| other.rust == kind)
-        };
         let side = |item: &Item| {
             let kind = self.base(item);
-            if is_hidden(&kind) { format!("super::{kind}") } else { kind }
+            // Names of the module hide those of the types around it.
+            let is_hidden = OF_MODULE.contains(&&*kind) || own.contains(&*kind);
+            if is_hidden { format!("super::{kind}") } else { inside(&kind) }
         };
         let arguments = procedure.arguments.as_ref().map(side).unwrap_or_default();
         let results = procedure.results.as_ref().map_or_else(|| "()".to_owned(), side);
@@ -343,10 +344,19 @@ impl Emitter<'_> {
             self.out.push_str(", integrity");
         }
         if let Some(bounds) = &procedure.marks.bounds {
-            write!(self.out, ", bounds = {bounds}")?;
+            write!(self.out, ", bounds = {}", inside(bounds))?;
         }
         self.out.push_str(";\n");
         Ok(())
+    }
+}
+
+/// Returns a path of the side file as the module of a version must write it: one module further in.
+fn inside(path: &str) -> String {
+    match path.strip_prefix("self::") {
+        Some(rest) => format!("super::{rest}"),
+        None if path.starts_with("super::") => format!("super::{path}"),
+        None => path.to_owned(),
     }
 }
 

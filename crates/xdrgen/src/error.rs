@@ -9,9 +9,9 @@ use thiserror::Error;
 /// A place in a text. Line and column count from 1, the column in characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Position {
-    /// The line.
+    /// The line, from 1.
     pub line: usize,
-    /// The character within the line; a tabulator is one.
+    /// The character within the line, from 1; a tabulator is one.
     pub column: usize,
 }
 

@@ -1,10 +1,12 @@
 //! The generator: from files to code.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 use crate::emit::emit;
 use crate::error::{Error, Fault};
+use crate::lexer::FILE_MAX;
 use crate::marks::{Marks, is_path};
 use crate::resolve::resolve;
 use crate::tree::Specification;
@@ -86,15 +88,18 @@ impl Generator {
         Ok(emit(&model, &source.to_string_lossy(), &self.crate_path))
     }
 
-    /// Writes the code to a file in this directory: `kv.rs` for `kv.x`. Tells cargo to run the build script again when
-    /// the description or the side file changes. Returns the file's path.
+    /// Writes the code to a file in this directory: `kv.rs` for `kv.x`. Tells cargo, on standard output, to run the build
+    /// script again when a file that was read changes. Returns the path of the written file.
     ///
     /// # Errors
     /// Those of [`generate`](Self::generate), and a file that can't be written.
     pub fn write_to(&self, directory: impl AsRef<Path>) -> Result<PathBuf, Error> {
         let code = self.generate()?;
-        for file in std::iter::once(&self.file).chain(&self.marks) {
-            println!("cargo::rerun-if-changed={}", file.display());
+        let file = self.text.is_none().then_some(&self.file);
+        let marks = self.marks.as_ref().filter(|_| self.marks_text.is_none());
+        for file in file.into_iter().chain(marks) {
+            // Without cargo nobody needs the line.
+            let _ = writeln!(io::stdout(), "cargo::rerun-if-changed={}", file.display());
         }
         let mut path = directory.as_ref().join(self.file.file_stem().unwrap_or(self.file.as_os_str()));
         path.set_extension("rs");
@@ -118,10 +123,13 @@ impl From<Fault> for Wrong {
     }
 }
 
-/// Reads a text. Comments may have bytes that are not UTF-8; elsewhere the lexer refuses what they become.
+/// Reads a text, or the beginning of one that is too long: a device may have no end. Comments may have bytes that are not
+/// UTF-8; elsewhere the lexer refuses what they become.
 fn read(path: &Path) -> Result<String, Error> {
-    match fs::read(path) {
-        Ok(bytes) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
+    let mut bytes = Vec::new();
+    let limit = u64::try_from(FILE_MAX).unwrap_or(u64::MAX).saturating_add(1);
+    match File::open(path).and_then(|file| file.take(limit).read_to_end(&mut bytes)) {
+        Ok(_) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
         Err(source) => Err(Error::File { path: path.to_owned(), source }),
     }
 }

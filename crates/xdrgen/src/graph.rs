@@ -1,12 +1,12 @@
-//! Relations of types that hold types: values without end, linked lists, recursion, and derived traits.
+//! Relations of types that hold types: sizes without end, linked lists, recursion, and derived traits.
 //!
 //! All walks are loops over lists, since a description may have a long chain of types.
 
 use crate::error::Fault;
 use crate::model::{Base, Eligible, Item, Kind, Program, Shape, Traits, TypeDef, TypeId};
-use crate::resolve::{FIXED_MAX, through_aliases};
+use crate::resolve::{Aliases, FIXED_MAX};
 
-/// Checks that each value ends: a type may hold itself only as an option, in an array or in a list. Checks that the size
+/// Checks that each size ends: a type may hold itself only as an option, in an array or in a list. Checks that the size
 /// of what a value holds in place is within limits, and not 0 for the elements of an array.
 pub(crate) fn check_ends(types: &[TypeDef]) -> Result<(), Fault> {
     let is_direct = |item: &&Item| matches!(item.shape, Shape::One | Shape::Fixed(_));
@@ -18,8 +18,10 @@ pub(crate) fn check_ends(types: &[TypeDef]) -> Result<(), Fault> {
         if let ([id, ..], Some(def)) = (&*circle, first)
             && (circle.len() > 1 || holds(&edges, *id, *id))
         {
-            let reason =
-                format!("`{}` holds itself, so no value would end: it must do so by `*` or `<>`", def.path);
+            let reason = format!(
+                "`{}` holds itself in place, so its size has no end: it must do so by `*` or `<>`",
+                def.path
+            );
             return Err(Fault::new(def.at, reason));
         }
         for id in circle {
@@ -76,7 +78,7 @@ fn in_place(item: &Item, sizes: &[usize]) -> usize {
 
 /// Turns chains of optional data into lists (RFC 4506 §4.19). An element is a structure whose last member leads to the
 /// next one, and nothing holds it otherwise than as an option. The structure loses that member.
-pub(crate) fn find_lists(types: &mut [TypeDef], programs: &[Program]) {
+pub(crate) fn find_lists(types: &mut [TypeDef], programs: &[Program], aliases: &Aliases) {
     let mut uses = vec![(false, false); types.len()];
     let procedures =
         programs.iter().flat_map(|program| &program.versions).flat_map(|version| &version.procedures);
@@ -87,7 +89,7 @@ pub(crate) fn find_lists(types: &mut [TypeDef], programs: &[Program]) {
     });
     let members = types.iter().enumerate().flat_map(|(id, def)| {
         let maybe = matches!(def.kind, Kind::Maybe(_));
-        let tail = tail(id, types).filter(|tail| tail.shape == Shape::Optional);
+        let tail = tail(id, types, aliases).filter(|tail| tail.shape == Shape::Optional);
         def.kind
             .items()
             .into_iter()
@@ -109,7 +111,7 @@ pub(crate) fn find_lists(types: &mut [TypeDef], programs: &[Program]) {
     let is_list: Vec<bool> = uses
         .iter()
         .enumerate()
-        .map(|(id, used)| *used == (true, false) && tail(id, types).is_some())
+        .map(|(id, used)| *used == (true, false) && tail(id, types, aliases).is_some())
         .collect();
     for (def, is_list) in types.iter_mut().zip(&is_list) {
         if *is_list && let Kind::Struct(items) = &mut def.kind {
@@ -128,11 +130,11 @@ pub(crate) fn find_lists(types: &mut [TypeDef], programs: &[Program]) {
 
 /// Returns the last member of a structure if it leads to the next one. It is then the only pointer to the structure's own
 /// type, or its name says so.
-fn tail(id: TypeId, types: &[TypeDef]) -> Option<&Item> {
+fn tail<'t>(id: TypeId, types: &'t [TypeDef], aliases: &Aliases) -> Option<&'t Item> {
     let Kind::Struct(items) = &types.get(id)?.kind else { return None };
     let (last, others) = items.split_last()?;
     let leads_on = |item: &Item| {
-        let target = through_aliases(item, types);
+        let target = aliases.through(item, types);
         target.shape == Shape::Optional && target.base == Base::Type(id)
     };
     let is_next = last.name.to_ascii_lowercase().contains("next");

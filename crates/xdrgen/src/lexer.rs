@@ -12,6 +12,9 @@ use crate::error::{Fault, Position};
 /// Largest description, in bytes.
 pub const FILE_MAX: usize = 1 << 20;
 
+/// Longest name, in letters.
+pub const NAME_MAX: usize = 255;
+
 /// A word of the language.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Token<'a> {
@@ -125,7 +128,12 @@ impl<'a> Lexer<'a> {
         let position = self.position;
         let Some(first) = self.rest.chars().next() else { return Ok((Token::End, position)) };
         let token = if first.is_ascii_alphabetic() {
-            Token::Word(self.take_while(|letter| letter.is_ascii_alphanumeric() || letter == '_'))
+            let word = self.take_while(|letter| letter.is_ascii_alphanumeric() || letter == '_');
+            if word.len() > NAME_MAX {
+                let reason = format!("a name of {} letters; at most {NAME_MAX} are allowed", word.len());
+                return Err(Fault::new(position, reason));
+            }
+            Token::Word(word)
         } else if first.is_ascii_digit() || first == '-' {
             Token::Number(self.number()?)
         } else if SIGNS.contains(first) {

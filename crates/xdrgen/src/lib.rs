@@ -10,7 +10,8 @@
 //! # Ok::<(), rpcrdma_xdrgen::Error>(())
 //! ```
 //!
-//! `rpcrdma xdrgen kv.x` prints the same code.
+//! `rpcrdma xdrgen kv.x` prints the same code. Its public items have documentation, and it compiles without warnings. A
+//! program that uses only some of a private module's items puts `#[allow(dead_code)]` on the module.
 //!
 //! | XDR | Rust |
 //! | --- | --- |
@@ -41,8 +42,14 @@
 #![doc = include_str!("../docs/marks.md")]
 //!
 //! # Limits
-//! `quadruple` is not supported. A description has at most [`FILE_MAX`] bytes and nests types at most [`DEPTH_MAX`] deep.
-//! Arrays of fixed length have at most [`FIXED_MAX`] elements, and members in place at most as many bytes.
+//! `quadruple` is not supported. A description has at most [`FILE_MAX`] bytes, a name at most [`NAME_MAX`] letters, and
+//! types nest at most [`DEPTH_MAX`] deep. Arrays of fixed length have at most [`FIXED_MAX`] elements, and members in place
+//! at most as many bytes.
+//!
+//! Some descriptions that `rpcgen` accepts are refused. Lines for the C preprocessor are, which `cpp -P` removes, and
+//! comments that begin with `//`. A type may not hold itself in an arm, but by `*` or `<>`. Program numbers are those
+//! that RFC 5531 §8.3 does not reserve, versions begin at 1 (§8.1), and procedure 0 takes and returns `void` (§12.1).
+//! Comments do not become documentation: that has the names of the description.
 //!
 //! *Buffers.* A description is read whole. *Errors.* The first fault ends the work, as an [`Error`] with file, line,
 //! column and what was expected. No input makes the generator panic.
@@ -64,7 +71,7 @@ mod tree;
 
 pub use error::{Error, Fault, Position};
 pub use generator::Generator;
-pub use lexer::FILE_MAX;
+pub use lexer::{FILE_MAX, NAME_MAX};
 pub use parser::DEPTH_MAX;
 pub use resolve::FIXED_MAX;
 pub use tree::Specification;

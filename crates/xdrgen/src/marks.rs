@@ -66,7 +66,7 @@ impl Marks {
     /// Parses a side file.
     pub(crate) fn parse(text: &str) -> Result<Self, Fault> {
         if text.len() > FILE_MAX {
-            let reason = format!("the file has {} bytes; at most {FILE_MAX} are allowed", text.len());
+            let reason = format!("the file has more than {FILE_MAX} bytes");
             return Err(Fault::new(Position::START, reason));
         }
         let tables: Tables = toml::from_str(text).map_err(|error| {

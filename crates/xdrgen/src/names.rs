@@ -3,7 +3,7 @@
 //! Types become `UpperCamelCase`, members and procedures `snake_case`, constants `SCREAMING_SNAKE_CASE`. Two names of XDR
 //! may become one: the later one gets a number. Keywords of Rust become raw identifiers, or get an underscore.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 /// Returns the words of a name, in lower case: it is cut at underscores, and where a capital follows a small letter.
 pub(crate) fn words(name: &str) -> Vec<String> {
@@ -51,18 +51,19 @@ pub(crate) fn without_prefix<'a>(names: impl IntoIterator<Item = &'a str>) -> Ve
     if all.len() < 2 {
         return all;
     }
-    let can_lose = |count: usize| {
-        let prefix = all.first().and_then(|first| first.get(..count));
-        prefix.is_some()
-            && all.iter().all(|words| {
-                words.get(..count) == prefix
-                    && words
-                        .get(count)
-                        .is_some_and(|word| word.starts_with(|letter: char| letter.is_ascii_alphabetic()))
-            })
-    };
-    let most = (0..).take_while(|count| all.iter().all(|words| words.len() > *count)).last().unwrap_or(0);
-    let lost = (0..=most).rev().find(|count| can_lose(*count)).unwrap_or(0);
+    let (mut lost, mut count) = (0, 0);
+    // Each word is looked at once: names may be long, and many.
+    while let Some(word) = all.first().and_then(|first| first.get(count))
+        && all.iter().all(|words| words.get(count) == Some(word))
+    {
+        count += 1;
+        let remains = |words: &Vec<String>| {
+            words.get(count).is_some_and(|word| word.starts_with(|letter: char| letter.is_ascii_alphabetic()))
+        };
+        if all.iter().all(remains) {
+            lost = count;
+        }
+    }
     for words in &mut all {
         words.drain(..lost);
     }
@@ -92,12 +93,14 @@ pub(crate) fn of_procedures<'a>(
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Scope {
     taken: HashSet<String>,
+    /// The number that the next name like this one tries first.
+    next: HashMap<String, u32>,
 }
 
 impl Scope {
     /// Creates a scope in which these names are taken.
     pub(crate) fn with(names: &[&str]) -> Self {
-        Self { taken: names.iter().map(|name| (*name).to_owned()).collect() }
+        Self { taken: names.iter().map(|name| (*name).to_owned()).collect(), next: HashMap::new() }
     }
 
     /// Returns this name, or a similar one if it is taken.
@@ -105,11 +108,15 @@ impl Scope {
         if self.taken.insert(wanted.clone()) {
             return wanted;
         }
-        let others = (2u32..).map(|number| match wanted.ends_with(|end: char| end.is_ascii_digit()) {
-            true => format!("{wanted}_{number}"),
-            false => format!("{wanted}{number}"),
-        });
-        others.into_iter().find(|other| self.taken.insert(other.clone())).unwrap_or(wanted)
+        let joint = if wanted.ends_with(|end: char| end.is_ascii_digit()) { "_" } else { "" };
+        let next = self.next.entry(wanted.clone()).or_insert(2);
+        loop {
+            let other = format!("{wanted}{joint}{next}");
+            *next = next.saturating_add(1);
+            if self.taken.insert(other.clone()) {
+                return other;
+            }
+        }
     }
 }
 

@@ -20,10 +20,11 @@ impl Specification {
     /// Parses a description.
     ///
     /// # Errors
-    /// The text has more than [`FILE_MAX`] bytes, does not follow the grammar, or nests types deeper than [`DEPTH_MAX`].
+    /// The text has more than [`FILE_MAX`] bytes, does not follow the grammar, or nests types deeper than [`DEPTH_MAX`]. A
+    /// name has more than [`NAME_MAX`](crate::NAME_MAX) letters.
     pub fn parse(text: &str) -> Result<Self, Fault> {
         if text.len() > FILE_MAX {
-            let reason = format!("the file has {} bytes; at most {FILE_MAX} are allowed", text.len());
+            let reason = format!("the file has more than {FILE_MAX} bytes");
             return Err(Fault::new(Position::START, reason));
         }
         let mut parser = Parser::new(text)?;

@@ -11,8 +11,8 @@ use crate::graph;
 use crate::lexer::Number;
 use crate::marks::Marks;
 use crate::model::{
-    Arm, Base, Case, Item, Kind, Mark, Model, Procedure, Program, Shape, Size, Traits, TypeDef, Union,
-    Version,
+    Arm, Base, Case, Item, Kind, Mark, Model, Procedure, Program, Shape, Size, Traits, TypeDef, TypeId,
+    Union, Variant, Version,
 };
 use crate::names::{
     Scope, camel, of_procedures, plain_identifier, snake, type_identifier, variant_identifier,
@@ -27,7 +27,9 @@ pub const FIXED_MAX: usize = 1 << 16;
 /// Looks up all names of a description.
 pub(crate) fn resolve(specification: &Specification, marks: &Marks) -> Result<Model, Wrong> {
     let symbols = Symbols::collect(specification, marks)?;
-    let resolver = Resolver { symbols: &symbols, passed: &specification.passed, marks };
+    let is_part = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
+    let passed = specification.passed.iter().flat_map(|line| line.split(|letter| !is_part(letter)));
+    let resolver = Resolver { symbols: &symbols, passed: passed.collect(), marks };
     let mut types = Vec::new();
     for draft in &symbols.drafts {
         types.push(resolver.type_def(draft)?);
@@ -40,24 +42,25 @@ pub(crate) fn resolve(specification: &Specification, marks: &Marks) -> Result<Mo
     }
     name_modules(&mut programs);
     graph::check_ends(&types)?;
+    let aliases = Aliases::of(&types);
     for id in 0..types.len() {
-        resolver.cases(id, &mut types)?;
+        resolver.cases(id, &mut types, &aliases)?;
     }
-    graph::find_lists(&mut types, &programs);
+    graph::find_lists(&mut types, &programs, &aliases);
     graph::check_aliases(&types)?;
-    mark(&mut types, marks).map_err(Wrong::Marks)?;
+    mark(&mut types, marks, &aliases).map_err(Wrong::Marks)?;
     graph::find_traits(&mut types);
     marks.finish().map_err(Wrong::Marks)?;
     Ok(Model { constants: symbols.constants, types, programs })
 }
 
 /// Puts the marks into the items.
-fn mark(types: &mut [TypeDef], marks: &Marks) -> Result<(), Fault> {
+fn mark(types: &mut [TypeDef], marks: &Marks, aliases: &Aliases) -> Result<(), Fault> {
     // A mark on an item whose type is another's name: the item gets the form of its own.
     let items = types.iter().flat_map(|def| def.kind.items());
     let forms =
         items.filter(|item| item.shape == Shape::One && marks.has_item(&item.path)).filter_map(|item| {
-            let Item { base, shape, .. } = through_aliases(item, types);
+            let Item { base, shape, .. } = aliases.through(item, types);
             let is_counted = matches!(shape, Shape::Counted(_) | Shape::List(_));
             is_counted.then(|| (item.path.clone(), (base.clone(), shape.clone())))
         });
@@ -73,7 +76,8 @@ fn mark(types: &mut [TypeDef], marks: &Marks) -> Result<(), Fault> {
 
 struct Resolver<'a, 's> {
     symbols: &'s Symbols<'a>,
-    passed: &'s [String],
+    /// The words of the `%` lines.
+    passed: HashSet<&'s str>,
     marks: &'s Marks,
 }
 
@@ -123,6 +127,7 @@ impl<'a> Resolver<'a, '_> {
         }
         let union = Union { discriminant, arms, default };
         let contents = union.arms.iter().filter_map(|arm| arm.content.as_ref());
+        // RFC 5531 §9 itself has an arm with the name of the discriminant.
         unique_names(contents.chain(union.default.iter().flatten()), "arm")?;
         Ok(union)
     }
@@ -228,11 +233,8 @@ impl<'a> Resolver<'a, '_> {
                 _ => return None,
             })
         };
-        let passed = || {
-            let is_part = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
-            let mut found = self.passed.iter().flat_map(|line| line.split(|letter| !is_part(letter)));
-            found.any(|word| word == name).then(|| Base::External(type_identifier(camel(&words(name)))))
-        };
+        let passed =
+            || self.passed.contains(name).then(|| Base::External(type_identifier(camel(&words(name)))));
         self.marks.path_of(name).map(Base::External).or_else(of_c).or_else(passed)
     }
 
@@ -248,9 +250,9 @@ impl<'a> Resolver<'a, '_> {
     }
 
     /// Looks up the cases of a union, once all types are known.
-    fn cases(&self, id: usize, types: &mut [TypeDef]) -> Result<(), Fault> {
+    fn cases(&self, id: usize, types: &mut [TypeDef], aliases: &Aliases) -> Result<(), Fault> {
         let Some(TypeDef { kind: Kind::Union(union), .. }) = types.get(id) else { return Ok(()) };
-        let discriminant = through_aliases(&union.discriminant, types);
+        let discriminant = aliases.through(&union.discriminant, types);
         let refused = || Fault::new(union.discriminant.at, NO_DISCRIMINANT);
         if discriminant.shape != Shape::One {
             return Err(refused());
@@ -259,9 +261,9 @@ impl<'a> Resolver<'a, '_> {
             Base::Int => Domain::Range("int", i32::MIN.into()..=i32::MAX.into()),
             Base::Unsigned => Domain::Range("unsigned int", 0..=u32::MAX.into()),
             Base::Bool => Domain::Range("bool", 0..=1),
-            Base::Type(id) => match types.get(*id) {
-                Some(TypeDef { kind: Kind::Enum(variants), path, rust, .. }) => {
-                    Domain::Enum { path, rust, variants }
+            Base::Type(id) => match (types.get(*id), self.symbols.drafts.get(*id)) {
+                (Some(TypeDef { kind: Kind::Enum(_), path, rust, .. }), Some(draft)) => {
+                    Domain::Enum { path, rust, draft }
                 }
                 _ => return Err(refused()),
             },
@@ -320,13 +322,14 @@ impl<'a> Resolver<'a, '_> {
         };
         let named = found.symbol.and_then(variant_of);
         match domain {
-            Domain::Enum { path, rust, variants } => {
-                let variant = variants.iter().find(|variant| i128::from(variant.number) == number);
+            Domain::Enum { path, rust, draft } => {
+                let index = i32::try_from(number).ok().and_then(|number| draft.numbers.get(&number));
+                let variant = index.and_then(|index| draft.variants.get(*index));
                 let variant = variant.ok_or_else(|| {
                     Fault::new(value.at, format!("`{text}` is no value of `{path}`, the discriminant's type"))
                 })?;
                 let word = format!("{rust}::{} as u32", variant.rust);
-                let name = named.map_or(&variant.rust, |named| &named.rust).clone();
+                let name = arm_name(named.unwrap_or(variant));
                 Ok(Case { text, rust: name, word, number })
             }
             Domain::Range(name, range) => {
@@ -346,7 +349,7 @@ impl<'a> Resolver<'a, '_> {
                 };
                 let rust = match (named, &value.value) {
                     _ if *name == "bool" => (if number == 1 { "True" } else { "False" }).to_owned(),
-                    (Some(variant), _) => variant.rust.clone(),
+                    (Some(variant), _) => arm_name(variant),
                     // The names of constants lose their prefix together.
                     (None, Value::Name(_)) => String::new(),
                     (None, Value::Number(_)) if number < 0 => format!("CaseMinus{}", number.unsigned_abs()),
@@ -455,7 +458,15 @@ pub(crate) const OF_MODULE: [&str; 5] = ["Client", "Server", "Service", "S", "C"
 /// The values of a discriminant.
 enum Domain<'a> {
     Range(&'static str, std::ops::RangeInclusive<i128>),
-    Enum { path: &'a str, rust: &'a str, variants: &'a [crate::model::Variant] },
+    Enum { path: &'a str, rust: &'a str, draft: &'a Draft<'a> },
+}
+
+/// Returns the name of the arm for a value. A second name of one number is a constant, so it has another form.
+fn arm_name(variant: &Variant) -> String {
+    match variant.same_as {
+        None => variant.rust.clone(),
+        Some(_) => variant_identifier(camel(&words(&variant.rust))),
+    }
 }
 
 /// Returns the content of the arm for TRUE, if FALSE has none.
@@ -468,16 +479,50 @@ fn maybe(union: &Union) -> Option<Item> {
     Some(content.clone())
 }
 
-/// Returns what an item is once all typedefs that only give names are followed.
-pub(crate) fn through_aliases<'t>(item: &'t Item, types: &'t [TypeDef]) -> &'t Item {
-    let mut item = item;
-    while item.shape == Shape::One
-        && let Base::Type(id) = item.base
-        && let Some(TypeDef { kind: Kind::Alias(next), .. }) = types.get(id)
-    {
-        item = next;
+/// For each type: the last one of the typedefs that only give another name, which begin with it. They form no circle.
+pub(crate) struct Aliases(Vec<TypeId>);
+
+impl Aliases {
+    /// Follows all typedefs. A chain of them is walked once.
+    pub(crate) fn of(types: &[TypeDef]) -> Self {
+        let next = |id: TypeId| match types.get(id).map(|def| &def.kind) {
+            Some(Kind::Alias(Item { shape: Shape::One, base: Base::Type(next), .. })) => {
+                matches!(types.get(*next), Some(TypeDef { kind: Kind::Alias(_), .. })).then_some(*next)
+            }
+            _ => None,
+        };
+        let mut ends: Vec<Option<TypeId>> = vec![None; types.len()];
+        for start in 0..types.len() {
+            let mut chain = vec![start];
+            let mut end = start;
+            while let Some(further) = next(end) {
+                end = further;
+                if let Some(Some(known)) = ends.get(end) {
+                    end = *known;
+                    break;
+                }
+                chain.push(end);
+            }
+            for id in chain {
+                if let Some(place) = ends.get_mut(id) {
+                    *place = Some(end);
+                }
+            }
+        }
+        Self(ends.into_iter().flatten().collect())
     }
-    item
+
+    /// Returns what an item is once all typedefs that only give names are followed.
+    pub(crate) fn through<'t>(&self, item: &'t Item, types: &'t [TypeDef]) -> &'t Item {
+        if item.shape == Shape::One
+            && let Base::Type(id) = item.base
+            && let Some(end) = self.0.get(id)
+            && let Some(TypeDef { kind: Kind::Alias(last), .. }) = types.get(*end)
+        {
+            return last;
+        }
+        item
+    }
 }
 
 fn unique_names<'i>(items: impl IntoIterator<Item = &'i Item>, what: &str) -> Result<(), Fault> {

@@ -18,6 +18,9 @@ use crate::tree::{
     UnionBody, Value,
 };
 
+/// Longest path of a type without a name, in letters: its members repeat it.
+const PATH_MAX: usize = 1024;
+
 /// The meaning of a name.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Symbol {
@@ -38,6 +41,8 @@ pub(crate) struct Draft<'a> {
     pub(crate) body: Body<'a>,
     /// Only of an enumeration.
     pub(crate) variants: Vec<Variant>,
+    /// Indices of the first variants with these numbers.
+    pub(crate) numbers: HashMap<i32, usize>,
     origin: Origin,
 }
 
@@ -85,6 +90,8 @@ pub(crate) struct Symbols<'a> {
     unnamed: HashMap<Position, TypeId>,
     /// Types made for arguments and results, by the place of the procedure's name.
     made: HashMap<(Position, Side), TypeId>,
+    /// The types of `made`, by their paths.
+    by_path: HashMap<String, Vec<TypeId>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -110,6 +117,7 @@ impl<'a> Symbols<'a> {
             drafts: Vec::new(),
             unnamed: HashMap::new(),
             made: HashMap::new(),
+            by_path: HashMap::new(),
         };
         for definition in &specification.definitions {
             symbols.definition(definition)?;
@@ -197,15 +205,23 @@ impl<'a> Symbols<'a> {
     }
 
     fn draft(&mut self, path: String, rust: String, at: Position, body: Body<'a>, origin: Origin) -> TypeId {
-        self.drafts.push(Draft { path, rust, at, body, variants: Vec::new(), origin });
+        let (variants, numbers) = (Vec::new(), HashMap::new());
+        self.drafts.push(Draft { path, rust, at, body, variants, numbers, origin });
         self.drafts.len() - 1
     }
 
     /// Makes a type for arguments or results. Versions share one that they declare equally.
     fn make(&mut self, at: Position, side: Side, path: &str, rust: String, body: Body<'a>) {
-        let is_equal = |draft: &Draft<'_>| draft.path == path && draft.body.is_equal(&body);
-        let known = self.drafts.iter().position(is_equal);
-        let id = known.unwrap_or_else(|| self.draft(path.to_owned(), rust, at, body, Origin::Procedure));
+        let of_path = self.by_path.get(path).into_iter().flatten();
+        let is_equal = |id: &&TypeId| self.drafts.get(**id).is_some_and(|draft| draft.body.is_equal(&body));
+        let id = match of_path.copied().find(|id| is_equal(&id)) {
+            Some(known) => known,
+            None => {
+                let id = self.draft(path.to_owned(), rust, at, body, Origin::Procedure);
+                self.by_path.entry(path.to_owned()).or_default().push(id);
+                id
+            }
+        };
         self.made.insert((at, side), id);
     }
 
@@ -245,6 +261,13 @@ impl<'a> Symbols<'a> {
             Type::Union(body) => Body::Union(body),
             _ => return Ok(()),
         };
+        if path.len() > PATH_MAX {
+            let reason = format!(
+                "the names of the types and members around this type have {} letters; at most {PATH_MAX} are allowed",
+                path.len()
+            );
+            return Err(Fault::new(kind.at, reason));
+        }
         let id = self.draft(path.clone(), rust, kind.at, body, Origin::Member);
         self.unnamed.insert(kind.at, id);
         match &kind.value {
@@ -257,7 +280,7 @@ impl<'a> Symbols<'a> {
 
     fn enumerators(&mut self, id: TypeId, body: &'a [Enumerator]) -> Result<(), Fault> {
         let mut scope = Scope::default();
-        let mut variants: Vec<Variant> = Vec::new();
+        let mut firsts: HashMap<i32, String> = HashMap::new();
         let wanted = without_prefix(body.iter().map(|enumerator| enumerator.name.value.as_str()));
         for (index, (enumerator, words)) in body.iter().zip(wanted).enumerate() {
             let number = self.number(&enumerator.value, " before this place")?.number.value;
@@ -267,15 +290,17 @@ impl<'a> Symbols<'a> {
                 Fault::new(enumerator.value.at, reason)
             })?;
             self.declare(&enumerator.name, Symbol::Value(id, index))?;
-            let same_as =
-                variants.iter().find(|other| other.number == number).map(|other| other.rust.clone());
+            let same_as = firsts.get(&number).cloned();
             let wanted =
                 if same_as.is_some() { screaming(&words) } else { variant_identifier(camel(&words)) };
             let (name, rust) = (enumerator.name.value.clone(), scope.take(wanted));
-            variants.push(Variant { name, rust, number, same_as });
+            if same_as.is_none() {
+                firsts.insert(number, rust.clone());
+            }
             // Later values may name this one.
             if let Some(draft) = self.drafts.get_mut(id) {
-                draft.variants.clone_from(&variants);
+                draft.numbers.entry(number).or_insert(index);
+                draft.variants.push(Variant { name, rust, number, same_as });
             }
         }
         Ok(())

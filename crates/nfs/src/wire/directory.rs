@@ -17,7 +17,7 @@ pub struct ReaddirArgs {
     pub count: u32,
 }
 
-/// `entry3`.
+/// One entry of READDIR: `entry3` (RFC 1813 §3.3.16).
 #[derive(Debug, Clone, PartialEq, Eq, Xdr)]
 pub struct DirEntry {
     /// `fileid` of the attributes.
@@ -38,7 +38,7 @@ impl DirEntry {
     }
 }
 
-/// `dirlist3`.
+/// The entries of a READDIR reply: `dirlist3` (RFC 1813 §3.3.16).
 #[derive(Debug, Clone, PartialEq, Eq, Default, Xdr)]
 pub struct DirList {
     /// The entries.
@@ -83,7 +83,7 @@ pub struct ReaddirplusArgs {
     pub maxcount: u32,
 }
 
-/// `entryplus3`.
+/// One entry of READDIRPLUS: `entryplus3` (RFC 1813 §3.3.17).
 #[derive(Debug, Clone, PartialEq, Eq, Xdr)]
 pub struct DirEntryPlus {
     /// `fileid` of the attributes.
@@ -112,7 +112,7 @@ impl DirEntryPlus {
     }
 }
 
-/// `dirlistplus3`.
+/// The entries of a READDIRPLUS reply: `dirlistplus3` (RFC 1813 §3.3.17).
 #[derive(Debug, Clone, PartialEq, Eq, Default, Xdr)]
 pub struct DirListPlus {
     /// The entries.

@@ -27,7 +27,7 @@ pub struct NewObject {
     pub dir_wcc: WccData,
 }
 
-/// `createhow3`.
+/// How CREATE treats an object that is there: `createhow3` (RFC 1813 §3.3.8).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Xdr)]
 pub enum CreateHow {
     /// `UNCHECKED`: accepts an existing file.
@@ -65,7 +65,7 @@ pub struct MkdirArgs {
 /// `MKDIR3res`.
 pub type MkdirResult = NfsResult<NewObject, WccData>;
 
-/// `symlinkdata3`.
+/// A new symbolic link, its attributes and its text: `symlinkdata3` (RFC 1813 §3.3.10).
 #[derive(Debug, Clone, PartialEq, Eq, Xdr)]
 pub struct SymlinkData {
     /// `symlink_attributes`: the link's initial attributes.
@@ -87,7 +87,7 @@ pub struct SymlinkArgs {
 /// `SYMLINK3res`.
 pub type SymlinkResult = NfsResult<NewObject, WccData>;
 
-/// `devicedata3`.
+/// A new device, its attributes and its numbers: `devicedata3` (RFC 1813 §3.3.11).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Xdr)]
 pub struct DeviceData {
     /// `dev_attributes`: initial attributes.
@@ -96,8 +96,8 @@ pub struct DeviceData {
     pub spec: SpecData,
 }
 
-/// `mknoddata3`. The types that MKNOD does not make are included so that a server can answer
-/// `NFS3ERR_BADTYPE`.
+/// The object that MKNOD makes: `mknoddata3` (RFC 1813 §3.3.11). The types that MKNOD does not make are included so
+/// that a server can answer `NFS3ERR_BADTYPE`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Xdr)]
 pub enum MknodData {
     /// `NF3REG`: not valid for MKNOD.

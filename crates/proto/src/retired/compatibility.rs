@@ -91,13 +91,13 @@ pub enum AlignmentBase {
 }
 
 impl Config {
-    /// Whether the Read-Read model is enabled.
+    /// Returns whether the Read-Read model is enabled.
     #[must_use]
     pub const fn has_read_read(&self) -> bool {
         self.compatibility.read_read.is_some()
     }
 
-    /// Whether opaque data of an RDMA_MSGP is aligned (RFC 5666 §3.9).
+    /// Returns whether opaque data of an RDMA_MSGP is aligned (RFC 5666 §3.9).
     #[must_use]
     pub fn honours_padding(&self) -> bool {
         self.compatibility.padded_messages == PaddedMessages::Honour

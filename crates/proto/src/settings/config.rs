@@ -194,7 +194,7 @@ impl Config {
         self.receives_for_parts().saturating_add(sized(spare))
     }
 
-    /// Whether a client accepts chunks in the reverse direction, or a server may use them there.
+    /// Returns whether a client accepts chunks in the reverse direction, or a server may use them there.
     #[must_use]
     pub fn takes_reverse_chunks(&self) -> bool {
         self.reverse_chunks || self.chunks == ChunkSupport::Required

@@ -51,7 +51,7 @@ impl Versions {
         self.two
     }
 
-    /// Whether this side speaks Version One.
+    /// Returns whether this side speaks Version One.
     #[must_use]
     pub const fn has_one(&self) -> bool {
         self.one

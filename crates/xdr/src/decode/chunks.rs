@@ -27,6 +27,9 @@ impl ReadChunk {
 
     /// Checks a chunk list before decoding: positions are multiples of four and ascend, and no chunk reaches into the
     /// next. Chunks at equal positions are one chunk, and must be joined first.
+    ///
+    /// # Errors
+    /// [`DecodeError::ReadChunkUnaligned`] and [`DecodeError::ReadChunkOrder`], for the first wrong chunk.
     pub fn check(chunks: &[Self]) -> Result<(), DecodeError> {
         let mut previous = None;
         let mut end = 0;

@@ -49,6 +49,21 @@ fn base_types_and_shapes() {
     assert_eq!((octets(&Nothing {}).len(), value(Bytes::new())), (0, Ok(Nothing {})));
 }
 
+/// Names of constants that the derived code could use for its own.
+#[test]
+fn cases_by_constants() {
+    for (arm, discriminant) in [
+        (ByConstant::Case1(7), 1),
+        (ByConstant::Case2(7), 2),
+        (ByConstant::Value1(7), 9),
+        (ByConstant::Value0(7), 5),
+    ] {
+        assert_eq!(octets(&arm), words(&[discriminant, 7]));
+        assert_eq!(value(words(&[discriminant, 7])), Ok(arm));
+    }
+    assert_eq!(octets(&ByAgain::OneMore(*b"four")), [&words(&[1])[..], b"four"].concat());
+}
+
 #[test]
 fn maxima_of_the_description_and_of_the_side_file() {
     let too_long = |shapes: Shapes| match encode(&shapes).unwrap_err() {

@@ -7,7 +7,7 @@ use rpcrdma::{
     TransportKind,
 };
 use rpcrdma_xdrgen_tests::language::{self, *};
-use rpcrdma_xdrgen_tests::{nfs40, ping, renamed, rpcbind};
+use rpcrdma_xdrgen_tests::{Elsewhere, nfs40, ping, renamed, rpcbind};
 
 use crate::octets;
 
@@ -49,6 +49,10 @@ impl language_v1::Service for Service {
     async fn reverse(&self, _: &CallContext, mut chain: Chain) -> Result<Chain, CallFailure> {
         chain.first.reverse();
         Ok(chain)
+    }
+
+    async fn relative(&self, _: &CallContext, thing: Elsewhere) -> Result<Elsewhere, CallFailure> {
+        Ok(thing)
     }
 
     async fn s(&self, context: &CallContext) -> Result<(), CallFailure> {

@@ -103,6 +103,17 @@ fn types_of_elsewhere() {
     );
 }
 
+/// A path of the side file begins where the code stands, also within the module of a version.
+#[test]
+fn paths_within_the_module_of_a_version() {
+    let text = "%a b;\nprogram P { version V { a GET(b) = 1; } = 1; } = 1; struct s { a a; b b; };";
+    let marks = "[types]\na = \"super::A\"\nb = \"self::B\"\n[procedures]\nGET = { bounds = \"self::most\" }";
+    let code = marked(text, marks).unwrap();
+    assert!(code.contains("pub a: super::A,") && code.contains("pub b: self::B,"), "{code}");
+    let procedure = "fn get = 1, Get(super::B) -> super::super::A, State, bounds = super::most;";
+    assert!(code.contains(procedure), "{code}");
+}
+
 /// Constants of RFC 5531 §8.2 are known, and declarations go before.
 #[test]
 fn constants_of_elsewhere() {

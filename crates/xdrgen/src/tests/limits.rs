@@ -3,7 +3,7 @@
 use std::fs;
 
 use super::{code, marked};
-use crate::{DEPTH_MAX, Error, FILE_MAX, FIXED_MAX, Generator};
+use crate::{DEPTH_MAX, Error, FILE_MAX, FIXED_MAX, Generator, NAME_MAX};
 
 fn error(text: &str) -> String {
     code(text).unwrap_err().to_string()
@@ -28,10 +28,79 @@ fn types_inside_one_another() {
 fn the_length_of_files() {
     let text = |length: usize| "const A = 1;".to_owned() + &" ".repeat(length - 12);
     assert!(code(&text(FILE_MAX)).is_ok());
-    let message = "1:1: the file has 1048577 bytes; at most 1048576 are allowed";
+    let message = "1:1: the file has more than 1048576 bytes";
     assert_eq!(error(&text(FILE_MAX + 1)), format!("t.x:{message}"));
     let marks = marked("const A = 1;", &" ".repeat(FILE_MAX + 1)).unwrap_err().to_string();
     assert_eq!(marks, format!("t.toml:{message}"));
+    // A device without end is not read to its end.
+    if cfg!(unix) {
+        let endless = Generator::new("/dev/zero").generate().unwrap_err().to_string();
+        assert_eq!(endless, format!("/dev/zero:{message}"));
+    }
+}
+
+#[test]
+fn the_length_of_names() {
+    let name = |length: usize| "n".repeat(length);
+    assert!(code(&format!("const {} = 1;", name(NAME_MAX))).is_ok());
+    assert_eq!(
+        error(&format!("const {} = 1;", name(NAME_MAX + 1))),
+        "t.x:1:7: a name of 256 letters; at most 255 are allowed"
+    );
+    // Each member of a type without a name repeats the names around it.
+    let nested = |depth: usize, inner: usize| {
+        let open: String = (0..depth).map(|_| "struct { ").collect();
+        let close: String = (0..depth).map(|_| format!("}} {};", name(NAME_MAX))).collect();
+        format!("struct {} {{ {open} int a; {close} }};", name(inner))
+    };
+    assert!(code(&nested(3, NAME_MAX)).is_ok());
+    assert!(code(&nested(4, NAME_MAX)).unwrap_err().to_string().ends_with(
+        "the names of the types and members around this type have 1279 letters; at most 1024 are allowed"
+    ));
+}
+
+/// The work grows with the text. Work that grew with its square would take minutes for each of these.
+#[test]
+fn the_largest_files() {
+    let filled = |begin: &str, each: &dyn Fn(usize) -> String, end: &str| {
+        let mut text = begin.to_owned();
+        for number in 1.. {
+            let next = each(number);
+            if text.len() + next.len() + end.len() > FILE_MAX {
+                break;
+            }
+            text.push_str(&next);
+        }
+        text + end
+    };
+    let halves = |number: usize| -> String {
+        (0..16).map(|bit| if number >> bit & 1 == 1 { "a__" } else { "a_" }).collect()
+    };
+    for (name, text) in [
+        ("values", filled("enum e { A = 0", &|n| format!(", a{n} = {n}"), " };")),
+        ("names of one value", filled("enum e { A = 0", &|n| format!(", a{n} = 0"), " };")),
+        (
+            "cases",
+            filled("enum e { A = 0 }; union u switch (int a) { ", &|n| format!("case {n}: "), "void; };"),
+        ),
+        ("names that become one", filled("", &|n| format!("typedef int {}b;", halves(n)), "")),
+        (
+            "procedures",
+            filled("program P { version V { ", &|n| format!("int a{n}(string) = {n};"), " } = 1; } = 1;"),
+        ),
+        (
+            "typedefs",
+            filled(
+                "typedef int t0;",
+                &|n| format!("typedef t{} t{n}; struct s{n} {{ t{n} a; }};", n - 1),
+                "",
+            ),
+        ),
+        ("types of elsewhere", filled("%t", &|n| format!("\n%a{n}\ntypedef t b{n}<>;"), "")),
+    ] {
+        let done = code(&text).map(|_| ());
+        assert!(done.is_ok(), "{name}: {done:?}");
+    }
 }
 
 #[test]
@@ -59,7 +128,10 @@ fn a_long_chain_of_types() {
     let chain: String = (0..20_000).map(link).collect();
     assert!(code(&format!("{chain} typedef int t20000;")).is_ok());
     let circle = error(&format!("{chain} typedef t0 t20000;"));
-    assert_eq!(circle, "t.x:1:12: `t0` holds itself, so no value would end: it must do so by `*` or `<>`");
+    assert_eq!(
+        circle,
+        "t.x:1:12: `t0` holds itself in place, so its size has no end: it must do so by `*` or `<>`"
+    );
     let link = |number: u32| format!("struct t{number} {{ t{} *a; int b; }};", number + 1);
     let chain: String = (0..20_000).map(link).collect();
     assert!(code(&format!("{chain} typedef int t20000;")).is_ok());

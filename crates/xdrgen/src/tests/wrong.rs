@@ -31,6 +31,13 @@ const GRAMMAR: &[(&str, &str)] = &[
     ("typedef string a;", "1:17: expected `<`: a string has a maximum, or `<>`, found `;`"),
     ("typedef string a[4];", "1:17: expected `<`: a string has a maximum, or `<>`, found `[`"),
     ("typedef unsigned float a;", "1:18: expected a name after the type, found the keyword `float`"),
+    ("typedef unsigned bool a;", "1:18: expected a name after the type, found the keyword `bool`"),
+    ("typedef unsigned quadruple a;", "1:18: expected a name after the type, found the keyword `quadruple`"),
+    ("typedef void a;", "1:14: expected `;` at the end of the definition, found `a`"),
+    ("typedef void *a;", "1:14: expected `;` at the end of the definition, found `*`"),
+    ("typedef int *a[2];", "1:15: expected `;` at the end of the definition, found `[`"),
+    ("typedef int **a;", "1:14: expected a name after `*`, found `*`"),
+    ("typedef string *a<>;", "1:16: expected a name: only a type with a name can be optional, found `*`"),
     ("typedef struct a;", "1:17: expected a name after the type, found `;`"),
     ("typedef struct < a;", "1:16: expected a name or `{`, found `<`"),
     ("typedef union < a;", "1:15: expected a name or `switch`, found `<`"),
@@ -46,6 +53,10 @@ const GRAMMAR: &[(&str, &str)] = &[
     ("struct a { int case; };", "1:16: expected a name after the type, found the keyword `case`"),
     ("struct a { int b; }", "1:20: expected `;` at the end of the definition, found the end of the file"),
     ("struct a { int b;", "1:18: expected a member, found the end of the file"),
+    ("struct a { void b; };", "1:17: expected `;` after the member, found `b`"),
+    ("struct a { int b, c; };", "1:17: expected `;` after the member, found `,`"),
+    ("struct a { int b[<]; };", "1:18: expected a size, found `<`"),
+    ("struct a { int b; } c;", "1:21: expected `;` at the end of the definition, found `c`"),
     ("struct a int b;", "1:10: expected `{`, found the keyword `int`"),
     ("union a { };", "1:9: expected `switch`, found `{`"),
     ("union a switch int b { };", "1:16: expected `(`, found the keyword `int`"),
@@ -74,6 +85,26 @@ const GRAMMAR: &[(&str, &str)] = &[
     (
         "union a switch (int b) { case 1: void; default: void; case 2: void; };",
         "1:55: expected `}`: `default` is the last arm, found the keyword `case`",
+    ),
+    (
+        "program { version V { void A(void) = 1; } = 1; } = 1;",
+        "1:9: expected the name of the program, found `{`",
+    ),
+    (
+        "program P version V { void A(void) = 1; } = 1; } = 1;",
+        "1:11: expected `{`, found the keyword `version`",
+    ),
+    (
+        "program P { version { void A(void) = 1; } = 1; } = 1;",
+        "1:21: expected the name of the version, found `{`",
+    ),
+    (
+        "program P { version V { void A(void) = 1; } = 1; } = 1",
+        "1:55: expected `;` at the end of the definition, found the end of the file",
+    ),
+    (
+        "program P { version V { void A(int *) = 1; } = 1; } = 1;",
+        "1:36: expected `)` or `,` after the argument, found `*`",
     ),
     ("program P { } = 1;", "1:13: expected `version`, found `}`"),
     ("program P { version V { } = 1; } = 1;", "1:25: expected the results' type, found `}`"),
@@ -125,6 +156,11 @@ const GRAMMAR: &[(&str, &str)] = &[
 
 const WORDS: &[(&str, &str)] = &[
     ("const A = 0x;", "1:11: expected digits"),
+    ("const A = 0X1;", "1:11: expected an octal digit, since the number begins with 0, found `X` in `0X1`"),
+    ("const A = -01;", "1:11: expected a decimal number without a leading 0 after `-`"),
+    ("const A = +1;", "1:11: the character `+` has no meaning in the language"),
+    ("const A = 1.5;", "1:12: the character `.` has no meaning in the language"),
+    ("const A = 01777777777777777777777777;", "1:11: expected a number of at most 64 bits"),
     ("const A = 0xg;", "1:11: expected a hexadecimal digit, found `g` in `0xg`"),
     ("const A = 09;", "1:11: expected an octal digit, since the number begins with 0, found `9` in `09`"),
     ("const A = 1a;", "1:11: expected a decimal digit, found `a` in `1a`"),
@@ -147,6 +183,14 @@ const WORDS: &[(&str, &str)] = &[
         "1:1: a line for the C preprocessor: run `cpp -P` on the file first, or delete the line",
     ),
     ("const A = 1; %x", "1:14: a `%` line has nothing but white space before the sign"),
+    ("const A = 1;\r\nconst A 2;\r\n", "2:9: expected `=`, found the number `2`"),
+    ("\u{feff}const A = 1;", "1:1: the character `\\u{feff}` has no meaning in the language"),
+    ("/*/ const A = 1;", "1:1: expected `*/` at the end of this comment, found the end of the file"),
+    ("/* /* */ */", "1:10: expected `const`, `typedef`, `enum`, `struct`, `union` or `program`, found `*`"),
+    (
+        "  # 1 \"a.h\"",
+        "1:3: a line for the C preprocessor: run `cpp -P` on the file first, or delete the line",
+    ),
     ("/* a */ %x", "1:9: a `%` line has nothing but white space before the sign"),
 ];
 
@@ -269,14 +313,14 @@ const RULES: &[(&str, &str)] = &[
         "enum e { A = 1, B = 1 }; union a switch (e b) { case A: case B: void; };",
         "1:62: `case B` has an arm already, at 1:54",
     ),
-    ("typedef a a;", "1:11: `a` holds itself, so no value would end: it must do so by `*` or `<>`"),
+    ("typedef a a;", "1:11: `a` holds itself in place, so its size has no end: it must do so by `*` or `<>`"),
     (
         "typedef b a; typedef a b;",
-        "1:11: `a` holds itself, so no value would end: it must do so by `*` or `<>`",
+        "1:11: `a` holds itself in place, so its size has no end: it must do so by `*` or `<>`",
     ),
     (
         "struct a { b c[2]; }; struct b { a d; };",
-        "1:8: `a` holds itself, so no value would end: it must do so by `*` or `<>`",
+        "1:8: `a` holds itself in place, so its size has no end: it must do so by `*` or `<>`",
     ),
     ("typedef a *a;", "1:12: `a` names itself and holds nothing else: a structure must stand between"),
     (
@@ -293,7 +337,7 @@ const RULES: &[(&str, &str)] = &[
     ),
     (
         "union a switch (int b) { case 1: a c; default: void; };",
-        "1:7: `a` holds itself, so no value would end: it must do so by `*` or `<>`",
+        "1:7: `a` holds itself in place, so its size has no end: it must do so by `*` or `<>`",
     ),
     (
         "program P { version V { void A(void) = 1; } = 1; } = 0;",
@@ -306,6 +350,14 @@ const RULES: &[(&str, &str)] = &[
     (
         "program P { version V { void A(void) = 1; } = 1; } = -1;",
         "1:54: the number of a program is from 0 to 4294967295, not -1",
+    ),
+    (
+        "program P { version V { void A(void) = 1; } = 1; } = 0x100000000;",
+        "1:54: the number of a program is from 0 to 4294967295, not 4294967296",
+    ),
+    (
+        "program P { version V { void A(void) = 1; } = -1; } = 1;",
+        "1:47: the number of a version is from 0 to 4294967295, not -1",
     ),
     (
         "program P { version V { void A(void) = 1; } = 0; } = 1;",

@@ -31,7 +31,7 @@ pub struct BufferGroup {
 }
 
 impl BufferGroup {
-    /// Whether items can be placed in its segments.
+    /// Returns whether items can be placed in its segments.
     #[must_use]
     pub const fn is_targetable(&self) -> bool {
         self.flags & TARGETABLE != 0
@@ -153,8 +153,8 @@ impl BufferStructure {
         most.and_then(|align| usize::try_from(align).ok()).unwrap_or(1)
     }
 
-    /// The structure with these segments and its total length, in as few groups, hence bytes, as there can
-    /// be: neighbours that are alike become one.
+    /// Returns the structure with these segments and their total length, in the fewest groups and bytes:
+    /// neighbours that are alike become one.
     ///
     /// # Errors
     /// Those of [`Self::check`]; [`Inconsistent::Total`] if the buffer would have more than 2^32 - 1 bytes,
@@ -177,14 +177,14 @@ impl BufferStructure {
         Ok(structure)
     }
 
-    /// Bytes of all segments together. Of a peer that announces only its structure, this is the receive size
+    /// Returns the bytes of all segments together. Of a peer that announces only its structure, this is the receive size
     /// (rtrext-02 §8.3).
     #[must_use]
     pub fn sum(&self) -> u128 {
         self.groups.iter().map(|group| u128::from(group.total())).sum()
     }
 
-    /// Whether a buffer can be like this.
+    /// Checks that a buffer can be like this.
     ///
     /// # Errors
     /// The first thing that is wrong.
@@ -207,7 +207,7 @@ impl BufferStructure {
         Ok(())
     }
 
-    /// Whether a buffer in one piece, which begins at a multiple of every alignment, can be like this. A
+    /// Checks that a buffer in one piece, which begins at a multiple of every alignment, can be like this. A
     /// buffer in several pieces, received by a scatter list, keeps its promises without that (rtrext-02
     /// §7.2).
     ///
@@ -229,8 +229,8 @@ impl BufferStructure {
         Ok(())
     }
 
-    /// The segments in their order. A peer can tell of as many as its buffer has bytes: none is made before
-    /// it is asked for.
+    /// Returns the segments in their order. A peer can announce as many as its buffer has bytes, so each is
+    /// made only when it is asked for.
     pub fn segments(&self) -> impl Iterator<Item = BufferSegment> + '_ {
         let mut offset = 0_u64;
         let mut targets = 0_u64;
@@ -243,15 +243,15 @@ impl BufferStructure {
         })
     }
 
-    /// How many segments of one buffer are targetable.
+    /// Returns the number of targetable segments of one buffer.
     #[must_use]
     pub fn targets(&self) -> u64 {
         let targetable = self.groups.iter().filter(|group| group.is_targetable());
         targetable.map(|group| u64::from(group.count)).fold(0, u64::saturating_add)
     }
 
-    /// The targetable segment with this number among those of one buffer, found without going through the
-    /// others.
+    /// Returns the targetable segment with this number among those of one buffer, found without going through
+    /// the others.
     #[must_use]
     pub fn target(&self, number: u64) -> Option<BufferSegment> {
         let mut offset = 0_u64;
@@ -271,7 +271,7 @@ impl BufferStructure {
         None
     }
 
-    /// The value of a property. Whether it is [consistent](Self::check) is not looked at.
+    /// Decodes the value of a property, without a [check](Self::check) that it is consistent.
     ///
     /// # Errors
     /// [`Malformed`]: truncated, with bytes behind it, or with more groups than
@@ -280,7 +280,7 @@ impl BufferStructure {
         Words::whole(data, limits, Structure::decode)
     }
 
-    /// The bytes that [`Self::encode`] appends.
+    /// Returns the number of bytes that [`Self::encode`] appends.
     #[must_use]
     pub fn encoded_len(&self) -> usize {
         self.wire_len()
