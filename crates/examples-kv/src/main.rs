@@ -8,9 +8,10 @@ async fn main() -> Result<(), AnyError> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     if let ["serve", rdma, tcp] = *words {
-        let mut server = serve(rdma.parse()?, tcp.parse()?).await?;
+        let server = serve(rdma.parse()?, tcp.parse()?).await?;
         println!("rdma {:?} tcp {:?}", server.rdma_addresses()?, server.tcp_addresses()?);
-        return Ok(server.ended().await?);
+        tokio::signal::ctrl_c().await?;
+        return Ok(server.shutdown().await?);
     }
     let [transport, address, ref command @ ..] = *words else {
         return Err("no transport and address".into());

@@ -127,7 +127,7 @@ impl Bounds {
         const {
             assert!(
                 R::BOUND.is_bounded(),
-                "these results have no upper bound: give `Procedure::bounds`, or call by `call_within`"
+                "these results have no largest size: call the procedure by `call_within`, or give it `Procedure::bounds`"
             );
         }
         let mut bounds = Self::inline(R::MAX_LEN);

@@ -258,7 +258,7 @@ impl Default for ServerConfig {
             max_reverse_calls: 256,
             least_credits: None,
             max_connections: 512,
-            max_connections_per_peer: 256,
+            max_connections_per_peer: 192,
             max_half_open: 64,
             local_owners: true,
             set_up: Duration::from_secs(10),

@@ -78,7 +78,7 @@ pub enum CallError {
         reason: Cause,
     },
     /// The call is longer than the connection carries; nothing was sent.
-    #[error("call of {len} bytes; the connection carries {room}")]
+    #[error("the call takes {len} bytes; the connection carries {room}")]
     CallTooLong {
         /// Length of the message, or of one argument, in bytes.
         len: usize,
@@ -87,7 +87,7 @@ pub enum CallError {
         room: usize,
     },
     /// The largest results of the call are longer than the connection has room for; nothing was sent.
-    #[error("results of up to {len} bytes; the connection has room for {room}")]
+    #[error("the results may take {len} bytes; the connection has room for {room}")]
     ResultsTooLong {
         /// Length of the largest results, or of one of them, in bytes. If memory is missing over RDMA, it is the memory that
         /// they take: a power of two for each item.

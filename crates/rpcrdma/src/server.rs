@@ -417,8 +417,8 @@ fn check_memory(config: &ServerConfig, shares: &PeerShares) -> Result<(), ServeE
             tracing::warn!(
                 receives,
                 limit,
-                "Receives of {whose} could take more than half of their memory: fewer connections or credits, smaller \
-                 inline messages, more memory, or `least_credits` are advisable"
+                "{whose} could take more than half of their memory for Receives: allow fewer connections or credits, \
+                 smaller inline messages or more memory, or set `least_credits`"
             );
         }
     }

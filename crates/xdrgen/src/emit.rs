@@ -343,8 +343,14 @@ impl Emitter<'_> {
         if procedure.marks.integrity {
             self.out.push_str(", integrity");
         }
-        if let Some(bounds) = &procedure.marks.bounds {
-            write!(self.out, ", bounds = {}", inside(bounds))?;
+        let is_endless = |item: &Item| match item.base {
+            Base::Type(id) => self.model.types.get(id).is_some_and(|def| !def.traits.has_end),
+            _ => false,
+        };
+        match &procedure.marks.bounds {
+            Some(bounds) => write!(self.out, ", bounds = {}", inside(bounds))?,
+            None if procedure.results.as_ref().is_some_and(is_endless) => self.out.push_str(", within"),
+            None => {}
         }
         self.out.push_str(";\n");
         Ok(())

@@ -43,7 +43,9 @@ impl Fault {
 }
 
 /// The reason why no code was generated.
-#[derive(Debug, Error)]
+///
+/// `Debug` prints the message as well: what cargo shows of a build script whose `main` returns the error.
+#[derive(Error)]
 #[non_exhaustive]
 pub enum Error {
     /// A description, or the side file of its marks, is wrong. Prints `FILE:LINE:COLUMN: REASON`.
@@ -68,4 +70,10 @@ pub enum Error {
         /// The path that was given.
         path: String,
     },
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }

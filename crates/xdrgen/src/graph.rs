@@ -3,7 +3,7 @@
 //! All walks are loops over lists, since a description may have a long chain of types.
 
 use crate::error::Fault;
-use crate::model::{Base, Eligible, Item, Kind, Program, Shape, Traits, TypeDef, TypeId};
+use crate::model::{Base, Eligible, Item, Kind, Program, Shape, Size, Traits, TypeDef, TypeId};
 use crate::resolve::{Aliases, FIXED_MAX};
 
 /// Checks that each size ends: a type may hold itself only as an option, in an array or in a list. Checks that the size
@@ -161,6 +161,7 @@ pub(crate) fn check_aliases(types: &[TypeDef]) -> Result<(), Fault> {
 /// Finds the types that hold themselves, and the traits that each type can have.
 pub(crate) fn find_traits(types: &mut [TypeDef]) {
     let edges = edges(types, |def| def.kind.items());
+    let mut sizes = vec![usize::MAX; types.len()];
     for (number, circle) in circles(&edges).into_iter().enumerate() {
         let is_recursive = match &*circle {
             [id] => holds(&edges, *id, *id),
@@ -188,10 +189,49 @@ pub(crate) fn find_traits(types: &mut [TypeDef]) {
                 of_base && matches!(item.shape, Shape::One | Shape::Fixed(_) | Shape::Optional)
             });
         for id in circle {
-            if let Some(def) = types.get_mut(id) {
-                def.traits = Traits { is_copy, has_float, has_eligible, circle: number, is_recursive };
+            let Some(def) = types.get_mut(id) else { continue };
+            let size = if is_recursive { usize::MAX } else { largest(&def.kind, &sizes) };
+            if let Some(place) = sizes.get_mut(id) {
+                *place = size;
             }
+            let has_end = size != usize::MAX;
+            def.traits = Traits { is_copy, has_float, has_eligible, has_end, circle: number, is_recursive };
         }
+    }
+}
+
+/// Returns the size of the largest value, in bytes on the wire; `usize::MAX` if there is none. `rpcrdma` computes the same
+/// from the type in Rust. A type of elsewhere counts as a word.
+fn largest(kind: &Kind, sizes: &[usize]) -> usize {
+    let of_item = |item: &Item| largest_item(item, sizes);
+    match kind {
+        Kind::Enum(_) => 4,
+        Kind::Alias(item) => of_item(item),
+        Kind::Maybe(item) => of_item(item).saturating_add(4),
+        Kind::Struct(items) => items.iter().map(of_item).fold(0, usize::saturating_add),
+        Kind::Union(_) => kind.items().into_iter().map(of_item).max().unwrap_or(0).saturating_add(4),
+    }
+}
+
+fn largest_item(item: &Item, sizes: &[usize]) -> usize {
+    let one = match &item.base {
+        Base::Int | Base::Unsigned | Base::Float | Base::Bool | Base::External(_) => 4,
+        Base::Hyper | Base::UnsignedHyper | Base::Double => 8,
+        Base::Opaque | Base::String => 1,
+        Base::Type(id) => sizes.get(*id).copied().unwrap_or(usize::MAX),
+    };
+    let times = |size: &Size, one: usize| {
+        let number = usize::try_from(size.number).unwrap_or(usize::MAX);
+        // The pad of opaque data.
+        one.saturating_mul(number).checked_next_multiple_of(4).unwrap_or(usize::MAX)
+    };
+    match &item.shape {
+        Shape::One => one,
+        Shape::Fixed(size) => times(size, one),
+        Shape::Optional => one.saturating_add(4),
+        Shape::Counted(None) | Shape::List(None) => usize::MAX,
+        Shape::Counted(Some(size)) => times(size, one).saturating_add(4),
+        Shape::List(Some(size)) => times(size, one.saturating_add(4)).saturating_add(4),
     }
 }
 

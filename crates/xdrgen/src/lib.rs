@@ -33,6 +33,10 @@
 //! Nothing may hold the structure otherwise than by a pointer. Lists of any length are decoded in a loop. Other types that
 //! hold themselves are decoded at most 64 levels deep.
 //!
+//! Results without a largest size (lists and other counted items without a maximum, types that hold themselves) have no
+//! memory that a caller could provide. The client's method then takes their `Bounds`, and `max` or `bounds` in the side
+//! file makes it an ordinary one.
+//!
 //! Types of C that descriptions use without declaring them are known: `uint32_t`, `u_int`, `bool_t` and similar ones. All
 //! of less than 64 bits take one word. Other types of elsewhere are those that a `%` line names, or that the side file
 //! gives a path. They must implement `Encode`, `Decode`, `Bounded`, `Debug`, `Clone` and `Eq`. Without a path, the name

@@ -12,6 +12,12 @@ use crate::error::{Fault, Position};
 use crate::lexer::FILE_MAX;
 use crate::model::{Base, Effect, Eligible, Item, Mark, Shape, Size};
 
+/// Most names that an error suggests.
+const MEANT_MAX: usize = 3;
+
+/// Longest names that are compared letter by letter, in bytes.
+const COMPARED_MAX: usize = 128;
+
 /// The marks of a side file.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Marks {
@@ -19,6 +25,8 @@ pub(crate) struct Marks {
     tables: Tables,
     /// Names that the description has, each behind the name of its table.
     used: RefCell<BTreeSet<String>>,
+    /// All items and procedures of the description, as `used` has them.
+    known: RefCell<BTreeSet<String>>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -84,7 +92,7 @@ impl Marks {
             let reason = format!("`{path}` is no path of Rust, for `{name}`");
             return Err(Fault::new(position(text, span.start), reason));
         }
-        Ok(Self { text: text.to_owned(), tables, used: RefCell::default() })
+        Ok(Self { text: text.to_owned(), tables, used: RefCell::default(), known: RefCell::default() })
     }
 
     /// Returns the path of a type of elsewhere.
@@ -105,6 +113,16 @@ impl Marks {
         self.used.borrow_mut().insert(format!("{table} {name}"));
     }
 
+    fn know(&self, table: &str, name: &str) {
+        self.known.borrow_mut().insert(format!("{table} {name}"));
+    }
+
+    /// Remembers a procedure 0, which can have no marks.
+    pub(crate) fn know_null(&self, version: &str, name: &str) {
+        self.know("null", name);
+        self.know("null", &format!("{version}.{name}"));
+    }
+
     /// Returns whether there are marks for the item of this path.
     pub(crate) fn has_item(&self, path: &str) -> bool {
         self.tables.items.contains_key(path)
@@ -118,6 +136,7 @@ impl Marks {
 
     /// Puts the marks of an item into it.
     pub(crate) fn mark_item(&self, item: &mut Item) -> Result<(), Fault> {
+        self.know("item", &item.path);
         let Some(entry) = self.tables.items.get(&item.path) else { return Ok(()) };
         self.use_name("item", &item.path);
         let refused = |reason: String| Fault::new(position(&self.text, entry.span().start), reason);
@@ -164,11 +183,36 @@ impl Marks {
 
     /// Returns the marks of a procedure.
     pub(crate) fn procedure(&self, version: &str, name: &str) -> ProcedureMarks {
+        self.know("procedure", name);
         let key = format!("{version}.{name}");
         let key = if self.tables.procedures.contains_key(&key) { key } else { name.to_owned() };
         let marks = self.tables.procedures.get(&key).map(|marks| marks.get_ref().clone());
         self.use_name("procedure", &key);
         marks.unwrap_or_default()
+    }
+
+    /// Returns the names of the description that may be meant by one that it does not have.
+    fn hint(&self, table: &str, name: &str) -> Option<String> {
+        let known = self.known.borrow();
+        let all = || known.iter().filter_map(|known| known.strip_prefix(table)?.strip_prefix(' '));
+        let own = name.rsplit('.').next().unwrap_or(name);
+        // A name that ends so, such as the member of another type, or that differs in a few letters.
+        let ends = |known: &&str| {
+            known.strip_suffix(own).is_some_and(|before| before.is_empty() || before.ends_with(['.', '_']))
+        };
+        let near = |known: &str| distance(name, known).min(distance(own, known));
+        let short = |name: &&str| name.len() <= COMPARED_MAX;
+        let nearest = || {
+            Some(name).filter(short)?;
+            let (letters, known) = all().filter(short).map(|known| (near(known), known)).min()?;
+            (letters <= (own.len() / 3).max(1)).then_some(known)
+        };
+        let meant: Vec<&str> = match all().filter(ends).take(MEANT_MAX).collect::<Vec<_>>() {
+            found if found.is_empty() => nearest().into_iter().collect(),
+            found => found,
+        };
+        let meant: Vec<String> = meant.iter().map(|known| format!("`{known}`")).collect();
+        (!meant.is_empty()).then(|| format!("is {} meant?", meant.join(" or ")))
     }
 
     /// Checks that every name was used.
@@ -184,15 +228,39 @@ impl Marks {
         let Some((table, name, span)) = unused.min_by_key(|(.., span)| span.start) else { return Ok(()) };
         let reason = match table {
             "item" => {
-                format!(
-                    "the description has no item `{name}`: an item is a member `type.member`, or a typedef"
-                )
+                let hint = self.hint("item", name);
+                let hint =
+                    hint.unwrap_or_else(|| "an item is a member `type.member`, or a typedef".to_owned());
+                format!("the description has no item `{name}`: {hint}")
             }
-            "procedure" => format!("the description has no procedure `{name}`"),
+            "procedure" if self.known.borrow().contains(&format!("null {name}")) => {
+                format!("`{name}` is procedure 0, which has no marks: it does nothing")
+            }
+            "procedure" => match self.hint("procedure", name) {
+                Some(hint) => format!("the description has no procedure `{name}`: {hint}"),
+                None => format!("the description has no procedure `{name}`"),
+            },
             _ => format!("the description needs no {table} `{name}` of elsewhere"),
         };
         Err(Fault::new(position(&self.text, span.start), reason))
     }
+}
+
+/// Returns the number of letters to change, add or leave out until one name is the other.
+fn distance(one: &str, other: &str) -> usize {
+    let mut row: Vec<usize> = (0..=other.chars().count()).collect();
+    for (line, letter) in one.chars().enumerate() {
+        let (mut diagonal, mut left) = (line, line + 1);
+        for (place, facing) in row.iter_mut().zip(std::iter::once(None).chain(other.chars().map(Some))) {
+            let above = *place;
+            *place = match facing {
+                None => left,
+                Some(facing) => (diagonal + usize::from(letter != facing)).min(above + 1).min(left + 1),
+            };
+            (diagonal, left) = (above, *place);
+        }
+    }
+    row.last().copied().unwrap_or_default()
 }
 
 /// Returns the place of a byte of a text.

@@ -41,6 +41,8 @@ pub(crate) struct Traits {
     pub(crate) has_float: bool,
     /// Whether a value may hold a DDP-eligible item.
     pub(crate) has_eligible: bool,
+    /// Whether values have a largest size.
+    pub(crate) has_end: bool,
     /// Types of one number hold one another, if they are [`recursive`](Self::is_recursive).
     pub(crate) circle: usize,
     pub(crate) is_recursive: bool,

@@ -420,6 +420,7 @@ impl<'a> Resolver<'a, '_> {
                         "procedure 0 takes and returns `void`: every program has it (RFC 5531 §12.1)";
                     return Err(Fault::new(procedure.number.at, reason));
                 }
+                self.marks.know_null(&version.name.value, &name);
                 continue;
             }
             let marks = self.marks.procedure(&version.name.value, &name);

@@ -34,7 +34,7 @@ The side file is TOML. Each table may be absent:
 
 max is the most bytes, or elements. Items with ddp = true or ddp = \"slices\" may travel in chunks of RDMA, as Bytes or as \
 Payload. An effect is \"idempotent\", \"data\" or \"state\" (the default); it decides what the reply cache keeps. bounds = \"PATH\" \
-names a function for the largest results, if their type has no limit.
+names a function for the largest results, if their type has no limit; without it each call gives its limit.
 
 A description has at most 1048576 bytes, and a name 255 letters. A wrong file is one line FILE:LINE:COLUMN: REASON on standard error (exit code 1), and nothing is printed.";
 

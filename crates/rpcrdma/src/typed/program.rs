@@ -35,12 +35,13 @@
 ///
 /// Inside the braces stand program number and version, then a line for each procedure. It has the name of the methods, the
 /// number, and the name of the type. Then come arguments in parentheses (nothing for void), results (`()` for void), and the
-/// [`Effect`](crate::Effect). Two options may follow:
+/// [`Effect`](crate::Effect). Three options may follow:
 ///
 /// | option | meaning |
 /// | --- | --- |
 /// | `integrity` | calls need RPCSEC_GSS with integrity or privacy ([`Procedure::INTEGRITY`](crate::Procedure::INTEGRITY)) |
 /// | `bounds = F` | the function `F(&Arguments) -> Bounds` is [`Procedure::bounds`](crate::Procedure::bounds) |
+/// | `within` | the client's method takes the [`Bounds`](crate::Bounds) of its results, as [`Caller::call_within`](crate::Caller::call_within) does |
 ///
 /// The module is `pub`, `pub(crate)`, `pub(super)` or private, and its items are as visible. It begins with `use super::*`, and
 /// has:
@@ -139,8 +140,9 @@
 /// }
 /// # fn main() {}
 /// ```
-/// Results without an upper bound compile, but not their call: it has no size for which to provide memory. The option
-/// `bounds` gives one to all calls, and [`Client::call_within`](crate::Client::call_within) to a single call.
+///
+/// Results without a largest size: a caller knows no size for which to provide memory. The option `bounds` gives one to
+/// all calls, and `within` lets each call give its own.
 ///
 /// ```compile_fail,E0080
 /// #[derive(rpcrdma::xdr::Xdr)]
@@ -152,11 +154,27 @@
 ///         fn one = 1, One() -> Endless, Idempotent;
 ///     }
 /// }
+/// # fn main() {}
+/// ```
 ///
-/// fn main() {
-///     let call = rpcrdma::Call::of::<endless::One>(&());
-///     # let _ = call;
+/// ```
+/// use rpcrdma::{Bounds, CallError, Client};
+///
+/// #[derive(rpcrdma::xdr::Xdr)]
+/// pub struct Endless(#[xdr(list)] Vec<u32>);
+///
+/// rpcrdma::program! {
+///     pub mod endless {
+///         program 0x2000_0001, version 1;
+///         fn one = 1, One(u32) -> Endless, Idempotent, within;
+///     }
 /// }
+///
+/// async fn call(client: &Client) -> Result<Endless, CallError> {
+///     // At most a hundred elements of 8 bytes, and the end of the list.
+///     endless::Client::new(client).one(100, Bounds::inline(100 * 8 + 4)).await
+/// }
+/// # fn main() {}
 /// ```
 #[macro_export]
 macro_rules! program {
@@ -226,6 +244,8 @@ macro_rules! __program {
                     const EFFECT: $crate::Effect = $crate::Effect::$effect;
                     $($crate::__program_option!($option $(= $value)?);)*
                 }
+
+                $crate::__program_size!([$($option)*] $method $results);
             )*
 
             #[doc = concat!("The procedures of `", stringify!($module), "`, to serve them.")]
@@ -400,25 +420,91 @@ macro_rules! __program {
                 }
 
                 $(
-                    $(#[$note])*
-                    #[doc = ""]
-                    #[doc = "# Errors"]
-                    #[doc = "As `Caller::call`."]
-                    #[allow(unused_parens)]
-                    pub fn $method(
-                        &self,
-                        $(arguments: impl ::core::borrow::Borrow<$arguments> + ::core::marker::Send,)?
-                    ) -> impl ::core::future::Future<
-                        Output = ::core::result::Result<$results, $crate::CallError>,
-                    > + ::core::marker::Send {
-                        $crate::Caller::call::<$procedure>(
-                            &self.caller,
-                            ($($crate::typed::parts::lent::<$arguments, _>(arguments))?),
-                        )
+                    $crate::__program_call! {
+                        [$($option)*]
+                        [$(#[$note])*]
+                        $method $procedure [$($arguments)?] $results
                     }
                 )*
             }
         }
+    };
+}
+
+/// The method of a client for one procedure. With the option `within` it takes the bounds of the results.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __program_call {
+    (
+        [within $($rest:ident)*] [$(#[$note:meta])*]
+        $method:ident $procedure:ident [$($arguments:ty)?] $results:ty
+    ) => {
+        $(#[$note])*
+        #[doc = ""]
+        #[doc = "`bounds` are the largest results of this call."]
+        #[doc = ""]
+        #[doc = "# Errors"]
+        #[doc = "As `Caller::call_within`."]
+        #[allow(unused_parens)]
+        pub fn $method(
+            &self,
+            $(arguments: impl ::core::borrow::Borrow<$arguments> + ::core::marker::Send,)?
+            bounds: $crate::Bounds,
+        ) -> impl ::core::future::Future<
+            Output = ::core::result::Result<$results, $crate::CallError>,
+        > + ::core::marker::Send {
+            $crate::Caller::call_within::<$procedure>(
+                &self.caller,
+                ($($crate::typed::parts::lent::<$arguments, _>(arguments))?),
+                bounds,
+            )
+        }
+    };
+    ([$option:ident $($rest:ident)*] $($of_method:tt)*) => {
+        $crate::__program_call! { [$($rest)*] $($of_method)* }
+    };
+    (
+        [] [$(#[$note:meta])*]
+        $method:ident $procedure:ident [$($arguments:ty)?] $results:ty
+    ) => {
+        $(#[$note])*
+        #[doc = ""]
+        #[doc = "# Errors"]
+        #[doc = "As `Caller::call`."]
+        #[allow(unused_parens)]
+        pub fn $method(
+            &self,
+            $(arguments: impl ::core::borrow::Borrow<$arguments> + ::core::marker::Send,)?
+        ) -> impl ::core::future::Future<
+            Output = ::core::result::Result<$results, $crate::CallError>,
+        > + ::core::marker::Send {
+            $crate::Caller::call::<$procedure>(
+                &self.caller,
+                ($($crate::typed::parts::lent::<$arguments, _>(arguments))?),
+            )
+        }
+    };
+}
+
+/// Checks that a procedure's results have a largest size, or an option that gives one.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __program_size {
+    ([] $method:ident $results:ty) => {
+        const _: () = ::core::assert!(
+            <$results as $crate::xdr::Bounded>::BOUND.is_bounded(),
+            ::core::concat!(
+                "the results of `",
+                ::core::stringify!($method),
+                "` have no largest size: give their lists and other counted items a `max`, or the procedure the option \
+                 `bounds = FUNCTION` (the size for given arguments) or `within` (the caller gives the size)"
+            )
+        );
+    };
+    ([bounds $($rest:ident)*] $method:ident $results:ty) => {};
+    ([within $($rest:ident)*] $method:ident $results:ty) => {};
+    ([$option:ident $($rest:ident)*] $method:ident $results:ty) => {
+        $crate::__program_size!([$($rest)*] $method $results);
     };
 }
 
@@ -429,6 +515,7 @@ macro_rules! __program_option {
     (integrity) => {
         const INTEGRITY: bool = true;
     };
+    (within) => {};
     (bounds = $bounds:expr) => {
         fn bounds(arguments: &Self::Arguments) -> $crate::Bounds {
             $crate::typed::parts::bounds::<Self>($bounds, arguments)
@@ -438,7 +525,7 @@ macro_rules! __program_option {
         ::core::compile_error!(::core::concat!(
             "`",
             ::core::stringify!($option),
-            "` is no option of a procedure: there are `integrity` and `bounds = FUNCTION`"
+            "` is no option of a procedure: there are `integrity`, `bounds = FUNCTION` and `within`"
         ));
     };
 }

@@ -35,6 +35,15 @@ fn config() -> ServerConfig {
     config
 }
 
+/// Otherwise every server with default settings would begin with a warning.
+#[test]
+fn default_connections_leave_half_of_the_memory_for_payload() {
+    let config = ServerConfig::default();
+    let of_peer = config.memory_per_peer.unwrap_or(config.memory / 4);
+    assert!(config.receives() * config.max_connections <= config.memory / 2);
+    assert!(config.receives() * config.max_connections_per_peer <= of_peer / 2);
+}
+
 struct Running {
     fabric: Fabric,
     shares: PeerShares,

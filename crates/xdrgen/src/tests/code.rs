@@ -153,6 +153,38 @@ fn eligible_items_in_an_endless_array() {
     assert!(code.contains("#[xdr(max = 2)]\n    pub few: Vec<Write>,"), "{code}");
 }
 
+/// Results without a largest size: the caller gives one, unless the marks do.
+#[test]
+fn results_without_a_largest_size() {
+    let text = "struct node { int a; node *next; }; typedef node *list; struct few { list l; int b<2>; };
+        typedef opaque o<>; typedef o alias; typedef o two[2]; typedef o *maybe; typedef int huge<4294967295>;
+        typedef huge vast<4294967295>; struct tree { int a; tree *left; tree *right; };
+        union u switch (int a) { case 1: o x; default: void; }; struct fine { int a[3]; opaque b<9>; };
+        program P { version V {
+            list A(void) = 1; few B(int) = 2; alias C(void) = 3; two D(void) = 4; maybe E(void) = 5; huge F(o) = 6;
+            vast G(void) = 7; tree H(void) = 8; u I(void) = 9; fine J(list) = 10; int K(void) = 11;
+            string L(void) = 12;
+        } = 1; } = 1;";
+    let within = |code: &str| -> String {
+        let lines = code.lines().filter(|line| line.contains(" fn ") && line.ends_with(", within;"));
+        lines.filter_map(|line| line.trim().strip_prefix("fn ")?.chars().next()).collect()
+    };
+    let code = code(text).unwrap();
+    assert_eq!(within(&code), "abcdeghil", "{code}");
+    let marks = "[items]\nlist = { max = 3 }\no = { max = 9 }\n[procedures]\nH = { bounds = \"f\" }";
+    let code = marked(text, marks).unwrap();
+    // The array in `few.l` is the list of `list`; `vast` and the string still have no end.
+    assert_eq!(within(&code), "gl", "{code}");
+    assert!(code.contains("fn h = 8, H() -> Tree, State, bounds = f;"), "{code}");
+}
+
+/// A build script that returns the error prints its message.
+#[test]
+fn errors_print_their_message_by_debug_too() {
+    let error = code("struct s { int a }").unwrap_err();
+    assert_eq!(format!("{error:?}"), "t.x:1:18: expected `;` after the member, found `}`");
+}
+
 /// Arrays of arrays, and optional data in a union, may name themselves if a type of Rust stands between.
 #[test]
 fn types_that_name_themselves() {

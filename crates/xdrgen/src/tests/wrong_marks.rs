@@ -9,7 +9,7 @@ typedef data other_name;
 struct s { int number; int numbers<8>; string text<>; data more; };
 struct entry { int value; entry *next; };
 struct list { entry *first; };
-program P { version V { s GET(data) = 1; void PUT(s) = 2; } = 1; } = 1;
+program P { version V { void P_NULL(void) = 0; s P_GET(data) = 1; void P_PUT(s) = 2; } = 1; } = 1;
 ";
 
 const WRONG: &[(&str, &str)] = &[
@@ -49,11 +49,31 @@ const WRONG: &[(&str, &str)] = &[
         "[items]\n\"entry.next\" = { max = 9 }",
         "2:16: the description has no item `entry.next`: an item is a member `type.member`, or a typedef",
     ),
-    ("[procedures]\nGOT = { effect = \"data\" }", "2:7: the description has no procedure `GOT`"),
-    ("[procedures]\n\"W.GET\" = { effect = \"data\" }", "2:11: the description has no procedure `W.GET`"),
     (
-        "[procedures]\nGET = { effect = \"none\" }",
-        "2:18: unknown variant `none`, expected one of `idempotent`, `data`, `state`",
+        "[items]\n\"s.nubmers\" = { max = 1 }",
+        "2:15: the description has no item `s.nubmers`: is `s.numbers` meant?",
+    ),
+    ("[items]\n\"t.text\" = { max = 1 }", "2:12: the description has no item `t.text`: is `s.text` meant?"),
+    ("[procedures]\nERASE = { effect = \"data\" }", "2:9: the description has no procedure `ERASE`"),
+    (
+        "[procedures]\nP_GOT = { effect = \"data\" }",
+        "2:9: the description has no procedure `P_GOT`: is `P_GET` meant?",
+    ),
+    (
+        "[procedures]\nGET = { effect = \"data\" }",
+        "2:7: the description has no procedure `GET`: is `P_GET` meant?",
+    ),
+    (
+        "[procedures]\n\"W.P_GET\" = { effect = \"data\" }",
+        "2:13: the description has no procedure `W.P_GET`: is `P_GET` meant?",
+    ),
+    (
+        "[procedures]\nP_NULL = { effect = \"data\" }",
+        "2:10: `P_NULL` is procedure 0, which has no marks: it does nothing",
+    ),
+    (
+        "[procedures]\nP_GET = { effect = \"none\" }",
+        "2:20: unknown variant `none`, expected one of `idempotent`, `data`, `state`",
     ),
     ("[procedures]\nGET = { bounds = \"1x\" }", "2:7: `1x` is no path of Rust, for `GET`"),
     ("[types]\nfoo = \"Foo\"", "2:7: the description needs no type `foo` of elsewhere"),

@@ -97,6 +97,8 @@ fn results_without_a_bound_get_one_with_the_call() {
         let bounds = rpcrdma::Bounds::inline(4 + 8 * 1000);
         let numbers = client.call_within::<GetEndless>(1000, bounds).await.unwrap();
         assert_eq!(numbers, Endless((0..1000).collect()));
+        let numbers = store::Client::new(&client).endless(1000, bounds).await.unwrap();
+        assert_eq!(numbers, Endless((0..1000).collect()));
     });
 }
 

@@ -86,7 +86,7 @@ rpcrdma::program! {
         /// Returns the data.
         fn echo = 6, Echo(Whole) -> Whole, Idempotent, bounds = |data| Bounds::inline(4 + data.0.len());
         /// Returns as many numbers as are asked for, in a form without a bound.
-        fn endless = 7, GetEndless(u32) -> Endless, Idempotent;
+        fn endless = 7, GetEndless(u32) -> Endless, Idempotent, within;
         /// Does nothing.
         fn nothing = 9, Nothing() -> (), Idempotent;
     }
