@@ -43,8 +43,7 @@ impl kv_store::Service for Store {
     }
 
     async fn list(&self, _: &CallContext) -> Result<KvNames, CallFailure> {
-        let keys = self.0.lock().await.keys().map(|name| KvKey { name: name.clone() }).collect();
-        Ok(KvNames { keys })
+        Ok(KvNames { keys: self.0.lock().await.keys().map(|name| KvKey { name: name.clone() }).collect() })
     }
 }
 

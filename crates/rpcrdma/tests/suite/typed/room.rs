@@ -27,7 +27,7 @@ fn results_for_which_there_is_no_room_are_refused_with_both_numbers() {
         assert_eq!((len, room), expected);
         assert_eq!(error.execution(), Execution::NotExecuted);
         assert!(
-            error.to_string().contains(&format!("up to {len} bytes; the connection has room for {room}")),
+            error.to_string().contains(&format!("may take {len} bytes; the connection has room for {room}")),
             "{error}"
         );
         assert_eq!(monitor.stats().calls, 0, "nothing has left");
