@@ -10,12 +10,14 @@ pub fn encode_list<T: Encode>(items: &[T], max: usize, encoder: &mut Encoder) ->
     if items.len() > max {
         return Err(EncodeError::too_long(items.len(), max));
     }
-    for item in items {
-        encoder.bool(true);
-        item.encode(encoder)?;
-    }
-    encoder.bool(false);
-    Ok(())
+    encoder.nested(|encoder| {
+        for item in items {
+            encoder.bool(true);
+            item.encode(encoder)?;
+        }
+        encoder.bool(false);
+        Ok(())
+    })
 }
 
 /// Decodes a linked list; refuses element number `max` + 1 before reading it. A list without its own maximum is bounded
