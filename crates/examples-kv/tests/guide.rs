@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -225,12 +226,22 @@ async fn a_watch_knows_whether_the_store_answers() {
     client.close().await;
 }
 
+/// The server sees a connection as the address of its client's end.
 #[tokio::test(start_paused = true)]
 async fn calls_of_one_key_share_a_connection() {
+    let (callers, called) = tokio::sync::mpsc::unbounded_channel();
+    let note = move |context: CallContext, arguments: Decoder, next: NextService| -> ResponseFuture {
+        callers.send(context.peer.unwrap()).unwrap();
+        next.call(context, arguments)
+    };
+    let mut called = called;
+    let mut taken = move || -> Vec<SocketAddr> { std::iter::from_fn(|| called.try_recv().ok()).collect() };
+    let distinct = |taken: &[SocketAddr]| taken.iter().collect::<BTreeSet<_>>().len();
     let fabric = Fabric::on_tokio(FabricConfig::default());
     let listener = Box::new(fabric.listen(SocketAddr::from(SERVER)).unwrap());
     let program = Arc::new(kv_store::serve(Store::default()));
-    let server = Server::builder().program(program).listen_rdma(listener).build().unwrap().spawn();
+    let server = Server::builder().program(program).intercept(note).listen_rdma(listener);
+    let server = server.build().unwrap().spawn();
     tokio::task::yield_now().await;
     let mut config = ClientConfig::default();
     config.connections = 4;
@@ -239,9 +250,24 @@ async fn calls_of_one_key_share_a_connection() {
     let builder = Client::builder().config(config).transport(transport);
     let client = builder.connect(SocketAddr::from(SERVER)).await.unwrap();
     let one_user = kv_store::Client::new(client.handle().key(42));
-    one_user.list().await.unwrap();
-    one_user.list().await.unwrap();
-    assert_eq!(client.connections(), 4);
+    for _ in 0..8 {
+        one_user.list().await.unwrap();
+    }
+    let of_user = taken();
+    assert_eq!((of_user.len(), distinct(&of_user)), (8, 1), "{of_user:?}");
+    // Other keys have the other connections, and calls without a key take all of them in turn.
+    for key in 0..32 {
+        kv_store::Client::new(client.handle().key(key)).list().await.unwrap();
+    }
+    assert_eq!(distinct(&taken()), 4);
+    for _ in 0..4 {
+        kv_store::Client::new(&client).list().await.unwrap();
+    }
+    assert_eq!(distinct(&taken()), 4);
+    // Calls of one key that are in progress together share their connection, too.
+    let (first, second, third) = tokio::join!(one_user.list(), one_user.list(), one_user.list());
+    assert!(first.is_ok() && second.is_ok() && third.is_ok());
+    assert_eq!(taken(), [of_user.first(); 3].map(|peer| *peer.unwrap()));
     client.close().await;
     server.shutdown().await.unwrap();
 }

@@ -123,6 +123,9 @@ pub struct IncomingReply {
     pub reply: Travelled,
     /// The ends that closed the windows.
     pub invalidations: Invalidations,
+    /// Whether the call had left on an earlier connection too. Then the peer may have executed it, whatever this reply
+    /// says.
+    pub sent_before: bool,
 }
 
 /// A call that ended without a reply.
@@ -136,12 +139,14 @@ pub struct CallFailure {
     pub call: Option<Box<Call>>,
     /// Whether the call left, so that the peer may have executed it.
     pub sent: bool,
+    /// Whether the call had left on an earlier connection. Then the peer may have executed it, whatever the error says.
+    pub sent_before: bool,
 }
 
 impl CallFailure {
     /// Returns a failure that allows no other try.
     pub(crate) const fn permanent(error: CallError, sent: bool) -> Self {
-        Self { error, call: None, sent }
+        Self { error, call: None, sent, sent_before: false }
     }
 }
 

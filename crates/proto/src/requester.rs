@@ -347,7 +347,8 @@ impl Requester {
                 transaction.restore_sinks();
                 let error = CallError::ConnectionLost(reason.clone());
                 let sent = transaction.has_left(core);
-                Err(CallFailure { error, call: Some(Box::new(transaction.call)), sent })
+                let call = Some(Box::new(transaction.call));
+                Err(CallFailure { error, call, sent, sent_before: false })
             };
             core.events.push_back(Event::Reply { id, result });
         }

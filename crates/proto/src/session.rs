@@ -78,19 +78,21 @@ enum State {
 /// The calls that have not ended.
 #[derive(Debug)]
 struct Calls {
-    /// The id and the deadline of each, by XID.
-    open: IdMap<u32, (CallId, Instant)>,
+    /// Those of the owner, by XID.
+    open: IdMap<u32, Open>,
     /// Those without a connection, oldest first.
-    waiting: BTreeMap<CallId, Waiting>,
+    waiting: BTreeMap<CallId, Call>,
     /// The number of calls so far.
     count: u32,
     next_xid: u32,
 }
 
-#[derive(Debug)]
-struct Waiting {
-    call: Call,
-    /// Whether the call left on an earlier connection.
+/// A call that has not ended, on whatever connection.
+#[derive(Clone, Copy, Debug)]
+struct Open {
+    id: CallId,
+    deadline: Instant,
+    /// Whether the call left on an earlier connection. The present one does not know.
     sent: bool,
 }
 
@@ -161,18 +163,43 @@ impl Calls {
     /// Adds a call under this XID, and returns its id.
     fn begin(&mut self, xid: u32, deadline: Instant) -> CallId {
         let id = self.new_id(xid);
-        self.open.insert(xid, (id, deadline));
+        self.open.insert(xid, Open { id, deadline, sent: false });
         id
+    }
+
+    /// Returns a call; `None` if the call has ended.
+    fn get(&self, id: CallId) -> Option<&Open> {
+        self.open.get(&id.xid()).filter(|open| open.id == id)
     }
 
     /// Returns the deadline of a call; `None` if the call has ended.
     fn deadline(&self, id: CallId) -> Option<Instant> {
-        self.open.get(&id.xid()).filter(|(open, _)| *open == id).map(|(_, deadline)| *deadline)
+        self.get(id).map(|open| open.deadline)
     }
 
-    /// Removes a call, and returns the event of its end.
-    fn end(&mut self, id: CallId, result: Result<IncomingReply, CallFailure>) -> SessionEvent {
-        self.open.remove(&id.xid());
+    /// Returns whether a call left on an earlier connection.
+    fn left_before(&self, id: CallId) -> bool {
+        self.get(id).is_some_and(|open| open.sent)
+    }
+
+    /// Keeps a call for the next connection; `sent`: it left on the last one.
+    fn keep(&mut self, id: CallId, call: Call, sent: bool) {
+        if let Some(open) = self.open.get_mut(&id.xid()).filter(|open| open.id == id) {
+            open.sent |= sent;
+        }
+        self.waiting.insert(id, call);
+    }
+
+    /// Removes a call, and returns the event of its end. The result learns of earlier connections (rule I8).
+    fn end(&mut self, id: CallId, mut result: Result<IncomingReply, CallFailure>) -> SessionEvent {
+        let before = self.open.remove(&id.xid()).is_some_and(|open| open.sent);
+        match &mut result {
+            Ok(reply) => reply.sent_before = before,
+            Err(failure) => {
+                failure.sent |= before;
+                failure.sent_before = before;
+            }
+        }
         SessionEvent::Reply { id, result }
     }
 
@@ -265,8 +292,8 @@ impl Session {
     /// Whether an unfinished call has left on any connection.
     #[must_use]
     pub fn was_sent(&self, id: CallId) -> bool {
-        let waiting = self.calls.waiting.get(&id);
-        waiting.map_or_else(|| self.calls.deadline(id).is_some(), |waiting| waiting.sent)
+        let waits = self.calls.waiting.contains_key(&id);
+        self.calls.get(id).is_some_and(|open| open.sent || !waits)
     }
 
     /// Accepts a call, which waits if there is no connection; see [`Connection::call`].
@@ -276,7 +303,7 @@ impl Session {
     pub fn call(&mut self, now: Instant, call: Call) -> Result<CallId, Refused> {
         let (id, call) = self.accept(now, call, !self.is_closed())?;
         self.offer.program.get_or_insert((call.program, call.version));
-        self.issue(now, id, Waiting { call, sent: false });
+        self.issue(now, id, call);
         self.want_connection(now);
         Ok(id)
     }
@@ -306,18 +333,18 @@ impl Session {
     }
 
     /// Gives a call to the connection, or keeps the call until the connection is ready, or the next one.
-    fn issue(&mut self, now: Instant, id: CallId, Waiting { call, sent }: Waiting) {
+    fn issue(&mut self, now: Instant, id: CallId, call: Call) {
         let kept = if self.state == State::Connected { self.give(now, id, call) } else { Some(call) };
         match kept {
-            Some(call) => drop(self.calls.waiting.insert(id, Waiting { call, sent })),
-            None => self.stats.retransmissions += u64::from(sent),
+            Some(call) => self.calls.keep(id, call, false),
+            None => self.stats.retransmissions += u64::from(self.calls.left_before(id)),
         }
     }
 
     /// Gives all waiting calls to the connection, oldest first.
     fn issue_waiting(&mut self, now: Instant) {
-        for (id, waiting) in std::mem::take(&mut self.calls.waiting) {
-            self.issue(now, id, waiting);
+        for (id, call) in std::mem::take(&mut self.calls.waiting) {
+            self.issue(now, id, call);
         }
     }
 
@@ -336,11 +363,13 @@ impl Session {
     /// Fails the waiting calls that are due until then, or all.
     fn fail_waiting(&mut self, error: &CallError, until: Option<Instant>) {
         let Calls { open, waiting, .. } = &mut self.calls;
-        let due =
-            |id: &CallId| open.get(&id.xid()).is_none_or(|(_, at)| until.is_none_or(|until| *at <= until));
+        let due = |id: &CallId| {
+            open.get(&id.xid()).is_none_or(|open| until.is_none_or(|until| open.deadline <= until))
+        };
         let failed: Vec<_> = waiting.extract_if(.., |id, _| due(id)).collect();
-        for (id, Waiting { call, sent }) in failed {
-            let failure = CallFailure { error: error.clone(), call: Some(Box::new(call)), sent };
+        for (id, call) in failed {
+            let failure =
+                CallFailure { call: Some(Box::new(call)), ..CallFailure::permanent(error.clone(), false) };
             self.events.push_back(self.calls.end(id, Err(failure)));
         }
     }
@@ -351,8 +380,10 @@ impl Session {
         let connected = self.state == State::Connected;
         let result = match result {
             // Rule I8: the call is not lost, but sent again on the next connection.
-            Err(CallFailure { error: CallError::ConnectionLost(_), call: Some(call), sent }) if connected => {
-                self.calls.waiting.insert(id, Waiting { call: *call, sent });
+            Err(CallFailure { error: CallError::ConnectionLost(_), call: Some(call), sent, .. })
+                if connected =>
+            {
+                self.calls.keep(id, *call, sent);
                 return None;
             }
             result => result,

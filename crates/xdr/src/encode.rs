@@ -5,7 +5,7 @@
 
 use bytes::{BufMut, Bytes, BytesMut};
 
-use crate::{EncodeError, Piece, Stream, pad_len, padded_len};
+use crate::{Decoder, EncodeError, Piece, Stream, pad_len, padded_len};
 
 /// Longest payload, in bytes, that is copied into the inline run if it isn't DDP-eligible. An entry of its own in a
 /// gather list would cost more than the copy.
@@ -20,6 +20,8 @@ const FIRST_RUN: usize = 256;
 pub struct Encoder {
     done: Stream,
     run: BytesMut,
+    /// Values around the next one that a recursive type could have made.
+    depth: usize,
 }
 
 impl Default for Encoder {
@@ -37,7 +39,7 @@ impl Encoder {
     /// Creates an encoder whose first run has this capacity in bytes. A run that fills it exactly costs no second
     /// allocation when it is shared.
     pub fn with_capacity(first_run: usize) -> Self {
-        Self { done: Stream::new(), run: BytesMut::with_capacity(first_run) }
+        Self { done: Stream::new(), run: BytesMut::with_capacity(first_run), depth: 0 }
     }
 
     /// Returns the bytes encoded so far, in the unreduced stream: the position of the next item.
@@ -124,6 +126,22 @@ impl Encoder {
         self.count(data.len(), max)?;
         self.end_run();
         self.done.push(Piece::Payload { data, ddp_eligible });
+        Ok(())
+    }
+
+    /// Writes what `write` writes, one level deeper inside the values around it. Refuses more than
+    /// [`Decoder::DEPTH_MAX`] levels, which no [`Decoder`] would read. Boxes, arrays and lists count their level by
+    /// themselves; a hand-written `Encode` that calls itself by another way must use this function.
+    pub fn nested(
+        &mut self,
+        write: impl FnOnce(&mut Self) -> Result<(), EncodeError>,
+    ) -> Result<(), EncodeError> {
+        if self.depth >= Decoder::DEPTH_MAX {
+            return Err(EncodeError::TooDeep { max: Decoder::DEPTH_MAX });
+        }
+        self.depth += 1;
+        write(self)?;
+        self.depth -= 1;
         Ok(())
     }
 

@@ -16,6 +16,12 @@ pub enum EncodeError {
         /// The declared maximum.
         max: usize,
     },
+    /// Values lie too deep inside one another: a recursive type.
+    #[error("value lies more than {max} levels deep")]
+    TooDeep {
+        /// Most levels ([`Decoder::DEPTH_MAX`](crate::Decoder::DEPTH_MAX)).
+        max: usize,
+    },
     /// The default arm of a union holds a discriminant that belongs to another arm.
     #[error("default arm of {union} holds discriminant {value}, which has an arm of its own")]
     DefaultArm {

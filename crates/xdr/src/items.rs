@@ -192,7 +192,7 @@ impl<T: Encode + ?Sized> Encode for &T {
 /// limited ([`Decoder::DEPTH_MAX`]).
 impl<T: Encode + ?Sized> Encode for Box<T> {
     fn encode(&self, encoder: &mut Encoder) -> Result<(), EncodeError> {
-        T::encode(self, encoder)
+        encoder.nested(|encoder| T::encode(self, encoder))
     }
 }
 
@@ -377,7 +377,7 @@ impl<T: Encode + Decode + Bounded> Counted for Vec<T> {
 
     fn encode_counted(&self, max: usize, encoder: &mut Encoder) -> Result<(), EncodeError> {
         encoder.count(self.len(), max)?;
-        self.iter().try_for_each(|item| item.encode(encoder))
+        encoder.nested(|encoder| self.iter().try_for_each(|item| item.encode(encoder)))
     }
 
     fn decode_counted(max: usize, decoder: &mut Decoder) -> Result<Self, DecodeError> {

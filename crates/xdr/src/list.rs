@@ -13,12 +13,14 @@ pub fn encode_list<T: Encode>(items: &[T], max: usize, encoder: &mut Encoder) ->
     if items.len() > max {
         return Err(EncodeError::too_long(items.len(), max));
     }
-    for item in items {
-        encoder.bool(true);
-        item.encode(encoder)?;
-    }
-    encoder.bool(false);
-    Ok(())
+    encoder.nested(|encoder| {
+        for item in items {
+            encoder.bool(true);
+            item.encode(encoder)?;
+        }
+        encoder.bool(false);
+        Ok(())
+    })
 }
 
 /// Decodes a linked list of at most `max` elements. A list without its own maximum is bounded by the message, since each

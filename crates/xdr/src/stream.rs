@@ -116,6 +116,17 @@ impl Stream {
         self.pieces.extend(other.pieces);
     }
 
+    /// Lets only the first `max` DDP-eligible items leave the stream by chunks. Further ones stay payloads of it.
+    pub fn limit_eligible(&mut self, max: usize) {
+        let eligible = self.pieces.iter_mut().filter_map(|piece| match piece {
+            Piece::Payload { ddp_eligible, .. } if *ddp_eligible => Some(ddp_eligible),
+            _ => None,
+        });
+        eligible.skip(max).for_each(|eligible| *eligible = false);
+        self.pieces
+            .retain(|piece| !piece.is_empty() || matches!(piece, Piece::Payload { ddp_eligible: true, .. }));
+    }
+
     /// Returns the unreduced stream as memory for a gather list, with explicit pads; nothing is copied.
     pub fn gather(&self) -> impl Iterator<Item = Bytes> + '_ {
         self.pieces

@@ -162,7 +162,7 @@ impl Flight {
             None => message,
         };
         let (call, invalidations) = (self.travelled, self.invalidations);
-        Ok(IncomingReply { message, call, reply: travelled, invalidations })
+        Ok(IncomingReply { message, call, reply: travelled, invalidations, sent_before: false })
     }
 
     /// Returns the message with the results in their Write chunks; `None` if the memory of one did not come back.

@@ -260,7 +260,7 @@ impl Requester {
                 let sent = transaction.has_left(core);
                 core.forget_group(xid);
                 let call = Some(Box::new(transaction.call));
-                let result = Err(CallFailure { error: CallError::Closed, call, sent });
+                let result = Err(CallFailure { error: CallError::Closed, call, sent, sent_before: false });
                 core.events.push_back(Event::Reply { id: transaction.id, result });
             }
         }

@@ -49,6 +49,29 @@ impl Encode for HandWritten {
     }
 }
 
+/// A value inside so many others.
+fn trees(depth: usize) -> Tree {
+    (1..depth).fold(Tree(vec![]), |tree, _| Tree(vec![tree]))
+}
+
+fn forests(depth: usize) -> Forest {
+    (1..depth).fold(Forest(vec![]), |forest, _| Forest(vec![forest]))
+}
+
+/// A value that no decoder of this crate would read never leaves, however deep it is.
+#[test]
+fn a_value_deeper_than_the_limit_is_not_encoded() {
+    fn check<T: Encode + Decode + PartialEq + std::fmt::Debug>(deepest: T, deeper: &T) {
+        assert_eq!(Decoder::new(flat(&deepest)).decode_all(), Ok(deepest));
+        assert_eq!(encode(deeper), Err(EncodeError::TooDeep { max: Decoder::DEPTH_MAX }));
+    }
+    let max = Decoder::DEPTH_MAX;
+    check(numbers(max), &numbers(max + 1));
+    check(trees(max), &trees(max + 1));
+    check(forests(max), &forests(max + 1));
+    assert!(encode(&numbers(5000)).is_err());
+}
+
 impl Decode for HandWritten {
     const MIN_LEN: usize = 4;
 
