@@ -134,7 +134,7 @@ impl Call {
         Ok(Self {
             name: P::NAME,
             effect: P::EFFECT,
-            arguments: typed::stream(arguments)?,
+            arguments: typed::encode_arguments::<P>(arguments)?,
             reply: ReplyShape {
                 max_len: bounds.inline,
                 sinks: bounds.items().iter().copied().map(Sink::Pool).collect(),

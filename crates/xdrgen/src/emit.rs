@@ -342,6 +342,9 @@ impl Emitter<'_> {
         if procedure.marks.integrity {
             self.out.push_str(", integrity");
         }
+        if let Some(eligible) = procedure.marks.eligible {
+            write!(self.out, ", eligible = {eligible}")?;
+        }
         if let Some(bounds) = &procedure.marks.bounds {
             write!(self.out, ", bounds = {bounds}")?;
         }
