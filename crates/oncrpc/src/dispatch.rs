@@ -529,6 +529,9 @@ impl Future for DispatchFuture {
             State::Running { response, execution } => {
                 let result = ready!(Pin::new(&mut *response).poll(cx));
                 let (xid, shed) = (response.xid(), matches!(result, Err(CallFailure::Shed)));
+                if let Err(CallFailure::Results(error)) = &result {
+                    response.broken(error);
+                }
                 let outcome = match result {
                     Ok(results) => reply(&ReplyHeader::accepted(xid, AcceptStat::Success), results),
                     Err(failure) => Failure::Call(failure).outcome(xid),

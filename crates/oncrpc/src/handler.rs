@@ -15,7 +15,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use rpcrdma_xdr::Stream;
+use rpcrdma_xdr::{EncodeError, Stream};
 use tracing::Span;
 
 use crate::program::{CallFailure, Effect, ResponseFuture};
@@ -69,6 +69,9 @@ pub trait Overseer: Send + Sync + 'static {
 
     /// Notes that a call has ended, or was dropped half-way.
     fn end(&self, _call: &ServedCall) {}
+
+    /// Notes that the results of a call break the limits of their type, which is a defect of its program.
+    fn broken(&self, _call: &ServedCall, _error: &EncodeError) {}
 
     /// Notes that a call's program, or an interceptor, panicked with this message.
     fn panicked(&self, _call: &ServedCall, _message: &str) {}
@@ -147,6 +150,13 @@ impl Guarded {
 
     pub(crate) const fn xid(&self) -> u32 {
         self.oversight.call.xid
+    }
+
+    /// Tells the overseer of results that break the limits of their type.
+    pub(crate) fn broken(&self, error: &EncodeError) {
+        if let Some(overseer) = &self.oversight.overseer {
+            overseer.broken(&self.oversight.call, error);
+        }
     }
 }
 

@@ -38,6 +38,12 @@ pub trait Procedure: Send + Sync + 'static {
     /// Whether calls need RPCSEC_GSS with integrity or privacy ([`Program`](crate::Program::requires_integrity)).
     const INTEGRITY: bool = false;
 
+    /// Most DDP-eligible arguments of a call that travel in Read chunks of their own (RFC 8166 §6.1), by default those that
+    /// the type counts. A type counts no items in a list without a maximum and in a recursive field, for instance in the
+    /// operations of a COMPOUND. There the author states the number. The caller leaves further items in the message, and
+    /// the server refuses a Call with more chunks. A client's `Config::max_read_chunks`, 1 by default, may allow fewer.
+    const ELIGIBLE_ARGUMENTS: usize = Self::Arguments::DDP_ITEMS;
+
     /// Returns the largest results of a call with these arguments, by default those of the type. Results without an upper
     /// bound need a function of their own here, or do not compile.
     #[must_use]
@@ -56,7 +62,22 @@ pub const fn info<P: Procedure>() -> ProcedureInfo {
 /// Returns the numbers of DDP-eligible arguments and results of a procedure, for [`Version::eligibility`].
 #[must_use]
 pub const fn eligible<P: Procedure>() -> (usize, usize) {
-    (P::Arguments::DDP_ITEMS, P::Results::DDP_ITEMS)
+    (P::ELIGIBLE_ARGUMENTS, P::Results::DDP_ITEMS)
+}
+
+/// Encodes the arguments of a call. No more items than [`Procedure::ELIGIBLE_ARGUMENTS`] may travel in chunks of their own.
+///
+/// # Errors
+/// [`EncodeError`] if they break the limits of their type.
+pub fn encode_arguments<P: Procedure>(arguments: &P::Arguments) -> Result<Stream, EncodeError> {
+    let mut stream = stream(arguments)?;
+    // Only a bound says that there are no more items than the type counts.
+    let counted =
+        const { P::Arguments::BOUND.is_bounded() && P::Arguments::DDP_ITEMS <= P::ELIGIBLE_ARGUMENTS };
+    if !counted {
+        stream.limit_eligible(P::ELIGIBLE_ARGUMENTS);
+    }
+    Ok(stream)
 }
 
 /// Decodes all arguments of a call.

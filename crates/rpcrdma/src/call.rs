@@ -134,7 +134,7 @@ impl Call {
         Ok(Self {
             name: P::NAME,
             effect: P::EFFECT,
-            arguments: typed::stream(arguments)?,
+            arguments: typed::encode_arguments::<P>(arguments)?,
             reply: ReplyShape {
                 max_len: bounds.inline,
                 sinks: bounds.items().iter().copied().map(Sink::Pool).collect(),
@@ -322,16 +322,22 @@ impl Reply {
 pub(crate) struct RawReply {
     pub(crate) message: Decoder,
     pub(crate) travelled: Transfer,
+    /// Whether the call had left on an earlier connection too.
+    pub(crate) sent_before: bool,
 }
 
 impl TryFrom<RawReply> for Reply {
     type Error = CallError;
 
-    /// Decodes the RPC header, which has to report success.
+    /// Decodes the RPC header, which has to report success. A refusal does not say what became of an earlier
+    /// transmission (rule I8).
     fn try_from(reply: RawReply) -> Result<Self, CallError> {
-        let RawReply { mut message, travelled } = reply;
+        let RawReply { mut message, travelled, sent_before } = reply;
         let header: ReplyHeader = message.decode()?;
-        header.success()?;
+        header.success().map_err(|refused| {
+            let error = CallError::from(refused);
+            if sent_before { error.sent_before() } else { error }
+        })?;
         Ok(Self { xid: header.xid, results: message, travelled })
     }
 }
@@ -344,7 +350,7 @@ impl From<IncomingReply> for RawReply {
             reply: reply.reply,
             invalidations: reply.invalidations,
         };
-        Self { message: reply.message, travelled }
+        Self { message: reply.message, travelled, sent_before: reply.sent_before }
     }
 }
 
@@ -451,7 +457,7 @@ mod tests {
                 invalidations: Invalidations::default(),
             };
             let message = Decoder::new(message.flatten().0);
-            let reply = Reply::try_from(RawReply { message, travelled }).unwrap();
+            let reply = Reply::try_from(RawReply { message, travelled, sent_before: false }).unwrap();
             assert_eq!((reply.xid, reply.results.decode_all()), (9, Ok(7u32)));
         }
     }

@@ -37,7 +37,8 @@ use crate::trace::{Calling, call_span};
 /// A client of one server's RPC programs, over RDMA or TCP. Cheap to clone.
 ///
 /// A client has one connection at a time and opens it again when it is lost. With [`ClientConfig::connections`](crate::ClientConfig::connections) it has
-/// several, and each call takes the one with the fewest calls in progress. It closes when the last clone is gone.
+/// several, and each call takes the one with the fewest calls in progress, of those that are up. It closes when the last
+/// clone is gone.
 #[derive(Clone)]
 pub struct Client {
     inner: Arc<Inner>,
@@ -125,7 +126,7 @@ impl Client {
     pub(crate) async fn attempt(&self, mut call: Call) -> Result<Reply, CallError> {
         let calling = Calling::new(&call);
         let link = match call.key {
-            None => self.inner.links.carrier(),
+            None => self.inner.links.carrier(Link::is_up, Link::reopen),
             Some(key) => self.inner.links.carrier_of(key, Link::is_up, Link::reopen),
         };
         let result = match call.gss.take() {
@@ -142,7 +143,7 @@ impl Client {
     /// another one.
     pub async fn end_context(&self, user: &GssUser) {
         let Some(context) = user.current().take() else { return };
-        let link = self.inner.links.carrier();
+        let link = self.inner.links.carrier(Link::is_up, Link::reopen);
         // Nothing depends on it: the server forgets an idle context anyway.
         let _ = user.end_on(&*link, &context).await;
     }

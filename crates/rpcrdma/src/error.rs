@@ -1,5 +1,7 @@
 //! Reasons why a call failed, and what is known about its execution.
 
+use std::fmt;
+use std::ops::Deref;
 use std::time::Duration;
 
 use rpcrdma_oncrpc::Refused;
@@ -168,7 +170,7 @@ pub enum CallError {
     SentBefore {
         /// The failure of the last transmission.
         #[source]
-        error: Box<Self>,
+        error: LastError,
     },
     /// The call was made more than once, by a [`Retry`](crate::Retry), and the last attempt failed too.
     #[error("{attempts} attempts in {elapsed:?}, the last one: {error}")]
@@ -181,7 +183,7 @@ pub enum CallError {
         execution: Execution,
         /// The failure of the last attempt.
         #[source]
-        error: Box<Self>,
+        error: LastError,
     },
     /// The server did not make this reply, or somebody changed it (RFC 2203 §5.3.3). The call may have been carried out.
     #[error("the reply cannot be trusted: {0}")]
@@ -189,6 +191,39 @@ pub enum CallError {
     /// The reply cannot be decoded; the call was carried out.
     #[error("the reply cannot be decoded: {0}")]
     BadReply(#[from] DecodeError),
+}
+
+/// The failure of a call's last transmission or attempt, within the error that tells of earlier ones.
+///
+/// It dereferences to the [`CallError`], which is also the [`source`](std::error::Error::source) of the error around it.
+pub struct LastError(Box<CallError>);
+
+impl From<CallError> for LastError {
+    fn from(error: CallError) -> Self {
+        Self(Box::new(error))
+    }
+}
+
+impl Deref for LastError {
+    type Target = CallError;
+
+    fn deref(&self) -> &CallError {
+        &self.0
+    }
+}
+
+/// Shows the error inside.
+impl fmt::Display for LastError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+/// Shows the error inside.
+impl fmt::Debug for LastError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, f)
+    }
 }
 
 fn note(link: &Option<Cause>) -> String {
@@ -264,14 +299,20 @@ impl CallError {
                 Self::ContextTimedOut { service, after, reason, sent: true }
             }
             error if error.execution() == Execution::Unknown => error,
-            error => Self::SentBefore { error: Box::new(error) },
+            error => Self::SentBefore { error: error.into() },
         }
     }
 
     /// Converts a failure that RPC-over-RDMA reports. `after` is the time that the call had; `down` is the reason why
     /// there is no connection.
     pub(crate) fn from_failure(failure: proto::CallFailure, after: Duration, down: Option<Cause>) -> Self {
-        let proto::CallFailure { error, sent, .. } = failure;
+        let proto::CallFailure { error, sent, sent_before, .. } = failure;
+        let error = Self::of_protocol(error, sent, after, down);
+        if sent_before { error.sent_before() } else { error }
+    }
+
+    /// Converts the reason why a call has no reply, whose last transmission has left if `sent`.
+    fn of_protocol(error: proto::CallError, sent: bool, after: Duration, down: Option<Cause>) -> Self {
         match error {
             proto::CallError::TimedOut => Self::TimedOut { after, sent, link: down },
             proto::CallError::Version { low, high } => Self::TransportVersion { low, high },
@@ -349,7 +390,7 @@ mod tests {
     use super::*;
 
     fn shown(error: proto::CallError, sent: bool) -> CallError {
-        let failure = proto::CallFailure { error, sent, call: None };
+        let failure = proto::CallFailure { error, sent, sent_before: false, call: None };
         CallError::from_failure(failure, Duration::from_secs(30), None)
     }
 
@@ -409,6 +450,25 @@ mod tests {
         assert!(matches!(CallError::Chunk.sent_before(), CallError::Chunk));
     }
 
+    /// Whatever a later connection says, an earlier one may have brought the call to its execution.
+    #[test]
+    fn i8_an_error_of_a_later_connection_does_not_deny_an_earlier_execution() {
+        let errors = [
+            proto::CallError::TimedOut,
+            proto::CallError::Version { low: 2, high: 2 },
+            proto::CallError::Unsendable(proto::Refusal::CallTooLong { len: 2, allowed: 1 }),
+            proto::CallError::Memory(PoolExhausted::OverLimit { requested: 2, limit: 1 }),
+            proto::CallError::Unreachable { attempts: 1, reason: "test".to_owned() },
+            proto::CallError::Closed,
+            proto::CallError::ConnectionLost(proto::CloseReason::Timeout("a reply")),
+        ];
+        for error in errors {
+            let failure = proto::CallFailure { error, sent: true, sent_before: true, call: None };
+            let error = CallError::from_failure(failure, Duration::ZERO, None);
+            assert_eq!(error.execution(), Execution::Unknown, "{error:?}");
+        }
+    }
+
     // requirement: rfc5531-5-3
     #[test]
     fn i8_a_call_that_had_not_left_was_not_carried_out() {
@@ -442,12 +502,16 @@ mod tests {
         let error = CallError::from(DecodeError::TrailingBytes { position: 4, count: 4 });
         assert!(source::<DecodeError>(&error).to_string().starts_with("4 bytes left"));
         let error = CallError::from(Refused::ProgramUnavailable).sent_before();
-        assert!(source::<Box<CallError>>(&error).to_string().contains("program"));
+        assert!(matches!(source::<CallError>(&error), CallError::Refused(Refused::ProgramUnavailable)));
+        let (attempts, elapsed, execution) = (2, Duration::ZERO, Execution::Unknown);
+        let error = CallError::Repeated { attempts, elapsed, execution, error: error.into() };
+        assert!(matches!(source::<CallError>(&error), CallError::SentBefore { .. }));
 
         // A connection attempt is two steps below the call.
         let failure = proto::CallFailure {
             error: proto::CallError::Unreachable { attempts: 3, reason: "refused".to_owned() },
             sent: false,
+            sent_before: false,
             call: None,
         };
         let down = Cause::new(lost.clone());

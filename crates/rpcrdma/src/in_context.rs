@@ -295,7 +295,7 @@ impl GssUser {
         sequence: u32,
         reply: RawReply,
     ) -> Result<Reply, Missed> {
-        let RawReply { mut message, travelled } = reply;
+        let RawReply { mut message, travelled, .. } = reply;
         let header: ReplyHeader = message.decode()?;
         match &header.body {
             ReplyBody::Denied(RejectReason::AuthError(

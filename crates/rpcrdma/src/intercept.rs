@@ -61,7 +61,8 @@ pub struct Next<'a> {
 }
 
 impl<'a> Next<'a> {
-    /// Makes the call, and returns its result. If the interceptor has changed the call's
+    /// Makes the call, and returns its result. An interceptor that makes several calls answers for the
+    /// [execution](CallError::execution) of all of them. If the interceptor has changed the call's
     /// [deadline](Call::deadline), the changed one begins now; the handle's stays.
     #[must_use]
     pub fn call(self, call: Call) -> BoxFuture<'a, Result<Reply, CallError>> {
@@ -123,12 +124,24 @@ pub(crate) struct Passage<'a> {
     executed: AtomicBool,
 }
 
-/// An attempt in progress, which counts until this is dropped.
-struct Running<'a>(&'a AtomicU32);
+/// An attempt in progress, which counts until this is dropped. An attempt that is dropped half-way may be carried out.
+struct Running<'a> {
+    passage: &'a Passage<'a>,
+    /// Whether the attempt was not carried out.
+    harmless: bool,
+}
+
+impl<'a> Running<'a> {
+    fn new(passage: &'a Passage<'a>) -> Self {
+        passage.running.fetch_add(1, Ordering::Relaxed);
+        Self { passage, harmless: false }
+    }
+}
 
 impl Drop for Running<'_> {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        self.passage.executed.fetch_or(!self.harmless, Ordering::Relaxed);
+        self.passage.running.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -146,13 +159,9 @@ impl<'a> Passage<'a> {
     /// Makes the call once, until this time.
     pub(crate) async fn attempt(&self, mut call: Call, until: Option<Until>) -> Result<Reply, CallError> {
         call.deadline = until.map(Until::left);
-        self.running.fetch_add(1, Ordering::Relaxed);
-        let running = Running(&self.running);
+        let mut running = Running::new(self);
         let result = self.client.attempt(call).await;
-        drop(running);
-        if result.as_ref().map_or_else(|error| error.execution() == Execution::Unknown, |_| true) {
-            self.executed.store(true, Ordering::Relaxed);
-        }
+        running.harmless = result.as_ref().is_err_and(|error| error.execution() == Execution::NotExecuted);
         result
     }
 

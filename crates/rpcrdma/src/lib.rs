@@ -176,7 +176,7 @@ pub use config::{ClientConfig, ServerConfig};
 pub use connect::{Attempt, AttemptError, ConfigError, ConnectError, Transport};
 pub use context::ConnectionContext;
 pub use endpoint::{Endpoint, EndpointError};
-pub use error::{CallError, Execution};
+pub use error::{CallError, Execution, LastError};
 pub use gss::GssUser;
 pub use handle::Handle;
 pub use health::{Alive, Health, HealthState, HealthWatch};

@@ -1,9 +1,10 @@
-//! [`Oversees`]: the overseer of all calls that one side's programs carry out. It sheds calls beyond the limits, and logs
-//! them and the panics of handlers, at most one line a second of each kind.
+//! [`Oversees`]: the overseer of all calls that one side's programs carry out. It sheds calls beyond the limits. It logs
+//! these, results that break the limits of their type, and panics of handlers: at most one line a second of each kind.
 //!
 //! *Errors.* Nothing here fails.
 
 use rpcrdma_oncrpc::{Overseer, ServedCall};
+use rpcrdma_xdr::EncodeError;
 
 use crate::shed::{ShedLimits, ShedStats, Shedder};
 use crate::spaced::Spaced;
@@ -13,12 +14,14 @@ use crate::spaced::Spaced;
 pub(crate) struct Oversees {
     shedder: Option<Shedder>,
     shed: Spaced,
+    broken: Spaced,
     panics: Spaced,
 }
 
 impl Oversees {
     pub(crate) fn new(limits: Option<ShedLimits>) -> Self {
-        Self { shedder: limits.map(Shedder::new), shed: Spaced::default(), panics: Spaced::default() }
+        let shedder = limits.map(Shedder::new);
+        Self { shedder, shed: Spaced::default(), broken: Spaced::default(), panics: Spaced::default() }
     }
 
     pub(crate) fn stats(&self) -> ShedStats {
@@ -41,6 +44,24 @@ impl Overseer for Oversees {
     fn end(&self, call: &ServedCall) {
         if let Some(shedder) = &self.shedder {
             shedder.end(call.peer);
+        }
+    }
+
+    fn broken(&self, call: &ServedCall, error: &EncodeError) {
+        if let Some(not_logged) = self.broken.due() {
+            let ServedCall { peer, xid, program, version, procedure, name, .. } = *call;
+            let peer = peer.map(tracing::field::display);
+            tracing::warn!(
+                peer,
+                xid,
+                program,
+                version,
+                procedure,
+                name,
+                reason = %error,
+                not_logged,
+                "a service broke the type of its results: the call gets SYSTEM_ERR"
+            );
         }
     }
 

@@ -150,10 +150,10 @@ impl Passage<'_> {
                 left.is_none_or(|left| pause + GRAIN < left).then_some((again, pause))
             });
             let Some((again, pause)) = next else {
-                let (elapsed, error) = (began.elapsed(), Box::new(error));
+                let elapsed = began.elapsed();
                 return Err(match attempts {
-                    1 => whole(*error, until),
-                    _ => CallError::Repeated { attempts, elapsed, execution, error },
+                    1 => whole(error, until),
+                    _ => CallError::Repeated { attempts, elapsed, execution, error: error.into() },
                 });
             };
             tracing::debug!(target: "rpcrdma::retry", attempts, ?pause, %error, "the call is made again");

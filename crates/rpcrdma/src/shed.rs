@@ -23,6 +23,11 @@ use rpcrdma_verbs::is_fair;
 /// A call beyond a limit gets SYSTEM_ERR at once. It does not begin, and the reply cache does not keep that reply: a
 /// repeat of the call may be executed later. Procedure 0 is never shed.
 ///
+/// RPC has no other answer for this (RFC 5531 §9), and SYSTEM_ERR does not say that the call did not begin. So
+/// [`CallError::execution`](crate::CallError::execution) is unknown, and a [`Retry`](crate::Retry)
+/// repeats idempotent calls only. A program whose other calls are to be made again needs a status of its own in their
+/// results, as NFS has NFS3ERR_JUKEBOX.
+///
 /// Other limits make calls wait instead: credits and memory of connections ([`ServerConfig`](crate::ServerConfig)). Those
 /// here are for programs whose callers rather have an error than wait.
 ///

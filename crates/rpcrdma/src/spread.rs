@@ -1,8 +1,8 @@
 //! [`Spread`]: the connections of one client, and which of them carries a call.
 //!
 //! A call takes the connection with the fewest calls in progress. Among equals it takes the next in turn, so that
-//! connections without calls share calls made one after the other. A connection that is lost keeps its calls, and so
-//! gets few new ones until it is back.
+//! connections without calls share calls made one after the other. If that connection is down and another is up, the call
+//! takes the latter, and the client opens the former again. So no call waits for a connection that it does not need.
 //!
 //! Calls with a key take one connection, that of the largest number mixed from the key and the connection's place. If it
 //! is down, its calls take the next largest of those that are up. So the keys of one connection are spread over all
@@ -45,9 +45,11 @@ impl<T> Spread<T> {
         self.others.push(Lane::new(connection));
     }
 
-    /// Returns the connection for a call. Calls that choose at the same moment may choose the same.
-    pub(crate) fn carrier(&self) -> Carrier<'_, T> {
-        let lane = if self.others.is_empty() { &self.first } else { self.least_busy() };
+    /// Returns the connection for a call: the one with the fewest calls if it is up, otherwise another that is up. Then the
+    /// former is asked to open again. If none is up, the call opens the former. Calls that choose at the same moment may
+    /// choose the same.
+    pub(crate) fn carrier(&self, is_up: impl Fn(&T) -> bool, reopen: impl FnOnce(&T)) -> Carrier<'_, T> {
+        let lane = if self.others.is_empty() { &self.first } else { self.least_busy(is_up, reopen) };
         lane.calls.fetch_add(1, Ordering::Relaxed);
         Carrier(lane)
     }
@@ -82,11 +84,23 @@ impl<T> Spread<T> {
         }
     }
 
-    fn least_busy(&self) -> &Lane<T> {
+    fn least_busy(&self, is_up: impl Fn(&T) -> bool, reopen: impl FnOnce(&T)) -> &Lane<T> {
         let choice = self.choices.fetch_add(1, Ordering::Relaxed);
         let (before, from) = self.others.split_at(choice % self.len());
-        let lanes = from.iter().chain([&self.first]).chain(before);
-        lanes.min_by_key(|lane| lane.calls.load(Ordering::Relaxed)).unwrap_or(&self.first)
+        let lanes = || from.iter().chain([&self.first]).chain(before);
+        let calls = |lane: &&Lane<T>| lane.calls.load(Ordering::Relaxed);
+        let lane = lanes().min_by_key(calls).unwrap_or(&self.first);
+        // Only of the chosen one: the others may be at work under their locks.
+        if is_up(&lane.connection) {
+            return lane;
+        }
+        match lanes().filter(|lane| is_up(&lane.connection)).min_by_key(calls) {
+            Some(other) => {
+                reopen(&lane.connection);
+                other
+            }
+            None => lane,
+        }
     }
 
     /// Returns the number of connections.
@@ -130,23 +144,46 @@ mod tests {
         spread
     }
 
+    /// Returns the connection for a call if all are up.
+    fn carrier(spread: &Spread<char>) -> Carrier<'_, char> {
+        spread.carrier(|_| true, |connection| panic!("{connection} is up"))
+    }
+
     #[test]
     fn calls_made_one_after_the_other_take_the_connections_in_turn() {
         let spread = three();
-        let taken: String = (0..7).map(|_| *spread.carrier()).collect();
+        let taken: String = (0..7).map(|_| *carrier(&spread)).collect();
         assert_eq!(taken, "bcabcab");
+    }
+
+    #[test]
+    fn a_call_takes_a_connection_that_is_up() {
+        let spread = three();
+        let reopened = std::cell::RefCell::new(String::new());
+        let taken = |down: &str| -> String {
+            let reopen = |connection: &char| reopened.borrow_mut().push(*connection);
+            let call = |_| *spread.carrier(|connection| !down.contains(*connection), reopen);
+            (0..6).map(call).collect()
+        };
+        assert_eq!((taken("b").contains('b'), reopened.take()), (false, "bb".to_owned()));
+        assert_eq!((taken("ab"), reopened.take()), ("cccccc".to_owned(), "baba".to_owned()));
+        assert_eq!(
+            (taken("abc"), reopened.take()),
+            ("bcabca".to_owned(), String::new()),
+            "each opens its own"
+        );
     }
 
     #[test]
     fn a_call_takes_the_connection_with_the_fewest_calls() {
         let spread = three();
-        let mut held: Vec<_> = (0..6).map(|_| spread.carrier()).collect();
+        let mut held: Vec<_> = (0..6).map(|_| carrier(&spread)).collect();
         let mut taken: Vec<char> = held.iter().map(|carrier| **carrier).collect();
         taken.sort_unstable();
         assert_eq!(taken, ['a', 'a', 'b', 'b', 'c', 'c']);
         // Two calls of one connection end: that one carries the next two.
         held.retain(|carrier| **carrier != 'b');
-        let next = [spread.carrier(), spread.carrier()];
+        let next = [carrier(&spread), carrier(&spread)];
         assert_eq!(next.each_ref().map(|carrier| **carrier), ['b', 'b']);
     }
 
@@ -195,7 +232,8 @@ mod tests {
     #[test]
     fn a_single_connection_carries_all_calls() {
         let spread = Spread::new('a');
-        let held: Vec<_> = (0..3).map(|_| spread.carrier()).collect();
+        let held: Vec<_> =
+            (0..3).map(|_| spread.carrier(|_| false, |_| panic!("it opens for its call"))).collect();
         assert!(held.iter().all(|carrier| **carrier == 'a'));
         assert_eq!(*spread.carrier_of(7, |_| false, |_| panic!("it opens for its call")), 'a');
         assert_eq!(spread.all().count(), 1);

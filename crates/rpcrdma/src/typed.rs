@@ -4,22 +4,22 @@
 //! *Buffers.* A call costs one boxed future, which holds the arguments.
 //!
 //! *Errors.* Results that break the limits of their type are a defect of the service. The caller gets SYSTEM_ERR, and the log
-//! one line a second at most ([`Defects`]).
+//! one line a second at most.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use rpcrdma_oncrpc::{CallContext, CallFailure, ProcedureInfo, Program, ResponseFuture};
+use rpcrdma_oncrpc::{CallContext, ProcedureInfo, Program, ResponseFuture};
 use rpcrdma_proto::{Binding, Eligibility};
-use rpcrdma_xdr::{Decoder, Stream};
-
-use crate::spaced::Spaced;
+use rpcrdma_xdr::Decoder;
 
 #[doc(hidden)]
 pub mod parts;
 mod program;
 
-pub use rpcrdma_oncrpc::typed::{Bounds, Procedure, Version, arguments, eligible, info, results, stream};
+pub use rpcrdma_oncrpc::typed::{
+    Bounds, Procedure, Version, arguments, eligible, encode_arguments, info, results, stream,
+};
 
 /// A version of a typed program, as a [`Program`] with its [`Binding`].
 #[derive(Debug)]
@@ -70,37 +70,5 @@ impl<V: Version> Binding for Served<V> {
     fn eligibility(&self, _version: u32, procedure: u32) -> Eligibility {
         let (arguments, results) = self.0.eligibility(procedure);
         Eligibility { arguments, results }
-    }
-}
-
-/// Results of a service that break the limits of their type: at most one line of the log a second tells of them.
-#[derive(Debug, Default)]
-pub struct Defects(Spaced);
-
-impl Defects {
-    /// Encodes the results of a call.
-    ///
-    /// # Errors
-    /// [`CallFailure::Results`], with a line of the log that names the item.
-    pub fn results<P: Procedure>(
-        &self,
-        context: &CallContext,
-        results: &P::Results,
-    ) -> Result<Stream, CallFailure> {
-        rpcrdma_oncrpc::typed::results::<P>(results).inspect_err(|failure| self.tell::<P>(context, failure))
-    }
-
-    #[cold]
-    fn tell<P: Procedure>(&self, context: &CallContext, failure: &CallFailure) {
-        if let Some(not_logged) = self.0.due() {
-            tracing::warn!(
-                program = P::PROGRAM,
-                version = P::VERSION,
-                procedure = P::NAME,
-                xid = context.xid,
-                not_logged,
-                "the service broke the type of its results: {failure}"
-            );
-        }
     }
 }

@@ -343,6 +343,9 @@ impl Emitter<'_> {
         if procedure.marks.integrity {
             self.out.push_str(", integrity");
         }
+        if let Some(eligible) = procedure.marks.eligible {
+            write!(self.out, ", eligible = {eligible}")?;
+        }
         let is_endless = |item: &Item| match item.base {
             Base::Type(id) => self.model.types.get(id).is_some_and(|def| !def.traits.has_end),
             _ => false,

@@ -66,6 +66,8 @@ enum DdpForm {
 pub(crate) struct ProcedureMarks {
     pub(crate) effect: Effect,
     pub(crate) integrity: bool,
+    /// Most DDP-eligible arguments.
+    pub(crate) eligible: Option<u32>,
     /// Path of a function.
     pub(crate) bounds: Option<String>,
 }

@@ -94,7 +94,13 @@ struct Pending {
     bulk: u64,
     retransmit: bool,
     transmissions: u32,
-    reply: oneshot::Sender<Result<Bytes, CallError>>,
+    reply: oneshot::Sender<Result<Answered, CallError>>,
+}
+
+/// The record of a reply, and whether its call had left on an earlier connection too.
+struct Answered {
+    record: Bytes,
+    sent_before: bool,
 }
 
 /// The reason why a connection ended.
@@ -173,7 +179,7 @@ impl TcpClient {
     pub(crate) async fn call(&self, call: Call) -> Result<RawReply, CallError> {
         call.check_tcp(&self.shared.config)?;
         let after = call.time(self.shared.config.protocol.timeouts.call);
-        let (record, sent_len) = self.exchange(call, after).await?;
+        let (Answered { record, sent_before }, sent_len) = self.exchange(call, after).await?;
         let inline = |sent| {
             let mut travelled = Travelled::default();
             travelled.sent = sent;
@@ -185,11 +191,11 @@ impl TcpClient {
             reply: inline(record.len()),
             invalidations: Invalidations::default(),
         };
-        Ok(RawReply { message: Decoder::new(record), travelled })
+        Ok(RawReply { message: Decoder::new(record), travelled, sent_before })
     }
 
     /// Sends the call and waits for its reply, which is returned with the length of the call.
-    async fn exchange(&self, call: Call, after: Duration) -> Result<(Bytes, usize), CallError> {
+    async fn exchange(&self, call: Call, after: Duration) -> Result<(Answered, usize), CallError> {
         let shared = &self.shared;
         let least_rate = shared.config.protocol.timeouts.least_rate;
         let limit = call.deadline.map(|deadline| (super::after(Instant::now(), deadline), deadline));
@@ -373,7 +379,10 @@ impl Shared {
         let xid = u32::from_be_bytes([a, b, c, d]);
         match self.lock().calls.remove(&xid) {
             // The future may be dropped at this very moment.
-            Some(call) => drop(call.reply.send(Ok(record))),
+            Some(call) => {
+                let sent_before = call.transmissions > 1;
+                drop(call.reply.send(Ok(Answered { record, sent_before })));
+            }
             None => tracing::debug!(xid, "reply to no call that waits"),
         }
         Ok(())

@@ -35,11 +35,12 @@
 ///
 /// Inside the braces stand program number and version, then a line for each procedure. It has the name of the methods, the
 /// number, and the name of the type. Then come arguments in parentheses (nothing for void), results (`()` for void), and the
-/// [`Effect`](crate::Effect). Three options may follow:
+/// [`Effect`](crate::Effect). Options may follow:
 ///
 /// | option | meaning |
 /// | --- | --- |
 /// | `integrity` | calls need RPCSEC_GSS with integrity or privacy ([`Procedure::INTEGRITY`](crate::Procedure::INTEGRITY)) |
+/// | `eligible = N` | [`Procedure::ELIGIBLE_ARGUMENTS`](crate::Procedure::ELIGIBLE_ARGUMENTS): the most arguments in Read chunks of their own. Needed only if a list without a maximum holds DDP-eligible items |
 /// | `bounds = F` | the function `F(&Arguments) -> Bounds` is [`Procedure::bounds`](crate::Procedure::bounds) |
 /// | `within` | the client's method takes the [`Bounds`](crate::Bounds) of its results, as [`Caller::call_within`](crate::Caller::call_within) does |
 ///
@@ -319,14 +320,13 @@ macro_rules! __program {
             #[derive(Debug)]
             $visibility struct Server<S> {
                 service: S,
-                defects: $crate::typed::Defects,
             }
 
             impl<S: Service> Server<S> {
                 /// Creates a version that this service serves.
                 #[must_use]
-                pub fn new(service: S) -> Self {
-                    Self { service, defects: ::core::default::Default::default() }
+                pub const fn new(service: S) -> Self {
+                    Self { service }
                 }
             }
 
@@ -390,7 +390,7 @@ macro_rules! __program {
                                                 &context,
                                                 $($crate::typed::parts::same::<$arguments>(arguments),)?
                                             ).await?;
-                                            self.defects.results::<$procedure>(&context, &results)
+                                            $crate::typed::results::<$procedure>(&results)
                                         })
                                     }
                                     ::core::result::Result::Err(failure) => $crate::typed::parts::failed(failure),
@@ -516,6 +516,9 @@ macro_rules! __program_option {
         const INTEGRITY: bool = true;
     };
     (within) => {};
+    (eligible = $arguments:expr) => {
+        const ELIGIBLE_ARGUMENTS: usize = $arguments;
+    };
     (bounds = $bounds:expr) => {
         fn bounds(arguments: &Self::Arguments) -> $crate::Bounds {
             $crate::typed::parts::bounds::<Self>($bounds, arguments)
@@ -525,7 +528,7 @@ macro_rules! __program_option {
         ::core::compile_error!(::core::concat!(
             "`",
             ::core::stringify!($option),
-            "` is no option of a procedure: there are `integrity`, `bounds = FUNCTION` and `within`"
+            "` is no option of a procedure: there are `integrity`, `eligible = NUMBER`, `bounds = FUNCTION` and `within`"
         ));
     };
 }

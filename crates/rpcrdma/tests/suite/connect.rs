@@ -26,8 +26,13 @@ const NOBODY: &str = "127.0.0.1:1";
 
 /// Serves over TCP and software iWARP; returns both addresses.
 async fn serve() -> [SocketAddr; 2] {
-    let tcp = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let any = "127.0.0.1:0".parse().unwrap();
+    serve_on("127.0.0.1:0").await
+}
+
+/// Serves over TCP and software iWARP at this address of the machine, whose port is 0; returns both addresses.
+async fn serve_on(any: &str) -> [SocketAddr; 2] {
+    let tcp = TcpListener::bind(any).await.unwrap();
+    let any = any.parse().unwrap();
     let rdma = IwarpListener::bind(any, rpcrdma_iwarp::Config::default()).await.unwrap();
     let by_tcp = tcp.local_addr().unwrap();
     let server =
@@ -130,6 +135,31 @@ async fn ipv6_addresses_have_brackets_and_a_port_may_be_missing() {
     }
     let bare = refusal(on(&fabric), "2001:db8::1").await;
     assert!(bare.to_string().contains("needs brackets"), "{bare}");
+}
+
+/// Sockets of this machine, by all forms of an endpoint.
+#[tokio::test]
+async fn tcp_and_iwarp_have_ipv6() {
+    if TcpListener::bind("[::1]:0").await.is_err() {
+        return; // no IPv6 here
+    }
+    let [tcp, rdma] = serve_on("[::1]:0").await;
+    for (transport, address) in [(Transport::tcp(), tcp), (Transport::rdma(), rdma)] {
+        let port = address.port();
+        let dead = SocketAddr::new(address.ip(), 1);
+        let endpoints: [Endpoint; 4] = [
+            address.into(),
+            format!("[::1]:{port}").into(),
+            ("::1", port).into(),
+            // Addresses of both families: the first two take no connection.
+            vec![NOBODY.parse().unwrap(), dead, address].into(),
+        ];
+        for endpoint in endpoints {
+            let text = endpoint.to_string();
+            let builder = Client::builder().transport(transport.clone());
+            assert_eq!(reach(builder, endpoint).await, address, "{transport:?} {text}");
+        }
+    }
 }
 
 /// An address that does not answer takes its part of the time only.

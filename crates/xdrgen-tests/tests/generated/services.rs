@@ -110,6 +110,7 @@ fn marks_of_procedures() {
     assert!(program.requires_integrity(1, 1) && !program.requires_integrity(1, 2));
     let eligible = program.eligibility(1, language_v1::Echo::NUMBER);
     assert_eq!((eligible.arguments, eligible.results), (1, 1));
+    assert_eq!(program.eligibility(1, language_v1::Walk::NUMBER).arguments, 3);
 }
 
 /// Numbers, and modules of versions that have one name.

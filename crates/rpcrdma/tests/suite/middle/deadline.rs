@@ -10,7 +10,7 @@ use rpcrdma::{
 use rpcrdma_oncrpc::gss::testing::TestMechanism;
 use rpcrdma_oncrpc::gss::{GssLimits, GssServer, Service};
 use rpcrdma_sim::{Fabric, FabricConfig};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::{Answer, FETCH, HOST, Heard, PROGRAM, SERVER, Scripted, World, change, milliseconds, read};
 
@@ -150,6 +150,27 @@ async fn a_deadline_binds_interceptors() {
     let began = Instant::now();
     assert!(handle.call_raw(read(1)).await.is_err());
     assert_eq!((began.elapsed().as_millis(), world.program.heard().len()), (750, 1));
+}
+
+/// An attempt that an interceptor gives up may be carried out all the same.
+#[tokio::test(start_paused = true)]
+async fn i8_a_call_that_an_interceptor_gave_up_may_have_been_carried_out() {
+    struct GivesUp;
+
+    impl Intercept for GivesUp {
+        fn call<'a>(&'a self, call: Call, next: Next<'a>) -> BoxFuture<'a, Result<Reply, CallError>> {
+            Box::pin(async move {
+                drop(timeout(milliseconds(20), next.call(call)).await);
+                std::future::pending().await
+            })
+        }
+    }
+
+    let world = World::new([Answer::Never]).await;
+    let handle = world.handle().deadline(milliseconds(100)).intercept(GivesUp);
+    let error = handle.call_raw(change(1)).await.unwrap_err();
+    assert_eq!(world.program.heard().len(), 1);
+    assert!(matches!(error, CallError::TimedOut { sent: true, .. }), "{error:?}");
 }
 
 /// A security context belongs to the call that creates it, and so does the time for it.

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use rpcrdma::{ClientConfig, Retry};
 use rpcrdma_sim::FabricConfig;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use super::{SERVER, World, milliseconds, read};
 
@@ -80,6 +80,30 @@ async fn keys_of_a_lost_connection_take_the_others_until_it_is_back() {
         assert_eq!(after[key], *own, "key {key}");
     }
     assert_eq!(world.monitor.stats().connections, 4);
+}
+
+/// Each fourth call would be that of the lost connection, and wait for a server that takes no connection.
+#[tokio::test(start_paused = true)]
+async fn calls_without_a_key_do_not_wait_for_a_lost_connection() {
+    let world = world().await;
+    world.taken().await;
+    world.fabric.refuse(SERVER, usize::MAX);
+    world.fabric.cut(1);
+    sleep(milliseconds(10)).await;
+    let began = Instant::now();
+    for _ in 0..16 {
+        world.client.call_raw(read(1)).await.unwrap();
+    }
+    assert!(began.elapsed() < milliseconds(100), "{:?}", began.elapsed());
+    // The client opens the connection again as soon as the server lets it, and uses it.
+    world.fabric.refuse(SERVER, 0);
+    sleep(milliseconds(60_000)).await;
+    assert_eq!(world.client.stats().connections, 5);
+    for _ in 0..4 {
+        world.client.call_raw(read(1)).await.unwrap();
+    }
+    let heard = world.program.heard();
+    assert_eq!(heard[heard.len() - 4..].iter().map(|call| call.peer).collect::<BTreeSet<_>>().len(), 4);
 }
 
 #[tokio::test(start_paused = true)]

@@ -6,7 +6,7 @@ use rpcrdma_verbs::Buffer;
 use rpcrdma_xdr::encode;
 use tokio::time::{Instant, sleep};
 
-use super::{Answer, DATA, FETCH, PROGRAM, World, change, milliseconds, read};
+use super::{Answer, DATA, FETCH, PROGRAM, Scripted, World, change, milliseconds, read};
 
 fn retry(attempts: u32) -> Retry {
     Retry::new(attempts).pauses(milliseconds(100), milliseconds(300)).seed(1)
@@ -110,6 +110,48 @@ async fn an_attempt_that_may_have_been_carried_out_is_not_forgotten() {
     let error = call.await.unwrap().unwrap_err();
     assert_eq!(error.last().execution(), Execution::NotExecuted, "{error:?}");
     assert_eq!(error.execution(), Execution::Unknown);
+}
+
+/// Two calls are carried out, and their connection is lost. On the next connection the second call waits for the only
+/// credit until its time is over. Then it has not left there, but it had left before.
+#[tokio::test(start_paused = true)]
+async fn i8_a_call_that_left_on_an_earlier_connection_is_not_made_again() {
+    let world = World::new([Answer::Never, Answer::Never]).await;
+    world.bring_credits().await;
+    let handle = world.handle().retry(retry(3)).timeout(milliseconds(3_000));
+    let calls = [1, 2].map(|number| {
+        let handle = handle.clone();
+        tokio::spawn(async move { handle.call_raw(change(number)).await })
+    });
+    sleep(milliseconds(50)).await;
+    assert_eq!(world.program.heard().len(), 2);
+    world.fabric.cut(world.fabric.connections()[0]);
+    for call in calls {
+        let error = call.await.unwrap().unwrap_err();
+        assert!(matches!(error, CallError::TimedOut { sent: true, .. }), "{error:?}");
+    }
+    assert_eq!(world.client.stats().connections, 2);
+    assert_eq!(world.program.heard().len(), 2);
+}
+
+/// A server carries a call out and fails. The next server at its address refuses the same call.
+#[tokio::test(start_paused = true)]
+async fn i8_a_refusal_of_a_call_that_had_left_before_does_not_deny_its_execution() {
+    let mut world = World::new([Answer::Never]).await;
+    world.bring_credits().await;
+    let handle = world.handle().retry(retry(3).on(|_| true));
+    let call = tokio::spawn(async move { handle.call_raw(change(1)).await });
+    sleep(milliseconds(50)).await;
+    assert_eq!(world.program.heard().len(), 1);
+    world.task.abort();
+    world.program = Scripted::new([Answer::Unavailable]);
+    sleep(milliseconds(1)).await;
+    world.start_server();
+    let error = call.await.unwrap().unwrap_err();
+    let CallError::SentBefore { error: last } = &error else { panic!("{error:?}") };
+    assert!(matches!(**last, CallError::Refused(Refused::ProcedureUnavailable)), "{last:?}");
+    assert_eq!((error.execution(), error.attempts()), (Execution::Unknown, 1));
+    assert_eq!(world.program.heard().len(), 1);
 }
 
 #[tokio::test(start_paused = true)]

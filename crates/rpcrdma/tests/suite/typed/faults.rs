@@ -7,7 +7,7 @@ use rpcrdma::oncrpc::auth::flavor;
 use rpcrdma::oncrpc::gss::testing::TestMechanism;
 use rpcrdma::oncrpc::gss::{GssLimits, GssServer, Service};
 use rpcrdma::oncrpc::{AuthStat, Refused};
-use rpcrdma::xdr::{Encoder, encode};
+use rpcrdma::xdr::{Decoder, Encoder, encode};
 use rpcrdma::{
     Call, CallContext, CallError, CallFailure, Client, Execution, GssUser, Procedure, Server, ServerConfig,
 };
@@ -71,7 +71,7 @@ async fn a_service_that_returns_too_much_fails_the_call_and_is_told_once_a_secon
     }
     let told = warnings.take();
     assert_eq!(told.len(), 1, "{told:?}");
-    assert!(told[0].contains("Numbers of 5 ") && told[0].contains("procedure=\"COUNT\""), "{told:?}");
+    assert!(told[0].contains("Numbers of 5 ") && told[0].contains("name=\"COUNT\""), "{told:?}");
     tokio::time::sleep(Duration::from_secs(1)).await;
     client.call::<Count>(6).await.unwrap_err();
     let told = warnings.take();
@@ -79,6 +79,45 @@ async fn a_service_that_returns_too_much_fails_the_call_and_is_told_once_a_secon
     assert!(told[0].contains("not_logged=2") && told[0].contains("Numbers of 6 "), "{told:?}");
     // The service lives on.
     client.call::<Count>(1).await.unwrap();
+}
+
+/// A program by hand.
+struct ByHand;
+
+impl rpcrdma::Program for ByHand {
+    fn number(&self) -> u32 {
+        store::PROGRAM
+    }
+
+    fn versions(&self) -> std::ops::RangeInclusive<u32> {
+        1..=1
+    }
+
+    fn procedure(&self, _: u32, procedure: u32) -> Option<rpcrdma::ProcedureInfo> {
+        (procedure == Count::NUMBER).then_some(rpcrdma::oncrpc::typed::info::<Count>())
+    }
+
+    fn call(&self, _: CallContext, arguments: Decoder) -> rpcrdma::ResponseFuture {
+        Box::pin(async move {
+            let count: u32 = arguments.decode_all()?;
+            Ok(encode(&Numbers((0..count).collect()))?)
+        })
+    }
+}
+
+impl rpcrdma::Binding for ByHand {}
+
+/// No program has to tell of its own defects.
+#[tokio::test(start_paused = true)]
+async fn a_program_by_hand_that_returns_too_much_is_told_too() {
+    let (warnings, _guard) = Warnings::of_this_thread();
+    let (client, _) = serve(On::Sim, Arc::new(ByHand)).await;
+    warnings.take();
+    let failed = client.call::<Count>(5).await.unwrap_err();
+    assert!(matches!(failed, CallError::Refused(Refused::SystemError)), "{failed:?}");
+    let told = warnings.take();
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(told[0].contains("Numbers of 5 ") && told[0].contains("name=\"COUNT\""), "{told:?}");
 }
 
 /// The store as others know it: the results have other types.

@@ -14,6 +14,7 @@ use rpcrdma::{
 use rpcrdma_sim::{Fabric, FabricConfig};
 use tokio::net::TcpListener;
 
+mod batches;
 mod calls;
 mod faults;
 mod reverse;
