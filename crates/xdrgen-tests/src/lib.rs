@@ -63,3 +63,16 @@ pub struct Elsewhere(#[xdr(max = 4)] pub rpcrdma::bytes::Bytes);
 pub fn bounds_of_walk(arguments: &language::WalkArguments) -> rpcrdma::Bounds {
     rpcrdma::Bounds::inline(usize::try_from(arguments.depth).unwrap_or(0) * 100)
 }
+
+/// Returns the largest results of a COMPOUND: 256 bytes for each operation, and the data of each READ.
+#[must_use]
+pub fn bounds_of_compound(arguments: &nfs41::Compound4args) -> rpcrdma::Bounds {
+    let head = 12 + arguments.tag.0.len().next_multiple_of(4);
+    let mut bounds = rpcrdma::Bounds::inline(head + arguments.argarray.len() * 256);
+    for operation in &arguments.argarray {
+        if let nfs41::NfsArgop4::Read(read) = operation {
+            bounds = bounds.item(usize::try_from(read.count).unwrap_or(usize::MAX));
+        }
+    }
+    bounds
+}

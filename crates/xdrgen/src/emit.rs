@@ -6,6 +6,7 @@
 use std::collections::HashSet;
 use std::fmt::{self, Write as _};
 
+use crate::error::Position;
 use crate::model::{
     Base, Constant, Effect, Eligible, Item, Kind, Model, Procedure, Program, Shape, Size, TypeDef, Union,
     Variant,
@@ -83,34 +84,40 @@ impl Emitter<'_> {
     }
 
     fn constant(&mut self, constant: &Constant) -> fmt::Result {
-        let Constant { name, rust, number } = constant;
+        let Constant { name, at, rust, number } = constant;
         let kind = match number.value {
             value if u32::try_from(value).is_ok() => "u32",
             value if i32::try_from(value).is_ok() => "i32",
             value if u64::try_from(value).is_ok() => "u64",
             _ => "i64",
         };
-        writeln!(self.out, "\n/// `{name}`.\npub const {rust}: {kind} = {};", literal(*number))
+        writeln!(self.out, "\n/// `{name}`.")?;
+        self.doc("", *at)?;
+        writeln!(self.out, "pub const {rust}: {kind} = {};", literal(*number))
     }
 
     fn type_def(&mut self, def: &TypeDef) -> fmt::Result {
-        let TypeDef { path, rust, kind, .. } = def;
+        let TypeDef { path, rust, kind, at, .. } = def;
         match kind {
             Kind::Alias(item) => {
                 writeln!(self.out, "/// `{path}`.")?;
+                self.doc("", *at)?;
                 self.alias(def, item, false)
             }
             Kind::Maybe(item) => {
                 writeln!(self.out, "/// `{path}`: `{}` if there is one.", item.name)?;
+                self.doc("", *at)?;
                 self.alias(def, item, true)
             }
             Kind::Struct(items) => {
                 writeln!(self.out, "/// `{path}`.")?;
+                self.doc("", *at)?;
                 self.derive(def)?;
                 self.structure(def, items)
             }
             Kind::Enum(variants) => {
                 writeln!(self.out, "/// `{path}`.")?;
+                self.doc("", *at)?;
                 self.out
                     .push_str("#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Xdr)]\n");
                 self.own_crate()?;
@@ -118,6 +125,7 @@ impl Emitter<'_> {
             }
             Kind::Union(union) => {
                 writeln!(self.out, "/// `{path}`.")?;
+                self.doc("", *at)?;
                 self.derive(def)?;
                 self.union(def, union)
             }
@@ -164,6 +172,7 @@ impl Emitter<'_> {
             let name = identifier(scope.take(snake(&words(&item.name))));
             let Field { attribute, kind } = self.field(def, item, false);
             writeln!(self.out, "    /// `{}`.", item.name)?;
+            self.doc("    ", item.at)?;
             if let Some(attribute) = attribute {
                 writeln!(self.out, "    {attribute}")?;
             }
@@ -175,9 +184,12 @@ impl Emitter<'_> {
 
     fn enumeration(&mut self, rust: &str, variants: &[Variant]) -> fmt::Result {
         writeln!(self.out, "pub enum {rust} {{")?;
-        for Variant { name, rust, number, .. } in variants.iter().filter(|variant| variant.same_as.is_none())
+        for Variant { name, at, rust, number, .. } in
+            variants.iter().filter(|variant| variant.same_as.is_none())
         {
-            writeln!(self.out, "    /// `{name}`.\n    {rust} = {number},")?;
+            writeln!(self.out, "    /// `{name}`.")?;
+            self.doc("    ", *at)?;
+            writeln!(self.out, "    {rust} = {number},")?;
         }
         self.out.push_str("}\n");
         let others = variants.iter().filter_map(|variant| Some((variant, variant.same_as.as_ref()?)));
@@ -186,8 +198,9 @@ impl Emitter<'_> {
             return Ok(());
         }
         writeln!(self.out, "\nimpl {rust} {{")?;
-        for (Variant { name, rust, .. }, same_as) in others {
+        for (Variant { name, at, rust, .. }, same_as) in others {
             writeln!(self.out, "    /// `{name}`: the number of another value.")?;
+            self.doc("    ", *at)?;
             writeln!(self.out, "    pub const {rust}: Self = Self::{same_as};")?;
         }
         self.out.push_str("}\n");
@@ -202,6 +215,9 @@ impl Emitter<'_> {
                     Some(item) => format!("    /// `{}`: `{}`.\n", case.text, item.name),
                     None => format!("    /// `{}`: nothing.\n", case.text),
                 });
+                if let Some(item) = &arm.content {
+                    self.doc("    ", item.at)?;
+                }
                 writeln!(self.out, "    #[xdr(value = {})]", case.word)?;
                 let content = arm.content.as_ref().map(|item| self.field(def, item, false));
                 self.arm(&case.rust, content.into_iter().collect())?;
@@ -213,6 +229,9 @@ impl Emitter<'_> {
                 Some(item) => format!("    /// Any other `{}`: `{}`.\n", union.discriminant.name, item.name),
                 None => format!("    /// Any other `{}`: nothing.\n", union.discriminant.name),
             });
+            if let Some(item) = content {
+                self.doc("    ", item.at)?;
+            }
             self.out.push_str("    #[xdr(default)]\n");
             let content = content.as_ref().map(|item| self.field(def, item, false));
             self.arm("Default", std::iter::once(discriminant).chain(content).collect())?;
@@ -310,6 +329,7 @@ impl Emitter<'_> {
         for version in &program.versions {
             writeln!(self.out, "\n{}::program! {{", self.crate_path)?;
             writeln!(self.out, "    /// `{}` of `{}`.", version.name, program.name)?;
+            self.doc("    ", version.at)?;
             writeln!(self.out, "    pub mod {} {{", version.rust)?;
             let number = literal(program.number);
             writeln!(self.out, "        program {number}, version {};", version.number)?;
@@ -322,9 +342,22 @@ impl Emitter<'_> {
         Ok(())
     }
 
+    /// Writes the comments of a declaration, in a fence that they can't end.
+    fn doc(&mut self, indent: &str, name: Position) -> fmt::Result {
+        let Some(lines) = self.model.docs.get(name) else { return Ok(()) };
+        let longest = lines.iter().flat_map(|line| line.split(|letter| letter != '`')).map(str::len).max();
+        let fence = "`".repeat(longest.unwrap_or(0).max(2) + 1);
+        writeln!(self.out, "{indent}///\n{indent}/// {fence}text")?;
+        for line in lines {
+            let space = if line.is_empty() { "" } else { " " };
+            writeln!(self.out, "{indent}///{space}{line}")?;
+        }
+        writeln!(self.out, "{indent}/// {fence}")
+    }
+
     /// Writes a procedure of a version; `own` are the names of the version's types.
     fn procedure(&mut self, own: &HashSet<&str>, procedure: &Procedure) -> fmt::Result {
-        let Procedure { name, method, rust, number, .. } = procedure;
+        let Procedure { name, at, method, rust, number, .. } = procedure;
         let side = |item: &Item| {
             let kind = self.base(item);
             // Names of the module hide those of the types around it.
@@ -339,6 +372,7 @@ impl Emitter<'_> {
             Effect::State => "State",
         };
         writeln!(self.out, "        /// `{name}`.")?;
+        self.doc("        ", *at)?;
         write!(self.out, "        fn {method} = {number}, {rust}({arguments}) -> {results}, {effect}")?;
         if procedure.marks.integrity {
             self.out.push_str(", integrity");

@@ -1,12 +1,13 @@
-//! Words of the XDR language (RFC 4506 §6.2): names, numbers and signs, without comments.
+//! Words of the XDR language (RFC 4506 §6.2): names, numbers and signs.
 //!
 //! A line whose first visible character is `%` is not XDR: `rpcgen` copies it to its output. The lexer keeps these lines
-//! aside. Lines that begin with `#` belong to the C preprocessor and are refused.
+//! aside, and the comments. Lines that begin with `#` belong to the C preprocessor and are refused.
 //!
 //! *Errors.* The first wrong character or number ends the text, with its place.
 
 use std::fmt;
 
+use crate::docs::Comment;
 use crate::error::{Fault, Position};
 
 /// Largest description, in bytes.
@@ -110,11 +111,18 @@ pub(crate) struct Lexer<'a> {
     /// Nothing but white space came on this line so far.
     at_line_start: bool,
     passed: Vec<&'a str>,
+    comments: Vec<Comment<'a>>,
 }
 
 impl<'a> Lexer<'a> {
     pub(crate) const fn new(text: &'a str) -> Self {
-        Self { rest: text, position: Position::START, at_line_start: true, passed: Vec::new() }
+        let position = Position::START;
+        Self { rest: text, position, at_line_start: true, passed: Vec::new(), comments: Vec::new() }
+    }
+
+    /// Returns the comments so far.
+    pub(crate) fn comments(&self) -> &[Comment<'a>] {
+        &self.comments
     }
 
     /// Returns the `%` lines so far, without the sign.
@@ -163,6 +171,7 @@ impl<'a> Lexer<'a> {
                     return Err(Fault::new(start, reason));
                 }
                 Some('/') => {
+                    let is_first = self.at_line_start;
                     self.advance();
                     if self.rest.starts_with('/') {
                         let reason = "expected a comment `/* … */`, found `//`";
@@ -172,19 +181,22 @@ impl<'a> Lexer<'a> {
                         return Err(Fault::new(start, stray('/')));
                     }
                     self.advance();
-                    self.comment(start)?;
+                    let text = self.comment(start)?;
+                    self.comments.push(Comment { text, start, end: self.position, is_first });
                 }
                 _ => return Ok(()),
             }
         }
     }
 
-    /// Skips a comment behind its first two characters.
-    fn comment(&mut self, start: Position) -> Result<(), Fault> {
+    /// Takes a comment behind its first two characters, and returns its text.
+    fn comment(&mut self, start: Position) -> Result<&'a str, Fault> {
+        let text = self.rest;
         while let Some(letter) = self.advance() {
             if letter == '*' && self.rest.starts_with('/') {
+                let length = text.len() - self.rest.len() - 1;
                 self.advance();
-                return Ok(());
+                return Ok(text.get(..length).unwrap_or_default());
             }
         }
         Err(Fault::new(start, "expected `*/` at the end of this comment, found the end of the file"))

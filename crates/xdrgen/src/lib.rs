@@ -42,6 +42,9 @@
 //! gives a path. They must implement `Encode`, `Decode`, `Bounded`, `Debug`, `Clone` and `Eq`. Without a path, the name
 //! in `UpperCamelCase` must be in scope.
 //!
+//! Comments directly above a declaration become its documentation, and so do those behind it on its line. They stand there
+//! as they are, and mean nothing as Markdown.
+//!
 //! # The side file
 #![doc = include_str!("../docs/marks.md")]
 //!
@@ -53,12 +56,12 @@
 //! Some descriptions that `rpcgen` accepts are refused. Lines for the C preprocessor are, which `cpp -P` removes, and
 //! comments that begin with `//`. A type may not hold itself in an arm, but by `*` or `<>`. Program numbers are those
 //! that RFC 5531 §8.3 does not reserve, versions begin at 1 (§8.1), and procedure 0 takes and returns `void` (§12.1).
-//! Comments do not become documentation: that has the names of the description.
 //!
 //! *Buffers.* A description is read whole. *Errors.* The first fault ends the work, as an [`Error`] with file, line,
 //! column and what was expected. No input makes the generator panic.
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic))]
 
+mod docs;
 mod emit;
 mod error;
 mod generator;

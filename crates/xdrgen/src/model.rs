@@ -1,5 +1,6 @@
 //! A description whose names are looked up: the form that code is written from.
 
+use crate::docs::Docs;
 use crate::error::Position;
 use crate::lexer::Number;
 use crate::marks::ProcedureMarks;
@@ -14,11 +15,13 @@ pub(crate) struct Model {
     /// The types of the file in their order, each behind those that it holds without a name.
     pub(crate) types: Vec<TypeDef>,
     pub(crate) programs: Vec<Program>,
+    pub(crate) docs: Docs,
 }
 
 #[derive(Clone, Debug)]
 pub(crate) struct Constant {
     pub(crate) name: String,
+    pub(crate) at: Position,
     pub(crate) rust: String,
     pub(crate) number: Number,
 }
@@ -61,6 +64,7 @@ pub(crate) enum Kind {
 #[derive(Clone, Debug)]
 pub(crate) struct Variant {
     pub(crate) name: String,
+    pub(crate) at: Position,
     pub(crate) rust: String,
     pub(crate) number: i32,
     /// The variant with this number, if there is one before this.
@@ -167,6 +171,7 @@ pub(crate) struct Program {
 #[derive(Clone, Debug)]
 pub(crate) struct Version {
     pub(crate) name: String,
+    pub(crate) at: Position,
     /// Name of the module.
     pub(crate) rust: String,
     pub(crate) number: u32,
@@ -176,6 +181,7 @@ pub(crate) struct Version {
 #[derive(Clone, Debug)]
 pub(crate) struct Procedure {
     pub(crate) name: String,
+    pub(crate) at: Position,
     /// Name of the method.
     pub(crate) method: String,
     /// Name of the type.

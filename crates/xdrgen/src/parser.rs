@@ -6,6 +6,7 @@
 //! *Errors.* The first word that does not continue the text ends it, with what was expected and what was found. Types
 //! inside one another are limited, so no text makes the parser recurse without end.
 
+use crate::docs::{Declared, Docs};
 use crate::error::{Fault, Position};
 use crate::lexer::{FILE_MAX, Lexer, Number, Token, is_keyword};
 use crate::tree::{
@@ -33,7 +34,8 @@ impl Specification {
             definitions.push(parser.definition()?);
         }
         let passed = parser.lexer.passed().iter().map(|line| (*line).to_owned()).collect();
-        Ok(Self { definitions, passed })
+        let docs = Docs::of(parser.lexer.comments(), &parser.declared);
+        Ok(Self { definitions, passed, docs })
     }
 }
 
@@ -43,13 +45,14 @@ struct Parser<'a> {
     token: Token<'a>,
     at: Position,
     depth: usize,
+    declared: Vec<Declared>,
 }
 
 impl<'a> Parser<'a> {
     fn new(text: &'a str) -> Result<Self, Fault> {
         let mut lexer = Lexer::new(text);
         let (token, at) = lexer.next()?;
-        Ok(Self { lexer, token, at, depth: 0 })
+        Ok(Self { lexer, token, at, depth: 0, declared: Vec::new() })
     }
 
     /// Takes the next word.
@@ -100,6 +103,13 @@ impl<'a> Parser<'a> {
         }
     }
 
+    /// Takes the name of a declaration that begins at `start`.
+    fn declared(&mut self, start: Position, what: &str) -> Result<Name, Fault> {
+        let name = self.name(what)?;
+        self.declared.push(Declared { start, name: name.at });
+        Ok(name)
+    }
+
     fn number(&mut self, what: &str) -> Result<At<Number>, Fault> {
         match self.token {
             Token::Number(number) => {
@@ -124,25 +134,26 @@ impl<'a> Parser<'a> {
 
     fn definition(&mut self) -> Result<Definition, Fault> {
         let Token::Word(word) = self.token else { return Err(self.expected(DEFINITION)) };
+        let start = self.at;
         let definition = match word {
             "const" => self.constant()?,
             "typedef" => {
                 self.take()?;
-                Definition::Typedef(self.declaration("a type")?)
+                Definition::Typedef(self.declaration_from(start, "a type")?)
             }
             "enum" => {
                 self.take()?;
-                let name = self.name("the name of the enumeration")?;
+                let name = self.declared(start, "the name of the enumeration")?;
                 Definition::Enum { name, body: self.enum_body()? }
             }
             "struct" => {
                 self.take()?;
-                let name = self.name("the name of the structure")?;
+                let name = self.declared(start, "the name of the structure")?;
                 Definition::Struct { name, body: self.struct_body()? }
             }
             "union" => {
                 self.take()?;
-                let name = self.name("the name of the union")?;
+                let name = self.declared(start, "the name of the union")?;
                 Definition::Union { name, body: Box::new(self.union_body()?) }
             }
             "program" => Definition::Program(self.program()?),
@@ -153,8 +164,9 @@ impl<'a> Parser<'a> {
     }
 
     fn constant(&mut self) -> Result<Definition, Fault> {
+        let start = self.at;
         self.take()?;
-        let name = self.name("the name of the constant")?;
+        let name = self.declared(start, "the name of the constant")?;
         if matches!(self.token, Token::Word(_)) {
             return Err(self.expected("`=`: a constant has no type"));
         }
@@ -177,7 +189,7 @@ impl<'a> Parser<'a> {
         self.sign('{', "")?;
         let mut body = Vec::new();
         loop {
-            let name = self.name("the name of a value")?;
+            let name = self.declared(self.at, "the name of a value")?;
             self.sign('=', ": an enumeration states the value of each name")?;
             body.push(Enumerator { name, value: self.value("a number or a constant")? });
             if self.accept('}')? {
@@ -245,6 +257,11 @@ impl<'a> Parser<'a> {
     }
 
     fn declaration(&mut self, what: &str) -> Result<Declaration, Fault> {
+        self.declaration_from(self.at, what)
+    }
+
+    /// Reads a declaration whose first word is at `start`.
+    fn declaration_from(&mut self, start: Position, what: &str) -> Result<Declaration, Fault> {
         if self.is_word("void") {
             let at = self.at;
             self.take()?;
@@ -256,10 +273,10 @@ impl<'a> Parser<'a> {
                 return Err(self.expected("a name: only a type with a name can be optional"));
             }
             self.take()?;
-            let name = self.name("a name after `*`")?;
+            let name = self.declared(start, "a name after `*`")?;
             return Ok(Declaration::Item(Item { kind, name, shape: Shape::Optional }));
         }
-        let name = self.name("a name after the type")?;
+        let name = self.declared(start, "a name after the type")?;
         let shape = match (&kind.value, self.token) {
             (Type::String, Token::Sign('<')) => self.counted()?,
             (Type::String, _) => return Err(self.expected("`<`: a string has a maximum, or `<>`")),
@@ -344,8 +361,9 @@ impl<'a> Parser<'a> {
     }
 
     fn program(&mut self) -> Result<Program, Fault> {
+        let start = self.at;
         self.take()?;
-        let name = self.name("the name of the program")?;
+        let name = self.declared(start, "the name of the program")?;
         self.sign('{', "")?;
         let mut versions = Vec::new();
         loop {
@@ -363,8 +381,9 @@ impl<'a> Parser<'a> {
     }
 
     fn version(&mut self) -> Result<Version, Fault> {
+        let start = self.at;
         self.take()?;
-        let name = self.name("the name of the version")?;
+        let name = self.declared(start, "the name of the version")?;
         self.sign('{', "")?;
         let mut procedures = Vec::new();
         loop {
@@ -380,9 +399,10 @@ impl<'a> Parser<'a> {
     }
 
     fn procedure(&mut self) -> Result<Procedure, Fault> {
+        let start = self.at;
         let results =
             if self.accept_word("void")? { None } else { Some(self.parameter("the results' type")?) };
-        let name = self.name("the name of the procedure")?;
+        let name = self.declared(start, "the name of the procedure")?;
         self.sign('(', " and the arguments")?;
         let mut arguments = Vec::new();
         if !self.accept_word("void")? {

@@ -51,7 +51,8 @@ pub(crate) fn resolve(specification: &Specification, marks: &Marks) -> Result<Mo
     mark(&mut types, marks, &aliases).map_err(Wrong::Marks)?;
     graph::find_traits(&mut types);
     marks.finish().map_err(Wrong::Marks)?;
-    Ok(Model { constants: symbols.constants, types, programs })
+    let docs = specification.docs.clone();
+    Ok(Model { constants: symbols.constants, types, programs, docs })
 }
 
 /// Puts the marks into the items.
@@ -387,6 +388,7 @@ impl<'a> Resolver<'a, '_> {
             let procedures = self.procedures(&program.name.value, version)?;
             versions.push(Version {
                 name: version.name.value.clone(),
+                at: version.name.at,
                 rust: String::new(),
                 number,
                 procedures,
@@ -426,7 +428,7 @@ impl<'a> Resolver<'a, '_> {
             let marks = self.marks.procedure(&version.name.value, &name);
             let method = plain_identifier(methods.take(snake(&words)));
             let rust = types.take(type_identifier(camel(&words)));
-            procedures.push(Procedure { name, method, rust, number, arguments, results, marks });
+            procedures.push(Procedure { name, at, method, rust, number, arguments, results, marks });
         }
         Ok(procedures)
     }

@@ -131,7 +131,12 @@ impl<'a> Symbols<'a> {
             Definition::Constant { name, value } => {
                 let number = self.number(value, " before this place")?.number;
                 self.declare(name, Symbol::Constant(self.constants.len()))?;
-                self.constants.push(Constant { name: name.value.clone(), rust: String::new(), number });
+                self.constants.push(Constant {
+                    name: name.value.clone(),
+                    at: name.at,
+                    rust: String::new(),
+                    number,
+                });
                 Ok(())
             }
             Definition::Typedef(Declaration::Void(at)) => {
@@ -300,7 +305,8 @@ impl<'a> Symbols<'a> {
             // Later values may name this one.
             if let Some(draft) = self.drafts.get_mut(id) {
                 draft.numbers.entry(number).or_insert(index);
-                draft.variants.push(Variant { name, rust, number, same_as });
+                let at = enumerator.name.at;
+                draft.variants.push(Variant { name, at, rust, number, same_as });
             }
         }
         Ok(())

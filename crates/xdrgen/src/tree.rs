@@ -3,6 +3,7 @@
 //! Two trees are equal if they differ only in the places of their words. Printing a tree gives a text that parses to an
 //! equal one.
 
+use crate::docs::Docs;
 use crate::error::Position;
 use crate::lexer::Number;
 
@@ -36,6 +37,7 @@ pub struct Specification {
     pub(crate) definitions: Vec<Definition>,
     /// The `%` lines, without the sign.
     pub(crate) passed: Vec<String>,
+    pub(crate) docs: Docs,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

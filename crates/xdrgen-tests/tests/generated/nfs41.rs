@@ -2,6 +2,7 @@
 //! read them too.
 
 use bytes::Bytes;
+use rpcrdma::Procedure;
 use rpcrdma::xdr::{Decode, Encode};
 use rpcrdma_xdrgen_tests::{nfs41, nfs42};
 
@@ -41,6 +42,26 @@ fn recorded_compounds_of_linux_have_equal_octets() {
         }
     }
     assert_eq!((calls, replies, callbacks), (84, 79, 1));
+}
+
+/// The results of a COMPOUND have no maximum: the function of the side file gives each call its own.
+#[test]
+fn a_compound_can_be_called() {
+    use nfs41::{Compound4args, NfsArgop4, Read4args, Stateid4, Utf8string};
+
+    let stateid = Stateid4 { seqid: 1, other: [2; 12] };
+    let read = Read4args { stateid, offset: 0, count: 5000 };
+    let arguments = Compound4args {
+        tag: Utf8string(Bytes::from_static(b"tag")),
+        minorversion: 1,
+        argarray: vec![NfsArgop4::Putrootfh, NfsArgop4::Read(read)],
+    };
+    let mut expected = [&words(&[3])[..], b"tag\0", &words(&[1, 2, 24, 25, 1])].concat();
+    expected.extend([&[2; 12][..], &words(&[0, 0, 5000])].concat());
+    assert_eq!(octets(&arguments), expected);
+    let bounds = nfs41::nfs_v4::Compound::bounds(&arguments);
+    assert_eq!((bounds.inline, bounds.items()), (16 + 2 * 256, &[5000][..]));
+    assert!(rpcrdma::Call::of::<nfs41::nfs_v4::Compound>(&arguments).is_ok());
 }
 
 /// A type that only a `%` line brings has the path of the side file.

@@ -114,6 +114,76 @@ fn paths_within_the_module_of_a_version() {
     assert!(code.contains(procedure), "{code}");
 }
 
+/// Comments of each form, and each place that can have one.
+#[test]
+fn comments_become_documentation() {
+    let text = "/* License. */
+
+/*
+ * The largest key,
+ *   in bytes: [`x`] <b> ``` ````
+ ******/
+const MAX = 4; /* At most. */
+/* One. */
+/* Another one. */
+struct s { /* Of s. */
+    int a; /* Of a. */
+    int b; int c; /* Of c. */
+
+    /* Of nothing. */
+
+    int d;
+    /* \u{202e}Of e.\r */ int e;
+};
+/*****/
+enum e { /* Of the enumeration. */
+    A = 1, /* Of A. */
+    B = 2  /* Of B. */
+};
+union u switch (int k) {
+case 1: int x; /* Of x. */
+/* Of y. */
+case 2: int y;
+default: int z; /* Of z. */
+};
+program P {
+    /* Of V. */
+    version V {
+        /* Of GET. */
+        void
+        GET(void) = 1;
+    } = 1; /* Of nothing. */
+} = 1;";
+    let code = code(text).unwrap();
+    let doc = |indent: &str, lines: &[&str]| {
+        let lines: String = lines.iter().map(|line| format!("{indent}/// {line}\n")).collect();
+        format!("{indent}///\n{indent}/// ```text\n{lines}{indent}/// ```\n")
+    };
+    let long = "/// `MAX`.\n///\n/// `````text\n/// The largest key,\n///   in bytes: [`x`] <b> ``` ````\n/// At most.\n/// `````\npub const";
+    assert!(code.contains(long), "{code}");
+    for (before, indent, lines, after) in [
+        ("/// `s`.\n", "", &["One.", "Another one.", "Of s."][..], "#[derive"),
+        ("/// `a`.\n", "    ", &["Of a."], "    pub a"),
+        ("/// `c`.\n", "    ", &["Of c."], "    pub c"),
+        ("/// `e`.\n", "    ", &[" Of e."], "    pub e"),
+        ("/// `e`.\n", "", &["Of the enumeration."], "#[derive"),
+        ("/// `A`.\n", "    ", &["Of A."], "    A = 1,"),
+        ("/// `B`.\n", "    ", &["Of B."], "    B = 2,"),
+        ("/// `1`: `x`.\n", "    ", &["Of x."], "    #[xdr(value = 1)]"),
+        ("/// `2`: `y`.\n", "    ", &["Of y."], "    #[xdr(value = 2)]"),
+        ("/// Any other `k`: `z`.\n", "    ", &["Of z."], "    #[xdr(default)]"),
+        ("/// `V` of `P`.\n", "    ", &["Of V."], "    pub mod v"),
+        ("/// `GET`.\n", "        ", &["Of GET."], "        fn get"),
+    ] {
+        let expected = format!("{before}{}{after}", doc(indent, lines));
+        assert!(code.contains(&expected), "{expected}\n{code}");
+    }
+    for absent in ["License", "Of nothing", "***", "\u{202e}"] {
+        assert!(!code.contains(absent), "{absent}: {code}");
+    }
+    assert!(code.contains("/// `b`.\n    pub b") && code.contains("/// `d`.\n    pub d"), "{code}");
+}
+
 /// Constants of RFC 5531 §8.2 are known, and declarations go before.
 #[test]
 fn constants_of_elsewhere() {

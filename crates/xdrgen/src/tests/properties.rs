@@ -6,6 +6,7 @@ use proptest::prelude::*;
 
 use super::{code, marked};
 use crate::Specification;
+use crate::docs::Docs;
 use crate::error::Position;
 use crate::lexer::{Base, Number, is_keyword};
 use crate::tree::{
@@ -158,7 +159,7 @@ fn specification() -> impl Strategy<Value = Specification> {
     (vec(definition(), 0..5), vec("[ -~]{0,12}", 0..3)).prop_map(|(definitions, passed)| {
         // The lexer cuts white space at the ends of lines.
         let passed = passed.iter().map(|line| line.trim_end().to_owned()).collect();
-        Specification { definitions, passed }
+        Specification { definitions, passed, docs: Docs::default() }
     })
 }
 
