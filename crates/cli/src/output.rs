@@ -1,5 +1,4 @@
-//! Output of the commands: text or one JSON document on standard output, progress and warnings on standard
-//! error.
+//! Output of the commands: text or one JSON document on standard output, warnings on standard error.
 //!
 //! When nobody reads standard output any more (`rpcrdma ls … | head`), the command ends quietly. Servers
 //! choose names, so a terminal gets them without control characters.
@@ -7,7 +6,6 @@
 use std::fmt::Display;
 use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 
 use crate::exit::{Exit, Failure};
@@ -86,61 +84,6 @@ pub(crate) fn warn(message: impl Display) {
 /// Prints a line about completed work on standard error.
 pub(crate) fn note(message: impl Display) {
     let _ = writeln!(io::stderr().lock(), "{message}");
-}
-
-/// Progress bar of a copy. Without a terminal nothing is shown. Clones share the bar.
-#[derive(Clone, Debug)]
-pub(crate) struct Progress {
-    bar: ProgressBar,
-}
-
-impl Progress {
-    /// Creates a bar at 0 of 0 bytes. Without `visible` nothing is shown.
-    pub(crate) fn new(visible: bool) -> Self {
-        let bar = if visible && io::stderr().is_terminal() {
-            ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr_with_hz(10))
-        } else {
-            ProgressBar::hidden()
-        };
-        if let Ok(style) = ProgressStyle::with_template(
-            "{bar:24} {binary_bytes:>11} of {binary_total_bytes:<11} {binary_bytes_per_sec:>13} {eta:>4} {wide_msg}",
-        ) {
-            bar.set_style(style.progress_chars("=> "));
-        }
-        Self { bar }
-    }
-
-    /// Adds bytes to the total.
-    pub(crate) fn expect(&self, bytes: u64) {
-        self.bar.inc_length(bytes);
-    }
-
-    /// Adds bytes to those copied.
-    pub(crate) fn add(&self, bytes: u64) {
-        self.bar.inc(bytes);
-    }
-
-    /// Returns whether nothing is shown.
-    pub(crate) fn is_hidden(&self) -> bool {
-        self.bar.is_hidden()
-    }
-
-    /// Shows the name of the file in progress.
-    pub(crate) fn at(&self, name: impl Display) {
-        if !self.bar.is_hidden() {
-            self.bar.set_message(printable(name.to_string().as_bytes()));
-        }
-    }
-
-    /// Prints a warning above the bar.
-    pub(crate) fn warn(&self, message: impl Display) {
-        self.bar.suspend(|| warn(message));
-    }
-
-    /// Removes the bar.
-    pub(crate) fn finish(&self) {
-        self.bar.finish_and_clear();
-    }
 }
 
 #[cfg(test)]

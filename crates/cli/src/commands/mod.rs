@@ -58,13 +58,14 @@ Examples:
   rpcrdma serve /srv/data                          serve a directory on 127.0.0.1:20049
   rpcrdma get -r nfs://127.0.0.1/ copy             fetch all of it
   rpcrdma put report.pdf nfs://127.0.0.1/reports/  store a file
+  rpcrdma sync photos nfs://127.0.0.1/photos       store what is new or changed in a directory
   rpcrdma -v cat nfs://127.0.0.1/notes.txt         see how each call travels
 
 URLs: nfs://HOST[:PORT]/PATH. The default PORT is 20049 (rdma) or 2049 (tcp); rpcrdma serve takes 20048 \
 for tcp. In a PATH, write %25 for a percent sign, %3F for ? and %23 for #. Write an IPv6 address in brackets: nfs://[::1]/.
 
 A URL or local path that ends with / names a directory, as for cp and mv. If it names none, the command refuses and changes \
-nothing (exit code 1). put -r, get -r and mv of a directory make it if it is absent, and so does mkdir.
+nothing (exit code 1). put -r, get -r and mv of a directory make it if it is absent, and so do mkdir and sync.
 
 Sizes in bytes can end in K, M or G, for 2^10, 2^20 or 2^30 bytes.
 
@@ -73,7 +74,8 @@ Exit codes:
   1    the operation failed
   2    wrong command line
   3    no connection to the server
-  4    partly done: some of several operations failed, each is named on standard error
+  4    partly done: some of several operations failed, each is named on standard error; or a file changed
+       while it was copied
   130  stopped by SIGINT, SIGTERM or SIGHUP before it was done
 
 Environment:
@@ -108,6 +110,8 @@ pub(crate) enum Command {
     Get(copy::Get),
     /// Store files and directories
     Put(copy::Put),
+    /// Make one directory equal to another, by copies of what differs
+    Sync(copy::Sync),
     /// Make directories
     Mkdir(names::Mkdir),
     /// Remove files and directories
@@ -156,6 +160,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
             let umask = umask();
             on_runtime(threads(put.connections()), orderly(put.run(common, umask)))
         }
+        Command::Sync(sync) => reporting(sync.run(common)),
         Command::Mkdir(mkdir) => reporting(mkdir.run(common)),
         Command::Rm(rm) => on_runtime(threads(rm.connections()), orderly(rm.run(common))),
         Command::Mv(mv) => reporting(mv.run(common)),

@@ -11,5 +11,6 @@ mod kerberos;
 mod provider;
 mod slashes;
 mod support;
+mod sync;
 mod tls;
 mod tree;

@@ -6,9 +6,11 @@ mod extents;
 mod files;
 mod loopback;
 mod mounting;
+mod partial;
 mod paths;
 mod rules;
 mod safety;
+mod sync;
 mod trees;
 
 use loopback::{Loopback, Step};

@@ -8,7 +8,9 @@ use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use rpcrdma_nfs::client::{CopyReport, NfsUrl};
 
-use super::{CopyOptions, Copying, JSON_HELP, KEPT_HELP, STANDARD_STREAM, cat};
+use super::{
+    CopyOptions, Copying, FILTER_HELP, JSON_HELP, KEPT_HELP, PARTIAL_HELP, STANDARD_STREAM, cat, lasts,
+};
 use crate::arguments::{Common, Connection, Place};
 use crate::commands::until_signal;
 use crate::connect::Servers;
@@ -38,7 +40,7 @@ Blocks of zeros are not written: they become holes.
 
 /// Fetch files and directories
 #[derive(Debug, Args)]
-#[command(after_help = format!("{AFTER_HELP}{KEPT_HELP}\n\n{JSON_HELP}"))]
+#[command(after_help = format!("{AFTER_HELP}{KEPT_HELP}\n\n{PARTIAL_HELP}\n\n{FILTER_HELP}\n\n{JSON_HELP}"))]
 pub(crate) struct Get {
     #[command(flatten)]
     options: CopyOptions,
@@ -69,7 +71,7 @@ impl Get {
             )));
         }
         // The umask of the process applies to local files.
-        let mut copying = Copying::new(common, self.options, 0);
+        let mut copying = Copying::new(common, &self.options, 0)?;
         let ended = until_signal(self.copy(&sources, &destination, &mut copying)).await;
         copying.finish(ended)
     }
@@ -81,7 +83,8 @@ impl Get {
         copying: &mut Copying,
     ) -> Result<(), Failure> {
         let mut servers = Servers::new(&self.connection);
-        for url in sources {
+        for (url, last) in lasts(sources) {
+            copying.source(last);
             match fetch(&mut servers, copying, url, destination).await {
                 Ok(report) => copying.add(report),
                 Err(failure) => copying.add_failure(url.to_string(), failure)?,
