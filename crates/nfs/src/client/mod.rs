@@ -73,7 +73,7 @@ pub use procedures::{JUKEBOX_FIRST_PAUSE, JUKEBOX_LONGEST_PAUSE, Procedures};
 pub use read::ReadStream;
 use transport::Transport;
 pub use tree::{CopyEvent, CopyFailure, CopyOptions, CopyReport, CopyRun, MAX_DEPTH, MAX_REPORTED, Progress};
-pub use url::{NfsUrl, UrlError};
+pub use url::{NfsUrl, Query, UrlError};
 pub use walk::{MAX_SYMLINKS, Node};
 pub use write::WriteStream;
 
