@@ -169,8 +169,8 @@ fn explain(error: &ConnectError, connection: &Connection) -> String {
 const SUSPECT: Duration = Duration::from_millis(250);
 
 /// Returns the result of the first calls on a connection to `peer`. A listener of software iWARP never answers RPC over TCP:
-/// it closes each connection at the first call, and the client would try again until its time is over. So the function
-/// finds out meanwhile whether the peer is one.
+/// it closes each connection at the first call. The client would try again until its time is over, so the function finds
+/// out meanwhile whether the peer is one.
 pub(crate) async fn first<T>(
     peer: SocketAddr,
     connection: &Connection,
@@ -217,7 +217,7 @@ pub(crate) struct Servers<'a> {
 /// A mounted export.
 struct Mounted {
     authority: String,
-    /// What the URL said about the caller and the ports.
+    /// Caller and ports that the URL named.
     query: Query,
     client: Client,
     root_is_nobody: bool,
@@ -342,7 +342,7 @@ impl<'a> Servers<'a> {
         }
     }
 
-    /// Returns the entries of a directory that a pattern matches, sorted. What cannot be listed has none.
+    /// Returns the entries of a directory that a pattern matches, sorted; none of a directory that cannot be listed.
     async fn listed(&mut self, url: &NfsUrl, pattern: &Pattern) -> Result<Vec<(Vec<u8>, Node)>, Failure> {
         let location = match self.locate(url).await {
             Ok(location) => location,

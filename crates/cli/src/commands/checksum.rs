@@ -358,7 +358,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Returns a name as lists have it, and whether a backslash begins the line: then `\n`, `\r` and `\\` in the name stand for
+/// Returns a name as lists have it, and whether a backslash begins the line. If so, `\n`, `\r` and `\\` in the name stand for
 /// a newline, a carriage return and a backslash.
 fn escape(name: &[u8]) -> (bool, Vec<u8>) {
     let mut escaped = Vec::with_capacity(name.len());

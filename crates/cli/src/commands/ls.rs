@@ -122,7 +122,7 @@ impl Ls {
             let (location, node) = match tally.count_none(found) {
                 Ok(Some(found)) => found,
                 Ok(None) => continue,
-                // What was found before is shown first.
+                // Objects found before are shown first.
                 Err(failure) => {
                     ended = Err(failure);
                     break;

@@ -74,7 +74,7 @@ for tcp. In a PATH, write %25 for a percent sign, %3F for ? and %23 for #. Write
 A query may follow: ?uid=NUMBER, ?gid=NUMBER, ?mountport=PORT and ?nfsport=PORT, with & between several.
 
 Wildcards in names of a PATH, in quotes for the shell: * for any text, ? for one character, [a-z] and [!a-z] for one of several. \
-They work where a command takes several existing files: ls, stat, cat, get, rm, cp, df, du, find, chmod, chown, touch and checksum. \
+They work where a command takes several existing files: ls, stat, cat, get, cp, mv, rm, df, du, find, chmod, chown, touch and checksum. \
 Names that begin with . have to be matched by a . in the pattern. A file with the very name goes before the pattern; without a \
 match, the name is taken as it stands. %2A, %3F and %5B are the characters * ? [ themselves. A ? before NAME=NUMBER begins a query.
 

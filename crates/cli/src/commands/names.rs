@@ -257,8 +257,8 @@ async fn one_done(location: &Location, calls: &mut JoinSet<Result<(), Error>>) -
 #[command(after_help = "A DEST that ends with / is a directory: a file moves only into an existing one.\n\n\
                   --json prints {done: [{url, to}]}: old and new names, in order. Failures go to standard error.")]
 pub(crate) struct Mv {
-    /// Files and directories to move
-    #[arg(required = true, value_name = "SOURCE")]
+    /// Files and directories to move; names may have wildcards
+    #[arg(required = true, value_name = "SOURCE", value_parser = pattern)]
     sources: Vec<NfsUrl>,
     /// New name, or directory to move into
     #[arg(required = true, value_name = "DEST")]
@@ -276,12 +276,16 @@ impl Mv {
         let mut servers = Servers::new(&self.connection);
         let destination = servers.locate(&self.destination).await?;
         let into = is_directory(&destination).await?;
-        if self.sources.len() > 1 && !into {
+        let mut sources = Vec::new();
+        for given in &self.sources {
+            sources.extend(servers.expand(given).await?);
+        }
+        if sources.len() > 1 && !into {
             let url = &self.destination;
             return Err(Failure::usage(format!("{url} is not a directory: several sources need one")));
         }
         let mut tally = Tally::default();
-        for url in &self.sources {
+        for url in &sources {
             let moved = self.rename(&mut servers, url, &destination, into).await;
             if let Some(name) = tally.count(moved)? {
                 document.add(url, Some(name));

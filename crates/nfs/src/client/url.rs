@@ -8,8 +8,8 @@
 //! *Queries* have the names that users of other NFS clients in user space know ([`Query`]).
 //!
 //! *Patterns.* [`NfsUrl::pattern`] also takes `*`, `?` and `[..]` in names, for callers that list directories
-//! and compare. Encoded, as %2A, %3F and %5B, these characters are parts of names. [`FromStr`] takes `*` and
-//! brackets as parts of names too, and refuses a `?` that begins no query.
+//! and compare. Encoded, as %2A, %3F and %5B, these characters are parts of names. [`FromStr`] also takes
+//! `*` and brackets as parts of names. It refuses a `?` that begins no query.
 
 use std::fmt;
 use std::net::Ipv6Addr;
@@ -28,7 +28,7 @@ pub struct NfsUrl {
     patterns: Vec<(usize, String)>,
 }
 
-/// What a URL says about the caller and the ports, after a `?`: `uid=`, `gid=` and `mountport=`. `version=3` is
+/// Caller and ports that a URL names after a `?`: `uid=`, `gid=` and `mountport=`. `version=3` is
 /// accepted too, and `nfsport=PORT` is another way to write the port of the URL.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -278,18 +278,11 @@ fn glob(component: &str) -> String {
     pattern
 }
 
-/// Returns what stands before a query, and the query: the text after the first `?` that a `=` follows.
+/// Returns the text before a query, and the query: the text after the last `?`, if it has a `=` and no slash.
 fn split_query(rest: &str) -> (&str, Option<&str>) {
-    match rest.split_once('?') {
+    match rest.rsplit_once('?') {
         Some((place, query)) if query.contains('=') && !query.contains('/') => (place, Some(query)),
-        // A wildcard before the query, or in the path.
-        Some((place, after)) => match split_query(after) {
-            (_, Some(query)) => {
-                (rest.get(..rest.len().saturating_sub(query.len() + 1)).unwrap_or(place), Some(query))
-            }
-            _ => (rest, None),
-        },
-        None => (rest, None),
+        _ => (rest, None),
     }
 }
 
@@ -551,7 +544,7 @@ mod tests {
         assert_eq!(url.to_string(), "nfs://h/a*/b?uid=5");
         assert_eq!(url.literal().to_string(), "nfs://h/a%2A/b?uid=5");
         assert_eq!(url.truncated(1).path(), b"/a*");
-        // Whoever expects no pattern gets a name, or learns how to write one.
+        // A caller that expects no pattern gets a name, or learns how to write one.
         assert_eq!(parse("nfs://h/a*[1]").unwrap().path(), b"/a*[1]");
         assert_eq!(parse("nfs://h/a?b/c=d"), Err(UrlError::QueryOrFragment { character: '?' }));
         assert!(matches!(NfsUrl::pattern("nfs://h?/x"), Err(UrlError::QueryOrFragment { .. })));
