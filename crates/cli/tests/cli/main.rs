@@ -7,6 +7,8 @@ mod callers;
 mod command_line;
 mod conform;
 mod copies;
+mod documents;
+mod files;
 mod kerberos;
 mod provider;
 mod slashes;

@@ -27,6 +27,8 @@ const MOUNT_MEMORY: usize = 8 << 20;
 pub(super) struct Mounted {
     service: MountClient,
     path: Vec<u8>,
+    /// The server's exports, as far as it told them.
+    exports: Arc<[ExportNode]>,
 }
 
 impl Client {
@@ -40,7 +42,7 @@ impl Client {
         options: ClientOptions,
     ) -> Result<Self, Error> {
         let service = mount_service(rpc, &options).await?;
-        mount_by(service, carrier(rpc, &options), path.as_ref(), options).await
+        mount_by(service, carrier(rpc, &options), path.as_ref(), options, Arc::default()).await
     }
 
     /// Mounts the export that contains `path`. Returns the client, and the rest of the path relative to the
@@ -55,6 +57,18 @@ impl Client {
     ) -> Result<(Self, Vec<u8>), Error> {
         let service = mount_service(rpc, &options).await?;
         mount_containing_by(service, carrier(rpc, &options), path.as_ref(), options).await
+    }
+
+    /// Returns the rest of a path relative to the root of this export, if [`mount_containing`](Self::mount_containing)
+    /// would mount this export for that path of the server. `None` if another export contains the path, or if the
+    /// server did not tell its exports.
+    pub fn rest_of(&self, path: &[u8]) -> Option<Vec<u8>> {
+        let mounted = self.inner.mounted.as_ref()?;
+        let containing = candidates(path, &mounted.exports).into_iter().next()?;
+        if mounted.exports.is_empty() || containing != mounted.path {
+            return None;
+        }
+        path.get(containing.len()..).map(<[u8]>::to_vec)
     }
 
     /// Returns the exports of the server that `rpc` is connected to.
@@ -94,13 +108,14 @@ pub(super) async fn mount_by(
     transport: Arc<dyn Transport>,
     path: &[u8],
     options: ClientOptions,
+    exports: Arc<[ExportNode]>,
 ) -> Result<Client, Error> {
     let ok = service.mnt(path).await?;
     let (allowed, used) = (ok.auth_flavors, options.flavor());
     if !allows(&allowed, used) {
         return Err(Error::Flavor { path: String::from_utf8_lossy(path).into_owned(), allowed, used });
     }
-    let mounted = Mounted { service, path: path.to_vec() };
+    let mounted = Mounted { service, path: path.to_vec(), exports };
     Client::with_root(transport, ok.handle, options, Some(mounted)).await
 }
 
@@ -129,9 +144,11 @@ pub(super) async fn mount_containing_by(
             Vec::new()
         }
     };
+    let exports: Arc<[ExportNode]> = exports.into();
     let mut refused = None;
     for export in candidates(path, &exports) {
-        match mount_by(service.clone(), transport.clone(), &export, options.clone()).await {
+        let (service, transport, known) = (service.clone(), transport.clone(), Arc::clone(&exports));
+        match mount_by(service, transport, &export, options.clone(), known).await {
             Ok(client) => return Ok((client, path.get(export.len()..).unwrap_or_default().to_vec())),
             Err(error @ Error::Mount { status, .. }) => {
                 // The first refusal that is more specific than "no such export" is returned.

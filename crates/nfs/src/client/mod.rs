@@ -76,7 +76,7 @@ pub use tree::{
     Change, CopyEvent, CopyFailure, CopyOptions, CopyReport, CopyRun, Filter, FilterError, MAX_DEPTH,
     MAX_REPORTED, PARTIAL_STEP, Progress, SyncOptions,
 };
-pub use url::{NfsUrl, UrlError};
+pub use url::{NfsUrl, Query, UrlError};
 pub use walk::{MAX_SYMLINKS, Node};
 pub use write::WriteStream;
 

@@ -1,5 +1,6 @@
 //! Tests of the client against the server of this crate in this process, and against servers that misbehave.
 
+mod across;
 mod copies;
 mod directories;
 mod extents;

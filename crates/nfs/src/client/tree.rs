@@ -1,4 +1,4 @@
-//! Copies of files and trees between the server and the local file system, with `cp -r` semantics.
+//! Copies of files and trees between the server and the local file system, or another server, with `cp -r` semantics.
 //!
 //! - If the target is a directory, the source goes into it under its own name; otherwise the target is the
 //!   new name. The root of an export has no name: its contents are copied.
@@ -45,6 +45,7 @@
 //! *Holes.* Holes of local files are not sent. Blocks of zeros are not written to local files. Servers of
 //! this project report where a file has data ([`crate::extents`]), and the rest is not read.
 
+mod across;
 mod filter;
 mod get;
 mod local;

@@ -77,7 +77,8 @@ impl Client {
         Ok(Node { handle: found.object, attributes })
     }
 
-    pub(super) async fn read_link_of(&self, symlink: FileHandle) -> Result<Vec<u8>, Error> {
+    /// Returns the target of the symbolic link with this handle.
+    pub async fn read_link_of(&self, symlink: FileHandle) -> Result<Vec<u8>, Error> {
         Ok(self.procedures().readlink(&ReadlinkArgs { symlink }).await?.data.to_vec())
     }
 

@@ -44,10 +44,10 @@ Blocks of zeros are not written: they become holes.
 pub(crate) struct Get {
     #[command(flatten)]
     options: CopyOptions,
-    /// Files and directories to fetch, then the destination, which is a local path or - for standard output
+    /// Files and directories to fetch, whose names may have wildcards, then the destination, which is a local path or - for standard output
     /// [default: the current directory]
     #[arg(required = true, value_name = "URL... [DEST]",
-        value_parser = OsStringValueParser::new().try_map(Place::parse))]
+        value_parser = OsStringValueParser::new().try_map(Place::parse_pattern))]
     operands: Vec<Place>,
     #[command(flatten)]
     connection: Connection,
@@ -65,10 +65,7 @@ impl Get {
             return until_signal(self.to_stdout(&sources, common)).await;
         }
         if sources.len() > 1 && !destination.is_dir() {
-            return Err(Failure::usage(format!(
-                "{} is not a directory: several sources need one",
-                destination.display()
-            )));
+            return Err(several(&destination));
         }
         // The umask of the process applies to local files.
         let mut copying = Copying::new(common, &self.options, 0)?;
@@ -83,7 +80,14 @@ impl Get {
         copying: &mut Copying,
     ) -> Result<(), Failure> {
         let mut servers = Servers::new(&self.connection);
-        for (url, last) in lasts(sources) {
+        let mut urls = Vec::new();
+        for given in sources {
+            urls.extend(servers.expand(given).await?);
+        }
+        if urls.len() > 1 && !destination.is_dir() {
+            return Err(several(destination));
+        }
+        for (url, last) in lasts(&urls) {
             copying.source(last);
             match fetch(&mut servers, copying, url, destination).await {
                 Ok(report) => copying.add(report),
@@ -101,6 +105,10 @@ impl Get {
             [_] if common.json => "--json prints to standard output too: give DEST a name",
             [url] => {
                 let mut servers = Servers::new(&self.connection);
+                let urls = servers.expand(url).await?;
+                let [url] = urls.as_slice() else {
+                    return Err(Failure::usage("one file only goes to standard output: cat takes several"));
+                };
                 let written = cat::write(&mut servers, url).await;
                 servers.close().await;
                 return written;
@@ -131,6 +139,11 @@ impl Get {
         }
         Ok((urls, destination.unwrap_or_else(|| PathBuf::from("."))))
     }
+}
+
+/// Returns the failure for a destination that is no directory.
+fn several(destination: &Path) -> Failure {
+    Failure::usage(format!("{} is not a directory: several sources need one", destination.display()))
 }
 
 async fn fetch(

@@ -1,9 +1,10 @@
-//! `rpcrdma cat`, `get`, `put` and `sync`: copy files from and to a server.
+//! `rpcrdma cat`, `get`, `put`, `cp` and `sync`: copy files from, to and between servers.
 //!
 //! [`rpcrdma_nfs::client::Client`] does the copying. These modules have the options, the progress and the
 //! report.
 
 mod cat;
+mod cp;
 mod filters;
 mod get;
 mod plan;
@@ -20,6 +21,7 @@ use rpcrdma_nfs::client::{CopyEvent, CopyReport, CopyRun, MAX_REPORTED, SyncOpti
 use serde::Serialize;
 
 pub(crate) use cat::Cat;
+pub(crate) use cp::Cp;
 pub(crate) use get::Get;
 pub(crate) use put::Put;
 pub(crate) use sync::Sync;
@@ -371,7 +373,7 @@ impl Copying {
             output::warn(warning);
         }
         if self.common.json {
-            let printed = output::json(&Printed::new(document));
+            let printed = output::document(&Printed::new(document));
             // The reason why the command ended is more important.
             if ended.is_ok() {
                 printed?;

@@ -97,11 +97,11 @@ pub(crate) struct Serve {
     directory: Option<PathBuf>,
     /// Address and port for NFS over RDMA; port 0 selects a free one. Can be given several times. The prefix
     /// iwarp:, verbs: or auto: chooses the provider of this address, instead of --provider
-    #[arg(long, value_name = "[PROVIDER:]ADDR:PORT", default_value = "127.0.0.1:20049")]
+    #[arg(long, value_name = "[PROVIDER:]ADDR[:PORT]", default_value = "127.0.0.1:20049")]
     listen: Vec<ListenAt>,
     /// Address and port for NFS and MOUNT over TCP [default: the address of the first --listen; port 20048, with
     /// Kerberos 2049, or a free one if they are in use]
-    #[arg(long, value_name = "ADDR:PORT", value_parser = listen_address)]
+    #[arg(long, value_name = "ADDR[:PORT]", value_parser = listen_address(20048))]
     tcp: Option<SocketAddr>,
     /// Serve RDMA only. Linux clients then cannot mount, because they send MOUNT over TCP
     #[arg(long, conflicts_with = "tcp")]

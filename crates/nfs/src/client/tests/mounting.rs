@@ -28,6 +28,13 @@ async fn the_longest_export_that_contains_the_path() {
         assert_eq!(found, rest.as_bytes(), "{path}");
         let expected = service.mnt(export).await.unwrap().handle;
         assert_eq!(client.root(), expected, "{path}");
+        // A further path of this export needs no mount of its own.
+        assert_eq!(client.rest_of(path.as_bytes()), Some(found), "{path}");
+        let same = |other: &str| client.rest_of(other.as_bytes()).is_some();
+        assert_eq!(
+            [same("/z"), same("/data/z"), same("/data/deep/z")],
+            [export == "/", export == "/data", export == "/data/deep"]
+        );
     }
 }
 
@@ -51,7 +58,7 @@ async fn exports_and_mounts_are_listed() {
 #[tokio::test]
 async fn what_is_not_exported() {
     let server = Loopback::exporting(&["/a"]);
-    let mounted = mount_by(server.mount_client(), server.clone(), b"/none", options()).await;
+    let mounted = mount_by(server.mount_client(), server.clone(), b"/none", options(), Arc::default()).await;
     let Err(Error::Mount { status, path }) = mounted else { panic!("mounted") };
     assert_eq!((status, path.as_str()), (MountStatus::NoEnt, "/none"));
     let mounted = mount_containing_by(server.mount_client(), server.clone(), b"/none", options()).await;
@@ -82,7 +89,7 @@ async fn rfc1813_5_2_1_an_export_of_other_flavours_is_not_used() {
     ] {
         let export = Export::new("/", Arc::new(MemoryFs::new(MemoryOptions::default())));
         let server = Loopback::serving(vec![Export { security, ..export }]);
-        let mounted = mount_by(server.mount_client(), server.clone(), b"/", options()).await;
+        let mounted = mount_by(server.mount_client(), server.clone(), b"/", options(), Arc::default()).await;
         assert_eq!(mounted.err().map(|error| error.to_string()).as_deref(), refusal);
     }
 }
