@@ -199,10 +199,12 @@ impl Meter {
     }
 
     /// Returns the bytes of a second, over the window.
-    fn rate(&self, now: Instant) -> f64 {
-        let Some((since, before)) = self.marks.front() else { return 0.0 };
-        let seconds = now.duration_since(*since).as_secs_f64();
-        if seconds < 0.001 { 0.0 } else { (self.moved - before) as f64 / seconds }
+    fn rate(&self, now: Instant) -> u64 {
+        let Some((since, before)) = self.marks.front() else { return 0 };
+        let bytes = u128::from(self.moved.saturating_sub(*before)) * 1000;
+        bytes
+            .checked_div(now.duration_since(*since).as_millis())
+            .map_or(0, |rate| u64::try_from(rate).unwrap_or(u64::MAX))
     }
 
     /// Returns the text of the line.
@@ -225,11 +227,11 @@ impl Meter {
             return line;
         }
         let rate = self.rate(now);
-        line.push_str(&format!(", {}/s", BinaryBytes(rate as u64)));
+        line.push_str(&format!(", {}/s", BinaryBytes(rate)));
         if let Some(rest) = self.expected.checked_sub(moved).filter(|rest| *rest > 0 && self.walked)
-            && rate >= 1.0
+            && rate > 0
         {
-            let seconds = (rest as f64 / rate).ceil() as u64;
+            let seconds = rest.div_ceil(rate);
             let (hours, minutes) = (seconds / 3600, seconds / 60 % 60);
             let hours = if hours > 0 { format!("{hours}:{minutes:02}") } else { minutes.to_string() };
             line.push_str(&format!(", {hours}:{:02} left", seconds % 60));

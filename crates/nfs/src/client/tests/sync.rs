@@ -169,7 +169,8 @@ fn apply(root: &Path, steps: &[Step]) {
                             file.set_len(length).unwrap();
                             file.write_all_at(b"data", length / 2).unwrap();
                         } else {
-                            let content: Vec<u8> = (0..seed).map(|at| (at * 7 + seed) as u8).collect();
+                            let content: Vec<u8> =
+                                (0..seed).map(|at| (at * 7 + seed).to_le_bytes()[0]).collect();
                             file.write_all_at(&content, 0).unwrap();
                         }
                         set_time(&path, 1_000_000_000, seed);

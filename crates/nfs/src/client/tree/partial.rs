@@ -4,7 +4,7 @@
 //! length, time of change and number of the source. So a source that has changed has another incomplete file, and
 //! its copy starts over. A long `NAME` is cut so that the whole name has at most 255 bytes.
 //!
-//! *Data that counts.* A local file is written from its beginning to its end, so all up to its length is there. At the
+//! *Data that counts.* A local file grows from its beginning to its end, so all up to its length is there. At the
 //! server WRITEs arrive in any order, and a server that restarts loses those without COMMIT. So the copy sends
 //! COMMIT before the first WRITE beyond each multiple of [`CopyOptions::partial_step`]. A later copy continues at
 //! the multiple below the last byte, whatever happened to the bytes behind it.

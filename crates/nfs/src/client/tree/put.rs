@@ -170,7 +170,7 @@ pub(super) struct Put {
     /// In a sync: files of several names.
     pub(super) linked: Linked,
     /// In a sync: entries that the source lacks, with the paths of their directories below the top.
-    pub(super) extra: Vec<(FileHandle, Vec<(FileName, Node)>, Vec<u8>)>,
+    pub(super) extra: Vec<(FileHandle, Vec<FileName>, Vec<u8>)>,
     /// In a sync: the source directory.
     pub(super) top_of_source: Option<Arc<LocalDir>>,
     /// Directories whose attributes are set last.

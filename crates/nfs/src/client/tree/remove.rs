@@ -66,7 +66,7 @@ impl Removal {
     }
 
     /// Records an object that could not be removed.
-    fn failed(&self, path: &str, error: Error) -> Result<(), Error> {
+    pub(super) fn failed(&self, path: &str, error: Error) -> Result<(), Error> {
         self.incomplete.store(true, Ordering::Relaxed);
         self.copying.failed(path, error)
     }

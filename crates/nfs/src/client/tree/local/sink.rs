@@ -113,6 +113,8 @@ pub(in crate::client::tree) struct Sink {
     storage: Storage,
     /// Length of the content that an earlier copy left, in bytes.
     resumed: u64,
+    /// Whether the length tells a later copy how far this one came, even over zeros.
+    lasting: bool,
 }
 
 enum Kind {
@@ -166,7 +168,7 @@ impl Sink {
     }
 
     const fn new(file: File, kind: Kind) -> Self {
-        Self { file, kind, storage: Storage::SYSTEM, resumed: 0 }
+        Self { file, kind, storage: Storage::SYSTEM, resumed: 0, lasting: false }
     }
 
     /// Makes a file under an unused name.
@@ -252,7 +254,7 @@ impl Sink {
             replaced = Some(u32::from(stat.stx_mode));
         }
         let kind = Kind::Part { temporary, name: spot.name.clone(), mode: replaced };
-        Ok(Self { resumed, ..Self::new(file, kind) })
+        Ok(Self { resumed, lasting: wanted.copying.options.partial, ..Self::new(file, kind) })
     }
 
     /// Returns the length of the content that an earlier copy left, in bytes.
@@ -297,6 +299,9 @@ impl Sink {
             }
             run.push(slice, start..end);
             at = at.saturating_add(wide(slice.len()));
+        }
+        if self.lasting && run.slices.is_empty() {
+            self.file.set_len(at)?;
         }
         run.write(&self.file)
     }

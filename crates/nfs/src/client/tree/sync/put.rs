@@ -148,7 +148,20 @@ impl Put {
         match source.kind {
             FileType::Directory => return Ok(Some(there)),
             FileType::Regular => {
-                self.synced_file(path, spot.clone(), place.clone(), source, stat, there, here).await?;
+                let options = &self.with.copying.options;
+                if options.partial {
+                    here.parts.push(part_name(spot.name.as_bytes(), &Identity::from(stat), options));
+                }
+                let several = source.nlink > 1;
+                let key = several.then_some((stat.stx_dev_major, stat.stx_dev_minor, stat.stx_ino));
+                let old = match there {
+                    Some(node) if node.attributes.file_type == FileType::Regular => There::File(node),
+                    // A rename replaces a link without a look at it.
+                    _ => There::Nothing,
+                };
+                let goal = Goal { place: place.clone(), there: old };
+                let entry = Entry { path, spot: spot.clone(), goal, source, key };
+                self.synced_file(entry, there, here).await?;
             }
             _ => {
                 here.changed = true;
@@ -195,30 +208,16 @@ impl Put {
         Ok(Removal::new(&self.with.copying, source, lossy(&self.with.target)))
     }
 
-    #[allow(clippy::too_many_arguments)]
     async fn synced_file(
         &mut self,
-        path: String,
-        spot: Spot,
-        place: Place,
-        source: Seen,
-        stat: &Statx,
+        entry: Entry,
         there: Option<Node>,
         here: &mut ServerHere,
     ) -> Result<(), Error> {
         let Some(sync) = self.with.sync.clone() else { return Ok(()) };
         let copying = self.with.copying.clone();
-        if copying.options.partial {
-            here.parts.push(part_name(spot.name.as_bytes(), &Identity::from(stat), &copying.options));
-        }
+        let (path, source, key) = (entry.path.clone(), entry.source, entry.key);
         let seen = there.map(|node| Seen::from(&node.attributes));
-        let key = (source.nlink > 1).then_some((stat.stx_dev_major, stat.stx_dev_minor, stat.stx_ino));
-        // A rename replaces a link without a look at it.
-        let old = match there {
-            Some(node) if node.attributes.file_type == FileType::Regular => There::File(node),
-            _ => There::Nothing,
-        };
-        let (goal, kept) = (Goal { place, there: old }, source.kept);
         if let Some(key) = key
             && !self.met.insert(key)
         {
@@ -229,7 +228,8 @@ impl Put {
             here.changed = true;
             copying.change(Change::HardLink, &path);
             if !copying.is_dry() {
-                self.further.push(Further { key, spot, goal, kept });
+                let Entry { spot, goal, .. } = entry;
+                self.further.push(Further { key, spot, goal, kept: source.kept });
             }
             return Ok(());
         }
@@ -246,7 +246,6 @@ impl Put {
             }
         }
         let with = self.with.clone();
-        let entry = Entry { path: path.clone(), spot, goal, source, key };
         match (verdict, there) {
             (Verdict::Same, Some(node)) => {
                 with.completes(key, node.handle);
@@ -288,9 +287,9 @@ impl Put {
         let Some(sync) = &self.with.sync else { return Walked { new: made.new, finish: true } };
         if sync.options.delete {
             let parts: HashSet<_> = parts.into_iter().collect();
-            let extra = entries.into_iter().filter(|(name, _)| !parts.contains(name.as_bytes()));
-            let mut extra: Vec<(FileName, Node)> = extra.collect();
-            extra.sort_by(|(one, _), (other, _)| one.as_bytes().cmp(other.as_bytes()));
+            let mut extra: Vec<FileName> =
+                entries.into_keys().filter(|name| !parts.contains(name.as_bytes())).collect();
+            extra.sort_by(|one, other| one.as_bytes().cmp(other.as_bytes()));
             if !extra.is_empty() {
                 changed = true;
                 self.extra.push((made.handle, extra, prefix));
@@ -306,9 +305,16 @@ impl Put {
         }
         let rules = self.removal().await?;
         for (dir, entries, prefix) in std::mem::take(&mut self.extra) {
-            for (name, node) in entries {
+            for name in entries {
                 let below = Removal::below(&prefix, name.as_bytes());
-                self.with.client.remove_object(Place { dir, name }, node, below, &rules).await?;
+                // The name may belong to a new object, where two spellings are one name.
+                match self.with.client.lookup_in(dir, name.clone()).await {
+                    Ok(node) => {
+                        self.with.client.remove_object(Place { dir, name }, node, below, &rules).await?;
+                    }
+                    Err(error) if error.status() == Some(Status::NoEnt) => {}
+                    Err(error) => rules.failed(&rules.shown(&below), error)?,
+                }
             }
         }
         Ok(())
