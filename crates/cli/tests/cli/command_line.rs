@@ -29,7 +29,7 @@ fn wrong_command_lines_are_told_what_to_type() {
         (vec!["ls", "nfs://h/p?dircache=0"], "mountport=PORT"),
         (vec!["ls", "nfs://h:1/p?nfsport=2"], "two ports"),
         (vec!["ls", host, "--uid", "no such user"], "user of this machine"),
-        (vec!["ls", host, "--gid", "-1"], "group of this machine"),
+        (vec!["ls", host, "--gid", "no such group"], "group of this machine"),
         (vec!["ls", host, "--groups", "1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17"], "at most 16"),
         (vec!["ls", host, "--sec", "krb5", "--uid", "1"], "--uid is about AUTH_SYS"),
         (vec!["ls", "-R", "-d", host], "cannot be used with"),
@@ -446,7 +446,8 @@ fn what_the_system_refuses_is_told() {
     let complaint = text(&refused.stderr);
     assert_eq!(refused.status.code(), Some(1), "{complaint}");
     assert!(complaint.contains("ulimit -n 1024") && complaint.lines().count() == 1, "{complaint}");
-    assert!(limited("10").status.success());
+    // The test itself may have handed on some.
+    assert!(limited("24").status.success());
     let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
     fs::write(server.directory().join("f"), "").unwrap();
     let mut child = command(&["ls", &url]).stdout(full).stderr(Stdio::piped()).spawn().unwrap();

@@ -250,7 +250,6 @@ fn times_are_changed_and_files_made() {
     succeed(&["touch", "-d", "2024-02-29T12:34:56.5Z", &url("/a.txt"), &url("/new")]);
     assert_eq!(times("a.txt"), (1_709_210_096, 1_709_210_096, 500_000_000));
     assert_eq!((times("new").1, fs::read(export.join("new")).unwrap().len()), (1_709_210_096, 0));
-    assert_eq!(fs::read(export.join("a.txt")).unwrap(), b"aa");
     succeed(&["touch", "-m", "-t", "200002290000", &url("/a.txt")]);
     assert_eq!(times("a.txt"), (1_709_210_096, 951_782_400, 0));
     succeed(&["touch", "-a", "-d", "@5", &url("/a.txt")]);
@@ -259,6 +258,7 @@ fn times_are_changed_and_files_made() {
     assert_eq!(times("b.txt"), times("a.txt"));
     succeed(&["touch", &url("/b.txt")]);
     assert!(times("b.txt").1 > 1_700_000_000);
+    assert_eq!(fs::read(export.join("a.txt")).unwrap(), b"aa");
     assert_eq!(json(&["touch", "-c", &url("/absent")])["done"].as_array().unwrap().len(), 0);
     assert!(!export.join("absent").exists());
     fail(1, &["touch", &url("/no/where")]);
