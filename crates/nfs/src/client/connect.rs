@@ -46,7 +46,8 @@ impl Client {
     }
 
     /// Mounts the export that contains `path`. Returns the client, and the rest of the path relative to the
-    /// root of the export.
+    /// root of the export. The root can be a file if the server mounts that file and no directory above it; the rest
+    /// is then empty.
     ///
     /// # Errors
     /// As [`mount`](Self::mount).
@@ -83,6 +84,15 @@ impl Client {
             }
             result => result,
         }
+    }
+
+    /// Returns whether the root is a directory, as it usually is.
+    async fn root_is_directory(&self) -> Result<bool, Error> {
+        let attributes = match self.info().attributes {
+            Some(attributes) => attributes,
+            None => self.attributes(self.root()).await?,
+        };
+        Ok(attributes.is_directory())
     }
 
     /// Tells the MOUNT service that this client is done (UMNT). The server needs this only for the list that
@@ -146,10 +156,23 @@ pub(super) async fn mount_containing_by(
     };
     let exports: Arc<[ExportNode]> = exports.into();
     let mut refused = None;
+    let mut file: Option<(Client, Vec<u8>)> = None;
     for export in candidates(path, &exports) {
         let (service, transport, known) = (service.clone(), transport.clone(), Arc::clone(&exports));
         match mount_by(service, transport, &export, options.clone(), known).await {
-            Ok(client) => return Ok((client, path.get(export.len()..).unwrap_or_default().to_vec())),
+            Ok(client) => {
+                let rest = path.get(export.len()..).unwrap_or_default().to_vec();
+                if client.root_is_directory().await? {
+                    if let Some((file, _)) = file {
+                        // The entry that stays otherwise does no harm.
+                        let _ = file.unmount().await;
+                    }
+                    return Ok((client, rest));
+                }
+                // Servers of Linux mount a single file. It can be read and written, but a name can be removed or replaced
+                // only in the directory above, if that can be mounted.
+                file.get_or_insert((client, rest));
+            }
             Err(error @ Error::Mount { status, .. }) => {
                 // The first refusal that is more specific than "no such export" is returned.
                 let tells = !matches!(status, MountStatus::NoEnt | MountStatus::NotDir);
@@ -160,8 +183,12 @@ pub(super) async fn mount_containing_by(
                     break;
                 }
             }
-            Err(error) => return Err(error),
+            Err(error) if file.is_none() => return Err(error),
+            Err(_) => break,
         }
+    }
+    if let Some(mounted) = file {
+        return Ok(mounted);
     }
     let path = String::from_utf8_lossy(path).into_owned();
     Err(refused.unwrap_or(Error::Mount { status: MountStatus::NoEnt, path }))

@@ -89,7 +89,8 @@ impl Client {
             None => {
                 let handle = self.root();
                 let attributes = self.attributes(handle).await.map_err(|error| error.at(path))?;
-                Ok(Node { handle, attributes })
+                // The root is a file if the server mounted one.
+                check(path, Node { handle, attributes })
             }
         }
     }
