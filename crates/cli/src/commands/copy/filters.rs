@@ -61,13 +61,12 @@ impl Filters {
 impl FromArgMatches for Filters {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let mut given: Vec<(usize, Given)> = Vec::new();
-        let patterns: [(&str, fn(String) -> Given); 2] =
-            [(EXCLUDE, Given::Exclude), (INCLUDE, Given::Include)];
-        for (id, make) in patterns {
-            let values = matches.get_many::<String>(id).into_iter().flatten();
-            let indices = matches.indices_of(id).into_iter().flatten();
-            given.extend(indices.zip(values.cloned().map(make)));
-        }
+        let texts = |id| {
+            let values = matches.get_many::<String>(id).into_iter().flatten().cloned();
+            matches.indices_of(id).into_iter().flatten().zip(values)
+        };
+        given.extend(texts(EXCLUDE).map(|(index, text)| (index, Given::Exclude(text))));
+        given.extend(texts(INCLUDE).map(|(index, text)| (index, Given::Include(text))));
         let files = matches.get_many::<PathBuf>(EXCLUDE_FROM).into_iter().flatten();
         let indices = matches.indices_of(EXCLUDE_FROM).into_iter().flatten();
         given.extend(indices.zip(files.cloned().map(Given::ExcludeFrom)));

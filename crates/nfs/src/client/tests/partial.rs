@@ -111,7 +111,8 @@ async fn a_put_that_is_cut_a_hundred_times_is_complete_at_the_end() {
         cuts += 1;
         assert!(client.lookup("/f").await.is_err());
         // The server restarts: data without COMMIT is lost.
-        for (file, offset, count) in std::mem::take(&mut *unstable.lock().unwrap()) {
+        let doubtful = std::mem::take(&mut *unstable.lock().unwrap());
+        for (file, offset, count) in doubtful {
             let rubbish = vec![0xee; usize::try_from(count).unwrap()];
             other.file(file, "part").write_at(offset, rubbish.into()).await.unwrap();
         }

@@ -214,7 +214,11 @@ impl Getting {
         if let Some(now) = self.changed(&file, &attributes).await? {
             self.copying.changed_meanwhile(path);
             if resumed > 0 && !again {
-                blocking(place, move || Ok(sink.discard())).await?;
+                let discard = move || {
+                    sink.discard();
+                    Ok(())
+                };
+                blocking(place, discard).await?;
                 return Ok(Some(Node { handle, attributes: now }));
             }
         }
