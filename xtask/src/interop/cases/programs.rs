@@ -24,7 +24,7 @@ pub(super) const CASES: &[Case] = &[
     ),
     Case::of_programs(
         "libnfs-file",
-        "libnfs mounts a single file, and gets its attributes from there; a link is refused",
+        "nfs-ls mounts a single file, as with servers of Linux, and cannot list it; a link is not mounted",
         LIBNFS,
         libnfs::single_file,
     ),
