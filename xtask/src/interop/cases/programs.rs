@@ -49,7 +49,7 @@ pub(super) const CASES: &[Case] = &[
     ),
     Case::of_programs(
         "ganesha-commands",
-        "All commands of our client on paths have their documented effects on NFS-Ganesha",
+        "exports, mkdir, put, ls, stat, cat, get, mv, ln and rm have their documented effects on NFS-Ganesha",
         GANESHA,
         ganesha::commands,
     ),
