@@ -32,7 +32,7 @@ pub(crate) enum Root {
     Squashed,
 }
 
-/// What a server serves, and where its own files are.
+/// The export of a server, and the place of its own files.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Settings<'a> {
     /// The directory that is exported, under its own path.

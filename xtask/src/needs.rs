@@ -1,4 +1,4 @@
-//! What a task needs of the machine that it runs on: rights, and programs.
+//! Needs of a task on the machine that it runs on: rights, and programs.
 
 use std::path::PathBuf;
 

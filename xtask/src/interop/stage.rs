@@ -15,7 +15,7 @@ use crate::figures::Origin;
 use crate::needs::Needs;
 use crate::{process, project};
 
-/// What stands for the machine and its processor in a run without one.
+/// Stands for the machine and its processor in a run without one.
 const NO_MACHINE: &str = "no machine";
 
 /// The environment of all cases; see the module.

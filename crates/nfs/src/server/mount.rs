@@ -1,5 +1,5 @@
-//! The MOUNT version 3 server (RFC 1813 Appendix I): from the path of an export, or of a directory or file below
-//! one, to its handle.
+//! The MOUNT version 3 server (RFC 1813 Appendix I): from a path to the handle of an export, or of a directory or
+//! file below one.
 //!
 //! RFC 1813 §5.2.1 speaks of directories only. Servers of Linux mount regular files too, and clients rely on it: an
 //! export of one file, or `nfs-ls` of libnfs on a file. The handle gives nothing that LOOKUP would not give. Links and

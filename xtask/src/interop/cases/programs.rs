@@ -24,7 +24,7 @@ pub(super) const CASES: &[Case] = &[
     ),
     Case::of_programs(
         "libnfs-file",
-        "libnfs mounts a single file, and gets its attributes from there; a link is refused",
+        "nfs-ls mounts a single file, as with servers of Linux, and cannot list it; a link is not mounted",
         LIBNFS,
         libnfs::single_file,
     ),
@@ -49,7 +49,7 @@ pub(super) const CASES: &[Case] = &[
     ),
     Case::of_programs(
         "ganesha-commands",
-        "All commands of our client on paths have their documented effects on NFS-Ganesha",
+        "exports, mkdir, put, ls, stat, cat, get, mv, ln and rm have their documented effects on NFS-Ganesha",
         GANESHA,
         ganesha::commands,
     ),

@@ -10,7 +10,7 @@ use crate::client::walk::Place;
 use crate::client::{Client, Error, File, Node};
 use crate::wire::{
     Attributes, CreateArgs, CreateHow, DirOpArgs, FileHandle, FileName, FileType, LinkArgs, NfsTime,
-    RemoveArgs, RenameArgs, SetAttributes, SetTime, Status, SymlinkArgs, SymlinkData,
+    RemoveArgs, RenameArgs, SetAttributes, SetTime, SetattrArgs, Status, SymlinkArgs, SymlinkData,
 };
 
 /// Name at the server that is removed unless it is renamed.
@@ -445,6 +445,9 @@ impl Upload {
     }
 }
 
+/// The set-user-ID and set-group-ID bits of a mode.
+const SET_ID: u32 = 0o6000;
+
 /// Returns whether the server refused for lack of rights.
 fn is_refusal(error: &Error) -> bool {
     matches!(error.status(), Some(Status::Acces | Status::Perm))
@@ -476,10 +479,8 @@ impl Client {
             (true, None, Some(gid), Owned { owner: !root, group: true }),
         ];
         for (_, uid, gid, owned) in attempts.into_iter().filter(|(possible, ..)| *possible) {
-            match self
-                .set_attributes_of(object, self.attributes_kept(uid, gid, mode, mtime, owned, link))
-                .await
-            {
+            let attributes = self.attributes_kept(uid, gid, mode, mtime, owned, link);
+            match self.set_with_owner(object, attributes).await {
                 Ok(()) => return Ok(owned),
                 Err(error)
                     if matches!(error.status(), Some(Status::Inval | Status::NotSupp))
@@ -490,6 +491,19 @@ impl Client {
         let owned = Owned { owner: !root, group: false };
         self.set_attributes_of(object, self.attributes_kept(None, None, mode, mtime, owned, link)).await?;
         Ok(owned)
+    }
+
+    /// Sets attributes, with owner or group among them. Servers of Linux and NFS-Ganesha then clear the set-ID bits of a
+    /// file, those of the same call too. So these bits are set again, alone.
+    async fn set_with_owner(&self, object: FileHandle, new_attributes: SetAttributes) -> Result<(), Error> {
+        let set = self.procedures().setattr(&SetattrArgs { object, new_attributes, guard: None }).await?;
+        let wanted = new_attributes.mode.unwrap_or(0);
+        let there = set.after.map_or(0, |after| after.mode);
+        if wanted & SET_ID & !there == 0 {
+            return Ok(());
+        }
+        let mode = SetAttributes { mode: new_attributes.mode, ..SetAttributes::default() };
+        self.set_attributes_of(object, mode).await
     }
 
     fn attributes_kept(

@@ -1,4 +1,4 @@
-//! What a machine's tools learn of our server: from rpcbind, and from MOUNT.
+//! Tools of a machine that ask rpcbind and MOUNT about our server.
 
 use std::collections::BTreeSet;
 use std::fs;
