@@ -102,8 +102,8 @@ pub(super) fn tree(site: &mut Site) -> Result<Detail, Failure> {
     site.rpcrdma(&["put", "-r", "-p", "tree", &url(site, "")])?;
     site.rpcrdma(&["get", "-r", "-p", &url(site, "tree"), "back"])?;
     for copy in [&there, &back] {
-        let paths = [&local, copy].map(|path| path.display().to_string());
-        site.succeed("diff", &["-r", "--no-dereference", &paths[0], &paths[1]])?;
+        let [original, copied] = [&local, copy].map(|path| path.display().to_string());
+        site.succeed("diff", &["-r", "--no-dereference", &original, &copied])?;
         let (before, after) = (attributes(site, &local)?, attributes(site, copy)?);
         let other = before.lines().zip(after.lines()).find(|(before, after)| before != after);
         ensure!(before == after, "{}: attributes differ: {other:?}", copy.display());

@@ -49,7 +49,8 @@ pub(super) fn utilities(site: &mut Site) -> Result<Detail, Failure> {
     let (directories, below): (Listed, Listed) =
         all.into_iter().partition(|(mode, ..)| mode.starts_with('d'));
     ensure!(below == files("dir/"), "nfs-ls -R shows {below:?}");
-    let [(mode, _, name)] = directories.iter().collect::<Vec<_>>()[..] else {
+    let directories: Vec<_> = directories.into_iter().collect();
+    let [(mode, _, name)] = directories.as_slice() else {
         return Err(Failure::new(format!("nfs-ls -R shows {directories:?}")));
     };
     ensure!((mode.as_str(), name.as_str()) == ("drwxr-xr-x", "dir"), "nfs-ls -R shows {mode} {name}");
