@@ -26,6 +26,7 @@ pub(crate) use get::Get;
 pub(crate) use put::Put;
 pub(crate) use sync::Sync;
 
+use super::serve::limits::raise_descriptors;
 use crate::arguments::{Common, whole};
 use crate::connect::{Location, describe};
 use crate::exit::{Exit, Failure};
@@ -68,6 +69,20 @@ in a directory that is left out is left out too. In a FILE of patterns, empty li
 
 /// Operand for standard input or output; a file of that name is `./-`.
 const STANDARD_STREAM: &str = "-";
+
+/// Descriptors of a copy beside those of its files: connections, threads, and directories that stay open.
+const BESIDE: u64 = 160;
+/// Most descriptors of one file: the file itself, and the directory in which it grows.
+const OF_FILE: u64 = 2;
+
+/// Returns how many of `files` may be copied at the same time under a limit of open files. At least one is tried.
+fn within(limit: Option<u64>, files: usize) -> usize {
+    let possible = limit.map(|limit| limit.saturating_sub(BESIDE) / OF_FILE);
+    possible
+        .and_then(|possible| usize::try_from(possible).ok())
+        .map_or(files, |possible| files.min(possible))
+        .max(1)
+}
 
 /// Options of all copies.
 #[derive(Clone, Debug, Args)]
@@ -278,7 +293,7 @@ impl Copying {
         mut options: rpcrdma_nfs::client::CopyOptions,
         plan: Option<Plan>,
     ) -> Result<Self, Failure> {
-        options.parallel = given.files.into();
+        options.parallel = within(raise_descriptors(), given.files.into());
         options.partial = given.partial;
         options.filter = given.filters.filter()?;
         let run = CopyRun::default();
@@ -417,5 +432,18 @@ fn show(progress: &Progress, event: CopyEvent<'_>, root_is_nobody: bool) {
             progress.warn(format_args!("{}: {reason}", printable(path.as_bytes())));
         }
         _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_descriptors_mean_few_files_at_the_same_time() {
+        assert_eq!(within(None, 64), 64);
+        assert_eq!(within(Some(1024), 64), 64);
+        assert_eq!(within(Some(BESIDE + 20), 64), 10);
+        assert_eq!(within(Some(32), 64), 1);
     }
 }

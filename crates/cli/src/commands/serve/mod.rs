@@ -7,7 +7,7 @@ mod confine;
 mod directories;
 mod export;
 mod kerberos;
-mod limits;
+pub(super) mod limits;
 mod ready;
 mod trusted;
 
@@ -221,7 +221,7 @@ impl Serve {
     /// one thread.
     pub(crate) fn prepare(self) -> Result<Prepared, Failure> {
         self.rdma.check(self.listeners().map(|(provider, _)| provider), self.no_crc)?;
-        let descriptors = limits::raise_descriptors();
+        let descriptors = limits::for_connections(limits::raise_descriptors());
         // Clients have applied their own umask, so new files get their mode at once. The files of the state
         // directory have explicit modes.
         rustix::process::umask(rustix::fs::Mode::empty());
