@@ -166,10 +166,8 @@ impl File {
         ReadStream::new(self.clone(), offset, size, false)
     }
 
-    /// Reads a file of `size` bytes in one call. Returns `None` unless the file ends there.
+    /// Reads a short file of `size` bytes in one call, outside of the window. Returns `None` unless the file ends there.
     pub(super) async fn read_whole(&self, size: u32) -> Result<Option<Payload>, Error> {
-        // Streams never hold all of the window for long, and this call ends by itself.
-        let _place = self.client().inner.window.acquire().await;
         let (data, eof) = self.read_once(0, size).await?;
         Ok((eof && u32::try_from(data.len()) == Ok(size)).then_some(data))
     }
