@@ -63,7 +63,7 @@ fn without_rdma_devices_documents_are_those_of_other_failures() {
     let output = run(&["ls", "--json", "--provider", "verbs", "nfs://127.0.0.1:1/x"]);
     let document = parsed(&output);
     assert_eq!(output.status.code(), Some(3));
-    let fields: Vec<&String> = document.as_object().unwrap().keys().collect();
+    let fields: Vec<&str> = document.as_object().unwrap().keys().map(String::as_str).collect();
     assert_eq!((fields, &document["error"]["exit"]), (vec!["error"], &json!(3)));
     // A kernel with its RDMA subsystem has an empty list.
     if !fs::exists("/sys/class/infiniband").unwrap() {
