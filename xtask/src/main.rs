@@ -7,9 +7,11 @@ use clap::{Parser, Subcommand};
 mod capture_summary;
 mod failure;
 mod figures;
+mod ganesha;
 mod interop;
 mod measures;
 mod mutants;
+mod needs;
 mod page;
 mod performance;
 mod process;
@@ -38,7 +40,8 @@ enum Task {
     Figures,
     /// Change the code in small ways, and list the changes that no test notices
     Mutants(mutants::Options),
-    /// Test against the Linux kernel, in a virtual machine: its NFS client on our server, our client on its server
+    /// Test against the Linux kernel, in a virtual machine: its NFS client on our server, our client on its server. Also test
+    /// against other programs of NFS version 3, without a machine
     Interop(interop::Options),
     /// Measure the goals of performance, and write them into docs/performance.md
     Performance(performance::Options),

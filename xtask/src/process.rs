@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::failure::{Context, Failure};
+use crate::failure::{Context, Failure, ensure};
 
 /// Interval between two checks of a condition.
 pub(crate) const TICK: Duration = Duration::from_millis(10);
@@ -70,6 +70,54 @@ pub(crate) fn kill(child: &mut Child) {
     // Either fails only if the child has already ended.
     let _ = child.kill();
     let _ = child.wait();
+}
+
+/// A process that serves until this value ends.
+#[derive(Debug)]
+pub(crate) struct Process {
+    child: Child,
+}
+
+impl Process {
+    /// Starts a command whose output does not matter.
+    pub(crate) fn start(mut command: Command) -> Result<Self, Failure> {
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        Self::spawn(command)
+    }
+
+    /// Starts a command whose output goes where the command says.
+    pub(crate) fn spawn(mut command: Command) -> Result<Self, Failure> {
+        let name = command.get_program().to_string_lossy().into_owned();
+        command.stdin(Stdio::null());
+        Ok(Self { child: command.spawn().context(format!("starting {name}"))? })
+    }
+
+    /// Returns the number of the process.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Returns the child, for its pipes and its end.
+    pub(crate) const fn child(&mut self) -> &mut Child {
+        &mut self.child
+    }
+
+    /// Fails if the process has ended.
+    pub(crate) fn check(&mut self) -> Result<(), Failure> {
+        let status = self.child.try_wait()?;
+        ensure!(
+            status.is_none(),
+            "the server has ended: {}",
+            status.map_or_else(String::new, |s| s.to_string())
+        );
+        Ok(())
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        kill(&mut self.child);
+    }
 }
 
 /// Result of a command.

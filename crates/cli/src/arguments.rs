@@ -1,7 +1,8 @@
 //! Options that several commands share. Each command declares its own options in its file.
 
+mod values;
+
 use std::ffi::OsString;
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,10 +11,17 @@ use clap::{Args, ValueEnum};
 use rpcrdma::experimental::{BufferStructure, OperationBase, Profile};
 use rpcrdma::{GssUser, Versions};
 use rpcrdma_gssapi::KerberosInitiator;
-use rpcrdma_nfs::client::NfsUrl;
+use rpcrdma_nfs::client::{NfsUrl, Query, UrlError, process_credential};
+use rpcrdma_oncrpc::Credential;
+use rpcrdma_oncrpc::auth::GIDS_MAX;
 use rpcrdma_oncrpc::gss::Service;
 
+pub(crate) use values::{
+    host, inline_size, listen_address, pattern, resolve, seconds, size, some_seconds, whole,
+};
+
 use crate::exit::{Exit, Failure};
+use crate::people::{group_id, user_id};
 use crate::provider::ProviderOptions;
 use crate::tls::ClientTls;
 
@@ -41,7 +49,8 @@ pub(crate) struct Connection {
     /// not know it
     #[arg(long, value_name = "PORT", value_parser = whole::<u16>(1, 65_535), help_heading = "Connection")]
     pub(crate) mountport: Option<u16>,
-    /// Time limit for a connection, and for each reply including reconnection, in seconds. A reply may take
+    /// Time limit for a connection, and for each reply including reconnection, in seconds, or with a unit (500ms,
+    /// 2m). A reply may take
     /// longer while its data moves at 8 KiB a second or more. Each step of the search for a MOUNT service has
     /// this time too, and at most 10 seconds
     #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = some_seconds, help_heading = "Connection")]
@@ -109,6 +118,19 @@ pub(crate) struct Security {
     /// Name of the server in its Kerberos principal, nfs/NAME [default: the host in the URL]
     #[arg(long, value_name = "NAME", value_parser = host_name, help_heading = SECURITY)]
     pub(crate) server_name: Option<String>,
+    /// UID of the caller, or the name of a user of this machine, for --sec sys; ?uid= in a URL goes first
+    /// [default: that of this process]
+    #[arg(long, value_name = "USER", value_parser = user_id, help_heading = SECURITY)]
+    pub(crate) uid: Option<u32>,
+    /// GID of the caller, or the name of a group of this machine, for --sec sys; ?gid= in a URL goes first
+    /// [default: that of this process]
+    #[arg(long, value_name = "GROUP", value_parser = group_id, help_heading = SECURITY)]
+    pub(crate) gid: Option<u32>,
+    /// Further groups of the caller, for --sec sys, at most 16 [default: those of this process, or none if the UID or
+    /// GID is given]
+    #[arg(long, value_name = "GROUP[,GROUP]...", value_delimiter = ',', value_parser = group_id,
+        help_heading = SECURITY)]
+    pub(crate) groups: Option<Vec<u32>>,
 }
 
 /// Security flavour of NFS calls.
@@ -156,10 +178,48 @@ impl Security {
                 None => Ok(None),
             };
         };
+        let unused = [
+            ("--uid", self.uid.is_some()),
+            ("--gid", self.gid.is_some()),
+            ("--groups", self.groups.is_some()),
+        ];
+        if let Some((option, _)) = unused.iter().find(|(_, given)| *given) {
+            return Err(Failure::usage(format!(
+                "{option} is about AUTH_SYS: with Kerberos the ticket says who calls"
+            )));
+        }
         let initiator = KerberosInitiator::open(self.ccache.as_deref(), self.keytab.as_deref())
             .map_err(|error| Failure::new(Exit::Failed, error.to_string()))?;
         let name = self.server_name.as_deref().unwrap_or(host);
         Ok(Some(Arc::new(GssUser::new(Arc::new(initiator), format!("nfs@{name}"), service))))
+    }
+}
+
+impl Security {
+    /// Returns the AUTH_SYS credential of calls: that of this process, with what the URL says and, where it says
+    /// nothing, what these options say.
+    ///
+    /// # Errors
+    /// A URL names a user for Kerberos, or there are more groups than a credential holds.
+    pub(crate) fn credential(&self, query: Query) -> Result<Credential, Failure> {
+        if self.sec != Flavor::Sys && (query.uid.is_some() || query.gid.is_some()) {
+            return Err(Failure::usage(
+                "?uid= and ?gid= are about AUTH_SYS: with Kerberos the ticket says who calls",
+            ));
+        }
+        let (uid, gid) = (query.uid.or(self.uid), query.gid.or(self.gid));
+        let Credential::Sys(mut sys) = process_credential() else { return Ok(process_credential()) };
+        if let Some(groups) = &self.groups {
+            if groups.len() > GIDS_MAX {
+                return Err(Failure::usage(format!("--groups takes at most {GIDS_MAX} groups (RFC 5531)")));
+            }
+            sys.gids.clone_from(groups);
+        } else if uid.is_some() || gid.is_some() {
+            sys.gids.clear();
+        }
+        sys.uid = uid.unwrap_or(sys.uid);
+        sys.gid = gid.unwrap_or(sys.gid);
+        Ok(Credential::Sys(sys))
     }
 }
 
@@ -418,117 +478,27 @@ pub(crate) enum Place {
 impl Place {
     /// Parses an operand: text that begins with `nfs:` is a URL, any other text is a path.
     pub(crate) fn parse(text: OsString) -> Result<Self, String> {
+        Self::parse_by(text, |url| url.parse().map_err(|error: UrlError| error.to_string()))
+    }
+
+    /// Parses an operand as [`parse`](Self::parse) does; the path of a URL may have wildcards.
+    pub(crate) fn parse_pattern(text: OsString) -> Result<Self, String> {
+        Self::parse_by(text, pattern)
+    }
+
+    fn parse_by(text: OsString, url: impl Fn(&str) -> Result<NfsUrl, String>) -> Result<Self, String> {
         match text.to_str() {
-            Some(url) if url.get(..4).is_some_and(|start| start.eq_ignore_ascii_case("nfs:")) => url
-                .parse()
-                .map(Self::Remote)
-                .map_err(|error: rpcrdma_nfs::client::UrlError| error.to_string()),
+            Some(text) if text.get(..4).is_some_and(|start| start.eq_ignore_ascii_case("nfs:")) => {
+                url(text).map(Self::Remote)
+            }
             _ => Ok(Self::Local(text.into())),
         }
     }
 }
 
-/// Parses a server given as HOST, HOST:PORT or URL.
-pub(crate) fn host(text: &str) -> Result<NfsUrl, String> {
-    let url = if text.contains("://") {
-        text.to_owned()
-    } else if text.parse::<std::net::Ipv6Addr>().is_ok() {
-        format!("nfs://[{text}]")
-    } else {
-        format!("nfs://{text}")
-    };
-    let url: NfsUrl = url.parse().map_err(|error: rpcrdma_nfs::client::UrlError| error.to_string())?;
-    if url.components().is_empty() {
-        Ok(url)
-    } else {
-        Err(format!("{text:?} has a path: write HOST or HOST:PORT"))
-    }
-}
-
-/// Returns a parser of whole numbers from `least` to `most`.
-pub(crate) fn whole<T>(
-    least: T,
-    most: T,
-) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static
-where
-    T: TryFrom<u64> + Into<u64> + Send + Sync + 'static,
-{
-    let (least, most) = (least.into(), most.into());
-    move |text| {
-        let number = text.parse::<u64>().ok().filter(|number| (least..=most).contains(number));
-        number
-            .and_then(|number| T::try_from(number).ok())
-            .ok_or_else(|| format!("{text:?} is not a whole number from {least} to {most}"))
-    }
-}
-
-/// Parses the address of a listener: an IP address and a port.
-pub(crate) fn listen_address(text: &str) -> Result<SocketAddr, String> {
-    text.parse().map_err(|_| {
-        format!(
-            "{text:?} is not an IP address with a port (for example 127.0.0.1:20049, or [::]:20049 for all addresses)"
-        )
-    })
-}
-
-/// Parses a number of seconds greater than zero.
-pub(crate) fn some_seconds(text: &str) -> Result<Duration, String> {
-    match seconds(text)? {
-        Duration::ZERO => Err(format!("{text} is not more than 0 seconds")),
-        time => Ok(time),
-    }
-}
-
-/// Parses a number of seconds, with or without decimals.
-pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
-    text.parse::<f64>()
-        .ok()
-        .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
-        .ok_or_else(|| format!("{text:?} is not a number of seconds (for example 1 or 0.25)"))
-}
-
-/// Parses an inline size that RFC 8797 §4.2 can express, in bytes.
-pub(crate) fn inline_size(text: &str) -> Result<u32, String> {
-    match size(text)? {
-        size @ 1024..=262_144 if size.is_multiple_of(1024) => {
-            u32::try_from(size).map_err(|error| error.to_string())
-        }
-        size => Err(format!("{size} is not a multiple of 1024 from 1024 to 262144 (RFC 8797 §4.2)")),
-    }
-}
-
-/// Parses a number of bytes, optionally with suffix `K`, `M` or `G` (powers of 1024).
-pub(crate) fn size(text: &str) -> Result<u64, String> {
-    let (digits, shift) = match text.char_indices().last() {
-        Some((at, 'k' | 'K')) => (text.get(..at), 10),
-        Some((at, 'm' | 'M')) => (text.get(..at), 20),
-        Some((at, 'g' | 'G')) => (text.get(..at), 30),
-        _ => (Some(text), 0),
-    };
-    digits
-        .and_then(|digits| digits.parse::<u64>().ok())
-        .and_then(|number| number.checked_mul(1 << shift))
-        .ok_or_else(|| format!("{text:?} is not a number of bytes (for example 4096, 64K, 1M or 2G)"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn sizes() {
-        for (text, value) in [("0", 0), ("4096", 4096), ("64K", 65536), ("1m", 1 << 20), ("2G", 2 << 30)] {
-            assert_eq!(size(text), Ok(value), "{text}");
-        }
-        for text in ["", "K", "-1", "1.5", "1T", "99999999999999999999", "99999999999G"] {
-            assert!(size(text).is_err(), "{text}");
-        }
-        assert_eq!(inline_size("1K"), Ok(1024));
-        assert_eq!(inline_size("262144"), Ok(262_144));
-        for text in ["0", "1023", "1025", "263168", "x"] {
-            assert!(inline_size(text).is_err(), "{text}");
-        }
-    }
 
     #[test]
     fn a_message_inline_fits_the_receives_with_a_place() {
@@ -554,5 +524,35 @@ mod tests {
         assert!(matches!(Place::parse("nfs".into()), Ok(Place::Local(_))));
         assert!(matches!(Place::parse("./nfs://h/x".into()), Ok(Place::Local(_))));
         assert!(Place::parse("nfs:/h/x".into()).is_err());
+    }
+
+    /// RFC 5531, AUTH_SYS: who is named by the URL goes before who is named by the options.
+    #[test]
+    fn the_caller_is_the_one_that_is_named() {
+        let sys = |security: &Security, query: &str| {
+            let url: NfsUrl = format!("nfs://h/{query}").parse().unwrap();
+            match security.credential(url.query()) {
+                Ok(Credential::Sys(sys)) => (sys.uid, sys.gid, sys.gids),
+                other => panic!("{other:?}"),
+            }
+        };
+        let mut security = Security::default();
+        let process = sys(&security, "");
+        assert_eq!(process.0, rustix::process::geteuid().as_raw());
+        assert_eq!(sys(&security, "?uid=7"), (7, process.1, vec![]));
+        security.uid = Some(1);
+        security.gid = Some(2);
+        assert_eq!(sys(&security, ""), (1, 2, vec![]));
+        assert_eq!(sys(&security, "?gid=3"), (1, 3, vec![]));
+        security.groups = Some(vec![4, 5]);
+        assert_eq!(sys(&security, "?uid=9"), (9, 2, vec![4, 5]));
+        security.groups = Some(vec![0; 17]);
+        assert!(security.credential(Query::default()).unwrap_err().to_string().contains("at most 16"));
+        security = Security { sec: Flavor::Krb5, ..Security::default() };
+        assert!(security.credential(Query::default()).is_ok());
+        let query = "nfs://h/?uid=1".parse::<NfsUrl>().unwrap().query();
+        assert!(security.credential(query).unwrap_err().to_string().contains("?uid="));
+        security.gid = Some(1);
+        assert!(security.user("h").unwrap_err().to_string().starts_with("--gid is about AUTH_SYS"));
     }
 }

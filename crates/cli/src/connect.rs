@@ -1,20 +1,23 @@
-//! Connections to servers: from a URL to an RPC client, and to the mounted export that contains a path.
+//! Connections to servers: from a URL to an RPC client, and to the mounted export that contains a path. Here URLs with
+//! wildcards become those of the objects that they match ([`Servers::expand`]).
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
+use glob::{MatchOptions, Pattern};
 use rpcrdma::tls::TlsClient;
 use rpcrdma::{AttemptError, CallError, CcpClient, ConnectError, GssUser, Transport, Versions, Workers};
 use rpcrdma_gssapi::KerberosInitiator;
 use rpcrdma_iwarp::Timeouts;
-use rpcrdma_nfs::client::{Client, ClientOptions, Error, NfsUrl};
+use rpcrdma_nfs::client::{Client, ClientOptions, Error, NfsUrl, Node, Query};
 use rpcrdma_nfs::wire::{
-    ACCESS3_LOOKUP, ACCESS3_MODIFY, ACCESS3_READ, AccessArgs, NFS_PROGRAM, NFS_VERSION, Status,
+    ACCESS3_LOOKUP, ACCESS3_MODIFY, ACCESS3_READ, AccessArgs, FileType, NFS_PROGRAM, NFS_VERSION, Status,
 };
-use rpcrdma_oncrpc::{AuthStat, Refused};
+use rpcrdma_oncrpc::{AuthStat, Credential, Refused};
 use rpcrdma_verbs::{self as verbs, Connector};
 use tokio::net::lookup_host;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::arguments::{Connection, Flavor, Proto};
 use crate::exit::{Exit, Failure};
@@ -162,12 +165,62 @@ fn explain(error: &ConnectError, connection: &Connection) -> String {
     format!("{}{hint}", attempt.error)
 }
 
+/// Time after which a peer over TCP without an answer is suspected to expect RDMA there.
+const SUSPECT: Duration = Duration::from_millis(250);
+
+/// Returns the result of the first calls on a connection to `peer`. A listener of software iWARP never answers RPC over TCP:
+/// it closes each connection at the first call. The client would try again until its time is over, so the function finds
+/// out meanwhile whether the peer is one.
+pub(crate) async fn first<T>(
+    peer: SocketAddr,
+    connection: &Connection,
+    calls: impl Future<Output = T>,
+) -> Result<T, Failure> {
+    if connection.proto != Proto::Tcp {
+        return Ok(calls.await);
+    }
+    tokio::select! {
+        biased;
+        done = calls => Ok(done),
+        () = takes_rdma(peer, connection) => Err(Failure::new(Exit::Unreachable, format!(
+            "cannot connect to {peer} over tcp: an RDMA listener (software iWARP) is there; leave --proto tcp out, or name \
+             the TCP port"
+        ))),
+    }
+}
+
+/// Returns if the peer turns out to be a listener of software iWARP. Otherwise never returns.
+async fn takes_rdma(peer: SocketAddr, connection: &Connection) {
+    sleep(SUSPECT).await;
+    let mut other = connection.clone();
+    other.proto = Proto::Rdma;
+    let settings = Settings { options: &other.rdma, no_crc: false, timeouts: Timeouts::default() };
+    if let Ok((connector, _)) = settings.connector(peer).await
+        && let Ok(client) = open(peer, Some(connector), &other, Versions::ONE, NFS, (None, None)).await
+    {
+        client.close().await;
+        return;
+    }
+    std::future::pending::<()>().await;
+}
+
 /// Servers that a command talks to, with a client for each.
 pub(crate) struct Servers<'a> {
     connection: &'a Connection,
     open: Vec<Open>,
+    /// Exports mounted so far.
+    mounted: Vec<Mounted>,
     /// Kerberos users by authority: a host can have several servers, and a context is known to one of them.
     users: Vec<(String, Arc<GssUser>)>,
+}
+
+/// A mounted export.
+struct Mounted {
+    authority: String,
+    /// Caller and ports that the URL named.
+    query: Query,
+    client: Client,
+    root_is_nobody: bool,
 }
 
 /// A server with a connection.
@@ -179,7 +232,7 @@ struct Open {
 impl<'a> Servers<'a> {
     /// Returns a set of no servers.
     pub(crate) const fn new(connection: &'a Connection) -> Self {
-        Self { connection, open: Vec::new(), users: Vec::new() }
+        Self { connection, open: Vec::new(), mounted: Vec::new(), users: Vec::new() }
     }
 
     /// Returns the RPC connection to the host of a URL; opens one if there is none.
@@ -193,17 +246,125 @@ impl<'a> Servers<'a> {
         Ok(client)
     }
 
-    /// Mounts the export that contains the path of a URL.
+    /// Mounts the export that contains the path of a URL, unless it is mounted already.
     pub(crate) async fn locate(&mut self, url: &NfsUrl) -> Result<Location, Failure> {
         // Before the connection: without a ticket there is nothing to connect for.
         let user = self.user(url).await?;
-        let rpc = self.rpc(url).await?;
-        let mut options = self.options();
+        let mut options = self.options(url)?;
+        let as_root = user.is_none() && matches!(&options.credential, Credential::Sys(sys) if sys.uid == 0);
         options.gss = user;
-        let (client, path) =
-            Client::mount_containing(&rpc, url.path(), options).await.map_err(|error| failure(url, error))?;
-        let root_is_nobody = root_is_nobody(&client).await;
-        Ok(Location { client, path, root_is_nobody, url: url.clone(), server: rpc.peer_address() })
+        let rpc = self.rpc(url).await?;
+        let (authority, query) = (url.authority(self.connection.proto.default_port()), url.query());
+        let location = |client: Client, path, root_is_nobody| Location {
+            client,
+            path,
+            root_is_nobody,
+            url: url.clone(),
+            server: rpc.peer_address(),
+        };
+        let mut known =
+            self.mounted.iter().filter(|mounted| mounted.authority == authority && mounted.query == query);
+        if let Some((mounted, path)) =
+            known.find_map(|mounted| Some((mounted, mounted.client.rest_of(&url.path())?)))
+        {
+            return Ok(location(mounted.client.clone(), path, mounted.root_is_nobody));
+        }
+        let mounting = Client::mount_containing(&rpc, url.path(), options);
+        let (client, path) = first(rpc.peer_address(), self.connection, mounting)
+            .await?
+            .map_err(|error| failure(url, error))?;
+        let root_is_nobody = as_root && root_is_nobody(&client).await;
+        let found = location(client.clone(), path, root_is_nobody);
+        self.mounted.push(Mounted { authority, query, client, root_is_nobody });
+        Ok(found)
+    }
+
+    /// Returns the URLs of the objects that a URL with wildcards matches, sorted, or the URL itself if it has none. An
+    /// object with that very name goes before the pattern. If nothing matches, the URL is taken as it stands, and the
+    /// command finds nothing there.
+    pub(crate) async fn expand(&mut self, url: &NfsUrl) -> Result<Vec<NfsUrl>, Failure> {
+        let literal = url.literal();
+        let patterns: Vec<(usize, Pattern)> =
+            url.patterns().filter_map(|(index, text)| Some((index, compiled(&text)?))).collect();
+        if patterns.is_empty() {
+            return Ok(vec![literal]);
+        }
+        if self.is_there(&literal).await? {
+            return Ok(vec![literal]);
+        }
+        let matched = self.matched(url, &patterns).await?;
+        Ok(if matched.is_empty() { vec![literal] } else { matched })
+    }
+
+    /// Returns the URLs of the objects that the patterns match.
+    async fn matched(&mut self, url: &NfsUrl, patterns: &[(usize, Pattern)]) -> Result<Vec<NfsUrl>, Failure> {
+        let mut found = vec![url.truncated(0)];
+        let mut done = 0;
+        for (index, pattern) in patterns {
+            let between = |done: usize, index: usize| {
+                let names = url.components().iter().skip(done).take(index.saturating_sub(done));
+                names.map(Vec::as_slice)
+            };
+            let last = index + 1 == url.components().len();
+            let directories_only = !last || url.is_directory();
+            let mut next = Vec::new();
+            for parent in found {
+                let parent = parent.below(between(done, *index));
+                for (name, node) in self.listed(&parent, pattern).await? {
+                    // A link may lead to a directory; the next step finds out.
+                    let kind = node.attributes.file_type;
+                    if !directories_only || matches!(kind, FileType::Directory | FileType::Symlink) {
+                        next.push(parent.child(&name));
+                    }
+                }
+            }
+            found = next;
+            done = index + 1;
+        }
+        let rest: Vec<&[u8]> = url.components().iter().skip(done).map(Vec::as_slice).collect();
+        let mut matched = Vec::new();
+        for parent in found {
+            let whole = parent.below(rest.iter().copied()).as_directory(url.is_directory());
+            // The names after the last pattern need not exist.
+            let was_listed = rest.is_empty() && !url.is_directory();
+            if was_listed || self.is_there(&whole).await? {
+                matched.push(whole);
+            }
+        }
+        Ok(matched)
+    }
+
+    async fn is_there(&mut self, url: &NfsUrl) -> Result<bool, Failure> {
+        match self.locate(url).await {
+            Ok(location) => Ok(location.client.lookup_link(&location.path).await.is_ok()),
+            Err(failure) if failure.exit() != Exit::Failed => Err(failure),
+            Err(_) => Ok(false),
+        }
+    }
+
+    /// Returns the entries of a directory that a pattern matches, sorted; none of a directory that cannot be listed.
+    async fn listed(&mut self, url: &NfsUrl, pattern: &Pattern) -> Result<Vec<(Vec<u8>, Node)>, Failure> {
+        let location = match self.locate(url).await {
+            Ok(location) => location,
+            Err(failure) if failure.exit() != Exit::Failed => return Err(failure),
+            Err(_) => return Ok(Vec::new()),
+        };
+        let Ok(directory) = location.client.lookup(&location.path).await else { return Ok(Vec::new()) };
+        let mut reader = location.client.dir_reader(directory.handle, &location.path);
+        let mut found = Vec::new();
+        // Names that begin with a dot are hidden from patterns that do not.
+        let options = MatchOptions { require_literal_leading_dot: true, ..MatchOptions::new() };
+        while let Ok(Some(batch)) = reader.next().await {
+            for item in batch {
+                if pattern.matches_with(&item.name.to_string_lossy(), options)
+                    && let Ok(Some(node)) = location.client.entry_of(directory.handle, &item).await
+                {
+                    found.push((item.name.into_bytes(), node));
+                }
+            }
+        }
+        found.sort_by(|(a, _), (b, _)| a.cmp(b));
+        Ok(found)
     }
 
     /// Closes all connections in order, so that their counters are logged.
@@ -217,11 +378,15 @@ impl<'a> Servers<'a> {
     }
 
     /// Returns the options for NFS clients that make their calls by AUTH_SYS.
-    pub(crate) fn options(&self) -> ClientOptions {
+    ///
+    /// # Errors
+    /// The URL or the options name a caller in a way that has no meaning.
+    pub(crate) fn options(&self, url: &NfsUrl) -> Result<ClientOptions, Failure> {
         let mut options = ClientOptions::default();
-        options.mount_port = self.connection.mountport;
+        options.credential = self.connection.security.credential(url.query())?;
+        options.mount_port = url.query().mount_port.or(self.connection.mountport);
         options.mount_timeout = options.mount_timeout.min(self.connection.timeout);
-        options
+        Ok(options)
     }
 
     /// Returns the Kerberos user for the server of a URL, if calls are made by one.
@@ -234,6 +399,18 @@ impl<'a> Servers<'a> {
         self.users.extend(user.clone().map(|user| (authority, user)));
         Ok(user)
     }
+}
+
+/// Returns a pattern; `None` if the text is no pattern, such as a bracket alone.
+pub(crate) fn compiled(text: &str) -> Option<Pattern> {
+    // Two stars in a row mean one here.
+    let mut plain = String::with_capacity(text.len());
+    for character in text.chars() {
+        if character != '*' || !plain.ends_with('*') {
+            plain.push(character);
+        }
+    }
+    Pattern::new(&plain).ok()
 }
 
 /// Path at a server, and the mounted export that contains it.
@@ -274,16 +451,23 @@ impl Location {
     pub(crate) fn failure(&self, error: Error) -> Failure {
         explained(&self.url, &error, self.root_is_nobody)
     }
+
+    /// Returns the failure for an error of an operation on an object below this path, whose URL is given.
+    pub(crate) fn failure_at(&self, url: &NfsUrl, error: Error) -> Failure {
+        explained(url, &error, self.root_is_nobody)
+    }
+
+    /// Returns the address of the server.
+    pub(crate) const fn server(&self) -> SocketAddr {
+        self.server
+    }
 }
 
-/// Returns whether this process is root and the export gives it fewer rights than root has.
+/// Returns whether an export gives fewer rights than root has to a client whose calls are made as root.
 ///
 /// In the root directory of a writable export, root may do everything. If all users may do so, the answer
 /// proves nothing: the function returns `false`, and no hint is given.
 pub(crate) async fn root_is_nobody(client: &Client) -> bool {
-    if !rustix::process::geteuid().is_root() {
-        return false;
-    }
     let access = ACCESS3_READ | ACCESS3_LOOKUP | ACCESS3_MODIFY;
     let granted = client.procedures().access(&AccessArgs { object: client.root(), access }).await;
     granted.is_ok_and(|granted| granted.access & access != access)

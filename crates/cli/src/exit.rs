@@ -16,7 +16,8 @@ pub(crate) enum Exit {
     Partial,
     /// Stopped by SIGINT, SIGTERM or SIGHUP.
     Interrupted,
-    /// The reader of the output is gone, as in `rpcrdma ls … | head`: not an error.
+    /// The reader of the output is gone, as in `rpcrdma ls … | head`. The code is that of a command that SIGPIPE
+    /// ends, as it ends those of other packages.
     PipeClosed,
 }
 
@@ -24,12 +25,24 @@ impl Exit {
     /// Returns the exit code.
     pub(crate) const fn code(self) -> u8 {
         match self {
-            Self::PipeClosed => 0,
             Self::Failed => 1,
             Self::Usage => 2,
             Self::Unreachable => 3,
             Self::Partial => 4,
             Self::Interrupted => 130,
+            Self::PipeClosed => 141,
+        }
+    }
+
+    /// Returns the name of the reason in the documents of `--json`.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Failed => "failed",
+            Self::Usage => "usage",
+            Self::Unreachable => "unreachable",
+            Self::Partial => "partial",
+            Self::Interrupted => "interrupted",
+            Self::PipeClosed => "pipe_closed",
         }
     }
 }
@@ -46,12 +59,14 @@ pub(crate) struct Failure {
     exit: Exit,
     message: String,
     late: bool,
+    /// Failures already reported, of which this one is the sum.
+    causes: Vec<String>,
 }
 
 impl Failure {
     /// Creates a failure from one line: the operation that failed, the cause, and the remedy if one is known.
     pub(crate) fn new(exit: Exit, message: impl Into<String>) -> Self {
-        Self { exit, message: message.into(), late: false }
+        Self { exit, message: message.into(), late: false, causes: Vec::new() }
     }
 
     /// Creates the failure of an operation.
@@ -71,7 +86,17 @@ impl Failure {
 
     /// Creates a failure without a message, for problems already reported.
     pub(crate) const fn silent(exit: Exit) -> Self {
-        Self { exit, message: String::new(), late: false }
+        Self { exit, message: String::new(), late: false, causes: Vec::new() }
+    }
+
+    /// Returns the failure with the messages of those that were reported before.
+    pub(crate) fn with_causes(self, causes: Vec<String>) -> Self {
+        Self { causes, ..self }
+    }
+
+    /// Returns the messages of failures that were reported before.
+    pub(crate) fn causes(&self) -> &[String] {
+        &self.causes
     }
 
     /// Returns the failure as one whose time has passed: the command waits for no thread that still tries.

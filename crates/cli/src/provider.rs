@@ -18,6 +18,7 @@ use rpcrdma_iwarp::{IwarpConnector, IwarpListener, LargeFpdu, Timeouts};
 use rpcrdma_verbs::{Connector, Listener};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
+use crate::arguments::{Proto, resolve};
 use crate::exit::Failure;
 
 /// Directory of the kernel's RDMA devices.
@@ -162,13 +163,8 @@ impl FromStr for ListenAt {
             Some((provider, address)) => (Some(provider), address),
             None => (None, text),
         };
-        let wrong = |_| {
-            format!(
-                "{text:?} is not an IP address with a port (for example 127.0.0.1:20049, or [::]:20049 for all \
-                 addresses), alone or after iwarp:, verbs: or auto:"
-            )
-        };
-        Ok(Self { provider, address: address.parse().map_err(wrong)? })
+        let named = |wrong: String| format!("{wrong}, alone or after iwarp:, verbs: or auto:");
+        Ok(Self { provider, address: resolve(address, Proto::Rdma.default_port()).map_err(named)? })
     }
 }
 
@@ -419,13 +415,20 @@ mod tests {
             ("verbs:192.0.2.1:20049", Provider::Verbs(None), "192.0.2.1:20049"),
             ("iwarp:[::]:0", Provider::Iwarp, "[::]:0"),
             ("auto:[2001:db8::1]:2", Provider::Auto, "[2001:db8::1]:2"),
+            ("verbs:192.0.2.1", Provider::Verbs(None), "192.0.2.1:20049"),
         ] {
             let at = parsed(text);
             assert_eq!((at.provider(&of), at.address.to_string().as_str()), (&provider, address), "{text}");
         }
-        for text in ["", "verbs:", "verbs:rxe0:192.0.2.1:20049", "tcp:192.0.2.1:20049", "verbs:192.0.2.1"] {
+        for (text, address) in [
+            ("", ""),
+            ("verbs:", ""),
+            ("verbs:rxe0:192.0.2.1:20049", "rxe0:192.0.2.1:20049"),
+            ("tcp:192.0.2.1:20049", "tcp:192.0.2.1:20049"),
+        ] {
             let refused = text.parse::<ListenAt>().unwrap_err();
-            assert!(refused.contains(&format!("{text:?} is not an IP address with a port")), "{refused}");
+            let named = format!("{address:?} is not an address or host name");
+            assert!(refused.contains(&named) && refused.ends_with("auto:"), "{refused}");
         }
     }
 

@@ -22,6 +22,7 @@ use super::network::{self, GUEST, HOST};
 use super::proxy::{Cut, Proxy};
 use super::vm::{Accel, Job, Network, Outcome, Vm};
 use crate::failure::{Context, Failure, ensure};
+use crate::figures::{self, Origin};
 use crate::page::Markers;
 use crate::process;
 
@@ -36,6 +37,9 @@ const KNFSD_PORTS: (u16, u16) = (20_049, 20_048);
 const JOB_LIMIT: Duration = Duration::from_secs(60);
 /// Maximum time of a mount or umount.
 const MOUNT_LIMIT: Duration = Duration::from_secs(20);
+
+/// A text of a case for a page of the documentation, and its place there.
+pub(crate) type Page = (&'static str, Markers, String);
 
 /// A mount in the guest.
 #[derive(Clone, Debug)]
@@ -114,8 +118,8 @@ pub(crate) struct Lab {
     capture: Option<Capture>,
     /// The file of the last capture.
     captured: Option<PathBuf>,
-    /// Texts of cases for pages of the documentation, each with its page and its place there.
-    pub(crate) pages: Vec<(&'static str, Markers, String)>,
+    /// Texts of cases for pages of the documentation.
+    pub(crate) pages: Vec<Page>,
 }
 
 /// The script is named by its path in the shared directory, so that a workload can change without a new machine.
@@ -169,6 +173,11 @@ impl Lab {
     /// Describes the guest in words.
     pub(crate) fn description(&self) -> String {
         format!("Debian {}, Linux {} ({})", self.machine.debian, self.machine.kernel, self.machine.version)
+    }
+
+    /// Returns the origin of a table that this run writes.
+    pub(crate) fn origin(&self) -> Origin {
+        origin(&self.project, &format!("{}, {}", self.description(), self.accel().name()))
     }
 
     // ---- the guest
@@ -666,6 +675,11 @@ impl Lab {
     fn bounded(&self, limit: Duration) -> Duration {
         (limit * self.accel().patience()).min(self.deadline.saturating_duration_since(Instant::now()))
     }
+}
+
+/// Returns the origin of a table that a run of the suite writes.
+pub(super) fn origin(project: &Path, machine: &str) -> Origin {
+    figures::origin(project, "cargo xtask interop --write-docs", machine)
 }
 
 /// Kills all jobs but this one and those of the arguments, then unmounts. Killing comes before unmounting, and unmounting

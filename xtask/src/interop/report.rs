@@ -1,6 +1,6 @@
 //! Results of a run: progress, the table, JSON, the table of `docs/linux.md`, and the tables of other pages.
 
-use std::fmt::Write;
+use std::fmt::{self, Write};
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
@@ -11,16 +11,45 @@ use super::cases::{Case, GROUPS, Group, LINUX};
 use crate::failure::{Context, Failure};
 use crate::figures::Origin;
 
+/// How a case ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum CaseResult {
+    Ok,
+    Failed,
+    /// The host lacks a program of the case.
+    Skipped,
+}
+
+impl CaseResult {
+    /// Returns the word for people at the terminal.
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Failed => "FAILED",
+            Self::Skipped => "skipped",
+        }
+    }
+}
+
 /// Result of one case.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Verdict {
     pub(crate) group: &'static str,
     pub(crate) name: &'static str,
     pub(crate) checks: &'static str,
-    pub(crate) ok: bool,
+    pub(crate) result: CaseResult,
     pub(crate) seconds: f64,
-    /// Remark of the case, or the reason of its failure.
+    /// Remark of the case, or the reason why it failed or was skipped.
     pub(crate) detail: String,
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { group, name, result, seconds, detail, .. } = self;
+        write!(f, "{:7} {group}/{name} ({seconds} s)", result.word())?;
+        if detail.is_empty() { Ok(()) } else { write!(f, ": {detail}") }
+    }
 }
 
 /// Results of a run.
@@ -42,9 +71,19 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    /// Returns the number of red cases.
-    pub(crate) fn red(&self) -> usize {
-        self.cases.iter().filter(|verdict| !verdict.ok).count()
+    /// Returns the number of cases with a result.
+    pub(crate) fn count(&self, result: CaseResult) -> usize {
+        self.cases.iter().filter(|verdict| verdict.result == result).count()
+    }
+
+    /// Returns the last line for people: how many of the chosen cases are green.
+    pub(crate) fn summary(&self, chosen: usize) -> String {
+        let green = self.count(CaseResult::Ok);
+        let skipped = match self.count(CaseResult::Skipped) {
+            0 => String::new(),
+            skipped => format!(", {skipped} skipped,"),
+        };
+        format!("{green} of {chosen} cases green{skipped} with {} in {:.0} s", self.accel, self.seconds)
     }
 
     /// Returns the full names of the chosen cases without a result.
@@ -66,11 +105,11 @@ impl Report {
         let mut text = String::new();
         for verdict in &self.cases {
             let name = format!("{}/{}", verdict.group, verdict.name);
-            let result = if verdict.ok { "ok" } else { "FAILED" };
+            let result = verdict.result.word();
             // Writing to a String cannot fail.
             let _ = writeln!(
                 text,
-                "{name:width$}  {result:6}  {:6.1} s  {}",
+                "{name:width$}  {result:7}  {:6.1} s  {}",
                 verdict.seconds,
                 verdict.detail.lines().next().unwrap_or_default()
             );
@@ -100,7 +139,7 @@ impl Report {
                 group.title, self.origin
             );
             for verdict in self.cases.iter().filter(|verdict| verdict.group == group.name) {
-                let result = if verdict.ok { "ok" } else { "**failed**" };
+                let result = if verdict.result == CaseResult::Ok { "ok" } else { "**failed**" };
                 let Verdict { name, checks, seconds, .. } = verdict;
                 let _ = writeln!(text, "| `{name}` | {checks} | {result} | {seconds:.1} |");
             }
@@ -135,6 +174,31 @@ mod tests {
                 .collect();
             assert_eq!(listed, group.cases.iter().map(|case| case.name).collect::<Vec<_>>());
         }
+    }
+
+    #[test]
+    fn what_is_skipped_is_neither_green_nor_red() {
+        let verdict = |result| Verdict {
+            group: "group",
+            name: "case",
+            checks: "a claim",
+            result,
+            seconds: 1.5,
+            detail: "missing: one (package first)".to_owned(),
+        };
+        let skipped = verdict(CaseResult::Skipped);
+        assert_eq!(skipped.to_string(), "skipped group/case (1.5 s): missing: one (package first)");
+        let report = Report {
+            machine: String::new(),
+            commit: String::new(),
+            origin: crate::figures::origin(std::path::Path::new("."), "make", "a machine"),
+            accel: "kvm",
+            complete: true,
+            seconds: 2.0,
+            cases: vec![verdict(CaseResult::Ok), skipped],
+        };
+        assert_eq!((report.count(CaseResult::Failed), report.count(CaseResult::Ok)), (0, 1));
+        assert_eq!(report.summary(2), "1 of 2 cases green, 1 skipped, with kvm in 2 s");
     }
 
     #[test]

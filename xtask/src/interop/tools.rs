@@ -1,4 +1,4 @@
-//! Programs that cases run in the guest and that Debian does not package: third-party programs from crates.io, built once,
+//! Programs that cases run and that Debian does not package: third-party programs from crates.io, built once,
 //! and tests and examples of the project.
 //!
 //! Host and guest run the same Debian release, so the guest can run a program that is built on the host.
@@ -44,6 +44,10 @@ pub(crate) const PROVIDER_TESTS: Tool =
 
 /// The program of heavy use.
 pub(crate) const SOAK: Tool = Tool { name: "soak", source: Source::Example { package: "rpcrdma" } };
+
+/// A client of NFS version 3 from crates.io, as a test.
+pub(crate) const FOREIGN_CLIENT: Tool =
+    Tool { name: "foreign_client", source: Source::Test { package: "rpcrdma-nfs" } };
 
 impl Tool {
     /// Returns the path of the program after [`Tool::prepare`].

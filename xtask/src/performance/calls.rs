@@ -8,8 +8,8 @@ use serde::Deserialize;
 use super::figure::{Figure, Round};
 use super::goals::Outcome;
 use super::lab::Lab;
-use super::server::Process;
 use crate::failure::{Failure, ensure};
+use crate::process::Process;
 
 /// Connections.
 const CONNECTIONS: u32 = 64;

@@ -12,8 +12,9 @@ use serde::Deserialize;
 use super::figure::{Figure, Round};
 use super::goals::Outcome;
 use super::lab::{self, Lab, run};
-use super::server::{Process, Ready};
+use super::server::Ready;
 use crate::failure::{Context, Failure};
+use crate::process::Process;
 
 /// Number of addresses.
 const ADDRESSES: u8 = 250;

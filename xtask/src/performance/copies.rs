@@ -12,8 +12,9 @@ use super::figure::{Figure, Round};
 use super::goals::Outcome;
 use super::lab::{self, Lab, timed};
 use super::nfs::{self, Servers, Side};
-use super::server::{Process, Ready};
+use super::server::Ready;
 use crate::failure::{Context, Failure};
+use crate::process::Process;
 
 /// Maximum time of one command.
 const LIMIT: Duration = Duration::from_secs(300);

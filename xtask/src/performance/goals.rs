@@ -6,6 +6,7 @@ use super::figure::Figure;
 use super::lab::Lab;
 use super::{calls, connections, copies, kerberos, loopback, nfs, scaling, tls, wire};
 use crate::failure::Failure;
+use crate::needs::Needs;
 
 /// A goal for a measure.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -95,15 +96,6 @@ impl Row {
     pub(crate) fn show(&self, number: f64) -> String {
         if self.is_ratio { format!("{number:.2}") } else { self.unit.show(number) }
     }
-}
-
-/// Needs of a group.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Needs {
-    /// Root, for namespaces, links and mounts.
-    pub(crate) root: bool,
-    /// Programs with the packages that have them.
-    pub(crate) programs: &'static [(&'static str, &'static str)],
 }
 
 /// Measures of a group, in the order of its rows, and remarks for the page.

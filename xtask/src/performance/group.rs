@@ -9,14 +9,12 @@ use std::time::Duration;
 
 use rustix::process::geteuid;
 
-use super::goals::{self, Group, Needs, Outcome};
+use super::goals::{self, Group, Outcome};
 use super::lab::{Effort, Lab};
 use super::stop::Stop;
 use crate::failure::{Context, Failure, ensure};
 use crate::process;
 
-/// Directories of programs for administrators, which the search path need not have.
-const ADMINISTRATION: [&str; 3] = ["/usr/sbin", "/sbin", "/usr/local/sbin"];
 /// Maximum time until all processes of a group that was killed are gone.
 const REMOVAL: Duration = Duration::from_secs(20);
 
@@ -69,7 +67,7 @@ pub(crate) fn measure(
     stop: &Stop,
 ) -> Result<Outcome, Failure> {
     ensure!(!stop.is_asked(), "interrupted");
-    if let Some(reason) = lacking(&group.needs, geteuid().is_root(), is_installed) {
+    if let Some(reason) = group.needs.lacking() {
         return Err(Failure::new(reason));
     }
     // A run that was killed leaves its files.
@@ -166,48 +164,9 @@ fn remove(folder: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Returns the reason why this process cannot measure, with the remedy.
-fn lacking(needs: &Needs, root: bool, installed: impl Fn(&str) -> bool) -> Option<String> {
-    if needs.root && !root {
-        return Some("it needs root".to_owned());
-    }
-    let missing = needs.programs.iter().filter(|(program, _)| !installed(program));
-    let missing: Vec<String> =
-        missing.map(|(program, package)| format!("{program} (package {package})")).collect();
-    (!missing.is_empty()).then(|| format!("missing: {}", missing.join(", ")))
-}
-
-/// Returns whether a program is in the search path, or where programs of administrators are.
-fn is_installed(program: &str) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path)
-        .chain(ADMINISTRATION.map(PathBuf::from))
-        .any(|directory| directory.join(program).is_file())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const NEEDS: Needs = Needs { root: true, programs: &[("one", "first"), ("two", "second")] };
-
-    #[test]
-    fn what_is_missing_is_named_with_its_package() {
-        assert_eq!(lacking(&NEEDS, false, |_| true).as_deref(), Some("it needs root"));
-        assert_eq!(lacking(&NEEDS, true, |_| true), None);
-        assert_eq!(
-            lacking(&NEEDS, true, |name| name == "one").as_deref(),
-            Some("missing: two (package second)")
-        );
-        let none = Needs { root: false, programs: &[] };
-        assert_eq!(lacking(&none, false, |_| false), None);
-    }
-
-    #[test]
-    fn programs_are_found() {
-        assert!(is_installed("sh"));
-        assert!(!is_installed("a-program-that-nobody-has"));
-    }
 
     #[test]
     fn a_folder_that_is_not_there_is_removed() {

@@ -12,8 +12,9 @@ use rpcrdma_realm::Realm;
 use super::figure::{Figure, Round};
 use super::goals::Outcome;
 use super::lab::{self, Lab};
-use super::server::{Process, Reached, Ready};
+use super::server::{Reached, Ready};
 use crate::failure::{Context, Failure};
+use crate::process::Process;
 
 /// Flavours, in the order of the rows. The first one is the base of the others.
 const FLAVORS: [&str; 4] = ["sys", "krb5", "krb5i", "krb5p"];

@@ -20,9 +20,6 @@ const SET_UP: Duration = Duration::from_secs(60);
 const BOUND: &str = "--default-signal=";
 /// Folder in memory. In the namespaces of a group it is a file system of its own, which ends with them.
 const MEMORY: &str = "/dev/shm";
-/// Owner of the files of a server: whom servers take root of a client for.
-pub(crate) const NOBODY: u32 = 65_534;
-
 /// Amount of work of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Effort {

@@ -26,7 +26,6 @@ mod calls;
 mod connections;
 mod copies;
 mod figure;
-mod ganesha;
 mod goals;
 mod group;
 mod kerberos;

@@ -13,11 +13,12 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::figure::{Figure, Round};
-use super::ganesha::{self, Ganesha};
 use super::goals::Outcome;
-use super::lab::{self, Lab, NOBODY, timed};
-use super::server::{Process, Ready, settled_cpu};
+use super::lab::{self, Lab, timed};
+use super::server::{Ready, settled_cpu};
 use crate::failure::{Context, Failure};
+use crate::ganesha::{self, Ganesha, NOBODY, Root, Settings};
+use crate::process::Process;
 
 /// Maximum time of one command.
 const LIMIT: Duration = Duration::from_secs(300);
@@ -79,6 +80,7 @@ impl Side {
 pub(crate) struct Servers {
     _ours: Process,
     _ganesha: Ganesha,
+    _rpcbind: Process,
     /// Ganesha over TCP, ours over TCP, ours over RDMA.
     pub(crate) sides: [Side; 3],
 }
@@ -86,7 +88,10 @@ pub(crate) struct Servers {
 impl Servers {
     /// Starts both.
     pub(crate) fn start(lab: &Lab, export: &Path) -> Result<Self, Failure> {
-        let ganesha = Ganesha::start(export, &lab.disk)?;
+        let program = |name: &str| lab::command(Path::new(name), [""; 0]);
+        let rpcbind = ganesha::rpcbind(program("rpcbind"), program)?;
+        let settings = Settings { export, folder: &lab.disk, root: Root::Squashed };
+        let ganesha = Ganesha::start(settings, program)?;
         let mut serve =
             lab.rpcrdma(["serve", "--json", "--listen", "iwarp:127.0.0.1:0", "--tcp", "127.0.0.1:0"]);
         serve.arg("--state").arg(lab.disk.join("state")).arg(export);
@@ -107,7 +112,7 @@ impl Servers {
             side("tcp", ready.tcp)?,
             side("rdma", ready.rdma)?,
         ];
-        Ok(Self { _ours: ours, _ganesha: ganesha, sides })
+        Ok(Self { _ours: ours, _ganesha: ganesha, _rpcbind: rpcbind, sides })
     }
 }
 

@@ -15,8 +15,8 @@ use super::calls::{Document, Ready, SERVER};
 use super::figure::{Figure, Round};
 use super::goals::{Outcome, Unit};
 use super::lab::{self, Lab};
-use super::server::Process;
 use crate::failure::{Context, Failure};
+use crate::process::Process;
 
 /// Numbers of connections. The first is the base of the others.
 const CONNECTIONS: [u32; 4] = [1, 2, 4, 8];

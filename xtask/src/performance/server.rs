@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -12,8 +12,8 @@ use nix::unistd::Pid;
 use serde::de::DeserializeOwned;
 
 use super::lab;
-use crate::failure::{Context, Failure, ensure};
-use crate::process;
+use crate::failure::{Context, Failure};
+use crate::process::Process;
 
 /// Maximum time until a server is ready.
 const START: Duration = Duration::from_secs(30);
@@ -27,27 +27,14 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Maximum time of one `load reads`.
 const LOAD: Duration = Duration::from_secs(120);
 
-/// A server process, which ends with this value.
-#[derive(Debug)]
-pub(crate) struct Process {
-    child: Child,
-}
-
 impl Process {
-    /// Starts a command whose output does not matter.
-    pub(crate) fn start(mut command: Command) -> Result<Self, Failure> {
-        let name = command.get_program().to_string_lossy().into_owned();
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        Ok(Self { child: command.spawn().context(format!("starting {name}"))? })
-    }
-
     /// Starts a command that prints a JSON document in one line when it is ready.
     pub(crate) fn announced<T: DeserializeOwned>(mut command: Command) -> Result<(Self, T), Failure> {
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let child = command.spawn().context("starting a server")?;
-        let mut server = Self { child };
-        let stdout = server.child.stdout.take().ok_or_else(|| Failure::new("the server has no output"))?;
-        let errors = server.child.stderr.take();
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut server = Self::spawn(command)?;
+        let stdout = server.child().stdout.take();
+        let stdout = stdout.ok_or_else(|| Failure::new("the server has no output"))?;
+        let errors = server.child().stderr.take();
         let line = first_line(stdout)?;
         if line.is_empty() {
             let mut said = String::new();
@@ -63,33 +50,12 @@ impl Process {
         Ok((server, ready))
     }
 
-    pub(crate) fn id(&self) -> u32 {
-        self.child.id()
-    }
-
     /// Runs `load reads` on this server.
     pub(crate) fn reads(&self, load: Command) -> Result<Reached, Failure> {
         let before = settled_cpu(self.id())?;
         let Reads { calls_per_second, all_calls } = lab::document(load, LOAD)?;
         let cpu = settled_cpu(self.id())? - before;
         Ok(Reached { rate: calls_per_second, cpu: cpu / all_calls })
-    }
-
-    /// Fails if the process has ended.
-    pub(crate) fn check(&mut self) -> Result<(), Failure> {
-        let status = self.child.try_wait()?;
-        ensure!(
-            status.is_none(),
-            "the server has ended: {}",
-            status.map_or_else(String::new, |s| s.to_string())
-        );
-        Ok(())
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        process::kill(&mut self.child);
     }
 }
 

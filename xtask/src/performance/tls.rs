@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 use super::figure::{Figure, Round};
 use super::goals::Outcome;
 use super::lab::{self, Lab};
-use super::server::{Process, Reached, Ready};
+use super::server::{Reached, Ready};
 use crate::failure::{Context, Failure};
+use crate::process::Process;
 
 /// Bytes of a READ, and how many are in flight.
 const BULK: (u32, &str) = (1 << 20, "8");

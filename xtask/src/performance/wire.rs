@@ -13,9 +13,9 @@ use serde::Deserialize;
 use super::figure::{Figure, Round};
 use super::goals::Outcome;
 use super::lab::{self, Lab, run, timed};
-use super::server::{Process, Ready};
+use super::server::Ready;
 use crate::failure::{Context, Failure, ensure};
-use crate::process;
+use crate::process::{self, Process};
 
 /// The namespace of the server.
 const SPACE: &str = "server";

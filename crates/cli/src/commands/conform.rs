@@ -63,9 +63,9 @@ pub(crate) struct Conform {
     /// Address and port at which to wait for the client
     #[arg(
         long,
-        value_name = "ADDRESS:PORT",
+        value_name = "ADDRESS[:PORT]",
         default_value = "127.0.0.1:20049",
-        value_parser = listen_address,
+        value_parser = listen_address(20049),
         requires = "client",
         conflicts_with = "server"
     )]
@@ -143,7 +143,7 @@ impl Conform {
         }
         if self.list {
             return match common.json {
-                true => output::json(&List { rows: &rows }),
+                true => output::document(&List { rows: &rows }),
                 false => output::line(report::list(&rows).trim_end()),
             };
         }
@@ -186,7 +186,7 @@ impl Conform {
         let rpc = connect::rpc(url, &connection, (self.program, self.version)).await?;
         let address = rpc.peer_address();
         let export = match &self.export {
-            Some(path) => Some(usable(&rpc, path, Servers::new(&connection).options()).await?),
+            Some(path) => Some(usable(&rpc, path, Servers::new(&connection).options(url)?).await?),
             None => None,
         };
         rpc.close().await;
@@ -241,7 +241,8 @@ async fn usable(rpc: &rpcrdma::Client, path: &str, options: ClientOptions) -> Re
         mounted.remove(&name).await
     };
     if let Err(error) = made.await {
-        return Err(unusable(&error, connect::root_is_nobody(&mounted).await));
+        let is_root = rustix::process::geteuid().is_root();
+        return Err(unusable(&error, is_root && connect::root_is_nobody(&mounted).await));
     }
     let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     Ok(Export { root: mounted.root().as_bytes().to_vec(), uid, gid })
@@ -260,7 +261,7 @@ fn show(common: Common) -> impl FnMut(&RowReport) {
 
 fn print(role: &'static str, address: SocketAddr, report: &Report, common: Common) -> Result<(), Failure> {
     if common.json {
-        output::json(&Document {
+        output::document(&Document {
             role,
             address: address.to_string(),
             pass: report.count(Verdict::Pass),

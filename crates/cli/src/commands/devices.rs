@@ -84,7 +84,7 @@ impl Devices {
             document.devices.extend(tally.count(device)?.map(describe));
         }
         if common.json {
-            output::json(&document)?;
+            output::document(&document)?;
         } else {
             let mut text = Text::stdout();
             for line in document.devices.iter().flat_map(lines) {

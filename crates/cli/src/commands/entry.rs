@@ -3,6 +3,10 @@
 use rpcrdma_nfs::wire::{Attributes, FileType, NfsTime};
 use serde::Serialize;
 
+/// Part of `--help` about [`EntryDocument`].
+pub(crate) const ENTRY_HELP: &str = "{url, name, type, mode, links, uid, gid, size, used, fsid, fileid, fsid_text, fileid_text, \
+atime, mtime, ctime, atime_exact, mtime_exact, ctime_exact, target}";
+
 /// JSON document of a file.
 #[derive(Debug, Serialize)]
 pub(crate) struct EntryDocument {
@@ -23,10 +27,17 @@ pub(crate) struct EntryDocument {
     pub(crate) used: u64,
     pub(crate) fsid: u64,
     pub(crate) fileid: u64,
-    /// Time of the last access, as RFC 3339 in UTC; so are the other times.
+    /// The same numbers as text, for readers whose numbers are exact to 53 bits only.
+    pub(crate) fsid_text: String,
+    pub(crate) fileid_text: String,
+    /// Time of the last access, as RFC 3339 in UTC, to the second; so are the other times.
     pub(crate) atime: String,
     pub(crate) mtime: String,
     pub(crate) ctime: String,
+    /// These times to the nanosecond.
+    pub(crate) atime_exact: String,
+    pub(crate) mtime_exact: String,
+    pub(crate) ctime_exact: String,
     /// Text of a symbolic link.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) target: Option<String>,
@@ -47,9 +58,14 @@ impl EntryDocument {
             used: attributes.used,
             fsid: attributes.fsid,
             fileid: attributes.fileid,
+            fsid_text: attributes.fsid.to_string(),
+            fileid_text: attributes.fileid.to_string(),
             atime: time(attributes.atime),
             mtime: time(attributes.mtime),
             ctime: time(attributes.ctime),
+            atime_exact: exact_time(attributes.atime),
+            mtime_exact: exact_time(attributes.mtime),
+            ctime_exact: exact_time(attributes.ctime),
             target: target.map(|target| String::from_utf8_lossy(target).into_owned()),
         }
     }
@@ -104,6 +120,12 @@ pub(crate) fn time(time: NfsTime) -> String {
     format!("{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z", rest / 3600, rest / 60 % 60, rest % 60)
 }
 
+/// Returns a time as RFC 3339 in UTC, to the nanosecond.
+pub(crate) fn exact_time(exact: NfsTime) -> String {
+    let whole = time(exact);
+    format!("{}.{:09}Z", whole.trim_end_matches('Z'), exact.nanoseconds)
+}
+
 /// Returns year, month and day of a number of days since 1970-01-01. Years are counted from March, so that
 /// the leap day is the last day of a year.
 const fn date(days: u64) -> (u64, u64, u64) {
@@ -138,6 +160,8 @@ mod tests {
         ] {
             assert_eq!(time(NfsTime { seconds, nanoseconds: 0 }), text);
         }
+        let exact = exact_time(NfsTime { seconds: 951_782_400, nanoseconds: 7_000_001 });
+        assert_eq!(exact, "2000-02-29T00:00:00.007000001Z");
     }
 
     #[test]

@@ -50,8 +50,11 @@ impl Exports {
         }
         let mut servers = Servers::new(&self.connection);
         let rpc = servers.rpc(&self.host).await?;
-        let listed =
-            Client::exports(&rpc, &servers.options()).await.map_err(|error| failure(&self.host, error))?;
+        let options = servers.options(&self.host)?;
+        let listing = Client::exports(&rpc, &options);
+        let listed = connect::first(rpc.peer_address(), &self.connection, listing)
+            .await?
+            .map_err(|error| failure(&self.host, error))?;
         let lossy = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
         let exports = listed
             .iter()
@@ -62,7 +65,7 @@ impl Exports {
             .collect();
         let document = Document { exports };
         if common.json {
-            return output::json(&document);
+            return output::document(&document);
         }
         let mut text = Text::stdout();
         for export in &document.exports {

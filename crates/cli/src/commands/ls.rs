@@ -1,29 +1,34 @@
 //! `rpcrdma ls`: lists directories.
 
+use std::cmp::Ordering;
+
 use clap::Args;
 use rpcrdma_nfs::client::{NfsUrl, Node};
-use rpcrdma_nfs::wire::FileType;
+use rpcrdma_nfs::wire::{FileHandle, FileType};
 use serde::Serialize;
 
 use super::Tally;
-use super::entry::{EntryDocument, mode_text, time};
-use crate::arguments::{Common, Connection};
-use crate::connect::Servers;
+use super::entry::{ENTRY_HELP, EntryDocument, mode_text, time};
+use crate::arguments::{Common, Connection, pattern};
+use crate::connect::{Location, Servers};
 use crate::exit::Failure;
+use crate::human;
 use crate::output::{self, Text};
 
 const AFTER_HELP: &str = "\
-Times are UTC. A symbolic link given as URL is followed; links in directories are shown as links.
+Times are UTC. A symbolic link given as URL is followed, unless -d is given; links in directories are shown as links.
 
---json prints {listings: [{url, entries: [{url, name, type, mode, links, uid, gid, size, used, fsid, fileid, atime, mtime, \
-ctime, target}]}]}; symbolic links have a target if --long is given.";
+--json prints {listings: [{url, entries: [";
+
+const AFTER_ENTRY: &str =
+    "]}]}; symbolic links have a target if --long is given. With -R each directory is a listing of its own.";
 
 /// List directories (or show files), sorted by name
 #[derive(Debug, Args)]
-#[command(after_help = AFTER_HELP)]
+#[command(after_help = format!("{AFTER_HELP}{ENTRY_HELP}{AFTER_ENTRY}"), disable_help_flag = true)]
 pub(crate) struct Ls {
-    /// Directories or files to list
-    #[arg(required = true, value_name = "URL")]
+    /// Directories or files to list; names may have wildcards
+    #[arg(required = true, value_name = "URL", value_parser = pattern)]
     urls: Vec<NfsUrl>,
     /// Print a line for each entry with type and mode, links, owner, group, bytes, time of change, name
     #[arg(short, long)]
@@ -31,11 +36,38 @@ pub(crate) struct Ls {
     /// Include names that begin with "."
     #[arg(short, long)]
     all: bool,
+    /// With -l, show sizes with units, such as 1.5K or 12M
+    #[arg(short = 'h', long)]
+    human_readable: bool,
+    /// List the directories in directories too
+    #[arg(short = 'R', long, conflicts_with = "directory")]
+    recursive: bool,
+    /// Show directories and links themselves, not what they contain or lead to
+    #[arg(short, long)]
+    directory: bool,
+    /// Print a line for each name: what happens anyway
+    #[arg(short = '1')]
+    one: bool,
+    /// Sort by size, the largest first
+    #[arg(short = 'S', conflicts_with_all = ["time", "unsorted"])]
+    size: bool,
+    /// Sort by time of change, the newest first
+    #[arg(short, conflicts_with = "unsorted")]
+    time: bool,
+    /// Sort the other way round
+    #[arg(short, long)]
+    reverse: bool,
+    /// Do not sort: keep the order of the server
+    #[arg(short = 'U')]
+    unsorted: bool,
+    /// Print help
+    #[arg(long, action = clap::ArgAction::Help)]
+    help: Option<bool>,
     #[command(flatten)]
     connection: Connection,
 }
 
-#[derive(Serialize)]
+#[derive(Default, Serialize)]
 struct Document {
     listings: Vec<Listing>,
 }
@@ -53,81 +85,224 @@ struct Item {
     target: Option<Vec<u8>>,
 }
 
+/// Greatest depth of a directory below the URL, with -R.
+const DEEPEST: usize = 4096;
+
+/// Output of the command.
+struct Out {
+    json: bool,
+    /// Whether each listing has its URL above it.
+    titled: bool,
+    /// Whether a listing came before.
+    some: bool,
+    text: Text,
+    document: Document,
+}
+
 impl Ls {
     pub(crate) async fn run(&self, common: Common) -> Result<(), Failure> {
         let mut servers = Servers::new(&self.connection);
         let mut tally = Tally::default();
-        let mut document = Document { listings: Vec::new() };
-        let mut text = Text::stdout();
-        for url in &self.urls {
-            let listed = self.list(&mut servers, url).await;
-            let Some((directory, items)) = tally.count(listed)? else { continue };
-            if common.json {
-                document.listings.push(listing(url, directory, &items));
-            } else {
-                if self.urls.len() > 1 {
-                    text.line(format_args!("{url}:"))?;
+        let mut urls = Vec::new();
+        // Files of one pattern stand together, as names of it.
+        for given in &self.urls {
+            urls.extend(servers.expand(given).await?);
+        }
+        let mut out = Out {
+            json: common.json,
+            titled: urls.len() > 1 || self.recursive,
+            some: false,
+            text: Text::stdout(),
+            document: Document::default(),
+        };
+        // As other programs of this name: what is no directory comes first, without a title.
+        let (mut files, mut directories, mut ended) = (Vec::new(), Vec::new(), Ok(()));
+        for url in urls {
+            let found = self.find(&mut servers, &url).await;
+            let (location, node) = match tally.count_none(found) {
+                Ok(Some(found)) => found,
+                Ok(None) => continue,
+                // Objects found before are shown first.
+                Err(failure) => {
+                    ended = Err(failure);
+                    break;
                 }
-                self.print(&mut text, &items)?;
-                text.flush()?;
+            };
+            let is_listed = node.attributes.is_directory() && !self.directory;
+            // A document keeps the order of the URLs.
+            if is_listed && out.json {
+                self.tree(&url, &location, node, &mut tally, &mut out).await?;
+            } else if is_listed {
+                directories.push((url, location, node));
+            } else {
+                tally.count(Ok(()))?;
+                let name = url.file_name().unwrap_or(b"/").to_vec();
+                let target = self.target(&location, &node).await;
+                let item = Item { name, node, target };
+                if out.json {
+                    let entries = vec![document(&url, &item)];
+                    out.document.listings.push(Listing { url: url.to_string(), entries });
+                } else {
+                    files.push(item);
+                }
             }
         }
-        if common.json {
-            output::json(&document)?;
+        self.show_files(files, &mut out)?;
+        for (url, location, node) in directories {
+            self.tree(&url, &location, node, &mut tally, &mut out).await?;
         }
+        if common.json {
+            output::document(&out.document)?;
+        }
+        out.text.flush()?;
         servers.close().await;
-        tally.finish()
+        ended.and_then(|()| tally.finish())
     }
 
-    /// Returns the entries to show, and whether they are the content of a directory.
-    async fn list(&self, servers: &mut Servers<'_>, url: &NfsUrl) -> Result<(bool, Vec<Item>), Failure> {
+    async fn find(&self, servers: &mut Servers<'_>, url: &NfsUrl) -> Result<(Location, Node), Failure> {
         let location = servers.locate(url).await?;
-        let fail = |error| location.failure(error);
-        let node = location.client.lookup(&location.path).await.map_err(fail)?;
-        if node.attributes.file_type != FileType::Directory {
-            let name = url.file_name().unwrap_or_default().to_vec();
-            return Ok((false, vec![Item { name, node, target: None }]));
+        let (client, path) = (&location.client, &location.path);
+        let found = if self.directory { client.lookup_link(path).await } else { client.lookup(path).await };
+        let node = found.map_err(|error| location.failure(error))?;
+        Ok((location, node))
+    }
+
+    /// Returns the text of a symbolic link, if it is to be shown.
+    async fn target(&self, location: &Location, node: &Node) -> Option<Vec<u8>> {
+        if !self.long || node.attributes.file_type != FileType::Symlink {
+            return None;
         }
+        location.client.read_link_of(node.handle).await.ok()
+    }
+
+    /// Shows the objects given as URLs.
+    fn show_files(&self, mut files: Vec<Item>, out: &mut Out) -> Result<(), Failure> {
+        if files.is_empty() {
+            return Ok(());
+        }
+        out.some = true;
+        self.sort(&mut files);
+        self.print(&mut out.text, &files)
+    }
+
+    /// Lists a directory, and with -R those in it.
+    async fn tree(
+        &self,
+        url: &NfsUrl,
+        location: &Location,
+        node: Node,
+        tally: &mut Tally,
+        out: &mut Out,
+    ) -> Result<(), Failure> {
+        // Directories still to list at each level, the next one last, and those on the way to the current level.
+        let mut levels = vec![vec![(Vec::new(), node)]];
+        let mut way: Vec<(Vec<u8>, FileHandle)> = Vec::new();
+        while let Some(level) = levels.last_mut() {
+            let Some((name, node)) = level.pop() else {
+                levels.pop();
+                way.pop();
+                continue;
+            };
+            // The first directory has no name below itself.
+            let names = way.iter().map(|(name, _)| name).chain([&name]).filter(|name| !name.is_empty());
+            let at = url.below(names.map(Vec::as_slice));
+            let listed = if way.len() > DEEPEST {
+                Err(Failure::failed(format!("{at}: more than {DEEPEST} directories deep")))
+            } else if way.iter().any(|(_, above)| *above == node.handle) {
+                Err(Failure::failed(format!("{at} is a directory inside itself")))
+            } else {
+                self.list(location, &at, node).await
+            };
+            let Some(items) = tally.count(listed)? else { continue };
+            let mut below: Vec<(Vec<u8>, Node)> = Vec::new();
+            if self.recursive {
+                let inner = items.iter().filter(|item| item.node.attributes.is_directory());
+                below = inner.map(|item| (item.name.clone(), item.node)).collect();
+                below.reverse();
+            }
+            self.show(&at, &items, out)?;
+            if !below.is_empty() {
+                levels.push(below);
+                way.push((name, node.handle));
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the entries of a directory to show, sorted.
+    async fn list(&self, location: &Location, url: &NfsUrl, directory: Node) -> Result<Vec<Item>, Failure> {
+        let fail = |error| location.failure_at(url, error);
+        let client = &location.client;
         let mut items = Vec::new();
-        let mut reader = location.client.dir_reader(node.handle, &location.path);
+        let mut reader = client.dir_reader(directory.handle, url.path());
         while let Some(batch) = reader.next().await.map_err(fail)? {
             for entry in batch {
                 if !self.all && entry.name.as_bytes().starts_with(b".") {
                     continue;
                 }
-                let known = entry.handle.zip(entry.attributes);
-                let node = match known {
-                    Some((handle, attributes)) => Node { handle, attributes },
-                    None => match location.client.lookup_link(location.child(entry.name.as_bytes())).await {
-                        Ok(node) => node,
-                        // The entry was removed after the server listed it.
-                        Err(error) if error.status() == Some(rpcrdma_nfs::wire::Status::NoEnt) => continue,
-                        Err(error) => return Err(location.failure(error)),
-                    },
+                // The entry may have been removed after the server listed it.
+                let Some(node) = client.entry_of(directory.handle, &entry).await.map_err(fail)? else {
+                    continue;
                 };
-                items.push(Item { name: entry.name.into_bytes(), node, target: None });
+                let target = self.target(location, &node).await;
+                items.push(Item { name: entry.name.into_bytes(), node, target });
             }
         }
-        if self.long {
-            for item in items.iter_mut().filter(|item| item.node.attributes.file_type == FileType::Symlink) {
-                item.target = location.client.readlink(location.child(&item.name)).await.ok();
-            }
+        self.sort(&mut items);
+        Ok(items)
+    }
+
+    /// Sorts as the options say; equal objects by name.
+    fn sort(&self, items: &mut [Item]) {
+        if self.unsorted {
+            return;
         }
-        items.sort_by(|a, b| a.name.cmp(&b.name));
-        Ok((true, items))
+        items.sort_by(|a, b| {
+            let (first, second) = (&a.node.attributes, &b.node.attributes);
+            let order = if self.size {
+                second.size.cmp(&first.size)
+            } else if self.time {
+                second.mtime.cmp(&first.mtime)
+            } else {
+                Ordering::Equal
+            };
+            let order = order.then_with(|| a.name.cmp(&b.name));
+            if self.reverse { order.reverse() } else { order }
+        });
+    }
+
+    /// Shows the entries of a directory.
+    fn show(&self, url: &NfsUrl, items: &[Item], out: &mut Out) -> Result<(), Failure> {
+        if out.json {
+            let entries = items.iter().map(|item| document(&url.child(&item.name), item)).collect();
+            out.document.listings.push(Listing { url: url.to_string(), entries });
+            return Ok(());
+        }
+        if out.titled {
+            if std::mem::replace(&mut out.some, true) {
+                out.text.line("")?;
+            }
+            out.text.line(format_args!("{url}:"))?;
+        }
+        self.print(&mut out.text, items)?;
+        out.text.flush()
     }
 
     fn print(&self, text: &mut Text, items: &[Item]) -> Result<(), Failure> {
         if !self.long {
             return items.iter().try_for_each(|item| text.line_with_name("", &item.name));
         }
-        let width = |number: fn(&Item) -> u64| {
-            items.iter().map(|item| number(item).to_string().len()).max().unwrap_or_default()
+        let size_of = |item: &Item| {
+            let size = item.node.attributes.size;
+            if self.human_readable { human::size(size) } else { size.to_string() }
         };
-        let links = width(|item| item.node.attributes.nlink.into());
-        let uid = width(|item| item.node.attributes.uid.into());
-        let gid = width(|item| item.node.attributes.gid.into());
-        let size = width(|item| item.node.attributes.size);
+        let width = |number: &dyn Fn(&Item) -> String| {
+            items.iter().map(|item| number(item).len()).max().unwrap_or_default()
+        };
+        let links = width(&|item| item.node.attributes.nlink.to_string());
+        let uid = width(&|item| item.node.attributes.uid.to_string());
+        let gid = width(&|item| item.node.attributes.gid.to_string());
+        let size = width(&size_of);
         for item in items {
             let a = &item.node.attributes;
             let start = format!(
@@ -136,7 +311,7 @@ impl Ls {
                 a.nlink,
                 a.uid,
                 a.gid,
-                a.size,
+                size_of(item),
                 time(a.mtime)
             );
             let mut name = item.name.clone();
@@ -150,13 +325,6 @@ impl Ls {
     }
 }
 
-fn listing(url: &NfsUrl, directory: bool, items: &[Item]) -> Listing {
-    let entries = items
-        .iter()
-        .map(|item| {
-            let url = if directory { url.child(&item.name) } else { url.clone() };
-            EntryDocument::new(url.to_string(), &item.name, &item.node.attributes, item.target.as_deref())
-        })
-        .collect();
-    Listing { url: url.to_string(), entries }
+fn document(url: &NfsUrl, item: &Item) -> EntryDocument {
+    EntryDocument::new(url.to_string(), &item.name, &item.node.attributes, item.target.as_deref())
 }

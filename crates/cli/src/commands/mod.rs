@@ -1,18 +1,27 @@
 //! The commands, in one file each, and the code that they share.
 
+mod attributes;
 mod bench;
+mod checksum;
 mod conform;
 mod copy;
 mod devices;
+mod df;
+mod du;
 mod entry;
 mod exports;
+mod find;
 mod ls;
+mod mode;
 mod names;
 mod ping;
 mod serve;
 mod stat;
+mod time;
+mod visit;
 mod xdrgen;
 
+use std::ffi::OsString;
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -58,27 +67,41 @@ Examples:
   rpcrdma serve /srv/data                          serve a directory on 127.0.0.1:20049
   rpcrdma get -r nfs://127.0.0.1/ copy             fetch all of it
   rpcrdma put report.pdf nfs://127.0.0.1/reports/  store a file
+  rpcrdma sync photos nfs://127.0.0.1/photos       store what is new or changed in a directory
   rpcrdma -v cat nfs://127.0.0.1/notes.txt         see how each call travels
 
 URLs: nfs://HOST[:PORT]/PATH. The default PORT is 20049 (rdma) or 2049 (tcp); rpcrdma serve takes 20048 \
-for tcp. In a PATH, write %25 for a percent sign, %3F for ? and %23 for #. Write an IPv6 address in brackets: nfs://[::1]/.
+for tcp. In a PATH, write %25 for a percent sign, %3F for ? and %23 for #. Write an IPv6 address in brackets: nfs://[::1]/. \
+A query may follow: ?uid=NUMBER, ?gid=NUMBER, ?mountport=PORT and ?nfsport=PORT, with & between several.
+
+Wildcards in names of a PATH, in quotes for the shell: * for any text, ? for one character, [a-z] and [!a-z] for one of several. \
+They work where a command takes several existing files: ls, stat, cat, get, cp, mv, rm, df, du, find, chmod, chown, touch and checksum. \
+Names that begin with . have to be matched by a . in the pattern. A file with the very name goes before the pattern; without a \
+match, the name is taken as it stands. %2A, %3F and %5B are the characters * ? [ themselves. A ? before NAME=NUMBER begins a query.
 
 A URL or local path that ends with / names a directory, as for cp and mv. If it names none, the command refuses and changes \
-nothing (exit code 1). put -r, get -r and mv of a directory make it if it is absent, and so does mkdir.
+nothing (exit code 1). put -r, get -r and mv of a directory make it if it is absent, and so do mkdir and sync.
 
-Sizes in bytes can end in K, M or G, for 2^10, 2^20 or 2^30 bytes.
+Sizes in bytes can end in K, M, G, T or P, alone or with iB, for 2^10 to 2^50 bytes, and in KB, MB and so on for 10^3, 10^6 bytes. \
+Times in seconds can end in us, ms, s, m, h or d.
+
+--json prints one document at the end, and {error: {message, kind, exit, causes}} in it, or alone, if the command fails. serve and \
+bench --server print documents as they go, one a line. docs/json.md describes the documents.
 
 Exit codes:
   0    done
   1    the operation failed
   2    wrong command line
   3    no connection to the server
-  4    partly done: some of several operations failed, each is named on standard error
+  4    partly done: some of several operations failed, each is named on standard error; or a file changed
+       while it was copied
   130  stopped by SIGINT, SIGTERM or SIGHUP before it was done
+  141  the reader of the output has gone, as in rpcrdma ls URL | head; SIGPIPE ends other commands so
 
 Environment:
   RPCRDMA_LOG  events to show instead of those that -v chooses, e.g. \"warn,rpcrdma_proto=trace\"
-  NO_COLOR     no colours in messages";
+  NO_COLOR     no colours in messages
+  LC_ALL, LC_CTYPE, LANG  without UTF-8 in them, terminals get a ? for each character beyond ASCII";
 
 /// Serve and use NFS over RPC-over-RDMA (RFC 8166, RFC 8267), on software iWARP without RDMA hardware or a
 /// kernel module, or on RDMA adapters
@@ -108,6 +131,8 @@ pub(crate) enum Command {
     Get(copy::Get),
     /// Store files and directories
     Put(copy::Put),
+    /// Make one directory equal to another, by copies of what differs
+    Sync(copy::Sync),
     /// Make directories
     Mkdir(names::Mkdir),
     /// Remove files and directories
@@ -116,6 +141,22 @@ pub(crate) enum Command {
     Mv(names::Mv),
     /// Make hard or symbolic links
     Ln(names::Ln),
+    /// Copy files and directories at servers
+    Cp(copy::Cp),
+    /// Change permissions
+    Chmod(attributes::Chmod),
+    /// Change owners and groups
+    Chown(attributes::Chown),
+    /// Change times, and make empty files
+    Touch(time::Touch),
+    /// Search directory trees
+    Find(find::Find),
+    /// Show the space that files and directories use
+    Du(du::Du),
+    /// Show the free space of file systems
+    Df(df::Df),
+    /// Print or check checksums of files
+    Checksum(checksum::Checksum),
     /// Measure the round trip of NULL calls
     Ping(ping::Ping),
     /// Measure this machine, or two hosts: throughput, latency and CPU against plain TCP
@@ -128,10 +169,42 @@ pub(crate) enum Command {
     Xdrgen(xdrgen::Xdrgen),
 }
 
+/// Returns the words of a command line with the options of `find` as this program has them: `-name` becomes `--name`.
+pub(crate) fn modern(words: impl Iterator<Item = OsString>) -> impl Iterator<Item = OsString> {
+    let (mut before, mut finding) = (true, false);
+    words.enumerate().map(move |(index, word)| {
+        let option = word.to_str().filter(|text| text.starts_with('-'));
+        if finding && let Some(long) = option.filter(|option| find::is_expression(option)) {
+            return format!("-{long}").into();
+        }
+        // The first word is the name of the program, the next one without a dash the command.
+        if index > 0 && before && option.is_none() {
+            (before, finding) = (false, word == "find");
+        }
+        word
+    })
+}
+
+/// Least number of files that a command can open beside those that it was started with.
+const DESCRIPTORS: usize = 7;
+
+/// Checks that this process may open the few files that every command needs.
+fn check_descriptors() -> Result<(), Failure> {
+    let mut open = Vec::new();
+    for _ in 0..DESCRIPTORS {
+        let file = std::fs::File::open("/dev/null");
+        open.push(file.map_err(|error| {
+            Failure::failed(format!("cannot open files: {error}; allow this process more (ulimit -n 1024)"))
+        })?);
+    }
+    Ok(())
+}
+
 /// Runs the command.
 pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
     let Arguments { common, command } = arguments;
     trace::start(common.verbose, matches!(command, Command::Serve(_)))?;
+    check_descriptors()?;
     match command {
         // `serve` and `bench` have an orderly end of their own.
         Command::Serve(serve) => {
@@ -156,10 +229,28 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
             let umask = umask();
             on_runtime(threads(put.connections()), orderly(put.run(common, umask)))
         }
+        Command::Sync(sync) => reporting(sync.run(common)),
         Command::Mkdir(mkdir) => reporting(mkdir.run(common)),
         Command::Rm(rm) => on_runtime(threads(rm.connections()), orderly(rm.run(common))),
         Command::Mv(mv) => reporting(mv.run(common)),
         Command::Ln(ln) => reporting(ln.run(common)),
+        Command::Cp(cp) => {
+            let umask = umask();
+            reporting(cp.run(common, umask))
+        }
+        Command::Chmod(chmod) => {
+            let umask = umask();
+            reporting(chmod.run(common, umask))
+        }
+        Command::Chown(chown) => reporting(chown.run(common)),
+        Command::Touch(touch) => {
+            let umask = umask();
+            reporting(touch.run(common, umask))
+        }
+        Command::Find(find) => client(find.run(common)),
+        Command::Du(du) => client(du.run(common)),
+        Command::Df(df) => client(df.run(common)),
+        Command::Checksum(checksum) => client(checksum.run(common)),
     }
 }
 
@@ -241,11 +332,16 @@ pub(crate) async fn until_signal<T>(command: impl Future<Output = Result<T, Fail
     }
 }
 
+/// Most failures that the document of a command lists; all are printed.
+const LISTED: usize = 1000;
+
 /// Counts of the operations of one command. Failures are printed, and the other operations go on.
 #[derive(Debug, Default)]
 struct Tally {
     done: usize,
     failed: usize,
+    /// Messages of the first failures.
+    messages: Vec<String>,
 }
 
 impl Tally {
@@ -262,19 +358,33 @@ impl Tally {
             Err(failure) if failure.exit() == Exit::Failed => {
                 output::warn(&failure);
                 self.failed += 1;
+                if self.messages.len() < LISTED {
+                    self.messages.push(failure.to_string());
+                }
                 Ok(None)
             }
             Err(failure) => Err(failure),
         }
     }
 
+    /// Counts a failure as [`count`](Self::count) does. A success is counted later, with what it leads to.
+    ///
+    /// # Errors
+    /// A failure after which nothing else can succeed.
+    fn count_none<T>(&mut self, result: Result<T, Failure>) -> Result<Option<T>, Failure> {
+        let counted = self.count(result)?;
+        self.done -= usize::from(counted.is_some());
+        Ok(counted)
+    }
+
     /// Returns the result of all operations together.
     fn finish(self) -> Result<(), Failure> {
-        match (self.done, self.failed) {
-            (_, 0) => Ok(()),
-            (0, _) => Err(Failure::silent(Exit::Failed)),
-            _ => Err(Failure::silent(Exit::Partial)),
-        }
+        let exit = match (self.done, self.failed) {
+            (_, 0) => return Ok(()),
+            (0, _) => Exit::Failed,
+            _ => Exit::Partial,
+        };
+        Err(Failure::silent(exit).with_causes(self.messages))
     }
 }
 
@@ -334,6 +444,24 @@ mod tests {
     fn a_connector_needs_less_than_the_time_for_abandoned_set_ups() {
         let step = rpcrdma_iwarp::Timeouts::default().abandoned;
         assert!(2 * step + Duration::from_millis(500) < SET_UP && SET_UP < DRAIN);
+    }
+
+    #[test]
+    fn options_of_find_have_one_dash_or_two() {
+        let modern = |line: &str| {
+            let words = line.split(' ').map(OsString::from);
+            super::modern(words).map(|word| word.into_string().unwrap()).collect::<Vec<_>>().join(" ")
+        };
+        for (line, expected) in [
+            ("rpcrdma find u -name x -mtime -7", "rpcrdma find u --name x --mtime -7"),
+            ("rpcrdma -v --json find u -print0", "rpcrdma -v --json find u --print0"),
+            ("rpcrdma find u --name x -v", "rpcrdma find u --name x -v"),
+            ("rpcrdma find u -names x", "rpcrdma find u -names x"),
+            ("rpcrdma ls find -name x", "rpcrdma ls find -name x"),
+            ("find ls -name x", "find ls -name x"),
+        ] {
+            assert_eq!(modern(line), expected);
+        }
     }
 
     #[test]

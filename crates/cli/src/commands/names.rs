@@ -4,15 +4,13 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 
 use clap::Args;
-use rpcrdma_nfs::client::{Client, Error, MAX_DEPTH, NfsUrl, Node};
-use rpcrdma_nfs::wire::{
-    DirOpArgs, FileHandle, FileType, GetattrArgs, LookupArgs, RemoveArgs, RmdirArgs, SetAttributes, Status,
-};
+use rpcrdma_nfs::client::{Error, MAX_DEPTH, NfsUrl};
+use rpcrdma_nfs::wire::{DirOpArgs, FileHandle, FileType, RemoveArgs, RmdirArgs, SetAttributes, Status};
 use serde::Serialize;
 use tokio::task::JoinSet;
 
 use super::{Tally, until_signal};
-use crate::arguments::{Common, Connection, Place};
+use crate::arguments::{Common, Connection, Place, pattern};
 use crate::connect::{Location, Servers, failure, names};
 use crate::exit::Failure;
 use crate::output;
@@ -22,11 +20,11 @@ const IN_FLIGHT: usize = 32;
 
 /// The operations of a command that succeeded, in their order: the document of `--json`.
 #[derive(Debug, Default, Serialize)]
-struct Document {
+pub(super) struct Document {
     done: Vec<Done>,
 }
 
-/// A name that was made, removed or renamed.
+/// A name that was made, removed or renamed, or an object that was changed.
 #[derive(Debug, Serialize)]
 struct Done {
     url: String,
@@ -36,25 +34,25 @@ struct Done {
 }
 
 impl Document {
-    fn add(&mut self, url: impl ToString, to: Option<String>) {
+    pub(super) fn add(&mut self, url: impl ToString, to: Option<String>) {
         self.done.push(Done { url: url.to_string(), to });
     }
 }
 
 /// Runs the operations of a command to their end or to the first signal, and then prints their document, if it is wanted.
-async fn documented(
+pub(super) async fn documented(
     common: Common,
     operations: impl AsyncFnOnce(&mut Document) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let mut document = Document::default();
     let ended = until_signal(operations(&mut document)).await;
     if common.json {
-        output::json(&document)?;
+        output::document(&document)?;
     }
     ended
 }
 
-const AFTER_HELP: &str =
+pub(super) const AFTER_HELP: &str =
     "--json prints {done: [{url}]}: what was done, in order. Failures go to standard error.";
 
 /// Make directories
@@ -133,8 +131,8 @@ pub(crate) struct Rm {
     /// Succeed if there is nothing to remove
     #[arg(short, long)]
     force: bool,
-    /// Files and directories to remove
-    #[arg(required = true, value_name = "URL")]
+    /// Files and directories to remove; names may have wildcards
+    #[arg(required = true, value_name = "URL", value_parser = pattern)]
     urls: Vec<NfsUrl>,
     #[command(flatten)]
     connection: Connection,
@@ -153,10 +151,12 @@ impl Rm {
     async fn all(&self, document: &mut Document) -> Result<(), Failure> {
         let mut servers = Servers::new(&self.connection);
         let mut tally = Tally::default();
-        for url in &self.urls {
-            let removed = self.remove(&mut servers, url).await;
-            if tally.count(removed)? == Some(true) {
-                document.add(url, None);
+        for given in &self.urls {
+            for url in servers.expand(given).await? {
+                let removed = self.remove(&mut servers, &url).await;
+                if tally.count(removed)? == Some(true) {
+                    document.add(url, None);
+                }
             }
         }
         servers.close().await;
@@ -222,13 +222,9 @@ async fn empty(location: &Location, directory: FileHandle) -> Result<(), Failure
         }
         let mut calls = JoinSet::new();
         for entry in entries {
+            // Another client may have removed the entry after it was listed.
+            let Some(node) = client.entry_of(dir, &entry).await.map_err(fail)? else { continue };
             let object = DirOpArgs { dir, name: entry.name };
-            let node = match entry.handle.zip(entry.attributes) {
-                Some((handle, attributes)) => Some(Node { handle, attributes }),
-                None => look_up(client, &object).await.map_err(fail)?,
-            };
-            // Another client removed the entry after it was listed.
-            let Some(node) = node else { continue };
             if node.attributes.file_type == FileType::Directory {
                 let renewed = depth == 0 || depth.is_power_of_two();
                 let anchor = if renewed { Some(dir) } else { anchor };
@@ -260,25 +256,14 @@ async fn one_done(location: &Location, calls: &mut JoinSet<Result<(), Error>>) -
     }
 }
 
-/// Returns the object of a name in a directory, or `None` if there is no such name.
-async fn look_up(client: &Client, what: &DirOpArgs) -> Result<Option<Node>, Error> {
-    let handle = match client.procedures().lookup(&LookupArgs { what: what.clone() }).await {
-        Ok(found) => found.object,
-        Err(error) if error.status() == Some(Status::NoEnt) => return Ok(None),
-        Err(error) => return Err(error),
-    };
-    let attributes = client.procedures().getattr(&GetattrArgs { object: handle }).await?;
-    Ok(Some(Node { handle, attributes }))
-}
-
 /// Rename or move on one server. If DEST is a directory, the sources move into it; a file of the same name is
 /// replaced
 #[derive(Debug, Args)]
 #[command(after_help = "A DEST that ends with / is a directory: a file moves only into an existing one.\n\n\
                   --json prints {done: [{url, to}]}: old and new names, in order. Failures go to standard error.")]
 pub(crate) struct Mv {
-    /// Files and directories to move
-    #[arg(required = true, value_name = "SOURCE")]
+    /// Files and directories to move; names may have wildcards
+    #[arg(required = true, value_name = "SOURCE", value_parser = pattern)]
     sources: Vec<NfsUrl>,
     /// New name, or directory to move into
     #[arg(required = true, value_name = "DEST")]
@@ -296,12 +281,16 @@ impl Mv {
         let mut servers = Servers::new(&self.connection);
         let destination = servers.locate(&self.destination).await?;
         let into = is_directory(&destination).await?;
-        if self.sources.len() > 1 && !into {
+        let mut sources = Vec::new();
+        for given in &self.sources {
+            sources.extend(servers.expand(given).await?);
+        }
+        if sources.len() > 1 && !into {
             let url = &self.destination;
             return Err(Failure::usage(format!("{url} is not a directory: several sources need one")));
         }
         let mut tally = Tally::default();
-        for url in &self.sources {
+        for url in &sources {
             let moved = self.rename(&mut servers, url, &destination, into).await;
             if let Some(name) = tally.count(moved)? {
                 document.add(url, Some(name));
@@ -321,7 +310,7 @@ impl Mv {
         let source = servers.locate(url).await?;
         if !source.same_export(destination) {
             return Err(Failure::failed(format!(
-                "{url} and {} are not in the same export: copy with get and put instead",
+                "{url} and {} are not in the same export: copy with rpcrdma cp -r, then remove with rm -r",
                 self.destination
             )));
         }

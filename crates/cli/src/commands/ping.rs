@@ -36,7 +36,7 @@ pub(crate) struct Ping {
     /// Calls to make; 0 continues until SIGINT
     #[arg(short, long, value_name = "COUNT", default_value_t = 10, value_parser = whole::<u64>(0, u64::MAX))]
     count: u64,
-    /// Pause between calls, in seconds. With 0, each call follows the reply to the last one, and only the
+    /// Pause between calls, in seconds or with a unit (50ms). With 0, each call follows the reply to the last one, and only the
     /// summary is printed
     #[arg(short, long, value_name = "SECONDS", default_value = "0.2", value_parser = seconds)]
     interval: Duration,
@@ -146,8 +146,15 @@ impl Ping {
                 }
             }
             let start = Instant::now();
+            let call = client.call_raw(self.null(user.as_ref()));
             let answered = tokio::select! {
-                answered = client.call_raw(self.null(user.as_ref())) => answered.and_then(empty),
+                answered = async {
+                    if trips.is_empty() {
+                        connect::first(client.peer_address(), &self.connection, call).await
+                    } else {
+                        Ok(call.await)
+                    }
+                } => answered?.and_then(empty),
                 _ = signals.next() => break,
             };
             let trip = start.elapsed();
@@ -183,7 +190,7 @@ impl Ping {
             rpcrdma: Spoken::of(&client),
         };
         if common.json {
-            output::json(&document)?;
+            output::document(&document)?;
         } else {
             document.print(&mut text)?;
         }

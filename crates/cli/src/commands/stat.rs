@@ -6,23 +6,24 @@ use rpcrdma_nfs::wire::FileType;
 use serde::Serialize;
 
 use super::Tally;
-use super::entry::{EntryDocument, mode_text};
-use crate::arguments::{Common, Connection};
+use super::entry::{ENTRY_HELP, EntryDocument, mode_text};
+use crate::arguments::{Common, Connection, pattern};
 use crate::connect::Servers;
 use crate::exit::Failure;
 use crate::output::{self, Text};
 
-const AFTER_HELP: &str = "\
---json prints {entries: [{url, name, type, mode, links, uid, gid, size, used, fsid, fileid, atime, mtime, ctime, target}]}; \
-only symbolic links have a target.";
+const AFTER_HELP: &str = ": only symbolic links have a target. The times end in Z, to the second, and those with _exact to the nanosecond.";
 
 /// Show the attributes of files. Symbolic links are shown, not followed
 #[derive(Debug, Args)]
-#[command(after_help = AFTER_HELP)]
+#[command(after_help = format!("--json prints {{entries: [{ENTRY_HELP}]}}{AFTER_HELP}"))]
 pub(crate) struct Stat {
-    /// Files and directories to show
-    #[arg(required = true, value_name = "URL")]
+    /// Files and directories to show; names may have wildcards
+    #[arg(required = true, value_name = "URL", value_parser = pattern)]
     urls: Vec<NfsUrl>,
+    /// Follow symbolic links, and show what they lead to
+    #[arg(short = 'L', long)]
+    dereference: bool,
     #[command(flatten)]
     connection: Connection,
 }
@@ -38,36 +39,45 @@ impl Stat {
         let mut tally = Tally::default();
         let mut document = Document { entries: Vec::new() };
         let mut text = Text::stdout();
-        for url in &self.urls {
-            let found = look(&mut servers, url).await;
-            let Some((node, target)) = tally.count(found)? else { continue };
-            let name = url.file_name().unwrap_or(b"/");
-            let entry = EntryDocument::new(url.to_string(), name, &node.attributes, target.as_deref());
-            if common.json {
-                document.entries.push(entry);
-            } else {
-                print(&mut text, &entry, &node)?;
-                text.flush()?;
+        for given in &self.urls {
+            for url in servers.expand(given).await? {
+                let found = self.look(&mut servers, &url).await;
+                let Some((node, target)) = tally.count(found)? else { continue };
+                let name = url.file_name().unwrap_or(b"/");
+                let entry = EntryDocument::new(url.to_string(), name, &node.attributes, target.as_deref());
+                if common.json {
+                    document.entries.push(entry);
+                } else {
+                    print(&mut text, &entry, &node)?;
+                    text.flush()?;
+                }
             }
         }
         if common.json {
-            output::json(&document)?;
+            output::document(&document)?;
         }
         servers.close().await;
         tally.finish()
     }
-}
 
-async fn look(servers: &mut Servers<'_>, url: &NfsUrl) -> Result<(Node, Option<Vec<u8>>), Failure> {
-    let location = servers.locate(url).await?;
-    let fail = |error| location.failure(error);
-    let node = location.client.lookup_link(&location.path).await.map_err(fail)?;
-    let target = if node.attributes.file_type == FileType::Symlink {
-        Some(location.client.readlink(&location.path).await.map_err(fail)?)
-    } else {
-        None
-    };
-    Ok((node, target))
+    async fn look(
+        &self,
+        servers: &mut Servers<'_>,
+        url: &NfsUrl,
+    ) -> Result<(Node, Option<Vec<u8>>), Failure> {
+        let location = servers.locate(url).await?;
+        let fail = |error| location.failure(error);
+        if self.dereference {
+            return Ok((location.client.lookup(&location.path).await.map_err(fail)?, None));
+        }
+        let node = location.client.lookup_link(&location.path).await.map_err(fail)?;
+        let target = if node.attributes.file_type == FileType::Symlink {
+            Some(location.client.readlink(&location.path).await.map_err(fail)?)
+        } else {
+            None
+        };
+        Ok((node, target))
+    }
 }
 
 fn print(text: &mut Text, entry: &EntryDocument, node: &Node) -> Result<(), Failure> {
@@ -90,7 +100,7 @@ fn print(text: &mut Text, entry: &EntryDocument, node: &Node) -> Result<(), Fail
         text.line(format_args!("Device: {}, {}", device.major, device.minor))?;
     }
     text.line(format_args!("FileID: {}  FSID: {:#x}", entry.fileid, entry.fsid))?;
-    text.line(format_args!("  Read: {}", entry.atime))?;
-    text.line(format_args!("Modify: {}", entry.mtime))?;
-    text.line(format_args!("Change: {}", entry.ctime))
+    text.line(format_args!("  Read: {}", entry.atime_exact))?;
+    text.line(format_args!("Modify: {}", entry.mtime_exact))?;
+    text.line(format_args!("Change: {}", entry.ctime_exact))
 }

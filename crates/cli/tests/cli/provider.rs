@@ -48,7 +48,7 @@ fn without_rdma_devices_the_complaint_names_the_remedy() {
     names_the_remedy(&complaint);
 }
 
-/// A list has no document if it fails as a whole, and changes have one of what was done.
+/// A command that fails has its document, with the failure beside what it has done or found.
 #[test]
 fn without_rdma_devices_documents_are_those_of_other_failures() {
     if has_devices() {
@@ -56,14 +56,19 @@ fn without_rdma_devices_documents_are_those_of_other_failures() {
         return;
     }
     let output = run(&["mkdir", "--json", "--provider", "verbs", "nfs://127.0.0.1:1/x"]);
-    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!((output.status.code(), document), (Some(3), json!({"done": []})));
+    let parsed = |output: &std::process::Output| serde_json::from_slice::<Value>(&output.stdout).unwrap();
+    let document = parsed(&output);
+    assert_eq!((output.status.code(), &document["done"]), (Some(3), &json!([])));
+    names_the_remedy(document["error"]["message"].as_str().unwrap());
     let output = run(&["ls", "--json", "--provider", "verbs", "nfs://127.0.0.1:1/x"]);
-    assert_eq!((output.status.code(), text(&output.stdout)), (Some(3), String::new()));
+    let document = parsed(&output);
+    assert_eq!(output.status.code(), Some(3));
+    let fields: Vec<&str> = document.as_object().unwrap().keys().map(String::as_str).collect();
+    assert_eq!((fields, &document["error"]["exit"]), (vec!["error", "listings"], &json!(3)));
     // A kernel with its RDMA subsystem has an empty list.
     if !fs::exists("/sys/class/infiniband").unwrap() {
         let output = run(&["devices", "--json"]);
-        assert_eq!((output.status.code(), text(&output.stdout)), (Some(1), String::new()));
+        assert_eq!((output.status.code(), &parsed(&output)["error"]["exit"]), (Some(1), &json!(1)));
         names_the_remedy(&text(&output.stderr));
         names_the_remedy(&fail(1, &["devices"]));
     }

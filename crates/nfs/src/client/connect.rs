@@ -27,6 +27,8 @@ const MOUNT_MEMORY: usize = 8 << 20;
 pub(super) struct Mounted {
     service: MountClient,
     path: Vec<u8>,
+    /// The server's exports, as far as it told them.
+    exports: Arc<[ExportNode]>,
 }
 
 impl Client {
@@ -40,11 +42,12 @@ impl Client {
         options: ClientOptions,
     ) -> Result<Self, Error> {
         let service = mount_service(rpc, &options).await?;
-        mount_by(service, carrier(rpc, &options), path.as_ref(), options).await
+        mount_by(service, carrier(rpc, &options), path.as_ref(), options, Arc::default()).await
     }
 
     /// Mounts the export that contains `path`. Returns the client, and the rest of the path relative to the
-    /// root of the export.
+    /// root of the export. The root can be a file if the server mounts that file and no directory above it; the rest
+    /// is then empty.
     ///
     /// # Errors
     /// As [`mount`](Self::mount).
@@ -55,6 +58,18 @@ impl Client {
     ) -> Result<(Self, Vec<u8>), Error> {
         let service = mount_service(rpc, &options).await?;
         mount_containing_by(service, carrier(rpc, &options), path.as_ref(), options).await
+    }
+
+    /// Returns the rest of a path relative to the root of this export, if [`mount_containing`](Self::mount_containing)
+    /// would mount this export for that path of the server. `None` if another export contains the path, or if the
+    /// server did not tell its exports.
+    pub fn rest_of(&self, path: &[u8]) -> Option<Vec<u8>> {
+        let mounted = self.inner.mounted.as_ref()?;
+        let containing = candidates(path, &mounted.exports).into_iter().next()?;
+        if mounted.exports.is_empty() || containing != mounted.path {
+            return None;
+        }
+        path.get(containing.len()..).map(<[u8]>::to_vec)
     }
 
     /// Returns the exports of the server that `rpc` is connected to.
@@ -69,6 +84,15 @@ impl Client {
             }
             result => result,
         }
+    }
+
+    /// Returns whether the root is a directory, as it usually is.
+    async fn root_is_directory(&self) -> Result<bool, Error> {
+        let attributes = match self.info().attributes {
+            Some(attributes) => attributes,
+            None => self.attributes(self.root()).await?,
+        };
+        Ok(attributes.is_directory())
     }
 
     /// Tells the MOUNT service that this client is done (UMNT). The server needs this only for the list that
@@ -94,13 +118,14 @@ pub(super) async fn mount_by(
     transport: Arc<dyn Transport>,
     path: &[u8],
     options: ClientOptions,
+    exports: Arc<[ExportNode]>,
 ) -> Result<Client, Error> {
     let ok = service.mnt(path).await?;
     let (allowed, used) = (ok.auth_flavors, options.flavor());
     if !allows(&allowed, used) {
         return Err(Error::Flavor { path: String::from_utf8_lossy(path).into_owned(), allowed, used });
     }
-    let mounted = Mounted { service, path: path.to_vec() };
+    let mounted = Mounted { service, path: path.to_vec(), exports };
     Client::with_root(transport, ok.handle, options, Some(mounted)).await
 }
 
@@ -129,10 +154,25 @@ pub(super) async fn mount_containing_by(
             Vec::new()
         }
     };
+    let exports: Arc<[ExportNode]> = exports.into();
     let mut refused = None;
+    let mut file: Option<(Client, Vec<u8>)> = None;
     for export in candidates(path, &exports) {
-        match mount_by(service.clone(), transport.clone(), &export, options.clone()).await {
-            Ok(client) => return Ok((client, path.get(export.len()..).unwrap_or_default().to_vec())),
+        let (service, transport, known) = (service.clone(), transport.clone(), Arc::clone(&exports));
+        match mount_by(service, transport, &export, options.clone(), known).await {
+            Ok(client) => {
+                let rest = path.get(export.len()..).unwrap_or_default().to_vec();
+                if client.root_is_directory().await? {
+                    if let Some((file, _)) = file {
+                        // The entry that stays otherwise does no harm.
+                        let _ = file.unmount().await;
+                    }
+                    return Ok((client, rest));
+                }
+                // Servers of Linux mount a single file. It can be read and written, but a name can be removed or replaced
+                // only in the directory above, if that can be mounted.
+                file.get_or_insert((client, rest));
+            }
             Err(error @ Error::Mount { status, .. }) => {
                 // The first refusal that is more specific than "no such export" is returned.
                 let tells = !matches!(status, MountStatus::NoEnt | MountStatus::NotDir);
@@ -143,8 +183,12 @@ pub(super) async fn mount_containing_by(
                     break;
                 }
             }
-            Err(error) => return Err(error),
+            Err(error) if file.is_none() => return Err(error),
+            Err(_) => break,
         }
+    }
+    if let Some(mounted) = file {
+        return Ok(mounted);
     }
     let path = String::from_utf8_lossy(path).into_owned();
     Err(refused.unwrap_or(Error::Mount { status: MountStatus::NoEnt, path }))

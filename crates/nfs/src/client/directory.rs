@@ -9,7 +9,7 @@ use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 
 use super::walk::lossy;
-use super::{Client, Error, Violation};
+use super::{Client, Error, Node, Violation};
 use crate::wire::{
     Attributes, DirEntryPlus, FileHandle, FileName, ReaddirArgs, ReaddirplusArgs, Status, VERIFIER_SIZE,
     Verifier,
@@ -62,6 +62,19 @@ impl Client {
             items.extend(batch);
         }
         Ok(items)
+    }
+
+    /// Returns an entry of the directory `dir` with the handle and attributes that its listing may omit. `None` if the
+    /// entry is gone.
+    pub async fn entry_of(&self, dir: FileHandle, item: &DirItem) -> Result<Option<Node>, Error> {
+        if let Some((handle, attributes)) = item.handle.zip(item.attributes) {
+            return Ok(Some(Node { handle, attributes }));
+        }
+        match self.lookup_in(dir, item.name.clone()).await {
+            Ok(node) => Ok(Some(node)),
+            Err(error) if error.status() == Some(Status::NoEnt) => Ok(None),
+            Err(error) => Err(error.at(item.name.as_bytes())),
+        }
     }
 
     /// Returns a listing of the directory with this handle; `path` is for messages.

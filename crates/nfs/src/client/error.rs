@@ -121,6 +121,32 @@ pub enum Error {
         /// Type of the existing object, with an article.
         what: &'static str,
     },
+    /// An object that a sync does not replace by one of another type, without [`SyncOptions::delete`].
+    ///
+    /// [`SyncOptions::delete`]: super::SyncOptions::delete
+    #[error(
+        "{path} is {what}, but the target has {there} of that name, which only a sync with delete replaces"
+    )]
+    OtherType {
+        /// Path of the source.
+        path: String,
+        /// Type of the source, with an article.
+        what: &'static str,
+        /// Type of the object of the target, with an article.
+        there: &'static str,
+    },
+    /// A directory of the target that has to go, but contains objects that stay.
+    #[error("{path} cannot be removed: what the patterns exclude in it stays, without delete-excluded")]
+    NotEmptied {
+        /// Path of the directory.
+        path: String,
+    },
+    /// A directory that a sync would delete, although it is the source.
+    #[error("{path} is the source of this sync, and is not deleted")]
+    IsSource {
+        /// Path of the directory in the target.
+        path: String,
+    },
     /// A file that would be copied onto itself, because the server exports the local file.
     #[error("{path} and its target are the same file")]
     SameFile {

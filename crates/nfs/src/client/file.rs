@@ -28,6 +28,8 @@ struct Shared {
     handle: FileHandle,
     path: String,
     unstable: Mutex<Unstable>,
+    /// Attributes in the answers to READ, of the last state.
+    seen: Mutex<Option<Attributes>>,
     /// Held during a commit.
     committing: tokio::sync::Mutex<()>,
 }
@@ -62,6 +64,7 @@ impl File {
             handle,
             path,
             unstable: Mutex::new(Unstable::default()),
+            seen: Mutex::default(),
             committing: tokio::sync::Mutex::new(()),
         };
         Self { shared: Arc::new(shared) }
@@ -134,7 +137,19 @@ impl File {
         if ok.data.is_empty() && !ok.eof {
             return Err(broken(Violation::NoProgress { offset }));
         }
+        if let Some(now) = ok.attributes {
+            let mut seen = self.shared.seen.lock().unwrap_or_else(PoisonError::into_inner);
+            // Answers may overtake each other.
+            if seen.is_none_or(|seen| seen.ctime <= now.ctime) {
+                *seen = Some(now);
+            }
+        }
         Ok((ok.data, ok.eof))
+    }
+
+    /// Returns the attributes that came with the answers to READ, if any did.
+    pub(super) fn seen(&self) -> Option<Attributes> {
+        *self.shared.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Reads ahead from `offset` with many calls in flight; see [`ReadStream`]. The stream has `length`

@@ -55,7 +55,7 @@ mod tests;
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use rpcrdma::GssUser;
@@ -72,8 +72,11 @@ pub use mount::MountClient;
 pub use procedures::{JUKEBOX_FIRST_PAUSE, JUKEBOX_LONGEST_PAUSE, Procedures};
 pub use read::ReadStream;
 use transport::Transport;
-pub use tree::{CopyEvent, CopyFailure, CopyOptions, CopyReport, CopyRun, MAX_DEPTH, MAX_REPORTED, Progress};
-pub use url::{NfsUrl, UrlError};
+pub use tree::{
+    Change, CopyEvent, CopyFailure, CopyOptions, CopyReport, CopyRun, Filter, FilterError, MAX_DEPTH,
+    MAX_REPORTED, PARTIAL_STEP, Progress, SyncOptions,
+};
+pub use url::{NfsUrl, Query, UrlError};
 pub use walk::{MAX_SYMLINKS, Node};
 pub use write::WriteStream;
 
@@ -167,6 +170,16 @@ pub fn process_credential() -> Credential {
     })
 }
 
+/// Calls of a client. If some wait and none is answered for long, the server does not respond.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct Activity {
+    /// Calls that wait for an answer. They wait through lost connections and repetitions.
+    pub in_flight: usize,
+    /// Calls answered, by results or a status.
+    pub answered: u64,
+}
+
 /// A mounted export; see the module documentation. Cheap to clone.
 #[derive(Clone)]
 pub struct Client {
@@ -203,6 +216,7 @@ impl Client {
             credential: options.credential.clone(),
             timeout: options.timeout,
             patience: options.jukebox_patience,
+            activity: Arc::default(),
         };
         let info = procedures.fsinfo(&FsinfoArgs { root }).await?;
         let window = Arc::new(Semaphore::new(options.window.clamp(1, Semaphore::MAX_PERMITS)));
@@ -217,6 +231,15 @@ impl Client {
     /// Returns the procedures of RFC 1813 by file handle.
     pub fn procedures(&self) -> &Procedures {
         &self.inner.procedures
+    }
+
+    /// Returns the calls of NFS that wait for an answer now, and those answered so far.
+    pub fn activity(&self) -> Activity {
+        let counters = &self.inner.procedures.activity;
+        Activity {
+            in_flight: counters.in_flight.load(Ordering::Relaxed),
+            answered: counters.answered.load(Ordering::Relaxed),
+        }
     }
 
     /// Returns the handle of the root of the export.

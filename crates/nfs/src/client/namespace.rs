@@ -148,7 +148,8 @@ impl Client {
         self.set_attributes_of(node.handle, attributes).await.map_err(|error| error.at(path))
     }
 
-    pub(super) async fn set_attributes_of(
+    /// Changes attributes of the object with this handle, which may be a symbolic link.
+    pub async fn set_attributes_of(
         &self,
         object: FileHandle,
         new_attributes: SetAttributes,

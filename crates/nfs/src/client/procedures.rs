@@ -6,6 +6,7 @@
 //! pauses, within a time limit. Any other status or failure is an [`Error`].
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use rpcrdma_oncrpc::Credential;
@@ -33,16 +34,42 @@ pub struct Procedures {
     pub(super) timeout: Option<Duration>,
     /// Time for which calls are repeated after NFS3ERR_JUKEBOX.
     pub(super) patience: Duration,
+    pub(super) activity: Arc<Activity>,
+}
+
+/// Counters of calls.
+#[derive(Debug, Default)]
+pub(super) struct Activity {
+    pub(super) in_flight: AtomicUsize,
+    pub(super) answered: AtomicU64,
+}
+
+/// A call in progress.
+struct InProgress<'a>(&'a Activity);
+
+impl<'a> InProgress<'a> {
+    fn new(activity: &'a Activity) -> Self {
+        activity.in_flight.fetch_add(1, Ordering::Relaxed);
+        Self(activity)
+    }
+}
+
+impl Drop for InProgress<'_> {
+    fn drop(&mut self) {
+        self.0.in_flight.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl Procedures {
     /// Makes a call and checks its status.
     pub(crate) async fn call<A: NfsCall>(&self, arguments: &A) -> Result<A::Ok, Error> {
+        let _in_progress = InProgress::new(&self.activity);
         let mut waited = Duration::ZERO;
         let mut pause = JUKEBOX_FIRST_PAUSE;
         loop {
             let result =
                 carry::<A>(&*self.transport, arguments, self.credential.clone(), self.timeout).await?;
+            self.activity.answered.fetch_add(1, Ordering::Relaxed);
             match result.into_result() {
                 Ok(results) => return Ok(results),
                 // RFC 1813 §2.6: the client waits, then tries again with a new XID.

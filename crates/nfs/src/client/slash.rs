@@ -29,7 +29,7 @@ pub(super) fn without_slash(mut path: &[u8]) -> &[u8] {
     path
 }
 
-const fn seen(kind: FileType) -> &'static str {
+pub(super) const fn seen(kind: FileType) -> &'static str {
     match kind {
         FileType::Regular => "it is a file",
         FileType::Directory => "it is a directory",

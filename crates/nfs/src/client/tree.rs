@@ -1,4 +1,4 @@
-//! Copies of files and trees between the server and the local file system, with `cp -r` semantics.
+//! Copies of files and trees between the server and the local file system, or another server, with `cp -r` semantics.
 //!
 //! - If the target is a directory, the source goes into it under its own name; otherwise the target is the
 //!   new name. The root of an export has no name: its contents are copied.
@@ -36,15 +36,25 @@
 //! (`.rpcrdma-….part`). It is renamed at the end; at the server, after COMMIT. So the final name never
 //! belongs to an incomplete file. A dropped future removes its temporary files. At the server a separate task
 //! does so, and the runtime must keep running meanwhile. With [`CopyOptions::in_place`] there are no
-//! temporary names.
+//! temporary names. With [`CopyOptions::partial`] the file stays under a name by which a later copy finds and
+//! continues it ([`partial`]).
+//!
+//! *Changes meanwhile.* Length and time of a file are compared before and after it is read. A file that changed
+//! is reported and its copy stays, with the time of the state that was found. So a later [`sync`] copies it again.
 //!
 //! *Holes.* Holes of local files are not sent. Blocks of zeros are not written to local files. Servers of
 //! this project report where a file has data ([`crate::extents`]), and the rest is not read.
 
+mod across;
+mod filter;
 mod get;
 mod local;
+mod partial;
 mod put;
+mod remove;
 mod run;
+mod short;
+mod sync;
 mod upload;
 
 use std::fmt;
@@ -52,7 +62,9 @@ use std::sync::Arc;
 
 use tokio::task::JoinSet;
 
+pub use filter::{Filter, FilterError};
 pub use run::{CopyRun, MAX_REPORTED};
+pub use sync::SyncOptions;
 
 use super::Error;
 use super::walk::shortened;
@@ -89,7 +101,21 @@ pub struct CopyOptions {
     pub umask: u32,
     /// State shared by the copies of one command. Default: each copy is independent.
     pub run: Option<CopyRun>,
+    /// Patterns of objects below the source that are not copied. Default: none.
+    pub filter: Filter,
+    /// Keeps the incomplete file of a copy that ends early, and continues the one of an earlier copy. A file that
+    /// is written in place is not continued. Default: no.
+    pub partial: bool,
+    /// With `partial`: bytes after which data at the server is made stable, at least one. A copy to the server
+    /// continues at a multiple of this number, and only files that are longer are kept. Two copies with different
+    /// numbers do not continue each other. Default: [`PARTIAL_STEP`].
+    pub partial_step: u64,
+    /// Comparison and changes of a synchronisation. A plain copy ignores this. Default: [`SyncOptions::default`].
+    pub sync: SyncOptions,
 }
+
+/// Default of [`CopyOptions::partial_step`], in bytes.
+pub const PARTIAL_STEP: u64 = 32 << 20;
 
 impl Default for CopyOptions {
     fn default() -> Self {
@@ -102,13 +128,17 @@ impl Default for CopyOptions {
             progress: None,
             umask: 0,
             run: None,
+            filter: Filter::default(),
+            partial: false,
+            partial_step: PARTIAL_STEP,
+            sync: SyncOptions::default(),
         }
     }
 }
 
 impl fmt::Debug for CopyOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { recursive, preserve, in_place, parallel, max_depth, progress, umask, run } = self;
+        let Self { recursive, preserve, in_place, parallel, max_depth, progress, umask, run, .. } = self;
         f.debug_struct("CopyOptions")
             .field("recursive", recursive)
             .field("preserve", preserve)
@@ -118,6 +148,10 @@ impl fmt::Debug for CopyOptions {
             .field("progress", &progress.is_some())
             .field("umask", umask)
             .field("run", run)
+            .field("filter", &self.filter)
+            .field("partial", &self.partial)
+            .field("partial_step", &self.partial_step)
+            .field("sync", &self.sync)
             .finish()
     }
 }
@@ -133,10 +167,33 @@ pub enum CopyEvent<'a> {
         /// Current length.
         bytes: u64,
     },
+    /// The walk of the source is over: no more files will be found in it.
+    Walked,
     /// This many more bytes have been copied.
     Bytes(u64),
+    /// This many bytes of a file were already there, from an earlier copy.
+    Resumed(u64),
     /// A file, link or directory is complete.
     Done {
+        /// Its path.
+        path: &'a str,
+        /// Whether it is a file for which [`Found`](Self::Found) came before.
+        file: bool,
+    },
+    /// A synchronisation found a file or link that is as it should be.
+    Unchanged {
+        /// Its path.
+        path: &'a str,
+    },
+    /// A synchronisation makes this change; with [`SyncOptions::dry_run`] it would make it.
+    Change {
+        /// The kind of change.
+        change: Change,
+        /// Path of the source. If something is deleted, path of the target. A directory has a slash at its end.
+        path: &'a str,
+    },
+    /// A file changed while it was read: its copy may have parts of both states.
+    ChangedMeanwhile {
         /// Its path.
         path: &'a str,
     },
@@ -154,6 +211,24 @@ pub enum CopyEvent<'a> {
         /// The reason.
         error: &'a Error,
     },
+}
+
+/// Kind of a change by a synchronisation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Change {
+    /// The content of a file is copied.
+    Copy,
+    /// A directory is made.
+    MakeDirectory,
+    /// A symbolic link is made.
+    Symlink,
+    /// A further name is given to a file.
+    HardLink,
+    /// Mode, owner, group or time is set.
+    Attributes,
+    /// An object of the target is removed.
+    Delete,
 }
 
 /// An object that could not be copied.
@@ -182,6 +257,16 @@ pub struct CopyReport {
     pub bytes: u64,
     /// Part of `bytes` in holes, which were neither sent nor written.
     pub holes: u64,
+    /// Bytes that were already there from earlier copies ([`CopyOptions::partial`]). They are not in `bytes`.
+    pub resumed: u64,
+    /// Files and links that a synchronisation left as they were.
+    pub unchanged: u64,
+    /// Objects of which a synchronisation set only mode, owner, group or time.
+    pub attributes: u64,
+    /// Objects of the target that a synchronisation removed.
+    pub deleted: u64,
+    /// Files that changed while they were read.
+    pub changed_meanwhile: u64,
     /// Objects whose owner could not be kept although the caller is root. Their copies belong to the user
     /// that made them.
     pub owners_not_kept: u64,
@@ -208,7 +293,13 @@ struct Copying {
 }
 
 impl Copying {
+    /// Prepares a plain copy.
     fn new(options: &CopyOptions) -> Self {
+        Self::syncing(&CopyOptions { sync: SyncOptions::default(), ..options.clone() })
+    }
+
+    /// Prepares a synchronisation.
+    fn syncing(options: &CopyOptions) -> Self {
         Self { options: options.clone(), run: options.run.clone().unwrap_or_default() }
     }
 
@@ -237,9 +328,42 @@ impl Copying {
         self.tell(CopyEvent::Bytes(bytes));
     }
 
+    /// Counts bytes that an earlier copy left.
+    fn resumed(&self, bytes: u64) {
+        if bytes > 0 {
+            self.note(|report| report.resumed = report.resumed.saturating_add(bytes));
+            self.tell(CopyEvent::Resumed(bytes));
+        }
+    }
+
     fn done(&self, path: &str, count: impl FnOnce(&mut CopyReport) -> &mut u64) {
         self.note(|report| *count(report) += 1);
-        self.tell(CopyEvent::Done { path });
+        self.tell(CopyEvent::Done { path, file: false });
+    }
+
+    /// Counts a file for which [`CopyEvent::Found`] was told.
+    fn file_done(&self, path: &str) {
+        self.note(|report| report.files += 1);
+        self.tell(CopyEvent::Done { path, file: true });
+    }
+
+    fn unchanged(&self, path: &str) {
+        self.note(|report| report.unchanged += 1);
+        self.tell(CopyEvent::Unchanged { path });
+    }
+
+    /// Returns whether nothing is changed.
+    const fn is_dry(&self) -> bool {
+        self.options.sync.dry_run
+    }
+
+    fn change(&self, change: Change, path: &str) {
+        self.tell(CopyEvent::Change { change, path });
+    }
+
+    fn changed_meanwhile(&self, path: &str) {
+        self.note(|report| report.changed_meanwhile += 1);
+        self.tell(CopyEvent::ChangedMeanwhile { path });
     }
 
     fn skipped(&self, path: &str, reason: &str) {

@@ -1,9 +1,15 @@
-//! URLs `nfs://HOST[:PORT]/PATH`, similar to those of RFC 2224.
+//! URLs `nfs://HOST[:PORT]/PATH[?NAME=VALUE[&NAME=VALUE]...]`, similar to those of RFC 2224.
 //!
 //! The path begins at the root of the server's exports. The client finds out which part of it is the export
 //! and which part it walks by LOOKUP. There are two differences from RFC 2224. There is no public file
 //! handle, so `//` equals `/`. Without a port, the default depends on the transport (20049 on RDMA, 2049 on
 //! TCP).
+//!
+//! *Queries* have the names that users of other NFS clients in user space know ([`Query`]).
+//!
+//! *Patterns.* [`NfsUrl::pattern`] also takes `*`, `?` and `[..]` in names, for callers that list directories
+//! and compare. Encoded, as %2A, %3F and %5B, these characters are parts of names. [`FromStr`] also takes
+//! `*` and brackets as parts of names. It refuses a `?` that begins no query.
 
 use std::fmt;
 use std::net::Ipv6Addr;
@@ -17,6 +23,22 @@ pub struct NfsUrl {
     components: Vec<Vec<u8>>,
     /// Whether a slash follows the last component.
     directory: bool,
+    query: Query,
+    /// Components that are patterns: the index, and the text as it was given.
+    patterns: Vec<(usize, String)>,
+}
+
+/// Caller and ports that a URL names after a `?`: `uid=`, `gid=` and `mountport=`. `version=3` is
+/// accepted too, and `nfsport=PORT` is another way to write the port of the URL.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct Query {
+    /// UID of the caller, for AUTH_SYS.
+    pub uid: Option<u32>,
+    /// GID of the caller, for AUTH_SYS.
+    pub gid: Option<u32>,
+    /// TCP port of the MOUNT service.
+    pub mount_port: Option<u16>,
 }
 
 /// Reason why a text is not an NFS URL. Each message gives the correct form.
@@ -44,6 +66,15 @@ pub enum UrlError {
     /// Not a port number from 1 to 65535.
     #[error("{0:?} is not a port (1 to 65535)")]
     Port(String),
+    /// A query with another name than those of [`Query`], or with a wrong value.
+    #[error(
+        "\"?{0}\" is no query of these URLs: after a \"?\" stand uid=NUMBER, gid=NUMBER, version=3, nfsport=PORT \
+             or mountport=PORT, with \"&\" between them; write %3F for a \"?\" in a name"
+    )]
+    Query(String),
+    /// Two ports, one after the host and one in the query.
+    #[error("{0:?} has two ports: leave out nfsport=, or the port after the host")]
+    TwoPorts(String),
     /// A `?` or `#`, which would begin a query or fragment.
     #[error("a \"{character}\" in the path: write %{code:02X} if it belongs to a name", code = u32::from(*character))]
     QueryOrFragment {
@@ -94,13 +125,66 @@ impl NfsUrl {
         self.components.last().map(Vec::as_slice)
     }
 
+    /// Returns what the URL says about the caller and the ports.
+    pub fn query(&self) -> Query {
+        self.query
+    }
+
+    /// Parses a URL in whose path `*`, `?` and `[..]` are wildcards. A `?` before text with a `=` begins a query.
+    ///
+    /// # Errors
+    /// As [`FromStr`].
+    pub fn pattern(text: &str) -> Result<Self, UrlError> {
+        parse(text, true)
+    }
+
+    /// Returns the components that are patterns: the index in [`components`](Self::components), and the pattern. Within
+    /// the latter, characters of names that were encoded stand in brackets (`[*]`). Bytes that are not UTF-8 are
+    /// replaced.
+    pub fn patterns(&self) -> impl Iterator<Item = (usize, String)> {
+        self.patterns.iter().map(|(index, text)| (*index, glob(text)))
+    }
+
+    /// Returns the URL as one without patterns: their characters are parts of names.
+    #[must_use]
+    pub fn literal(&self) -> Self {
+        Self { patterns: Vec::new(), ..self.clone() }
+    }
+
+    /// Returns the URL of the directory that the first `count` components name.
+    #[must_use]
+    pub fn truncated(&self, count: usize) -> Self {
+        let mut shorter = self.literal();
+        shorter.components.truncate(count);
+        shorter.directory = false;
+        shorter
+    }
+
+    /// Returns the URL with a slash at its end, or without one. The root has none.
+    #[must_use]
+    pub fn as_directory(&self, directory: bool) -> Self {
+        Self { directory: directory && !self.components.is_empty(), ..self.clone() }
+    }
+
+    /// Returns whether a slash at the end says that the URL names a directory.
+    pub fn is_directory(&self) -> bool {
+        self.directory
+    }
+
     /// Returns the URL of the entry `name` of this directory. The name is a single component of any bytes.
     #[must_use]
     pub fn child(&self, name: &[u8]) -> Self {
-        let mut child = self.clone();
-        child.components.push(name.to_vec());
-        child.directory = false;
-        child
+        self.below([name])
+    }
+
+    /// Returns the URL of an object below this directory, by the names of the way to it. Each is a single component
+    /// of any bytes.
+    #[must_use]
+    pub fn below<'a>(&self, names: impl IntoIterator<Item = &'a [u8]>) -> Self {
+        let mut below = self.literal();
+        below.components.extend(names.into_iter().map(<[u8]>::to_vec));
+        below.directory &= below.components.len() == self.components.len();
+        below
     }
 
     /// Returns `HOST:PORT` as resolvers accept it, with `default` if the URL has no port.
@@ -118,30 +202,109 @@ impl FromStr for NfsUrl {
     type Err = UrlError;
 
     fn from_str(text: &str) -> Result<Self, UrlError> {
-        let rest = match text.split_at_checked("nfs://".len()) {
-            Some((scheme, rest)) if scheme.eq_ignore_ascii_case("nfs://") => rest,
-            _ => return Err(UrlError::Scheme(text.to_owned())),
-        };
-        let (authority, path) = rest.find('/').map_or((rest, ""), |slash| rest.split_at(slash));
-        let (host, port) = parse_authority(authority, text)?;
-        if let Some(character) = authority.chars().chain(path.chars()).find(|c| matches!(c, '?' | '#')) {
-            return Err(UrlError::QueryOrFragment { character });
-        }
-        let (mut components, mut directory) = (Vec::new(), false);
-        for component in path.split('/') {
-            let bytes = decode(component)?;
-            if bytes.contains(&0) || bytes.contains(&b'/') {
-                return Err(UrlError::ForbiddenByte(component.to_owned()));
-            }
-            directory = bytes.is_empty() || bytes == b".";
-            if !directory {
-                components.push(bytes);
-            }
-        }
-        // The root is a directory without saying so.
-        directory &= !components.is_empty();
-        Ok(Self { host, port, components, directory })
+        parse(text, false)
     }
+}
+
+/// Parses a URL, with patterns in its path or without.
+fn parse(text: &str, patterns: bool) -> Result<NfsUrl, UrlError> {
+    let rest = match text.split_at_checked("nfs://".len()) {
+        Some((scheme, rest)) if scheme.eq_ignore_ascii_case("nfs://") => rest,
+        _ => return Err(UrlError::Scheme(text.to_owned())),
+    };
+    if rest.contains('#') {
+        return Err(UrlError::QueryOrFragment { character: '#' });
+    }
+    let (place, query) = split_query(rest);
+    let (authority, path) = place.find('/').map_or((place, ""), |slash| place.split_at(slash));
+    if authority.contains('?') || (!patterns && path.contains('?')) {
+        return Err(UrlError::QueryOrFragment { character: '?' });
+    }
+    let (host, port) = parse_authority(authority, text)?;
+    let (query, nfs_port) = query.map_or(Ok((Query::default(), None)), parse_query)?;
+    let port = match (port, nfs_port) {
+        (Some(port), Some(other)) if port != other => return Err(UrlError::TwoPorts(text.to_owned())),
+        (port, other) => port.or(other),
+    };
+    let mut url =
+        NfsUrl { host, port, components: Vec::new(), directory: false, query, patterns: Vec::new() };
+    for component in path.split('/') {
+        let bytes = decode(component)?;
+        if bytes.contains(&0) || bytes.contains(&b'/') {
+            return Err(UrlError::ForbiddenByte(component.to_owned()));
+        }
+        url.directory = bytes.is_empty() || bytes == b".";
+        if !url.directory {
+            if patterns && component.contains(WILDCARDS) {
+                url.patterns.push((url.components.len(), component.to_owned()));
+            }
+            url.components.push(bytes);
+        }
+    }
+    // The root is a directory without saying so.
+    url.directory &= !url.components.is_empty();
+    Ok(url)
+}
+
+/// Characters that make a name a pattern.
+const WILDCARDS: [char; 3] = ['*', '?', '['];
+
+/// Returns the pattern of a component: its percent-encoding is resolved, and what it encoded is no wildcard.
+fn glob(component: &str) -> String {
+    let mut pattern = String::new();
+    let mut rest = component;
+    while let Some((before, after)) = rest.split_once('%') {
+        pattern.push_str(before);
+        // Several encoded bytes in a row can be one character.
+        let mut encoded = Vec::new();
+        rest = after;
+        loop {
+            let (digits, after) = rest.split_at_checked(2).unwrap_or((rest, ""));
+            encoded.extend(digits.bytes().filter_map(digit).reduce(|high, low| high << 4 | low));
+            rest = after;
+            match rest.strip_prefix('%') {
+                Some(further) => rest = further,
+                None => break,
+            }
+        }
+        for character in String::from_utf8_lossy(&encoded).chars() {
+            match character {
+                '*' | '?' | '[' | ']' => pattern.extend(['[', character, ']']),
+                _ => pattern.push(character),
+            }
+        }
+    }
+    pattern.push_str(rest);
+    pattern
+}
+
+/// Returns the text before a query, and the query: the text after the last `?`, if it has a `=` and no slash.
+fn split_query(rest: &str) -> (&str, Option<&str>) {
+    match rest.rsplit_once('?') {
+        Some((place, query)) if query.contains('=') && !query.contains('/') => (place, Some(query)),
+        _ => (rest, None),
+    }
+}
+
+/// Parses a query. Returns it, and the port that it names.
+fn parse_query(text: &str) -> Result<(Query, Option<u16>), UrlError> {
+    let wrong = || UrlError::Query(text.to_owned());
+    let (mut query, mut nfs_port) = (Query::default(), None);
+    for part in text.split('&') {
+        let (name, value) = part.split_once('=').ok_or_else(wrong)?;
+        let number = value.parse::<u32>().ok().filter(|_| value.bytes().all(|byte| byte.is_ascii_digit()));
+        let number = number.ok_or_else(wrong)?;
+        let port = || u16::try_from(number).ok().filter(|port| *port != 0).ok_or_else(wrong);
+        match name {
+            "uid" => query.uid = Some(number),
+            "gid" => query.gid = Some(number),
+            "mountport" => query.mount_port = Some(port()?),
+            "nfsport" => nfs_port = Some(port()?),
+            "version" if number == 3 => {}
+            _ => return Err(wrong()),
+        }
+    }
+    Ok((query, nfs_port))
 }
 
 fn parse_authority(authority: &str, url: &str) -> Result<(String, Option<u16>), UrlError> {
@@ -221,20 +384,33 @@ impl fmt::Display for NfsUrl {
             write!(f, ":{port}")?;
         }
         if self.components.is_empty() {
-            return f.write_str("/");
-        }
-        for component in &self.components {
             f.write_str("/")?;
+        }
+        for (index, component) in self.components.iter().enumerate() {
+            f.write_str("/")?;
+            if let Some((_, pattern)) = self.patterns.iter().find(|(at, _)| *at == index) {
+                f.write_str(pattern)?;
+                continue;
+            }
             for &byte in component {
-                // RFC 3986 §2.3 and §3.3: characters of a path segment that need no encoding.
-                if byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:@".contains(&byte) {
+                // RFC 3986 §2.3 and §3.3: characters of a path segment that need no encoding; but * would be a wildcard.
+                if byte.is_ascii_alphanumeric() || b"-._~!$&'()+,;=:@".contains(&byte) {
                     write!(f, "{}", char::from(byte))?;
                 } else {
                     write!(f, "%{byte:02X}")?;
                 }
             }
         }
-        if self.directory { f.write_str("/") } else { Ok(()) }
+        if self.directory {
+            f.write_str("/")?;
+        }
+        let Query { uid, gid, mount_port } = self.query;
+        let given = [("uid", uid), ("gid", gid), ("mountport", mount_port.map(u32::from))];
+        let given = given.into_iter().filter_map(|(name, number)| Some((name, number?)));
+        for (index, (name, number)) in given.enumerate() {
+            write!(f, "{}{name}={number}", if index == 0 { '?' } else { '&' })?;
+        }
+        Ok(())
     }
 }
 
@@ -245,6 +421,10 @@ mod tests {
 
     fn parse(text: &str) -> Result<NfsUrl, UrlError> {
         text.parse()
+    }
+
+    fn patterns(text: &str) -> Vec<(usize, String)> {
+        NfsUrl::pattern(text).unwrap().patterns().collect()
     }
 
     fn path(text: &str) -> Vec<u8> {
@@ -318,17 +498,80 @@ mod tests {
         }
     }
 
+    /// Names and numbers are those of libnfs, whose users have such URLs.
+    #[test]
+    fn queries() {
+        let url = parse("nfs://h/p?uid=1000&gid=100&mountport=20048&version=3").unwrap();
+        assert_eq!(url.query(), Query { uid: Some(1000), gid: Some(100), mount_port: Some(20048) });
+        assert_eq!(url.to_string(), "nfs://h/p?uid=1000&gid=100&mountport=20048");
+        assert_eq!(url.child(b"x").to_string(), "nfs://h/p/x?uid=1000&gid=100&mountport=20048");
+        assert_eq!(parse("nfs://h?uid=0").unwrap().query().uid, Some(0));
+        assert_eq!(parse("nfs://h/p?nfsport=7").unwrap().port(), Some(7));
+        assert_eq!(parse("nfs://h:7/p?nfsport=7").unwrap().port(), Some(7));
+        assert!(matches!(parse("nfs://h:8/p?nfsport=7"), Err(UrlError::TwoPorts(_))));
+        for query in [
+            "uid=",
+            "uid=x",
+            "uid=-1",
+            "uid=+1",
+            "uid=1&",
+            "uid=1&&gid=1",
+            "gid=4294967296",
+            "mountport=0",
+            "nfsport=65536",
+            "version=4",
+            "dircache=0",
+            "=1",
+            "UID=1",
+        ] {
+            assert_eq!(parse(&format!("nfs://h/p?{query}")), Err(UrlError::Query(query.into())), "{query}");
+        }
+        assert!(parse("nfs://h/p?version=4").unwrap_err().to_string().contains("version=3"));
+    }
+
+    #[test]
+    fn patterns_of_names() {
+        assert_eq!(patterns("nfs://h/a/b"), []);
+        assert_eq!(patterns("nfs://h/a/*.txt"), [(1, "*.txt".to_owned())]);
+        assert_eq!(
+            patterns("nfs://h/?/x[0-9]/c?d?uid=1"),
+            [(0, "?".to_owned()), (1, "x[0-9]".to_owned()), (2, "c?d".to_owned())]
+        );
+        assert_eq!(patterns("nfs://h/%2A%c3%a9%5b*"), [(0, "[*]é[[]*".to_owned())]);
+        assert_eq!(patterns("nfs://h/%2A"), []);
+        let url = NfsUrl::pattern("nfs://h/a*/b?uid=5").unwrap();
+        assert_eq!((url.path(), url.query().uid), (b"/a*/b".to_vec(), Some(5)));
+        assert_eq!(url.to_string(), "nfs://h/a*/b?uid=5");
+        assert_eq!(url.literal().to_string(), "nfs://h/a%2A/b?uid=5");
+        assert_eq!(url.truncated(1).path(), b"/a*");
+        // A caller that expects no pattern gets a name, or learns how to write one.
+        assert_eq!(parse("nfs://h/a*[1]").unwrap().path(), b"/a*[1]");
+        assert_eq!(parse("nfs://h/a?b/c=d"), Err(UrlError::QueryOrFragment { character: '?' }));
+        assert!(matches!(NfsUrl::pattern("nfs://h?/x"), Err(UrlError::QueryOrFragment { .. })));
+    }
+
     proptest! {
+        #[test]
+        fn patterns_display_and_parse(tail in r"[a*?\[\]%/=&0-9.-]*") {
+            if let Ok(url) = NfsUrl::pattern(&format!("nfs://h/{tail}")) {
+                prop_assert_eq!(NfsUrl::pattern(&url.to_string()), Ok(url.clone()));
+                prop_assert_eq!(url.literal().to_string().parse(), Ok(url.literal()));
+            }
+        }
+
         #[test]
         fn display_parses_to_the_same(
             components in prop::collection::vec(prop::collection::vec(any::<u8>(), 1..8), 0..4),
             port in prop::option::of(1u16..),
             slash: bool,
+            uid: Option<u32>,
+            gid: Option<u32>,
         ) {
             let clean = |c: &Vec<u8>| c != b"." && !c.contains(&0) && !c.contains(&b'/');
             let components: Vec<_> = components.into_iter().filter(clean).collect();
             let directory = slash && !components.is_empty();
-            let url = NfsUrl { host: "h".into(), port, components, directory };
+            let query = Query { uid, gid, mount_port: None };
+            let url = NfsUrl { host: "h".into(), port, components, directory, query, patterns: Vec::new() };
             prop_assert_eq!(url.to_string().parse::<NfsUrl>(), Ok(url));
         }
 

@@ -77,7 +77,8 @@ impl Client {
         Ok(Node { handle: found.object, attributes })
     }
 
-    pub(super) async fn read_link_of(&self, symlink: FileHandle) -> Result<Vec<u8>, Error> {
+    /// Returns the target of the symbolic link with this handle.
+    pub async fn read_link_of(&self, symlink: FileHandle) -> Result<Vec<u8>, Error> {
         Ok(self.procedures().readlink(&ReadlinkArgs { symlink }).await?.data.to_vec())
     }
 
@@ -88,7 +89,8 @@ impl Client {
             None => {
                 let handle = self.root();
                 let attributes = self.attributes(handle).await.map_err(|error| error.at(path))?;
-                Ok(Node { handle, attributes })
+                // The root is a file if the server mounted one.
+                check(path, Node { handle, attributes })
             }
         }
     }

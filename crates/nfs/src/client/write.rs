@@ -18,11 +18,13 @@ pub struct WriteStream {
     offset: u64,
     waiting: Bytes,
     in_flight: Calls<()>,
+    /// Bytes after which all earlier data is made stable first, and the number of such steps that are stable.
+    steps: Option<(u64, u64)>,
 }
 
 impl WriteStream {
     pub(super) fn new(file: File, offset: u64) -> Self {
-        Self { file, offset, waiting: Bytes::new(), in_flight: Calls::new() }
+        Self { file, offset, waiting: Bytes::new(), in_flight: Calls::new(), steps: None }
     }
 
     /// Accepts data, and returns when the window has a permit for it. Pieces of [`Client::write_size`] bytes
@@ -50,6 +52,11 @@ impl WriteStream {
             self.waiting = data;
         }
         Ok(())
+    }
+
+    /// Makes all data below each multiple of `step` stable before any data above it is sent.
+    pub(super) fn settle_every(&mut self, step: u64) {
+        self.steps = self.offset.checked_div(step).map(|settled| (step, settled));
     }
 
     /// Returns the bytes of one WRITE.
@@ -88,6 +95,28 @@ impl WriteStream {
     }
 
     async fn start(&mut self, piece: Bytes, stable: StableHow) -> Result<(), Error> {
+        let mut piece = piece;
+        if let Some((step, _)) = self.steps {
+            loop {
+                let room = usize::try_from(step - self.offset % step).unwrap_or(usize::MAX);
+                if piece.len() <= room {
+                    break;
+                }
+                let part = piece.split_to(room);
+                self.start_one(part, StableHow::Unstable).await?;
+            }
+        }
+        self.start_one(piece, stable).await
+    }
+
+    async fn start_one(&mut self, piece: Bytes, stable: StableHow) -> Result<(), Error> {
+        if let Some((step, settled)) = &mut self.steps {
+            let now = self.offset / *step;
+            if now > std::mem::replace(settled, now) {
+                self.drain().await?;
+                self.file.sync().await?;
+            }
+        }
         if self.file.must_commit() {
             self.drain().await?;
             self.file.sync().await?;

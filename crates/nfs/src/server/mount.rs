@@ -1,5 +1,9 @@
-//! The MOUNT version 3 server (RFC 1813 Appendix I): from the path of an export, or of a directory below one,
-//! to its handle.
+//! The MOUNT version 3 server (RFC 1813 Appendix I): from a path to the handle of an export, or of a directory or
+//! file below one.
+//!
+//! RFC 1813 §5.2.1 speaks of directories only. Servers of Linux mount regular files too, and clients rely on it: an
+//! export of one file, or `nfs-ls` of libnfs on a file. The handle gives nothing that LOOKUP would not give. Links and
+//! special files are refused with MNT3ERR_NOTDIR.
 //!
 //! Only version 3 is served: versions 1 and 2 return handles of NFS version 2. The list of mounts serves DUMP
 //! only. It is kept in memory with a bound for each host and for all hosts, and no decision depends on it.
@@ -120,14 +124,15 @@ fn status(error: FsError) -> MountStatus {
 
 /// Result of a walk along a path in one export.
 enum Walked {
-    /// The path ends at this directory.
+    /// The path ends at this directory or regular file.
     Ends(Arc<Served>, FileId),
     /// The path enters the root of another export after this many components.
     Enters(Arc<Served>, usize),
 }
 
 /// Walks from the root of an export to the end of the path, or to another export. The root lies after the
-/// given number of components. Links are not followed, and no component leads upwards.
+/// given number of components. Links are not followed, and no component leads upwards. A slash or a dot after the
+/// name of a file makes it the name of a directory, which the file is not.
 fn walk(
     exports: &ServedExports,
     served: &Arc<Served>,
@@ -137,6 +142,8 @@ fn walk(
     let file_system = &served.export.file_system;
     let mut at = served.root;
     let mut kind = file_system.attributes(&at)?.kind;
+    let bytes = path.as_bytes();
+    let names_directory = bytes.ends_with(b"/") || bytes.ends_with(b"/.");
     let mut path = components(path.as_bytes()).enumerate().skip(behind).peekable();
     while let Some((index, component)) = path.next() {
         match LookupName::new(component)? {
@@ -157,10 +164,10 @@ fn walk(
             }
         }
     }
-    if kind == FileKind::Directory {
-        Ok(Walked::Ends(Arc::clone(served), at))
-    } else {
-        Err(FsError::NotDirectory)
+    match kind {
+        FileKind::Directory => Ok(Walked::Ends(Arc::clone(served), at)),
+        FileKind::Regular if !names_directory => Ok(Walked::Ends(Arc::clone(served), at)),
+        _ => Err(FsError::NotDirectory),
     }
 }
 

@@ -18,8 +18,8 @@ use crate::failure::{Context, Failure, ensure};
 use crate::figures::Origin;
 use crate::interop::lab::Lab;
 use crate::interop::network::HOST;
-use crate::interop::{origin, process};
 use crate::page::Markers;
+use crate::process;
 
 mod expected;
 
@@ -68,7 +68,7 @@ fn server(lab: &mut Lab) -> Result<Detail, Failure> {
     lab.renew()?;
     let problems = expected::judge(&list, &names, &ran);
     ensure!(problems.is_empty(), "{} rows came out otherwise: {}", problems.len(), problems.join(" | "));
-    let page = page(&lab.description(), &origin(lab), &names, &list.rows, &ran);
+    let page = page(&lab.description(), &lab.origin(), &names, &list.rows, &ran);
     lab.page("docs/conform.md", Markers::USUAL, page);
     Ok(summary(ran.iter().flat_map(|ran| &ran.rows)))
 }

@@ -1,13 +1,15 @@
 //! All cases, by group. The name of a case never changes: the table of `docs/linux.md` uses the names. A case that does
-//! not run is a failure of the suite.
+//! not run is a failure of the suite, unless it needs no machine and the host lacks one of its programs.
 
 use std::time::Duration;
 
 use super::fabric::Fabric;
 use super::lab::Lab;
 use super::link::Link;
+use super::site::Site;
 use super::tools::Tool;
 use crate::failure::Failure;
+use crate::needs::Needs;
 
 mod conform;
 mod faults;
@@ -17,6 +19,7 @@ mod kerberos;
 mod kernel_client;
 mod link;
 mod our_client;
+mod programs;
 mod wire;
 
 /// Remark of a case in addition to "ok": a few words in the table.
@@ -42,7 +45,16 @@ pub(crate) struct Case {
     /// The link between host and guest.
     pub(crate) link: Link,
     /// Runs the case.
-    pub(crate) run: fn(&mut Lab) -> Result<Detail, Failure>,
+    pub(crate) run: Run,
+}
+
+/// Where a case runs, and what it does.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Run {
+    /// On the machine.
+    Machine(fn(&mut Lab) -> Result<Detail, Failure>),
+    /// In namespaces of its own on the host, without a machine. A case whose programs are missing is skipped.
+    Programs(Needs, fn(&mut Site) -> Result<Detail, Failure>),
 }
 
 impl Case {
@@ -61,7 +73,27 @@ impl Case {
             tool: None,
             fabric: None,
             link: Link::PLAIN,
-            run,
+            run: Run::Machine(run),
+        }
+    }
+
+    /// Returns a case without a machine, with these programs of the host.
+    const fn of_programs(
+        name: &'static str,
+        checks: &'static str,
+        needs: Needs,
+        run: fn(&mut Site) -> Result<Detail, Failure>,
+    ) -> Self {
+        Self {
+            name,
+            checks,
+            limit: Duration::from_secs(120),
+            capture: false,
+            thorough: false,
+            tool: None,
+            fabric: None,
+            link: Link::PLAIN,
+            run: Run::Programs(needs, run),
         }
     }
 
@@ -162,6 +194,11 @@ pub(crate) const GROUPS: &[Group] = &[
     Group::new("wire", "The wire", wire::CASES),
     Group::new("link", "Links with losses, and of other MTUs", link::CASES),
     Group::new("kerberos", "Kerberos", kerberos::CASES),
+    Group::new(
+        "programs",
+        "Other programs of NFS version 3, over TCP and without a machine",
+        programs::CASES,
+    ),
     Group::of_hardware("hardware-rxe", "libibverbs on rxe, with memory windows", hardware::RXE),
     Group::of_hardware(
         "hardware-rxe-registrations",

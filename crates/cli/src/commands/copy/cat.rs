@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use clap::Args;
 use rpcrdma_nfs::client::NfsUrl;
 
-use crate::arguments::{Common, Connection};
+use crate::arguments::{Common, Connection, pattern};
 use crate::commands::Tally;
 use crate::connect::Servers;
 use crate::exit::Failure;
@@ -14,8 +14,8 @@ use crate::output::stdout_failure;
 /// Write the content of files to standard output. Symbolic links are followed
 #[derive(Debug, Args)]
 pub(crate) struct Cat {
-    /// Files to write, in this order
-    #[arg(required = true, value_name = "URL")]
+    /// Files to write, in this order; names may have wildcards
+    #[arg(required = true, value_name = "URL", value_parser = pattern)]
     urls: Vec<NfsUrl>,
     #[command(flatten)]
     connection: Connection,
@@ -30,9 +30,11 @@ impl Cat {
         }
         let mut servers = Servers::new(&self.connection);
         let mut tally = Tally::default();
-        for url in &self.urls {
-            let written = write(&mut servers, url).await;
-            tally.count(written)?;
+        for given in &self.urls {
+            for url in servers.expand(given).await? {
+                let written = write(&mut servers, &url).await;
+                tally.count(written)?;
+            }
         }
         servers.close().await;
         tally.finish()

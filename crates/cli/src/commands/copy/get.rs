@@ -8,7 +8,9 @@ use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use rpcrdma_nfs::client::{CopyReport, NfsUrl};
 
-use super::{CopyOptions, Copying, JSON_HELP, KEPT_HELP, STANDARD_STREAM, cat};
+use super::{
+    CopyOptions, Copying, FILTER_HELP, JSON_HELP, KEPT_HELP, PARTIAL_HELP, STANDARD_STREAM, cat, lasts,
+};
 use crate::arguments::{Common, Connection, Place};
 use crate::commands::until_signal;
 use crate::connect::Servers;
@@ -38,14 +40,14 @@ Blocks of zeros are not written: they become holes.
 
 /// Fetch files and directories
 #[derive(Debug, Args)]
-#[command(after_help = format!("{AFTER_HELP}{KEPT_HELP}\n\n{JSON_HELP}"))]
+#[command(after_help = format!("{AFTER_HELP}{KEPT_HELP}\n\n{PARTIAL_HELP}\n\n{FILTER_HELP}\n\n{JSON_HELP}"))]
 pub(crate) struct Get {
     #[command(flatten)]
     options: CopyOptions,
-    /// Files and directories to fetch, then the destination, which is a local path or - for standard output
+    /// Files and directories to fetch, whose names may have wildcards, then the destination, which is a local path or - for standard output
     /// [default: the current directory]
     #[arg(required = true, value_name = "URL... [DEST]",
-        value_parser = OsStringValueParser::new().try_map(Place::parse))]
+        value_parser = OsStringValueParser::new().try_map(Place::parse_pattern))]
     operands: Vec<Place>,
     #[command(flatten)]
     connection: Connection,
@@ -63,13 +65,10 @@ impl Get {
             return until_signal(self.to_stdout(&sources, common)).await;
         }
         if sources.len() > 1 && !destination.is_dir() {
-            return Err(Failure::usage(format!(
-                "{} is not a directory: several sources need one",
-                destination.display()
-            )));
+            return Err(several(&destination));
         }
         // The umask of the process applies to local files.
-        let mut copying = Copying::new(common, self.options, 0);
+        let mut copying = Copying::new(common, &self.options, 0)?;
         let ended = until_signal(self.copy(&sources, &destination, &mut copying)).await;
         copying.finish(ended)
     }
@@ -81,7 +80,15 @@ impl Get {
         copying: &mut Copying,
     ) -> Result<(), Failure> {
         let mut servers = Servers::new(&self.connection);
-        for url in sources {
+        let mut urls = Vec::new();
+        for given in sources {
+            urls.extend(servers.expand(given).await?);
+        }
+        if urls.len() > 1 && !destination.is_dir() {
+            return Err(several(destination));
+        }
+        for (url, last) in lasts(&urls) {
+            copying.source(last);
             match fetch(&mut servers, copying, url, destination).await {
                 Ok(report) => copying.add(report),
                 Err(failure) => copying.add_failure(url.to_string(), failure)?,
@@ -98,6 +105,10 @@ impl Get {
             [_] if common.json => "--json prints to standard output too: give DEST a name",
             [url] => {
                 let mut servers = Servers::new(&self.connection);
+                let urls = servers.expand(url).await?;
+                let [url] = urls.as_slice() else {
+                    return Err(Failure::usage("one file only goes to standard output: cat takes several"));
+                };
                 let written = cat::write(&mut servers, url).await;
                 servers.close().await;
                 return written;
@@ -128,6 +139,11 @@ impl Get {
         }
         Ok((urls, destination.unwrap_or_else(|| PathBuf::from("."))))
     }
+}
+
+/// Returns the failure for a destination that is no directory.
+fn several(destination: &Path) -> Failure {
+    Failure::usage(format!("{} is not a directory: several sources need one", destination.display()))
 }
 
 async fn fetch(

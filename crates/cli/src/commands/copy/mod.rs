@@ -1,36 +1,50 @@
-//! `rpcrdma cat`, `get` and `put`: copy files from and to a server.
+//! `rpcrdma cat`, `get`, `put`, `cp` and `sync`: copy files from, to and between servers.
 //!
 //! [`rpcrdma_nfs::client::Client`] does the copying. These modules have the options, the progress and the
 //! report.
 
 mod cat;
+mod cp;
+mod filters;
 mod get;
+mod plan;
+mod progress;
 mod put;
+mod sync;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use clap::Args;
-use rpcrdma_nfs::client::{CopyEvent, CopyReport, CopyRun, MAX_REPORTED};
+use rpcrdma_nfs::client::{CopyEvent, CopyReport, CopyRun, MAX_REPORTED, SyncOptions};
 use serde::Serialize;
 
 pub(crate) use cat::Cat;
+pub(crate) use cp::Cp;
 pub(crate) use get::Get;
 pub(crate) use put::Put;
+pub(crate) use sync::Sync;
 
+use super::serve::limits::raise_descriptors;
 use crate::arguments::{Common, whole};
 use crate::connect::{Location, describe};
 use crate::exit::{Exit, Failure};
-use crate::output::{self, Progress, printable};
+use crate::output::{self, printable};
+use filters::Filters;
+use plan::{Plan, Planned};
+use progress::Progress;
 
 /// Part of `--help` about the output of `--json`.
 const JSON_HELP: &str = "\
---json prints {ended, files, directories, symlinks, hard_links, bytes, holes, seconds, bytes_per_second, owners_not_kept, \
-groups_not_kept, xattrs_not_kept, skipped: [{path, reason}], skipped_more, failed: [{path, reason}], failed_more}. ended is \
+--json prints {ended, files, directories, symlinks, hard_links, bytes, holes, resumed, unchanged, attributes, deleted, \
+changed_meanwhile, seconds, bytes_per_second, owners_not_kept, groups_not_kept, xattrs_not_kept, changes: [{change, path}], \
+changes_more, skipped: [{path, reason}], skipped_more, failed: [{path, reason}], failed_more}. ended is \
 complete if the command went through all sources; otherwise it names the cause, such as a signal or the loss of the server. The \
-other fields count the work up to then. bytes includes holes, and holes counts only those. skipped and failed have the first \
-1000 paths each, and skipped_more and failed_more count the rest. octets and octets_per_second are older names of bytes and \
+other fields count the work up to then. bytes includes holes, and holes counts only those; resumed counts bytes that were there from \
+an earlier copy. unchanged counts files and links that sync left alone, attributes those of which it set only attributes, deleted \
+what it removed. changed_meanwhile counts files that changed while they were read. changes is what sync --dry-run would do. \
+changes, skipped and failed have the first 1000 paths each, and changes_more, skipped_more and failed_more count the rest. octets and octets_per_second are older names of bytes and \
 bytes_per_second.";
 
 /// Part of `--help` about the attributes that `-p` keeps.
@@ -39,11 +53,55 @@ const KEPT_HELP: &str = "\
 set-user-ID and set-group-ID bits. Groups and, as root, owners that could not be set are counted and reported once. NFS version \
 3 does not carry extended attributes and access control lists: those of local files are counted and reported once.";
 
+/// Part of `--help` about `--partial`.
+const PARTIAL_HELP: &str = "\
+With --partial, an interrupted copy leaves its incomplete file as .NAME.HASH.rpcrdma-partial beside NAME, and the next copy of the \
+file with --partial continues it. HASH is of the length, time and number of the source: a source that has changed is copied anew, and \
+the old incomplete file stays until rm or sync --delete removes it. At a server only data that it has committed counts, in steps of \
+32 MiB, and shorter files are not kept. Other users of a directory cannot pass off files of theirs.";
+
+/// Part of `--help` about patterns.
+const FILTER_HELP: &str = "\
+Patterns are for the entries of a tree, as those of rsync; the first that matches decides. A PATTERN without a slash is for names; \
+another one is for the end of a path. A slash in front ties it to the top of SOURCE, and one at the end is for directories only. * and \
+? match no slash, ** between slashes matches any directories, [...] a class of letters, and DIR/*** is DIR with all in it. What lies \
+in a directory that is left out is left out too. In a FILE of patterns, empty lines and those that begin with # or ; say nothing.";
+
 /// Operand for standard input or output; a file of that name is `./-`.
 const STANDARD_STREAM: &str = "-";
 
-/// Options for copies.
-#[derive(Clone, Copy, Debug, Args)]
+/// Descriptors of a copy beside those of its files: connections, threads, and directories that stay open.
+const BESIDE: u64 = 160;
+/// Most descriptors of one file: the file itself, and the directory in which it grows.
+const OF_FILE: u64 = 2;
+
+/// Returns how many of `files` may be copied at the same time under a limit of open files. At least one is tried.
+fn within(limit: Option<u64>, files: usize) -> usize {
+    let possible = limit.map(|limit| limit.saturating_sub(BESIDE) / OF_FILE);
+    possible
+        .and_then(|possible| usize::try_from(possible).ok())
+        .map_or(files, |possible| files.min(possible))
+        .max(1)
+}
+
+/// Options of all copies.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Transfer {
+    /// Keep the incomplete file of an interrupted copy, and continue that of an earlier one
+    #[arg(long)]
+    partial: bool,
+    /// Show no progress; without a terminal on standard error, or with -v, there is none anyway
+    #[arg(short, long)]
+    quiet: bool,
+    /// Files to copy at the same time, 1 to 256
+    #[arg(long, value_name = "COUNT", default_value_t = 64, value_parser = whole::<u16>(1, 256))]
+    files: u16,
+    #[command(flatten)]
+    filters: Filters,
+}
+
+/// Options of `get` and `put`.
+#[derive(Clone, Debug, Args)]
 pub(crate) struct CopyOptions {
     /// Copy directories with all their content
     #[arg(short, long)]
@@ -54,14 +112,15 @@ pub(crate) struct CopyOptions {
     preserve: bool,
     /// Write files under their final names, existing ones in place; an interrupted copy then leaves an
     /// incomplete file
-    #[arg(long)]
+    #[arg(long, conflicts_with = "partial")]
     in_place: bool,
-    /// Show no progress bar; without a terminal on standard error, or with -v, there is none anyway
-    #[arg(short, long)]
-    quiet: bool,
-    /// Files to copy at the same time, 1 to 256
-    #[arg(long, value_name = "COUNT", default_value_t = 64, value_parser = whole::<u16>(1, 256))]
-    files: u16,
+    #[command(flatten)]
+    transfer: Transfer,
+}
+
+/// Returns the sources, and whether each is the last.
+fn lasts<T>(sources: &[T]) -> impl Iterator<Item = (&T, bool)> {
+    sources.iter().enumerate().map(|(index, source)| (source, index + 1 == sources.len()))
 }
 
 /// JSON document of the work of a copy.
@@ -75,11 +134,18 @@ struct Document {
     hard_links: u64,
     bytes: u64,
     holes: u64,
+    resumed: u64,
+    unchanged: u64,
+    attributes: u64,
+    deleted: u64,
+    changed_meanwhile: u64,
     seconds: f64,
     bytes_per_second: f64,
     owners_not_kept: u64,
     groups_not_kept: u64,
     xattrs_not_kept: u64,
+    changes: Vec<Planned>,
+    changes_more: u64,
     skipped: Vec<Reason>,
     skipped_more: u64,
     failed: Vec<Reason>,
@@ -104,10 +170,8 @@ impl<'a> Printed<'a> {
 impl Document {
     /// Returns warnings about files and attributes that were not copied, with their counts.
     fn warnings(&self) -> Vec<String> {
-        let left_out =
-            u64::try_from(self.skipped.len()).unwrap_or(u64::MAX).saturating_add(self.skipped_more);
         let all = [
-            (left_out, "left out: neither files nor directories nor symbolic links"),
+            (self.left_out(), "left out: neither files nor directories nor symbolic links"),
             (
                 self.owners_not_kept,
                 "without the owner of the original, and without set-id bits: it could not be set",
@@ -117,9 +181,46 @@ impl Document {
                 self.xattrs_not_kept,
                 "without extended attributes or access control lists: NFS version 3 has none",
             ),
+            (
+                self.changed_meanwhile,
+                "changed while they were read: copy them again when nothing writes to them",
+            ),
         ];
         let told = all.into_iter().filter(|(count, _)| *count > 0);
         told.map(|(count, what)| format!("{count} {what}")).collect()
+    }
+
+    /// Takes over the changes of a dry run.
+    fn plan(&mut self, listed: plan::Listed) {
+        (self.changes, self.changes_more) = (listed.changes, listed.more);
+    }
+
+    fn left_out(&self) -> u64 {
+        u64::try_from(self.skipped.len()).unwrap_or(u64::MAX).saturating_add(self.skipped_more)
+    }
+
+    /// Returns the line at the end. Counts of what did not happen are left out.
+    fn summary(&self) -> String {
+        let mut line = format!(
+            "files: {}; {} bytes in {:.2} s: {:.1} MB/s",
+            self.files,
+            self.bytes,
+            self.seconds,
+            self.bytes_per_second / 1e6
+        );
+        let failed = u64::try_from(self.failed.len()).unwrap_or(u64::MAX).saturating_add(self.failed_more);
+        let others = [
+            ("bytes already there", self.resumed),
+            ("unchanged", self.unchanged),
+            ("attributes only", self.attributes),
+            ("deleted", self.deleted),
+            ("left out", self.left_out()),
+            ("failed", failed),
+        ];
+        for (what, count) in others.into_iter().filter(|(_, count)| *count > 0) {
+            line.push_str(&format!("; {what}: {count}"));
+        }
+        line
     }
 }
 
@@ -150,34 +251,80 @@ struct Copying {
     progress: Progress,
     /// Whether the server of the current source or destination treats root as nobody.
     root_is_nobody: Arc<AtomicBool>,
+    /// Whether the source in progress is the last.
+    last: Arc<AtomicBool>,
+    /// Changes of a dry run.
+    plan: Option<Plan>,
     started: Instant,
     document: Document,
 }
 
 impl Copying {
     /// Prepares copies. `umask` applies to new files and directories at the server.
-    fn new(common: Common, given: CopyOptions, umask: u32) -> Self {
-        let progress = Progress::new(!given.quiet && common.verbose == 0);
+    ///
+    /// # Errors
+    /// Patterns cannot be used.
+    fn new(common: Common, given: &CopyOptions, umask: u32) -> Result<Self, Failure> {
         let mut options = rpcrdma_nfs::client::CopyOptions::default();
         options.recursive = given.recursive;
         options.preserve = given.preserve;
         options.in_place = given.in_place;
-        options.parallel = given.files.into();
         options.umask = umask;
+        if !given.recursive && !given.transfer.filters.is_empty() {
+            return Err(Failure::usage("--exclude, --include and --exclude-from are for trees: add -r"));
+        }
+        Self::prepare(common, &given.transfer, options, None)
+    }
+
+    /// Prepares a synchronisation.
+    ///
+    /// # Errors
+    /// Patterns cannot be used.
+    fn syncing(common: Common, given: &Transfer, sync: SyncOptions) -> Result<Self, Failure> {
+        let plan = sync.dry_run.then(|| Plan::new(!common.json));
+        let mut options = rpcrdma_nfs::client::CopyOptions::default();
+        options.sync = sync;
+        Self::prepare(common, given, options, plan)
+    }
+
+    fn prepare(
+        common: Common,
+        given: &Transfer,
+        mut options: rpcrdma_nfs::client::CopyOptions,
+        plan: Option<Plan>,
+    ) -> Result<Self, Failure> {
+        options.parallel = within(raise_descriptors(), given.files.into());
+        options.partial = given.partial;
+        options.filter = given.filters.filter()?;
         let run = CopyRun::default();
         options.run = Some(run.clone());
+        let progress = Progress::new(!given.quiet && common.verbose == 0);
         let root_is_nobody = Arc::new(AtomicBool::new(false));
-        let (shown, nobody) = (progress.clone(), Arc::clone(&root_is_nobody));
-        options.progress = Some(Arc::new(move |event: CopyEvent<'_>| {
-            show(&shown, event, nobody.load(Ordering::Relaxed));
+        let last = Arc::new(AtomicBool::new(false));
+        let (shown, nobody, ending) = (progress.clone(), Arc::clone(&root_is_nobody), Arc::clone(&last));
+        let planned = plan.clone();
+        options.progress = Some(Arc::new(move |event: CopyEvent<'_>| match event {
+            CopyEvent::Walked if !ending.load(Ordering::Relaxed) => {}
+            CopyEvent::Change { change, path } => {
+                if let Some(plan) = &planned {
+                    plan.add(change, path, &shown);
+                }
+            }
+            event => show(&shown, event, nobody.load(Ordering::Relaxed)),
         }));
         let (started, document) = (Instant::now(), Document::default());
-        Self { common, options, run, progress, root_is_nobody, started, document }
+        Ok(Self { common, options, run, progress, root_is_nobody, last, plan, started, document })
+    }
+
+    /// Begins with a source; `last` tells whether it is the last.
+    fn source(&self, last: bool) {
+        self.last.store(last, Ordering::Relaxed);
     }
 
     /// Sets the location of the next copies.
     fn at(&self, location: &Location) {
         self.root_is_nobody.store(location.root_is_nobody, Ordering::Relaxed);
+        self.progress.watch(&location.client);
     }
 
     /// Adds the report of a source.
@@ -189,6 +336,11 @@ impl Copying {
         document.hard_links += report.hard_links;
         document.bytes += report.bytes;
         document.holes += report.holes;
+        document.resumed += report.resumed;
+        document.unchanged += report.unchanged;
+        document.attributes += report.attributes;
+        document.deleted += report.deleted;
+        document.changed_meanwhile += report.changed_meanwhile;
         document.owners_not_kept += report.owners_not_kept;
         document.groups_not_kept += report.groups_not_kept;
         document.xattrs_not_kept += report.xattrs_not_kept;
@@ -225,6 +377,8 @@ impl Copying {
             return ended;
         }
         self.add(self.run.take_report());
+        let planned = self.plan.as_ref().map_or_else(|| Ok(Default::default()), Plan::take);
+        let ended = ended.and_then(|()| planned.map(|listed| self.document.plan(listed)));
         let document = &mut self.document;
         document.ended = ended.as_ref().map_or_else(ToString::to_string, |()| "complete".to_owned());
         document.seconds = self.started.elapsed().as_secs_f64();
@@ -234,23 +388,19 @@ impl Copying {
             output::warn(warning);
         }
         if self.common.json {
-            let printed = output::json(&Printed::new(document));
+            let printed = output::document(&Printed::new(document));
             // The reason why the command ended is more important.
             if ended.is_ok() {
                 printed?;
             }
         } else if !self.progress.is_hidden() {
-            output::note(format_args!(
-                "files: {}; {} bytes in {:.2} s: {:.1} MB/s",
-                document.files,
-                document.bytes,
-                document.seconds,
-                document.bytes_per_second / 1e6
-            ));
+            output::note(document.summary());
         }
         ended?;
         let copied = document.files + document.directories + document.symlinks + document.hard_links;
-        match (document.failed.is_empty(), copied) {
+        let right = copied + document.unchanged + document.attributes + document.deleted;
+        match (document.failed.is_empty(), right) {
+            (true, _) if document.changed_meanwhile > 0 => Err(Failure::silent(Exit::Partial)),
             (true, _) => Ok(()),
             (false, 0) => Err(Failure::silent(Exit::Failed)),
             (false, _) => Err(Failure::silent(Exit::Partial)),
@@ -260,9 +410,20 @@ impl Copying {
 
 fn show(progress: &Progress, event: CopyEvent<'_>, root_is_nobody: bool) {
     match event {
-        CopyEvent::Found { bytes, .. } => progress.expect(bytes),
+        CopyEvent::Found { bytes, .. } => progress.found(bytes),
+        CopyEvent::Walked => progress.walked(),
         CopyEvent::Bytes(bytes) => progress.add(bytes),
-        CopyEvent::Done { path } => progress.at(path),
+        CopyEvent::Resumed(bytes) => progress.resumed(bytes),
+        CopyEvent::Unchanged { .. } => progress.unchanged(),
+        CopyEvent::Done { path, file } => {
+            if file {
+                progress.done();
+            }
+            progress.at(path);
+        }
+        CopyEvent::ChangedMeanwhile { path } => {
+            progress.warn(format_args!("{}: changed while it was read", printable(path.as_bytes())));
+        }
         CopyEvent::Skipped { path, reason } => {
             progress.warn(format_args!("{}: left out, {reason}", printable(path.as_bytes())));
         }
@@ -271,5 +432,18 @@ fn show(progress: &Progress, event: CopyEvent<'_>, root_is_nobody: bool) {
             progress.warn(format_args!("{}: {reason}", printable(path.as_bytes())));
         }
         _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_descriptors_mean_few_files_at_the_same_time() {
+        assert_eq!(within(None, 64), 64);
+        assert_eq!(within(Some(1024), 64), 64);
+        assert_eq!(within(Some(BESIDE + 20), 64), 10);
+        assert_eq!(within(Some(32), 64), 1);
     }
 }

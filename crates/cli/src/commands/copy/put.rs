@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use rpcrdma_nfs::client::NfsUrl;
 
-use super::{CopyOptions, Copying, JSON_HELP, KEPT_HELP, STANDARD_STREAM};
+use super::{CopyOptions, Copying, FILTER_HELP, JSON_HELP, KEPT_HELP, PARTIAL_HELP, STANDARD_STREAM, lasts};
 use crate::arguments::{Common, Connection};
 use crate::commands::until_signal;
 use crate::connect::{Location, Servers};
@@ -41,7 +41,7 @@ const NEW_FILE: u32 = 0o666;
 
 /// Store files and directories
 #[derive(Debug, Args)]
-#[command(after_help = format!("{AFTER_HELP}{KEPT_HELP}\n\n{JSON_HELP}"))]
+#[command(after_help = format!("{AFTER_HELP}{KEPT_HELP}\n\n{PARTIAL_HELP}\n\n{FILTER_HELP}\n\n{JSON_HELP}"))]
 pub(crate) struct Put {
     #[command(flatten)]
     options: CopyOptions,
@@ -63,7 +63,7 @@ impl Put {
 
     /// Runs the command; `umask` is that of the process.
     pub(crate) async fn run(&self, common: Common, umask: u32) -> Result<(), Failure> {
-        let mut copying = Copying::new(common, self.options, umask);
+        let mut copying = Copying::new(common, &self.options, umask)?;
         let ended = until_signal(self.copy(&mut copying)).await;
         copying.finish(ended)
     }
@@ -93,7 +93,8 @@ impl Put {
                 )));
             }
         }
-        for source in &self.sources {
+        for (source, last) in lasts(&self.sources) {
+            copying.source(last);
             match location.client.put(source, &location.path, &copying.options).await {
                 Ok(report) => copying.add(report),
                 Err(error) => {
@@ -118,6 +119,7 @@ impl Put {
             .as_fd()
             .try_clone_to_owned()
             .map_err(|error| Failure::failed(format!("cannot read standard input: {error}")))?;
+        copying.source(true);
         let name = "standard input";
         let (input, options) = (File::from(input), &copying.options);
         match location.client.put_open(input, name, NEW_FILE, &location.path, options).await {

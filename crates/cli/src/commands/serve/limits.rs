@@ -14,23 +14,24 @@ use tokio::signal::unix::{SignalKind, signal};
 /// Descriptors that suffice for the greatest number of connections.
 const DESCRIPTORS: u64 = 65_536;
 
-/// Raises the soft limit of descriptors as far as the hard limit allows, to [`DESCRIPTORS`] at most. Returns the part of
-/// the descriptors that is for connections.
-pub(super) fn raise_descriptors() -> usize {
+/// Raises the soft limit of descriptors as far as the hard limit allows, to [`DESCRIPTORS`] at most. Returns the limit;
+/// `None` if there is none.
+pub(crate) fn raise_descriptors() -> Option<u64> {
     let limit = getrlimit(Resource::Nofile);
     let possible = limit.maximum.map_or(DESCRIPTORS, |maximum| maximum.min(DESCRIPTORS));
     if limit.current.is_none_or(|current| current >= possible) {
-        return for_connections(limit.current);
+        return limit.current;
     }
     let raised = Rlimit { current: Some(possible), maximum: limit.maximum };
     if let Err(error) = setrlimit(Resource::Nofile, raised) {
         tracing::warn!(%error, limit = ?limit.current, "cannot raise the limit of open files");
-        return for_connections(limit.current);
+        return limit.current;
     }
-    for_connections(Some(possible))
+    Some(possible)
 }
 
-fn for_connections(limit: Option<u64>) -> usize {
+/// Returns the part of the descriptors that is for connections.
+pub(super) fn for_connections(limit: Option<u64>) -> usize {
     limit.and_then(|limit| usize::try_from(limit / 2).ok()).unwrap_or(usize::MAX)
 }
 

@@ -7,7 +7,7 @@ mod confine;
 mod directories;
 mod export;
 mod kerberos;
-mod limits;
+pub(super) mod limits;
 mod ready;
 mod trusted;
 
@@ -97,11 +97,11 @@ pub(crate) struct Serve {
     directory: Option<PathBuf>,
     /// Address and port for NFS over RDMA; port 0 selects a free one. Can be given several times. The prefix
     /// iwarp:, verbs: or auto: chooses the provider of this address, instead of --provider
-    #[arg(long, value_name = "[PROVIDER:]ADDR:PORT", default_value = "127.0.0.1:20049")]
+    #[arg(long, value_name = "[PROVIDER:]ADDR[:PORT]", default_value = "127.0.0.1:20049")]
     listen: Vec<ListenAt>,
     /// Address and port for NFS and MOUNT over TCP [default: the address of the first --listen; port 20048, with
     /// Kerberos 2049, or a free one if they are in use]
-    #[arg(long, value_name = "ADDR:PORT", value_parser = listen_address)]
+    #[arg(long, value_name = "ADDR[:PORT]", value_parser = listen_address(20048))]
     tcp: Option<SocketAddr>,
     /// Serve RDMA only. Linux clients then cannot mount, because they send MOUNT over TCP
     #[arg(long, conflicts_with = "tcp")]
@@ -221,7 +221,7 @@ impl Serve {
     /// one thread.
     pub(crate) fn prepare(self) -> Result<Prepared, Failure> {
         self.rdma.check(self.listeners().map(|(provider, _)| provider), self.no_crc)?;
-        let descriptors = limits::raise_descriptors();
+        let descriptors = limits::for_connections(limits::raise_descriptors());
         // Clients have applied their own umask, so new files get their mode at once. The files of the state
         // directory have explicit modes.
         rustix::process::umask(rustix::fs::Mode::empty());

@@ -149,7 +149,9 @@ impl Loopback {
     /// Mounts an export with these options.
     pub(super) async fn mount_with(self: &Arc<Self>, name: &str, options: ClientOptions) -> Client {
         let service = MountClient::on(self.clone(), options.credential.clone(), None);
-        crate::client::connect::mount_by(service, self.clone(), name.as_bytes(), options).await.unwrap()
+        crate::client::connect::mount_by(service, self.clone(), name.as_bytes(), options, Arc::default())
+            .await
+            .unwrap()
     }
 
     /// Mounts the export `/`.

@@ -32,7 +32,13 @@ async fn rfc1813_2_1_flavors() {
     let seen = Arc::new(Flavors::default());
     let credential = process_credential();
     let mount = MountClient::on(seen.clone(), credential.clone(), None);
-    let nfs = Procedures { transport: seen.clone(), credential, timeout: None, patience: Duration::ZERO };
+    let nfs = Procedures {
+        transport: seen.clone(),
+        credential,
+        timeout: None,
+        patience: Duration::ZERO,
+        activity: Arc::default(),
+    };
     let object = FileHandle::new(b"object").unwrap();
     mount.null().await.unwrap_err();
     mount.mnt("/").await.unwrap_err();

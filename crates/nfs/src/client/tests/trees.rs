@@ -10,14 +10,17 @@ use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use rpcrdma::CallError;
+use rpcrdma_oncrpc::{AuthSys, Credential};
 use tempfile::tempdir;
 
 use super::loopback::{arguments, options};
 use super::*;
 use crate::client::{Client, ClientOptions, CopyEvent, CopyOptions, Error};
+use crate::fs::{MemoryFs, MemoryOptions};
+use crate::server::{Export, Squash};
 use crate::wire::{
     DirEntryPlus, DirListPlus, FileName, FileType, MknodArgs, MknodData, NfsProcedure, ReadArgs,
-    ReaddirplusArgs, ReaddirplusOk, ReadlinkArgs, ReadlinkOk, SetAttributes, Status,
+    ReaddirplusArgs, ReaddirplusOk, ReadlinkArgs, ReadlinkOk, SetAttributes, SetattrArgs, Status,
 };
 
 fn recursive() -> CopyOptions {
@@ -444,4 +447,36 @@ async fn a_dropped_copy_leaves_no_half_file() {
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
     }
     assert_eq!(contents(&out).len(), 0);
+}
+
+/// Linux and NFS-Ganesha clear set-ID bits when an owner is set, those of the same SETATTR too. Then the bits come alone.
+#[tokio::test]
+async fn set_id_bits_that_a_server_clears_with_the_owner_are_set_again() {
+    for clears in [false, true] {
+        let mut export = Export::new("/", Arc::new(MemoryFs::new(MemoryOptions::default())));
+        export.squash = Squash::Nobody;
+        let server = Loopback::serving(vec![export]);
+        let root = ClientOptions { credential: Credential::Sys(AuthSys::default()), ..options() };
+        let client = server.mount_with("/", root).await;
+        let local = tempdir().unwrap();
+        let file = local.path().join("file");
+        fs::write(&file, "program").unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o4755)).unwrap();
+        let set = Arc::new(Mutex::new(Vec::new()));
+        let seen = Arc::clone(&set);
+        server.hook(move |procedure, bytes| {
+            if procedure != NfsProcedure::Setattr {
+                return Step::Serve;
+            }
+            let new = arguments::<SetattrArgs>(bytes).new_attributes;
+            seen.lock().unwrap().push((new.uid.is_some(), new.mode));
+            if !clears || new.uid.is_none() {
+                return Step::Serve;
+            }
+            Step::change::<SetattrArgs>(|wcc| wcc.after.as_mut().unwrap().mode &= 0o777)
+        });
+        client.put(&file, "/file", &CopyOptions::default()).await.unwrap();
+        let expected: &[_] = &[(true, Some(0o4755)), (false, Some(0o4755))];
+        assert_eq!(*set.lock().unwrap(), expected[..1 + usize::from(clears)], "{clears}");
+    }
 }

@@ -6,36 +6,38 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rpcrdma_xdr::Payload;
+use rustix::fs::Statx;
 
 use super::local::{
-    Identity, LocalDir, OWNER_ALL, SHORT, Sink, Spot, Wanted, blocking, make_link, make_symlink, spot_of,
+    Identity, LocalDir, OWNER_ALL, Sink, Spot, Wanted, blocking, make_link, make_symlink, spot_of,
 };
-use super::{Copied, CopyEvent, CopyOptions, CopyReport, Copying, Kept, Owned, Tasks, below, child};
+use super::short::Short;
+use super::sync::{Comparison, Here, Linked, Seen, Walked};
+use super::{Change, CopyEvent, CopyOptions, CopyReport, Copying, Kept, Owned, Tasks, below, child};
 use crate::client::slash::goes_into;
 use crate::client::walk::lossy;
-use crate::client::{Calls, Client, DirItem, Error, File, Node, ReadStream};
-use crate::wire::{FileHandle, FileType};
-
-/// Most short files in one batch: one visit to a blocking thread writes them all.
-const BATCH: usize = 16;
-/// Batches among which the files in progress are divided: while one is written, others are read.
-const BATCHES: usize = 4;
+use crate::client::{Client, DirItem, Error, File, Node, ReadStream};
+use crate::wire::{Attributes, FileHandle, FileType};
 
 /// Identity of a file at the server: file system and number.
-type FileKey = (u64, u64);
+pub(super) type FileKey = (u64, u64);
+
+/// Entries of a local directory while its source is walked.
+pub(super) type LocalHere = Here<std::ffi::OsString, Statx>;
 
 /// Directory to copy.
-struct Directory {
-    handle: FileHandle,
+pub(super) struct Directory {
+    pub(super) handle: FileHandle,
     /// Number of the directory at the server.
-    fileid: u64,
-    kept: Kept,
-    local: Arc<LocalDir>,
-    depth: usize,
+    pub(super) fileid: u64,
+    pub(super) kept: Kept,
+    pub(super) local: Arc<LocalDir>,
+    pub(super) depth: usize,
+    /// The local directory before the copy, if a sync found one.
+    pub(super) there: Option<Seen>,
     /// A directory above this one, further away with growing depth. It reveals a directory that contains
     /// itself without a list of all (Brent's algorithm).
-    anchor: Option<FileHandle>,
+    pub(super) anchor: Option<FileHandle>,
 }
 
 impl Directory {
@@ -47,7 +49,7 @@ impl Directory {
 
 /// Destination of a file.
 #[derive(Clone)]
-enum Goal {
+pub(super) enum Goal {
     /// A path that the caller named.
     Named(PathBuf),
     /// A name in a tree.
@@ -64,48 +66,49 @@ impl Goal {
 }
 
 /// A further name of a file found before.
-struct Further {
-    key: FileKey,
-    first: Spot,
-    spot: Spot,
-    node: Node,
-}
-
-/// A short file of a tree, without holes.
-struct Short {
-    path: String,
-    spot: Spot,
-    node: Node,
-    /// Length, at most [`SHORT`].
-    size: u32,
+pub(super) struct Further {
+    pub(super) key: FileKey,
+    pub(super) first: Spot,
+    pub(super) spot: Spot,
+    pub(super) node: Node,
 }
 
 /// Client, options and report of a copy, as its tasks need them. Clones share them.
 #[derive(Clone)]
-struct Getting {
-    client: Client,
-    copying: Copying,
+pub(super) struct Getting {
+    pub(super) client: Client,
+    pub(super) copying: Copying,
     /// The source, for messages.
-    source: Arc<str>,
+    pub(super) source: Arc<str>,
     /// Number of names of a local directory that do not belong to the source.
-    own: usize,
+    pub(super) own: usize,
     /// Complete files that have several names.
     complete: Arc<Mutex<HashSet<FileKey>>>,
+    /// Set in a sync.
+    pub(super) sync: Option<Arc<Comparison>>,
 }
 
 /// Copy in progress.
-struct Get {
-    with: Getting,
-    tasks: Tasks,
+pub(super) struct Get {
+    pub(super) with: Getting,
+    pub(super) tasks: Tasks,
     /// Destination of the first name, for files with several names.
-    first: HashMap<FileKey, Spot>,
-    further: Vec<Further>,
-    /// The next batch.
-    short: Vec<Short>,
+    pub(super) first: HashMap<FileKey, Spot>,
+    pub(super) further: Vec<Further>,
+    /// The next batch of short files.
+    pub(super) short: Vec<Short>,
+    /// In a sync: files of several names.
+    pub(super) linked: Linked,
+    /// In a sync: entries that the source lacks, with the paths of their directories below the top.
+    pub(super) extra: Vec<(Arc<LocalDir>, Vec<std::ffi::OsString>, Vec<u8>)>,
     /// Directories whose attributes are set last.
     finished: Vec<(Arc<LocalDir>, Kept)>,
     /// Directory in which the copy begins.
-    top: Option<Arc<LocalDir>>,
+    pub(super) top: Option<Arc<LocalDir>>,
+    /// In a sync: the source directory.
+    pub(super) source: Option<FileHandle>,
+    /// In a sync: the target directory.
+    pub(super) target: Option<Arc<LocalDir>>,
 }
 
 impl Client {
@@ -130,68 +133,71 @@ impl Client {
         let name = source.split(|&byte| byte == b'/').rfind(|part| !part.is_empty());
         let name = name.filter(|name| !matches!(*name, b"." | b".."));
         let local = target_of(target, name, node.attributes.is_directory()).await?;
-        let copying = Copying::new(options);
-        let mut with = Getting {
-            client: self.clone(),
-            copying: copying.clone(),
-            source: path.into(),
-            own: 0,
-            complete: Arc::default(),
-        };
-        let tree = if node.attributes.is_directory() {
-            let (dir, own) = root_of(local.clone(), name.is_none()).await?;
-            with.own = own;
-            Some(dir)
+        let mut get = Get::new(self, Copying::new(options), path, None);
+        if node.attributes.is_directory() {
+            let (dir, own) = root_of(local, name.is_none()).await?;
+            get.with.own = own;
+            get.tree(Directory::first(node, dir, None)).await?;
         } else {
-            None
-        };
-        let mut get = Get {
-            with,
-            tasks: Tasks::new(copying.clone()),
-            first: HashMap::new(),
-            further: Vec::new(),
-            short: Vec::new(),
-            finished: Vec::new(),
-            top: None,
-        };
-        match tree {
-            Some(dir) => {
-                let kept = Kept::from(&node.attributes);
-                let Node { handle, attributes } = node;
-                let fileid = attributes.fileid;
-                let first = Directory { handle, fileid, kept, local: dir, depth: 0, anchor: None };
-                get.tree(first).await?;
-                get.start_short().await?;
-            }
-            None => get.named(local, node).await?,
+            get.named(local, node).await?;
         }
-        get.tasks.finish().await?;
-        get.finish().await?;
-        Ok(copying.report())
+        get.complete().await
+    }
+}
+
+impl Directory {
+    /// Returns the directory in which a copy begins.
+    pub(super) fn first(node: Node, local: Arc<LocalDir>, there: Option<Seen>) -> Self {
+        let Node { handle, attributes } = node;
+        let kept = Kept::from(&attributes);
+        Self { handle, fileid: attributes.fileid, kept, local, depth: 0, there, anchor: None }
     }
 }
 
 impl Getting {
-    fn path_of(&self, dir: &LocalDir) -> String {
+    pub(super) fn path_of(&self, dir: &LocalDir) -> String {
         below(&self.source, dir.names().into_iter().skip(self.own))
     }
 
-    fn path_in(&self, dir: &LocalDir, name: &OsStr) -> String {
+    pub(super) fn path_in(&self, dir: &LocalDir, name: &OsStr) -> String {
         child(&self.path_of(dir), &name.to_string_lossy())
+    }
+
+    /// Returns the path of a directory below the top of the tree, for the filter.
+    pub(super) fn prefix_of(&self, dir: &LocalDir) -> Vec<u8> {
+        dir.names().into_iter().skip(self.own).map(OsStr::as_bytes).collect::<Vec<_>>().join(&b'/')
     }
 
     fn is_complete(&self, key: FileKey) -> bool {
         self.complete.lock().unwrap_or_else(PoisonError::into_inner).contains(&key)
     }
 
-    fn kept(&self, kept: Kept) -> Option<Kept> {
+    /// Records that a file of several names is complete under its first name.
+    pub(super) fn completes(&self, attributes: &Attributes) {
+        if attributes.nlink > 1 {
+            let key = (attributes.fsid, attributes.fileid);
+            self.complete.lock().unwrap_or_else(PoisonError::into_inner).insert(key);
+        }
+    }
+
+    pub(super) fn kept(&self, kept: Kept) -> Option<Kept> {
         self.copying.options.preserve.then_some(kept)
     }
 
-    async fn file(self, path: String, goal: Goal, node: Node) -> Result<(), Error> {
+    /// Copies a file. If it changed since an earlier copy left a part of it, the copy begins anew.
+    pub(super) async fn file(self, path: String, goal: Goal, node: Node) -> Result<(), Error> {
+        match self.attempt(&path, goal.clone(), node, false).await? {
+            None => Ok(()),
+            Some(node) => self.attempt(&path, goal, node, true).await.map(|_| ()),
+        }
+    }
+
+    /// Copies a file; `again` tells that this is the second attempt. Returns the file as it is now if a copy that
+    /// was continued has parts of several states. It has then left nothing.
+    async fn attempt(&self, path: &str, goal: Goal, node: Node, again: bool) -> Result<Option<Node>, Error> {
         let Node { handle, attributes } = node;
         let kept = Kept::from(&attributes);
-        let wanted = Wanted { source: attributes, copying: self.copying.clone() };
+        let wanted = Wanted { source: attributes, copying: self.copying.clone(), again };
         let to = goal.clone();
         let place = || goal.path();
         let mut sink = blocking(place, move || match to {
@@ -199,79 +205,48 @@ impl Getting {
             Goal::Tree(spot) => Sink::in_tree(&spot, &wanted),
         })
         .await?;
-        let file = self.client.file(handle, &path);
-        let mut end = 0;
+        let file = self.client.file(handle, path);
+        let resumed = sink.resumed();
+        let mut end = resumed;
+        self.copying.resumed(resumed);
         if sink.takes_holes() && attributes.used < attributes.size {
-            (sink, end) = self.sparse(&file, attributes.size, &goal, sink).await?;
+            (sink, end) = self.sparse(&file, end..attributes.size, &goal, sink).await?;
         }
         let rest = file.read_all(end, attributes.size);
         (sink, end) = self.pieces(rest, &goal, sink, end).await?;
+        if let Some(now) = self.changed(&file, &attributes).await? {
+            self.copying.changed_meanwhile(path);
+            if resumed > 0 && !again {
+                let discard = move || {
+                    sink.discard();
+                    Ok(())
+                };
+                blocking(place, discard).await?;
+                return Ok(Some(Node { handle, attributes: now }));
+            }
+        }
         let keep = self.kept(kept);
         let owned = blocking(place, move || sink.finish(end, keep)).await?;
-        self.complete(&path, &node, owned);
-        Ok(())
+        self.done(path, &attributes, owned);
+        Ok(None)
     }
 
-    fn complete(&self, path: &str, node: &Node, owned: Owned) {
+    /// Counts a file that is complete.
+    pub(super) fn done(&self, path: &str, attributes: &Attributes, owned: Owned) {
         self.copying.owner(owned);
-        if node.attributes.nlink > 1 {
-            let key = (node.attributes.fsid, node.attributes.fileid);
-            self.complete.lock().unwrap_or_else(PoisonError::into_inner).insert(key);
-        }
-        self.copying.done(path, |report| &mut report.files);
+        self.completes(attributes);
+        self.copying.file_done(path);
     }
 
-    /// Copies short files: requests them all, and writes them in one visit to a blocking thread.
-    async fn short(self, batch: Vec<Short>) -> Vec<Copied> {
-        let mut reads: Calls<Option<Payload>> = Calls::new();
-        for short in &batch {
-            let file = self.client.file(short.node.handle, &short.path);
-            let size = short.size;
-            reads.push(Box::pin(async move { file.read_whole(size).await }));
-        }
-        let mut results = Vec::with_capacity(batch.len());
-        let mut read = Vec::with_capacity(batch.len());
-        for short in batch {
-            match reads.next().await {
-                Some(Ok(data)) => read.push((short, data)),
-                Some(Err(error)) => results.push((short.path, Err(error))),
-                None => {}
-            }
-        }
-        let (copying, preserve) = (self.copying.clone(), self.copying.options.preserve);
-        let write = move |(short, data): (Short, Option<Payload>)| {
-            let written = data.map(|data| {
-                let attributes = short.node.attributes;
-                let mut sink =
-                    Sink::in_tree(&short.spot, &Wanted { source: attributes, copying: copying.clone() })?;
-                sink.write(0, &data)?;
-                sink.finish(short.size.into(), preserve.then(|| Kept::from(&attributes)))
-            });
-            (short, written)
+    /// Returns the attributes of a file after it was read, if it changed since it was found. Answers to READ have
+    /// them; without any, the server is asked.
+    pub(super) async fn changed(&self, file: &File, found: &Attributes) -> Result<Option<Attributes>, Error> {
+        let now = match file.seen() {
+            Some(now) => now,
+            None if found.size == 0 => return Ok(None),
+            None => file.attributes().await?,
         };
-        let written = blocking(PathBuf::new, move || Ok(read.into_iter().map(write).collect::<Vec<_>>()));
-        let written = match written.await {
-            Ok(written) => written,
-            // The runtime ends.
-            Err(error) => {
-                results.push((self.source.to_string(), Err(error)));
-                return results;
-            }
-        };
-        for (Short { path, spot, node, size }, written) in written {
-            let result = match written {
-                Some(Ok(owned)) => {
-                    self.copying.counted(size.into());
-                    self.complete(&path, &node, owned);
-                    Ok(())
-                }
-                Some(Err(source)) => Err(Error::Local { path: spot.path(), source }),
-                // The file has another length by now.
-                None => self.clone().file(path.clone(), Goal::Tree(spot), node).await,
-            };
-            results.push((path, result));
-        }
-        results
+        Ok(((now.size, now.mtime) != (found.size, found.mtime)).then_some(now))
     }
 
     /// Copies the parts of a file that have data, as far as the server reports them. Returns the end of the
@@ -279,11 +254,11 @@ impl Getting {
     async fn sparse(
         &self,
         file: &File,
-        size: u64,
+        range: std::ops::Range<u64>,
         goal: &Goal,
         mut sink: Sink,
     ) -> Result<(Sink, u64), Error> {
-        let mut end = 0;
+        let std::ops::Range { start: mut end, end: size } = range;
         while end < size {
             let Some(found) = self.client.extents(file.handle(), end, size).await else { break };
             let behind = found.ranges.last().map_or(end, |range| range.end);
@@ -321,7 +296,7 @@ impl Getting {
         Ok((sink, end))
     }
 
-    async fn symlink(self, path: String, spot: Spot, node: Node) -> Result<(), Error> {
+    pub(super) async fn symlink(self, path: String, spot: Spot, node: Node) -> Result<(), Error> {
         let target =
             self.client.read_link_of(node.handle).await.map_err(|error| error.at(path.as_bytes()))?;
         let keep = self.kept(Kept::from(&node.attributes));
@@ -335,6 +310,46 @@ impl Getting {
 }
 
 impl Get {
+    /// Prepares a copy of the source with this path.
+    pub(super) fn new(
+        client: &Client,
+        copying: Copying,
+        source: String,
+        sync: Option<Arc<Comparison>>,
+    ) -> Self {
+        let with = Getting {
+            client: client.clone(),
+            copying: copying.clone(),
+            source: source.into(),
+            own: 0,
+            complete: Arc::default(),
+            sync,
+        };
+        Self {
+            with,
+            tasks: Tasks::new(copying),
+            first: HashMap::new(),
+            further: Vec::new(),
+            short: Vec::new(),
+            linked: Linked::default(),
+            extra: Vec::new(),
+            finished: Vec::new(),
+            top: None,
+            source: None,
+            target: None,
+        }
+    }
+
+    /// Waits for the end of all files, and completes the copy after them.
+    pub(super) async fn complete(mut self) -> Result<CopyReport, Error> {
+        self.start_short().await?;
+        let copying = self.with.copying.clone();
+        copying.tell(CopyEvent::Walked);
+        self.tasks.finish().await?;
+        self.finish().await?;
+        Ok(copying.report())
+    }
+
     /// Copies an object that the caller named and that is not a directory.
     async fn named(&mut self, local: PathBuf, node: Node) -> Result<(), Error> {
         let with = self.with.clone();
@@ -354,17 +369,18 @@ impl Get {
         }
     }
 
-    async fn tree(&mut self, first: Directory) -> Result<(), Error> {
+    pub(super) async fn tree(&mut self, first: Directory) -> Result<(), Error> {
         let mut waiting = vec![first];
         while let Some(directory) = waiting.pop() {
             let result = self.directory(&directory, &mut waiting).await;
             let Directory { local, kept, .. } = directory;
             let path = self.with.path_of(&local);
             match result {
-                Ok(new) => {
-                    self.with.copying.done(&path, |report| &mut report.directories);
-                    // A new directory of this copy may have more permissions than it should keep.
-                    if self.with.copying.options.preserve || (new && kept.mode & OWNER_ALL != OWNER_ALL) {
+                Ok(Walked { new, finish }) => {
+                    if (new && !self.with.copying.is_dry()) || self.with.sync.is_none() {
+                        self.with.copying.done(&path, |report| &mut report.directories);
+                    }
+                    if finish {
                         self.finished.push((local, kept));
                     }
                 }
@@ -374,13 +390,13 @@ impl Get {
         Ok(())
     }
 
-    /// Makes the directory and starts the copy of its content. Returns whether the directory is new.
+    /// Makes the directory and starts the copy of its content.
     async fn directory(
         &mut self,
         directory: &Directory,
         waiting: &mut Vec<Directory>,
-    ) -> Result<bool, Error> {
-        let Directory { handle, fileid, kept, local, depth, anchor } = directory;
+    ) -> Result<Walked, Error> {
+        let Directory { handle, fileid, local, depth, anchor, .. } = directory;
         let limit = self.with.copying.options.max_depth;
         if *depth > limit {
             return Err(Error::TooDeep { path: self.with.path_of(local), limit });
@@ -391,22 +407,23 @@ impl Get {
         if self.is_top(*handle, *fileid).await? {
             return Err(Error::IntoItself { path: self.with.path_of(local) });
         }
-        let (dir, mode, private) = (Arc::clone(local), kept.mode, self.with.copying.options.preserve);
-        let new = blocking(|| local.path(), move || dir.make(mode, private)).await?;
-        if self.top.is_none() {
+        let new = self.make(directory).await?;
+        if self.top.is_none() && !(new && self.with.copying.is_dry()) {
             self.top = Some(Arc::clone(local));
             if self.is_top(*handle, *fileid).await? {
                 return Err(Error::IntoItself { path: self.with.path_of(local) });
             }
         }
+        let mut here = self.here(directory, new).await?;
         let mut reader = self.with.client.dir_reader(*handle, self.with.path_of(local));
         while let Some(items) = reader.next().await? {
             for item in items {
                 let name = OsStr::from_bytes(item.name.as_bytes()).to_owned();
+                let there = here.entries.remove(&name);
                 match self.with.client.node_of(*handle, item).await {
                     Ok(node) => {
                         let spot = Spot { dir: Arc::clone(local), name };
-                        waiting.extend(self.object(directory, spot, node).await?);
+                        waiting.extend(self.object(directory, spot, node, there, &mut here).await?);
                     }
                     Err(error) => {
                         let path = self.with.path_in(local, &name);
@@ -415,7 +432,31 @@ impl Get {
                 }
             }
         }
-        Ok(new)
+        Ok(self.walked(directory, here, new))
+    }
+
+    /// Makes the directory, or with a dry run finds out whether it would. Returns whether it is new.
+    async fn make(&self, directory: &Directory) -> Result<bool, Error> {
+        let Directory { kept, local, there, .. } = directory;
+        let copying = &self.with.copying;
+        if self.with.sync.is_some() && there.is_none() {
+            copying.change(Change::MakeDirectory, &format!("{}/", self.with.path_of(local)));
+        }
+        if copying.is_dry() {
+            return Ok(there.is_none());
+        }
+        let (dir, mode, private) = (Arc::clone(local), kept.mode, copying.options.preserve);
+        blocking(|| local.path(), move || dir.make(mode, private)).await
+    }
+
+    /// Returns what is left to do for a directory after the walk of its entries.
+    fn walked(&mut self, directory: &Directory, here: LocalHere, new: bool) -> Walked {
+        if self.with.sync.is_some() {
+            return self.synced_directory(directory, here, new);
+        }
+        // A new directory of this copy may have more permissions than it should keep.
+        let lent = new && directory.kept.mode & OWNER_ALL != OWNER_ALL;
+        Walked { new, finish: self.with.copying.options.preserve || lent }
     }
 
     /// Returns whether a directory at the server is the local directory in which the copy began. Its time of
@@ -434,14 +475,27 @@ impl Get {
         Ok(there.is_between(&before, &look().await?))
     }
 
-    /// Starts the copy of an entry; returns a directory to the caller.
+    /// Starts the copy of an entry; returns a directory to the caller. In a sync, `there` has its name locally.
     async fn object(
         &mut self,
         above: &Directory,
         spot: Spot,
         node: Node,
+        there: Option<Statx>,
+        here: &mut LocalHere,
     ) -> Result<Option<Directory>, Error> {
         let Node { handle, attributes } = node;
+        if here.excludes(&self.with.copying, spot.name.as_bytes(), attributes.is_directory()) {
+            self.leave_excluded(spot.name, there, here);
+            return Ok(None);
+        }
+        let there = match self.with.sync {
+            Some(_) => match self.synced(&spot, &node, there, here).await? {
+                Some(there) => there,
+                None => return Ok(None),
+            },
+            None => None,
+        };
         let with = &self.with;
         if attributes.is_directory() {
             return Ok(Some(Directory {
@@ -450,6 +504,7 @@ impl Get {
                 kept: Kept::from(&attributes),
                 local: spot.dir.entry(&spot.name),
                 depth: above.depth.saturating_add(1),
+                there,
                 anchor: above.anchor_below(),
             }));
         }
@@ -465,16 +520,9 @@ impl Get {
                     self.first.insert(key, spot.clone());
                 }
                 with.copying.tell(CopyEvent::Found { path: &path, bytes: attributes.size });
-                let whole =
-                    attributes.size > 0 && attributes.size <= SHORT && attributes.used >= attributes.size;
-                match u32::try_from(attributes.size) {
-                    Ok(size) if whole && size <= with.client.read_size() => {
-                        self.short.push(Short { path, spot, node, size });
-                        if self.short.len() >= (self.tasks.limit() / BATCHES).clamp(1, BATCH) {
-                            self.start_short().await?;
-                        }
-                    }
-                    _ => {
+                match Short::of(with, path, spot, node) {
+                    Ok(short) => self.push_short(short).await?,
+                    Err((path, spot)) => {
                         let task = with.clone().file(path.clone(), Goal::Tree(spot), node);
                         self.tasks.start(path, task).await?;
                     }
@@ -489,29 +537,25 @@ impl Get {
         Ok(None)
     }
 
-    /// Starts the copy of the next batch of short files.
-    async fn start_short(&mut self) -> Result<(), Error> {
-        let batch = std::mem::take(&mut self.short);
-        if batch.is_empty() {
-            return Ok(());
-        }
-        let files = batch.len();
-        self.tasks.start_batch(files, self.with.clone().short(batch)).await
-    }
-
-    /// Completes the copy after all files: makes their further names, then sets the attributes of
-    /// directories.
-    async fn finish(self) -> Result<(), Error> {
-        let Self { with, further, finished, .. } = self;
+    /// Makes the further names of files.
+    async fn link(&self, further: Vec<Further>) -> Result<(), Error> {
+        let with = &self.with;
         for Further { key, first, spot, node } in further {
             let path = with.path_in(&spot.dir, &spot.name);
             let (place, copying) = (spot.clone(), with.copying.clone());
             // If the first name failed, or the file system has no hard links, the content is copied for each
             // name.
-            let linked = with.is_complete(key)
-                && blocking(|| spot.path(), move || make_link(&first, &place, &copying)).await.is_ok();
-            if linked {
-                with.copying.done(&path, |report| &mut report.hard_links);
+            let linked = if with.is_complete(key) {
+                blocking(|| spot.path(), move || make_link(&first, &place, &copying)).await.ok()
+            } else {
+                None
+            };
+            match linked {
+                Some(false) if with.sync.is_some() => with.copying.unchanged(&path),
+                Some(_) => with.copying.done(&path, |report| &mut report.hard_links),
+                None => {}
+            }
+            if linked.is_some() {
                 continue;
             }
             with.copying.tell(CopyEvent::Found { path: &path, bytes: node.attributes.size });
@@ -519,6 +563,16 @@ impl Get {
                 with.copying.failed(&path, error)?;
             }
         }
+        Ok(())
+    }
+
+    /// Completes the copy after all files: makes their further names, removes what the source lacks, and sets the
+    /// attributes of directories.
+    async fn finish(mut self) -> Result<(), Error> {
+        let further = std::mem::take(&mut self.further);
+        self.link(further).await?;
+        self.remove_extra().await?;
+        let Self { with, finished, .. } = self;
         // The deepest directory comes first: a directory may not be writable once its mode is set.
         let (preserve, copying) = (with.copying.options.preserve, with.copying.clone());
         let failures = blocking(PathBuf::new, move || {
@@ -543,7 +597,7 @@ impl Get {
 
 impl Client {
     /// Returns an entry with the attributes that the listing omitted.
-    async fn node_of(&self, dir: FileHandle, item: DirItem) -> Result<Node, Error> {
+    pub(super) async fn node_of(&self, dir: FileHandle, item: DirItem) -> Result<Node, Error> {
         match item {
             DirItem { handle: Some(handle), attributes: Some(attributes), .. } => {
                 Ok(Node { handle, attributes })

@@ -9,53 +9,82 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use bytes::Bytes;
 use rustix::fs::{FileType as LocalType, Statx};
 
 use super::local::{
-    Content, Identity, LocalDir, LocalEntry, OWNER_ALL, Opened, SHORT, Spot, blocking, is_type, kept, list,
-    next_data, open_regular, read_at, read_link, read_next, spot_of,
+    Content, Identity, LocalDir, LocalEntry, OWNER_ALL, Opened, Spot, blocking, is_type, kept, list,
+    next_data, open_regular, read_at, read_link, read_next, spot_of, stat_of,
 };
+use super::partial::part_name;
+use super::short::AHEAD;
+use super::sync::{Comparison, Here, Linked, Seen, Walked};
 use super::upload::{Upload, Wanted};
-use super::{CopyEvent, CopyOptions, CopyReport, Copying, Kept, Owned, Tasks, below, child};
+use super::{Change, CopyEvent, CopyOptions, CopyReport, Copying, Kept, Owned, Tasks, below, child};
 use crate::client::slash::without_slash;
 use crate::client::walk::{Place, lossy};
-use crate::client::{Client, Error, WriteStream};
-use crate::wire::{FileHandle, FileName, FileType, MkdirArgs, SetAttributes, Status};
-
-/// Entries of a directory whose short files one visit to a blocking thread reads. They hold at most this number times
-/// [`SHORT`] bytes.
-const AHEAD: usize = 32;
+use crate::client::{Client, Error, Node, WriteStream};
+use crate::wire::{Attributes, FileHandle, FileName, FileType, MkdirArgs, SetAttributes, Status};
 
 /// Identity of a file of the local file system: device and number.
-type FileKey = (u32, u32, u64);
+pub(super) type FileKey = (u32, u32, u64);
+
+/// Entries of a directory at the server while its source is walked.
+pub(super) type ServerHere = Here<FileName, Node>;
 
 /// Destination of an object: a name in a directory, or the existing root of the export.
-enum Target {
+pub(super) enum Target {
     Place(Place),
     Root,
+    /// A directory that a sync found.
+    Found(Node),
 }
 
 /// Directory to copy.
-struct Directory {
-    local: Arc<LocalDir>,
-    kept: Kept,
-    target: Target,
-    depth: usize,
+pub(super) struct Directory {
+    pub(super) local: Arc<LocalDir>,
+    pub(super) kept: Kept,
+    pub(super) target: Target,
+    pub(super) depth: usize,
 }
 
 /// Directory at the server in which entries are made.
 #[derive(Clone, Copy)]
-struct Made {
-    handle: FileHandle,
+pub(super) struct Made {
+    pub(super) handle: FileHandle,
     /// Number of the directory.
-    fileid: u64,
+    pub(super) fileid: u64,
+    /// Number of its file system.
+    pub(super) fsid: u64,
     /// Whether this copy made the directory, which was then empty.
-    new: bool,
+    pub(super) new: bool,
+}
+
+/// Object with the name of a file at the server, as far as the walk knows.
+#[derive(Clone, Copy)]
+pub(super) enum There {
+    Unknown,
+    /// None, or one that a rename replaces without a look at it.
+    Nothing,
+    File(Node),
+}
+
+impl There {
+    /// Returns the object with this name, if one is known or found.
+    async fn look(self, client: &Client, place: &Place) -> Result<Option<Node>, Error> {
+        match self {
+            Self::Nothing => Ok(None),
+            Self::File(node) => Ok(Some(node)),
+            Self::Unknown => match client.lookup_in(place.dir, place.name.clone()).await {
+                Ok(node) => Ok(Some(node)),
+                Err(error) if error.status() == Some(Status::NoEnt) => Ok(None),
+                Err(error) => Err(error),
+            },
+        }
+    }
 }
 
 /// The source of a file's content.
-enum Source {
+pub(super) enum Source {
     /// A path that the caller named, links followed.
     Named(PathBuf),
     /// An entry of a tree, a regular file.
@@ -67,8 +96,17 @@ enum Source {
 }
 
 impl Source {
+    /// Returns the source for a second attempt; an open file has none.
+    fn again(&self) -> Option<Self> {
+        match self {
+            Self::Named(path) => Some(Self::Named(path.clone())),
+            Self::Tree(spot) | Self::Opened(spot, _) => Some(Self::Tree(spot.clone())),
+            Self::Open(_) => None,
+        }
+    }
+
     /// Returns the name in the tree.
-    fn spot(&self) -> Option<&Spot> {
+    const fn spot(&self) -> Option<&Spot> {
         match self {
             Self::Tree(spot) | Self::Opened(spot, _) => Some(spot),
             Self::Named(_) | Self::Open(_) => None,
@@ -86,41 +124,55 @@ impl Source {
     }
 }
 
+/// Returns the name of the incomplete file that stays. A file of at most one step would always begin anew.
+fn part_of(place: &Place, source: &Identity, options: &CopyOptions) -> Option<Vec<u8>> {
+    let step = options.partial_step.max(1);
+    (options.partial && source.size() > step).then(|| part_name(place.name.as_bytes(), source, options))
+}
+
 /// Destination of a file's content.
-struct Goal {
-    place: Place,
-    /// Whether this copy made the directory, which was then empty.
-    new: bool,
+#[derive(Clone)]
+pub(super) struct Goal {
+    pub(super) place: Place,
+    pub(super) there: There,
 }
 
 /// A further name of a file found before.
-struct Further {
-    key: FileKey,
-    spot: Spot,
-    goal: Goal,
-    kept: Kept,
+pub(super) struct Further {
+    pub(super) key: FileKey,
+    pub(super) spot: Spot,
+    pub(super) goal: Goal,
+    pub(super) kept: Kept,
 }
 
 /// Client, options and report of a copy, as its tasks need them. Clones share them.
 #[derive(Clone)]
-struct Putting {
-    client: Client,
-    copying: Copying,
+pub(super) struct Putting {
+    pub(super) client: Client,
+    pub(super) copying: Copying,
     /// The source, for messages.
     source: Arc<str>,
     /// Path of the copy of the source in the export.
-    target: Arc<[u8]>,
+    pub(super) target: Arc<[u8]>,
     /// Complete files that have several names.
     complete: Arc<Mutex<HashMap<FileKey, FileHandle>>>,
+    /// Set in a sync.
+    pub(super) sync: Option<Arc<Comparison>>,
 }
 
 /// Copy in progress.
-struct Put {
-    with: Putting,
-    tasks: Tasks,
+pub(super) struct Put {
+    pub(super) with: Putting,
+    pub(super) tasks: Tasks,
     /// Files with several names found so far.
-    met: HashSet<FileKey>,
-    further: Vec<Further>,
+    pub(super) met: HashSet<FileKey>,
+    pub(super) further: Vec<Further>,
+    /// In a sync: files of several names.
+    pub(super) linked: Linked,
+    /// In a sync: entries that the source lacks, with the paths of their directories below the top.
+    pub(super) extra: Vec<(FileHandle, Vec<FileName>, Vec<u8>)>,
+    /// In a sync: the source directory.
+    pub(super) top_of_source: Option<Arc<LocalDir>>,
     /// Directories whose attributes are set last.
     finished: Vec<(FileHandle, Kept, Arc<LocalDir>)>,
     /// Directory at the server in which the copy begins.
@@ -156,7 +208,7 @@ impl Client {
             return Err(Error::IsDirectory { path });
         }
         let (place, target) = self.put_target(own_name(source), target, metadata.is_dir()).await?;
-        let mut put = Put::new(self, options, &path, &target);
+        let mut put = Put::new(self, Copying::new(options), &path, &target, None);
         if metadata.is_dir() {
             let named = source.to_owned();
             let local = blocking(|| source.to_owned(), move || LocalDir::named(&named)).await?;
@@ -165,10 +217,7 @@ impl Client {
             let Target::Place(place) = place else { return Err(Error::NoName { path }) };
             put.named(source, &metadata, place).await?;
         }
-        put.tasks.finish().await?;
-        let copying = put.with.copying.clone();
-        put.finish().await?;
-        Ok(copying.report())
+        put.complete().await
     }
 
     /// Copies the content of `source`, up to its end, to the file `target` in the export. `mode` is for a new
@@ -191,11 +240,11 @@ impl Client {
             return Err(Error::Exists { path: lossy(target), what: "a directory" });
         }
         let place = self.place_of_file(target).await?;
-        let mut put = Put::new(self, options, name, target);
+        let mut put = Put::new(self, Copying::new(options), name, target, None);
         let kept = Kept { mode, mtime: Default::default(), uid: 0, gid: 0 };
-        put.file(name.to_owned(), Source::Open(source), Goal { place, new: false }, kept, None, 0).await?;
-        put.tasks.finish().await?;
-        Ok(put.with.copying.report())
+        let goal = Goal { place, there: There::Unknown };
+        put.file(name.to_owned(), Source::Open(source), goal, kept, None, 0).await?;
+        put.complete().await
     }
 
     /// Returns the destination for a source of this name, with its path: in `target` if that is a directory,
@@ -242,16 +291,29 @@ impl Client {
             }
             Err(error) => return Err(error),
         };
-        Ok(Made { handle: node.handle, fileid: node.attributes.fileid, new })
+        let Attributes { fileid, fsid, .. } = node.attributes;
+        Ok(Made { handle: node.handle, fileid, fsid, new })
     }
 }
 
 impl Putting {
-    fn path_of(&self, dir: &LocalDir) -> String {
+    pub(super) fn path_of(&self, dir: &LocalDir) -> String {
         below(&self.source, dir.names())
     }
 
-    fn path_in(&self, spot: &Spot) -> String {
+    /// Returns the path of a directory below the top of the tree, for the filter.
+    pub(super) fn prefix_of(&self, dir: &LocalDir) -> Vec<u8> {
+        dir.names().into_iter().map(OsStr::as_bytes).collect::<Vec<_>>().join(&b'/')
+    }
+
+    /// Records the file of a complete name, for its further names.
+    pub(super) fn completes(&self, key: Option<FileKey>, handle: FileHandle) {
+        if let Some(key) = key {
+            self.complete.lock().unwrap_or_else(PoisonError::into_inner).insert(key, handle);
+        }
+    }
+
+    pub(super) fn path_in(&self, spot: &Spot) -> String {
         child(&self.path_of(&spot.dir), &spot.name.to_string_lossy())
     }
 
@@ -285,8 +347,9 @@ impl Putting {
         }
     }
 
-    /// Copies a file. `key` is set for a file with several names.
-    async fn file(
+    /// Copies a file. `key` is set for a file with several names. If the file changed since an earlier copy left a
+    /// part of it, the copy begins anew.
+    pub(super) async fn file(
         self,
         path: String,
         source: Source,
@@ -294,23 +357,35 @@ impl Putting {
         kept: Kept,
         key: Option<FileKey>,
     ) -> Result<(), Error> {
+        let again = source.again();
+        if self.attempt(&path, source, goal.clone(), kept, key, false).await? {
+            return Ok(());
+        }
+        let Some(source) = again else { return Ok(()) };
+        self.attempt(&path, source, goal, kept, key, true).await.map(|_| ())
+    }
+
+    /// Copies a file; `again` tells that this is the second attempt. Returns `false` if a copy that was continued has
+    /// parts of several states. It has then left nothing.
+    async fn attempt(
+        &self,
+        path: &str,
+        source: Source,
+        goal: Goal,
+        kept: Kept,
+        key: Option<FileKey>,
+        again: bool,
+    ) -> Result<bool, Error> {
         let spot = source.spot().cloned();
-        let shown = || PathBuf::from(&path);
+        let shown = || PathBuf::from(path);
         let opened = match source {
             Source::Opened(_, opened) => opened.map_err(|source| Error::Local { path: shown(), source })?,
             source => blocking(shown, move || source.open()).await?,
         };
         let Opened { content, identity, xattrs } = opened;
-        let Goal { mut place, new } = goal;
+        let Goal { mut place, there } = goal;
         let named = |error: Error| error.at(path.as_bytes());
-        let mut existing = None;
-        if !new {
-            existing = match self.client.lookup_in(place.dir, place.name.clone()).await {
-                Ok(node) => Some(node),
-                Err(error) if error.status() == Some(Status::NoEnt) => None,
-                Err(error) => return Err(named(error)),
-            };
-        }
+        let mut existing = there.look(&self.client, &place).await.map_err(named)?;
         if existing.is_some_and(|node| node.attributes.file_type == FileType::Symlink) {
             (place, existing) = self.client.place_followed(&self.target_of(spot.as_ref())).await?;
         }
@@ -321,43 +396,42 @@ impl Putting {
             with_other_names: spot.is_none(),
             source: identity,
             copying: &self.copying,
-            path: &path,
+            path,
+            part: identity.and_then(|source| part_of(&place, &source, &self.copying.options)),
         };
         if let Some(node) = &existing {
             wanted.differs(node)?;
         }
-        self.claim(&place, &path)?;
+        if !again {
+            self.claim(&place, path)?;
+        }
         let mut upload = Upload::open(&self.client, place, existing, &wanted).await.map_err(named)?;
-        let written = match content {
-            Content::Whole(data) => self.whole(data, &mut upload).await,
-            Content::File(local) => self.content(&path, local, &mut upload).await,
-            Content::Stream(local) => self.stream(&path, local, &mut upload).await,
+        self.copying.resumed(upload.resumed);
+        let written = match (content, identity) {
+            (Content::Whole(data), _) => self.whole(data, &mut upload).await.map(|()| false),
+            (Content::File(local), Some(found)) => self.content(path, local, &mut upload, found).await,
+            (Content::File(local) | Content::Stream(local), _) => {
+                self.stream(path, local, &mut upload).await.map(|()| false)
+            }
         };
-        if let Err(error) = written {
-            return Err(upload.discard(error).await);
+        match written {
+            Ok(false) => {}
+            Ok(true) => {
+                self.copying.changed_meanwhile(path);
+                if upload.resumed > 0 && !again {
+                    upload.abandon().await;
+                    return Ok(false);
+                }
+            }
+            Err(error) => return Err(upload.discard(error).await),
         }
         let handle = upload.file.handle();
         self.note_xattrs(xattrs && keep.is_some());
         let owned = upload.finish(keep).await.map_err(named)?;
         self.copying.owner(owned);
-        if let Some(key) = key {
-            self.complete.lock().unwrap_or_else(PoisonError::into_inner).insert(key, handle);
-        }
-        self.copying.done(&path, |report| &mut report.files);
-        Ok(())
-    }
-
-    /// Sends the content of a short file.
-    async fn whole(&self, data: Bytes, upload: &mut Upload) -> Result<(), Error> {
-        if data.is_empty() {
-            return Ok(());
-        }
-        upload.begin().await?;
-        let length = data.len();
-        let mut stream = upload.file.write_stream(0);
-        stream.write(data).await?;
-        self.copying.moved(length);
-        stream.finish().await
+        self.completes(key, handle);
+        self.copying.file_done(path);
+        Ok(true)
     }
 
     /// Sends the content up to the end of the source.
@@ -381,15 +455,29 @@ impl Putting {
         }
     }
 
-    /// Sends a file without its holes, up to its length now and then up to its length afterwards.
-    async fn content(&self, path: &str, local: LocalFile, upload: &mut Upload) -> Result<(), Error> {
-        let mut stream = upload.file.write_stream(0);
-        let mut at = 0;
+    /// Sends a file without its holes, up to its length now and then up to its length afterwards. Returns whether it
+    /// changed since it was `found`.
+    async fn content(
+        &self,
+        path: &str,
+        local: LocalFile,
+        upload: &mut Upload,
+        found: Identity,
+    ) -> Result<bool, Error> {
+        let mut at = upload.resumed;
+        let mut stream = upload.file.write_stream(at);
+        if upload.lasting {
+            stream.settle_every(self.copying.options.partial_step);
+        }
         let mut limit = 0;
         let mut local = local;
+        let mut changed = false;
         for _ in 0..2 {
-            let ask = move || local.metadata().map(|metadata| (local, metadata.len()));
-            (local, limit) = blocking(|| path.into(), ask).await?;
+            let ask = move || stat_of(&local).map(|stat| (local, Identity::from(&stat)));
+            let now;
+            (local, now) = blocking(|| path.into(), ask).await?;
+            limit = now.size();
+            changed |= !now.has_state_of(&found);
             if at >= limit {
                 break;
             }
@@ -397,6 +485,7 @@ impl Putting {
             (local, shorter) = self.part(path, local, upload, &mut stream, &mut at, limit).await?;
             if shorter {
                 limit = at;
+                changed = true;
                 break;
             }
         }
@@ -407,7 +496,7 @@ impl Putting {
             upload.file.set_len(limit).await?;
             self.copying.hole(limit - at);
         }
-        Ok(())
+        Ok(changed)
     }
 
     /// Sends the data between `at` and `limit`, and sets `at` to the end of the last piece. Returns whether
@@ -457,12 +546,20 @@ impl Putting {
         }
     }
 
-    async fn symlink(self, path: String, spot: Spot, place: Place, kept: Kept) -> Result<(), Error> {
+    pub(super) async fn symlink(
+        self,
+        path: String,
+        spot: Spot,
+        place: Place,
+        kept: Kept,
+    ) -> Result<(), Error> {
         let from = spot.clone();
         let target = blocking(|| spot.path(), move || read_link(&from)).await?;
         let named = |error: Error| error.at(path.as_bytes());
         self.claim(&place, &path)?;
-        let handle = self.client.put_symlink(&place, target, &path, &self.copying).await.map_err(named)?;
+        let over_files = self.sync.is_some();
+        let made = self.client.put_symlink(&place, target, &path, &self.copying, over_files).await;
+        let handle = made.map_err(named)?;
         if let Some(kept) = self.kept(kept) {
             // Some servers do not let clients set attributes of links. The link itself exists.
             let owned = self.client.keep(handle, kept, true).await.unwrap_or(Owned::ALL);
@@ -474,27 +571,45 @@ impl Putting {
 }
 
 impl Put {
-    fn new(client: &Client, options: &CopyOptions, source: &str, target: &[u8]) -> Self {
-        let copying = Copying::new(options);
+    pub(super) fn new(
+        client: &Client,
+        copying: Copying,
+        source: &str,
+        target: &[u8],
+        sync: Option<Arc<Comparison>>,
+    ) -> Self {
         let with = Putting {
             client: client.clone(),
             copying: copying.clone(),
             source: source.into(),
             target: target.into(),
             complete: Arc::default(),
+            sync,
         };
         Self {
             with,
             tasks: Tasks::new(copying),
             met: HashSet::new(),
             further: Vec::new(),
+            linked: Linked::default(),
+            extra: Vec::new(),
+            top_of_source: None,
             finished: Vec::new(),
             top: None,
         }
     }
 
+    /// Waits for the end of all files, and completes the copy after them.
+    pub(super) async fn complete(mut self) -> Result<CopyReport, Error> {
+        let copying = self.with.copying.clone();
+        copying.tell(CopyEvent::Walked);
+        self.tasks.finish().await?;
+        self.finish().await?;
+        Ok(copying.report())
+    }
+
     /// Starts the copy of a file of `bytes` bytes.
-    async fn file(
+    pub(super) async fn file(
         &mut self,
         path: String,
         source: Source,
@@ -517,7 +632,7 @@ impl Put {
             return Err(Error::NotRegular { path, what: "a socket" });
         }
         if !kind.is_symlink() {
-            let goal = Goal { place, new: false };
+            let goal = Goal { place, there: There::Unknown };
             let bytes = if kind.is_file() { metadata.len() } else { 0 };
             return self.file(path, Source::Named(source.to_owned()), goal, kept, None, bytes).await;
         }
@@ -527,21 +642,25 @@ impl Put {
         self.tasks.start(path, task).await
     }
 
-    async fn tree(&mut self, first: Directory) -> Result<(), Error> {
+    pub(super) async fn tree(&mut self, first: Directory) -> Result<(), Error> {
         let mut waiting = vec![first];
         while let Some(directory) = waiting.pop() {
             let (local, kept) = (Arc::clone(&directory.local), directory.kept);
             // This copy did not make the root of the export, so the root keeps its attributes.
-            let ours = matches!(directory.target, Target::Place(_));
+            let ours = match &directory.target {
+                Target::Place(_) => true,
+                Target::Root => false,
+                Target::Found(node) => node.handle != self.with.client.root(),
+            };
             let result = self.directory(directory, &mut waiting).await;
             let path = self.with.path_of(&local);
             match result {
-                Ok(made) => {
-                    self.with.copying.done(&path, |report| &mut report.directories);
-                    // A new directory may have more permissions than it should keep.
-                    let lent = made.new && self.with.masked(kept) & OWNER_ALL != OWNER_ALL;
-                    if ours && (self.with.copying.options.preserve || lent) {
-                        self.finished.push((made.handle, kept, local));
+                Ok((handle, Walked { new, finish })) => {
+                    if (new && !self.with.copying.is_dry()) || self.with.sync.is_none() {
+                        self.with.copying.done(&path, |report| &mut report.directories);
+                    }
+                    if ours && finish {
+                        self.finished.push((handle, kept, local));
                     }
                 }
                 Err(error) => self.with.copying.failed(&path, error.at(path.as_bytes()))?,
@@ -550,8 +669,12 @@ impl Put {
         Ok(())
     }
 
-    /// Makes the directory and starts the copy of its content.
-    async fn directory(&mut self, directory: Directory, waiting: &mut Vec<Directory>) -> Result<Made, Error> {
+    /// Makes the directory and starts the copy of its content. Returns its handle at the server.
+    async fn directory(
+        &mut self,
+        directory: Directory,
+        waiting: &mut Vec<Directory>,
+    ) -> Result<(FileHandle, Walked), Error> {
         let Directory { local, kept, target, depth } = directory;
         let limit = self.with.copying.options.max_depth;
         if depth > limit {
@@ -560,23 +683,19 @@ impl Put {
         if self.is_top(&local).await? {
             return Err(Error::IntoItself { path: self.with.path_of(&local) });
         }
-        let client = &self.with.client;
-        let made = match target {
-            Target::Root => {
-                let fileid = client.root_attributes().await?.fileid;
-                Made { handle: client.root(), fileid, new: false }
-            }
-            Target::Place(place) if self.with.copying.options.preserve => {
-                client.put_mkdir(place, OWNER_ALL).await?
-            }
-            Target::Place(place) => client.put_mkdir(place, self.with.masked(kept) | OWNER_ALL).await?,
+        let there = match &target {
+            Target::Found(node) => Some(Seen::from(&node.attributes)),
+            _ => None,
         };
+        let made = self.make(&local, target, kept).await?;
+        // With a dry run, a new directory has the number of none.
         if self.top.is_none() {
             self.top = Some(made);
             if self.is_top(&local).await? {
                 return Err(Error::IntoItself { path: self.with.path_of(&local) });
             }
         }
+        let mut here = self.here(&local, made, there).await?;
         let dir = Arc::clone(&local);
         let (entries, xattrs) = blocking(|| local.path(), move || list(&dir)).await?;
         self.with.note_xattrs(xattrs && self.with.copying.options.preserve);
@@ -586,45 +705,53 @@ impl Put {
             if part.is_empty() {
                 break;
             }
-            for (LocalEntry { name, stat }, opened) in self.ahead(&local, part).await? {
+            for (LocalEntry { name, stat }, opened) in self.ahead(&local, part, &here).await? {
                 let spot = Spot { dir: Arc::clone(&local), name };
                 match stat {
-                    Ok(stat) => waiting.extend(self.object(made, depth, spot, &stat, opened).await?),
+                    Ok(stat) => {
+                        waiting.extend(self.object(made, depth, spot, &stat, opened, &mut here).await?);
+                    }
                     Err(source) => {
+                        here.entries.remove(&FileName::from(spot.name.as_bytes()));
                         let path = self.with.path_in(&spot);
                         self.with.copying.failed(&path, Error::Local { path: spot.path(), source })?;
                     }
                 }
             }
         }
-        Ok(made)
+        let walked = match self.with.sync {
+            Some(_) => self.synced_directory(&local, kept, made, there, here),
+            None => {
+                // A new directory may have more permissions than it should keep.
+                let lent = made.new && self.with.masked(kept) & OWNER_ALL != OWNER_ALL;
+                Walked { new: made.new, finish: self.with.copying.options.preserve || lent }
+            }
+        };
+        Ok((made.handle, walked))
     }
 
-    /// Opens and reads the short files among these entries.
-    async fn ahead(
-        &self,
-        dir: &Arc<LocalDir>,
-        entries: Vec<LocalEntry>,
-    ) -> Result<Vec<(LocalEntry, Option<io::Result<Opened>>)>, Error> {
-        let preserve = self.with.copying.options.preserve;
-        // A further name of a file becomes a link and is not read.
-        let is_short = move |stat: &Statx| {
-            is_type(stat, LocalType::RegularFile)
-                && stat.stx_size <= SHORT
-                && !(preserve && stat.stx_nlink > 1)
+    /// Makes the directory at the server, or uses an existing one.
+    async fn make(&self, local: &Arc<LocalDir>, target: Target, kept: Kept) -> Result<Made, Error> {
+        let (client, copying) = (&self.with.client, &self.with.copying);
+        let place = match target {
+            Target::Root => {
+                let Attributes { fileid, fsid, .. } = client.root_attributes().await?;
+                return Ok(Made { handle: client.root(), fileid, fsid, new: false });
+            }
+            Target::Found(Node { handle, attributes: Attributes { fileid, fsid, .. } }) => {
+                return Ok(Made { handle, fileid, fsid, new: false });
+            }
+            Target::Place(place) => place,
         };
-        if !entries.iter().any(|entry| entry.stat.as_ref().is_ok_and(is_short)) {
-            return Ok(entries.into_iter().map(|entry| (entry, None)).collect());
+        if self.with.sync.is_some() {
+            copying.change(Change::MakeDirectory, &format!("{}/", self.with.path_of(local)));
         }
-        let place = Arc::clone(dir);
-        let open = move |entry: LocalEntry| {
-            let opened = entry.stat.as_ref().is_ok_and(is_short).then(|| {
-                let spot = Spot { dir: Arc::clone(&place), name: entry.name.clone() };
-                open_regular(&spot).and_then(Opened::of)
-            });
-            (entry, opened)
-        };
-        blocking(|| dir.path(), move || Ok(entries.into_iter().map(open).collect())).await
+        if copying.is_dry() {
+            // Nothing is looked up in a directory that is not there.
+            return Ok(Made { handle: place.dir, fileid: 0, fsid: 0, new: true });
+        }
+        let mode = if copying.options.preserve { 0 } else { self.with.masked(kept) };
+        client.put_mkdir(place, mode | OWNER_ALL).await
     }
 
     /// Returns whether a local directory is the one at the server in which the copy began. Its time of change
@@ -650,16 +777,33 @@ impl Put {
         spot: Spot,
         stat: &Statx,
         opened: Option<io::Result<Opened>>,
+        here: &mut ServerHere,
     ) -> Result<Option<Directory>, Error> {
         let kept = kept(stat);
         let place = Place { dir: made.handle, name: FileName::from(spot.name.as_bytes()) };
-        if is_type(stat, LocalType::Directory) {
+        let directory = is_type(stat, LocalType::Directory);
+        if here.excludes(&self.with.copying, spot.name.as_bytes(), directory) {
+            if !self.with.copying.options.sync.delete_excluded {
+                here.entries.remove(&place.name);
+            }
+            return Ok(None);
+        }
+        let mut found = None;
+        if self.with.sync.is_some() {
+            match self.synced(&spot, stat, &place, here).await? {
+                Some(there) => found = there,
+                None => return Ok(None),
+            }
+        }
+        if directory {
             let (local, depth) = (spot.dir.entry(&spot.name), above.saturating_add(1));
-            return Ok(Some(Directory { local, kept, target: Target::Place(place), depth }));
+            let target = found.map_or(Target::Place(place), Target::Found);
+            return Ok(Some(Directory { local, kept, target, depth }));
         }
         let path = self.with.path_in(&spot);
         if is_type(stat, LocalType::RegularFile) {
-            let goal = Goal { place, new: made.new };
+            let there = if made.new { There::Nothing } else { There::Unknown };
+            let goal = Goal { place, there };
             let several = self.with.copying.options.preserve && stat.stx_nlink > 1;
             let key = several.then_some((stat.stx_dev_major, stat.stx_dev_minor, stat.stx_ino));
             if let Some(key) = key
@@ -682,20 +826,24 @@ impl Put {
         Ok(None)
     }
 
-    /// Completes the copy after all files: makes their further names, then sets the attributes of
-    /// directories.
-    async fn finish(self) -> Result<(), Error> {
-        let Self { with, further, finished, .. } = self;
+    /// Makes the further names of files.
+    async fn link(&self, further: Vec<Further>) -> Result<(), Error> {
+        let with = &self.with;
         for Further { key, spot, goal, kept } in further {
             let path = with.path_in(&spot);
             let first = with.complete.lock().unwrap_or_else(PoisonError::into_inner).get(&key).copied();
             // If the first name failed, or the server has no hard links, the content is copied for each name.
+            let sync = with.sync.is_some();
             let linked = match first {
-                Some(first) => with.client.put_link(first, &goal.place, &with.copying).await.is_ok(),
-                None => false,
+                Some(first) => with.client.put_link(first, &goal.place, &with.copying, sync).await.ok(),
+                None => None,
             };
-            if linked {
-                with.copying.done(&path, |report| &mut report.hard_links);
+            match linked {
+                Some(false) if sync => with.copying.unchanged(&path),
+                Some(_) => with.copying.done(&path, |report| &mut report.hard_links),
+                None => {}
+            }
+            if linked.is_some() {
                 continue;
             }
             with.copying.tell(CopyEvent::Found { path: &path, bytes: 0 });
@@ -704,6 +852,16 @@ impl Put {
                 with.copying.failed(&path, error)?;
             }
         }
+        Ok(())
+    }
+
+    /// Completes the copy after all files: makes their further names, removes what the source lacks, and sets the
+    /// attributes of directories.
+    async fn finish(mut self) -> Result<(), Error> {
+        let further = std::mem::take(&mut self.further);
+        self.link(further).await?;
+        self.remove_extra().await?;
+        let Self { with, finished, .. } = self;
         // The deepest directory comes first: a directory may not be writable once its mode is set.
         for (handle, kept, local) in finished.into_iter().rev() {
             let set = if with.copying.options.preserve {

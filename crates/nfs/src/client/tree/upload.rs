@@ -4,12 +4,13 @@
 //! copy is dropped. Such a task also makes the name. So the name is removed even if no caller waits any more.
 
 use super::local::{Identity, PRIVATE_FILE};
+use super::partial::resume_at;
 use super::{CopyRun, Copying, Kept, Owned};
 use crate::client::walk::Place;
 use crate::client::{Client, Error, File, Node};
 use crate::wire::{
     Attributes, CreateArgs, CreateHow, DirOpArgs, FileHandle, FileName, FileType, LinkArgs, NfsTime,
-    RemoveArgs, RenameArgs, SetAttributes, SetTime, Status, SymlinkArgs, SymlinkData,
+    RemoveArgs, RenameArgs, SetAttributes, SetTime, SetattrArgs, Status, SymlinkArgs, SymlinkData,
 };
 
 /// Name at the server that is removed unless it is renamed.
@@ -17,6 +18,8 @@ pub(super) struct Temporary {
     client: Client,
     place: DirOpArgs,
     made: bool,
+    /// Whether the object stays for a later copy.
+    lasting: bool,
     run: CopyRun,
 }
 
@@ -24,7 +27,13 @@ impl Temporary {
     fn beside(client: &Client, place: &Place, copying: &Copying) -> Self {
         let name = FileName::from(super::temporary_name().as_bytes());
         let place = DirOpArgs { dir: place.dir, name };
-        Self { client: client.clone(), place, made: false, run: copying.run.clone() }
+        Self { client: client.clone(), place, made: false, lasting: false, run: copying.run.clone() }
+    }
+
+    /// Returns a name beside another one that stays, for a later copy.
+    fn lasting(client: &Client, dir: FileHandle, name: &[u8], copying: &Copying) -> Self {
+        let place = DirOpArgs { dir, name: FileName::from(name) };
+        Self { client: client.clone(), place, made: false, lasting: true, run: copying.run.clone() }
     }
 
     /// Makes the name by `make`, whether or not the caller waits until the end. If the result is unknown, the
@@ -102,6 +111,9 @@ impl Temporary {
 
     /// Removes the name after this error. Returns the error, with the name if it may be left.
     async fn give_up(self, why: Error) -> Error {
+        if self.lasting {
+            return why;
+        }
         if why.ends_everything() {
             // A separate task tries to remove the name, and no caller waits for it.
             return Error::Unfinished { leftover: self.place.name.to_string(), error: Box::new(why) };
@@ -144,6 +156,7 @@ fn take(object: &Node, run: &CopyRun, path: &str) -> Result<(), Error> {
 impl Drop for Temporary {
     fn drop(&mut self) {
         if self.made
+            && !self.lasting
             && let Ok(runtime) = tokio::runtime::Handle::try_current()
         {
             let (client, place) = (self.client.clone(), self.place.clone());
@@ -164,6 +177,8 @@ pub(super) struct Wanted<'a> {
     pub(super) copying: &'a Copying,
     /// Path for messages.
     pub(super) path: &'a str,
+    /// Name of the incomplete file that stays and is continued, if any.
+    pub(super) part: Option<Vec<u8>>,
 }
 
 impl Wanted<'_> {
@@ -207,6 +222,10 @@ pub(super) struct Upload {
     temporary: Option<Temporary>,
     /// Attributes of the replaced file.
     replaced: Option<Attributes>,
+    /// Bytes from the beginning that an earlier copy left.
+    pub(super) resumed: u64,
+    /// Whether the file stays if this copy ends early.
+    pub(super) lasting: bool,
 }
 
 impl Upload {
@@ -260,9 +279,18 @@ impl Upload {
         existing: Option<&Node>,
         wanted: &Wanted<'_>,
     ) -> Result<Self, Error> {
+        if let Some(name) = &wanted.part
+            && let Some(upload) = Self::continued(client, place, existing, wanted, name).await?
+        {
+            return Ok(upload);
+        }
         // The file stays private until it has the attributes of the file that it replaces.
         let how = CreateHow::Unchecked(wanted.first(existing.map(|_| PRIVATE_FILE)));
-        let made = Temporary::beside(client, place, wanted.copying).make(move |client, place| async move {
+        let temporary = match &wanted.part {
+            Some(name) => Temporary::lasting(client, place.dir, name, wanted.copying),
+            None => Temporary::beside(client, place, wanted.copying),
+        };
+        let made = temporary.make(move |client, place| async move {
             let made = client.procedures().create(&CreateArgs { place: place.clone(), how }).await;
             client.made(made, place).await
         });
@@ -276,6 +304,8 @@ impl Upload {
             place: place.clone(),
             temporary: Some(temporary),
             replaced: existing.map(|node| node.attributes),
+            resumed: 0,
+            lasting: wanted.part.is_some(),
         };
         if let Some(node) = existing
             && let Err(error) = upload.take_owner(&node.attributes).await
@@ -283,6 +313,47 @@ impl Upload {
             return Err(upload.discard(error).await);
         }
         Ok(upload)
+    }
+
+    /// Continues the incomplete file of an earlier copy. Removes an object that no such copy has left.
+    async fn continued(
+        client: &Client,
+        place: &Place,
+        existing: Option<&Node>,
+        wanted: &Wanted<'_>,
+        name: &[u8],
+    ) -> Result<Option<Self>, Error> {
+        let mut temporary = Temporary::lasting(client, place.dir, name, wanted.copying);
+        let node = match client.lookup_in(place.dir, temporary.place.name.clone()).await {
+            Ok(node) => node,
+            Err(error) if error.status() == Some(Status::NoEnt) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let Attributes { file_type, nlink, size, uid, .. } = node.attributes;
+        let source = wanted.source.map_or(0, |source| source.size());
+        let ours = existing.is_some_and(|node| node.attributes.uid == uid)
+            || client.owns_new_files(uid, place, wanted.copying).await?;
+        if file_type != FileType::Regular || nlink != 1 || size > source || !ours {
+            client.procedures().remove(&RemoveArgs { object: temporary.place.clone() }).await?;
+            return Ok(None);
+        }
+        temporary.made = true;
+        let mut upload = Self {
+            client: client.clone(),
+            file: client.file(node.handle, wanted.path),
+            object: id_of(&node),
+            old: false,
+            now: node.attributes,
+            place: place.clone(),
+            temporary: Some(temporary),
+            replaced: existing.map(|node| node.attributes),
+            resumed: resume_at(size, wanted.copying.options.partial_step),
+            lasting: true,
+        };
+        if let Some(node) = existing {
+            upload.take_owner(&node.attributes).await?;
+        }
+        Ok(Some(upload))
     }
 
     /// Gives the new file the owner of the file that it replaces.
@@ -307,6 +378,8 @@ impl Upload {
             place,
             temporary: None,
             replaced: None,
+            resumed: 0,
+            lasting: false,
         }
     }
 
@@ -356,6 +429,13 @@ impl Upload {
         }
     }
 
+    /// Removes the temporary file, even one that stays for a later copy.
+    pub(super) async fn abandon(mut self) {
+        if let Some(temporary) = self.temporary.take() {
+            temporary.remove().await;
+        }
+    }
+
     /// Removes the temporary file of a copy that failed. Returns the error, with the name if it may be left.
     pub(super) async fn discard(mut self, why: Error) -> Error {
         match self.temporary.take() {
@@ -365,6 +445,9 @@ impl Upload {
     }
 }
 
+/// The set-user-ID and set-group-ID bits of a mode.
+const SET_ID: u32 = 0o6000;
+
 /// Returns whether the server refused for lack of rights.
 fn is_refusal(error: &Error) -> bool {
     matches!(error.status(), Some(Status::Acces | Status::Perm))
@@ -372,7 +455,7 @@ fn is_refusal(error: &Error) -> bool {
 
 impl Client {
     /// Returns whether calls are made as root: only then owners are set.
-    fn calls_as_root(&self) -> bool {
+    pub(super) fn calls_as_root(&self) -> bool {
         let options = &self.inner.options;
         // A Kerberos user is root only where the server's administrator says so, which nobody tells a client.
         options.gss.is_none()
@@ -396,10 +479,8 @@ impl Client {
             (true, None, Some(gid), Owned { owner: !root, group: true }),
         ];
         for (_, uid, gid, owned) in attempts.into_iter().filter(|(possible, ..)| *possible) {
-            match self
-                .set_attributes_of(object, self.attributes_kept(uid, gid, mode, mtime, owned, link))
-                .await
-            {
+            let attributes = self.attributes_kept(uid, gid, mode, mtime, owned, link);
+            match self.set_with_owner(object, attributes).await {
                 Ok(()) => return Ok(owned),
                 Err(error)
                     if matches!(error.status(), Some(Status::Inval | Status::NotSupp))
@@ -410,6 +491,19 @@ impl Client {
         let owned = Owned { owner: !root, group: false };
         self.set_attributes_of(object, self.attributes_kept(None, None, mode, mtime, owned, link)).await?;
         Ok(owned)
+    }
+
+    /// Sets attributes, with owner or group among them. Servers of Linux and NFS-Ganesha then clear the set-ID bits of a
+    /// file, those of the same call too. So these bits are set again, alone.
+    async fn set_with_owner(&self, object: FileHandle, new_attributes: SetAttributes) -> Result<(), Error> {
+        let set = self.procedures().setattr(&SetattrArgs { object, new_attributes, guard: None }).await?;
+        let wanted = new_attributes.mode.unwrap_or(0);
+        let there = set.after.map_or(0, |after| after.mode);
+        if wanted & SET_ID & !there == 0 {
+            return Ok(());
+        }
+        let mode = SetAttributes { mode: new_attributes.mode, ..SetAttributes::default() };
+        self.set_attributes_of(object, mode).await
     }
 
     fn attributes_kept(
@@ -425,16 +519,45 @@ impl Client {
         SetAttributes { uid, gid, mode, mtime: SetTime::ClientTime(mtime), ..SetAttributes::default() }
     }
 
-    /// Makes a symbolic link in the place of another one. Returns the handle of the link, if the server sends
-    /// it.
+    /// Returns whether a new file of this caller in a directory belongs to this user. The server may treat the caller
+    /// as somebody else, so a file is made if the number is not that of the caller.
+    async fn owns_new_files(&self, uid: u32, place: &Place, copying: &Copying) -> Result<bool, Error> {
+        if self.inner.options.gss.is_none()
+            && matches!(&self.inner.options.credential, rpcrdma_oncrpc::Credential::Sys(sys) if sys.uid == uid)
+        {
+            return Ok(true);
+        }
+        let made = Temporary::beside(self, place, copying).make(move |client, place| async move {
+            let attributes = SetAttributes { mode: Some(PRIVATE_FILE), ..SetAttributes::default() };
+            let how = CreateHow::Unchecked(attributes);
+            let made = client.procedures().create(&CreateArgs { place: place.clone(), how }).await;
+            client.made(made, place).await
+        });
+        let (temporary, node) = made.await?;
+        temporary.remove().await;
+        Ok(node.attributes.uid == uid)
+    }
+
+    /// Returns the groups that the caller may give to files, as far as the credential tells them.
+    pub(super) fn calling_groups(&self) -> Vec<u32> {
+        match &self.inner.options.credential {
+            rpcrdma_oncrpc::Credential::Sys(sys) => sys.gids.iter().copied().chain([sys.gid]).collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Makes a symbolic link in the place of another one; with `over_files` also of a file. Returns the handle of
+    /// the link.
     pub(super) async fn put_symlink(
         &self,
         place: &Place,
         target: bytes::Bytes,
         path: &str,
         copying: &Copying,
+        over_files: bool,
     ) -> Result<FileHandle, Error> {
         let existing = match self.lookup_in(place.dir, place.name.clone()).await {
+            Ok(node) if over_files && node.attributes.file_type == FileType::Regular => Some(node),
             Ok(node) if node.attributes.file_type != FileType::Symlink => {
                 let what = super::get::article(node.attributes.file_type);
                 return Err(Error::Exists { path: path.to_owned(), what });
@@ -446,7 +569,8 @@ impl Client {
         let run = &copying.run;
         if let Some(node) = existing {
             spare(&node, run, path)?;
-            if self.read_link_of(node.handle).await? == target {
+            let link = node.attributes.file_type == FileType::Symlink;
+            if link && self.read_link_of(node.handle).await? == target {
                 take(&node, run, path)?;
                 return Ok(node.handle);
             }
@@ -479,13 +603,15 @@ impl Client {
         ours.then_some(node)
     }
 
-    /// Makes a further name of a file, in the place of any other file.
+    /// Makes a further name of a file, in the place of any other file; with `over_links` also of a symbolic link.
+    /// Returns `false` if that file has the name already.
     pub(super) async fn put_link(
         &self,
         file: FileHandle,
         place: &Place,
         copying: &Copying,
-    ) -> Result<(), Error> {
+        over_links: bool,
+    ) -> Result<bool, Error> {
         let existing = match self.lookup_in(place.dir, place.name.clone()).await {
             Ok(node) => Some(node),
             Err(error) if error.status() == Some(Status::NoEnt) => None,
@@ -515,14 +641,17 @@ impl Client {
                 make(self.clone(), place.args()).await?;
                 // LINK replaces nothing, so no other source had the name.
                 claim();
-                Ok(())
+                Ok(true)
             }
-            Some(node) if node.attributes.file_type != FileType::Regular => {
+            Some(node)
+                if !(node.attributes.file_type == FileType::Regular
+                    || (over_links && node.attributes.file_type == FileType::Symlink)) =>
+            {
                 let what = super::get::article(node.attributes.file_type);
                 Err(Error::Exists { path: place.name.to_string(), what })
             }
             // Renaming one name of a file to another name of that file does nothing.
-            Some(node) if id_of(&node) == object => Ok(()),
+            Some(node) if id_of(&node) == object => Ok(false),
             Some(node) => {
                 let path = place.name.to_string();
                 spare(&node, &copying.run, &path)?;
@@ -532,7 +661,7 @@ impl Client {
                     temporary.remove().await;
                     return Err(Error::JustMade { path });
                 }
-                temporary.rename(place, object, &path).await
+                temporary.rename(place, object, &path).await.map(|()| true)
             }
         }
     }

@@ -26,8 +26,9 @@ async fn an_export_and_what_is_below_it() {
     for bed in Bed::all() {
         let directory = bed.make_directory(bed.root, "dir", 0o755).await;
         let inner = bed.make_directory(directory, "in ner", 0o755).await;
-        bed.make_file(directory, "file", 0o644).await;
+        let file = bed.make_file(directory, "file", 0o644).await;
         bed.make_link(bed.root, "link", "dir").await;
+        bed.make_link(directory, "to file", "file").await;
         for (path, handle) in [
             ("/", Ok(bed.root)),
             ("", Ok(bed.root)),
@@ -35,7 +36,12 @@ async fn an_export_and_what_is_below_it() {
             ("/dir/", Ok(directory)),
             ("//dir/./in ner", Ok(inner)),
             ("/none", Err(MountStatus::NoEnt)),
-            ("/dir/file", Err(MountStatus::NotDir)),
+            // As Linux does: RFC 1813 §5.2.1 speaks of directories only.
+            ("/dir/file", Ok(file)),
+            ("/dir/file/", Err(MountStatus::NotDir)),
+            ("/dir/file/.", Err(MountStatus::NotDir)),
+            ("/dir/file/x", Err(MountStatus::NotDir)),
+            ("/dir/to file", Err(MountStatus::NotDir)),
             ("/link", Err(MountStatus::NotDir)),
             ("/link/in ner", Err(MountStatus::NotDir)),
             ("/dir/..", Err(MountStatus::Acces)),

@@ -9,7 +9,6 @@ use super::suite::{self, MODULES, Results};
 use crate::failure::{Failure, ensure};
 use crate::interop::cases::{Detail, HARDWARE};
 use crate::interop::lab::Lab;
-use crate::interop::origin;
 use crate::page::Markers;
 
 /// The place of the table in its page.
@@ -25,7 +24,7 @@ pub(super) fn differences(lab: &mut Lab) -> Result<Detail, Failure> {
     ensure!(results.passed == 1 && results.failed.is_empty(), "{results}, one was due");
     let table = Table::of(&output)?;
     ensure!(!table.titles.is_empty(), "the test prints no difference");
-    let text = format!("{}.\n\n{}\n\n{}", lab.description(), origin(lab), table.markdown());
+    let text = format!("{}.\n\n{}\n\n{}", lab.description(), lab.origin(), table.markdown());
     lab.page(HARDWARE, MARKERS, text);
     Ok(format!("{} titles", table.titles.len()))
 }

@@ -151,7 +151,7 @@ pub(in crate::interop::cases) fn there_and_back(
 
 /// Makes a tree: depth, many small files, an empty directory, names of 255 bytes and of many scripts, symbolic links.
 /// Returns the number of files.
-fn grow(root: &Path) -> Result<usize, Failure> {
+pub(in crate::interop::cases) fn grow(root: &Path) -> Result<usize, Failure> {
     let deep: std::path::PathBuf = (0..20).map(|level| format!("level {level}")).collect();
     fs::create_dir_all(root.join(&deep))?;
     fs::create_dir(root.join("empty"))?;

@@ -55,7 +55,7 @@ pub(in crate::commands::bench) struct ServerOptions {
     pub(in crate::commands::bench) server: bool,
     /// Address and port for clients: of the control protocol and of RPC over TCP. RDMA has the next port, and
     /// raw TCP the one after it. Port 0 selects three free ports [default: 0.0.0.0:20060]
-    #[arg(long, value_name = "ADDR:PORT", value_parser = listen_address, requires = "server", conflicts_with = "host", help_heading = SERVER)]
+    #[arg(long, value_name = "ADDR[:PORT]", value_parser = listen_address(20060), requires = "server", conflicts_with = "host", help_heading = SERVER)]
     listen: Option<SocketAddr>,
     /// Most seconds that one client may ask for, 1 to 86400
     #[arg(long, value_name = "SECONDS", default_value_t = 3600, value_parser = whole::<u32>(1, 86_400),

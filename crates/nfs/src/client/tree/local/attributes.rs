@@ -9,8 +9,11 @@ use std::os::unix::fs::PermissionsExt;
 use rustix::fs::{AtFlags, FileType, Gid, Statx, StatxFlags, Uid, flistxattr, flistxattr_query, statx};
 use rustix::io::Errno;
 
+use super::names::Spot;
+use super::source::open_regular;
+use crate::client::tree::sync::Seen;
 use crate::client::tree::{Kept, Owned};
-use crate::wire::{Attributes, NfsTime};
+use crate::wire::{Attributes, FileType as NfsType, NfsTime};
 
 /// Greatest length of a list of extended attributes, and of a value, in bytes: the limits of Linux.
 pub(super) const XATTR_MAX: usize = 64 << 10;
@@ -22,7 +25,7 @@ pub(in crate::client::tree) const OWNER_ALL: u32 = 0o700;
 pub(in crate::client::tree) const PRIVATE_FILE: u32 = 0o600;
 
 /// Identity of a local file or directory: file system and number.
-pub(super) type FileId = (u64, u64);
+pub(in crate::client::tree) type FileId = (u64, u64);
 
 pub(super) fn id_of(stat: &Statx) -> FileId {
     (rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor), stat.stx_ino)
@@ -51,6 +54,21 @@ impl Identity {
     }
 }
 
+impl Identity {
+    /// Returns whether the object has the same length and time of change of its data as in another look.
+    pub(in crate::client::tree) fn has_state_of(&self, other: &Self) -> bool {
+        (self.number, self.size, self.mtime) == (other.number, other.size, other.mtime)
+    }
+
+    pub(in crate::client::tree) const fn size(&self) -> u64 {
+        self.size
+    }
+
+    pub(in crate::client::tree) const fn mtime(&self) -> NfsTime {
+        self.mtime
+    }
+}
+
 impl From<&Attributes> for Identity {
     fn from(attributes: &Attributes) -> Self {
         let &Attributes { fileid, size, mtime, ctime, .. } = attributes;
@@ -67,6 +85,31 @@ impl From<&Statx> for Identity {
             mtime: nfs_time(mtime.tv_sec, mtime.tv_nsec),
             ctime: nfs_time(ctime.tv_sec, ctime.tv_nsec),
         }
+    }
+}
+
+impl From<&Statx> for Seen {
+    fn from(stat: &Statx) -> Self {
+        Self {
+            kind: kind_of(stat),
+            kept: kept(stat),
+            size: stat.stx_size,
+            nlink: stat.stx_nlink,
+            id: id_of(stat),
+        }
+    }
+}
+
+/// Returns the type of an object. One of an unknown type is treated as a socket, which no copy touches.
+pub(in crate::client::tree) fn kind_of(stat: &Statx) -> NfsType {
+    match FileType::from_raw_mode(stat.stx_mode.into()) {
+        FileType::RegularFile => NfsType::Regular,
+        FileType::Directory => NfsType::Directory,
+        FileType::Symlink => NfsType::Symlink,
+        FileType::Fifo => NfsType::Fifo,
+        FileType::CharacterDevice => NfsType::CharacterDevice,
+        FileType::BlockDevice => NfsType::BlockDevice,
+        _ => NfsType::Socket,
     }
 }
 
@@ -126,6 +169,20 @@ pub(super) fn apply(file: &File, kept: Kept) -> io::Result<Owned> {
     file.set_permissions(Permissions::from_mode(kept.mode & settable(owned)))?;
     file.set_times(FileTimes::new().set_modified(kept.mtime.into()))?;
     Ok(owned)
+}
+
+/// Sets the attributes of a regular file of a tree. Returns `None` if this user may not open the file, or another
+/// object has its name by now.
+pub(in crate::client::tree) fn apply_to(spot: &Spot, kept: Kept) -> io::Result<Option<Owned>> {
+    match open_regular(spot) {
+        Ok(file) => apply(&file, kept).map(Some),
+        Err(error)
+            if matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::InvalidInput) =>
+        {
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
 }
 
 /// Returns the names of a file's extended attributes, including access control lists.

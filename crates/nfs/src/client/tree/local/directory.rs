@@ -10,7 +10,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
-use rustix::fs::{CWD, FileType, Mode, OFlags, Statx, mkdirat, openat};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Statx, chmodat, mkdirat, openat};
 use rustix::io::Errno;
 
 use super::attributes::{FileId, OWNER_ALL, PERMISSIONS, apply, has_xattrs, id_of, is_type, look, stat_of};
@@ -156,7 +156,7 @@ impl LocalDir {
     }
 
     /// Returns file system and number of the directory.
-    pub(super) fn id(&self) -> io::Result<FileId> {
+    pub(in crate::client::tree) fn id(&self) -> io::Result<FileId> {
         match self.id.get() {
             Some(id) => Ok(*id),
             None => {
@@ -186,6 +186,13 @@ impl LocalDir {
             }
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// Gives the owner all permissions for a directory with this mode, if this process may.
+    pub(in crate::client::tree) fn lend(&self, mode: u32) {
+        let mode = Mode::from_raw_mode(mode & 0o7777 | OWNER_ALL);
+        // Without the permissions, the first change in the directory fails and is reported.
+        let _ = self.fd().map(|fd| chmodat(&*fd, ".", mode, AtFlags::empty()));
     }
 
     /// Sets the attributes to keep, after all entries of the directory exist.

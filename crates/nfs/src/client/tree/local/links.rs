@@ -63,14 +63,15 @@ fn keep_symlink(link: &OwnedFd, kept: &Kept) -> Owned {
     owned
 }
 
-/// Makes a further name of a file under an unused name, or in the place of a file or a link.
-pub(in crate::client::tree) fn make_link(file: &Spot, spot: &Spot, copying: &Copying) -> io::Result<()> {
+/// Makes a further name of a file under an unused name, or in the place of a file or a link. Returns `false` if
+/// that file has the name already.
+pub(in crate::client::tree) fn make_link(file: &Spot, spot: &Spot, copying: &Copying) -> io::Result<bool> {
     let (from, to) = (file.dir.fd()?, spot.dir.fd()?);
     // Renaming one name of a file to another name of that file does nothing.
     let object = id_of(&look(&*from, &file.name)?);
     if let Some(there) = spot.replaceable()? {
         if id_of(&there) == object {
-            return Ok(());
+            return Ok(false);
         }
         spare(&there, &copying.run)?;
     }
@@ -79,7 +80,13 @@ pub(in crate::client::tree) fn make_link(file: &Spot, spot: &Spot, copying: &Cop
     temporary.made = true;
     // Claimed only here, because a copy of the content may need the name.
     spot.claim(copying)?;
-    temporary.rename(&spot.name, object)
+    temporary.rename(&spot.name, object).map(|()| true)
+}
+
+/// Sets owner, group and time of a symbolic link that has this target, as far as this process may. Returns `None`
+/// if another object has its name by now.
+pub(in crate::client::tree) fn apply_to_link(spot: &Spot, target: &[u8], kept: &Kept) -> Option<Owned> {
+    open_symlink(target, spot).ok().map(|link| keep_symlink(&link, kept))
 }
 
 #[cfg(test)]

@@ -126,13 +126,26 @@ pub(super) fn follow(path: &Path) -> io::Result<End> {
 pub(super) struct Temporary {
     pub(super) spot: Spot,
     pub(super) made: bool,
+    /// Whether the drop keeps an object with content, for a later copy.
+    lasting: bool,
     run: CopyRun,
 }
 
 impl Temporary {
     pub(super) fn beside(spot: &Spot, copying: &Copying) -> Self {
         let spot = Spot { dir: Arc::clone(&spot.dir), name: temporary_name().into() };
-        Self { spot, made: false, run: copying.run.clone() }
+        Self { spot, made: false, lasting: false, run: copying.run.clone() }
+    }
+
+    /// Returns a name beside another one that the drop keeps.
+    pub(super) fn lasting(spot: &Spot, name: OsString, copying: &Copying) -> Self {
+        let spot = Spot { dir: Arc::clone(&spot.dir), name };
+        Self { spot, made: false, lasting: true, run: copying.run.clone() }
+    }
+
+    /// Makes the drop remove the object.
+    pub(super) const fn give_up(&mut self) {
+        self.lasting = false;
     }
 
     /// Renames `object`, which has the temporary name, to its final name.
@@ -153,7 +166,9 @@ impl Temporary {
 
 impl Drop for Temporary {
     fn drop(&mut self) {
-        if self.made {
+        let kept =
+            self.lasting && self.spot.existing().is_ok_and(|stat| stat.is_some_and(|stat| stat.stx_size > 0));
+        if self.made && !kept {
             // An error here can be neither reported nor repaired.
             let _ = self.spot.dir.fd().map(|dir| unlinkat(&*dir, &self.spot.name, AtFlags::empty()));
         }

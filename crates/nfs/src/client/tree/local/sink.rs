@@ -5,13 +5,15 @@ use std::fs::{File, Permissions};
 use std::io::{self, IoSlice};
 use std::ops::Range;
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
 use rpcrdma::streaming::write_all;
 use rpcrdma_xdr::Payload;
 use rustix::fs::{
-    FileType, Gid, Mode, OFlags, Statx, StatxAttributes, Uid, XattrFlags, fgetxattr, fsetxattr, openat,
+    AtFlags, FileType, Gid, Mode, OFlags, Statx, StatxAttributes, Uid, XattrFlags, fgetxattr, fsetxattr,
+    openat, unlinkat,
 };
 use rustix::io::{Errno, pwritev, writev};
 
@@ -19,6 +21,7 @@ use super::attributes::{
     Identity, PERMISSIONS, PRIVATE_FILE, XATTR_MAX, apply, id_of, is_type, settable, stat_of, xattr_names,
 };
 use super::names::{End, Spot, Temporary, follow, spare};
+use crate::client::tree::partial::part_name;
 use crate::client::tree::{Copying, Kept, Owned};
 use crate::wire::Attributes;
 
@@ -38,6 +41,8 @@ pub(in crate::client::tree) struct Wanted {
     pub(in crate::client::tree) source: Attributes,
     /// Copy that the file belongs to.
     pub(in crate::client::tree) copying: Copying,
+    /// Whether this copy of the file begins anew, under the name that it has already.
+    pub(in crate::client::tree) again: bool,
 }
 
 impl Wanted {
@@ -45,6 +50,11 @@ impl Wanted {
     fn first_mode(&self) -> Mode {
         let kept = self.copying.options.preserve;
         Mode::from_raw_mode(if kept { PRIVATE_FILE } else { self.source.mode & PERMISSIONS })
+    }
+
+    /// Claims the name of the file for its source.
+    fn claim(&self, spot: &Spot) -> io::Result<()> {
+        if self.again { Ok(()) } else { spot.claim(&self.copying) }
     }
 
     /// Checks that the file would not be copied onto itself.
@@ -101,6 +111,10 @@ pub(in crate::client::tree) struct Sink {
     file: File,
     kind: Kind,
     storage: Storage,
+    /// Length of the content that an earlier copy left, in bytes.
+    resumed: u64,
+    /// Whether the length tells a later copy how far this one came, even over zeros.
+    lasting: bool,
 }
 
 enum Kind {
@@ -146,7 +160,7 @@ impl Sink {
         match spot.replaceable()? {
             None => Self::fresh(spot, wanted),
             Some(stat) if is_type(&stat, FileType::Symlink) => {
-                spot.claim(&wanted.copying)?;
+                wanted.claim(spot)?;
                 Self::part(spot, None, wanted)
             }
             Some(stat) => Self::over(spot, &stat, wanted, false),
@@ -154,12 +168,12 @@ impl Sink {
     }
 
     const fn new(file: File, kind: Kind) -> Self {
-        Self { file, kind, storage: Storage::SYSTEM }
+        Self { file, kind, storage: Storage::SYSTEM, resumed: 0, lasting: false }
     }
 
     /// Makes a file under an unused name.
     fn fresh(spot: &Spot, wanted: &Wanted) -> io::Result<Self> {
-        spot.claim(&wanted.copying)?;
+        wanted.claim(spot)?;
         if wanted.copying.options.in_place {
             Self::create(spot, wanted)
         } else {
@@ -173,7 +187,7 @@ impl Sink {
             return Err(Errno::ISDIR.into());
         }
         wanted.differs(stat)?;
-        spot.claim(&wanted.copying)?;
+        wanted.claim(spot)?;
         spare(stat, &wanted.copying.run)?;
         // A file on which another file is mounted cannot be replaced by a rename (EBUSY).
         let mounted = stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT);
@@ -211,11 +225,23 @@ impl Sink {
 
     /// Makes a new file under a temporary name, which will replace `existing`.
     fn part(spot: &Spot, existing: Option<&Statx>, wanted: &Wanted) -> io::Result<Self> {
-        let mut temporary = Temporary::beside(spot, &wanted.copying);
+        let owner = existing.map(|stat| stat.stx_uid);
+        let (mut temporary, resumed) = if wanted.copying.options.partial {
+            let source = Identity::from(&wanted.source);
+            let name = part_name(spot.name.as_bytes(), &source, &wanted.copying.options);
+            let temporary = Temporary::lasting(spot, OsString::from_vec(name), &wanted.copying);
+            let resumed = resumable(&temporary.spot, source.size(), owner)?;
+            (temporary, resumed)
+        } else {
+            (Temporary::beside(spot, &wanted.copying), None)
+        };
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         // The file stays private until it has the attributes of the file that it replaces.
         let first = if existing.is_some() { Mode::from_raw_mode(PRIVATE_FILE) } else { wanted.first_mode() };
-        let file = File::from(openat(&*spot.dir.fd()?, &temporary.spot.name, flags, first)?);
+        let (file, resumed) = match resumed {
+            Some(resumed) => resumed,
+            None => (File::from(openat(&*spot.dir.fd()?, &temporary.spot.name, flags, first)?), 0),
+        };
         temporary.made = true;
         let mut replaced = None;
         if let Some(stat) = existing {
@@ -227,7 +253,20 @@ impl Sink {
             copy_xattrs(spot, &file)?;
             replaced = Some(u32::from(stat.stx_mode));
         }
-        Ok(Self::new(file, Kind::Part { temporary, name: spot.name.clone(), mode: replaced }))
+        let kind = Kind::Part { temporary, name: spot.name.clone(), mode: replaced };
+        Ok(Self { resumed, lasting: wanted.copying.options.partial, ..Self::new(file, kind) })
+    }
+
+    /// Returns the length of the content that an earlier copy left, in bytes.
+    pub(in crate::client::tree) const fn resumed(&self) -> u64 {
+        self.resumed
+    }
+
+    /// Removes an incomplete file, even one for a later copy.
+    pub(in crate::client::tree) fn discard(mut self) {
+        if let Kind::Part { temporary, .. } = &mut self.kind {
+            temporary.give_up();
+        }
     }
 
     /// Writes content at `offset`. Offsets never decrease.
@@ -261,6 +300,9 @@ impl Sink {
             run.push(slice, start..end);
             at = at.saturating_add(wide(slice.len()));
         }
+        if self.lasting && run.slices.is_empty() {
+            self.file.set_len(at)?;
+        }
         run.write(&self.file)
     }
 
@@ -273,7 +315,7 @@ impl Sink {
     /// before. An old file is given up only for data on stable storage. Returns whether owner and group could
     /// be kept.
     pub(in crate::client::tree) fn finish(self, size: u64, kept: Option<Kept>) -> io::Result<Owned> {
-        let Self { file, mut kind, storage } = self;
+        let Self { file, mut kind, storage, .. } = self;
         let mut owned = Owned::ALL;
         let durable = match &mut kind {
             // The queue of a disk reports no errors at close.
@@ -305,6 +347,25 @@ impl Sink {
         }
         Ok(owned)
     }
+}
+
+/// Opens the incomplete file of an earlier copy, whose source had `size` bytes. Returns the file with its length, in
+/// bytes. Removes an object that no such copy has left; `owner` is that of the file to replace.
+fn resumable(spot: &Spot, size: u64, owner: Option<u32>) -> io::Result<Option<(File, u64)>> {
+    let Some(there) = spot.existing()? else { return Ok(None) };
+    let flags = OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let dir = spot.dir.fd()?;
+    if is_type(&there, FileType::RegularFile)
+        && let Ok(file) = openat(&*dir, &spot.name, flags, Mode::empty()).map(File::from)
+    {
+        let stat = stat_of(&file)?;
+        let ours = stat.stx_uid == rustix::process::geteuid().as_raw() || Some(stat.stx_uid) == owner;
+        if is_type(&stat, FileType::RegularFile) && stat.stx_nlink == 1 && stat.stx_size <= size && ours {
+            return Ok(Some((file, stat.stx_size)));
+        }
+    }
+    unlinkat(&*dir, &spot.name, AtFlags::empty())?;
+    Ok(None)
 }
 
 /// Truncates a file that is written in place, not before the first content is available.

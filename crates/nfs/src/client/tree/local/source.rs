@@ -61,13 +61,12 @@ impl Opened {
     }
 }
 
-/// Returns the content of a short file without holes. Returns `None` for other files, and for a file that is longer than
-/// its attributes say.
+/// Returns the content of a short file without holes. Returns `None` for other files, and for a file that changes
+/// meanwhile.
 fn whole(file: &File, stat: &Statx) -> io::Result<Option<Bytes>> {
-    let Some(length) =
-        Some(stat.stx_size).filter(|&size| size <= SHORT).and_then(|size| size.try_into().ok())
-    else {
-        return Ok(None);
+    let length = match usize::try_from(stat.stx_size) {
+        Ok(length) if stat.stx_size <= SHORT => length,
+        _ => return Ok(None),
     };
     // A file with fewer blocks than bytes has holes, or its content lies in the inode.
     if stat.stx_blocks.saturating_mul(BLOCK_UNIT) < stat.stx_size
@@ -76,7 +75,8 @@ fn whole(file: &File, stat: &Statx) -> io::Result<Option<Bytes>> {
         return Ok(None);
     }
     let data = read_at(file, 0, length + 1)?;
-    Ok((data.len() <= length).then_some(data))
+    let is_same = data.len() == length && Identity::from(&stat_of(file)?).has_state_of(&Identity::from(stat));
+    Ok(is_same.then_some(data))
 }
 
 /// Opens a regular file in a directory.

@@ -52,7 +52,7 @@ fn wanted(in_place: bool) -> Wanted {
         mtime: zero,
         ctime: zero,
     };
-    Wanted { source, copying: Copying::new(&options) }
+    Wanted { source, copying: Copying::new(&options), again: false }
 }
 
 fn write(path: &Path, storage: Storage, wanted: &Wanted) -> io::Result<()> {
@@ -116,7 +116,13 @@ fn a_file_whose_close_fails_replaces_nothing() {
 fn a_stream_whose_close_fails_is_a_failure() {
     let (_reader, writer) = io::pipe().unwrap();
     let file = File::from(OwnedFd::from(writer));
-    let sink = Sink { file, kind: Kind::Stream, storage: Storage { sync, close: failing_close } };
+    let sink = Sink {
+        file,
+        kind: Kind::Stream,
+        storage: Storage { sync, close: failing_close },
+        resumed: 0,
+        lasting: false,
+    };
     sink.finish(3, None).unwrap_err();
 }
 
