@@ -67,7 +67,7 @@ pub use run::{CopyRun, MAX_REPORTED};
 pub use sync::SyncOptions;
 
 use super::Error;
-use super::walk::shortened;
+use super::walk::{Place, shortened};
 use crate::wire::{Attributes, NfsTime};
 
 /// Default for the greatest depth of a directory below the source. No real tree is as deep; a server could
@@ -301,6 +301,21 @@ impl Copying {
     /// Prepares a synchronisation.
     fn syncing(options: &CopyOptions) -> Self {
         Self { options: options.clone(), run: options.run.clone().unwrap_or_default() }
+    }
+
+    /// Returns the attributes of the original, if they are kept.
+    fn kept(&self, kept: Kept) -> Option<Kept> {
+        self.options.preserve.then_some(kept)
+    }
+
+    /// Returns the mode of a new object at a server whose attributes are not kept.
+    fn masked(&self, kept: Kept) -> u32 {
+        kept.mode & 0o777 & !self.options.umask
+    }
+
+    /// Claims a name at a server for one source of the command.
+    fn claim(&self, place: &Place, path: &str) -> Result<(), Error> {
+        if self.run.claim(place) { Ok(()) } else { Err(Error::JustMade { path: path.to_owned() }) }
     }
 
     fn tell(&self, event: CopyEvent<'_>) {

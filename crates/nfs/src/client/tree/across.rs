@@ -10,13 +10,13 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::local::{Identity, OWNER_ALL};
+use super::put::{Made, Target, There};
 use super::remove::Removal;
 use super::upload::{Upload, Wanted};
 use super::{CopyEvent, CopyOptions, CopyReport, Copying, Kept, Owned, Tasks, child};
-use crate::client::slash::without_slash;
 use crate::client::walk::{Place, lossy, shortened};
 use crate::client::{Client, Error, File, Node, ReadStream, WriteStream};
-use crate::wire::{FileHandle, FileName, FileType, MkdirArgs, SetAttributes, Status};
+use crate::wire::{FileHandle, FileName, FileType, SetAttributes};
 
 /// Identity of a file at the source: file system and number.
 type FileKey = (u64, u64);
@@ -45,12 +45,6 @@ fn names(trail: Option<&Arc<Trail>>) -> Vec<&[u8]> {
     names
 }
 
-/// Destination of a directory: a name, or the existing root of the export.
-enum Target {
-    Place(Place),
-    Root,
-}
-
 /// Directory to copy.
 struct Directory {
     node: Node,
@@ -59,15 +53,6 @@ struct Directory {
     depth: usize,
     /// A directory above this one, further away with growing depth (Brent's algorithm).
     anchor: Option<FileHandle>,
-}
-
-/// Directory at the target in which entries are made.
-#[derive(Clone, Copy)]
-struct Made {
-    handle: FileHandle,
-    fileid: u64,
-    /// Whether this copy made the directory, which was then empty.
-    new: bool,
 }
 
 /// A file to copy.
@@ -134,7 +119,7 @@ impl Client {
         }
         let name = source.split(|&byte| byte == b'/').rfind(|part| !part.is_empty());
         let name = name.filter(|name| !matches!(*name, b"." | b".."));
-        let (place, target) = to.target_across(name, target, directory).await?;
+        let (place, target) = to.put_target(name, target, directory).await?;
         let copying = Copying::new(options);
         let with = Crossing {
             from: self.clone(),
@@ -159,58 +144,12 @@ impl Client {
             Target::Place(place) => {
                 across.object(Job { path, node, place, trail: None, named: true, new: false }).await?;
             }
-            Target::Root => return Err(Error::NoName { path }),
+            Target::Root | Target::Found(_) => return Err(Error::NoName { path }),
         }
         copying.tell(CopyEvent::Walked);
         across.tasks.finish().await?;
         across.finish().await?;
         Ok(copying.report())
-    }
-
-    /// Returns the destination for a source of this name, with its path: in `target` if that is a directory, else
-    /// `target` itself.
-    async fn target_across(
-        &self,
-        name: Option<&[u8]>,
-        target: &[u8],
-        directory: bool,
-    ) -> Result<(Target, Vec<u8>), Error> {
-        let existing = match self.lookup(target).await {
-            Ok(node) => Some(node),
-            Err(error) if error.status() == Some(Status::NoEnt) => None,
-            Err(error) => return Err(error),
-        };
-        match (existing.filter(|node| node.attributes.is_directory()), name) {
-            (Some(node), Some(name)) => {
-                let place = Place { dir: node.handle, name: FileName::from(name) };
-                Ok((Target::Place(place), [without_slash(target), b"/", name].concat()))
-            }
-            (Some(node), None) if directory && node.handle == self.root() => {
-                Ok((Target::Root, target.to_vec()))
-            }
-            _ => {
-                let place = self.place_for(target, directory).await?;
-                Ok((Target::Place(place), without_slash(target).to_vec()))
-            }
-        }
-    }
-
-    /// Makes a directory with this mode, or returns the existing one.
-    async fn mkdir_across(&self, place: &Place, mode: u32) -> Result<Made, Error> {
-        let attributes = SetAttributes { mode: Some(mode), ..SetAttributes::default() };
-        let made = self.procedures().mkdir(&MkdirArgs { place: place.args(), attributes }).await;
-        let (node, new) = match self.made(made, place.args()).await {
-            Ok(node) => (node, true),
-            Err(error) if error.status() == Some(Status::Exist) => {
-                let node = self.lookup_in(place.dir, place.name.clone()).await?;
-                if !node.attributes.is_directory() {
-                    return Err(error);
-                }
-                (node, false)
-            }
-            Err(error) => return Err(error),
-        };
-        Ok(Made { handle: node.handle, fileid: node.attributes.fileid, new })
     }
 }
 
@@ -236,41 +175,21 @@ impl Crossing {
         path
     }
 
-    fn kept(&self, kept: Kept) -> Option<Kept> {
-        self.copying.options.preserve.then_some(kept)
-    }
-
-    /// Returns the mode of a new object whose attributes are not kept.
-    fn masked(&self, kept: Kept) -> u32 {
-        kept.mode & 0o777 & !self.copying.options.umask
-    }
-
-    /// Claims a name for one source of the command.
-    fn claim(&self, place: &Place, path: &str) -> Result<(), Error> {
-        if self.copying.run.claim(place) { Ok(()) } else { Err(Error::JustMade { path: path.to_owned() }) }
-    }
-
     /// Copies a file.
     async fn file(self, job: Job) -> Result<(), Error> {
         let path = job.path.as_str();
         let named = |error: Error| error.at(path.as_bytes());
         let attributes = job.node.attributes;
         let mut place = job.place.clone();
-        let mut existing = None;
-        if !job.new {
-            existing = match self.to.lookup_in(place.dir, place.name.clone()).await {
-                Ok(node) => Some(node),
-                Err(error) if error.status() == Some(Status::NoEnt) => None,
-                Err(error) => return Err(named(error)),
-            };
-        }
+        let there = if job.new { There::Nothing } else { There::Unknown };
+        let mut existing = there.look(&self.to, &place).await.map_err(named)?;
         if existing.is_some_and(|node| node.attributes.file_type == FileType::Symlink) {
             (place, existing) = self.to.place_followed(&self.target_of(&job)).await?;
         }
         let kept = Kept::from(&attributes);
-        let keep = self.kept(kept);
+        let keep = self.copying.kept(kept);
         let wanted = Wanted {
-            mode: keep.is_none().then(|| self.masked(kept)),
+            mode: keep.is_none().then(|| self.copying.masked(kept)),
             with_other_names: job.named,
             source: Some(Identity::from(&attributes)),
             copying: &self.copying,
@@ -281,7 +200,7 @@ impl Crossing {
             self.differs(&job.node, node, path)?;
             wanted.differs(node)?;
         }
-        self.claim(&place, path)?;
+        self.copying.claim(&place, path)?;
         let mut upload = Upload::open(&self.to, place, existing, &wanted).await.map_err(named)?;
         let file = self.from.file(job.node.handle, path);
         if let Err(error) = self.content(&file, attributes.size, attributes.used, &mut upload).await {
@@ -369,10 +288,10 @@ impl Crossing {
         let Job { path, node, place, .. } = &job;
         let named = |error: Error| error.at(path.as_bytes());
         let target = self.from.read_link_of(node.handle).await.map_err(named)?;
-        self.claim(place, path)?;
+        self.copying.claim(place, path)?;
         let made = self.to.put_symlink(place, target.into(), path, &self.copying, false).await;
         let handle = made.map_err(named)?;
-        if let Some(kept) = self.kept(Kept::from(&node.attributes)) {
+        if let Some(kept) = self.copying.kept(Kept::from(&node.attributes)) {
             // Some servers do not let clients set attributes of links. The link itself exists.
             let owned = self.to.keep(handle, kept, true).await.unwrap_or(Owned::ALL);
             self.copying.owner(owned);
@@ -396,7 +315,7 @@ impl Across {
                 Ok(made) => {
                     self.with.copying.done(&path, |report| &mut report.directories);
                     // A new directory may have more permissions than it should keep.
-                    let lent = made.new && self.with.masked(kept) & OWNER_ALL != OWNER_ALL;
+                    let lent = made.new && self.with.copying.masked(kept) & OWNER_ALL != OWNER_ALL;
                     if ours && (self.with.copying.options.preserve || lent) {
                         self.finished.push((made.handle, kept, trail));
                     }
@@ -421,18 +340,10 @@ impl Across {
         if self.is_top(node).await? {
             return Err(Error::IntoItself { path });
         }
-        let to = &self.with.to;
         let kept = Kept::from(&node.attributes);
-        let made = match target {
-            Target::Root => {
-                let fileid = to.root_attributes().await?.fileid;
-                Made { handle: to.root(), fileid, new: false }
-            }
-            Target::Place(place) if self.with.copying.options.preserve => {
-                to.mkdir_across(&place, OWNER_ALL).await?
-            }
-            Target::Place(place) => to.mkdir_across(&place, self.with.masked(kept) | OWNER_ALL).await?,
-        };
+        let copying = &self.with.copying;
+        let mode = if copying.options.preserve { 0 } else { copying.masked(kept) };
+        let made = self.with.to.put_directory(target, mode | OWNER_ALL).await?;
         if self.top.is_none() {
             self.top = Some(made);
             if self.is_top(node).await? {
@@ -545,7 +456,8 @@ impl Across {
             let set = if with.copying.options.preserve {
                 with.to.keep(handle, kept, false).await
             } else {
-                let attributes = SetAttributes { mode: Some(with.masked(kept)), ..SetAttributes::default() };
+                let attributes =
+                    SetAttributes { mode: Some(with.copying.masked(kept)), ..SetAttributes::default() };
                 with.to.set_attributes_of(handle, attributes).await.map(|()| Owned::ALL)
             };
             match set {

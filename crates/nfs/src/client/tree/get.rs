@@ -180,10 +180,6 @@ impl Getting {
         }
     }
 
-    pub(super) fn kept(&self, kept: Kept) -> Option<Kept> {
-        self.copying.options.preserve.then_some(kept)
-    }
-
     /// Copies a file. If it changed since an earlier copy left a part of it, the copy begins anew.
     pub(super) async fn file(self, path: String, goal: Goal, node: Node) -> Result<(), Error> {
         match self.attempt(&path, goal.clone(), node, false).await? {
@@ -225,7 +221,7 @@ impl Getting {
                 return Ok(Some(Node { handle, attributes: now }));
             }
         }
-        let keep = self.kept(kept);
+        let keep = self.copying.kept(kept);
         let owned = blocking(place, move || sink.finish(end, keep)).await?;
         self.done(path, &attributes, owned);
         Ok(None)
@@ -299,7 +295,7 @@ impl Getting {
     pub(super) async fn symlink(self, path: String, spot: Spot, node: Node) -> Result<(), Error> {
         let target =
             self.client.read_link_of(node.handle).await.map_err(|error| error.at(path.as_bytes()))?;
-        let keep = self.kept(Kept::from(&node.attributes));
+        let keep = self.copying.kept(Kept::from(&node.attributes));
         let (place, copying) = (spot.clone(), self.copying.clone());
         let make = move || make_symlink(&target, &place, keep, &copying);
         let owned = blocking(|| spot.path(), make).await?;

@@ -70,7 +70,7 @@ pub(super) enum There {
 
 impl There {
     /// Returns the object with this name, if one is known or found.
-    async fn look(self, client: &Client, place: &Place) -> Result<Option<Node>, Error> {
+    pub(super) async fn look(self, client: &Client, place: &Place) -> Result<Option<Node>, Error> {
         match self {
             Self::Nothing => Ok(None),
             Self::File(node) => Ok(Some(node)),
@@ -207,7 +207,8 @@ impl Client {
         if metadata.is_dir() && !recursive {
             return Err(Error::IsDirectory { path });
         }
-        let (place, target) = self.put_target(own_name(source), target, metadata.is_dir()).await?;
+        let (place, target) =
+            self.put_target(own_name(source).map(OsStr::as_bytes), target, metadata.is_dir()).await?;
         let mut put = Put::new(self, Copying::new(options), &path, &target, None);
         if metadata.is_dir() {
             let named = source.to_owned();
@@ -249,9 +250,9 @@ impl Client {
 
     /// Returns the destination for a source of this name, with its path: in `target` if that is a directory,
     /// else `target` itself.
-    async fn put_target(
+    pub(super) async fn put_target(
         &self,
-        name: Option<&OsStr>,
+        name: Option<&[u8]>,
         target: &[u8],
         directory: bool,
     ) -> Result<(Target, Vec<u8>), Error> {
@@ -263,8 +264,8 @@ impl Client {
         let into = existing.filter(|node| node.attributes.is_directory());
         match (into, name) {
             (Some(node), Some(name)) => {
-                let place = Place { dir: node.handle, name: FileName::from(name.as_bytes()) };
-                Ok((Target::Place(place), [without_slash(target), b"/", name.as_bytes()].concat()))
+                let place = Place { dir: node.handle, name: FileName::from(name) };
+                Ok((Target::Place(place), [without_slash(target), b"/", name].concat()))
             }
             (Some(node), None) if directory && node.handle == self.root() => {
                 Ok((Target::Root, target.to_vec()))
@@ -272,6 +273,20 @@ impl Client {
             _ => {
                 let place = self.place_for(target, directory).await?;
                 Ok((Target::Place(place), without_slash(target).to_vec()))
+            }
+        }
+    }
+
+    /// Returns the directory of a destination. A new one has this mode.
+    pub(super) async fn put_directory(&self, target: Target, mode: u32) -> Result<Made, Error> {
+        match target {
+            Target::Place(place) => self.put_mkdir(place, mode).await,
+            Target::Root => {
+                let Attributes { fileid, fsid, .. } = self.root_attributes().await?;
+                Ok(Made { handle: self.root(), fileid, fsid, new: false })
+            }
+            Target::Found(Node { handle, attributes: Attributes { fileid, fsid, .. } }) => {
+                Ok(Made { handle, fileid, fsid, new: false })
             }
         }
     }
@@ -327,20 +342,6 @@ impl Putting {
         path
     }
 
-    fn kept(&self, kept: Kept) -> Option<Kept> {
-        self.copying.options.preserve.then_some(kept)
-    }
-
-    /// Returns the mode of a new object whose attributes are not kept.
-    fn masked(&self, kept: Kept) -> u32 {
-        kept.mode & 0o777 & !self.copying.options.umask
-    }
-
-    /// Claims a name for one source of the command.
-    fn claim(&self, place: &Place, path: &str) -> Result<(), Error> {
-        if self.copying.run.claim(place) { Ok(()) } else { Err(Error::JustMade { path: path.to_owned() }) }
-    }
-
     fn note_xattrs(&self, there: bool) {
         if there {
             self.copying.note(|report| report.xattrs_not_kept += 1);
@@ -390,9 +391,9 @@ impl Putting {
             (place, existing) = self.client.place_followed(&self.target_of(spot.as_ref())).await?;
         }
         // A stream has no attributes that a file could keep.
-        let keep = if identity.is_some() { self.kept(kept) } else { None };
+        let keep = if identity.is_some() { self.copying.kept(kept) } else { None };
         let wanted = Wanted {
-            mode: keep.is_none().then(|| self.masked(kept)),
+            mode: keep.is_none().then(|| self.copying.masked(kept)),
             with_other_names: spot.is_none(),
             source: identity,
             copying: &self.copying,
@@ -403,7 +404,7 @@ impl Putting {
             wanted.differs(node)?;
         }
         if !again {
-            self.claim(&place, path)?;
+            self.copying.claim(&place, path)?;
         }
         let mut upload = Upload::open(&self.client, place, existing, &wanted).await.map_err(named)?;
         self.copying.resumed(upload.resumed);
@@ -556,11 +557,11 @@ impl Putting {
         let from = spot.clone();
         let target = blocking(|| spot.path(), move || read_link(&from)).await?;
         let named = |error: Error| error.at(path.as_bytes());
-        self.claim(&place, &path)?;
+        self.copying.claim(&place, &path)?;
         let over_files = self.sync.is_some();
         let made = self.client.put_symlink(&place, target, &path, &self.copying, over_files).await;
         let handle = made.map_err(named)?;
-        if let Some(kept) = self.kept(kept) {
+        if let Some(kept) = self.copying.kept(kept) {
             // Some servers do not let clients set attributes of links. The link itself exists.
             let owned = self.client.keep(handle, kept, true).await.unwrap_or(Owned::ALL);
             self.copying.owner(owned);
@@ -723,7 +724,7 @@ impl Put {
             Some(_) => self.synced_directory(&local, kept, made, there, here),
             None => {
                 // A new directory may have more permissions than it should keep.
-                let lent = made.new && self.with.masked(kept) & OWNER_ALL != OWNER_ALL;
+                let lent = made.new && self.with.copying.masked(kept) & OWNER_ALL != OWNER_ALL;
                 Walked { new: made.new, finish: self.with.copying.options.preserve || lent }
             }
         };
@@ -732,26 +733,18 @@ impl Put {
 
     /// Makes the directory at the server, or uses an existing one.
     async fn make(&self, local: &Arc<LocalDir>, target: Target, kept: Kept) -> Result<Made, Error> {
-        let (client, copying) = (&self.with.client, &self.with.copying);
-        let place = match target {
-            Target::Root => {
-                let Attributes { fileid, fsid, .. } = client.root_attributes().await?;
-                return Ok(Made { handle: client.root(), fileid, fsid, new: false });
+        let copying = &self.with.copying;
+        if let Target::Place(place) = &target {
+            if self.with.sync.is_some() {
+                copying.change(Change::MakeDirectory, &format!("{}/", self.with.path_of(local)));
             }
-            Target::Found(Node { handle, attributes: Attributes { fileid, fsid, .. } }) => {
-                return Ok(Made { handle, fileid, fsid, new: false });
+            if copying.is_dry() {
+                // Nothing is looked up in a directory that is not there.
+                return Ok(Made { handle: place.dir, fileid: 0, fsid: 0, new: true });
             }
-            Target::Place(place) => place,
-        };
-        if self.with.sync.is_some() {
-            copying.change(Change::MakeDirectory, &format!("{}/", self.with.path_of(local)));
         }
-        if copying.is_dry() {
-            // Nothing is looked up in a directory that is not there.
-            return Ok(Made { handle: place.dir, fileid: 0, fsid: 0, new: true });
-        }
-        let mode = if copying.options.preserve { 0 } else { self.with.masked(kept) };
-        client.put_mkdir(place, mode | OWNER_ALL).await
+        let mode = if copying.options.preserve { 0 } else { copying.masked(kept) };
+        self.with.client.put_directory(target, mode | OWNER_ALL).await
     }
 
     /// Returns whether a local directory is the one at the server in which the copy began. Its time of change
@@ -867,7 +860,7 @@ impl Put {
             let set = if with.copying.options.preserve {
                 with.client.keep(handle, kept, false).await
             } else {
-                let mode = Some(with.masked(kept));
+                let mode = Some(with.copying.masked(kept));
                 let attributes = SetAttributes { mode, ..SetAttributes::default() };
                 with.client.set_attributes_of(handle, attributes).await.map(|()| Owned::ALL)
             };

@@ -30,7 +30,7 @@ use std::time::Duration;
 
 use super::local::OWNER_ALL;
 use super::remove::Removal;
-use super::{Change, CopyOptions, Copying, Kept, Owned};
+use super::{Change, CopyOptions, CopyRun, Copying, Kept, Owned};
 use crate::wire::{Attributes, FileType, NfsTime};
 
 /// Options of a synchronisation; see [`Client::sync_to_local`](crate::client::Client::sync_to_local).
@@ -244,7 +244,7 @@ pub(super) struct Linked {
 
 impl Linked {
     /// Records that a file of the target stays for this file of the source.
-    pub(super) fn stays(&mut self, source: &Seen, there: &Seen) {
+    fn stays(&mut self, source: &Seen, there: &Seen) {
         if there.nlink > 1 {
             self.owners.insert(there.id, source.id);
         }
@@ -253,8 +253,30 @@ impl Linked {
         }
     }
 
+    /// Decides about a file that is no further name. A file of the target that stays belongs to this source from now on; if
+    /// it stays for another source already, the content gets a file of its own.
+    pub(super) fn decide(
+        &mut self,
+        sync: &Comparison,
+        run: &CopyRun,
+        source: &Seen,
+        there: Option<&Seen>,
+    ) -> Verdict {
+        let verdict = sync.file(source, there);
+        let stays = there.filter(|_| matches!(verdict, Verdict::Same | Verdict::Attributes));
+        let Some(there) = stays else { return verdict };
+        if self.is_shared(source, there) {
+            return Verdict::Copy;
+        }
+        self.stays(source, there);
+        if there.nlink == 1 {
+            run.take(there.id);
+        }
+        verdict
+    }
+
     /// Returns whether a file of the target stays for another file of the source.
-    pub(super) fn is_shared(&self, source: &Seen, there: &Seen) -> bool {
+    fn is_shared(&self, source: &Seen, there: &Seen) -> bool {
         self.owners.get(&there.id).is_some_and(|owner| *owner != source.id)
     }
 

@@ -245,18 +245,7 @@ impl Get {
             }
             self.first.insert(key, spot.clone());
         }
-        let mut verdict = sync.file(&source, there.as_ref());
-        let stays = there.filter(|_| matches!(verdict, Verdict::Same | Verdict::Attributes));
-        if let Some(there) = stays {
-            if self.linked.is_shared(&source, &there) {
-                verdict = Verdict::Copy;
-            } else {
-                self.linked.stays(&source, &there);
-                if there.nlink == 1 {
-                    copying.run.take(there.id);
-                }
-            }
-        }
+        let verdict = self.linked.decide(&sync, &copying.run, &source, there.as_ref());
         let with = self.with.clone();
         match verdict {
             Verdict::Same => {

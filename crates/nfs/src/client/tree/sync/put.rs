@@ -233,18 +233,7 @@ impl Put {
             }
             return Ok(());
         }
-        let mut verdict = sync.file(&source, seen.as_ref());
-        let stays = seen.filter(|_| matches!(verdict, Verdict::Same | Verdict::Attributes));
-        if let Some(there) = stays {
-            if self.linked.is_shared(&source, &there) {
-                verdict = Verdict::Copy;
-            } else {
-                self.linked.stays(&source, &there);
-                if there.nlink == 1 {
-                    copying.run.take(there.id);
-                }
-            }
-        }
+        let verdict = self.linked.decide(&sync, &copying.run, &source, seen.as_ref());
         let with = self.with.clone();
         match (verdict, there) {
             (Verdict::Same, Some(node)) => {
