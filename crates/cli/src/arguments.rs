@@ -1,7 +1,5 @@
 //! Options that several commands share. Each command declares its own options in its file.
 
-mod values;
-
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,7 +14,7 @@ use rpcrdma_oncrpc::Credential;
 use rpcrdma_oncrpc::auth::GIDS_MAX;
 use rpcrdma_oncrpc::gss::Service;
 
-pub(crate) use values::{
+pub(crate) use crate::values::{
     host, inline_size, listen_address, pattern, resolve, seconds, size, some_seconds, whole,
 };
 
@@ -118,11 +116,11 @@ pub(crate) struct Security {
     /// Name of the server in its Kerberos principal, nfs/NAME [default: the host in the URL]
     #[arg(long, value_name = "NAME", value_parser = host_name, help_heading = SECURITY)]
     pub(crate) server_name: Option<String>,
-    /// UID of the caller, or the name of a user of this machine, for --sec sys; ?uid= in a URL goes first
+    /// UID of the caller for --sec sys, or the name of a user of this machine. A URL with ?uid= goes first
     /// [default: that of this process]
     #[arg(long, value_name = "USER", value_parser = user_id, help_heading = SECURITY)]
     pub(crate) uid: Option<u32>,
-    /// GID of the caller, or the name of a group of this machine, for --sec sys; ?gid= in a URL goes first
+    /// GID of the caller for --sec sys, or the name of a group of this machine. A URL with ?gid= goes first
     /// [default: that of this process]
     #[arg(long, value_name = "GROUP", value_parser = group_id, help_heading = SECURITY)]
     pub(crate) gid: Option<u32>,

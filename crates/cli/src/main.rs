@@ -15,6 +15,7 @@ mod provider;
 mod signals;
 mod tls;
 mod trace;
+mod values;
 
 use std::process::ExitCode;
 

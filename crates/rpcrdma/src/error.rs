@@ -420,7 +420,7 @@ mod tests {
         }
     }
 
-    /// Whatever ends the second transmission, the first one may have been carried out.
+    /// The first transmission may have been carried out, for each end of the second one.
     #[test]
     fn i8_a_call_that_was_sent_before_is_of_unknown_execution() {
         let errors = [
@@ -450,7 +450,7 @@ mod tests {
         assert!(matches!(CallError::Chunk.sent_before(), CallError::Chunk));
     }
 
-    /// Whatever a later connection says, an earlier one may have brought the call to its execution.
+    /// An earlier connection may have brought the call to its execution. A later one cannot deny that.
     #[test]
     fn i8_an_error_of_a_later_connection_does_not_deny_an_earlier_execution() {
         let errors = [

@@ -3,6 +3,8 @@
 //!
 //! *Errors.* Nothing here fails.
 
+use std::fmt::Display;
+
 use rpcrdma_oncrpc::{Overseer, ServedCall};
 use rpcrdma_xdr::EncodeError;
 
@@ -33,11 +35,7 @@ impl Overseer for Oversees {
     fn begin(&self, call: &ServedCall) -> bool {
         let Some(shedder) = &self.shedder else { return true };
         let Err(full) = shedder.begin(call.peer) else { return true };
-        if let Some(not_logged) = self.shed.due() {
-            let ServedCall { peer, xid, program, version, procedure, name, .. } = *call;
-            let peer = peer.map(tracing::field::display);
-            tracing::warn!(peer, xid, program, version, procedure, name, reason = %full, not_logged, "call shed");
-        }
+        warn(&self.shed, call, &full, "call shed");
         false
     }
 
@@ -48,38 +46,19 @@ impl Overseer for Oversees {
     }
 
     fn broken(&self, call: &ServedCall, error: &EncodeError) {
-        if let Some(not_logged) = self.broken.due() {
-            let ServedCall { peer, xid, program, version, procedure, name, .. } = *call;
-            let peer = peer.map(tracing::field::display);
-            tracing::warn!(
-                peer,
-                xid,
-                program,
-                version,
-                procedure,
-                name,
-                reason = %error,
-                not_logged,
-                "a service broke the type of its results: the call gets SYSTEM_ERR"
-            );
-        }
+        warn(&self.broken, call, error, "a service broke the type of its results: the call gets SYSTEM_ERR");
     }
 
     fn panicked(&self, call: &ServedCall, message: &str) {
-        if let Some(not_logged) = self.panics.due() {
-            let ServedCall { peer, xid, program, version, procedure, name, .. } = *call;
-            let peer = peer.map(tracing::field::display);
-            tracing::warn!(
-                peer,
-                xid,
-                program,
-                version,
-                procedure,
-                name,
-                reason = message,
-                not_logged,
-                "a handler panicked: its call gets SYSTEM_ERR"
-            );
-        }
+        warn(&self.panics, call, &message, "a handler panicked: its call gets SYSTEM_ERR");
+    }
+}
+
+/// Logs what happened to a call, unless a line of its kind was logged within the last second.
+fn warn(kind: &Spaced, call: &ServedCall, reason: &dyn Display, event: &str) {
+    if let Some(not_logged) = kind.due() {
+        let ServedCall { peer, xid, program, version, procedure, name, .. } = *call;
+        let peer = peer.map(tracing::field::display);
+        tracing::warn!(peer, xid, program, version, procedure, name, %reason, not_logged, "{event}");
     }
 }

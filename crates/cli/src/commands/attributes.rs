@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 use super::Tally;
 use super::mode::Change;
 use super::names::{AFTER_HELP, Document, documented};
-use super::visit::{Step, Visit};
+use super::visit::Visit;
 use crate::arguments::{Common, Connection, pattern};
 use crate::connect::{Location, Servers};
 use crate::exit::Failure;
@@ -175,16 +175,7 @@ impl Changing<'_> {
                     continue;
                 }
                 let mut visit = Visit::new(&location, &url, node);
-                loop {
-                    let node = match visit.next().await {
-                        Ok(None) => break,
-                        Ok(Some(Step::Left)) => continue,
-                        Ok(Some(Step::Met(node))) => node,
-                        Err(failure) => {
-                            calls.tally.count_none::<()>(Err(failure))?;
-                            continue;
-                        }
-                    };
+                while let Some(node) = visit.next_met(calls.tally).await? {
                     let Some(attributes) = change(&node, visit.depth() == 0) else { continue };
                     calls.start(visit.url(), node.handle, attributes).await?;
                     // The content of a directory may be listed only after the change.

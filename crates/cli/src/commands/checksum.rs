@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256, Sha512};
 use tokio::task::JoinHandle;
 
 use super::Tally;
-use super::visit::{Step, Visit};
+use super::visit::Visit;
 use crate::arguments::{Common, Connection, pattern};
 use crate::connect::{Location, Servers};
 use crate::exit::Failure;
@@ -191,16 +191,7 @@ impl Checksum {
         }
         let mut visit = Visit::new(&location, url, node);
         let mut reading = VecDeque::new();
-        loop {
-            let node = match visit.next().await {
-                Ok(None) => break,
-                Ok(Some(Step::Left)) => continue,
-                Ok(Some(Step::Met(node))) => node,
-                Err(failure) => {
-                    tally.count_none::<()>(Err(failure))?;
-                    continue;
-                }
-            };
+        while let Some(node) = visit.next_met(tally).await? {
             let named = visit.depth() == 0;
             match node.attributes.file_type {
                 FileType::Regular => {}

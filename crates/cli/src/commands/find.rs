@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use super::Tally;
 use super::entry::{ENTRY_HELP, EntryDocument};
-use super::visit::{Step, Visit};
+use super::visit::Visit;
 use crate::arguments::{Common, Connection, pattern, whole};
 use crate::connect::{Location, Servers, compiled};
 use crate::exit::Failure;
@@ -221,16 +221,7 @@ impl Find {
                 let start = start(&mut servers, &url).await;
                 let Some((location, node)) = tally.count(start)? else { continue };
                 let mut visit = Visit::new(&location, &url, node);
-                loop {
-                    let node = match visit.next().await {
-                        Ok(None) => break,
-                        Ok(Some(Step::Left)) => continue,
-                        Ok(Some(Step::Met(node))) => node,
-                        Err(failure) => {
-                            tally.count_none::<()>(Err(failure))?;
-                            continue;
-                        }
-                    };
+                while let Some(node) = visit.next_met(&mut tally).await? {
                     if self.is_wanted(&visit, &url, &node, times) {
                         self.show(&visit, &location, &node, common, &mut document, &mut text).await?;
                     }

@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 use rpcrdma_nfs::client::{DirItem, DirReader, Error, NfsUrl, Node};
 use rpcrdma_nfs::wire::FileHandle;
 
+use super::Tally;
 use crate::connect::Location;
 use crate::exit::Failure;
 
@@ -127,6 +128,23 @@ impl<'a> Visit<'a> {
                 Err(error) => {
                     level.broken = true;
                     return Err(self.location.failure_at(&self.url(), error));
+                }
+            }
+        }
+    }
+
+    /// Returns the next object, or `None` at the end. Failures on the way are counted.
+    ///
+    /// # Errors
+    /// A failure after which nothing else can succeed.
+    pub(super) async fn next_met(&mut self, tally: &mut Tally) -> Result<Option<Node>, Failure> {
+        loop {
+            match self.next().await {
+                Ok(Some(Step::Met(node))) => return Ok(Some(node)),
+                Ok(Some(Step::Left)) => {}
+                Ok(None) => return Ok(None),
+                Err(failure) => {
+                    tally.count_none::<()>(Err(failure))?;
                 }
             }
         }

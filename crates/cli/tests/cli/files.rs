@@ -68,7 +68,7 @@ fn wildcards_stand_for_existing_names() {
     fs::remove_file(export.join("w?")).unwrap();
     assert_eq!(succeed(&["cat", &server.url("/w?")]), "x");
     fail(1, &["cat", &server.url("/w%3F")]);
-    // What a listing prints leads back.
+    // The URL that a listing prints leads back to the file.
     let listed = json(&["stat", &server.url("/%2A.*")]);
     let url = listed["entries"][0]["url"].as_str().unwrap();
     assert_eq!(succeed(&["cat", url]), "star");

@@ -103,8 +103,8 @@ pub struct ClientOptions {
     /// Largest READ and WRITE in bytes, if the server accepts it. Default: 1 MiB.
     pub chunk: u32,
     /// READs and WRITEs in flight at a time, over all files. They hold `window` × `chunk` bytes of memory,
-    /// and one `chunk` more for each file. READs of whole short files in copies of trees do not count: the number of files
-    /// copied at the same time bounds these, and each holds at most 64 KiB. Default: 32.
+    /// and one `chunk` more for each file. READs of whole short files in copies of trees do not count. They are as many as
+    /// files copied at the same time, of 64 KiB at most. Default: 32.
     pub window: usize,
     /// READs or WRITEs in flight for one file. Default: 16.
     pub file_window: usize,

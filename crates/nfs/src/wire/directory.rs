@@ -17,7 +17,7 @@ pub struct ReaddirArgs {
     pub count: u32,
 }
 
-/// One entry of READDIR: `entry3` (RFC 1813 §3.3.16).
+/// An entry of READDIR: `entry3` (RFC 1813 §3.3.16).
 #[derive(Debug, Clone, PartialEq, Eq, Xdr)]
 pub struct DirEntry {
     /// `fileid` of the attributes.
@@ -83,7 +83,7 @@ pub struct ReaddirplusArgs {
     pub maxcount: u32,
 }
 
-/// One entry of READDIRPLUS: `entryplus3` (RFC 1813 §3.3.17).
+/// An entry of READDIRPLUS: `entryplus3` (RFC 1813 §3.3.17).
 #[derive(Debug, Clone, PartialEq, Eq, Xdr)]
 pub struct DirEntryPlus {
     /// `fileid` of the attributes.

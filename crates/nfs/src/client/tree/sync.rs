@@ -253,7 +253,7 @@ impl Linked {
         }
     }
 
-    /// Decides about a file that is no further name. A file of the target that stays belongs to this source from now on; if
+    /// Decides about a file that is no further name. A file of the target that stays belongs to this source from now on. If
     /// it stays for another source already, the content gets a file of its own.
     pub(super) fn decide(
         &mut self,
