@@ -225,13 +225,13 @@ fn is_exported(path: &[u8]) -> Option<bool> {
     if parts.contains(&&b".."[..]) {
         return None;
     }
-    let known: [&[&[u8]]; 4] = [&[], &[b"d"], &[b"other"], &[b"other", b"d"]];
+    let known: [&[&[u8]]; 6] = [&[], &[b"d"], &[b"f"], &[b"other"], &[b"other", b"d"], &[b"other", b"f"]];
     Some(known.contains(&&parts[..]))
 }
 
 /// MOUNT (RFC 1813 §5). Results that a client decodes must survive encoding. A server that gets any arguments must
-/// refuse those that do not decode, and answer others with results that the client decodes. It mounts directories of
-/// its exports alone, with handles that NFS accepts, and remembers a bounded number of mounts. The first byte selects
+/// refuse those that do not decode, and answer others with results that the client decodes. It mounts directories and
+/// files of its exports alone, with handles that NFS accepts, and remembers a bounded number of mounts. The first byte selects
 /// what the others are.
 pub fn mount(data: &[u8]) {
     let Some((&choice, mut data)) = data.split_first() else { return };
