@@ -23,6 +23,8 @@ use crate::wire::{NFS_PROGRAM, NfsCall, NfsProcedure, NfsResult, Status};
 pub(super) enum Step {
     /// The server answers the call.
     Serve,
+    /// The server answers once this was sent, or can no longer be sent.
+    After(tokio::sync::oneshot::Receiver<()>),
     /// The call gets these results.
     Answer(Bytes),
     /// The call fails.
@@ -183,6 +185,10 @@ impl Loopback {
         }
         let change: Box<dyn FnOnce(Bytes) -> Bytes + Send> = match step {
             Step::Serve => Box::new(|bytes| bytes),
+            Step::After(released) => {
+                let _ = released.await;
+                Box::new(|bytes| bytes)
+            }
             Step::Answer(bytes) => return Ok(in_slices(bytes)),
             Step::Fail(error) => return Err(error),
             Step::Then(change) => change,

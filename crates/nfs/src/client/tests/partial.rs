@@ -275,10 +275,16 @@ async fn changes_while_a_file_is_read() {
     fs::create_dir(&dir).unwrap();
     let out = dir.join("f");
     for continued in [false, true] {
+        // A change within the tick of the clock in which the file was written would not show in its times.
+        let earlier = std::time::SystemTime::now() - std::time::Duration::from_secs(3600);
+        fs::File::options().write(true).open(&source).unwrap().set_modified(earlier).unwrap();
         if continued {
             stopped(async |options| client.get("/f", &out, &options).await).await;
             stopped(async |options| client.put(&source, "/g", &options).await).await;
         }
+        // A READ waits until the file at the server has changed.
+        let (release, held) = tokio::sync::oneshot::channel();
+        let held = Mutex::new(Some(held));
         let (changing, other) = (Arc::new(AtomicU32::new(0)), server.mount_with("/", options()).await);
         let count = changing.clone();
         let path = source.clone();
@@ -288,9 +294,14 @@ async fn changes_while_a_file_is_read() {
                 NfsProcedure::Write => true,
                 _ => false,
             };
-            if wanted && count.fetch_add(1, Ordering::Relaxed) == 50 && procedure == NfsProcedure::Write {
-                fs::File::options().write(true).open(&path).unwrap().write_all_at(b"changed", 0).unwrap();
+            let early = if procedure == NfsProcedure::Write { 20 } else { 50 };
+            if !wanted || count.fetch_add(1, Ordering::Relaxed) != early {
+                return Step::Serve;
             }
+            if procedure == NfsProcedure::Read {
+                return held.lock().unwrap().take().map_or(Step::Serve, Step::After);
+            }
+            fs::File::options().write(true).open(&path).unwrap().write_all_at(b"changed", 0).unwrap();
             Step::Serve
         });
         let report = client.put(&source, "/g", &partial()).await.unwrap();
@@ -299,12 +310,13 @@ async fn changes_while_a_file_is_read() {
         let options = partial();
         let getting = client.get("/f", &out, &options);
         let change = async {
-            while changing.load(Ordering::Relaxed) < 50 {
+            while changing.load(Ordering::Relaxed) <= 50 {
                 tokio::task::yield_now().await;
             }
             let file = other.open("/f").await.unwrap();
             let time = crate::wire::SetTime::ServerTime;
             file.set_attributes(SetAttributes { mtime: time, ..SetAttributes::default() }).await.unwrap();
+            release.send(()).unwrap();
         };
         let (report, ()) = tokio::join!(getting, change);
         let report = report.unwrap();
