@@ -58,6 +58,7 @@ mod sync;
 mod upload;
 
 use std::fmt;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use tokio::task::JoinSet;
@@ -418,6 +419,9 @@ impl Copying {
     }
 }
 
+/// The copy of a file. Boxed where it is made: each move of a future copies all of it, and these have thousands of bytes.
+type Task = Pin<Box<dyn Future<Output = Result<(), Error>> + Send>>;
+
 /// Result of the copy of a file, with its path for messages.
 type Copied = (String, Result<(), Error>);
 
@@ -440,11 +444,7 @@ impl Tasks {
     }
 
     /// Starts the task of one file as soon as the bound allows.
-    async fn start(
-        &mut self,
-        path: String,
-        task: impl Future<Output = Result<(), Error>> + Send + 'static,
-    ) -> Result<(), Error> {
+    async fn start(&mut self, path: String, task: Task) -> Result<(), Error> {
         self.start_batch(1, async move { vec![(path, task.await)] }).await
     }
 

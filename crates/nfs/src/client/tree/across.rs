@@ -413,9 +413,9 @@ impl Across {
                     return Ok(());
                 }
                 with.copying.tell(CopyEvent::Found { path: &job.path, bytes: attributes.size });
-                self.tasks.start(job.path.clone(), with.file(job)).await
+                self.tasks.start(job.path.clone(), Box::pin(with.file(job))).await
             }
-            FileType::Symlink => self.tasks.start(job.path.clone(), with.symlink(job)).await,
+            FileType::Symlink => self.tasks.start(job.path.clone(), Box::pin(with.symlink(job))).await,
             other => {
                 let what = super::get::article(other);
                 if job.named {

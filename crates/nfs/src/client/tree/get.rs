@@ -353,13 +353,13 @@ impl Get {
         match node.attributes.file_type {
             FileType::Regular => {
                 with.copying.tell(CopyEvent::Found { path: &path, bytes: node.attributes.size });
-                let task = with.file(path.clone(), Goal::Named(local), node);
+                let task = Box::pin(with.file(path.clone(), Goal::Named(local), node));
                 self.tasks.start(path, task).await
             }
             FileType::Symlink => {
                 let place = local.clone();
                 let spot = blocking(|| local, move || spot_of(&place)).await?;
-                self.tasks.start(path.clone(), with.symlink(path, spot, node)).await
+                self.tasks.start(path.clone(), Box::pin(with.symlink(path, spot, node))).await
             }
             other => with.copying.failed(&path.clone(), Error::NotRegular { path, what: article(other) }),
         }
@@ -519,13 +519,13 @@ impl Get {
                 match Short::of(with, path, spot, node) {
                     Ok(short) => self.push_short(short).await?,
                     Err((path, spot)) => {
-                        let task = with.clone().file(path.clone(), Goal::Tree(spot), node);
+                        let task = Box::pin(with.clone().file(path.clone(), Goal::Tree(spot), node));
                         self.tasks.start(path, task).await?;
                     }
                 }
             }
             FileType::Symlink => {
-                let task = with.clone().symlink(path.clone(), spot, node);
+                let task = Box::pin(with.clone().symlink(path.clone(), spot, node));
                 self.tasks.start(path, task).await?;
             }
             other => with.copying.skipped(&path, article(other)),

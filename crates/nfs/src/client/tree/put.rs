@@ -620,7 +620,7 @@ impl Put {
         bytes: u64,
     ) -> Result<(), Error> {
         self.with.copying.tell(CopyEvent::Found { path: &path, bytes });
-        let task = self.with.clone().file(path.clone(), source, goal, kept, key);
+        let task = Box::pin(self.with.clone().file(path.clone(), source, goal, kept, key));
         self.tasks.start(path, task).await
     }
 
@@ -639,7 +639,7 @@ impl Put {
         }
         let named = source.to_owned();
         let spot = blocking(|| source.to_owned(), move || spot_of(&named)).await?;
-        let task = self.with.clone().symlink(path.clone(), spot, place, kept);
+        let task = Box::pin(self.with.clone().symlink(path.clone(), spot, place, kept));
         self.tasks.start(path, task).await
     }
 
@@ -811,7 +811,7 @@ impl Put {
             };
             self.file(path, source, goal, kept, key, stat.stx_size).await?;
         } else if is_type(stat, LocalType::Symlink) {
-            let task = self.with.clone().symlink(path.clone(), spot, place, kept);
+            let task = Box::pin(self.with.clone().symlink(path.clone(), spot, place, kept));
             self.tasks.start(path, task).await?;
         } else {
             self.with.copying.skipped(&path, "neither a file nor a directory nor a symbolic link");

@@ -164,7 +164,7 @@ impl Get {
             FileType::Regular => self.synced_file(path, spot.clone(), *node, source, there, here).await?,
             _ => {
                 here.changed = true;
-                let task = self.with.clone().synced_link(path.clone(), spot.clone(), *node, there);
+                let task = Box::pin(self.with.clone().synced_link(path.clone(), spot.clone(), *node, there));
                 self.tasks.start(path, task).await?;
             }
         }
@@ -255,20 +255,20 @@ impl Get {
             Verdict::Attributes => {
                 copying.change(Change::Attributes, &path);
                 if !copying.is_dry() {
-                    self.tasks.start(path.clone(), with.attributes_only(path, spot, node)).await?;
+                    self.tasks.start(path.clone(), Box::pin(with.attributes_only(path, spot, node))).await?;
                 }
             }
             Verdict::Compare => {
                 here.changed = true;
                 let differ = there.is_some_and(|there| sync.differ(&source, &there));
-                self.tasks.start(path.clone(), with.compared(path, spot, node, differ)).await?;
+                self.tasks.start(path.clone(), Box::pin(with.compared(path, spot, node, differ))).await?;
             }
             Verdict::Copy => {
                 here.changed = true;
                 copying.change(Change::Copy, &path);
                 copying.tell(CopyEvent::Found { path: &path, bytes: source.size });
                 if !copying.is_dry() {
-                    self.tasks.start(path.clone(), with.file(path, Goal::Tree(spot), node)).await?;
+                    self.tasks.start(path.clone(), Box::pin(with.file(path, Goal::Tree(spot), node))).await?;
                 }
             }
         }

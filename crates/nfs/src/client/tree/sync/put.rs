@@ -166,7 +166,8 @@ impl Put {
             _ => {
                 here.changed = true;
                 let with = self.with.clone();
-                let task = with.synced_link(path.clone(), spot.clone(), place.clone(), source, there);
+                let task =
+                    Box::pin(with.synced_link(path.clone(), spot.clone(), place.clone(), source, there));
                 self.tasks.start(path, task).await?;
             }
         }
@@ -243,20 +244,20 @@ impl Put {
             (Verdict::Attributes, Some(node)) => {
                 copying.change(Change::Attributes, &path);
                 if !copying.is_dry() {
-                    self.tasks.start(path, with.attributes_only(entry, node)).await?;
+                    self.tasks.start(path, Box::pin(with.attributes_only(entry, node))).await?;
                 }
             }
             (Verdict::Compare, Some(node)) => {
                 here.changed = true;
                 let differ = sync.differ(&source, &Seen::from(&node.attributes));
-                self.tasks.start(path, with.compared(entry, node, differ)).await?;
+                self.tasks.start(path, Box::pin(with.compared(entry, node, differ))).await?;
             }
             _ => {
                 here.changed = true;
                 copying.change(Change::Copy, &path);
                 copying.tell(CopyEvent::Found { path: &path, bytes: source.size });
                 if !copying.is_dry() {
-                    self.tasks.start(path, with.copied(entry)).await?;
+                    self.tasks.start(path, Box::pin(with.copied(entry))).await?;
                 }
             }
         }
