@@ -330,11 +330,12 @@ impl Dispatcher {
                 Admission::Execute(guard) => execution = Some(guard),
                 Admission::Wait(repeat) => {
                     tracing::debug!(xid, procedure = name, "repeat of a call in progress");
-                    return Ok(DispatchFuture { state: State::Repeat(repeat), key });
+                    return Ok(DispatchFuture { state: State::Repeat(repeat), key, light: true });
                 }
                 Admission::Replay(reply) => {
                     tracing::debug!(xid, procedure = name, "repeat answered from the reply cache");
-                    return Ok(DispatchFuture { state: State::Ready(Some(Outcome::Reply(reply))), key });
+                    let state = State::Ready(Some(Outcome::Reply(reply)));
+                    return Ok(DispatchFuture { state, key, light: true });
                 }
                 Admission::Refuse => {
                     tracing::warn!(
@@ -364,8 +365,9 @@ impl Dispatcher {
             attached: peer.attached,
             owner: peer.owner,
         };
+        let light = self.interceptors.is_empty() && program.is_light();
         let response = self.begin(oversight, program, context, arguments);
-        Ok(DispatchFuture { state: State::Running { response, execution }, key })
+        Ok(DispatchFuture { state: State::Running { response, execution }, key, light })
     }
 
     /// Hands a call to the program, by way of the interceptors.
@@ -491,11 +493,12 @@ enum State {
 pub struct DispatchFuture {
     state: State,
     key: Option<CacheKey>,
+    light: bool,
 }
 
 impl DispatchFuture {
     const fn ready(outcome: Outcome) -> Self {
-        Self { state: State::Ready(Some(outcome)), key: None }
+        Self { state: State::Ready(Some(outcome)), key: None, light: true }
     }
 
     /// Returns the key of the call in the reply cache, if the call passes the cache: for
@@ -504,6 +507,12 @@ impl DispatchFuture {
     #[must_use]
     pub const fn key(&self) -> Option<CacheKey> {
         self.key
+    }
+
+    /// Returns whether the call only waits for others from now on ([`Program::is_light`]), and passes no interceptor.
+    #[must_use]
+    pub const fn is_light(&self) -> bool {
+        self.light
     }
 
     /// Resolves to the outcome, and to the key of its reply if it has one ([`key`](Self::key)).

@@ -177,6 +177,13 @@ pub trait Program: Send + Sync + 'static {
         false
     }
 
+    /// Returns whether handlers, once they have begun, only wait for work that is done elsewhere, and take little time for
+    /// their results. Such a handler goes on in the task of its connection, which saves a task for each call. The others get
+    /// tasks, and so run side by side. By default none is light.
+    fn is_light(&self) -> bool {
+        false
+    }
+
     /// Serves one call. `arguments` stands at the first argument. The program must refuse bytes left unread
     /// ([`Decoder::finish`]).
     fn call(&self, context: CallContext, arguments: Decoder) -> ResponseFuture;

@@ -192,6 +192,12 @@ pub trait Version: Send + Sync + 'static {
         accepted_by_default(flavor)
     }
 
+    /// Returns whether handlers only wait for others once they have begun, as [`Program::is_light`](crate::Program::is_light)
+    /// says. By default none is light.
+    fn is_light(&self) -> bool {
+        false
+    }
+
     /// Serves one call. `arguments` stands at the first argument.
     fn call(self: Arc<Self>, context: CallContext, arguments: Decoder) -> ResponseFuture;
 }

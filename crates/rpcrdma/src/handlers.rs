@@ -1,7 +1,8 @@
 //! The calls that a connection is working on.
 //!
 //! A handler is first polled inline, with the context of the connection's task. A handler that cannot block is done
-//! then, at the cost of a function call. Any other handler becomes a task of its own, whose result comes back here.
+//! then, at the cost of a function call. A light one, which only waits for others, goes on in the connection's task. Any other
+//! becomes a task of its own, whose result comes back here.
 //!
 //! *Errors.* When the connection ends, the handlers go on without it. Each ends in the reply cache, where a
 //! retransmission on another connection finds its reply. Until it ends, each holds a value from its connection; at the
@@ -12,13 +13,16 @@
 //! of a security mechanism, or a defect of these crates. Its call has no answer, so its connection ends, and no other.
 
 use std::any::Any;
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
 use thiserror::Error;
+use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 
 use crate::turns::Line;
@@ -31,126 +35,237 @@ pub(crate) const TASK_ROOM: usize = 1 << 10;
 #[error("a handler panicked outside of its program")]
 pub(crate) struct HandlerPanicked;
 
+/// A future that resolves to the outcome of a call.
+pub(crate) trait Handler: Future + Send + Unpin + 'static
+where
+    Self::Output: Send,
+{
+    /// Returns whether the handler only waits for others from now on: it needs no task of its own.
+    fn is_light(&self) -> bool;
+}
+
 /// Calls in progress; `K` identifies the call that a result answers.
-#[derive(Debug)]
-pub(crate) struct Handlers<K: 'static, T: 'static> {
-    tasks: JoinSet<(K, Result<T, HandlerPanicked>)>,
+pub(crate) struct Handlers<F, K>
+where
+    F: Handler,
+    F::Output: Send,
+    K: Send + Unpin + 'static,
+{
+    /// Light handlers, polled here.
+    light: FuturesUnordered<CarriedOn<F, K>>,
+    tasks: JoinSet<Ended<F, K>>,
     keeps: Arc<dyn Any + Send + Sync>,
     line: Option<Line>,
 }
 
-impl<K: Send + Unpin + 'static, T: Send + 'static> Handlers<K, T> {
-    /// Creates an empty set. Each handler will hold `keeps` until it has ended, and will be polled in its turns in
-    /// `line`.
+/// The result of a handler, with its call.
+type Ended<F, K> = (K, Result<<F as Future>::Output, HandlerPanicked>);
+
+impl<F, K> Handlers<F, K>
+where
+    F: Handler,
+    F::Output: Send,
+    K: Send + Unpin + 'static,
+{
+    /// Creates an empty set. Each handler will hold `keeps` until it has ended. Those with tasks of their own will be polled
+    /// in their turns in `line`.
     pub(crate) fn new(keeps: impl Any + Send + Sync, line: Option<Line>) -> Self {
-        Self { tasks: JoinSet::new(), keeps: Arc::new(keeps), line }
+        Self { light: FuturesUnordered::new(), tasks: JoinSet::new(), keeps: Arc::new(keeps), line }
     }
 
-    /// Returns the number of handlers that go on as tasks.
+    /// Returns the number of handlers that go on.
     pub(crate) fn len(&self) -> usize {
-        self.tasks.len()
+        self.light.len() + self.tasks.len()
     }
 
-    /// Begins a handler and polls it once. If that does not end the handler, it goes on as a task and its result comes
-    /// from [`poll_next`](Self::poll_next).
-    pub(crate) fn start<F>(
+    /// Begins a handler and polls it once. If that does not end the handler, it goes on and its result comes from
+    /// [`poll_next`](Self::poll_next).
+    pub(crate) fn start(
         &mut self,
         cx: &mut Context<'_>,
         key: K,
         begin: impl FnOnce() -> F,
-    ) -> Result<Option<(K, T)>, HandlerPanicked>
-    where
-        F: Future<Output = T> + Send + Unpin + 'static,
-    {
+    ) -> Result<Option<(K, F::Output)>, HandlerPanicked> {
         // A panic can only leave the handler's own state inconsistent, and that is dropped.
         let first = catch_unwind(AssertUnwindSafe(|| {
             let mut handler = begin();
             let first = Pin::new(&mut handler).poll(cx);
             (handler, first)
         }));
-        match first.map_err(|_| HandlerPanicked)? {
-            (_, Poll::Ready(result)) => Ok(Some((key, result))),
-            (handler, Poll::Pending) => {
-                let work = carry_on(handler, key, Arc::clone(&self.keeps));
-                match &self.line {
-                    Some(line) => self.tasks.spawn(line.in_turn(work)),
-                    None => self.tasks.spawn(work),
-                };
-                Ok(None)
-            }
+        let handler = match first.map_err(|_| HandlerPanicked)? {
+            (_, Poll::Ready(result)) => return Ok(Some((key, result))),
+            (handler, Poll::Pending) => handler,
+        };
+        let light = handler.is_light();
+        let work = carry_on(handler, key, Arc::clone(&self.keeps));
+        match &self.line {
+            _ if light => self.light.push(work),
+            Some(line) => drop(self.tasks.spawn(line.in_turn(work))),
+            None => drop(self.tasks.spawn(work)),
         }
+        Ok(None)
     }
 
     /// Polls for the next result; `Ready(None)` if no handler is at work.
-    pub(crate) fn poll_next(
-        &mut self,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<(K, Result<T, HandlerPanicked>)>> {
+    pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Ended<F, K>>> {
+        let light = self.light.poll_next_unpin(cx);
+        if let Poll::Ready(Some(_)) = light {
+            return light;
+        }
         loop {
-            match ready!(self.tasks.poll_join_next(cx)) {
-                Some(Ok(done)) => return Poll::Ready(Some(done)),
+            match self.tasks.poll_join_next(cx) {
+                Poll::Ready(Some(Ok(done))) => return Poll::Ready(Some(done)),
                 // The task was cancelled: the runtime shuts down.
-                Some(Err(_)) => {}
-                None => return Poll::Ready(None),
+                Poll::Ready(Some(Err(_))) => {}
+                Poll::Ready(None) => return light,
+                Poll::Pending => return Poll::Pending,
             }
         }
     }
 }
 
-/// Returns the task of a handler that was not done at once.
-pub(crate) fn carry_on<F, K>(
-    mut handler: F,
-    key: K,
-    keeps: Arc<dyn Any + Send + Sync>,
-) -> impl Future<Output = (K, Result<F::Output, HandlerPanicked>)>
-where
-    F: Future + Unpin,
-{
-    let mut call = Some((key, keeps));
-    poll_fn(move |cx| {
-        let next = catch_unwind(AssertUnwindSafe(|| Pin::new(&mut handler).poll(cx)));
-        let result = ready!(next.map_or(Poll::Ready(Err(HandlerPanicked)), |next| next.map(Ok)));
-        call.take().map_or(Poll::Pending, |(key, _)| Poll::Ready((key, result)))
-    })
+/// A handler that was not done at once.
+pub(crate) struct CarriedOn<F, K> {
+    handler: F,
+    /// The call, and what the handler holds; `None` after the end.
+    call: Option<(K, Arc<dyn Any + Send + Sync>)>,
 }
 
-impl<K: 'static, T: 'static> Drop for Handlers<K, T> {
+/// Returns the future of a handler that was not done at once.
+pub(crate) const fn carry_on<F, K>(handler: F, key: K, keeps: Arc<dyn Any + Send + Sync>) -> CarriedOn<F, K> {
+    CarriedOn { handler, call: Some((key, keeps)) }
+}
+
+impl<F: Future + Unpin, K: Unpin> Future for CarriedOn<F, K> {
+    type Output = (K, Result<F::Output, HandlerPanicked>);
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let next = catch_unwind(AssertUnwindSafe(|| Pin::new(&mut self.handler).poll(cx)));
+        let result = ready!(next.map_or(Poll::Ready(Err(HandlerPanicked)), |next| next.map(Ok)));
+        self.call.take().map_or(Poll::Pending, |(key, _)| Poll::Ready((key, result)))
+    }
+}
+
+impl<F, K> Drop for Handlers<F, K>
+where
+    F: Handler,
+    F::Output: Send,
+    K: Send + Unpin + 'static,
+{
     fn drop(&mut self) {
         self.tasks.detach_all();
+        let mut light = std::mem::take(&mut self.light);
+        // Without a runtime there is nobody to go on.
+        if !light.is_empty()
+            && let Ok(runtime) = Handle::try_current()
+        {
+            let line = self.line.take();
+            let rest = Box::pin(async move { while light.next().await.is_some() {} });
+            match line {
+                Some(line) => drop(runtime.spawn(line.in_turn(rest))),
+                None => drop(runtime.spawn(rest)),
+            }
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::future::ready;
+    use std::future::{poll_fn, ready};
     use std::task::Waker;
+
+    use tokio::sync::oneshot;
 
     use super::*;
 
-    type Work = Pin<Box<dyn Future<Output = u32> + Send>>;
+    /// A handler by any future.
+    struct Work {
+        future: Pin<Box<dyn Future<Output = u32> + Send>>,
+        light: bool,
+    }
+
+    impl Future for Work {
+        type Output = u32;
+
+        fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<u32> {
+            self.future.as_mut().poll(cx)
+        }
+    }
+
+    impl Handler for Work {
+        fn is_light(&self) -> bool {
+            self.light
+        }
+    }
 
     fn start(
-        handlers: &mut Handlers<u32, u32>,
+        handlers: &mut Handlers<Work, u32>,
         key: u32,
-        begin: impl FnOnce() -> Work,
+        light: bool,
+        begin: impl FnOnce() -> Pin<Box<dyn Future<Output = u32> + Send>>,
     ) -> Result<Option<(u32, u32)>, HandlerPanicked> {
-        handlers.start(&mut Context::from_waker(Waker::noop()), key, begin)
+        handlers.start(&mut Context::from_waker(Waker::noop()), key, || Work { future: begin(), light })
     }
 
     #[tokio::test]
     async fn i6_a_panic_is_told_wherever_it_happens() {
         let mut handlers = Handlers::new((), None);
-        assert_eq!(start(&mut handlers, 1, || panic!("before the handler")), Err(HandlerPanicked));
-        let inline = start(&mut handlers, 2, || Box::pin(async { panic!("in its first poll") }));
+        let before = start(&mut handlers, 1, false, || panic!("before the handler"));
+        assert_eq!(before, Err(HandlerPanicked));
+        let inline = start(&mut handlers, 2, false, || Box::pin(async { panic!("in its first poll") }));
         assert_eq!(inline, Err(HandlerPanicked));
-        let mut first = true;
-        let later = poll_fn(move |_| {
-            assert!(std::mem::replace(&mut first, false), "in its second poll");
-            Poll::Pending
-        });
-        assert_eq!(start(&mut handlers, 3, || Box::pin(later)), Ok(None));
-        assert_eq!(start(&mut handlers, 4, || Box::pin(ready(7))), Ok(Some((4, 7))));
-        assert_eq!(poll_fn(|cx| handlers.poll_next(cx)).await, Some((3, Err(HandlerPanicked))));
-        assert_eq!(poll_fn(|cx| handlers.poll_next(cx)).await, None);
+        for light in [false, true] {
+            let mut first = true;
+            let later = poll_fn(move |_| {
+                assert!(std::mem::replace(&mut first, false), "in its second poll");
+                Poll::Pending
+            });
+            assert_eq!(start(&mut handlers, 3, light, || Box::pin(later)), Ok(None));
+            assert_eq!(start(&mut handlers, 4, light, || Box::pin(ready(7))), Ok(Some((4, 7))));
+            assert_eq!(poll_fn(|cx| handlers.poll_next(cx)).await, Some((3, Err(HandlerPanicked))));
+            assert_eq!(poll_fn(|cx| handlers.poll_next(cx)).await, None);
+        }
+    }
+
+    #[tokio::test]
+    async fn handlers_of_both_kinds_end_in_any_order() {
+        let mut handlers = Handlers::new((), None);
+        let mut senders = Vec::new();
+        for key in 0..4 {
+            let (sender, receiver) = oneshot::channel();
+            let work = async move { receiver.await.unwrap_or(0) };
+            assert_eq!(start(&mut handlers, key, key % 2 == 0, || Box::pin(work)), Ok(None));
+            senders.push((key, sender));
+        }
+        assert_eq!(handlers.len(), 4);
+        while let Some((key, sender)) = senders.pop() {
+            assert_eq!(sender.send(10 + key), Ok(()));
+            assert_eq!(poll_fn(|cx| handlers.poll_next(cx)).await, Some((key, Ok(10 + key))));
+        }
+        assert_eq!(handlers.len(), 0);
+    }
+
+    /// The connection ends: handlers go on, and hold what they were given until they end.
+    #[tokio::test]
+    async fn i8_handlers_go_on_without_their_connection() {
+        for light in [false, true] {
+            let place = Arc::new(());
+            let mut handlers = Handlers::new(Arc::clone(&place), None);
+            let (go, gone) = oneshot::channel::<()>();
+            let (tell, told) = oneshot::channel();
+            let work = async move {
+                let _ = gone.await;
+                let _ = tell.send(7);
+                7
+            };
+            assert_eq!(start(&mut handlers, 1, light, || Box::pin(work)), Ok(None));
+            drop(handlers);
+            assert_eq!(Arc::strong_count(&place), 2, "it holds its place");
+            assert_eq!(go.send(()), Ok(()));
+            assert_eq!(told.await, Ok(7));
+            while Arc::strong_count(&place) > 1 {
+                tokio::task::yield_now().await;
+            }
+        }
     }
 }

@@ -18,6 +18,7 @@ use rpcrdma_oncrpc::{
 use rpcrdma_proto::{Binding, BindingTable};
 use rpcrdma_xdr::Decoder;
 
+use crate::handlers::Handler;
 use crate::overseer::Oversees;
 use crate::secured::{Gss, SECURED_ROOM, SecuredCall};
 use crate::shed::{ShedLimits, ShedStats};
@@ -150,6 +151,16 @@ pub(crate) enum Dispatch {
     Plain(DispatchFuture),
     /// A call of RPCSEC_GSS.
     Secured(Pin<Box<dyn Future<Output = Dispatched> + Send>>),
+}
+
+impl Handler for Dispatch {
+    fn is_light(&self) -> bool {
+        match self {
+            Self::Plain(future) => future.is_light(),
+            // Protection of results takes time.
+            Self::Secured(_) => false,
+        }
+    }
 }
 
 impl Future for Dispatch {

@@ -61,6 +61,10 @@ impl<V: Version> Program for Served<V> {
         self.0.requires_integrity(procedure)
     }
 
+    fn is_light(&self) -> bool {
+        self.0.is_light()
+    }
+
     fn call(&self, context: CallContext, arguments: Decoder) -> ResponseFuture {
         Arc::clone(&self.0).call(context, arguments)
     }

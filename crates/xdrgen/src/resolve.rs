@@ -453,7 +453,7 @@ impl<'a> Resolver<'a, '_> {
 const NO_DISCRIMINANT: &str = "a discriminant is an `int`, `unsigned int`, `bool` or enumeration";
 
 /// Methods that every client or service has; a procedure must not have their names.
-const METHODS: [&str; 4] = ["new", "caller", "accepts_flavor", "requires_integrity"];
+const METHODS: [&str; 5] = ["new", "caller", "accepts_flavor", "requires_integrity", "is_light"];
 
 /// Types and type parameters in the module of a version: they hide those around it.
 pub(crate) const OF_MODULE: [&str; 5] = ["Client", "Server", "Service", "S", "C"];

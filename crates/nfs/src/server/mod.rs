@@ -771,6 +771,11 @@ impl typed::Version for NfsProgram {
         self.shared.exports.accept_flavor(flavor)
     }
 
+    /// Handlers wait for the threads that call file systems, which also make the results.
+    fn is_light(&self) -> bool {
+        true
+    }
+
     fn call(self: Arc<Self>, context: CallContext, arguments: Decoder) -> ResponseFuture {
         let Some(procedure) = NfsProcedure::from_number(context.procedure) else {
             return failed(CallFailure::ProcedureUnavailable);

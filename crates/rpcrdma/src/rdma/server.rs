@@ -269,10 +269,15 @@ impl Served {
                     Event::Closed(reason) => return Poll::Ready(Ok(reason)),
                 }
             }
-            while let Poll::Ready(Some(answered)) = self.service.poll_next(cx) {
+            while made < BYTES_PER_TURN
+                && let Poll::Ready(Some(answered)) = self.service.poll_next(cx)
+            {
                 progress = true;
                 match answered {
-                    Ok(answered) => self.answer(now, answered),
+                    Ok(answered) => {
+                        made += answered.answer.bytes();
+                        self.answer(now, answered);
+                    }
                     Err((_, panicked)) => return Poll::Ready(Err(panicked)),
                 }
             }

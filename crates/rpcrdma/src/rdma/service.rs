@@ -33,7 +33,7 @@ pub(crate) struct Answered {
 pub(crate) struct Service {
     programs: Arc<Programs>,
     peer: Peer,
-    handlers: Handlers<InProgress, Dispatched>,
+    handlers: Handlers<Dispatch, InProgress>,
 }
 
 /// A Call that a handler works on, for its answer and for traces.

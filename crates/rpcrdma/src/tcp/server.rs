@@ -49,7 +49,7 @@ use super::tls::{TLS_ROOM, TlsStream};
 use crate::admission::Place;
 use crate::config::ServerConfig;
 use crate::handlers::{HandlerPanicked, Handlers};
-use crate::programs::Dispatched;
+use crate::programs::{Dispatch, Dispatched};
 use crate::serving::{Phase, Shared, StopSignal};
 use crate::tls::{AUDIT, TlsServer};
 use crate::trace::Traced;
@@ -117,7 +117,7 @@ struct Connection {
     domain: ProtectionDomain,
     reader: RecordSource,
     writer: RecordSink,
-    handlers: Handlers<InProgress, Dispatched>,
+    handlers: Handlers<Dispatch, InProgress>,
     window: ReplyWindow,
     /// Examines calls if the server speaks TLS.
     door: Option<Door>,

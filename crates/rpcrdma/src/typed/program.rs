@@ -51,13 +51,13 @@
 /// | --- | --- |
 /// | `PROGRAM`, `VERSION` | the numbers |
 /// | a type for each procedure | a [`Procedure`](crate::Procedure), for [`Client::call`](crate::Client::call) |
-/// | `trait Service` | an `async` method for each procedure, with the [`CallContext`](crate::CallContext) and the arguments; `accepts_flavor` and `requires_integrity` may be overridden, as of [`Program`](crate::Program) |
+/// | `trait Service` | an `async` method for each procedure, with the [`CallContext`](crate::CallContext) and the arguments; `accepts_flavor`, `requires_integrity` and `is_light` may be overridden, as of [`Program`](crate::Program) |
 /// | `serve` | makes a [`Binding`](crate::Binding) of a service, for [`ServerBuilder::program`](crate::ServerBuilder::program) or [`ClientBuilder::program`](crate::ClientBuilder::program) |
 /// | `struct Server` | a service as a [`Version`](crate::typed::Version) |
 /// | `struct Client` | a method for each procedure, on any [`Caller`](crate::Caller) |
 ///
 /// Procedure 0 is not declared: it takes and returns nothing, and every program has it. No method can have the name `new`,
-/// `caller`, `accepts_flavor` or `requires_integrity`.
+/// `caller`, `accepts_flavor`, `requires_integrity` or `is_light`.
 ///
 /// A declaration that cannot be served does not compile. Two procedures with one number:
 ///
@@ -270,6 +270,12 @@ macro_rules! __program {
                     $crate::oncrpc::program::accepted_by_default(flavor)
                 }
 
+                /// Returns whether handlers only wait for others once they have begun, and need no tasks of their own. By
+                /// default none is light.
+                fn is_light(&self) -> bool {
+                    false
+                }
+
                 /// Returns whether this procedure needs RPCSEC_GSS with integrity or privacy. By default those do that
                 /// are declared so.
                 fn requires_integrity(&self, procedure: u32) -> bool {
@@ -303,6 +309,10 @@ macro_rules! __program {
 
                 fn accepts_flavor(&self, flavor: u32) -> bool {
                     <S as Service>::accepts_flavor(self, flavor)
+                }
+
+                fn is_light(&self) -> bool {
+                    <S as Service>::is_light(self)
                 }
 
                 fn requires_integrity(&self, procedure: u32) -> bool {
@@ -370,6 +380,10 @@ macro_rules! __program {
 
                 fn accepts_flavor(&self, flavor: u32) -> bool {
                     <S as Service>::accepts_flavor(&self.service, flavor)
+                }
+
+                fn is_light(&self) -> bool {
+                    <S as Service>::is_light(&self.service)
                 }
 
                 // Void arguments are decoded, and no method takes them.
