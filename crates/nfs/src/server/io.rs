@@ -41,9 +41,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::task::{Context, Poll};
-use std::thread;
+use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
+use nix::sys::resource::{UsageWho, getrusage};
 use queues::{Begun, Limits, Queues, STALLED};
 use rpcrdma_oncrpc::Origin;
 use tokio::sync::oneshot;
@@ -154,16 +155,16 @@ struct Lane {
     limits: Limits,
     idle: Duration,
     state: Mutex<State>,
-    ready: Condvar,
 }
 
 struct State {
     queues: Queues<Job>,
     threads: usize,
-    /// Number of idle threads.
-    idle: usize,
-    /// Number of idle threads that were woken for work.
-    woken: usize,
+    /// The idle threads, the one that was busy last at the end: the others end unless there is work for them, too.
+    idle: Vec<Thread>,
+    /// Whether a thread was woken or started and has not looked for work yet. It sends for the next one, if there is work
+    /// for both.
+    coming: bool,
     lookout: Lookout,
     closed: bool,
 }
@@ -178,26 +179,30 @@ enum Lookout {
 }
 
 /// Next step to give a job a thread.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 enum Staff {
     /// No step: no job can begin, or busy threads will see it.
     Enough,
-    Wake,
+    Wake(Thread),
     Start,
 }
 
 impl State {
     fn staff(&mut self, limit: usize, now: Instant) -> Staff {
+        if self.coming {
+            return Staff::Enough;
+        }
         if !self.queues.is_ready(now) {
             if self.lookout != Lookout::None || !self.queues.is_held_back() {
                 return Staff::Enough;
             }
             self.lookout = Lookout::Coming;
         }
-        if self.idle > self.woken {
-            self.woken += 1;
-            Staff::Wake
+        if let Some(thread) = self.idle.pop() {
+            self.coming = true;
+            Staff::Wake(thread)
         } else if self.threads < limit {
+            self.coming = true;
             self.threads += 1;
             Staff::Start
         } else {
@@ -225,17 +230,22 @@ impl Turn<'_> {
     }
 }
 
+/// Returns how often this thread has given its processor up to wait for something; `None` if the system does not say.
+fn waits() -> Option<i64> {
+    getrusage(UsageWho::RUSAGE_THREAD).ok().map(|usage| usage.voluntary_context_switches())
+}
+
 impl Lane {
     fn new(work: Work, limits: Limits, idle: Duration) -> Self {
         let state = State {
             queues: Queues::new(limits),
             threads: 0,
-            idle: 0,
-            woken: 0,
+            idle: Vec::new(),
+            coming: false,
             lookout: Lookout::None,
             closed: false,
         };
-        Self { work, limits, idle, state: Mutex::new(state), ready: Condvar::new() }
+        Self { work, limits, idle, state: Mutex::new(state) }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -266,7 +276,7 @@ impl Lane {
     fn act(self: &Arc<Self>, staff: Staff) {
         match staff {
             Staff::Enough => {}
-            Staff::Wake => self.ready.notify_one(),
+            Staff::Wake(thread) => thread.unpark(),
             Staff::Start => {
                 let lane = Arc::clone(self);
                 let name = format!("nfs-{}", self.work.name());
@@ -274,6 +284,7 @@ impl Lane {
                     tracing::error!(%error, work = self.work.name(), "cannot start a thread for file I/O");
                     let mut state = self.lock();
                     state.threads -= 1;
+                    state.coming = false;
                     // Dropping the jobs refuses their calls.
                     let jobs = if state.threads == 0 { state.queues.clear() } else { Vec::new() };
                     drop(state);
@@ -286,6 +297,7 @@ impl Lane {
     /// Runs jobs until the thread is idle for too long.
     fn serve(self: Arc<Self>) {
         let mut state = self.lock();
+        state.coming = false;
         let mut waited = false;
         let mut now = Instant::now();
         loop {
@@ -297,36 +309,47 @@ impl Lane {
                 drop(state);
                 self.act(staff);
                 let turn = Turn { lane: &self, file: Cell::new(file) };
+                let waits = waits();
                 job(&turn);
                 let begun = std::mem::replace(&mut now, Instant::now());
+                let mut took = now.saturating_duration_since(begun);
+                // A job that lost its processor to others for a time has not waited for a disk.
+                if took >= self.limits.slow && waits.is_some() && waits == self::waits() {
+                    took = Duration::ZERO;
+                }
                 state = self.lock();
                 if let Some(file) = turn.file.take() {
                     state.queues.release(&file);
                 }
-                state.queues.finish(address, now.saturating_duration_since(begun));
+                state.queues.finish(address, took);
                 waited = false;
             } else if waited || state.closed {
                 state.threads -= 1;
-                #[cfg(test)]
-                self.ready.notify_all();
                 return;
             } else {
                 let lookout = state.lookout != Lookout::There && state.queues.is_held_back();
                 if state.lookout != Lookout::There {
                     state.lookout = if lookout { Lookout::There } else { Lookout::None };
                 }
-                state.idle += 1;
-                let time = if lookout { LOOKOUT } else { self.idle };
-                let (next, result) =
-                    self.ready.wait_timeout(state, time).unwrap_or_else(PoisonError::into_inner);
-                state = next;
-                state.idle -= 1;
-                state.woken = state.woken.saturating_sub(1);
+                let this = thread::current();
+                let id = this.id();
+                state.idle.push(this);
+                drop(state);
+                thread::park_timeout(if lookout { LOOKOUT } else { self.idle });
+                state = self.lock();
+                // Whoever wakes a thread takes it off the list.
+                let before = state.idle.len();
+                state.idle.retain(|idle| idle.id() != id);
+                let woken = state.idle.len() == before;
+                if woken {
+                    state.coming = false;
+                }
                 if lookout {
                     state.lookout = Lookout::None;
                 }
-                waited = result.timed_out() && !lookout;
-                now = Instant::now();
+                let slept = std::mem::replace(&mut now, Instant::now());
+                // A thread can wake up for no reason.
+                waited = !woken && !lookout && now.saturating_duration_since(slept) >= self.idle;
             }
         }
     }
@@ -472,8 +495,11 @@ impl Drop for IoThreads {
     fn drop(&mut self) {
         let lanes = self.lanes.get_mut().unwrap_or_else(PoisonError::into_inner);
         for lane in lanes.values() {
-            lane.lock().closed = true;
-            lane.ready.notify_all();
+            let mut state = lane.lock();
+            state.closed = true;
+            let idle = std::mem::take(&mut state.idle);
+            drop(state);
+            idle.iter().for_each(Thread::unpark);
         }
         self.watch.lock().closed = true;
         self.watch.changed.notify_all();

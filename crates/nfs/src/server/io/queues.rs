@@ -9,7 +9,8 @@
 //! *Quick jobs.* A job that is answered from memory needs only a processor. On more threads such jobs would
 //! not end earlier, but would compete for processors with those of other addresses. So an address holds few
 //! threads ([`Limits::quick`]) as long as its jobs are quick. It may hold more when a job took [`Limits::slow`], or
-//! has not ended after that time. Such a job waits for a disk, and others can run meanwhile.
+//! has not ended after [`UNENDED`] times as long. Such a job waits for a disk, and others can run meanwhile. The second
+//! limit is wider, because a job may also wait for a processor, where another thread is no help.
 //!
 //! *Writes.* One WRITE to a file runs at a time, because the kernel would make others wait for the inode's
 //! lock. Those wait here without a thread: the WRITEs of one address in their order, and addresses take
@@ -31,6 +32,9 @@ use crate::fs::FileId;
 /// Time without a new start after which the jobs of an address are refused.
 pub(in crate::server) const STALLED: Duration = Duration::from_secs(10);
 
+/// Multiple of [`Limits::slow`] after which a job that has not ended counts as slow.
+const UNENDED: u32 = 8;
+
 /// Origin of a job. Peers without an address share one queue.
 pub(super) type Address = Option<Origin>;
 
@@ -43,7 +47,7 @@ pub(super) struct Limits {
     pub(super) of_address: usize,
     /// Jobs of one address that run at a time while they are quick; at least 1.
     pub(super) quick: usize,
-    /// Duration from which on a job is not quick: it waits for a disk, or is long.
+    /// Duration from which on a job that has waited for anything is not quick.
     pub(super) slow: Duration,
 }
 
@@ -118,7 +122,7 @@ impl<J> Flow<J> {
 
     /// Returns whether the address may hold one more thread now.
     fn may_begin(&self, limits: Limits, now: Instant) -> bool {
-        let slow = self.slow || now.saturating_duration_since(self.begun) >= limits.slow;
+        let slow = self.slow || now.saturating_duration_since(self.begun) >= limits.slow * UNENDED;
         self.held < if slow { limits.of_address } else { limits.quick }
     }
 
@@ -506,9 +510,11 @@ mod tests {
         // The job has not ended yet: one more may begin each time.
         for next in ["job6", "job7"] {
             bench.now += SLOW;
+            assert_eq!(bench.begin(), Vec::<String>::new(), "it may wait for a processor");
+            bench.now += SLOW * UNENDED;
             assert_eq!(bench.begin(), [next]);
         }
-        bench.now += SLOW;
+        bench.now += SLOW * UNENDED;
         assert_eq!(bench.begin(), Vec::<String>::new(), "as many as an address may hold");
     }
 

@@ -85,24 +85,35 @@ fn a_thread_is_woken_once_and_started_up_to_the_limit() {
     let limits = Limits { threads: 2, of_address: 2, quick: 1, slow: SLOW };
     let lane = Lane::new(Work::Look, limits, IDLE);
     let mut state = lane.lock();
-    assert_eq!((state.threads, state.idle, state.woken), (0, 0, 0));
+    assert_eq!((state.threads, state.idle.len()), (0, 0));
     let now = Instant::now();
-    let steps = |state: &mut State| [(); 2].map(|()| state.staff(limits.threads, now));
-    assert_eq!(steps(&mut state), [Staff::Enough; 2], "there is no job");
+    let steps = |state: &mut State| {
+        [(); 2].map(|()| match state.staff(limits.threads, now) {
+            Staff::Enough => "enough",
+            Staff::Wake(_) => "wake",
+            Staff::Start => "start",
+        })
+    };
+    assert_eq!(steps(&mut state), ["enough"; 2], "there is no job");
     let push = |state: &mut State, address| {
         assert!(state.queues.push(at(address), None, Box::new(|_| {}), now).is_ok());
     };
-    (state.threads, state.idle) = (1, 1);
+    (state.threads, state.idle) = (1, vec![thread::current()]);
     push(&mut state, 1);
-    assert_eq!(steps(&mut state), [Staff::Wake, Staff::Start], "the idle thread is woken once");
-    assert_eq!(steps(&mut state), [Staff::Enough; 2], "the lane has its threads");
+    assert_eq!(steps(&mut state), ["wake", "enough"], "the idle thread is woken once");
+    // The thread that came looks, too.
+    for step in ["start", "enough"] {
+        state.coming = false;
+        assert_eq!(steps(&mut state), [step, "enough"]);
+        assert_eq!(state.threads, 2, "the lane has its threads");
+    }
     // A job waits for a quick one of its address: one thread looks again.
     assert!(state.queues.begin(now).is_some());
-    (state.threads, state.idle, state.woken) = (0, 0, 0);
+    (state.threads, state.idle, state.coming) = (0, Vec::new(), false);
     push(&mut state, 1);
-    assert_eq!(steps(&mut state), [Staff::Start, Staff::Enough]);
-    state.lookout = Lookout::There;
-    assert_eq!(steps(&mut state), [Staff::Enough; 2], "it is there");
+    assert_eq!(steps(&mut state), ["start", "enough"]);
+    (state.lookout, state.coming) = (Lookout::There, false);
+    assert_eq!(steps(&mut state), ["enough"; 2], "it is there");
 }
 
 #[tokio::test]
@@ -220,7 +231,7 @@ async fn idle_threads_end_with_the_last_handle() {
     let from = source("/", 1);
     assert_eq!(threads.run(from, Work::Look, None, |_| 5).await, Ok(5));
     let lane = threads.lane(from.export, Work::Look);
-    wait_until(&lane, |state| state.idle > 0);
+    wait_until(&lane, |state| !state.idle.is_empty());
     drop(threads);
     wait_for_end(&lane);
 }
