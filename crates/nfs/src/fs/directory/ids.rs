@@ -24,6 +24,13 @@ use crate::fs::types::{FILE_ID_MAX, FileId, FileKind, FsError, Place};
 /// Flags of a descriptor that identifies an object and grants no rights.
 pub(super) const NAMING: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
+/// Flags of a descriptor of a directory that can be synced.
+const READING: OFlags = OFlags::RDONLY
+    .union(OFlags::DIRECTORY)
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::NONBLOCK)
+    .union(OFlags::CLOEXEC);
+
 /// Flags of a walk: never out of the directory, through a symbolic link or onto another mount.
 pub(super) const WALK: ResolveFlags = ResolveFlags::BENEATH
     .union(ResolveFlags::NO_SYMLINKS)
@@ -92,13 +99,13 @@ fn kernel_id(fd: BorrowedFd<'_>) -> io::Result<FileId> {
 /// Most attempts to open an object by its handle while the kernel reports a lack of memory.
 const OPEN_TRIES: usize = 64;
 
-fn kernel_open(mount: BorrowedFd<'_>, id: &FileId) -> io::Result<OwnedFd> {
+fn kernel_open(mount: BorrowedFd<'_>, id: &FileId, flags: OFlags) -> io::Result<OwnedFd> {
     let (kind, bytes) = id
         .as_bytes()
         .split_first()
         .ok_or_else(|| io::Error::from_raw_os_error(Errno::STALE.raw_os_error()))?;
     let handle = KernelHandle { kind: i32::from(*kind), bytes: bytes.to_vec() };
-    let flags = i32::try_from(NAMING.bits()).unwrap_or_default();
+    let flags = i32::try_from(flags.bits()).unwrap_or_default();
     let mut tries = 1;
     loop {
         match open_by_handle(mount, &handle, flags) {
@@ -113,9 +120,21 @@ fn kernel_open(mount: BorrowedFd<'_>, id: &FileId) -> io::Result<OwnedFd> {
     }
 }
 
+/// Opens an object by the kernel's handle if the object has a name.
+fn open_existing(mount: BorrowedFd<'_>, id: &FileId, flags: OFlags) -> Result<Object, FsError> {
+    let fd = kernel_open(mount, id, flags).map_err(|error| match from_io(&error) {
+        // The bytes are not a handle of this file system.
+        Some(FsError::InvalidArgument) | None => FsError::BadId,
+        Some(other) => other,
+    })?;
+    let object = Object::new(fd)?;
+    // An object that only a descriptor of this server keeps alive does not exist for clients.
+    if object.stat.stx_nlink == 0 { Err(FsError::Stale) } else { Ok(object) }
+}
+
 /// Returns whether the kernel's handles work on the file system of `root` (not an `O_PATH` descriptor).
 pub(super) fn kernel_handles_work(root: BorrowedFd<'_>) -> bool {
-    let reopened = kernel_id(root).and_then(|id| kernel_open(root, &id));
+    let reopened = kernel_id(root).and_then(|id| kernel_open(root, &id, NAMING));
     match (reopened, stat(root)) {
         (Ok(fd), Ok(expected)) => stat(&fd).is_ok_and(|got| Place::from(&got) == Place::from(&expected)),
         _ => false,
@@ -144,19 +163,7 @@ impl Ids {
     /// of the process.
     pub(super) fn open(&self, root: BorrowedFd<'_>, id: &FileId) -> Result<Option<Object>, FsError> {
         match self {
-            Self::Kernel(mount) => {
-                let fd = kernel_open(mount.as_fd(), id).map_err(|error| match from_io(&error) {
-                    // The bytes are not a handle of this file system.
-                    Some(FsError::InvalidArgument) | None => FsError::BadId,
-                    Some(other) => other,
-                })?;
-                let object = Object::new(fd)?;
-                // An object that only a descriptor of this server keeps alive does not exist for clients.
-                if object.stat.stx_nlink == 0 {
-                    return Err(FsError::Stale);
-                }
-                Ok(Some(object))
-            }
+            Self::Kernel(mount) => open_existing(mount.as_fd(), id, NAMING).map(Some),
             Self::Map(map) => {
                 map.tidy();
                 let key = Key::from_id(id).ok_or(FsError::BadId)?;
@@ -166,6 +173,25 @@ impl Ids {
                 }
             }
         }
+    }
+
+    /// Opens a directory such that it can be synced. Returns `None` if that is impossible here; [`Self::open`] then opens it
+    /// without rights. Call this with the identity of the process.
+    ///
+    /// # Errors
+    /// [`FsError::NotDirectory`], and errors of the kernel.
+    pub(super) fn open_to_sync(&self, id: &FileId) -> Result<Option<Object>, FsError> {
+        let Self::Kernel(mount) = self else { return Ok(None) };
+        match open_existing(mount.as_fd(), id, READING) {
+            // Another server can forbid it.
+            Err(FsError::AccessDenied | FsError::NotPermitted) => Ok(None),
+            opened => opened.map(Some),
+        }
+    }
+
+    /// Returns whether names identify objects, so that they have to be learnt and forgotten.
+    pub(super) const fn go_by_names(&self) -> bool {
+        matches!(self, Self::Map(_))
     }
 
     /// Waits until no rename is in progress. New renames wait while the guard is held.

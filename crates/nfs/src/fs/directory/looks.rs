@@ -25,11 +25,38 @@ use super::DirectoryFs;
 use super::convert::{attributes, kind, stat};
 use super::ids::{NAMING, Object, WALK};
 use super::open_files::{Checked, Judgement, Lent, LookedObject, Room};
+use super::storage::Syncs;
 use crate::fs::types::{Access, Attributes, FileId, FileKind, Found, FsError, Identity, Name, Node};
+
+/// A directory that a call changes.
+pub(super) enum ToChange<'a> {
+    /// It stays open from earlier changes, and can be synced.
+    Kept(Lent<'a, LookedObject>),
+    /// With its syncs if it can be synced.
+    Opened(Object, Option<Syncs>),
+}
+
+impl ToChange<'_> {
+    /// Returns the directory; `None` never, because a kept one is there until the drop.
+    pub(super) fn object(&self) -> Option<&Object> {
+        match self {
+            Self::Kept(kept) => kept.get().map(LookedObject::object),
+            Self::Opened(object, _) => Some(object),
+        }
+    }
+
+    /// Returns the syncs of the directory's descriptor, if it can be synced.
+    pub(super) fn syncs(&self) -> Option<&Syncs> {
+        match self {
+            Self::Kept(kept) => kept.get().and_then(LookedObject::syncs),
+            Self::Opened(_, syncs) => syncs.as_ref(),
+        }
+    }
+}
 
 impl DirectoryFs {
     /// Returns whether a look at an object that is open needs no wait.
-    fn remembers_looks(&self) -> bool {
+    pub(super) fn remembers_looks(&self) -> bool {
         self.is_local && self.has_kernel_handles()
     }
 
@@ -57,7 +84,31 @@ impl DirectoryFs {
 
     fn remember(&self, id: &FileId, object: Object, judgement: Option<Judgement>) {
         if self.remembers_looks() {
-            self.open_files.keep_object(*id, object.fd, judgement, Room::Make, Instant::now());
+            self.open_files.keep_object(*id, (object, None), judgement, Room::Make, Instant::now());
+        }
+    }
+
+    /// Returns a directory to be changed.
+    pub(super) fn to_change(&self, id: &FileId) -> Result<ToChange<'_>, FsError> {
+        if !self.remembers_looks() {
+            return Ok(ToChange::Opened(self.directory(id)?, None));
+        }
+        if let Some(kept) = self.open_files.object(id, Instant::now())
+            && kept.get().is_some_and(|kept| kept.syncs().is_some())
+        {
+            return Ok(ToChange::Kept(kept));
+        }
+        let out = |error: &FsError| *error == FsError::TryLater;
+        match self.open_files.opening(out, || self.ids.open_to_sync(id))? {
+            Some(object) => Ok(ToChange::Opened(object, Some(Syncs::default()))),
+            None => Ok(ToChange::Opened(self.directory(id)?, None)),
+        }
+    }
+
+    /// Keeps a directory for further changes.
+    pub(super) fn keep_to_change(&self, id: &FileId, directory: ToChange<'_>) {
+        if let ToChange::Opened(object, syncs @ Some(_)) = directory {
+            self.open_files.keep_object(*id, (object, syncs), None, Room::Make, Instant::now());
         }
     }
 
@@ -127,7 +178,7 @@ impl DirectoryFs {
         };
         let id = self.ids.id_of(&found, None).ok()?;
         let node = Node { id, attributes: attributes(&found.stat) };
-        self.open_files.keep_object(id, found.fd, None, Room::IfFree, Instant::now());
+        self.open_files.keep_object(id, (found, None), None, Room::IfFree, Instant::now());
         Some(Ok(Found { node, directory: Some(attributes(&searched)) }))
     }
 }

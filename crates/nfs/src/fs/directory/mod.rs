@@ -62,7 +62,7 @@ use rustix::fs::{
     fstatvfs, open, openat, openat2, readlinkat, readlinkat_raw, utimensat,
 };
 use rustix::io::Errno;
-use storage::{Reach, Storage};
+use storage::{Reach, Storage, Syncs};
 use thiserror::Error;
 pub use verifier::WriteVerifier;
 
@@ -443,23 +443,36 @@ impl DirectoryFs {
         operation: impl FnOnce(&Object) -> Result<T, FsError>,
         finish: impl FnOnce(T) -> Result<U, FsError>,
     ) -> Outcome<U> {
-        let mut object = match self.directory(directory) {
-            Ok(object) => object,
+        let open = match self.to_change(directory) {
+            Ok(open) => open,
             Err(error) => return Outcome::failed(error),
         };
+        let Some(object) = open.object() else { return Outcome::failed(FsError::Stale) };
         let locked = match self.locks.lock(directory) {
             Ok(locked) => locked,
             Err(error) => return Outcome::failed(error),
         };
-        if let Ok(stat) = stat(&object) {
-            object.stat = stat;
-        }
-        let before = Some(Before::from(&attributes(&object.stat)));
-        let result = operation(&object);
-        let after = stat(&object).ok().map(|stat| attributes(&stat));
+        let losses = open.syncs().map(Syncs::losses);
+        let before = match stat(object) {
+            // A directory that only a descriptor of this server keeps alive does not exist for clients.
+            Ok(stat) if stat.stx_nlink == 0 => return Outcome::failed(FsError::Stale),
+            Ok(stat) => Some(Before::from(&attributes(&stat))),
+            Err(_) => None,
+        };
+        let result = operation(object);
+        let after = stat(object).ok().map(|stat| attributes(&stat));
         drop(locked);
-        let result = result.and_then(finish);
-        let result = result.and_then(|value| self.settle(&object).map(|()| value));
+        let result = result.and_then(finish).and_then(|value| {
+            match (open.syncs(), losses) {
+                (Some(_), _) if !self.options.sync_metadata => {}
+                (Some(syncs), Some(losses)) => {
+                    self.storage.sync_shared(object, Reach::File, syncs, losses)?
+                }
+                _ => self.settle(object)?,
+            }
+            Ok(value)
+        });
+        self.keep_to_change(directory, open);
         Outcome { result, change: Change { before, after } }
     }
 

@@ -378,11 +378,14 @@ impl DirectoryFs {
         let _renaming = self.ids.renaming()?;
         let (moved, replaced) = {
             let _acting = self.actor.act_as(who)?;
-            let moved = self.child(from, from_name)?;
             let replaced = self.child(to, to_name).ok();
+            // Without names to learn, and with nothing to replace, only the kernel has to find the object.
+            let needed = replaced.is_some() || self.ids.go_by_names();
+            let moved = if needed { Some(self.child(from, from_name)?) } else { None };
             renameat(from, from_name.as_bytes(), to, to_name.as_bytes())?;
             (moved, replaced)
         };
+        let Some(moved) = moved else { return Ok(None) };
         if let Some(replaced) = &replaced {
             // RFC 1813 §3.3.14: for two names of one object, rename does nothing.
             if Place::from(&replaced.stat) == Place::from(&moved.stat) {

@@ -10,7 +10,7 @@
 //!   open to read only hinders nobody but those who want a lease of it. On a local file system it stays for
 //!   [`READ_IDLE`] after its last use. Elsewhere an open file may hide changes that others make, or its removal.
 //! * **Looked objects.** A descriptor that grants no rights keeps an object in memory that a caller has looked at,
-//!   also for [`READ_IDLE`]. So the thread of a connection can answer the next GETATTR, ACCESS or LOOKUP there
+//!   also for [`READ_IDLE`]. That of a directory in which a caller has changed something can be synced. So the thread of a connection can answer the next GETATTR, ACCESS or LOOKUP there
 //!   (`looks`). After [`FIND_AGAIN`] the object has to be found again, by its id or by a name. The kernel's last decisions
 //!   about rights to the object stay with it.
 //! * **Files kept for their owner.** An owner may write what the mode forbids (RFC 1813 §4.4): `git` and
@@ -56,7 +56,6 @@ mod looked;
 mod table;
 mod uncommitted;
 
-use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread;
@@ -73,6 +72,8 @@ pub(super) use self::looked::{Judgement, LookedObject};
 use self::table::{Entry, Lasting, Leaves, Looked, Slot, Table, Taken};
 use self::uncommitted::Writing;
 pub(super) use self::uncommitted::{Snapshot, Uncommitted, UnstableWrite};
+use super::ids::Object;
+use super::storage::Syncs;
 use crate::fs::types::{FileId, FsError, Identity};
 
 /// Time without use after which a file that is open for writing is closed, at the next [`TICK`].
@@ -190,11 +191,11 @@ impl OpenFiles {
     }
 
     /// Keeps an object that a caller has looked at, found by its id or by a name just now. The kernel may have decided about
-    /// rights to it.
+    /// rights to it. A directory that can be synced has its `syncs`, and replaces one that cannot.
     pub(super) fn keep_object(
         &self,
         id: FileId,
-        fd: OwnedFd,
+        (object, syncs): (Object, Option<Syncs>),
         judgement: Option<Judgement>,
         room: Room,
         now: Instant,
@@ -203,16 +204,23 @@ impl OpenFiles {
         let mut table = self.shared.lock();
         if let Some(known) = table.files.get_mut(&id).and_then(|entry| entry.looked.as_mut()) {
             (known.last_used, known.found) = (now, now);
-            known.object.note(judgement);
-            // Under the lock the other descriptor stays: this one is not the last.
-            drop(fd);
+            if syncs.is_some() && known.object.syncs().is_none() {
+                let better = Arc::new(LookedObject::new(object, syncs, judgement));
+                taken.objects.push(std::mem::replace(&mut known.object, better));
+            } else {
+                known.object.note(judgement);
+                // Under the lock the other descriptor stays: this one is not the last.
+                drop(object);
+            }
         } else if self.shared.make_room_to_look(&mut table, &mut taken, room) {
-            let object = Arc::new(LookedObject::new(fd, judgement));
+            let object = Arc::new(LookedObject::new(object, syncs, judgement));
             table.files.entry(id).or_default().looked = Some(Looked { object, last_used: now, found: now });
             table.looked += 1;
             self.tend(&mut table);
+        } else if room == Room::Make {
+            taken.objects.push(Arc::new(LookedObject::new(object, syncs, None)));
         } else {
-            self.leave(&mut table, LookedObject::new(fd, None));
+            self.leave(&mut table, LookedObject::new(object, syncs, None));
         }
         drop(table);
         drop(taken);

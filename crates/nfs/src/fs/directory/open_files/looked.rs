@@ -1,12 +1,14 @@
-//! Objects kept open by a descriptor that grants no rights.
+//! Objects kept open by a descriptor that grants no rights, and directories that clients change.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use rustix::fs::Statx;
 
+use super::super::ids::Object;
+use super::super::storage::Syncs;
 use super::file::{Checked, OPEN};
 use crate::fs::types::{Access, Identity};
 
@@ -15,13 +17,15 @@ const JUDGED_MAX: usize = 8;
 /// Most groups of a caller whose rights are remembered.
 const GROUPS_MAX: usize = 32;
 
-/// An object that a caller has looked at, by an `O_PATH` descriptor. It is counted.
+/// An object that a caller has looked at, by an `O_PATH` descriptor, or a directory that a caller has changed. It is counted.
 ///
 /// The kernel keeps the object in memory while the descriptor is open. So on a local file system its attributes are
 /// there without waiting. The kernel's decisions about rights to it are remembered, as those about open files are.
 #[derive(Debug)]
 pub(in crate::fs::directory) struct LookedObject {
-    fd: OwnedFd,
+    object: Object,
+    /// The syncs of a directory whose descriptor can be synced.
+    syncs: Option<Syncs>,
     judged: Mutex<Vec<Judgement>>,
 }
 
@@ -37,11 +41,21 @@ pub(in crate::fs::directory) struct Judgement {
 }
 
 impl LookedObject {
-    pub(super) fn new(fd: OwnedFd, judgement: Option<Judgement>) -> Self {
+    pub(super) fn new(object: Object, syncs: Option<Syncs>, judgement: Option<Judgement>) -> Self {
         OPEN.fetch_add(1, Ordering::Relaxed);
-        let object = Self { fd, judged: Mutex::default() };
-        object.note(judgement);
-        object
+        let looked = Self { object, syncs, judged: Mutex::default() };
+        looked.note(judgement);
+        looked
+    }
+
+    /// Returns the object. Its attributes are those of the time when it was opened.
+    pub(in crate::fs::directory) const fn object(&self) -> &Object {
+        &self.object
+    }
+
+    /// Returns the syncs of a directory whose descriptor can be synced.
+    pub(in crate::fs::directory) const fn syncs(&self) -> Option<&Syncs> {
+        self.syncs.as_ref()
     }
 
     fn judged(&self) -> MutexGuard<'_, Vec<Judgement>> {
@@ -78,7 +92,7 @@ impl LookedObject {
 
 impl AsFd for LookedObject {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
+        self.object.as_fd()
     }
 }
 

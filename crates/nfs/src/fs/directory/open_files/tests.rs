@@ -59,6 +59,10 @@ impl Bed {
         options.read(true).write(true).create(true).truncate(false).open(self.path(number)).unwrap()
     }
 
+    fn object(&self, number: u8) -> (Object, Option<Syncs>) {
+        (Object::new(self.file(number).into()).unwrap(), None)
+    }
+
     fn open(&self, number: u8, readable: bool, writable: bool) -> Arc<OpenFile> {
         self.open_as(self.file(number), readable, writable)
     }
@@ -69,7 +73,7 @@ impl Bed {
     }
 
     fn look(&self, number: u8, judgement: Option<Judgement>, now: Instant) {
-        self.files.keep_object(id(number), self.file(number).into(), judgement, Room::Make, now);
+        self.files.keep_object(id(number), self.object(number), judgement, Room::Make, now);
     }
 
     /// Returns a decision of the kernel about all rights.
@@ -350,9 +354,9 @@ fn i10_a_thread_that_must_not_wait_closes_nothing() {
     for number in 2..4 {
         bed.look(number, None, bed.start);
     }
-    bed.files.keep_object(id(4), bed.file(4).into(), None, Room::IfFree, bed.start);
+    bed.files.keep_object(id(4), bed.object(4), None, Room::IfFree, bed.start);
     assert_eq!((leaving(), bed.looked()), (3, 2));
-    bed.files.keep_object(id(3), bed.file(3).into(), None, Room::IfFree, bed.start);
+    bed.files.keep_object(id(3), bed.object(3), None, Room::IfFree, bed.start);
     assert_eq!(leaving(), 3, "known");
     assert!(!bed.files.has_room_to_look());
     bed.files.shared.close_leaving(&Arc::default());
