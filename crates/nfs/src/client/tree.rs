@@ -376,6 +376,11 @@ impl Copying {
         self.tell(CopyEvent::Change { change, path });
     }
 
+    /// Tells what a dry run found for a further name, after the comparison of the file's content.
+    fn name_compared(&self, path: &str, same: bool) {
+        if same { self.unchanged(path) } else { self.change(Change::HardLink, path) }
+    }
+
     fn changed_meanwhile(&self, path: &str) {
         self.note(|report| report.changed_meanwhile += 1);
         self.tell(CopyEvent::ChangedMeanwhile { path });

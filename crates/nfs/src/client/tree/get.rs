@@ -12,7 +12,7 @@ use super::local::{
     Identity, LocalDir, OWNER_ALL, Sink, Spot, Wanted, blocking, make_link, make_symlink, spot_of,
 };
 use super::short::Short;
-use super::sync::{Comparison, Here, Linked, Seen, Walked};
+use super::sync::{Comparison, Here, Linked, Name, Seen, Walked};
 use super::{Change, CopyEvent, CopyOptions, CopyReport, Copying, Kept, Owned, Tasks, below, child};
 use crate::client::slash::goes_into;
 use crate::client::walk::lossy;
@@ -71,6 +71,7 @@ pub(super) struct Further {
     pub(super) first: Spot,
     pub(super) spot: Spot,
     pub(super) node: Node,
+    pub(super) name: Name,
 }
 
 /// Client, options and report of a copy, as its tasks need them. Clones share them.
@@ -510,7 +511,8 @@ impl Get {
                 let key = (attributes.fsid, attributes.fileid);
                 if with.copying.options.preserve && attributes.nlink > 1 {
                     if let Some(first) = self.first.get(&key) {
-                        self.further.push(Further { key, first: first.clone(), spot, node });
+                        let first = first.clone();
+                        self.further.push(Further { key, first, spot, node, name: Name::New });
                         return Ok(None);
                     }
                     self.first.insert(key, spot.clone());
@@ -536,8 +538,12 @@ impl Get {
     /// Makes the further names of files.
     async fn link(&self, further: Vec<Further>) -> Result<(), Error> {
         let with = &self.with;
-        for Further { key, first, spot, node } in further {
+        for Further { key, first, spot, node, name } in further {
             let path = with.path_in(&spot.dir, &spot.name);
+            if with.copying.is_dry() {
+                with.copying.name_compared(&path, with.is_complete(key));
+                continue;
+            }
             let (place, copying) = (spot.clone(), with.copying.clone());
             // If the first name failed, or the file system has no hard links, the content is copied for each
             // name.
@@ -546,6 +552,9 @@ impl Get {
             } else {
                 None
             };
+            if name == Name::Compared && linked != Some(false) {
+                with.copying.change(Change::HardLink, &path);
+            }
             match linked {
                 Some(false) if with.sync.is_some() => with.copying.unchanged(&path),
                 Some(_) => with.copying.done(&path, |report| &mut report.hard_links),

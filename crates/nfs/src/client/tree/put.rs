@@ -17,7 +17,7 @@ use super::local::{
 };
 use super::partial::part_name;
 use super::short::AHEAD;
-use super::sync::{Comparison, Here, Linked, Seen, Walked};
+use super::sync::{Comparison, Here, Linked, Name, Seen, Walked};
 use super::upload::{Upload, Wanted};
 use super::{Change, CopyEvent, CopyOptions, CopyReport, Copying, Kept, Owned, Tasks, below, child};
 use crate::client::slash::without_slash;
@@ -143,6 +143,7 @@ pub(super) struct Further {
     pub(super) spot: Spot,
     pub(super) goal: Goal,
     pub(super) kept: Kept,
+    pub(super) name: Name,
 }
 
 /// Client, options and report of a copy, as its tasks need them. Clones share them.
@@ -802,7 +803,7 @@ impl Put {
             if let Some(key) = key
                 && !self.met.insert(key)
             {
-                self.further.push(Further { key, spot, goal, kept });
+                self.further.push(Further { key, spot, goal, kept, name: Name::New });
                 return Ok(None);
             }
             let source = match opened {
@@ -822,15 +823,22 @@ impl Put {
     /// Makes the further names of files.
     async fn link(&self, further: Vec<Further>) -> Result<(), Error> {
         let with = &self.with;
-        for Further { key, spot, goal, kept } in further {
+        for Further { key, spot, goal, kept, name } in further {
             let path = with.path_in(&spot);
             let first = with.complete.lock().unwrap_or_else(PoisonError::into_inner).get(&key).copied();
+            if with.copying.is_dry() {
+                with.copying.name_compared(&path, first.is_some());
+                continue;
+            }
             // If the first name failed, or the server has no hard links, the content is copied for each name.
             let sync = with.sync.is_some();
             let linked = match first {
                 Some(first) => with.client.put_link(first, &goal.place, &with.copying, sync).await.ok(),
                 None => None,
             };
+            if name == Name::Compared && linked != Some(false) {
+                with.copying.change(Change::HardLink, &path);
+            }
             match linked {
                 Some(false) if sync => with.copying.unchanged(&path),
                 Some(_) => with.copying.done(&path, |report| &mut report.hard_links),

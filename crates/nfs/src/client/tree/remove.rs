@@ -72,10 +72,11 @@ impl Removal {
     }
 
     /// Returns whether an object stays, whatever the target has it for.
-    fn spares(&self, path: &[u8], node: &Node) -> bool {
+    fn spares(&self, place: &Place, path: &[u8], node: &Node) -> bool {
         let attributes = &node.attributes;
+        let object = (attributes.fsid, attributes.fileid);
         self.filter.is_excluded(path, attributes.is_directory())
-            || self.copying.run.has((attributes.fsid, attributes.fileid))
+            || self.copying.run.has_name(object, &place.dir, place.name.as_bytes())
     }
 }
 
@@ -104,7 +105,7 @@ impl Client {
         path: Vec<u8>,
         rules: &Removal,
     ) -> Result<bool, Error> {
-        if rules.spares(&path, &node) {
+        if rules.spares(&place, &path, &node) {
             return Ok(false);
         }
         if !node.attributes.is_directory() {
@@ -195,7 +196,7 @@ impl Client {
                     continue;
                 }
             };
-            if rules.spares(&path, &node) {
+            if rules.spares(&place, &path, &node) {
                 opened.left = true;
             } else if node.attributes.is_directory() {
                 opened.rest.push((place, node, path));

@@ -233,23 +233,35 @@ impl Comparison {
     }
 }
 
+/// Decision about a further name of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Name {
+    /// The name has to be made.
+    New,
+    /// The name has to be made if the content of the file is copied.
+    Compared,
+    /// The file has the name already.
+    There,
+}
+
 /// Files with several names that a sync has met.
 #[derive(Debug, Default)]
 pub(super) struct Linked {
-    /// Files of the target that stay, by the files of the source.
-    first: HashMap<ObjectId, ObjectId>,
+    /// Files of the target that stay, by the files of the source; and whether the comparison of content may yet
+    /// replace them.
+    first: HashMap<ObjectId, (ObjectId, bool)>,
     /// Files of the source, by the files of the target that stay.
     owners: HashMap<ObjectId, ObjectId>,
 }
 
 impl Linked {
-    /// Records that a file of the target stays for this file of the source.
-    fn stays(&mut self, source: &Seen, there: &Seen) {
+    /// Records that a file of the target stays for this file of the source, unless a comparison of content replaces it.
+    fn stays(&mut self, source: &Seen, there: &Seen, compared: bool) {
         if there.nlink > 1 {
             self.owners.insert(there.id, source.id);
         }
         if source.nlink > 1 {
-            self.first.insert(source.id, there.id);
+            self.first.insert(source.id, (there.id, compared));
         }
     }
 
@@ -263,13 +275,14 @@ impl Linked {
         there: Option<&Seen>,
     ) -> Verdict {
         let verdict = sync.file(source, there);
-        let stays = there.filter(|_| matches!(verdict, Verdict::Same | Verdict::Attributes));
+        let stays = there.filter(|_| verdict != Verdict::Copy);
         let Some(there) = stays else { return verdict };
         if self.is_shared(source, there) {
             return Verdict::Copy;
         }
-        self.stays(source, there);
-        if there.nlink == 1 {
+        let compared = verdict == Verdict::Compare;
+        self.stays(source, there, compared);
+        if there.nlink == 1 && !compared {
             run.take(there.id);
         }
         verdict
@@ -280,9 +293,14 @@ impl Linked {
         self.owners.get(&there.id).is_some_and(|owner| *owner != source.id)
     }
 
-    /// Returns whether a name of the target is already a name of the file that stays for this source.
-    pub(super) fn is_linked(&self, source: &Seen, there: &Seen) -> bool {
-        self.first.get(&source.id) == Some(&there.id)
+    /// Returns what is to be done about a further name of a file.
+    pub(super) fn further(&self, source: &Seen, there: Option<&Seen>) -> Name {
+        match (self.first.get(&source.id), there) {
+            (Some((first, compared)), Some(there)) if *first == there.id => {
+                if *compared { Name::Compared } else { Name::There }
+            }
+            _ => Name::New,
+        }
     }
 }
 

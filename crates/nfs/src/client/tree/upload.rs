@@ -73,15 +73,22 @@ impl Temporary {
     }
 
     /// Renames the object to `place` and replaces an object there. `object` is the file system and number of
-    /// this object: a server that restarted may have renamed it and forgotten that. `path` is for messages.
-    async fn rename(mut self, place: &Place, object: ObjectId, path: &str) -> Result<(), Error> {
+    /// this object: a server that restarted may have renamed it and forgotten that. `made` tells whether this run made
+    /// the object. `path` is for messages.
+    async fn rename(
+        mut self,
+        place: &Place,
+        object: ObjectId,
+        made: bool,
+        path: &str,
+    ) -> Result<(), Error> {
         let run = self.run.clone();
         let turn = run.turn(place).await;
         let refused = if turn.alone {
             None
         } else {
             match self.client.lookup_in(place.dir, place.name.clone()).await {
-                Ok(node) => spare(&node, &run, path).err(),
+                Ok(node) => spare_at(place, &node, &run, path).err(),
                 Err(error) if error.status() == Some(Status::NoEnt) => None,
                 Err(error) => Some(error),
             }
@@ -92,7 +99,7 @@ impl Temporary {
         let arguments = RenameArgs { from: self.place.clone(), to: place.args() };
         let Err(error) = self.client.procedures().rename(&arguments).await else {
             self.forget();
-            run.take(object);
+            made.then(|| run.take(object));
             return Ok(());
         };
         if error.status() == Some(Status::NoEnt)
@@ -103,7 +110,7 @@ impl Temporary {
                 .is_ok_and(|node| id_of(&node) == object)
         {
             self.forget();
-            run.take(object);
+            made.then(|| run.take(object));
             return Ok(());
         }
         Err(self.give_up(error).await)
@@ -146,6 +153,12 @@ const fn id_of(node: &Node) -> ObjectId {
 /// Refuses an existing object that belongs to an earlier source: the server treats two names as one.
 fn spare(existing: &Node, run: &CopyRun, path: &str) -> Result<(), Error> {
     if run.has(id_of(existing)) { Err(Error::JustMade { path: path.to_owned() }) } else { Ok(()) }
+}
+
+/// As [`spare`], for an object with this name. The run may have given the name to an older object.
+fn spare_at(place: &Place, existing: &Node, run: &CopyRun, path: &str) -> Result<(), Error> {
+    let taken = run.has_name(id_of(existing), &place.dir, place.name.as_bytes());
+    if taken { Err(Error::JustMade { path: path.to_owned() }) } else { Ok(()) }
 }
 
 /// Claims a new object for a source; fails if an earlier source has it.
@@ -406,7 +419,7 @@ impl Upload {
     pub(super) async fn finish(mut self, kept: Option<Kept>) -> Result<Owned, Error> {
         match (self.settle(kept).await, self.temporary.take()) {
             (Ok(owned), Some(temporary)) => {
-                temporary.rename(&self.place, self.object, self.file.path()).await.map(|()| owned)
+                temporary.rename(&self.place, self.object, true, self.file.path()).await.map(|()| owned)
             }
             (Err(error), temporary) => {
                 self.temporary = temporary;
@@ -591,7 +604,7 @@ impl Client {
             return Ok(node.handle);
         }
         let (temporary, node) = Temporary::beside(self, place, copying).make(make).await?;
-        temporary.rename(place, id_of(&node), path).await?;
+        temporary.rename(place, id_of(&node), true, path).await?;
         Ok(node.handle)
     }
 
@@ -636,8 +649,10 @@ impl Client {
             }
         };
         let claim = || copying.run.claim(place);
+        let link = || copying.run.link(object, &place.dir, place.name.as_bytes());
         match existing {
             None => {
+                link();
                 make(self.clone(), place.args()).await?;
                 // LINK replaces nothing, so no other source had the name.
                 claim();
@@ -651,17 +666,21 @@ impl Client {
                 Err(Error::Exists { path: place.name.to_string(), what })
             }
             // Renaming one name of a file to another name of that file does nothing.
-            Some(node) if id_of(&node) == object => Ok(false),
+            Some(node) if id_of(&node) == object => {
+                link();
+                Ok(false)
+            }
             Some(node) => {
                 let path = place.name.to_string();
-                spare(&node, &copying.run, &path)?;
+                spare_at(place, &node, &copying.run, &path)?;
+                link();
                 let (temporary, ()) = Temporary::beside(self, place, copying).make(make).await?;
                 // Claimed only here, because a copy of the content may need the name.
                 if !claim() {
                     temporary.remove().await;
                     return Err(Error::JustMade { path });
                 }
-                temporary.rename(place, object, &path).await.map(|()| true)
+                temporary.rename(place, object, false, &path).await.map(|()| true)
             }
         }
     }

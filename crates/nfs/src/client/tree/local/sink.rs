@@ -343,7 +343,7 @@ impl Sink {
         let object = id_of(&stat_of(&file)?);
         (storage.close)(file.into())?;
         if let Kind::Part { temporary, name, .. } = kind {
-            temporary.rename(&name, object)?;
+            temporary.rename(&name, Some(object))?;
         }
         Ok(owned)
     }
