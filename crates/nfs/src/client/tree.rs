@@ -66,8 +66,9 @@ pub use filter::{Filter, FilterError};
 pub use run::{CopyRun, MAX_REPORTED};
 pub use sync::SyncOptions;
 
-use super::Error;
+use super::directory::LIMIT;
 use super::walk::{Place, shortened};
+use super::{Error, Violation};
 use crate::wire::{Attributes, NfsTime};
 
 /// Default for the greatest depth of a directory below the source. No real tree is as deep; a server could
@@ -533,6 +534,15 @@ impl From<&Attributes> for Kept {
         let &Attributes { mode, mtime, uid, gid, .. } = attributes;
         Self { mode, mtime, uid, gid }
     }
+}
+
+/// Checks the number of directories that wait for their turn: a server could invent more and more. The error ends a copy.
+fn bounded(waiting: usize) -> Result<(), Error> {
+    if waiting > LIMIT {
+        let violation = Violation::EndlessDirectory { limit: LIMIT };
+        return Err(Error::Protocol { operation: "READDIRPLUS", violation });
+    }
+    Ok(())
 }
 
 /// Returns an unused name for an incomplete file.

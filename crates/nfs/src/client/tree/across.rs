@@ -322,6 +322,7 @@ impl Across {
                 }
                 Err(error) => self.with.copying.failed(&path, error.at(path.as_bytes()))?,
             }
+            super::bounded(waiting.len())?;
         }
         Ok(())
     }

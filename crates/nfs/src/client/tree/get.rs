@@ -383,6 +383,7 @@ impl Get {
                 }
                 Err(error) => self.with.copying.failed(&path, error)?,
             }
+            super::bounded(waiting.len())?;
         }
         Ok(())
     }
