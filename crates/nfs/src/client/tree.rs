@@ -46,14 +46,15 @@
 //! this project report where a file has data ([`crate::extents`]), and the rest is not read.
 
 mod across;
+mod compare;
 mod filter;
 mod get;
+mod identity;
 mod local;
 mod partial;
 mod put;
 mod remove;
 mod run;
-mod short;
 mod sync;
 mod upload;
 
@@ -62,14 +63,14 @@ use std::sync::Arc;
 
 use tokio::task::JoinSet;
 
+pub use compare::SyncOptions;
 pub use filter::{Filter, FilterError};
 pub use run::{CopyRun, MAX_REPORTED};
-pub use sync::SyncOptions;
 
 use super::directory::LIMIT;
 use super::walk::{Place, shortened};
 use super::{Error, Violation};
-use crate::wire::{Attributes, NfsTime};
+use crate::wire::{Attributes, FileType, NfsTime};
 
 /// Default for the greatest depth of a directory below the source. No real tree is as deep; a server could
 /// invent one.
@@ -543,6 +544,18 @@ fn bounded(waiting: usize) -> Result<(), Error> {
         return Err(Error::Protocol { operation: "READDIRPLUS", violation });
     }
     Ok(())
+}
+
+/// Returns the name of an object type with an article, for messages.
+fn article(kind: FileType) -> &'static str {
+    match kind {
+        FileType::Regular => "a file",
+        FileType::Directory => "a directory",
+        FileType::Symlink => "a symbolic link",
+        FileType::BlockDevice | FileType::CharacterDevice => "a device",
+        FileType::Socket => "a socket",
+        FileType::Fifo => "a named pipe",
+    }
 }
 
 /// Returns an unused name for an incomplete file.

@@ -9,7 +9,8 @@ use clap::builder::{OsStringValueParser, TypedValueParser};
 use rpcrdma_nfs::client::{CopyReport, NfsUrl};
 
 use super::{
-    CopyOptions, Copying, FILTER_HELP, JSON_HELP, KEPT_HELP, PARTIAL_HELP, Partial, STANDARD_STREAM, cat, lasts,
+    CopyOptions, Copying, FILTER_HELP, JSON_HELP, KEPT_HELP, PARTIAL_HELP, Partial, STANDARD_STREAM, cat,
+    lasts,
 };
 use crate::arguments::{Common, Connection, Place};
 use crate::commands::until_signal;

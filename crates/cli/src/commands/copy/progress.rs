@@ -324,7 +324,10 @@ mod tests {
         assert_eq!((fitted(20).trim_end(), fitted(7).as_str()), ("60.07 MiB/s", "60.07 "));
         let silent = Line { pace: "server not responding, still trying".to_owned(), left: None, ..line };
         assert_eq!(silent.fitted(0.08, 40).trim_end(), "server not responding, still trying");
-        assert_eq!((bar(0.0), bar(1.0), bar(7.0)), (">               ".into(), "=".repeat(16), "=".repeat(16)));
+        assert_eq!(
+            (bar(0.0), bar(1.0), bar(7.0)),
+            (">               ".into(), "=".repeat(16), "=".repeat(16))
+        );
     }
 
     #[test]

@@ -8,7 +8,9 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use rpcrdma_nfs::client::NfsUrl;
 
-use super::{CopyOptions, Copying, FILTER_HELP, JSON_HELP, KEPT_HELP, PARTIAL_HELP, Partial, STANDARD_STREAM, lasts};
+use super::{
+    CopyOptions, Copying, FILTER_HELP, JSON_HELP, KEPT_HELP, PARTIAL_HELP, Partial, STANDARD_STREAM, lasts,
+};
 use crate::arguments::{Common, Connection};
 use crate::commands::until_signal;
 use crate::connect::{Location, Servers};

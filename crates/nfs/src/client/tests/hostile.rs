@@ -119,7 +119,9 @@ impl Hostile {
                 Listing::Itself => (vec![entry("d".into(), 1, Some((top.attributes, top.handle)))], true),
                 Listing::Stuck => (vec![entry(format!("f{reply}"), 7, plain)], false),
                 Listing::Circle => (vec![entry(format!("f{}", reply % 2), 1 + reply % 2, plain)], false),
-                Listing::Name(name) => (vec![entry("f".into(), 1, plain), entry(name.into(), 2, plain)], true),
+                Listing::Name(name) => {
+                    (vec![entry("f".into(), 1, plain), entry(name.into(), 2, plain)], true)
+                }
             };
             let reply = DirListPlus { entries, eof };
             Step::ok::<ReaddirplusArgs>(ReaddirplusOk { dir_attributes: None, verifier: [0; 8], reply })

@@ -508,11 +508,11 @@ async fn a_name_is_removed_from_a_file_that_gets_another_name() {
     fs::hard_link(source.join("a/first"), source.join("m")).unwrap();
     fs::hard_link(source.join("z/f"), source.join("b")).unwrap();
     // A link that takes the place of another file.
-    make(&source, &["replaced"]);
+    make(&source, &["r/replaced"]);
     let (_, client) = served(&source).await;
     client.sync_to_local("/t", &out, &CopyOptions::default()).await.unwrap();
     fs::rename(source.join("z"), source.join("c")).unwrap();
-    fs::rename(source.join("a/first"), source.join("replaced")).unwrap();
+    fs::rename(source.join("a/first"), source.join("r/replaced")).unwrap();
     for (way, local) in [(Way::There, &source), (Way::Back, &out)] {
         let report = check(&client, way, local, false).await;
         assert_eq!((report.files, report.hard_links, report.deleted), (0, 2, 3), "{way:?}");

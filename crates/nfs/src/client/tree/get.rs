@@ -1,5 +1,7 @@
 //! Copies from the server to the local file system.
 
+mod short;
+
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -8,12 +10,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::fs::Statx;
 
-use super::local::{
-    Identity, LocalDir, OWNER_ALL, Sink, Spot, Wanted, blocking, make_link, make_symlink, spot_of,
-};
-use super::short::Short;
-use super::sync::{Comparison, Here, Linked, Name, Seen, Walked};
-use super::{Change, CopyEvent, CopyOptions, CopyReport, Copying, Kept, Owned, Tasks, below, child};
+use self::short::Short;
+use super::compare::{Comparison, Here, Linked, Name, Seen, Walked};
+use super::identity::Identity;
+use super::local::{LocalDir, OWNER_ALL, Sink, Spot, Wanted, blocking, make_link, make_symlink, spot_of};
+use super::{Change, CopyEvent, CopyOptions, CopyReport, Copying, Kept, Owned, Tasks, article, below, child};
 use crate::client::slash::goes_into;
 use crate::client::walk::lossy;
 use crate::client::{Client, DirItem, Error, File, Node, ReadStream};
@@ -97,7 +98,7 @@ pub(super) struct Get {
     pub(super) first: HashMap<FileKey, Spot>,
     pub(super) further: Vec<Further>,
     /// The next batch of short files.
-    pub(super) short: Vec<Short>,
+    short: Vec<Short>,
     /// In a sync: files of several names.
     pub(super) linked: Linked,
     /// In a sync: entries that the source lacks, with the paths of their directories below the top.
@@ -610,18 +611,6 @@ impl Client {
             }
             DirItem { name, .. } => self.lookup_in(dir, name).await,
         }
-    }
-}
-
-/// Returns the name of an object type with an article, for messages.
-pub(super) fn article(kind: FileType) -> &'static str {
-    match kind {
-        FileType::Regular => "a file",
-        FileType::Directory => "a directory",
-        FileType::Symlink => "a symbolic link",
-        FileType::BlockDevice | FileType::CharacterDevice => "a device",
-        FileType::Socket => "a socket",
-        FileType::Fifo => "a named pipe",
     }
 }
 

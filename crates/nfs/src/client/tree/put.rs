@@ -1,5 +1,7 @@
 //! Copies from the local file system to the server.
 
+mod ahead;
+
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::fs::{self, File as LocalFile};
@@ -11,13 +13,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::fs::{FileType as LocalType, Statx};
 
+use self::ahead::AHEAD;
+use super::compare::{Comparison, Here, Linked, Name, Seen, Walked};
+use super::identity::Identity;
 use super::local::{
-    Content, Identity, LocalDir, LocalEntry, OWNER_ALL, Opened, Spot, blocking, is_type, kept, list,
-    next_data, open_regular, read_at, read_link, read_next, spot_of, stat_of,
+    Content, LocalDir, LocalEntry, OWNER_ALL, Opened, Spot, blocking, is_type, kept, list, next_data,
+    open_regular, read_at, read_link, read_next, spot_of, stat_of,
 };
 use super::partial::part_name;
-use super::short::AHEAD;
-use super::sync::{Comparison, Here, Linked, Name, Seen, Walked};
 use super::upload::{Upload, Wanted};
 use super::{Change, CopyEvent, CopyOptions, CopyReport, Copying, Kept, Owned, Tasks, below, child};
 use crate::client::slash::without_slash;

@@ -4,12 +4,16 @@
 //! Directories are removed with all their content; links are not followed. Objects that the patterns exclude stay,
 //! and the directories around them. So do objects that this run made, and the source itself.
 
+mod local;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::task::JoinSet;
 
-use super::local::{Identity, OWNER_ALL};
+pub(super) use self::local::remove;
+use super::identity::Identity;
+use super::local::OWNER_ALL;
 use super::{Change, CopyOptions, CopyReport, Copying, Filter, bounded, child};
 use crate::client::walk::{Place, lossy};
 use crate::client::{Client, DirItem, Error, Node};

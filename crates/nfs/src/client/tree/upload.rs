@@ -3,7 +3,8 @@
 //! *Temporary names.* [`Temporary`] removes them: directly after a failed copy, and in a separate task if the
 //! copy is dropped. Such a task also makes the name. So the name is removed even if no caller waits any more.
 
-use super::local::{Identity, PRIVATE_FILE};
+use super::identity::Identity;
+use super::local::PRIVATE_FILE;
 use super::partial::resume_at;
 use super::{CopyRun, Copying, Kept, Owned};
 use crate::client::walk::Place;
@@ -75,13 +76,7 @@ impl Temporary {
     /// Renames the object to `place` and replaces an object there. `object` is the file system and number of
     /// this object: a server that restarted may have renamed it and forgotten that. `made` tells whether this run made
     /// the object. `path` is for messages.
-    async fn rename(
-        mut self,
-        place: &Place,
-        object: ObjectId,
-        made: bool,
-        path: &str,
-    ) -> Result<(), Error> {
+    async fn rename(mut self, place: &Place, object: ObjectId, made: bool, path: &str) -> Result<(), Error> {
         let run = self.run.clone();
         let turn = run.turn(place).await;
         let refused = if turn.alone {
@@ -266,7 +261,7 @@ impl Upload {
         };
         let Attributes { file_type, nlink, .. } = node.attributes;
         if file_type != FileType::Regular {
-            return Err(Error::Exists { path: wanted.path.to_owned(), what: super::get::article(file_type) });
+            return Err(Error::Exists { path: wanted.path.to_owned(), what: super::article(file_type) });
         }
         spare(&node, &wanted.copying.run, wanted.path)?;
         if (in_place || (nlink > 1 && wanted.with_other_names)) && wanted.take_in_place(&node)? {
@@ -572,7 +567,7 @@ impl Client {
         let existing = match self.lookup_in(place.dir, place.name.clone()).await {
             Ok(node) if over_files && node.attributes.file_type == FileType::Regular => Some(node),
             Ok(node) if node.attributes.file_type != FileType::Symlink => {
-                let what = super::get::article(node.attributes.file_type);
+                let what = super::article(node.attributes.file_type);
                 return Err(Error::Exists { path: path.to_owned(), what });
             }
             Ok(node) => Some(node),
@@ -662,7 +657,7 @@ impl Client {
                 if !(node.attributes.file_type == FileType::Regular
                     || (over_links && node.attributes.file_type == FileType::Symlink)) =>
             {
-                let what = super::get::article(node.attributes.file_type);
+                let what = super::article(node.attributes.file_type);
                 Err(Error::Exists { path: place.name.to_string(), what })
             }
             // Renaming one name of a file to another name of that file does nothing.

@@ -50,7 +50,7 @@ impl Spot {
     }
 
     /// Returns whether the object with this name belongs to an earlier source.
-    pub(super) fn is_taken(&self, stat: &Statx, run: &CopyRun) -> io::Result<bool> {
+    pub(in crate::client::tree) fn is_taken(&self, stat: &Statx, run: &CopyRun) -> io::Result<bool> {
         Ok(run.has_name(id_of(stat), &self.dir.id()?, self.name.as_bytes()))
     }
 
@@ -60,7 +60,7 @@ impl Spot {
     }
 
     /// Returns the attributes of the object with this name, if one exists.
-    pub(super) fn existing(&self) -> io::Result<Option<Statx>> {
+    pub(in crate::client::tree) fn existing(&self) -> io::Result<Option<Statx>> {
         match look(&*self.dir.fd()?, &self.name) {
             Ok(stat) => Ok(Some(stat)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),

@@ -18,9 +18,10 @@ use rustix::fs::{
 use rustix::io::{Errno, pwritev, writev};
 
 use super::attributes::{
-    Identity, PERMISSIONS, PRIVATE_FILE, XATTR_MAX, apply, id_of, is_type, settable, stat_of, xattr_names,
+    PERMISSIONS, PRIVATE_FILE, XATTR_MAX, apply, id_of, is_type, settable, stat_of, xattr_names,
 };
 use super::names::{End, Spot, Temporary, follow, spare};
+use crate::client::tree::identity::Identity;
 use crate::client::tree::partial::part_name;
 use crate::client::tree::{Copying, Kept, Owned};
 use crate::wire::Attributes;

@@ -8,16 +8,16 @@ use std::sync::Arc;
 
 use rustix::fs::Statx;
 
-use super::super::get::{Directory, Further, Get, Getting, Goal, LocalHere, article};
+use super::super::compare::{Comparison, Here, Name, Seen, Verdict, Walked, is_kept_without_delete};
+use super::super::get::{Directory, Further, Get, Getting, Goal, LocalHere};
+use super::super::identity::Identity;
 use super::super::local::{
-    Identity, LocalDir, Spot, apply_to, apply_to_link, blocking, list, open_regular, read_link, remove,
-    spot_of,
+    LocalDir, Spot, apply_to, apply_to_link, blocking, list, open_regular, read_link, spot_of,
 };
 use super::super::partial::part_name;
-use super::super::remove::Removal;
-use super::super::{Change, CopyEvent, CopyOptions, CopyReport, Kept, Owned};
+use super::super::remove::{Removal, remove};
+use super::super::{Change, CopyEvent, CopyOptions, CopyReport, Kept, Owned, article};
 use super::content::is_same;
-use super::{Comparison, Here, Name, Seen, Verdict, Walked, is_kept_without_delete};
 use crate::client::walk::lossy;
 use crate::client::{Client, Error, Node};
 use crate::wire::FileType;

@@ -8,16 +8,16 @@ use std::sync::atomic::Ordering;
 
 use rustix::fs::Statx;
 
-use super::super::get::article;
-use super::super::local::{Identity, LocalDir, Spot, blocking, open_regular, read_link, stat_of};
+use super::super::compare::{Comparison, Here, Name, Seen, Verdict, Walked, is_kept_without_delete};
+use super::super::identity::Identity;
+use super::super::local::{LocalDir, Spot, blocking, open_regular, read_link, stat_of};
 use super::super::partial::part_name;
 use super::super::put::{
     Directory, FileKey, Further, Goal, Made, Put, Putting, ServerHere, Source, Target, There,
 };
 use super::super::remove::Removal;
-use super::super::{Change, CopyEvent, CopyOptions, CopyReport, Kept, Owned};
+use super::super::{Change, CopyEvent, CopyOptions, CopyReport, Kept, Owned, article};
 use super::content::is_same;
-use super::{Comparison, Here, Name, Seen, Verdict, Walked, is_kept_without_delete};
 use crate::client::walk::{Place, lossy};
 use crate::client::{Client, Error, Node};
 use crate::wire::{ACCESS3_LOOKUP, ACCESS3_MODIFY, ACCESS3_READ, AccessArgs, FileName, FileType, Status};

@@ -6,11 +6,10 @@ use std::sync::Arc;
 
 use rustix::fs::{AtFlags, FileType, unlinkat};
 
-use super::attributes::{Identity, is_type};
-use super::directory::{LocalDir, LocalEntry, list};
-use super::names::Spot;
+use super::super::identity::Identity;
+use super::super::local::{LocalDir, LocalEntry, Spot, is_type, list};
+use super::Removal;
 use crate::client::Error;
-use crate::client::tree::remove::Removal;
 
 /// Result of a removal.
 #[derive(Debug, Default)]
