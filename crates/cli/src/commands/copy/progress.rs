@@ -24,8 +24,9 @@ const MARK: Duration = Duration::from_millis(250);
 const SILENCE: Duration = Duration::from_secs(5);
 /// Time between two looks at the line without any event.
 const TICK: Duration = Duration::from_millis(500);
-/// Columns of the bar.
+/// Columns of the bar, and of that on a narrow terminal.
 const BAR: usize = 16;
+const SHORT_BAR: usize = 8;
 /// Fewest columns for the name of the last object.
 const NAME: usize = 12;
 
@@ -166,7 +167,8 @@ impl Line {
         let paced: Vec<&str> = [pace.as_str()].into_iter().chain(left.as_deref()).collect();
         let whole = [&[files.as_str(), bytes], paced.as_slice()].concat().join(", ");
         let choices = [
-            format!("{} {whole}", bar(fraction)),
+            format!("{} {whole}", bar(fraction, BAR)),
+            format!("{} {whole}", bar(fraction, SHORT_BAR)),
             whole,
             [&[bytes.as_str()], paced.as_slice()].concat().join(", "),
             format!("{bytes}, {pace}"),
@@ -179,16 +181,16 @@ impl Line {
             return format!("{text} ");
         }
         // All of it is ASCII, so a character is a byte.
-        text.chars().chain(std::iter::repeat(' ')).take(room).collect()
+        text.chars().take(room).chain(std::iter::repeat(' ')).take(width).collect()
     }
 }
 
 /// Returns a bar for a part of the work, between 0 and 1.
-fn bar(fraction: f32) -> String {
-    // At most BAR, whatever the fraction is.
-    let full = ((fraction * BAR as f32) as usize).min(BAR);
-    let head = if full < BAR { ">" } else { "" };
-    format!("{:<BAR$}", "=".repeat(full) + head)
+fn bar(fraction: f32, columns: usize) -> String {
+    // At most all columns, whatever the fraction is.
+    let full = ((fraction * columns as f32) as usize).min(columns);
+    let head = if full < columns { ">" } else { "" };
+    format!("{:<columns$}", "=".repeat(full) + head)
 }
 
 /// Measurement of a copy.
@@ -317,17 +319,16 @@ mod tests {
         let fitted = |width| line.fitted(0.08, width);
         let whole = "249 of 303 files, 91.00 MiB of 1.12 GiB, 60.07 MiB/s, 0:18 left";
         assert_eq!(fitted(100), format!("=>               {whole} "));
-        assert_eq!(fitted(90), format!("=>               {whole}      "));
-        assert_eq!(fitted(80), format!("{whole} "));
+        assert_eq!(fitted(85).trim_end(), format!("=>               {whole}"));
+        assert_eq!(fitted(80).trim_end(), format!(">        {whole}"));
+        assert_eq!(fitted(70).trim_end(), whole);
         assert_eq!(fitted(60).trim_end(), "91.00 MiB of 1.12 GiB, 60.07 MiB/s, 0:18 left");
         assert_eq!(fitted(40).trim_end(), "91.00 MiB of 1.12 GiB, 60.07 MiB/s");
-        assert_eq!((fitted(20).trim_end(), fitted(7).as_str()), ("60.07 MiB/s", "60.07 "));
+        assert_eq!((fitted(20).trim_end(), fitted(7).as_str()), ("60.07 MiB/s", "60.07  "));
+        assert!([7, 20, 40, 60, 85].iter().all(|width| fitted(*width).len() == *width));
         let silent = Line { pace: "server not responding, still trying".to_owned(), left: None, ..line };
         assert_eq!(silent.fitted(0.08, 40).trim_end(), "server not responding, still trying");
-        assert_eq!(
-            (bar(0.0), bar(1.0), bar(7.0)),
-            (">               ".into(), "=".repeat(16), "=".repeat(16))
-        );
+        assert_eq!([0.0, 0.5, 1.0, 7.0].map(|part| bar(part, 4)), [">   ", "==> ", "====", "===="]);
     }
 
     #[test]
