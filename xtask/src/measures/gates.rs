@@ -42,5 +42,4 @@ pub(crate) const CFG_SITES: usize = 12;
 pub(crate) const FILES_OF_SECTION: usize = 22;
 
 /// The import circles that are known, until they are gone.
-pub(crate) const CIRCLES: &[Exception] = &[
-];
+pub(crate) const CIRCLES: &[Exception] = &[];

@@ -14,7 +14,7 @@ use crate::wire::{
     ReaddirplusArgs, ReaddirplusOk, SetAttributes,
 };
 
-/// What a server lists in the directory `/t`.
+/// Kind of the listing of the directory `/t`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Listing {
     /// More and more files.
@@ -151,7 +151,7 @@ impl Hostile {
     }
 }
 
-/// Every walk ends after a bounded number of replies, with an error that tells what is wrong.
+/// Every walk ends after a bounded number of replies, with an error that names the fault.
 #[tokio::test]
 async fn i6_every_walk_through_an_impossible_directory_ends() {
     for listing in LISTINGS {

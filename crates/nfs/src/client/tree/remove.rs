@@ -1,5 +1,5 @@
-//! Removal of objects at the server: those that the caller names, those that the source of a sync lacks, and those in the
-//! way of others.
+//! Removal of objects: those that the caller names at the server, and those of the target of a sync that the source lacks
+//! or that are in the way.
 //!
 //! Directories are removed with all their content; links are not followed. Objects that the patterns exclude stay,
 //! and the directories around them. So do objects that this run made, and the source itself.
