@@ -3,12 +3,13 @@
 use std::cmp::Ordering;
 
 use clap::Args;
-use rpcrdma_nfs::client::{NfsUrl, Node};
+use rpcrdma_nfs::client::{MAX_LISTING, NfsUrl, Node};
 use rpcrdma_nfs::wire::{FileHandle, FileType};
 use serde::Serialize;
 
 use super::Tally;
 use super::entry::{ENTRY_HELP, EntryDocument, mode_text, time};
+use super::visit::too_wide;
 use crate::arguments::{Common, Connection, pattern};
 use crate::connect::{Location, Servers};
 use crate::exit::Failure;
@@ -224,6 +225,9 @@ impl Ls {
             if !below.is_empty() {
                 levels.push(below);
                 way.push((name, node.handle));
+            }
+            if levels.iter().map(Vec::len).sum::<usize>() > MAX_LISTING {
+                return Err(Failure::failed(format!("{at}: {}", too_wide())));
             }
         }
         Ok(())

@@ -4,19 +4,15 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 
 use clap::Args;
-use rpcrdma_nfs::client::{Error, MAX_DEPTH, NfsUrl};
-use rpcrdma_nfs::wire::{DirOpArgs, FileHandle, FileType, RemoveArgs, RmdirArgs, SetAttributes, Status};
+use rpcrdma_nfs::client::{Error, NfsUrl};
+use rpcrdma_nfs::wire::{FileType, SetAttributes, Status};
 use serde::Serialize;
-use tokio::task::JoinSet;
 
 use super::{Tally, until_signal};
 use crate::arguments::{Common, Connection, Place, pattern};
 use crate::connect::{Location, Servers, failure, names};
 use crate::exit::Failure;
 use crate::output;
-
-/// REMOVEs in flight at a time.
-const IN_FLIGHT: usize = 32;
 
 /// The operations of a command that succeeded, in their order: the document of `--json`.
 #[derive(Debug, Default, Serialize)]
@@ -153,7 +149,7 @@ impl Rm {
         let mut tally = Tally::default();
         for given in &self.urls {
             for url in servers.expand(given).await? {
-                let removed = self.remove(&mut servers, &url).await;
+                let removed = self.remove(&mut servers, &url, &mut tally).await;
                 if tally.count(removed)? == Some(true) {
                     document.add(url, None);
                 }
@@ -163,8 +159,14 @@ impl Rm {
         tally.finish()
     }
 
-    /// Removes a file or directory; returns `false` if there is none, and that is accepted.
-    async fn remove(&self, servers: &mut Servers<'_>, url: &NfsUrl) -> Result<bool, Failure> {
+    /// Removes a file or directory; returns `false` if there is none, and that is accepted. Counts all failures in a tree
+    /// but the last, which is returned.
+    async fn remove(
+        &self,
+        servers: &mut Servers<'_>,
+        url: &NfsUrl,
+        tally: &mut Tally,
+    ) -> Result<bool, Failure> {
         let location = servers.locate(url).await?;
         if location.is_root() {
             return Err(Failure::failed(format!("{url} is the root of an export and cannot be removed")));
@@ -177,82 +179,18 @@ impl Rm {
             Ok(_) if !self.recursive => {
                 return Err(Failure::failed(format!("{url} is a directory: add -r to remove it")));
             }
-            Ok(node) => {
-                empty(&location, node.handle).await?;
-                location.client.rmdir(&location.path).await
+            Ok(_) => {
+                let mut failures = location.client.remove_tree(&location.path).await.map_err(fail)?.failures;
+                let last = failures.pop();
+                for failure in failures {
+                    tally.count_none::<()>(Err(fail(failure.error)))?;
+                }
+                last.map_or(Ok(()), |failure| Err(failure.error))
             }
             Err(error) if self.force && error.status() == Some(Status::NoEnt) => return Ok(false),
             Err(error) => Err(error),
         };
         result.map(|()| true).map_err(fail)
-    }
-}
-
-/// Directory whose entries are to be removed.
-struct Open {
-    dir: FileHandle,
-    own_name: Option<DirOpArgs>,
-    depth: usize,
-    /// A directory above this one, further away with growing depth. A directory that contains itself meets it
-    /// (Brent's algorithm).
-    anchor: Option<FileHandle>,
-}
-
-/// Removes everything in a directory. The directories still to be emptied are kept in a list, so that depth
-/// needs no stack.
-async fn empty(location: &Location, directory: FileHandle) -> Result<(), Failure> {
-    let client = &location.client;
-    let fail = |error| location.failure(error);
-    let mut open = vec![Open { dir: directory, own_name: None, depth: 0, anchor: None }];
-    // Directories in the order of their discovery: each before those in it.
-    let mut found = Vec::new();
-    while let Some(Open { dir, own_name, depth, anchor }) = open.pop() {
-        let path = || String::from_utf8_lossy(&location.path).into_owned();
-        if anchor == Some(dir) {
-            return Err(fail(Error::DirectoryLoop { path: path() }));
-        }
-        if depth > MAX_DEPTH {
-            return Err(fail(Error::TooDeep { path: path(), limit: MAX_DEPTH }));
-        }
-        found.extend(own_name);
-        let mut reader = client.dir_reader(dir, &location.path);
-        let mut entries = Vec::new();
-        while let Some(batch) = reader.next().await.map_err(fail)? {
-            entries.extend(batch);
-        }
-        let mut calls = JoinSet::new();
-        for entry in entries {
-            // Another client may have removed the entry after it was listed.
-            let Some(node) = client.entry_of(dir, &entry).await.map_err(fail)? else { continue };
-            let object = DirOpArgs { dir, name: entry.name };
-            if node.attributes.file_type == FileType::Directory {
-                let renewed = depth == 0 || depth.is_power_of_two();
-                let anchor = if renewed { Some(dir) } else { anchor };
-                open.push(Open { dir: node.handle, own_name: Some(object), depth: depth + 1, anchor });
-                continue;
-            }
-            if calls.len() >= IN_FLIGHT {
-                one_done(location, &mut calls).await?;
-            }
-            let client = client.clone();
-            calls.spawn(async move { client.procedures().remove(&RemoveArgs { object }).await.map(|_| ()) });
-        }
-        while !calls.is_empty() {
-            one_done(location, &mut calls).await?;
-        }
-    }
-    for object in found.into_iter().rev() {
-        client.procedures().rmdir(&RmdirArgs { object }).await.map_err(fail)?;
-    }
-    Ok(())
-}
-
-/// Waits for the end of any of the calls.
-async fn one_done(location: &Location, calls: &mut JoinSet<Result<(), Error>>) -> Result<(), Failure> {
-    match calls.join_next().await {
-        None | Some(Ok(Ok(()))) => Ok(()),
-        Some(Ok(Err(error))) => Err(location.failure(error)),
-        Some(Err(error)) => Err(Failure::failed(format!("a task failed: {error}"))),
     }
 }
 

@@ -2,11 +2,11 @@
 //!
 //! Objects come in the order in which the server lists them, each directory before and after its content. Links in the
 //! tree are not followed. A server could list directories without end, so the depth is bounded, and a directory that
-//! contains itself is detected.
+//! contains itself is detected. Entries that wait for their visit are bounded too: beyond that the walk ends.
 
 use std::collections::VecDeque;
 
-use rpcrdma_nfs::client::{DirItem, DirReader, Error, NfsUrl, Node};
+use rpcrdma_nfs::client::{DirItem, DirReader, Error, MAX_LISTING, NfsUrl, Node};
 use rpcrdma_nfs::wire::FileHandle;
 
 use super::Tally;
@@ -43,6 +43,8 @@ pub(super) struct Visit<'a> {
     /// The first object, until it was met.
     first: Option<Node>,
     levels: Vec<Level>,
+    /// Number of listed entries of all levels.
+    waiting: usize,
     /// Names of the way from the start to the last object.
     names: Vec<Vec<u8>>,
     /// The directory met last, until it is entered or left out.
@@ -59,6 +61,7 @@ impl<'a> Visit<'a> {
             start: url.clone(),
             first: Some(node),
             levels: Vec::new(),
+            waiting: 0,
             names: Vec::new(),
             next: None,
             done: false,
@@ -90,7 +93,8 @@ impl<'a> Visit<'a> {
     /// Returns the next step, or `None` at the end.
     ///
     /// # Errors
-    /// A directory could not be listed, or an entry not be looked at. The walk goes on behind it.
+    /// A directory could not be listed, or an entry not be looked at. The walk goes on behind it. It ends if too many
+    /// entries wait.
     pub(super) async fn next(&mut self) -> Result<Option<Step>, Failure> {
         if let Some(node) = self.first.take() {
             return Ok(Some(self.met(node)));
@@ -105,6 +109,7 @@ impl<'a> Visit<'a> {
             let Some(level) = self.levels.last_mut() else { return Ok(None) };
             let dir = level.node.handle;
             if let Some(item) = level.listed.pop_front() {
+                self.waiting -= 1;
                 match self.location.client.entry_of(dir, &item).await {
                     Ok(Some(node)) => {
                         self.names.push(item.name.into_bytes());
@@ -119,7 +124,15 @@ impl<'a> Visit<'a> {
                 }
             }
             match if level.broken { Ok(None) } else { level.reader.next().await } {
-                Ok(Some(batch)) => level.listed.extend(batch),
+                Ok(Some(batch)) => {
+                    self.waiting += batch.len();
+                    level.listed.extend(batch);
+                    if self.waiting > MAX_LISTING {
+                        let url = self.url();
+                        self.levels.clear();
+                        return Err(Failure::failed(format!("{url}: {}", too_wide())));
+                    }
+                }
                 Ok(None) => {
                     self.levels.pop();
                     self.done = !self.names.is_empty();
@@ -181,4 +194,9 @@ impl<'a> Visit<'a> {
             None => Ok(()),
         }
     }
+}
+
+/// Returns the reason for which a walk ends with too many entries that wait for their visit.
+pub(super) fn too_wide() -> String {
+    format!("more than {MAX_LISTING} entries wait to be looked at: the server may invent them")
 }

@@ -9,34 +9,37 @@ use serde_json::Value;
 use crate::support::{Server, command, fail, json, succeed, text};
 
 /// Benchmark server on free ports.
-struct BenchServer {
+pub(crate) struct BenchServer {
     child: Child,
     events: BufReader<ChildStdout>,
-    address: String,
+    /// The first line of its output.
+    pub(crate) ready: Value,
+    pub(crate) address: String,
 }
 
 impl BenchServer {
-    fn start(extra: &[&str]) -> Self {
+    pub(crate) fn start(extra: &[&str]) -> Self {
         let arguments = [&["bench", "--server", "--json", "--listen", "127.0.0.1:0"], extra].concat();
         let mut child = command(&arguments).stdout(Stdio::piped()).spawn().unwrap();
         let events = BufReader::new(child.stdout.take().unwrap());
-        let mut server = Self { child, events, address: String::new() };
+        let mut server = Self { child, events, ready: Value::Null, address: String::new() };
         let ready = server.event();
         assert_eq!(ready["event"], "ready");
         assert_eq!(ready["provider"], "iwarp");
         server.address = ready["control"].as_str().unwrap().to_owned();
+        server.ready = ready;
         server
     }
 
     /// Returns the next event of the server's output.
-    fn event(&mut self) -> Value {
+    pub(crate) fn event(&mut self) -> Value {
         let mut line = String::new();
         self.events.read_line(&mut line).unwrap();
         serde_json::from_str(&line).unwrap()
     }
 
     /// Measures briefly with these options. Returns the document.
-    fn measure(&self, extra: &[&str]) -> Value {
+    pub(crate) fn measure(&self, extra: &[&str]) -> Value {
         json(&[&["bench", &self.address, "--seconds", "0.03"], extra].concat())
     }
 }

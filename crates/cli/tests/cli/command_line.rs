@@ -137,6 +137,8 @@ fn wrong_command_lines_are_told_what_to_type() {
         (vec!["bench", "--server", "--memory-limit", "1M"], "4194304"),
         (vec!["bench", "--provider", "iwarp"], "no meaning on the loopback interface"),
         (vec!["bench", "wire", "--only", "write", "--reverse"], "nothing is left to measure"),
+        (vec!["cp", "--partial", host, host], "unexpected argument '--partial'"),
+        (vec!["put", "--partial", "--in-place", "f", host], "cannot be used with '--in-place'"),
         (vec!["bench", "roundtrips", "--distance", "0"], "not from 0.001 to 20000"),
         (vec!["bench", "verbs", "--address", "0.0.0.0"], "an address of this machine"),
         (vec!["bench", "verbs", "--address", "localhost"], "invalid value 'localhost'"),

@@ -7,6 +7,7 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
+use crate::bench::BenchServer;
 use crate::support::{Server, json, run, text};
 
 /// A shape of `docs/json.md`.
@@ -226,6 +227,29 @@ fn documents_are_as_described() {
     let devices = run(&["devices", "--json"]);
     let document = serde_json::from_slice(&devices.stdout).unwrap();
     shapes.check(if devices.status.success() { "devices" } else { "ERROR" }, &document);
+}
+
+/// The server of measurements prints lines, and the other commands a document.
+#[test]
+fn measurements_are_as_described() {
+    let shapes = Shapes::read();
+    let mut server = BenchServer::start(&[]);
+    shapes.check("bench_server", &server.ready);
+    shapes.check("bench_host", &server.measure(&["--interval", "0.01"]));
+    run(&["bench", &server.address, "--seconds", "1000000"]);
+    loop {
+        let event = server.event();
+        shapes.check("bench_server", &event);
+        if event["event"] == "refused" {
+            break;
+        }
+    }
+    let place = tempfile::tempdir().unwrap();
+    let picture = place.path().join("picture.svg");
+    shapes.check("bench_roundtrips", &json(&["bench", "roundtrips"]));
+    shapes.check("bench_curves", &json(&["bench", "roundtrips", "--svg", picture.to_str().unwrap()]));
+    let verbs = ["bench", "verbs", "--provider", "iwarp", "--quick", "--rounds", "1", "--operations", "8"];
+    shapes.check("bench_verbs", &json(&verbs));
 }
 
 /// A failure is in the document of what was done before, or it is the document.

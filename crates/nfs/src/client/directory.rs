@@ -2,7 +2,7 @@
 //!
 //! A listing continues from cookie to cookie under the verifier of the last reply. If a server has forgotten
 //! a cookie, it answers NFS3ERR_BAD_COOKIE. The listing then starts again and omits names already returned. A
-//! hostile server could send a listing that does not end or does not advance, or impossible names. These end
+//! hostile server could send a listing that does not end, does not advance or goes back, or impossible names. These end
 //! the listing with a [`Violation`]. No name is returned twice.
 
 use std::collections::HashSet;
@@ -17,6 +17,8 @@ use crate::wire::{
 
 /// Most entries read from a directory.
 pub const MAX_LISTING: usize = 1 << 22;
+/// [`MAX_LISTING`], or a number that tests reach. It also bounds the directories of a tree that wait for their turn.
+pub(super) const LIMIT: usize = if cfg!(test) { 1 << 12 } else { MAX_LISTING };
 /// Most restarts of a listing after NFS3ERR_BAD_COOKIE.
 const MAX_RESTARTS: u32 = 8;
 /// Largest count tried after NFS3ERR_TOOSMALL, in bytes.
@@ -49,6 +51,8 @@ pub struct DirReader {
     received: usize,
     /// Names returned to the caller.
     seen: HashSet<FileName>,
+    /// Cookies from which the listing has continued since its start.
+    cookies: HashSet<u64>,
 }
 
 impl Client {
@@ -90,6 +94,7 @@ impl Client {
             ended: false,
             received: 0,
             seen: HashSet::new(),
+            cookies: HashSet::new(),
         }
     }
 }
@@ -114,6 +119,7 @@ impl DirReader {
                     Some(Status::BadCookie) if self.cookie != 0 && self.restarts < MAX_RESTARTS => {
                         self.restarts += 1;
                         self.cookie = 0;
+                        self.cookies.clear();
                         self.verifier = [0; VERIFIER_SIZE];
                         continue;
                     }
@@ -137,15 +143,18 @@ impl DirReader {
         let Batch { entries, verifier, eof, operation } = batch;
         let broken = |violation| Error::Protocol { operation, violation };
         match entries.last() {
-            Some(last) if last.cookie != self.cookie => self.cookie = last.cookie,
             _ if eof => {}
+            // From a cookie that came before, the listing would go in a circle.
+            Some(last) if last.cookie != self.cookie && self.cookies.insert(last.cookie) => {
+                self.cookie = last.cookie;
+            }
             _ => return Err(broken(Violation::StuckDirectory { cookie: self.cookie })),
         }
         self.verifier = verifier;
         self.ended = eof;
         self.received = self.received.saturating_add(entries.len());
-        if self.received > MAX_LISTING {
-            return Err(broken(Violation::EndlessDirectory { limit: MAX_LISTING }));
+        if self.received > LIMIT {
+            return Err(broken(Violation::EndlessDirectory { limit: LIMIT }));
         }
         let mut items = Vec::with_capacity(entries.len());
         for entry in entries {

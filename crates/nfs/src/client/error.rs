@@ -239,14 +239,14 @@ pub enum Violation {
     /// WRITE reported less stability than requested.
     #[error("data is less stable than requested")]
     LessStable,
-    /// READDIR neither advanced nor reached the end.
+    /// READDIR neither advanced nor reached the end, or it went back to a cookie that came before.
     #[error("the directory neither continues nor ends after cookie {cookie:#x}")]
     StuckDirectory {
-        /// The cookie.
+        /// The cookie from which the listing was continued.
         cookie: u64,
     },
-    /// READDIR did not end.
-    #[error("a directory of more than {limit} entries")]
+    /// READDIR did not end, or the directories of a tree did not.
+    #[error("a directory or tree of more than {limit} entries at a time")]
     EndlessDirectory {
         /// Most entries that the client reads.
         limit: usize,

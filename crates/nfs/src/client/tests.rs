@@ -5,6 +5,7 @@ mod copies;
 mod directories;
 mod extents;
 mod files;
+mod hostile;
 mod loopback;
 mod mounting;
 mod partial;

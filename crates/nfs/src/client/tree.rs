@@ -46,14 +46,15 @@
 //! this project report where a file has data ([`crate::extents`]), and the rest is not read.
 
 mod across;
+mod compare;
 mod filter;
 mod get;
+mod identity;
 mod local;
 mod partial;
 mod put;
 mod remove;
 mod run;
-mod short;
 mod sync;
 mod upload;
 
@@ -63,13 +64,14 @@ use std::sync::Arc;
 
 use tokio::task::JoinSet;
 
+pub use compare::SyncOptions;
 pub use filter::{Filter, FilterError};
 pub use run::{CopyRun, MAX_REPORTED};
-pub use sync::SyncOptions;
 
-use super::Error;
+use super::directory::LIMIT;
 use super::walk::{Place, shortened};
-use crate::wire::{Attributes, NfsTime};
+use super::{Error, Violation};
+use crate::wire::{Attributes, FileType, NfsTime};
 
 /// Default for the greatest depth of a directory below the source. No real tree is as deep; a server could
 /// invent one.
@@ -377,6 +379,11 @@ impl Copying {
         self.tell(CopyEvent::Change { change, path });
     }
 
+    /// Tells what a dry run found for a further name, after the comparison of the file's content.
+    fn name_compared(&self, path: &str, same: bool) {
+        if same { self.unchanged(path) } else { self.change(Change::HardLink, path) }
+    }
+
     fn changed_meanwhile(&self, path: &str) {
         self.note(|report| report.changed_meanwhile += 1);
         self.tell(CopyEvent::ChangedMeanwhile { path });
@@ -527,6 +534,27 @@ impl From<&Attributes> for Kept {
     fn from(attributes: &Attributes) -> Self {
         let &Attributes { mode, mtime, uid, gid, .. } = attributes;
         Self { mode, mtime, uid, gid }
+    }
+}
+
+/// Checks the number of directories that wait for their turn: a server could invent more and more. The error ends a copy.
+fn bounded(waiting: usize) -> Result<(), Error> {
+    if waiting > LIMIT {
+        let violation = Violation::EndlessDirectory { limit: LIMIT };
+        return Err(Error::Protocol { operation: "READDIRPLUS", violation });
+    }
+    Ok(())
+}
+
+/// Returns the name of an object type with an article, for messages.
+fn article(kind: FileType) -> &'static str {
+    match kind {
+        FileType::Regular => "a file",
+        FileType::Directory => "a directory",
+        FileType::Symlink => "a symbolic link",
+        FileType::BlockDevice | FileType::CharacterDevice => "a device",
+        FileType::Socket => "a socket",
+        FileType::Fifo => "a named pipe",
     }
 }
 

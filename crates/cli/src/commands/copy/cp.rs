@@ -39,9 +39,6 @@ pub(crate) struct Cp {
 impl Cp {
     /// Runs the command; `umask` is that of the process.
     pub(crate) async fn run(&self, common: Common, umask: u32) -> Result<(), Failure> {
-        if self.options.transfer.partial {
-            return Err(Failure::usage("cp keeps no incomplete files: --partial is for get, put and sync"));
-        }
         let mut copying = Copying::new(common, &self.options, umask)?;
         let ended = until_signal(self.copy(&mut copying)).await;
         copying.finish(ended)

@@ -9,7 +9,8 @@ use clap::builder::{OsStringValueParser, TypedValueParser};
 use rpcrdma_nfs::client::{CopyReport, NfsUrl};
 
 use super::{
-    CopyOptions, Copying, FILTER_HELP, JSON_HELP, KEPT_HELP, PARTIAL_HELP, STANDARD_STREAM, cat, lasts,
+    CopyOptions, Copying, FILTER_HELP, JSON_HELP, KEPT_HELP, PARTIAL_HELP, Partial, STANDARD_STREAM, cat,
+    lasts,
 };
 use crate::arguments::{Common, Connection, Place};
 use crate::commands::until_signal;
@@ -44,6 +45,8 @@ Blocks of zeros are not written: they become holes.
 pub(crate) struct Get {
     #[command(flatten)]
     options: CopyOptions,
+    #[command(flatten)]
+    resumed: Partial,
     /// Files and directories to fetch, whose names may have wildcards, then the destination, which is a local path or - for standard output
     /// [default: the current directory]
     #[arg(required = true, value_name = "URL... [DEST]",
@@ -68,7 +71,7 @@ impl Get {
             return Err(several(&destination));
         }
         // The umask of the process applies to local files.
-        let mut copying = Copying::new(common, &self.options, 0)?;
+        let mut copying = Copying::new(common, &self.options, 0)?.partial(self.resumed.partial);
         let ended = until_signal(self.copy(&sources, &destination, &mut copying)).await;
         copying.finish(ended)
     }

@@ -87,9 +87,6 @@ fn within(limit: Option<u64>, files: usize) -> usize {
 /// Options of all copies.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Transfer {
-    /// Keep the incomplete file of an interrupted copy, and continue that of an earlier one
-    #[arg(long)]
-    partial: bool,
     /// Show no progress; without a terminal on standard error, or with -v, there is none anyway
     #[arg(short, long)]
     quiet: bool,
@@ -100,7 +97,15 @@ pub(crate) struct Transfer {
     filters: Filters,
 }
 
-/// Options of `get` and `put`.
+/// Option of `get` and `put`.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct Partial {
+    /// Keep the incomplete file of an interrupted copy, and continue that of an earlier one
+    #[arg(long, conflicts_with = "in_place")]
+    partial: bool,
+}
+
+/// Options of `get`, `put` and `cp`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct CopyOptions {
     /// Copy directories with all their content
@@ -112,7 +117,7 @@ pub(crate) struct CopyOptions {
     preserve: bool,
     /// Write files under their final names, existing ones in place; an interrupted copy then leaves an
     /// incomplete file
-    #[arg(long, conflicts_with = "partial")]
+    #[arg(long)]
     in_place: bool,
     #[command(flatten)]
     transfer: Transfer,
@@ -294,7 +299,6 @@ impl Copying {
         plan: Option<Plan>,
     ) -> Result<Self, Failure> {
         options.parallel = within(raise_descriptors(), given.files.into());
-        options.partial = given.partial;
         options.filter = given.filters.filter()?;
         let run = CopyRun::default();
         options.run = Some(run.clone());
@@ -314,6 +318,12 @@ impl Copying {
         }));
         let (started, document) = (Instant::now(), Document::default());
         Ok(Self { common, options, run, progress, root_is_nobody, last, plan, started, document })
+    }
+
+    /// Sets whether incomplete files are kept and continued.
+    const fn partial(mut self, partial: bool) -> Self {
+        self.options.partial = partial;
+        self
     }
 
     /// Begins with a source; `last` tells whether it is the last.
@@ -393,7 +403,7 @@ impl Copying {
             if ended.is_ok() {
                 printed?;
             }
-        } else if !self.progress.is_hidden() {
+        } else if self.progress.is_watched() {
             output::note(document.summary());
         }
         ended?;

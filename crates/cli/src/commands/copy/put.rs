@@ -8,7 +8,9 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use rpcrdma_nfs::client::NfsUrl;
 
-use super::{CopyOptions, Copying, FILTER_HELP, JSON_HELP, KEPT_HELP, PARTIAL_HELP, STANDARD_STREAM, lasts};
+use super::{
+    CopyOptions, Copying, FILTER_HELP, JSON_HELP, KEPT_HELP, PARTIAL_HELP, Partial, STANDARD_STREAM, lasts,
+};
 use crate::arguments::{Common, Connection};
 use crate::commands::until_signal;
 use crate::connect::{Location, Servers};
@@ -45,6 +47,8 @@ const NEW_FILE: u32 = 0o666;
 pub(crate) struct Put {
     #[command(flatten)]
     options: CopyOptions,
+    #[command(flatten)]
+    resumed: Partial,
     /// Files and directories to store; - is standard input
     #[arg(required = true, value_name = "SOURCE")]
     sources: Vec<PathBuf>,
@@ -63,7 +67,7 @@ impl Put {
 
     /// Runs the command; `umask` is that of the process.
     pub(crate) async fn run(&self, common: Common, umask: u32) -> Result<(), Failure> {
-        let mut copying = Copying::new(common, &self.options, umask)?;
+        let mut copying = Copying::new(common, &self.options, umask)?.partial(self.resumed.partial);
         let ended = until_signal(self.copy(&mut copying)).await;
         copying.finish(ended)
     }

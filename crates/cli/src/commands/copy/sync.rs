@@ -58,6 +58,9 @@ pub(crate) struct Sync {
     /// Treat times that differ by at most this many seconds as equal
     #[arg(long, value_name = "SECONDS", default_value = "0", value_parser = seconds)]
     modify_window: Duration,
+    /// Keep the incomplete file of an interrupted copy, and continue that of an earlier one
+    #[arg(long)]
+    partial: bool,
     #[command(flatten)]
     transfer: Transfer,
     /// Directory to copy: a URL, or a local path if DEST is a URL
@@ -85,7 +88,7 @@ impl Sync {
         sync.delete_excluded = self.delete_excluded;
         sync.dry_run = self.dry_run;
         sync.modify_window = self.modify_window;
-        let mut copying = Copying::syncing(common, &self.transfer, sync)?;
+        let mut copying = Copying::syncing(common, &self.transfer, sync)?.partial(self.partial);
         let ended = until_signal(self.copy(&way, &mut copying)).await;
         copying.finish(ended)
     }

@@ -63,6 +63,7 @@ enum Op {
     Link,
     Touch,
     Mode,
+    Rename,
     Remove,
 }
 
@@ -83,6 +84,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => Just(Op::Link),
         1 => Just(Op::Touch),
         1 => Just(Op::Mode),
+        2 => Just(Op::Rename),
         2 => Just(Op::Remove),
     ];
     (op, prop::collection::vec(0_u8..4, 1..4), 0_u32..4000).prop_map(|(op, path, seed)| Step {
@@ -135,8 +137,15 @@ fn apply(root: &Path, steps: &[Step]) {
         match op {
             Op::Touch if is_file => set_time(&path, 1_500_000_000, seed),
             Op::Mode if is_file => fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap(),
+            Op::Rename if metadata.is_some() => {
+                let new = path.with_file_name(["a", "b", "é", "d e"][seed as usize % 4]);
+                if new != path {
+                    remove(&new);
+                    fs::rename(&path, &new).unwrap();
+                }
+            }
             Op::Remove => remove(&path),
-            Op::Touch | Op::Mode => {}
+            Op::Touch | Op::Mode | Op::Rename => {}
             Op::Directory if metadata.as_ref().is_some_and(fs::Metadata::is_dir) => {
                 modes.insert(path, [0o755, 0o700, 0o500, 0o555][seed as usize % 4]);
             }
@@ -223,11 +232,12 @@ async fn sync(client: &Client, way: Way, local: &Path, options: &CopyOptions) ->
 }
 
 /// Synchronises after a dry run, which must foretell each change. Afterwards nothing is left to do.
-async fn check(client: &Client, way: Way, local: &Path) -> CopyReport {
-    let (dry, foretold) = observed(SyncOptions { dry_run: true, ..deleting() });
+async fn check(client: &Client, way: Way, local: &Path, checksum: bool) -> CopyReport {
+    let deleting = SyncOptions { checksum, ..deleting() };
+    let (dry, foretold) = observed(SyncOptions { dry_run: true, ..deleting.clone() });
     let report = sync(client, way, local, &dry).await;
     assert_eq!((report.files, report.directories, report.deleted, report.bytes), (0, 0, 0, 0));
-    let (real, changes) = observed(deleting());
+    let (real, changes) = observed(deleting);
     let report = sync(client, way, local, &real).await;
     let sorted = |changes: &Mutex<Changes>| {
         let mut changes = std::mem::take(&mut *changes.lock().unwrap());
@@ -240,14 +250,14 @@ async fn check(client: &Client, way: Way, local: &Path) -> CopyReport {
     report
 }
 
-async fn random_trees(first: Vec<Step>, second: Vec<Step>, foreign: Vec<Step>) {
+async fn random_trees(first: Vec<Step>, second: Vec<Step>, foreign: Vec<Step>, checksum: bool) {
     let client = Loopback::exporting(&["/"]).mount().await;
     let place = tempdir().unwrap();
     let (source, out) = (place.path().join("source"), place.path().join("out"));
     fs::create_dir(&source).unwrap();
     apply(&source, &first);
-    check(&client, Way::There, &source).await;
-    check(&client, Way::Back, &out).await;
+    check(&client, Way::There, &source, checksum).await;
+    check(&client, Way::Back, &out, checksum).await;
     let before = tree(&source);
     assert_eq!(tree(&out), before);
     apply(&source, &second);
@@ -259,18 +269,18 @@ async fn random_trees(first: Vec<Step>, second: Vec<Step>, foreign: Vec<Step>) {
     };
     // Files that did not change are neither sent nor fetched.
     for (way, local) in [(Way::There, &source), (Way::Back, &out)] {
-        let report = check(&client, way, local).await;
+        let report = check(&client, way, local, checksum).await;
         assert!(report.unchanged >= same(&before, &after), "{way:?} {report:?}");
     }
     assert_eq!(tree(&out), after);
     // The other way: whatever became of the target, it is equal again.
     apply(&out, &foreign);
-    check(&client, Way::Back, &out).await;
+    check(&client, Way::Back, &out, checksum).await;
     assert_eq!(tree(&out), after);
     apply(&out, &foreign);
-    check(&client, Way::There, &out).await;
-    check(&client, Way::There, &source).await;
-    check(&client, Way::Back, &out).await;
+    check(&client, Way::There, &out, checksum).await;
+    check(&client, Way::There, &source, checksum).await;
+    check(&client, Way::Back, &out, checksum).await;
     assert_eq!(tree(&out), after);
     for path in after.keys().filter(|path| !source.join(path).is_symlink() && source.join(path).is_file()) {
         let (old, new) = (fs::metadata(source.join(path)).unwrap(), fs::metadata(out.join(path)).unwrap());
@@ -285,9 +295,14 @@ proptest! {
 
     /// Names, types, content, modes, times, links and holes are equal after each sync, in both directions.
     #[test]
-    fn random_trees_become_equal(first in steps(1..25), second in steps(0..8), foreign in steps(0..10)) {
+    fn random_trees_become_equal(
+        first in steps(1..25),
+        second in steps(0..8),
+        foreign in steps(0..10),
+        checksum: bool,
+    ) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(random_trees(first, second, foreign));
+        runtime.block_on(random_trees(first, second, foreign, checksum));
     }
 }
 
@@ -481,6 +496,54 @@ async fn names_of_one_file() {
     let report = client.sync_from_local(&source, "/t", &CopyOptions::default()).await.unwrap();
     assert_eq!((report.unchanged, report.files), (1, 1));
     client.sync_to_local("/t", &out, &CopyOptions::default()).await.unwrap();
+    assert_eq!(tree(&out), tree(&source));
+}
+
+/// A name of a file is removed although this sync gives the file another name.
+#[tokio::test]
+async fn a_name_is_removed_from_a_file_that_gets_another_name() {
+    let place = tempdir().unwrap();
+    let (source, out) = (place.path().join("s"), place.path().join("o"));
+    make(&source, &["a/first", "z/f"]);
+    fs::hard_link(source.join("a/first"), source.join("m")).unwrap();
+    fs::hard_link(source.join("z/f"), source.join("b")).unwrap();
+    // A link that takes the place of another file.
+    make(&source, &["r/replaced"]);
+    let (_, client) = served(&source).await;
+    client.sync_to_local("/t", &out, &CopyOptions::default()).await.unwrap();
+    fs::rename(source.join("z"), source.join("c")).unwrap();
+    fs::rename(source.join("a/first"), source.join("r/replaced")).unwrap();
+    for (way, local) in [(Way::There, &source), (Way::Back, &out)] {
+        let report = check(&client, way, local, false).await;
+        assert_eq!((report.files, report.hard_links, report.deleted), (0, 2, 3), "{way:?}");
+    }
+    assert_eq!(tree(&out), tree(&source));
+}
+
+/// By content too, names of one file stay so, and two equal files of the source become two files.
+#[tokio::test]
+async fn names_of_one_file_by_content() {
+    let place = tempdir().unwrap();
+    let (source, out) = (place.path().join("s"), place.path().join("o"));
+    make(&source, &["a", "d/e"]);
+    fs::hard_link(source.join("a"), source.join("b")).unwrap();
+    fs::hard_link(source.join("d/e"), source.join("f")).unwrap();
+    let (_, client) = served(&source).await;
+    client.sync_to_local("/t", &out, &CopyOptions::default()).await.unwrap();
+    for (way, local) in [(Way::There, &source), (Way::Back, &out)] {
+        let report = check(&client, way, local, true).await;
+        assert_eq!((report.unchanged, report.hard_links, report.files), (4, 0, 0), "{way:?}");
+    }
+    let time = fs::metadata(source.join("a")).unwrap().modified().unwrap();
+    fs::remove_file(source.join("b")).unwrap();
+    fs::write(source.join("b"), "a").unwrap();
+    let times = fs::FileTimes::new().set_modified(time);
+    fs::File::options().write(true).open(source.join("b")).unwrap().set_times(times).unwrap();
+    fs::write(source.join("f"), "!/e").unwrap();
+    for (way, local) in [(Way::There, &source), (Way::Back, &out)] {
+        let report = check(&client, way, local, true).await;
+        assert_eq!((report.unchanged, report.hard_links, report.files), (1, 1, 2), "{way:?}");
+    }
     assert_eq!(tree(&out), tree(&source));
 }
 

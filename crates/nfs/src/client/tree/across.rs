@@ -9,7 +9,8 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::local::{Identity, OWNER_ALL};
+use super::identity::Identity;
+use super::local::OWNER_ALL;
 use super::put::{Made, Target, There};
 use super::remove::Removal;
 use super::upload::{Upload, Wanted};
@@ -322,6 +323,7 @@ impl Across {
                 }
                 Err(error) => self.with.copying.failed(&path, error.at(path.as_bytes()))?,
             }
+            super::bounded(waiting.len())?;
         }
         Ok(())
     }
@@ -417,7 +419,7 @@ impl Across {
             }
             FileType::Symlink => self.tasks.start(job.path.clone(), Box::pin(with.symlink(job))).await,
             other => {
-                let what = super::get::article(other);
+                let what = super::article(other);
                 if job.named {
                     return with
                         .copying

@@ -1,5 +1,7 @@
 //! Copies from the server to the local file system.
 
+mod short;
+
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -8,12 +10,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::fs::Statx;
 
-use super::local::{
-    Identity, LocalDir, OWNER_ALL, Sink, Spot, Wanted, blocking, make_link, make_symlink, spot_of,
-};
-use super::short::Short;
-use super::sync::{Comparison, Here, Linked, Seen, Walked};
-use super::{Change, CopyEvent, CopyOptions, CopyReport, Copying, Kept, Owned, Tasks, below, child};
+use self::short::Short;
+use super::compare::{Comparison, Here, Linked, Name, Seen, Walked};
+use super::identity::Identity;
+use super::local::{LocalDir, OWNER_ALL, Sink, Spot, Wanted, blocking, make_link, make_symlink, spot_of};
+use super::{Change, CopyEvent, CopyOptions, CopyReport, Copying, Kept, Owned, Tasks, article, below, child};
 use crate::client::slash::goes_into;
 use crate::client::walk::lossy;
 use crate::client::{Client, DirItem, Error, File, Node, ReadStream};
@@ -71,6 +72,7 @@ pub(super) struct Further {
     pub(super) first: Spot,
     pub(super) spot: Spot,
     pub(super) node: Node,
+    pub(super) name: Name,
 }
 
 /// Client, options and report of a copy, as its tasks need them. Clones share them.
@@ -96,7 +98,7 @@ pub(super) struct Get {
     pub(super) first: HashMap<FileKey, Spot>,
     pub(super) further: Vec<Further>,
     /// The next batch of short files.
-    pub(super) short: Vec<Short>,
+    short: Vec<Short>,
     /// In a sync: files of several names.
     pub(super) linked: Linked,
     /// In a sync: entries that the source lacks, with the paths of their directories below the top.
@@ -382,6 +384,7 @@ impl Get {
                 }
                 Err(error) => self.with.copying.failed(&path, error)?,
             }
+            super::bounded(waiting.len())?;
         }
         Ok(())
     }
@@ -510,7 +513,8 @@ impl Get {
                 let key = (attributes.fsid, attributes.fileid);
                 if with.copying.options.preserve && attributes.nlink > 1 {
                     if let Some(first) = self.first.get(&key) {
-                        self.further.push(Further { key, first: first.clone(), spot, node });
+                        let first = first.clone();
+                        self.further.push(Further { key, first, spot, node, name: Name::New });
                         return Ok(None);
                     }
                     self.first.insert(key, spot.clone());
@@ -536,8 +540,12 @@ impl Get {
     /// Makes the further names of files.
     async fn link(&self, further: Vec<Further>) -> Result<(), Error> {
         let with = &self.with;
-        for Further { key, first, spot, node } in further {
+        for Further { key, first, spot, node, name } in further {
             let path = with.path_in(&spot.dir, &spot.name);
+            if with.copying.is_dry() {
+                with.copying.name_compared(&path, with.is_complete(key));
+                continue;
+            }
             let (place, copying) = (spot.clone(), with.copying.clone());
             // If the first name failed, or the file system has no hard links, the content is copied for each
             // name.
@@ -546,6 +554,9 @@ impl Get {
             } else {
                 None
             };
+            if name == Name::Compared && linked != Some(false) {
+                with.copying.change(Change::HardLink, &path);
+            }
             match linked {
                 Some(false) if with.sync.is_some() => with.copying.unchanged(&path),
                 Some(_) => with.copying.done(&path, |report| &mut report.hard_links),
@@ -600,18 +611,6 @@ impl Client {
             }
             DirItem { name, .. } => self.lookup_in(dir, name).await,
         }
-    }
-}
-
-/// Returns the name of an object type with an article, for messages.
-pub(super) fn article(kind: FileType) -> &'static str {
-    match kind {
-        FileType::Regular => "a file",
-        FileType::Directory => "a directory",
-        FileType::Symlink => "a symbolic link",
-        FileType::BlockDevice | FileType::CharacterDevice => "a device",
-        FileType::Socket => "a socket",
-        FileType::Fifo => "a named pipe",
     }
 }
 

@@ -13,18 +13,18 @@ mod attributes;
 mod directory;
 mod links;
 mod names;
-mod remove;
 mod sink;
 mod source;
 
 use std::io;
 use std::path::PathBuf;
 
-pub(super) use self::attributes::{Identity, OWNER_ALL, PRIVATE_FILE, apply_to, is_type, kept, stat_of};
+pub(super) use self::attributes::{
+    OWNER_ALL, PRIVATE_FILE, apply_to, id_of, is_type, kept, kind_of, stat_of,
+};
 pub(super) use self::directory::{LocalDir, LocalEntry, list};
 pub(super) use self::links::{apply_to_link, make_link, make_symlink};
 pub(super) use self::names::{Spot, spot_of};
-pub(super) use self::remove::remove;
 pub(super) use self::sink::{Sink, Wanted};
 pub(super) use self::source::{
     Content, Opened, SHORT, next_data, open_regular, read_at, read_link, read_next,

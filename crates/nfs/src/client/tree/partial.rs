@@ -17,7 +17,7 @@ use std::hash::Hasher;
 use siphasher::sip::SipHasher13;
 
 use super::CopyOptions;
-use super::local::Identity;
+use super::identity::Identity;
 use crate::wire::MAX_NAME;
 
 /// End of the names of incomplete files.

@@ -1,5 +1,7 @@
 //! Copies from the local file system to the server.
 
+mod ahead;
+
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::fs::{self, File as LocalFile};
@@ -11,13 +13,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::fs::{FileType as LocalType, Statx};
 
+use self::ahead::AHEAD;
+use super::compare::{Comparison, Here, Linked, Name, Seen, Walked};
+use super::identity::Identity;
 use super::local::{
-    Content, Identity, LocalDir, LocalEntry, OWNER_ALL, Opened, Spot, blocking, is_type, kept, list,
-    next_data, open_regular, read_at, read_link, read_next, spot_of, stat_of,
+    Content, LocalDir, LocalEntry, OWNER_ALL, Opened, Spot, blocking, is_type, kept, list, next_data,
+    open_regular, read_at, read_link, read_next, spot_of, stat_of,
 };
 use super::partial::part_name;
-use super::short::AHEAD;
-use super::sync::{Comparison, Here, Linked, Seen, Walked};
 use super::upload::{Upload, Wanted};
 use super::{Change, CopyEvent, CopyOptions, CopyReport, Copying, Kept, Owned, Tasks, below, child};
 use crate::client::slash::without_slash;
@@ -143,6 +146,7 @@ pub(super) struct Further {
     pub(super) spot: Spot,
     pub(super) goal: Goal,
     pub(super) kept: Kept,
+    pub(super) name: Name,
 }
 
 /// Client, options and report of a copy, as its tasks need them. Clones share them.
@@ -802,7 +806,7 @@ impl Put {
             if let Some(key) = key
                 && !self.met.insert(key)
             {
-                self.further.push(Further { key, spot, goal, kept });
+                self.further.push(Further { key, spot, goal, kept, name: Name::New });
                 return Ok(None);
             }
             let source = match opened {
@@ -822,15 +826,22 @@ impl Put {
     /// Makes the further names of files.
     async fn link(&self, further: Vec<Further>) -> Result<(), Error> {
         let with = &self.with;
-        for Further { key, spot, goal, kept } in further {
+        for Further { key, spot, goal, kept, name } in further {
             let path = with.path_in(&spot);
             let first = with.complete.lock().unwrap_or_else(PoisonError::into_inner).get(&key).copied();
+            if with.copying.is_dry() {
+                with.copying.name_compared(&path, first.is_some());
+                continue;
+            }
             // If the first name failed, or the server has no hard links, the content is copied for each name.
             let sync = with.sync.is_some();
             let linked = match first {
                 Some(first) => with.client.put_link(first, &goal.place, &with.copying, sync).await.ok(),
                 None => None,
             };
+            if name == Name::Compared && linked != Some(false) {
+                with.copying.change(Change::HardLink, &path);
+            }
             match linked {
                 Some(false) if sync => with.copying.unchanged(&path),
                 Some(_) => with.copying.done(&path, |report| &mut report.hard_links),

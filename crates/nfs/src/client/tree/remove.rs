@@ -1,15 +1,20 @@
-//! Removal of objects of the target that the source of a sync lacks, and of those in the way of others.
+//! Removal of objects: those that the caller names at the server, and those of the target of a sync that the source lacks
+//! or that are in the way.
 //!
 //! Directories are removed with all their content; links are not followed. Objects that the patterns exclude stay,
 //! and the directories around them. So do objects that this run made, and the source itself.
+
+mod local;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::task::JoinSet;
 
-use super::local::{Identity, OWNER_ALL};
-use super::{Change, Copying, Filter, child};
+pub(super) use self::local::remove;
+use super::identity::Identity;
+use super::local::OWNER_ALL;
+use super::{Change, CopyOptions, CopyReport, Copying, Filter, bounded, child};
 use crate::client::walk::{Place, lossy};
 use crate::client::{Client, DirItem, Error, Node};
 use crate::wire::{DirOpArgs, FileHandle, RemoveArgs, RmdirArgs, SetAttributes, Status};
@@ -22,6 +27,8 @@ pub(super) struct Removal {
     pub(super) filter: Filter,
     /// Whether nothing is removed.
     pub(super) dry_run: bool,
+    /// Whether directories get the permissions that their removal needs.
+    lend: bool,
     /// Identity of the source directory: it could lie in the target.
     pub(super) source: Option<Identity>,
     /// Path of the target, for messages.
@@ -38,6 +45,7 @@ impl Removal {
             copying: copying.clone(),
             filter,
             dry_run: sync.dry_run,
+            lend: true,
             source,
             target,
             incomplete: Arc::default(),
@@ -51,6 +59,9 @@ impl Removal {
 
     /// Returns the path of an object for messages.
     pub(super) fn shown(&self, path: &[u8]) -> String {
+        if path.is_empty() {
+            return self.target.clone();
+        }
         child(&self.target, &lossy(path))
     }
 
@@ -72,10 +83,11 @@ impl Removal {
     }
 
     /// Returns whether an object stays, whatever the target has it for.
-    fn spares(&self, path: &[u8], node: &Node) -> bool {
+    fn spares(&self, place: &Place, path: &[u8], node: &Node) -> bool {
         let attributes = &node.attributes;
+        let object = (attributes.fsid, attributes.fileid);
         self.filter.is_excluded(path, attributes.is_directory())
-            || self.copying.run.has((attributes.fsid, attributes.fileid))
+            || self.copying.run.has_name(object, &place.dir, place.name.as_bytes())
     }
 }
 
@@ -86,12 +98,30 @@ struct Open {
     path: Vec<u8>,
     /// Directories in it.
     rest: Vec<(Place, Node, Vec<u8>)>,
+    /// Number of such directories in those above.
+    waiting: usize,
     left: bool,
     /// A directory above this one, further away with growing depth. It reveals a directory that contains itself.
     anchor: Option<FileHandle>,
 }
 
 impl Client {
+    /// Removes the object at the end of a path, a directory with everything in it. Links are removed, not followed, except
+    /// those on the way. The permissions of directories stay as they are. The report counts what was removed
+    /// ([`CopyReport::deleted`]) and has the objects that could not be; the others are removed all the same.
+    ///
+    /// # Errors
+    /// The object is not found, it is the root of the export, or the server is lost.
+    pub async fn remove_tree(&self, path: impl AsRef<[u8]>) -> Result<CopyReport, Error> {
+        let path = path.as_ref();
+        let node = self.entry(path).await?;
+        let place = self.place(path).await?;
+        let copying = Copying::new(&CopyOptions::default());
+        let rules = Removal { lend: false, ..Removal::new(&copying, None, lossy(path)) };
+        self.remove_object(place, node, Vec::new(), &rules).await?;
+        Ok(copying.report())
+    }
+
     /// Removes an object at the server. `path` is its path below the top of the tree. Returns whether nothing of it
     /// stays. The report has objects that could not be removed.
     ///
@@ -104,7 +134,7 @@ impl Client {
         path: Vec<u8>,
         rules: &Removal,
     ) -> Result<bool, Error> {
-        if rules.spares(&path, &node) {
+        if rules.spares(&place, &path, &node) {
             return Ok(false);
         }
         if !node.attributes.is_directory() {
@@ -140,6 +170,7 @@ impl Client {
         }
         let limit = copying.options.max_depth;
         let above = open.last().map(|above| (above.handle, above.anchor));
+        let waiting = open.last().map_or(0, |above| above.waiting + above.rest.len());
         if open.len() > limit {
             return rules.failed(&shown, Error::TooDeep { path: shown.clone(), limit }).map(|()| true);
         }
@@ -151,10 +182,11 @@ impl Client {
         if anchor == Some(node.handle) {
             return rules.failed(&shown, Error::DirectoryLoop { path: shown.clone() }).map(|()| true);
         }
-        if !rules.dry_run && !self.calls_as_root() {
+        if rules.lend && !rules.dry_run && !self.calls_as_root() {
             self.lend(node.handle, node.attributes.mode).await?;
         }
-        let mut opened = Open { place, handle: node.handle, path, rest: Vec::new(), left: false, anchor };
+        let handle = node.handle;
+        let mut opened = Open { place, handle, path, rest: Vec::new(), waiting, left: false, anchor };
         let mut reader = self.dir_reader(node.handle, &shown);
         let mut calls = JoinSet::new();
         loop {
@@ -171,6 +203,7 @@ impl Client {
         while let Some(gone) = calls.join_next().await {
             opened.left |= !ended(gone)?;
         }
+        bounded(waiting + opened.rest.len())?;
         open.push(opened);
         Ok(false)
     }
@@ -195,7 +228,7 @@ impl Client {
                     continue;
                 }
             };
-            if rules.spares(&path, &node) {
+            if rules.spares(&place, &path, &node) {
                 opened.left = true;
             } else if node.attributes.is_directory() {
                 opened.rest.push((place, node, path));

@@ -35,6 +35,8 @@ struct Shared {
     in_place: Mutex<HashSet<ObjectId>>,
     /// Objects that no other source may replace or write.
     objects: Mutex<HashSet<ObjectId>>,
+    /// Further names of objects: the object, its directory, and the outline of the name.
+    links: Names,
     /// Held from the check of a local name until the name is given.
     local_turn: Mutex<()>,
     /// Held from the check of a name at the server until the name is given.
@@ -72,6 +74,13 @@ struct Names {
     taken: Mutex<HashSet<[u64; 2]>>,
 }
 
+impl Names {
+    /// Returns the number of a name.
+    fn number(&self, name: &impl Hash) -> [u64; 2] {
+        self.hashers.each_ref().map(|hasher| hasher.hash_one(name))
+    }
+}
+
 impl CopyRun {
     /// Returns the report of copies that did not return one. The stored report is empty afterwards.
     pub fn take_report(&self) -> CopyReport {
@@ -84,9 +93,8 @@ impl CopyRun {
 
     /// Claims a final name: a directory and a name in it. Returns whether no earlier source has it.
     pub(super) fn claim(&self, name: &impl Hash) -> bool {
-        let Names { hashers, taken } = &self.shared.names;
-        let number = hashers.each_ref().map(|hasher| hasher.hash_one(name));
-        lock(taken).insert(number)
+        let names = &self.shared.names;
+        lock(&names.taken).insert(names.number(name))
     }
 
     /// Claims an object that was made for a source or has no other name. Returns whether no earlier source
@@ -100,6 +108,20 @@ impl CopyRun {
         lock(&self.shared.objects).contains(&object)
     }
 
+    /// Records that an object gets this name in a directory. The object may be older than the run, and its other names
+    /// belong to nobody.
+    pub(super) fn link(&self, object: ObjectId, dir: &impl Hash, name: &[u8]) {
+        let links = &self.shared.links;
+        lock(&links.taken).insert(links.number(&(object, dir, outline(name))));
+    }
+
+    /// Returns whether an earlier source has what has this name: the object itself, or the name, perhaps in another
+    /// spelling.
+    pub(super) fn has_name(&self, object: ObjectId, dir: &impl Hash, name: &[u8]) -> bool {
+        let links = &self.shared.links;
+        self.has(object) || lock(&links.taken).contains(&links.number(&(object, dir, outline(name))))
+    }
+
     /// Waits until no other local name is between check and use.
     pub(super) fn local_turn(&self) -> MutexGuard<'_, ()> {
         lock(&self.shared.local_turn)
@@ -107,15 +129,14 @@ impl CopyRun {
 
     /// Waits until no name at the server that may be equal is between check and use.
     pub(super) async fn turn(&self, place: &Place) -> Turn<'_> {
-        let Names { hashers, taken } = &self.shared.outlines;
-        let outline = (place.dir, outline(place.name.as_bytes()));
-        let number = hashers.each_ref().map(|hasher| hasher.hash_one(&outline));
+        let outlines = &self.shared.outlines;
+        let number = outlines.number(&(place.dir, outline(place.name.as_bytes())));
         let turns = u64::try_from(TURNS).unwrap_or(u64::MAX);
         let guard = match self.shared.turns.get(usize::try_from(number[0] % turns).unwrap_or_default()) {
             Some(turn) => Some(turn.lock().await),
             None => None,
         };
-        let alone = lock(taken).insert(number);
+        let alone = lock(&outlines.taken).insert(number);
         Turn { alone, _guard: guard }
     }
 

@@ -3,7 +3,8 @@
 //! *Temporary names.* [`Temporary`] removes them: directly after a failed copy, and in a separate task if the
 //! copy is dropped. Such a task also makes the name. So the name is removed even if no caller waits any more.
 
-use super::local::{Identity, PRIVATE_FILE};
+use super::identity::Identity;
+use super::local::PRIVATE_FILE;
 use super::partial::resume_at;
 use super::{CopyRun, Copying, Kept, Owned};
 use crate::client::walk::Place;
@@ -73,15 +74,16 @@ impl Temporary {
     }
 
     /// Renames the object to `place` and replaces an object there. `object` is the file system and number of
-    /// this object: a server that restarted may have renamed it and forgotten that. `path` is for messages.
-    async fn rename(mut self, place: &Place, object: ObjectId, path: &str) -> Result<(), Error> {
+    /// this object: a server that restarted may have renamed it and forgotten that. `made` tells whether this run made
+    /// the object. `path` is for messages.
+    async fn rename(mut self, place: &Place, object: ObjectId, made: bool, path: &str) -> Result<(), Error> {
         let run = self.run.clone();
         let turn = run.turn(place).await;
         let refused = if turn.alone {
             None
         } else {
             match self.client.lookup_in(place.dir, place.name.clone()).await {
-                Ok(node) => spare(&node, &run, path).err(),
+                Ok(node) => spare_at(place, &node, &run, path).err(),
                 Err(error) if error.status() == Some(Status::NoEnt) => None,
                 Err(error) => Some(error),
             }
@@ -92,7 +94,7 @@ impl Temporary {
         let arguments = RenameArgs { from: self.place.clone(), to: place.args() };
         let Err(error) = self.client.procedures().rename(&arguments).await else {
             self.forget();
-            run.take(object);
+            made.then(|| run.take(object));
             return Ok(());
         };
         if error.status() == Some(Status::NoEnt)
@@ -103,7 +105,7 @@ impl Temporary {
                 .is_ok_and(|node| id_of(&node) == object)
         {
             self.forget();
-            run.take(object);
+            made.then(|| run.take(object));
             return Ok(());
         }
         Err(self.give_up(error).await)
@@ -146,6 +148,12 @@ const fn id_of(node: &Node) -> ObjectId {
 /// Refuses an existing object that belongs to an earlier source: the server treats two names as one.
 fn spare(existing: &Node, run: &CopyRun, path: &str) -> Result<(), Error> {
     if run.has(id_of(existing)) { Err(Error::JustMade { path: path.to_owned() }) } else { Ok(()) }
+}
+
+/// As [`spare`], for an object with this name. The run may have given the name to an older object.
+fn spare_at(place: &Place, existing: &Node, run: &CopyRun, path: &str) -> Result<(), Error> {
+    let taken = run.has_name(id_of(existing), &place.dir, place.name.as_bytes());
+    if taken { Err(Error::JustMade { path: path.to_owned() }) } else { Ok(()) }
 }
 
 /// Claims a new object for a source; fails if an earlier source has it.
@@ -253,7 +261,7 @@ impl Upload {
         };
         let Attributes { file_type, nlink, .. } = node.attributes;
         if file_type != FileType::Regular {
-            return Err(Error::Exists { path: wanted.path.to_owned(), what: super::get::article(file_type) });
+            return Err(Error::Exists { path: wanted.path.to_owned(), what: super::article(file_type) });
         }
         spare(&node, &wanted.copying.run, wanted.path)?;
         if (in_place || (nlink > 1 && wanted.with_other_names)) && wanted.take_in_place(&node)? {
@@ -406,7 +414,7 @@ impl Upload {
     pub(super) async fn finish(mut self, kept: Option<Kept>) -> Result<Owned, Error> {
         match (self.settle(kept).await, self.temporary.take()) {
             (Ok(owned), Some(temporary)) => {
-                temporary.rename(&self.place, self.object, self.file.path()).await.map(|()| owned)
+                temporary.rename(&self.place, self.object, true, self.file.path()).await.map(|()| owned)
             }
             (Err(error), temporary) => {
                 self.temporary = temporary;
@@ -559,7 +567,7 @@ impl Client {
         let existing = match self.lookup_in(place.dir, place.name.clone()).await {
             Ok(node) if over_files && node.attributes.file_type == FileType::Regular => Some(node),
             Ok(node) if node.attributes.file_type != FileType::Symlink => {
-                let what = super::get::article(node.attributes.file_type);
+                let what = super::article(node.attributes.file_type);
                 return Err(Error::Exists { path: path.to_owned(), what });
             }
             Ok(node) => Some(node),
@@ -591,7 +599,7 @@ impl Client {
             return Ok(node.handle);
         }
         let (temporary, node) = Temporary::beside(self, place, copying).make(make).await?;
-        temporary.rename(place, id_of(&node), path).await?;
+        temporary.rename(place, id_of(&node), true, path).await?;
         Ok(node.handle)
     }
 
@@ -636,8 +644,10 @@ impl Client {
             }
         };
         let claim = || copying.run.claim(place);
+        let link = || copying.run.link(object, &place.dir, place.name.as_bytes());
         match existing {
             None => {
+                link();
                 make(self.clone(), place.args()).await?;
                 // LINK replaces nothing, so no other source had the name.
                 claim();
@@ -647,21 +657,25 @@ impl Client {
                 if !(node.attributes.file_type == FileType::Regular
                     || (over_links && node.attributes.file_type == FileType::Symlink)) =>
             {
-                let what = super::get::article(node.attributes.file_type);
+                let what = super::article(node.attributes.file_type);
                 Err(Error::Exists { path: place.name.to_string(), what })
             }
             // Renaming one name of a file to another name of that file does nothing.
-            Some(node) if id_of(&node) == object => Ok(false),
+            Some(node) if id_of(&node) == object => {
+                link();
+                Ok(false)
+            }
             Some(node) => {
                 let path = place.name.to_string();
-                spare(&node, &copying.run, &path)?;
+                spare_at(place, &node, &copying.run, &path)?;
+                link();
                 let (temporary, ()) = Temporary::beside(self, place, copying).make(make).await?;
                 // Claimed only here, because a copy of the content may need the name.
                 if !claim() {
                     temporary.remove().await;
                     return Err(Error::JustMade { path });
                 }
-                temporary.rename(place, object, &path).await.map(|()| true)
+                temporary.rename(place, object, false, &path).await.map(|()| true)
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Attributes of local objects: those that tell objects apart, and those that a copy keeps.
+//! Attributes of local objects: their types and numbers, and the attributes that a copy keeps.
 
 use std::ffi::OsStr;
 use std::fs::{File, FileTimes, Permissions};
@@ -11,9 +11,9 @@ use rustix::io::Errno;
 
 use super::names::Spot;
 use super::source::open_regular;
-use crate::client::tree::sync::Seen;
+use crate::client::tree::identity::nfs_time;
 use crate::client::tree::{Kept, Owned};
-use crate::wire::{Attributes, FileType as NfsType, NfsTime};
+use crate::wire::FileType as NfsType;
 
 /// Greatest length of a list of extended attributes, and of a value, in bytes: the limits of Linux.
 pub(super) const XATTR_MAX: usize = 64 << 10;
@@ -27,77 +27,8 @@ pub(in crate::client::tree) const PRIVATE_FILE: u32 = 0o600;
 /// Identity of a local file or directory: file system and number.
 pub(in crate::client::tree) type FileId = (u64, u64);
 
-pub(super) fn id_of(stat: &Statx) -> FileId {
+pub(in crate::client::tree) fn id_of(stat: &Statx) -> FileId {
     (rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor), stat.stx_ino)
-}
-
-/// Attributes that show whether a local object and an object of a server are the same. They are the same if
-/// the server exports this file system. Every change of the object changes some of these attributes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::client::tree) struct Identity {
-    number: u64,
-    size: u64,
-    mtime: NfsTime,
-    ctime: NfsTime,
-}
-
-impl Identity {
-    pub(in crate::client::tree) const fn number(&self) -> u64 {
-        self.number
-    }
-
-    /// Returns whether this is the object of both looks, with a time of change between theirs.
-    pub(in crate::client::tree) fn is_between(&self, before: &Self, after: &Self) -> bool {
-        self.number == before.number
-            && self.number == after.number
-            && (before.ctime..=after.ctime).contains(&self.ctime)
-    }
-}
-
-impl Identity {
-    /// Returns whether the object has the same length and time of change of its data as in another look.
-    pub(in crate::client::tree) fn has_state_of(&self, other: &Self) -> bool {
-        (self.number, self.size, self.mtime) == (other.number, other.size, other.mtime)
-    }
-
-    pub(in crate::client::tree) const fn size(&self) -> u64 {
-        self.size
-    }
-
-    pub(in crate::client::tree) const fn mtime(&self) -> NfsTime {
-        self.mtime
-    }
-}
-
-impl From<&Attributes> for Identity {
-    fn from(attributes: &Attributes) -> Self {
-        let &Attributes { fileid, size, mtime, ctime, .. } = attributes;
-        Self { number: fileid, size, mtime, ctime }
-    }
-}
-
-impl From<&Statx> for Identity {
-    fn from(stat: &Statx) -> Self {
-        let (mtime, ctime) = (stat.stx_mtime, stat.stx_ctime);
-        Self {
-            number: stat.stx_ino,
-            size: stat.stx_size,
-            mtime: nfs_time(mtime.tv_sec, mtime.tv_nsec),
-            ctime: nfs_time(ctime.tv_sec, ctime.tv_nsec),
-        }
-    }
-}
-
-impl From<&Statx> for Seen {
-    fn from(stat: &Statx) -> Self {
-        Self {
-            kind: kind_of(stat),
-            kept: kept(stat),
-            size: stat.stx_size,
-            nlink: stat.stx_nlink,
-            id: id_of(stat),
-        }
-    }
 }
 
 /// Returns the type of an object. One of an unknown type is treated as a socket, which no copy touches.
@@ -110,16 +41,6 @@ pub(in crate::client::tree) fn kind_of(stat: &Statx) -> NfsType {
         FileType::CharacterDevice => NfsType::CharacterDevice,
         FileType::BlockDevice => NfsType::BlockDevice,
         _ => NfsType::Socket,
-    }
-}
-
-/// Returns the nearest time that the protocol can express.
-fn nfs_time(seconds: i64, nanoseconds: u32) -> NfsTime {
-    match u64::try_from(seconds) {
-        Err(_) => NfsTime::default(),
-        Ok(seconds) => std::time::UNIX_EPOCH
-            .checked_add(std::time::Duration::new(seconds, nanoseconds))
-            .map_or(NfsTime { seconds: u32::MAX, nanoseconds: 999_999_999 }, NfsTime::from),
     }
 }
 

@@ -129,7 +129,7 @@ impl LocalDir {
     }
 
     /// Returns a descriptor for access to names in this directory.
-    pub(super) fn fd(&self) -> io::Result<Arc<OwnedFd>> {
+    pub(in crate::client::tree) fn fd(&self) -> io::Result<Arc<OwnedFd>> {
         let mut closed = Vec::new();
         let mut at = self;
         let mut fd = loop {

@@ -11,7 +11,7 @@ use rustix::fs::{
 };
 
 use super::attributes::{give, id_of, is_type, look, stat_of};
-use super::names::{Spot, Temporary, spare};
+use super::names::{Spot, Temporary};
 use crate::client::tree::{Copying, Kept, Owned};
 
 /// Makes a symbolic link under an unused name, or in the place of a file or another link.
@@ -29,7 +29,7 @@ pub(in crate::client::tree) fn make_symlink(
     temporary.made = true;
     let link = open_symlink(target, &temporary.spot)?;
     let owned = kept.map_or(Owned::ALL, |kept| keep_symlink(&link, &kept));
-    temporary.rename(&spot.name, id_of(&stat_of(&link)?))?;
+    temporary.rename(&spot.name, Some(id_of(&stat_of(&link)?)))?;
     Ok(owned)
 }
 
@@ -67,20 +67,23 @@ fn keep_symlink(link: &OwnedFd, kept: &Kept) -> Owned {
 /// that file has the name already.
 pub(in crate::client::tree) fn make_link(file: &Spot, spot: &Spot, copying: &Copying) -> io::Result<bool> {
     let (from, to) = (file.dir.fd()?, spot.dir.fd()?);
-    // Renaming one name of a file to another name of that file does nothing.
     let object = id_of(&look(&*from, &file.name)?);
-    if let Some(there) = spot.replaceable()? {
-        if id_of(&there) == object {
-            return Ok(false);
-        }
-        spare(&there, &copying.run)?;
+    let existing = spot.replaceable()?;
+    // Renaming one name of a file to another name of that file does nothing.
+    let same = existing.as_ref().is_some_and(|there| id_of(there) == object);
+    if let Some(there) = existing.filter(|_| !same) {
+        spot.spare(&there, &copying.run)?;
+    }
+    copying.run.link(object, &spot.dir.id()?, spot.name.as_bytes());
+    if same {
+        return Ok(false);
     }
     let mut temporary = Temporary::beside(spot, copying);
     linkat(&*from, &file.name, &*to, &temporary.spot.name, AtFlags::empty())?;
     temporary.made = true;
     // Claimed only here, because a copy of the content may need the name.
     spot.claim(copying)?;
-    temporary.rename(&spot.name, object).map(|()| true)
+    temporary.rename(&spot.name, None).map(|()| true)
 }
 
 /// Sets owner, group and time of a symbolic link that has this target, as far as this process may. Returns `None`

@@ -49,8 +49,18 @@ impl Spot {
         }
     }
 
+    /// Returns whether the object with this name belongs to an earlier source.
+    pub(in crate::client::tree) fn is_taken(&self, stat: &Statx, run: &CopyRun) -> io::Result<bool> {
+        Ok(run.has_name(id_of(stat), &self.dir.id()?, self.name.as_bytes()))
+    }
+
+    /// Refuses the object with this name if it belongs to an earlier source.
+    pub(super) fn spare(&self, existing: &Statx, run: &CopyRun) -> io::Result<()> {
+        if self.is_taken(existing, run)? { Err(just_made()) } else { Ok(()) }
+    }
+
     /// Returns the attributes of the object with this name, if one exists.
-    pub(super) fn existing(&self) -> io::Result<Option<Statx>> {
+    pub(in crate::client::tree) fn existing(&self) -> io::Result<Option<Statx>> {
         match look(&*self.dir.fd()?, &self.name) {
             Ok(stat) => Ok(Some(stat)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -148,18 +158,20 @@ impl Temporary {
         self.lasting = false;
     }
 
-    /// Renames `object`, which has the temporary name, to its final name.
-    pub(super) fn rename(mut self, name: &OsStr, object: FileId) -> io::Result<()> {
+    /// Renames the object that has the temporary name to its final name. `made` is the object if this run made it.
+    pub(super) fn rename(mut self, name: &OsStr, made: Option<FileId>) -> io::Result<()> {
         let run = self.run.clone();
         let _turn = run.local_turn();
         let place = Spot { dir: Arc::clone(&self.spot.dir), name: name.to_owned() };
         if let Some(there) = place.existing()? {
-            spare(&there, &run)?;
+            place.spare(&there, &run)?;
         }
         let dir = self.spot.dir.fd()?;
         renameat(&*dir, &self.spot.name, &*dir, name)?;
         self.made = false;
-        run.take(object);
+        if let Some(object) = made {
+            run.take(object);
+        }
         Ok(())
     }
 }

@@ -18,9 +18,10 @@ use rustix::fs::{
 use rustix::io::{Errno, pwritev, writev};
 
 use super::attributes::{
-    Identity, PERMISSIONS, PRIVATE_FILE, XATTR_MAX, apply, id_of, is_type, settable, stat_of, xattr_names,
+    PERMISSIONS, PRIVATE_FILE, XATTR_MAX, apply, id_of, is_type, settable, stat_of, xattr_names,
 };
 use super::names::{End, Spot, Temporary, follow, spare};
+use crate::client::tree::identity::Identity;
 use crate::client::tree::partial::part_name;
 use crate::client::tree::{Copying, Kept, Owned};
 use crate::wire::Attributes;
@@ -343,7 +344,7 @@ impl Sink {
         let object = id_of(&stat_of(&file)?);
         (storage.close)(file.into())?;
         if let Kind::Part { temporary, name, .. } = kind {
-            temporary.rename(&name, object)?;
+            temporary.rename(&name, Some(object))?;
         }
         Ok(owned)
     }

@@ -12,8 +12,9 @@ use rustix::buffer::spare_capacity;
 use rustix::fs::{FileType, Mode, OFlags, Statx, openat, readlinkat};
 use rustix::io::{Errno, pread};
 
-use super::attributes::{Identity, has_xattrs, is_type, stat_of};
+use super::attributes::{has_xattrs, is_type, stat_of};
 use super::names::Spot;
+use crate::client::tree::identity::Identity;
 
 /// Greatest length of a file that is read as a whole when it is opened, in bytes.
 pub(in crate::client::tree) const SHORT: u64 = 64 << 10;

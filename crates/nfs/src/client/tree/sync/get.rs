@@ -8,16 +8,16 @@ use std::sync::Arc;
 
 use rustix::fs::Statx;
 
-use super::super::get::{Directory, Further, Get, Getting, Goal, LocalHere, article};
+use super::super::compare::{Comparison, Here, Name, Seen, Verdict, Walked, is_kept_without_delete};
+use super::super::get::{Directory, Further, Get, Getting, Goal, LocalHere};
+use super::super::identity::Identity;
 use super::super::local::{
-    Identity, LocalDir, Spot, apply_to, apply_to_link, blocking, list, open_regular, read_link, remove,
-    spot_of,
+    LocalDir, Spot, apply_to, apply_to_link, blocking, list, open_regular, read_link, spot_of,
 };
 use super::super::partial::part_name;
-use super::super::remove::Removal;
-use super::super::{Change, CopyEvent, CopyOptions, CopyReport, Kept, Owned};
+use super::super::remove::{Removal, remove};
+use super::super::{Change, CopyEvent, CopyOptions, CopyReport, Kept, Owned, article};
 use super::content::is_same;
-use super::{Comparison, Here, Seen, Verdict, Walked, is_kept_without_delete};
 use crate::client::walk::lossy;
 use crate::client::{Client, Error, Node};
 use crate::wire::FileType;
@@ -232,14 +232,17 @@ impl Get {
         let key = source.id;
         if source.nlink > 1 {
             if let Some(first) = self.first.get(&key) {
-                if there.is_some_and(|there| self.linked.is_linked(&source, &there)) {
+                let name = self.linked.further(&source, there.as_ref());
+                if name == Name::There {
                     copying.unchanged(&path);
                     return Ok(());
                 }
                 here.changed = true;
-                copying.change(Change::HardLink, &path);
-                if !copying.is_dry() {
-                    self.further.push(Further { key, first: first.clone(), spot, node });
+                if name == Name::New {
+                    copying.change(Change::HardLink, &path);
+                }
+                if !copying.is_dry() || name == Name::Compared {
+                    self.further.push(Further { key, first: first.clone(), spot, node, name });
                 }
                 return Ok(());
             }
@@ -374,7 +377,12 @@ impl Getting {
             }
         }
         match same {
-            _ if copying.is_dry() => Ok(()),
+            _ if copying.is_dry() => {
+                if same {
+                    self.completes(&node.attributes);
+                }
+                Ok(())
+            }
             true => self.attributes_only(path, spot, node).await,
             false => self.file(path, Goal::Tree(spot), node).await,
         }

@@ -8,16 +8,16 @@ use std::sync::atomic::Ordering;
 
 use rustix::fs::Statx;
 
-use super::super::get::article;
-use super::super::local::{Identity, LocalDir, Spot, blocking, open_regular, read_link, stat_of};
+use super::super::compare::{Comparison, Here, Name, Seen, Verdict, Walked, is_kept_without_delete};
+use super::super::identity::Identity;
+use super::super::local::{LocalDir, Spot, blocking, open_regular, read_link, stat_of};
 use super::super::partial::part_name;
 use super::super::put::{
     Directory, FileKey, Further, Goal, Made, Put, Putting, ServerHere, Source, Target, There,
 };
 use super::super::remove::Removal;
-use super::super::{Change, CopyEvent, CopyOptions, CopyReport, Kept, Owned};
+use super::super::{Change, CopyEvent, CopyOptions, CopyReport, Kept, Owned, article};
 use super::content::is_same;
-use super::{Comparison, Here, Seen, Verdict, Walked, is_kept_without_delete};
 use crate::client::walk::{Place, lossy};
 use crate::client::{Client, Error, Node};
 use crate::wire::{ACCESS3_LOOKUP, ACCESS3_MODIFY, ACCESS3_READ, AccessArgs, FileName, FileType, Status};
@@ -222,15 +222,18 @@ impl Put {
         if let Some(key) = key
             && !self.met.insert(key)
         {
-            if seen.is_some_and(|there| self.linked.is_linked(&source, &there)) {
+            let name = self.linked.further(&source, seen.as_ref());
+            if name == Name::There {
                 copying.unchanged(&path);
                 return Ok(());
             }
             here.changed = true;
-            copying.change(Change::HardLink, &path);
-            if !copying.is_dry() {
+            if name == Name::New {
+                copying.change(Change::HardLink, &path);
+            }
+            if !copying.is_dry() || name == Name::Compared {
                 let Entry { spot, goal, .. } = entry;
-                self.further.push(Further { key, spot, goal, kept: source.kept });
+                self.further.push(Further { key, spot, goal, kept: source.kept, name });
             }
             return Ok(());
         }
@@ -365,7 +368,11 @@ impl Putting {
             }
             (true, true) => {
                 copying.change(Change::Attributes, &path);
-                if copying.is_dry() { Ok(()) } else { self.attributes_only(entry, node).await }
+                if copying.is_dry() {
+                    self.completes(entry.key, node.handle);
+                    return Ok(());
+                }
+                self.attributes_only(entry, node).await
             }
             (false, _) => {
                 copying.change(Change::Copy, &path);

@@ -6,11 +6,10 @@ use std::sync::Arc;
 
 use rustix::fs::{AtFlags, FileType, unlinkat};
 
-use super::attributes::{Identity, id_of, is_type};
-use super::directory::{LocalDir, LocalEntry, list};
-use super::names::Spot;
+use super::super::identity::Identity;
+use super::super::local::{LocalDir, LocalEntry, Spot, is_type, list};
+use super::Removal;
 use crate::client::Error;
-use crate::client::tree::remove::Removal;
 
 /// Result of a removal.
 #[derive(Debug, Default)]
@@ -67,8 +66,13 @@ fn enter(spot: Spot, path: Vec<u8>, rules: &Removal, open: &mut Vec<Open>, remov
         }
     };
     let directory = is_type(&stat, FileType::Directory);
-    if rules.filter.is_excluded(&path, directory) || rules.copying.run.has(id_of(&stat)) {
-        return true;
+    match spot.is_taken(&stat, &rules.copying.run) {
+        Ok(taken) if taken || rules.filter.is_excluded(&path, directory) => return true,
+        Ok(_) => {}
+        Err(error) => {
+            removed.failed(&path, rules, &spot, error);
+            return true;
+        }
     }
     if !directory {
         return !unlink(&spot, &path, false, rules, removed);
