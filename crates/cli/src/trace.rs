@@ -1,4 +1,4 @@
-//! Turns the events of the libraries into lines on standard error.
+//! The log of the process: events of the libraries as lines on standard error.
 //!
 //! A call (targets `rpcrdma::call` and `rpcrdma::serve`) becomes one line with the procedure, the time it
 //! took, and how call and reply travelled:
@@ -7,191 +7,132 @@
 //! call READ to 127.0.0.1:20049, 1.2 ms: call inline, 164 B by Send; reply reduced, …; invalidated by the responder
 //! ```
 //!
-//! Every other event becomes `LEVEL TARGET: MESSAGE FIELD=VALUE …`.
+//! Every other event becomes `LEVEL TARGET: MESSAGE FIELD=VALUE …`. Lines of a server begin with the time, or are made for
+//! the journal, or are JSON (`docs/logs.md`). `levels` chooses the events, `lines` formats them, and `queue` keeps them until
+//! standard error takes them.
 
-use std::fmt::{self, Write};
+mod levels;
+mod lines;
+mod queue;
 
-use tracing::field::{Field, Visit};
-use tracing::{Event, Level, Subscriber};
-use tracing_subscriber::EnvFilter;
-use tracing_subscriber::fmt::format::Writer;
-use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
-use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
-use tracing_subscriber::registry::LookupSpan;
+use std::io::{self, Write};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
+use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, Registry, reload};
+
+use self::levels::Base;
+pub(crate) use self::levels::LogLevel;
+pub(crate) use self::lines::Form;
+use self::lines::Lines;
+use self::queue::Queue;
 use crate::exit::Failure;
 
 /// Name of the environment variable that replaces the choice of `-v`.
 const VARIABLE: &str = "RPCRDMA_LOG";
+/// Time at the end of the process for lines that wait.
+const FINISH: Duration = Duration::from_secs(1);
 
-/// Shows events from now on. Those of a server include warnings at any verbosity.
-pub(crate) fn start(verbose: u8, server: bool) -> Result<(), Failure> {
-    let filter = match std::env::var(VARIABLE) {
-        Ok(text) => EnvFilter::try_new(&text)
-            .map_err(|error| Failure::usage(format!("{VARIABLE}={text:?} is not a filter: {error}")))?,
-        Err(_) => EnvFilter::new(match verbose {
-            0 if server => "warn",
-            0 => "error",
-            1 => "info,rpcrdma::call=debug,rpcrdma::serve=debug",
-            2 => "debug",
-            _ => "trace",
-        }),
+/// The log of a server, as its options choose it.
+#[derive(Clone, Debug)]
+pub(crate) struct ServerLog {
+    pub(crate) form: Form,
+    pub(crate) levels: Vec<LogLevel>,
+}
+
+/// The log of this process.
+struct Log {
+    base: Base,
+    filter: reload::Handle<EnvFilter, Registry>,
+    lines: Lines,
+    queue: Arc<Queue>,
+}
+
+static LOG: OnceLock<Log> = OnceLock::new();
+
+/// Shows events from now on; those of a server by its own options.
+///
+/// # Errors
+/// The environment variable is no filter, or events are shown already.
+pub(crate) fn start(verbose: u8, server: Option<&ServerLog>) -> Result<(), Failure> {
+    let failed = |error: &dyn std::fmt::Display| Failure::failed(format!("cannot show events: {error}"));
+    let base = Base { variable: std::env::var(VARIABLE).ok(), verbose, server: server.is_some() };
+    let (layer, filter) = reload::Layer::new(EnvFilter::new("off"));
+    let lines = Lines {
+        form: server.map(|server| server.form).unwrap_or_default(),
+        times: base.server,
+        journal: base.server && is_journal(),
     };
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .event_format(Lines { times: server })
-        .try_init()
-        .map_err(|error| Failure::failed(format!("cannot show events: {error}")))
+    let queue = Arc::<Queue>::default();
+    let printed = tracing_subscriber::fmt::layer().event_format(lines).with_writer(Sink(Arc::clone(&queue)));
+    let subscriber = tracing_subscriber::registry().with(layer).with(printed);
+    subscriber.try_init().map_err(|error| failed(&error))?;
+    LOG.set(Log { base, filter, lines, queue }).map_err(|_| failed(&"events are shown already"))?;
+    reload(server.map(|server| server.levels.as_slice()).unwrap_or_default())
 }
 
-/// Formatter that prints each event as one line.
-struct Lines {
-    /// Whether warnings and errors begin with the time.
-    times: bool,
+/// Changes which events are shown, as if the process had begun with these levels.
+///
+/// # Errors
+/// The environment variable is no filter: the levels stay as they are.
+pub(crate) fn reload(levels: &[LogLevel]) -> Result<(), Failure> {
+    let Some(log) = LOG.get() else { return Ok(()) };
+    let filter = log.base.filter(levels)?;
+    log.filter.reload(filter).map_err(|error| Failure::failed(format!("cannot change the log: {error}")))
 }
 
-impl<S, N> FormatEvent<S, N> for Lines
-where
-    S: Subscriber + for<'a> LookupSpan<'a>,
-    N: for<'a> FormatFields<'a> + 'static,
-{
-    fn format_event(
-        &self,
-        _: &FmtContext<'_, S, N>,
-        mut writer: Writer<'_>,
-        event: &Event<'_>,
-    ) -> fmt::Result {
-        let mut fields = Fields::default();
-        event.record(&mut fields);
-        let metadata = event.metadata();
-        let line = match metadata.target() {
-            "rpcrdma::call" => fields.call("call", "to"),
-            "rpcrdma::serve" => fields.call("served", "peer"),
-            _ => None,
-        };
-        match line {
-            Some(line) => writeln!(writer, "{line}"),
-            None => {
-                // Warnings and errors carry the time, for comparison with other logs.
-                if self.times && *metadata.level() <= Level::WARN {
-                    SystemTime.format_time(&mut writer)?;
-                    writer.write_char(' ')?;
-                }
-                writeln!(
-                    writer,
-                    "{} {}:{}",
-                    metadata.level().as_str().to_lowercase(),
-                    metadata.target(),
-                    fields.rest()
-                )
-            }
-        }
+/// Lets a thread write the lines from now on, so that nobody else waits for standard error. Panics become lines of the log,
+/// too.
+pub(crate) fn detach() {
+    let Some(log) = LOG.get() else { return };
+    let lines = log.lines;
+    if let Err(error) = log.queue.start(io::stderr(), move |count| lines.lost(count)) {
+        tracing::warn!(%error, "no thread for the log: a slow reader of it delays the server");
+        return;
+    }
+    std::panic::set_hook(Box::new(|panic| {
+        let message = panic.payload_as_str().unwrap_or("no message");
+        let place = panic.location().map(tracing::field::display);
+        tracing::error!(target: "rpcrdma::panic", place, "a thread panicked: {message}");
+    }));
+}
+
+/// Waits a little for lines that are not written yet, at the end of the process.
+pub(crate) fn finish() {
+    if let Some(log) = LOG.get() {
+        log.queue.finish(FINISH);
     }
 }
 
-/// The fields of an event, in their order.
-#[derive(Debug, Default)]
-struct Fields(Vec<(&'static str, String)>);
+/// Returns whether standard error is connected to the journal: `JOURNAL_STREAM` names its device and inode (systemd.exec(5)).
+fn is_journal() -> bool {
+    let Ok(named) = std::env::var("JOURNAL_STREAM") else { return false };
+    rustix::fs::fstat(io::stderr()).is_ok_and(|stat| named == format!("{}:{}", stat.st_dev, stat.st_ino))
+}
 
-impl Visit for Fields {
-    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        self.0.push((field.name(), format!("{value:?}")));
-    }
+/// The way of a line into the queue.
+struct Sink(Arc<Queue>);
 
-    fn record_str(&mut self, field: &Field, value: &str) {
-        self.0.push((field.name(), value.to_owned()));
-    }
+impl<'a> MakeWriter<'a> for Sink {
+    type Writer = Entry<'a>;
 
-    fn record_u64(&mut self, field: &Field, value: u64) {
-        let text = if field.name() == "xid" { format!("{value:#010x}") } else { value.to_string() };
-        self.0.push((field.name(), text));
+    fn make_writer(&'a self) -> Entry<'a> {
+        Entry(&self.0)
     }
 }
 
-impl Fields {
-    fn get(&self, name: &str) -> Option<&str> {
-        self.0.iter().find(|(field, _)| *field == name).map(|(_, value)| value.as_str())
+struct Entry<'a>(&'a Queue);
+
+impl Write for Entry<'_> {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        self.0.push(line);
+        Ok(line.len())
     }
 
-    /// Returns the line for a call: its name or numbers, the peer, the duration, and how the call travelled
-    /// or why it failed.
-    fn call(&self, verb: &str, peer_field: &str) -> Option<String> {
-        let outcome = self.get("travelled").or_else(|| self.get("error"))?;
-        let mut line = verb.to_owned();
-        match self.get("name") {
-            Some(name) if !name.is_empty() => write!(line, " {name}"),
-            _ => write!(
-                line,
-                " program {} version {} procedure {}",
-                self.get("program")?,
-                self.get("version")?,
-                self.get("procedure")?
-            ),
-        }
-        .ok()?;
-        if let Some(peer) = self.get(peer_field) {
-            let preposition = if peer_field == "to" { "to" } else { "for" };
-            write!(line, " {preposition} {peer}").ok()?;
-        }
-        if let Some(xid) = self.get("xid") {
-            write!(line, " xid {xid}").ok()?;
-        }
-        if let Some(elapsed) = self.get("elapsed") {
-            write!(line, " in {elapsed}").ok()?;
-        }
-        write!(line, ": {outcome}").ok()?;
-        Some(line)
-    }
-
-    /// Returns the message and all fields.
-    fn rest(&self) -> String {
-        let mut line = String::new();
-        if let Some(message) = self.get("message") {
-            line.push(' ');
-            line.push_str(message);
-        }
-        for (name, value) in &self.0 {
-            if *name != "message" {
-                line.push_str(&format!(" {name}={value}"));
-            }
-        }
-        line
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn fields(list: &[(&'static str, &str)]) -> Fields {
-        Fields(list.iter().map(|&(name, value)| (name, value.to_owned())).collect())
-    }
-
-    #[test]
-    fn a_call_is_one_line() {
-        let list = fields(&[
-            ("to", "127.0.0.1:20049"),
-            ("xid", "0x00000007"),
-            ("name", "READ"),
-            ("elapsed", "1.2ms"),
-            ("travelled", "call inline; reply reduced"),
-        ]);
-        assert_eq!(
-            list.call("call", "to").as_deref(),
-            Some("call READ to 127.0.0.1:20049 xid 0x00000007 in 1.2ms: call inline; reply reduced")
-        );
-        let list = fields(&[("program", "7"), ("version", "1"), ("procedure", "3"), ("error", "no reply")]);
-        assert_eq!(
-            list.call("call", "to").as_deref(),
-            Some("call program 7 version 1 procedure 3: no reply")
-        );
-    }
-
-    #[test]
-    fn other_events_keep_their_fields() {
-        let list = fields(&[("message", "closed"), ("peer", "::1")]);
-        assert_eq!(list.call("call", "to"), None);
-        assert_eq!(list.rest(), " closed peer=::1");
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }

@@ -145,6 +145,10 @@ impl Listener for IbverbsListener {
     fn local_address(&self) -> io::Result<SocketAddr> {
         Ok(self.address)
     }
+
+    fn provider(&self) -> &'static str {
+        "verbs"
+    }
 }
 
 /// A connection request of the fabric, which comes whole.

@@ -9,8 +9,10 @@ use bytes::Bytes;
 use rpcrdma_xdr::{DecodeError, Decoder, EncodeError, Text, Xdr, encode, padded_len};
 
 mod caller;
+mod user;
 
 pub use caller::{GssCaller, Principal, Service};
+pub use user::User;
 
 /// Longest body of an `opaque_auth`, in bytes (RFC 5531 §8.2).
 pub const AUTH_BODY_MAX: usize = 400;

@@ -88,7 +88,7 @@ use std::time::Instant;
 use rpcrdma_xdr::{Decoder, Stream};
 use thiserror::Error;
 
-use crate::auth::{Credential, GssCaller, Service, flavor};
+use crate::auth::{Credential, GssCaller, Service, User, flavor};
 use crate::cache::{Admission, CacheKey, Execution, Repeat, ReplyCache, WindowId};
 use crate::handler::{Guarded, Overseer, Oversight, ServedCall};
 use crate::intercept::{InterceptService, NextService};
@@ -277,7 +277,7 @@ impl Dispatcher {
                     |programs| programs.iter().any(|program| program.accepts_flavor(flavor)),
                 )
             };
-            let call = ServedCall::new(peer.address, xid, [number, version, procedure]);
+            let call = ServedCall::new(peer.address, xid, [number, version, procedure], now);
             if unproven || !self.oversight(call).ask(accepts).map_err(Failure::Call)? {
                 return Err(auth_error(refusal_of(flavor)));
             }
@@ -313,10 +313,10 @@ impl Dispatcher {
                 Stream::new(),
             )));
         }
-        let mut call = ServedCall::new(peer.address, xid, [number, version, procedure]);
-        let asked = self.oversight(call).ask(|| known(&**program, version, procedure, &credential));
+        let mut call = ServedCall::new(peer.address, xid, [number, version, procedure], now);
+        let asked = self.oversight(call.clone()).ask(|| known(&**program, version, procedure, &credential));
         let ProcedureInfo { name, effect } = asked.map_err(Failure::Call)??;
-        (call.name, call.effect) = (name, effect);
+        (call.name, call.effect, call.user) = (name, effect, User::of(&credential));
 
         let mut execution = None;
         let mut key = None;
@@ -378,13 +378,12 @@ impl Dispatcher {
         context: CallContext,
         arguments: Decoder,
     ) -> Guarded {
-        let call = *oversight.call();
-        let span = call.span();
+        let span = oversight.call().span();
         if self.interceptors.is_empty() {
             return Guarded::start(oversight, span, || program.call(context, arguments));
         }
-        let next =
-            NextService::new(Arc::clone(&self.interceptors), Arc::clone(program), self.oversight(call));
+        let again = self.oversight(oversight.call().clone());
+        let next = NextService::new(Arc::clone(&self.interceptors), Arc::clone(program), again);
         Guarded::start(oversight, span, || next.call(context, arguments))
     }
 

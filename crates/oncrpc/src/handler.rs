@@ -14,14 +14,16 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Instant;
 
 use rpcrdma_xdr::{EncodeError, Stream};
 use tracing::Span;
 
+use crate::auth::User;
 use crate::program::{CallFailure, Effect, ResponseFuture};
 
 /// A call that a program is to carry out, or carries out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ServedCall {
     /// The peer's address, if the transport has one.
@@ -38,6 +40,10 @@ pub struct ServedCall {
     pub name: &'static str,
     /// The kind of change that the procedure makes.
     pub effect: Effect,
+    /// The user whom the call claims or proves to be from.
+    pub user: User,
+    /// The time at which the dispatcher got the call.
+    pub since: Instant,
 }
 
 impl ServedCall {
@@ -46,8 +52,10 @@ impl ServedCall {
         peer: Option<SocketAddr>,
         xid: u32,
         [program, version, procedure]: [u32; 3],
+        since: Instant,
     ) -> Self {
-        Self { peer, xid, program, version, procedure, name: "", effect: Effect::State }
+        let (name, effect, user) = ("", Effect::State, User::Unknown);
+        Self { peer, xid, program, version, procedure, name, effect, user, since }
     }
 
     /// Returns the span in which the program works.
@@ -96,7 +104,7 @@ impl Oversight {
 
     /// Returns the view of another part of the same handler.
     pub(crate) fn again(&self) -> Self {
-        Self::new(self.call, self.overseer.clone())
+        Self::new(self.call.clone(), self.overseer.clone())
     }
 
     /// Returns this if the call may begin.

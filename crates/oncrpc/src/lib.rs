@@ -37,9 +37,10 @@ pub mod outcome;
 pub mod program;
 pub mod record;
 pub mod rpcbind;
+mod shown;
 pub mod typed;
 
-pub use auth::{AuthSys, Credential, OpaqueAuth};
+pub use auth::{AuthSys, Credential, OpaqueAuth, User};
 pub use cache::{CacheCounters, CacheKey, CacheLimits, ENTRY_COST, ReplyCache, ReplyWindow, WindowId};
 pub use dispatch::{DispatchFuture, Dispatcher, Peer, RegisterError};
 pub use handler::{Overseer, ServedCall};
@@ -52,3 +53,4 @@ pub use outcome::Outcome;
 pub use program::{
     Attached, CallContext, CallFailure, Effect, ProcedureInfo, Program, ResponseFuture, TransportKind,
 };
+pub use shown::Shown;

@@ -90,7 +90,7 @@ impl ClientBuilder {
         let Self { config, transport, programs, interceptors } = self;
         match transport.0.clone() {
             Way::Rdma(connector) => {
-                let around = Around { interceptors, limits: None };
+                let around = Around { interceptors, limits: None, slow: None };
                 let programs =
                     Programs::new(programs, around, config.reply_cache).map_err(ConfigError::Program)?;
                 rdma(&endpoint, &transport, connector, config, programs).await

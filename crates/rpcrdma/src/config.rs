@@ -231,6 +231,10 @@ pub struct ServerConfig {
     pub grace: Duration,
     /// Bounds of the cache that answers retransmitted calls to procedures that must not be repeated.
     pub reply_cache: CacheLimits,
+    /// Time in the hands of its handler from which on a call is slow; `None`: no call is. A slow call leaves an event of
+    /// level `WARN` and target `rpcrdma::slow` when it ends, at most one a second. Default:
+    /// [`SLOW_CALL`](Self::SLOW_CALL).
+    pub slow_call: Option<Duration>,
 }
 
 impl Default for ServerConfig {
@@ -265,6 +269,7 @@ impl Default for ServerConfig {
             accept_pause: Duration::from_millis(100),
             grace: Duration::from_secs(10),
             reply_cache: CacheLimits::default(),
+            slow_call: Some(Self::SLOW_CALL),
         }
     }
 }
@@ -277,6 +282,8 @@ impl ServerConfig {
     /// Default time without a call after which an RDMA connection is closed. It is longer than the 5 minutes after
     /// which Linux closes an idle connection itself.
     pub const RDMA_IDLE: Duration = Duration::from_secs(600);
+    /// Default of [`slow_call`](Self::slow_call).
+    pub const SLOW_CALL: Duration = Duration::from_secs(1);
     /// Memory that an address can have in any case beside the longest chunks of one Call, in bytes. A TCP connection needs
     /// it to read ahead, and for calls in progress.
     pub(crate) const BESIDE_PAYLOAD: usize = 256 << 10;

@@ -8,7 +8,7 @@
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rpcrdma_oncrpc::gss::GssServer;
 use rpcrdma_oncrpc::{
@@ -29,6 +29,8 @@ pub(crate) struct Around {
     /// The outermost first.
     pub(crate) interceptors: Vec<Arc<dyn InterceptService>>,
     pub(crate) limits: Option<ShedLimits>,
+    /// Time of a call from which on the log has a line for it.
+    pub(crate) slow: Option<Duration>,
 }
 
 /// Programs that are served together.
@@ -43,7 +45,7 @@ pub(crate) struct Programs {
 impl Programs {
     pub(crate) fn new(
         served: Vec<Arc<dyn Binding>>,
-        Around { interceptors, limits }: Around,
+        Around { interceptors, limits, slow }: Around,
         cache: CacheLimits,
     ) -> Result<Self, RegisterError> {
         let mut dispatcher = Dispatcher::new(Arc::new(ReplyCache::new(cache)));
@@ -53,7 +55,7 @@ impl Programs {
         for interceptor in interceptors {
             dispatcher.intercept(interceptor);
         }
-        let overseer = Arc::new(Oversees::new(limits));
+        let overseer = Arc::new(Oversees::new(limits, slow));
         dispatcher.oversee(Arc::clone(&overseer) as Arc<dyn Overseer>);
         Ok(Self { dispatcher: Arc::new(dispatcher), served, overseer, gss: None })
     }

@@ -37,6 +37,7 @@ pub use self::handle::ServerHandle;
 use crate::admission::{Admission, Refused};
 use crate::backchannel::Backchannel;
 use crate::ccp::CcpServer;
+use crate::clients::Visit;
 use crate::config::ServerConfig;
 use crate::owners::{NoOwner, Owner, Owners};
 use crate::programs::{Around, Programs};
@@ -327,7 +328,8 @@ impl ServerBuilder {
         if config.ccp == Some(CcpServer::Protected) && self.gss.is_none() {
             return Err(ServeError::Unprotected);
         }
-        let mut programs = Programs::new(self.programs, self.around, config.reply_cache)?;
+        let around = Around { slow: config.slow_call, ..self.around };
+        let mut programs = Programs::new(self.programs, around, config.reply_cache)?;
         if let Some(contexts) = self.gss {
             programs = programs.with_gss(contexts);
         }
@@ -470,6 +472,7 @@ async fn accept_tcp(listener: TcpListener, inner: Arc<Inner>, stop: StopSignal, 
 }
 
 async fn accept_rdma(mut listener: Box<dyn Listener>, inner: Arc<Inner>, stop: StopSignal, alive: Alive) {
+    let provider = listener.provider();
     loop {
         let incoming = match inner.next(listener.accept()).await {
             Ok(incoming) => incoming,
@@ -508,7 +511,8 @@ async fn accept_rdma(mut listener: Box<dyn Listener>, inner: Arc<Inner>, stop: S
             match outcome {
                 Ok(Ok(accepted)) => {
                     place.opened();
-                    rdma::server::run(accepted, owner, shared, (place, line), stop).await;
+                    let visit = Visit::new(peer, provider, owner, Arc::clone(&shared.visits));
+                    rdma::server::run(accepted, owner, shared, ((place, line), visit), stop).await;
                 }
                 Ok(Err(error)) => tracing::info!(?peer, %error, "RDMA connection not set up"),
                 Err(_) => tracing::info!(?peer, "RDMA connection not set up in time"),

@@ -10,6 +10,7 @@ use crate::backchannel::Backchannels;
 use crate::config::ServerConfig;
 use crate::credits::Credits;
 use crate::failed_reads::FailedReads;
+use crate::log::Allowance;
 use crate::programs::Programs;
 use crate::shares::PeerShares;
 use crate::totals::Totals;
@@ -25,6 +26,8 @@ pub(crate) struct Shared {
     pub(crate) credits: Option<Credits>,
     pub(crate) failed_reads: FailedReads,
     pub(crate) totals: Totals,
+    /// How many lines the log gets about clients that come and go.
+    pub(crate) visits: Arc<Allowance>,
     calls: AtomicU64,
     agreed: AtomicU64,
 }
@@ -40,6 +43,7 @@ impl Shared {
             shares,
             failed_reads: FailedReads::default(),
             totals: Totals::default(),
+            visits: Arc::default(),
             calls: AtomicU64::new(0),
             agreed: AtomicU64::new(0),
             config,

@@ -171,6 +171,10 @@ impl Listener for SimListener {
     fn local_address(&self) -> io::Result<SocketAddr> {
         Ok(self.address)
     }
+
+    fn provider(&self) -> &'static str {
+        "sim"
+    }
 }
 
 impl Drop for SimListener {

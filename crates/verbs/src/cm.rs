@@ -88,6 +88,11 @@ pub trait Listener: Send {
     /// # Errors
     /// Errors of the socket below.
     fn local_address(&self) -> io::Result<SocketAddr>;
+
+    /// Returns the name of the provider, for logs and reports: one word.
+    fn provider(&self) -> &'static str {
+        "rdma"
+    }
 }
 
 /// The ends of an accepted TCP connection, for questions to the kernel.

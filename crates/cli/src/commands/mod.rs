@@ -203,14 +203,18 @@ fn check_descriptors() -> Result<(), Failure> {
 /// Runs the command.
 pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
     let Arguments { common, command } = arguments;
-    trace::start(common.verbose, matches!(command, Command::Serve(_)))?;
+    let log = if let Command::Serve(serve) = &command { Some(serve.log()) } else { None };
+    trace::start(common.verbose, log.as_ref())?;
     check_descriptors()?;
     match command {
         // `serve` and `bench` have an orderly end of their own.
         Command::Serve(serve) => {
             // Privileges are given up while the process has one thread.
             let prepared = serve.prepare()?;
-            on_runtime(Builder::new_multi_thread(), prepared.run(common))
+            trace::detach();
+            let result = on_runtime(Builder::new_multi_thread(), prepared.run(common));
+            trace::finish();
+            result
         }
         // On one thread, so that a round trip has no thread switch.
         Command::Ping(ping) => on_runtime(Builder::new_current_thread(), orderly(ping.run(common))),

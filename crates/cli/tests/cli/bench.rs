@@ -144,6 +144,89 @@ fn directions_kinds_and_transports_are_chosen() {
 }
 
 #[test]
+fn both_directions_work_at_the_same_time() {
+    let mut server = BenchServer::start(&[]);
+    let both = server.measure(&["--bidir", "--only", "stream,read", "-P", "2", "-l", "64K", "--depth", "2"]);
+    let expected = [("stream-together", "raw"), ("write-read", "rdma"), ("write-read", "tcp")];
+    assert_eq!(rows(&both), expected.map(|(name, transport)| (name.to_owned(), transport.to_owned())));
+    for row in both["rows"].as_array().unwrap() {
+        let [to, from] = ["to", "from"].map(|way| row["directions"][way].as_f64().unwrap());
+        assert!(to > 0.0 && from > 0.0, "{row}");
+        assert_eq!(row["ratio"].is_number(), row["transport"] != "raw", "{row}");
+        assert_eq!(row["connections"], 2, "{row}");
+    }
+    // The session has the connections of both directions.
+    assert_eq!(server.event()["connections"], 4);
+    let arguments =
+        ["bench", &server.address, "-t", "0.03", "--bidir", "--only", "read", "--proto", "rdma", "-f", "m"];
+    let shown = succeed(&arguments);
+    assert!(
+        shown.contains("\nWRITE and READ over RDMA: ") && shown.contains(" Mbit/s to the server, "),
+        "{shown}"
+    );
+}
+
+#[test]
+fn a_count_ends_a_measure_and_the_beginning_is_omitted() {
+    let server = BenchServer::start(&[]);
+    let measure = |extra: &[&str]| {
+        json(&[&["bench", &server.address, "--proto", "rdma", "--depth", "2", "-O", "0.01"], extra].concat())
+    };
+    // Without the count, each would take a minute.
+    let bytes = measure(&["-n", "1M", "-l", "64K", "--only", "read"]);
+    let row = &bytes["rows"][0];
+    assert!(row["bytes"].as_u64().unwrap() >= 1 << 20 && row["seconds"].as_f64().unwrap() < 30.0, "{row}");
+    let calls = measure(&["-k", "50", "--only", "null,ping"]);
+    for row in calls["rows"].as_array().unwrap() {
+        assert!(row["calls"].as_u64().unwrap() >= 50 && row["seconds"].as_f64().unwrap() < 30.0, "{row}");
+    }
+    let complaint = fail(2, &["bench", &server.address, "-n", "1M", "-k", "1"]);
+    assert!(complaint.contains("cannot be used with"), "{complaint}");
+    let complaint = fail(2, &["bench", "--bidir"]);
+    assert!(complaint.contains("--bidir is about another host"), "{complaint}");
+}
+
+#[test]
+fn the_port_is_given_with_the_host_or_apart() {
+    let server = BenchServer::start(&[]);
+    let port = server.address.rsplit(':').next().unwrap();
+    let arguments = ["bench", "127.0.0.1", "-p", port, "-t", "0.03", "--only", "ping", "--json"];
+    let document: Value = serde_json::from_str(&succeed(&arguments)).unwrap();
+    assert_eq!(document["address"], server.address);
+}
+
+#[test]
+fn few_credits_of_the_server_limit_deep_calls() {
+    let server = BenchServer::start(&["--credits", "2"]);
+    let document = server.measure(&["--only", "read", "--depth", "16", "--proto", "rdma"]);
+    let limit = &document["rows"][0]["limit"];
+    // A machine whose processors are busy is limited by them, whatever the credits.
+    let by = limit["by"].as_str().unwrap();
+    assert!(by == "credits" || by.ends_with("-cpu") || by.ends_with("-machine"), "{limit}");
+    if by == "credits" {
+        assert!(limit["text"].as_str().unwrap().contains("lets 2 of 16 calls be in flight"), "{limit}");
+    }
+}
+
+#[test]
+fn several_clients_measure_at_the_same_time() {
+    let mut server = BenchServer::start(&[]);
+    let start = || {
+        let arguments = ["bench", &server.address, "-t", "1", "--only", "ping", "--json"];
+        command(&arguments).stdout(Stdio::piped()).spawn().unwrap()
+    };
+    let clients = [start(), start(), start()];
+    let others = clients.map(|client| {
+        let output = client.wait_with_output().unwrap();
+        assert!(output.status.success());
+        let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+        document["others"].as_u64().unwrap()
+    });
+    assert!(others.iter().any(|others| *others > 0), "{others:?}");
+    assert_eq!(server.event()["event"], "came");
+}
+
+#[test]
 fn a_picture_has_the_ratios() {
     let server = BenchServer::start(&[]);
     let place = tempfile::tempdir().unwrap();

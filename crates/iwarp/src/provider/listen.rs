@@ -50,6 +50,10 @@ impl Listener for IwarpListener {
     fn local_address(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
     }
+
+    fn provider(&self) -> &'static str {
+        "iwarp"
+    }
 }
 
 /// A TCP connection that has not sent any byte yet.

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use rpcrdma_oncrpc::auth::GIDS_MAX;
-use rpcrdma_oncrpc::{AuthSys, Credential};
+use rpcrdma_oncrpc::{AuthSys, Credential, Shown};
 
 use super::exports::Served;
 use super::memory::{Room, Soon};
@@ -107,8 +107,7 @@ impl Shared {
     }
 
     fn refuse_principal(&self, caller: &Caller, name: &str) {
-        // `?` escapes characters that must not appear in a log line.
-        let why = format_args!("{name:?} has no user here, and acts as nobody");
-        self.refusals.refuse(Refusal::Principal, caller.address(), why);
+        let why = format_args!("\"{}\" has no user here, and acts as nobody", Shown(name.as_bytes()));
+        self.refusals.refuse(Refusal::Principal, caller.address(), &why);
     }
 }

@@ -318,7 +318,7 @@ impl Shared {
                 Status::BadHandle => "this server did not make it",
                 _ => "its export is no longer there, or has changed",
             };
-            self.refusals.refuse(Refusal::Handle, caller.address(), format_args!("{why}"));
+            self.refusals.refuse(Refusal::Handle, caller.address(), &why);
         });
         let (served, id) = match opened {
             Ok((served, id)) => (Arc::clone(served), id),
@@ -351,7 +351,7 @@ impl Shared {
                     }
                     _ => format!("export {name:?} does not admit this address"),
                 };
-                self.refusals.refuse(Refusal::Caller, caller.address(), format_args!("{why}"));
+                self.refusals.refuse(Refusal::Caller, caller.address(), &why);
             }
         })?;
         Ok(At { shared: self, served, id, caller, who, _room: room })

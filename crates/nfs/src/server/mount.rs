@@ -7,14 +7,20 @@
 //!
 //! Only version 3 is served: versions 1 and 2 return handles of NFS version 2. The list of mounts serves DUMP
 //! only. It is kept in memory with a bound for each host and for all hosts, and no decision depends on it.
+//!
+//! Each mount and unmount is a line of the log, target `rpcrdma::mounts`; [`Allowance`] bounds them.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::net::IpAddr;
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use rpcrdma::log::Allowance;
 use rpcrdma::{Procedure, typed};
-use rpcrdma_oncrpc::{CallContext, CallFailure, Origin, ProcedureInfo, ResponseFuture};
-use rpcrdma_xdr::{Decoder, Stream};
+use rpcrdma_oncrpc::{
+    CallContext, CallFailure, Credential, Origin, ProcedureInfo, ResponseFuture, Shown, User,
+};
+use rpcrdma_xdr::{Decoder, Stream, Text};
 
 use super::{
     Caller, Crossing, Exports as ServedExports, Known, Purpose, Refusal, Security, Served, Shared, Work,
@@ -33,13 +39,54 @@ pub const MOUNTS_MAX: usize = 1024;
 /// Mounts remembered for one host or one IPv6 network, which loses its oldest beyond this number.
 pub const MOUNTS_PER_HOST: usize = 64;
 
+/// Target of the log of mounts.
+const TARGET: &str = "rpcrdma::mounts";
+
 /// Hosts and the paths that they mounted, each path in its canonical form, oldest first.
 type Mounts = BTreeMap<Origin, VecDeque<(IpAddr, Vec<u8>)>>;
 
-/// All remembered mounts.
+/// All remembered mounts, and the log of mounts.
 #[derive(Debug, Default)]
 pub(crate) struct MountTable {
     origins: Mutex<Mounts>,
+    lines: Allowance,
+}
+
+/// Event of the log of mounts.
+#[derive(Clone, Copy, Debug)]
+enum Told {
+    Mounted,
+    Unmounted,
+}
+
+/// The caller of MOUNT, for the log.
+#[derive(Debug)]
+struct Visitor {
+    peer: Option<SocketAddr>,
+    user: User,
+    /// Name of the machine as AUTH_SYS claims it.
+    machine: Text,
+}
+
+impl Visitor {
+    fn new(context: &CallContext) -> Self {
+        let machine = match &context.credential {
+            Credential::Sys(sys) => sys.machine_name.clone(),
+            _ => Text::default(),
+        };
+        Self { peer: context.peer, user: User::of(&context.credential), machine }
+    }
+}
+
+impl fmt::Display for Visitor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.peer {
+            Some(peer) => write!(f, "by {peer}")?,
+            None => f.write_str("by an unknown address")?,
+        }
+        write!(f, ", user {}", self.user)?;
+        if self.machine.is_empty() { Ok(()) } else { write!(f, " of \"{}\"", Shown(&self.machine)) }
+    }
 }
 
 /// Returns the canonical form of a path, without empty and "." components.
@@ -88,6 +135,35 @@ impl MountTable {
             if mounts.is_empty() {
                 origins.remove(&origin);
             }
+        }
+    }
+
+    /// Logs that a client has mounted or unmounted a path; without one it has unmounted all of its paths.
+    fn tell(&self, told: Told, visitor: &Visitor, path: Option<&DirPath>, served: Option<&Arc<Served>>) {
+        if !tracing::enabled!(target: TARGET, tracing::Level::INFO) {
+            return;
+        }
+        let Some(not_logged) = self.lines.take() else { return };
+        let not_logged = Some(not_logged).filter(|count| *count > 0);
+        let (peer, user) = (visitor.peer.map(tracing::field::display), &visitor.user);
+        let machine = Some(Shown(&visitor.machine))
+            .filter(|_| !visitor.machine.is_empty())
+            .map(tracing::field::display);
+        let shown = path.map(|path| Shown(path.as_bytes()));
+        let path = shown.map(tracing::field::display);
+        let export = served.map(|served| served.export.name.as_str());
+        let what = match (shown, export) {
+            (Some(path), Some(export)) => format!("\"{path}\" (export {export:?})"),
+            (Some(path), None) => format!("\"{path}\""),
+            (None, _) => "all paths".to_owned(),
+        };
+        match told {
+            Told::Mounted => tracing::info!(
+                target: TARGET, peer, %user, machine, path, export, not_logged, "mounted {what} {visitor}"
+            ),
+            Told::Unmounted => tracing::info!(
+                target: TARGET, peer, %user, machine, path, export, not_logged, "unmounted {what} {visitor}"
+            ),
         }
     }
 
@@ -180,24 +256,23 @@ impl MountProgram {
     fn mount(&self, context: CallContext, path: DirPath) -> ResponseFuture {
         let shared = Arc::clone(&self.shared);
         let path = Arc::new(path);
-        let address = context.peer;
+        let visitor = Visitor::new(&context);
         let caller = Caller::new(context);
         boxed(async move {
-            let peer = address.map(|address| address.ip());
             let results = match mount(&shared, caller, &path).await {
-                Ok(results) => MountResult::Ok(results),
-                Err(status) => MountResult::Fail(status),
+                Ok((results, served)) => {
+                    if let Some(peer) = visitor.peer {
+                        shared.mounts.add(peer.ip(), path.as_bytes());
+                    }
+                    shared.mounts.tell(Told::Mounted, &visitor, Some(&path), Some(&served));
+                    MountResult::Ok(results)
+                }
+                Err(status) => {
+                    let refusal = Refusal::Mount(Shown(path.as_bytes()));
+                    shared.refusals.refuse(refusal, visitor.peer, &status);
+                    MountResult::Fail(status)
+                }
             };
-            let granted = matches!(results, MountResult::Ok(_));
-            if let MountResult::Fail(status) = &results {
-                let why = format_args!("{path:?}: {status}");
-                shared.refusals.refuse(Refusal::Mount, address, why);
-            }
-            // `?` escapes characters that must not appear in a log line.
-            tracing::info!(?path, peer = ?address, granted, "mount");
-            if let (true, Some(peer)) = (granted, peer) {
-                shared.mounts.add(peer, path.as_bytes());
-            }
             typed::results::<Mnt>(&results)
         })
     }
@@ -231,14 +306,23 @@ impl MountProgram {
 
     /// Answers UMNT and, without a path, UMNTALL (RFC 1813 §5.2.3, §5.2.4).
     fn unmount(&self, context: &CallContext, path: Option<&DirPath>) -> ResponseFuture {
+        let mounts = &self.shared.mounts;
         if let Some(peer) = context.peer {
-            self.shared.mounts.remove(peer.ip(), path.map(DirPath::as_bytes));
+            mounts.remove(peer.ip(), path.map(DirPath::as_bytes));
         }
+        let export = path.and_then(|path| self.shared.exports.find(path.as_bytes()));
+        let export = export.as_ref().map(|(served, _)| *served);
+        mounts.tell(Told::Unmounted, &Visitor::new(context), path, export);
         boxed(std::future::ready(Ok(Stream::default())))
     }
 }
 
-async fn mount(shared: &Arc<Shared>, caller: Caller, path: &Arc<DirPath>) -> Result<MountOk, MountStatus> {
+/// Returns the results of MNT, and the export of the object.
+async fn mount(
+    shared: &Arc<Shared>,
+    caller: Caller,
+    path: &Arc<DirPath>,
+) -> Result<(MountOk, Arc<Served>), MountStatus> {
     // RFC 1813 §5.1.2: MNTPATHLEN.
     if path.as_bytes().len() > MAX_MOUNT_PATH {
         return Err(MountStatus::NameTooLong);
@@ -264,10 +348,11 @@ async fn mount(shared: &Arc<Shared>, caller: Caller, path: &Arc<DirPath>) -> Res
         let walked = shared.blocking(&served, caller.ip(), Work::Look, job).await;
         match walked.map_err(|_| MountStatus::ServerFault)?.map_err(status)? {
             Walked::Ends(entered, id) => {
-                return Ok(MountOk {
+                let results = MountOk {
                     handle: shared.exports.seal(&entered, &id),
                     auth_flavors: Security::numbers(&entered.export.security),
-                });
+                };
+                return Ok((results, entered));
             }
             Walked::Enters(inner, until) => (served, behind) = (inner, until),
         }

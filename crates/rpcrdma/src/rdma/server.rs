@@ -29,6 +29,7 @@ use crate::admission::Place;
 use crate::backchannel::Reverse;
 use crate::cause::Cause;
 use crate::ccp::server::Configurator;
+use crate::clients::Visit;
 use crate::config::ServerConfig;
 use crate::credits::Further;
 use crate::handlers::HandlerPanicked;
@@ -137,15 +138,14 @@ pub(crate) async fn run(
     (queue_pair, Receives { share, first, further }): Accepted,
     owner: Option<u32>,
     shared: Arc<Shared>,
-    mut place: (Place, Line),
+    (mut place, visit): ((Place, Line), Visit),
     mut stop: StopSignal,
 ) {
     let credits =
         further.as_ref().map(|further| shared.config.credits_at_least().saturating_add(further.count()));
     place.0.keep(further);
-    let mut served = Served::new(queue_pair, owner, shared, place);
+    let mut served = Served::new(queue_pair, owner, shared, (place, visit));
     served.connection.provide(share, first, credits);
-    let peer = served.peer;
     let ended = loop {
         tokio::select! {
             biased;
@@ -153,7 +153,7 @@ pub(crate) async fn run(
                 served.phase = phase;
                 if phase == Phase::Abort {
                     // Dropping the queue pair ends the connection.
-                    tracing::info!(?peer, "RDMA connection ended: the server stopped before every call was answered");
+                    served.visit.ends(&"the server stopped before every call was answered");
                     return;
                 }
             }
@@ -161,12 +161,9 @@ pub(crate) async fn run(
         }
     };
     match ended {
-        Ok(reason) => {
-            tracing::debug!(?peer, %reason, "RDMA connection closed");
-            served.end(reason.into());
-        }
+        Ok(reason) => served.end(reason.into()),
         Err(error) => {
-            tracing::warn!(?peer, %error, "RDMA connection ended");
+            tracing::warn!(peer = ?served.peer, %error, "RDMA connection ended");
             served.end(error.into());
         }
     }
@@ -186,8 +183,8 @@ struct Served {
     phase: Phase,
     /// The counters when they were last added to the totals.
     counted: Sums,
-    /// Whether the version was traced.
-    version_told: bool,
+    /// The connection in the log.
+    visit: Visit,
 }
 
 impl Served {
@@ -195,7 +192,7 @@ impl Served {
         queue_pair: Box<dyn QueuePair>,
         owner: Option<u32>,
         shared: Arc<Shared>,
-        (place, line): (Place, Line),
+        ((place, line), visit): ((Place, Line), Visit),
     ) -> Self {
         let peer = queue_pair.peer_address();
         let now = Instant::now();
@@ -230,7 +227,7 @@ impl Served {
             timer: Box::pin(sleep_until(now)),
             phase: Phase::Run,
             counted: Sums::default(),
-            version_told: false,
+            visit,
         }
     }
 
@@ -330,9 +327,11 @@ impl Served {
             self.answer(now, Answered { token: call.token, answer: Answer::Drop, kept: None });
             return Ok(0);
         }
-        if !std::mem::replace(&mut self.version_told, true)
+        self.visit.calls += 1;
+        if self.visit.version.is_none()
             && let Some(rules) = self.connection.version()
         {
+            self.visit.version = Some(rules.name);
             tracing::info!(target: "rpcrdma::version", peer = ?self.peer, version = rules.name, "first call");
         }
         self.shared.count_call();
@@ -370,6 +369,10 @@ impl Served {
 
     fn end(&mut self, reason: Cause) {
         self.count();
+        match self.phase {
+            Phase::Run => self.visit.ends(&reason),
+            Phase::Drain | Phase::Abort => self.visit.ends(&"the server stopped"),
+        }
         let Sums { calls, replies, .. } = self.counted;
         tracing::info!(target: "rpcrdma::forms", peer = ?self.peer, %calls, %replies, "RDMA connection ended");
         self.reverse.end(reason);

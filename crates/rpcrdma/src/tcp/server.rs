@@ -47,6 +47,7 @@ use super::record::{CALL_ROOM, RecordError, RecordSink, RecordSource};
 use super::stream::ByteStream;
 use super::tls::{TLS_ROOM, TlsStream};
 use crate::admission::Place;
+use crate::clients::Visit;
 use crate::config::ServerConfig;
 use crate::handlers::{HandlerPanicked, Handlers};
 use crate::programs::{Dispatch, Dispatched};
@@ -75,9 +76,21 @@ pub(crate) enum Ended {
 
 /// The way in which a stream ended in order.
 enum After {
-    Closed,
+    /// The reason.
+    Closed(&'static str),
     /// The client waits for the handshake.
     StartTls(TlsServer),
+}
+
+impl After {
+    /// Returns the reason of an end in order, for the log.
+    fn reason(self) -> &'static str {
+        match self {
+            Self::Closed(why) => why,
+            // Not on a stream that has TLS already.
+            Self::StartTls(_) => "a second handshake was asked for",
+        }
+    }
 }
 
 /// Runs a connection to its end. `owner` is the user at the other end, if known.
@@ -88,14 +101,16 @@ pub(crate) async fn run(
     place: (Place, Line),
     stop: StopSignal,
 ) {
+    let mut visit = Visit::new(Some(peer), "tcp", owner, Arc::clone(&shared.visits));
     let mut connection = Connection::new((peer, owner), shared, place, stop);
     let ended = match connection.run(&stream).await {
         Ok(After::StartTls(settings)) => Box::pin(connection.secured(stream, &settings)).await,
-        ended => ended.map(drop),
+        ended => ended.map(After::reason),
     };
+    visit.calls = connection.calls;
     match ended {
-        Ok(()) => tracing::debug!(%peer, "TCP connection closed"),
-        Err(error) => tracing::info!(%peer, %error, "TCP connection ended"),
+        Ok(why) => visit.ends(&why),
+        Err(error) => visit.ends(&error),
     }
 }
 
@@ -130,6 +145,8 @@ struct Connection {
     ended: u64,
     /// Whether no further calls are read; the connection closes when all are answered.
     draining: bool,
+    /// Whether the server stops.
+    stopping: bool,
     /// Whether a call has no reply: nothing more is read, and the connection closes behind the replies that are ready.
     lost: bool,
     /// Time of the last call or reply.
@@ -167,6 +184,7 @@ impl Connection {
             calls: 0,
             ended: 0,
             draining: false,
+            stopping: false,
             lost: false,
             active: Instant::now(),
         }
@@ -184,7 +202,7 @@ impl Connection {
             let queued = self.writer.queued() > 0;
             // Calls in progress go on to the reply cache if one is lost: it must not wait for them.
             if !queued && (self.lost || self.draining && !busy) {
-                return Ok(After::Closed);
+                return Ok(After::Closed(self.why_closed()));
             }
             if !busy
                 && !queued
@@ -214,8 +232,17 @@ impl Connection {
                     flushed?;
                     self.active = Instant::now();
                 }
-                () = sleep_until(super::after(self.active, self.shared.config.tcp_idle)), if !busy && !queued => return Ok(After::Closed),
+                () = sleep_until(super::after(self.active, self.shared.config.tcp_idle)), if !busy && !queued => return Ok(After::Closed("idle")),
             }
+        }
+    }
+
+    /// Returns why the connection closes in order, for the log.
+    const fn why_closed(&self) -> &'static str {
+        match (self.lost, self.stopping) {
+            (true, _) => "no reply could be made to a call",
+            (false, true) => "the server stopped",
+            (false, false) => "closed by the client",
         }
     }
 
@@ -223,7 +250,7 @@ impl Connection {
     fn obey(&mut self, phase: Phase) -> Result<(), Ended> {
         match phase {
             Phase::Run => {}
-            Phase::Drain => self.draining = true,
+            Phase::Drain => (self.draining, self.stopping) = (true, true),
             Phase::Abort => return Err(Ended::Stopped),
         }
         Ok(())
@@ -322,7 +349,7 @@ impl Connection {
     }
 
     /// Sets TLS up on the stream and serves it to its end.
-    async fn secured(&mut self, stream: TcpStream, settings: &TlsServer) -> Result<(), Ended> {
+    async fn secured(&mut self, stream: TcpStream, settings: &TlsServer) -> Result<&'static str, Ended> {
         let set_up = self.shared.config.set_up;
         let until = super::after(Instant::now(), set_up);
         let slow = |_| Ended::Slow(set_up);
@@ -354,7 +381,7 @@ impl Connection {
             door.enter();
         }
         self.active = Instant::now();
-        let ended = self.run(&stream).await.map(drop);
+        let ended = self.run(&stream).await.map(After::reason);
         stream.close();
         ended
     }

@@ -15,6 +15,7 @@ mod support;
 mod bidirectional;
 mod ccp;
 mod characteristics;
+mod clients;
 mod connect;
 mod exactly_once;
 mod gss;

@@ -1,4 +1,4 @@
-//! The warnings that a test causes.
+//! The warnings that a test causes, and its events of one target.
 
 use std::fmt::{Debug, Write};
 use std::sync::{Arc, Mutex};
@@ -10,12 +10,25 @@ use tracing::{Dispatch, Event, Level, Metadata, Subscriber};
 
 /// A subscriber that keeps warnings.
 #[derive(Clone, Default)]
-pub struct Warnings(Arc<Mutex<Vec<String>>>);
+pub struct Warnings {
+    lines: Arc<Mutex<Vec<String>>>,
+    /// Target whose events of level INFO are kept, too.
+    also: Option<&'static str>,
+}
 
 impl Warnings {
     /// Keeps the warnings of this thread, until the guard is dropped.
     pub fn of_this_thread() -> (Self, impl Sized) {
-        let warnings = Self::default();
+        Self::default().begin()
+    }
+
+    /// Keeps the events of this target, too, down to INFO.
+    pub fn and_events_of(target: &'static str) -> (Self, impl Sized) {
+        Self { also: Some(target), ..Self::default() }.begin()
+    }
+
+    fn begin(self) -> (Self, impl Sized) {
+        let warnings = self;
         // With a single dispatcher, a thread of another test that reaches an event first would switch the event off for
         // all.
         let second = Dispatch::new(NoSubscriber::new());
@@ -25,7 +38,7 @@ impl Warnings {
 
     /// Returns the warnings since the last time.
     pub fn take(&self) -> Vec<String> {
-        std::mem::take(&mut self.0.lock().unwrap())
+        std::mem::take(&mut self.lines.lock().unwrap())
     }
 }
 
@@ -39,7 +52,8 @@ impl Visit for Line {
 
 impl Subscriber for Warnings {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        *metadata.level() <= Level::WARN
+        let also = *metadata.level() <= Level::INFO && self.also == Some(metadata.target());
+        *metadata.level() <= Level::WARN || also
     }
 
     fn new_span(&self, _: &Attributes<'_>) -> Id {
@@ -53,7 +67,7 @@ impl Subscriber for Warnings {
     fn event(&self, event: &Event<'_>) {
         let mut line = Line(String::new());
         event.record(&mut line);
-        self.0.lock().unwrap().push(line.0);
+        self.lines.lock().unwrap().push(line.0);
     }
 
     fn enter(&self, _: &Id) {}

@@ -89,12 +89,13 @@ Between two hosts, run rpcrdma bench --server on one, and rpcrdma bench HOST on 
   WRITE, READ    calls that bring data to the server, or fetch it, in memory, without a file system
   raw TCP        the same direction on raw TCP in the same run; the ratio is value by raw TCP. Calls a
                  second have none
+  both ways      with --bidir, WRITE and READ, or two raw streams, at the same time; the value is their sum
   CPU            processor time of the client's and of the server's process, for a GiB of data and
                  for a call. Work of the kernel for nobody's account is not in it
 
 Below the table, a sentence for each row says what limits it, with the number that shows it. --json prints {address, provider, \
 client: {machine, processors}, server: {machine, processors}, seconds, connections, depth, size, others, rows: [{name, transport, \
-unit, value, base, ratio, size, depth, connections, seconds, bytes, calls, microseconds: {p50, p99}, client: {cpu_seconds, busy, \
+unit, value, base, ratio, size, depth, connections, seconds, bytes, calls, microseconds: {p50, p99}, directions: {to, from}, client: {cpu_seconds, busy, \
 machine, cpu_seconds_per_gib, cpu_microseconds_per_call}, server: {the same}, limit: {by, text}, intervals: [{until, bytes, calls, \
 rate}]}]}. What a row does not have is null. machine is the share of all processors that worked.
 
@@ -141,10 +142,10 @@ impl Bench {
             None => {}
         }
         if self.client.host.is_none() {
-            self.client.check_none()?;
+            self.client.check_none(self.server.server)?;
         }
         if self.server.server {
-            return self.server.run(&self.provider, common);
+            return self.server.run(&self.provider, self.client.port, common);
         }
         if let Some(host) = &self.client.host {
             return self.client.run(host, &self.provider, common);

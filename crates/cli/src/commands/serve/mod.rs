@@ -8,6 +8,7 @@ mod directories;
 mod export;
 mod kerberos;
 pub(super) mod limits;
+mod logs;
 mod ready;
 mod trusted;
 
@@ -30,6 +31,7 @@ use self::confine::{Needs, confine};
 use self::directories::Directories;
 use self::export::{ExportOption, SquashOption};
 use self::kerberos::{Callers, Kerberos};
+use self::logs::Logs;
 use self::ready::{Listening, Ready};
 use crate::arguments::{Common, ProfileName, listen_address};
 use crate::commands::cannot_listen;
@@ -38,6 +40,7 @@ use crate::output;
 use crate::provider::{ListenAt, Provider, ProviderOptions, Settings, may_use_adapters, raise_locked_memory};
 use crate::signals::StopSignals;
 use crate::tls::ServerTls;
+use crate::trace::ServerLog;
 
 /// Port for NFS and MOUNT over TCP, if it is free.
 const TCP_PORT: u16 = 20048;
@@ -165,6 +168,8 @@ pub(crate) struct Serve {
     rdma: ProviderOptions,
     #[command(flatten)]
     bounds: Bounds,
+    #[command(flatten)]
+    logs: Logs,
 }
 
 /// Versions of RPC-over-RDMA that a server speaks.
@@ -208,6 +213,11 @@ impl Serve {
         Err(Failure::usage(wrong))
     }
 
+    /// Returns the choice of the log.
+    pub(crate) fn log(&self) -> ServerLog {
+        self.logs.choice()
+    }
+
     /// Returns which questions of CONF_RDMA are answered; `None` without an answer to any.
     fn ccp(&self) -> Option<CcpServer> {
         match (self.conf_rdma, self.insecure_conf_rdma) {
@@ -233,6 +243,7 @@ impl Serve {
         }
         let (mut config, shares) = self.bounds.config(self.versions()?, descriptors)?;
         config.ccp = self.ccp();
+        config.slow_call = self.logs.slow();
         config.local_owners = !self.trust_local_users;
         // The files need not be readable after the rights are given up.
         config.tls = self.tls.settings(!self.no_tcp)?;

@@ -133,13 +133,13 @@ async fn each_kind_of_refusal_leaves_a_line_with_the_address() {
         assert!(lines.len() == 1 && lines.iter().all(one), "{what}: {lines:?}");
     };
     assert!(matches!(bed.mnt("/").await, MountResult::Fail(_)));
-    told("mount refused: \"/\"");
+    told("refused mount from 198.51.100.1:700 of \"/\": this client may not mount it (MNT3ERR_ACCES)");
     assert_eq!(bed.getattr(bed.root).await, Err(Status::Acces));
-    told("caller refused: export \"/\" does not admit this address");
+    told("refused caller from 198.51.100.1:700: export \"/\" does not admit this address");
     let mut forged = bed.root.as_bytes().to_vec();
     forged[0] ^= 1;
     assert_eq!(bed.getattr(FileHandle::new(&forged).unwrap()).await, Err(Status::BadHandle));
-    told("file handle refused: this server did not make it");
+    told("refused file handle from 198.51.100.1:700: this server did not make it");
 }
 
 #[tokio::test]

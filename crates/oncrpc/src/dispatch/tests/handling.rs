@@ -112,7 +112,7 @@ impl Overseer for Watch {
     }
 
     fn panicked(&self, call: &ServedCall, message: &str) {
-        self.panics.lock().unwrap().push((*call, message.to_owned()));
+        self.panics.lock().unwrap().push((call.clone(), message.to_owned()));
     }
 }
 

@@ -24,7 +24,7 @@ rpcrdma::program! {
     /// The protocol. The number is from the range for users (RFC 5531 §8.3). A change of any type below, or of the order of
     /// measures, needs the next version.
     pub(super) mod protocol {
-        program 0x2000_4a80, version 2;
+        program 0x2000_4a80, version 3;
         /// Opens a session.
         fn open = 1, Open(Ask) -> Opened, State;
         /// Returns the server's state, and keeps the session of this number open.

@@ -17,7 +17,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use super::plan::{Kind, Measure};
+use super::plan::{Direction, Kind, Measure};
 use crate::arguments::Proto;
 use crate::commands::bench::program::{Carried, Placed, null, pooled, transfers, word};
 use crate::commands::bench::{Ends, OPERATION, failed, tcp};
@@ -90,8 +90,23 @@ impl Gauge {
     }
 
     /// Returns the times of operations, and forgets them.
-    pub(super) fn take_trips(&self) -> Vec<u32> {
+    fn take_trips(&self) -> Vec<u32> {
         std::mem::take(&mut *self.trips.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// Counts of all connections.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Count {
+    /// Bytes to the server, and from it.
+    pub(super) to: u64,
+    pub(super) from: u64,
+    pub(super) calls: u64,
+}
+
+impl Count {
+    pub(super) const fn bytes(self) -> u64 {
+        self.to + self.from
     }
 }
 
@@ -116,7 +131,8 @@ enum Told {
 
 /// Connections that work.
 pub(super) struct Load {
-    pub(super) gauges: Vec<Arc<Gauge>>,
+    /// Each connection's measure and counts.
+    gauges: Vec<(Measure, Arc<Gauge>)>,
     /// Dropped to stop them.
     stop: watch::Sender<()>,
     told: mpsc::UnboundedReceiver<Told>,
@@ -124,11 +140,12 @@ pub(super) struct Load {
 }
 
 impl Load {
-    /// Starts the threads, and waits until all have connected.
-    pub(super) async fn start(target: &Target, connections: u32) -> Result<Self, Failure> {
+    /// Starts so many threads for each target, and waits until all have connected.
+    pub(super) async fn start(targets: &[Target], connections: u32) -> Result<Self, Failure> {
         let (tell, told) = mpsc::unbounded_channel();
         let mut load = Self { gauges: Vec::new(), stop: watch::Sender::new(()), told, threads: Vec::new() };
-        for index in 0..connections {
+        let each = |target| (0..connections).map(move |_| target);
+        for (index, target) in targets.iter().flat_map(each).enumerate() {
             let gauge = Arc::new(Gauge::default());
             let worker = Worker {
                 target: target.clone(),
@@ -145,11 +162,11 @@ impl Load {
                     let _ = tell.send(Told::Ended(result));
                 })
                 .map_err(failed("start a thread"))?;
-            load.gauges.push(gauge);
+            load.gauges.push((target.measure, gauge));
             load.threads.push(thread);
         }
         drop(tell);
-        for _ in 0..connections {
+        for _ in 0..load.gauges.len() {
             match load.told.recv().await {
                 Some(Told::Ready) => {}
                 Some(Told::Ended(Err(failure))) => return Err(failure),
@@ -182,16 +199,28 @@ impl Load {
         Ok(())
     }
 
-    /// Returns bytes and operations so far.
-    pub(super) fn count(&self) -> (u64, u64) {
-        self.gauges.iter().fold((0, 0), |(bytes, calls), gauge| {
-            (bytes + gauge.bytes.load(Ordering::Relaxed), calls + gauge.calls.load(Ordering::Relaxed))
+    /// Returns bytes and operations so far, as this side counts them.
+    pub(super) fn count(&self) -> Count {
+        self.gauges.iter().fold(Count::default(), |mut count, (measure, gauge)| {
+            let bytes = gauge.bytes.load(Ordering::Relaxed);
+            if measure.direction() == Direction::To {
+                count.to += bytes;
+            } else {
+                count.from += bytes;
+            }
+            count.calls += gauge.calls.load(Ordering::Relaxed);
+            count
         })
+    }
+
+    /// Returns the times of operations, and forgets them.
+    pub(super) fn take_trips(&self) -> Vec<u32> {
+        self.gauges.iter().flat_map(|(_, gauge)| gauge.take_trips()).collect()
     }
 
     /// Chooses whether the times of operations are kept.
     pub(super) fn measure(&self, measuring: bool) {
-        self.gauges.iter().for_each(|gauge| gauge.measuring.store(measuring, Ordering::Relaxed));
+        self.gauges.iter().for_each(|(_, gauge)| gauge.measuring.store(measuring, Ordering::Relaxed));
     }
 }
 

@@ -11,8 +11,8 @@ use serde::Serialize;
 use tokio::time::sleep;
 
 use super::control::{Sample, Session};
-use super::load::{Load, Target};
-use super::plan::{Measure, Plan, Unit, WRITES};
+use super::load::{Count, Load, Target};
+use super::plan::{Direction, Enough, Kind, Measure, Plan, Unit, WRITES};
 use super::sessions::LEASE;
 use crate::arguments::Proto;
 use crate::commands::bench::Ends;
@@ -66,6 +66,8 @@ pub(super) struct Window {
     pub(super) calls: u64,
     /// Times of operations in microseconds: the median, and the 99th percentile.
     pub(super) percentiles: Option<(f64, f64)>,
+    /// Bytes a second to the server and from it, of a measure of both at the same time.
+    pub(super) directions: Option<(f64, f64)>,
     pub(super) client: Side,
     pub(super) server: Side,
     /// Other sessions that were open at the server.
@@ -79,8 +81,7 @@ pub(crate) type Show<'a> = dyn Fn(Measure, u32, &Interval) -> Result<(), Failure
 /// State of both sides.
 struct Moment {
     at: Instant,
-    bytes: u64,
-    calls: u64,
+    count: Count,
     cpu: Duration,
     ticks: Ticks,
     server: Sample,
@@ -89,10 +90,12 @@ struct Moment {
 impl Moment {
     /// Returns whether anything has ended since an earlier moment that counts for this measure.
     const fn counts_since(&self, before: &Self, measure: Measure) -> bool {
+        let (came, was, is) = (self.server.received > before.server.received, before.count, self.count);
         match measure {
-            Measure::StreamTo => self.server.received > before.server.received,
-            Measure::StreamFrom => self.bytes > before.bytes,
-            _ => self.calls > before.calls,
+            Measure::StreamTo => came,
+            Measure::StreamFrom => is.from > was.from,
+            Measure::StreamTogether => came && is.from > was.from,
+            _ => is.calls > was.calls,
         }
     }
 }
@@ -102,7 +105,7 @@ struct Course {
     measure: Measure,
     size: u32,
     /// The last part's end, with the counts until then.
-    last: Option<(Instant, u64, u64)>,
+    last: Option<(Instant, Count)>,
     parts: Vec<Interval>,
 }
 
@@ -111,17 +114,17 @@ impl Course {
     fn look(
         &mut self,
         start: &Moment,
-        (bytes, calls): (u64, u64),
+        count: Count,
         interval: Duration,
         is_last: bool,
         show: &Show<'_>,
     ) -> Result<(), Failure> {
         let now = Instant::now();
-        let (at, bytes_before, calls_before) = self.last.unwrap_or((start.at, start.bytes, start.calls));
+        let (at, before) = self.last.unwrap_or((start.at, start.count));
         if !is_last && now - at < interval {
             return Ok(());
         }
-        let (bytes_since, calls_since) = (bytes - bytes_before, calls - calls_before);
+        let (bytes_since, calls_since) = (count.bytes() - before.bytes(), count.calls - before.calls);
         let counted = if self.measure.unit() == Unit::Bytes { bytes_since } else { calls_since };
         let part = Interval {
             until: (now - start.at).as_secs_f64(),
@@ -129,7 +132,7 @@ impl Course {
             calls: calls_since,
             rate: to_float(counted) / (now - at).as_secs_f64().max(1e-9),
         };
-        self.last = Some((now, bytes, calls));
+        self.last = Some((now, count));
         self.parts.push(part);
         show(self.measure, self.size, &part)
     }
@@ -149,8 +152,8 @@ pub(super) struct Runner<'a> {
 impl Runner<'_> {
     /// Runs a measure. Of the write sizes of a raw stream, the fastest is the result.
     pub(super) async fn run(&self, measure: Measure) -> Result<Window, Failure> {
-        let Plan { time, size, .. } = *self.plan;
-        let window = if matches!(measure, Measure::StreamTo | Measure::StreamFrom) {
+        let (time, size) = (self.plan.time_of(measure), self.plan.size);
+        let window = if measure.kind() == Kind::Stream {
             let part = time / u32::try_from(WRITES.len()).unwrap_or(1);
             let mut best: Option<Window> = None;
             for size in WRITES {
@@ -181,20 +184,25 @@ impl Runner<'_> {
     /// Measures for this time, and longer until something has ended that counts.
     async fn window(&self, measure: Measure, size: u32, time: Duration) -> Result<Window, Failure> {
         let connections = measure.connections(self.plan.connections);
-        let mut load = Load::start(&self.target(measure, size), connections).await?;
-        self.wait(&mut load, Plan::warm_up(time)).await?;
+        let targets: Vec<Target> = measure.parts().into_iter().map(|part| self.target(part, size)).collect();
+        let mut load = Load::start(&targets, connections).await?;
+        self.wait(&mut load, self.plan.warm_up(time)).await?;
         load.measure(true);
         let before = self.moment(&load).await?;
         let mut course = Course { measure, size, last: None, parts: Vec::new() };
         let mut renewed = Instant::now();
+        let enough = self.plan.enough(measure);
+        let look = if enough.is_some() { MORE } else { RENEW };
         let after = loop {
             let left = time.saturating_sub(before.at.elapsed()).max(MORE);
-            self.wait(&mut load, left.min(self.interval.unwrap_or(RENEW)).min(RENEW)).await?;
+            self.wait(&mut load, left.min(self.interval.unwrap_or(RENEW)).min(look)).await?;
             let mut end = None;
-            if before.at.elapsed() >= time {
+            if before.at.elapsed() >= time
+                || enough.is_some_and(|enough| is_enough(enough, before.count, load.count()))
+            {
                 let after = self.moment(&load).await?;
-                let enough = after.counts_since(&before, measure) || before.at.elapsed() >= time + MOST;
-                end = enough.then_some(after);
+                let counts = after.counts_since(&before, measure) || before.at.elapsed() >= time + MOST;
+                end = counts.then_some(after);
             }
             if let Some(interval) = self.interval {
                 course.look(&before, load.count(), interval, end.is_some(), self.show)?;
@@ -208,7 +216,7 @@ impl Runner<'_> {
             }
         };
         load.measure(false);
-        let trips = load.gauges.iter().flat_map(|gauge| gauge.take_trips()).collect();
+        let trips = load.take_trips();
         load.stop().await?;
         let (depth, processors) = (measure.depth(self.plan.depth), self.session.granted.processors);
         let window = Window::between(measure, &before, &after, trips, processors);
@@ -224,9 +232,9 @@ impl Runner<'_> {
     }
 
     async fn moment(&self, load: &Load) -> Result<Moment, Failure> {
-        let (at, (bytes, calls)) = (Instant::now(), load.count());
+        let (at, count) = (Instant::now(), load.count());
         let (cpu, ticks) = (cpu(ClockId::ProcessCPUTime), Ticks::now());
-        Ok(Moment { at, bytes, calls, cpu, ticks, server: self.session.sample().await? })
+        Ok(Moment { at, count, cpu, ticks, server: self.session.sample().await? })
     }
 }
 
@@ -254,11 +262,18 @@ impl Window {
             machine: share(ticks(was), ticks(is)),
             processors,
         };
-        let (calls, mut bytes) = (after.calls - before.calls, after.bytes - before.bytes);
+        let calls = after.count.calls - before.count.calls;
+        let (mut to, mut from) = (after.count.to - before.count.to, after.count.from - before.count.from);
         let mut seconds = client.seconds;
-        if measure == Measure::StreamTo {
-            (bytes, seconds) = (is.received.saturating_sub(was.received), server.seconds);
+        if measure.parts().contains(&Measure::StreamTo) {
+            to = is.received.saturating_sub(was.received);
         }
+        if measure == Measure::StreamTo {
+            (from, seconds) = (0, server.seconds);
+        }
+        let bytes = to + from;
+        let rate = |bytes| to_float(bytes) / seconds.max(1e-9);
+        let directions = (measure.direction() == Direction::Together).then(|| (rate(to), rate(from)));
         trips.sort_unstable();
         let at = |percent: usize| {
             let rank = (trips.len() * percent).div_ceil(100).saturating_sub(1);
@@ -280,11 +295,20 @@ impl Window {
             bytes,
             calls,
             percentiles,
+            directions,
             client,
             server,
             others: was.others.max(is.others),
             intervals: Vec::new(),
         }
+    }
+}
+
+/// Returns whether the counts since the beginning suffice.
+const fn is_enough(enough: Enough, before: Count, now: Count) -> bool {
+    match enough {
+        Enough::Bytes(bytes) => now.bytes() - before.bytes() >= bytes,
+        Enough::Calls(calls) => now.calls - before.calls >= calls,
     }
 }
 
@@ -306,9 +330,13 @@ fn whole(value: f64) -> u64 {
 mod tests {
     use super::*;
 
+    const fn counts(from: u64, calls: u64) -> Count {
+        Count { to: 0, from, calls }
+    }
+
     fn moment(at: Instant, count: u64, server: Sample) -> Moment {
         let ticks = Ticks { busy: 10 * count, all: 40 * count };
-        Moment { at, bytes: 100 * count, calls: count, cpu: Duration::from_secs(count), ticks, server }
+        Moment { at, count: counts(100 * count, count), cpu: Duration::from_secs(count), ticks, server }
     }
 
     /// A part ends after its time, and the last one with the measurement.
@@ -325,10 +353,10 @@ mod tests {
             course.look(&start, counts, Duration::from_secs(interval), last, &show).unwrap();
             course.parts.len()
         };
-        assert_eq!(look((500, 5), 60, false), 0);
-        assert_eq!(look((500, 5), 1, false), 1);
-        assert_eq!(look((600, 6), 60, false), 1);
-        assert_eq!(look((700, 7), 60, true), 2);
+        assert_eq!(look(counts(500, 5), 60, false), 0);
+        assert_eq!(look(counts(500, 5), 1, false), 1);
+        assert_eq!(look(counts(600, 6), 60, false), 1);
+        assert_eq!(look(counts(700, 7), 60, true), 2);
         assert_eq!(*shown.lock().unwrap(), 2);
         let parts: Vec<_> = course.parts.iter().map(|part| (part.bytes, part.calls)).collect();
         assert_eq!(parts, [(400, 4), (200, 2)]);
@@ -347,6 +375,19 @@ mod tests {
             let to = measure == Measure::StreamTo;
             assert_eq!(idle.counts_since(&before, measure), to, "{measure:?}");
             assert_eq!(busy.counts_since(&before, measure), !to, "{measure:?}");
+        }
+    }
+
+    #[test]
+    fn a_count_ends_a_measurement() {
+        let (before, now) = (counts(100, 10), counts(300, 13));
+        for (enough, ends) in [
+            (Enough::Bytes(200), true),
+            (Enough::Bytes(201), false),
+            (Enough::Calls(3), true),
+            (Enough::Calls(4), false),
+        ] {
+            assert_eq!(is_enough(enough, before, now), ends, "{enough:?}");
         }
     }
 
@@ -375,6 +416,9 @@ mod tests {
         // The server's count, in the server's time.
         let stream = of(Measure::StreamTo);
         assert_eq!((stream.bytes, stream.value, stream.seconds), (8000, 2000.0, 4.0));
+        assert_eq!((stream.directions, read.directions), (None, None));
+        let both = of(Measure::StreamTogether);
+        assert_eq!((both.bytes, both.value, both.directions), (8300, 4150.0, Some((4000.0, 150.0))));
         assert_eq!(of(Measure::RdmaNull).value, 1.5);
         assert_eq!(of(Measure::PingPong).value, 50.0 / 1e6);
         assert_eq!(Window::between(Measure::PingPong, &before, &after, Vec::new(), 8).value, 0.0);

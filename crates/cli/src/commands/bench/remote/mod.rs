@@ -25,7 +25,7 @@ use tokio::runtime::Builder;
 
 use self::control::{Ask, Session};
 use self::measure::{Interval, Runner, Show};
-use self::plan::{Direction, Kind, Plan};
+use self::plan::{Direction, Enough, Format, Kind, Plan};
 use self::report::{Document, course};
 use super::svg::Picture;
 use super::{Ends, OPERATION_LEN, program};
@@ -52,8 +52,16 @@ pub(super) struct ClientOptions {
     /// Measure against rpcrdma bench --server on this host [default port: 20060]
     #[arg(value_name = "HOST[:PORT]", value_parser = host, conflicts_with = "server")]
     pub(super) host: Option<NfsUrl>,
+    /// Port of HOST, or of --server without --listen [default: 20060]
+    #[arg(short, long, value_name = "PORT", value_parser = whole::<u16>(1, 65_533), conflicts_with = "listen")]
+    pub(super) port: Option<u16>,
     #[command(flatten)]
     plan: PlanOptions,
+    /// Unit of bytes a second in text: k, m or g for bits by powers of 1000, K, M or G for bytes by powers of 1024
+    /// [default: MB/s or GB/s, of 1000 bytes]
+    #[arg(short, long, value_enum, value_name = "UNIT", hide_possible_values = true, requires = "host",
+        conflicts_with = "server", help_heading = CLIENT)]
+    format: Option<Format>,
     /// Show the rate of each part of this many seconds, 0.01 or more; 0 shows none. Without a number, 1
     /// [default: 1 on a terminal, otherwise 0]
     #[arg(short, long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1",
@@ -68,14 +76,28 @@ pub(super) struct PlanOptions {
     #[arg(long, value_name = "COUNT", value_parser = whole::<u16>(1, 1024), help_heading = CLIENT)]
     depth: Option<u16>,
     /// Bytes of data of each READ and WRITE, 1 to 1M [default: 1M]
-    #[arg(long, value_name = "BYTES", value_parser = data, help_heading = CLIENT)]
+    #[arg(short = 'l', long, visible_alias = "length", value_name = "BYTES", value_parser = data,
+        help_heading = CLIENT)]
     size: Option<u32>,
     /// Time of each measure, in seconds. Raw streams divide it among three write sizes [default: 3, with wire
     /// 1]
-    #[arg(long, value_name = "SECONDS", value_parser = some_seconds, help_heading = CLIENT)]
+    #[arg(short = 't', long, visible_alias = "time", value_name = "SECONDS", value_parser = some_seconds,
+        help_heading = CLIENT)]
     seconds: Option<Duration>,
+    /// Time at the beginning of each measurement that does not count, in seconds [default: a third of its time, at
+    /// most 0.3]
+    #[arg(short = 'O', long, value_name = "SECONDS", value_parser = crate::arguments::seconds, help_heading = CLIENT)]
+    omit: Option<Duration>,
+    /// End a measure with data after so many bytes, if its time is not over before. The time is 60 s, or --seconds
+    /// if that is more
+    #[arg(short = 'n', long, value_name = "BYTES", value_parser = some_bytes, conflicts_with = "calls", help_heading = CLIENT)]
+    bytes: Option<u64>,
+    /// End a measure with calls after so many, as --bytes does
+    #[arg(short = 'k', long, value_name = "COUNT", value_parser = whole::<u64>(1, u64::MAX), help_heading = CLIENT)]
+    calls: Option<u64>,
     /// Connections of each measure, 1 to 256, each with a thread of its own. Latency is that of one [default: 1]
-    #[arg(long, value_name = "COUNT", value_parser = whole::<u16>(1, 256), help_heading = CLIENT)]
+    #[arg(short = 'P', long, visible_alias = "parallel", value_name = "COUNT", value_parser = whole::<u16>(1, 256),
+        help_heading = CLIENT)]
     connections: Option<u16>,
     /// Directions of the data [default: both]
     #[arg(long, value_enum, help_heading = CLIENT)]
@@ -83,6 +105,9 @@ pub(super) struct PlanOptions {
     /// Short for --direction from: the server sends
     #[arg(short = 'R', long, conflicts_with = "direction", help_heading = CLIENT)]
     reverse: bool,
+    /// Short for --direction together: both ways at the same time, on --connections for each way
+    #[arg(long, conflicts_with_all = ["direction", "reverse"], help_heading = CLIENT)]
+    bidir: bool,
     /// Kinds of measures, separated by commas [default: all]
     #[arg(long, value_enum, value_name = "KINDS", value_delimiter = ',', help_heading = CLIENT)]
     only: Vec<Kind>,
@@ -104,6 +129,10 @@ impl PlanOptions {
             (self.connections.is_some(), "--connections"),
             (self.direction.is_some(), "--direction"),
             (self.reverse, "--reverse"),
+            (self.bidir, "--bidir"),
+            (self.omit.is_some(), "--omit"),
+            (self.bytes.is_some(), "--bytes"),
+            (self.calls.is_some(), "--calls"),
             (!self.only.is_empty(), "--only"),
             (self.proto.is_some(), "--proto"),
             (self.svg.is_some(), "--svg"),
@@ -117,7 +146,11 @@ impl PlanOptions {
     /// # Errors
     /// The options leave nothing to measure.
     pub(super) fn plan(&self, time: Duration) -> Result<Plan, Failure> {
-        let direction = if self.reverse { Some(Direction::From) } else { self.direction };
+        let direction = match (self.reverse, self.bidir) {
+            (true, _) => Some(Direction::From),
+            (false, true) => Some(Direction::Together),
+            (false, false) => self.direction,
+        };
         let plan = Plan {
             connections: self.connections.unwrap_or(1).into(),
             depth: self.depth.unwrap_or(16).into(),
@@ -126,6 +159,8 @@ impl PlanOptions {
             direction: direction.unwrap_or(Direction::Both),
             only: self.only.clone(),
             proto: self.proto,
+            omit: self.omit,
+            enough: self.bytes.map(Enough::Bytes).or(self.calls.map(Enough::Calls)),
         };
         if plan.measures().is_empty() {
             return Err(Failure::usage("nothing is left to measure: see --only, --direction and --proto"));
@@ -169,6 +204,13 @@ fn data(text: &str) -> Result<u32, String> {
     }
 }
 
+fn some_bytes(text: &str) -> Result<u64, String> {
+    match size(text)? {
+        0 => Err("0 bytes are none".to_owned()),
+        bytes => Ok(bytes),
+    }
+}
+
 fn part(text: &str) -> Result<Duration, String> {
     match crate::arguments::seconds(text)? {
         time if time.is_zero() || time >= INTERVAL_LEAST => Ok(time),
@@ -178,8 +220,9 @@ fn part(text: &str) -> Result<Duration, String> {
 
 impl ClientOptions {
     /// Checks that no option is given that is about a host.
-    pub(super) fn check_none(&self) -> Result<(), Failure> {
-        match self.plan.given() {
+    pub(super) fn check_none(&self, serves: bool) -> Result<(), Failure> {
+        let port = (self.port.is_some() && !serves).then_some("--port");
+        match self.plan.given().or(port) {
             Some(option) => {
                 Err(Failure::usage(format!("{option} is about another host: name it, as rpcrdma bench HOST")))
             }
@@ -200,10 +243,10 @@ impl ClientOptions {
         let picture = self.plan.picture(&plan)?;
         let interval = self.interval(!common.json && std::io::stdout().is_terminal());
         let show = |measure, size, part: &Interval| {
-            if common.json { Ok(()) } else { output::line(course(measure, size, part)) }
+            if common.json { Ok(()) } else { output::line(course(measure, size, part, self.format)) }
         };
         let work = async {
-            let authority = to.authority(serve::PORT);
+            let authority = to.authority(self.port.unwrap_or(serve::PORT));
             let addresses: Vec<SocketAddr> = lookup_host(&authority)
                 .await
                 .map_err(|error| {
@@ -219,7 +262,7 @@ impl ClientOptions {
             output::json(&document)?;
         } else {
             let mut text = Text::stdout();
-            document.lines().into_iter().try_for_each(|line| text.line(line))?;
+            document.lines(self.format).into_iter().try_for_each(|line| text.line(line))?;
             text.flush()?;
         }
         draw(picture, &[(to.host().to_string(), &document)])
@@ -246,7 +289,7 @@ pub(super) async fn measure(
 ) -> Result<Document, Failure> {
     let ask = Ask {
         name: own_name(),
-        connections: plan.connections,
+        connections: plan.all_connections(),
         depth: plan.depth,
         size: plan.size,
         seconds: plan.seconds(),

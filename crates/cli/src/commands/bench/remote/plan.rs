@@ -11,6 +11,8 @@ use crate::arguments::Proto;
 pub(super) const WRITES: [u32; 3] = [64 << 10, 256 << 10, 1 << 20];
 /// Longest unmeasured beginning of a measurement, in which windows and caches grow.
 const WARM_UP: Duration = Duration::from_millis(300);
+/// Longest time of a measure that ends by a count, in any case.
+const COUNTED: Duration = Duration::from_secs(60);
 /// Time of the session beyond all measurements: connections, samples, and their ends.
 const SLACK: Duration = Duration::from_secs(60);
 
@@ -23,14 +25,18 @@ pub(crate) enum Direction {
     To,
     /// Only from the server: stream, READ
     From,
+    /// Both at the same time, each on its own connections
+    Together,
 }
 
 impl Direction {
     const fn covers(self, other: Self) -> bool {
-        matches!(
-            (self, other),
-            (Self::Both, _) | (_, Self::Both) | (Self::To, Self::To) | (Self::From, Self::From)
-        )
+        match (self, other) {
+            (Self::Together, Self::Together) | (_, Self::Both) => true,
+            (Self::Together, _) | (_, Self::Together) => false,
+            (Self::Both, _) | (Self::To, Self::To) | (Self::From, Self::From) => true,
+            (Self::To, Self::From) | (Self::From, Self::To) => false,
+        }
     }
 }
 
@@ -67,6 +73,9 @@ pub(crate) enum Measure {
     TcpRead = 10,
     RdmaMetadata = 11,
     TcpMetadata = 12,
+    StreamTogether = 13,
+    RdmaTogether = 14,
+    TcpTogether = 15,
 }
 
 /// Unit of a measure.
@@ -87,6 +96,14 @@ impl Unit {
         }
     }
 
+    /// Shows a value, bytes in this unit, if one is given.
+    pub(super) fn show_in(self, value: f64, format: Option<Format>) -> String {
+        match (self, format) {
+            (Self::Bytes, Some(format)) => format.show(value),
+            _ => self.show(value),
+        }
+    }
+
     /// Shows a value: bytes or calls a second, or seconds.
     pub(super) fn show(self, value: f64) -> String {
         match self {
@@ -99,11 +116,49 @@ impl Unit {
     }
 }
 
+/// Unit of bytes a second in text: bits by powers of 1000, or bytes by powers of 1024.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// Kbit/s
+    #[value(name = "k")]
+    Kilobits,
+    /// Mbit/s
+    #[value(name = "m")]
+    Megabits,
+    /// Gbit/s
+    #[value(name = "g")]
+    Gigabits,
+    /// KiB/s
+    #[value(name = "K")]
+    Kibibytes,
+    /// MiB/s
+    #[value(name = "M")]
+    Mebibytes,
+    /// GiB/s
+    #[value(name = "G")]
+    Gibibytes,
+}
+
+impl Format {
+    fn show(self, bytes: f64) -> String {
+        let (value, unit) = match self {
+            Self::Kilobits => (bytes * 8.0 / 1e3, "Kbit/s"),
+            Self::Megabits => (bytes * 8.0 / 1e6, "Mbit/s"),
+            Self::Gigabits => (bytes * 8.0 / 1e9, "Gbit/s"),
+            Self::Kibibytes => (bytes / 1024.0, "KiB/s"),
+            Self::Mebibytes => (bytes / (1024.0 * 1024.0), "MiB/s"),
+            Self::Gibibytes => (bytes / (1024.0 * 1024.0 * 1024.0), "GiB/s"),
+        };
+        if value < 100.0 { format!("{value:.2} {unit}") } else { format!("{value:.0} {unit}") }
+    }
+}
+
 impl Measure {
     /// All measures, in their order.
-    pub(super) const ALL: [Self; 13] = [
+    pub(super) const ALL: [Self; 16] = [
         Self::StreamTo,
         Self::StreamFrom,
+        Self::StreamTogether,
         Self::PingPong,
         Self::RdmaTrip,
         Self::TcpTrip,
@@ -115,6 +170,8 @@ impl Measure {
         Self::TcpWrite,
         Self::RdmaRead,
         Self::TcpRead,
+        Self::RdmaTogether,
+        Self::TcpTogether,
     ];
 
     /// Returns the name in tables.
@@ -133,6 +190,9 @@ impl Measure {
             Self::TcpWrite => "WRITE over RPC/TCP",
             Self::RdmaRead => "READ over RDMA",
             Self::TcpRead => "READ over RPC/TCP",
+            Self::StreamTogether => "TCP streams both ways",
+            Self::RdmaTogether => "WRITE and READ over RDMA",
+            Self::TcpTogether => "WRITE and READ over RPC/TCP",
         }
     }
 
@@ -147,19 +207,37 @@ impl Measure {
             Self::RdmaMetadata | Self::TcpMetadata => "metadata",
             Self::RdmaWrite | Self::TcpWrite => "write",
             Self::RdmaRead | Self::TcpRead => "read",
+            Self::StreamTogether => "stream-together",
+            Self::RdmaTogether | Self::TcpTogether => "write-read",
+        }
+    }
+
+    /// Returns the measures whose connections work at the same time: this one, or one for each direction.
+    pub(super) fn parts(self) -> Vec<Self> {
+        match self {
+            Self::StreamTogether => vec![Self::StreamTo, Self::StreamFrom],
+            Self::RdmaTogether => vec![Self::RdmaWrite, Self::RdmaRead],
+            Self::TcpTogether => vec![Self::TcpWrite, Self::TcpRead],
+            one => vec![one],
         }
     }
 
     /// Returns the RPC transport; `None` for raw TCP.
     pub(super) const fn proto(self) -> Option<Proto> {
         match self {
-            Self::StreamTo | Self::StreamFrom | Self::PingPong => None,
-            Self::RdmaTrip | Self::RdmaNull | Self::RdmaMetadata | Self::RdmaWrite | Self::RdmaRead => {
-                Some(Proto::Rdma)
-            }
-            Self::TcpTrip | Self::TcpNull | Self::TcpMetadata | Self::TcpWrite | Self::TcpRead => {
-                Some(Proto::Tcp)
-            }
+            Self::StreamTo | Self::StreamFrom | Self::StreamTogether | Self::PingPong => None,
+            Self::RdmaTrip
+            | Self::RdmaNull
+            | Self::RdmaMetadata
+            | Self::RdmaWrite
+            | Self::RdmaRead
+            | Self::RdmaTogether => Some(Proto::Rdma),
+            Self::TcpTrip
+            | Self::TcpNull
+            | Self::TcpMetadata
+            | Self::TcpWrite
+            | Self::TcpRead
+            | Self::TcpTogether => Some(Proto::Tcp),
         }
     }
 
@@ -173,19 +251,20 @@ impl Measure {
 
     pub(super) const fn kind(self) -> Kind {
         match self {
-            Self::StreamTo | Self::StreamFrom => Kind::Stream,
+            Self::StreamTo | Self::StreamFrom | Self::StreamTogether => Kind::Stream,
             Self::PingPong => Kind::Ping,
             Self::RdmaTrip | Self::TcpTrip | Self::RdmaNull | Self::TcpNull => Kind::Null,
             Self::RdmaMetadata | Self::TcpMetadata => Kind::Metadata,
             Self::RdmaWrite | Self::TcpWrite => Kind::Write,
-            Self::RdmaRead | Self::TcpRead => Kind::Read,
+            Self::RdmaRead | Self::TcpRead | Self::RdmaTogether | Self::TcpTogether => Kind::Read,
         }
     }
 
-    const fn direction(self) -> Direction {
+    pub(super) const fn direction(self) -> Direction {
         match self {
             Self::StreamTo | Self::RdmaWrite | Self::TcpWrite => Direction::To,
             Self::StreamFrom | Self::RdmaRead | Self::TcpRead => Direction::From,
+            Self::StreamTogether | Self::RdmaTogether | Self::TcpTogether => Direction::Together,
             _ => Direction::Both,
         }
     }
@@ -204,6 +283,7 @@ impl Measure {
         match self {
             Self::RdmaWrite | Self::TcpWrite => Some(Self::StreamTo),
             Self::RdmaRead | Self::TcpRead => Some(Self::StreamFrom),
+            Self::RdmaTogether | Self::TcpTogether => Some(Self::StreamTogether),
             Self::RdmaTrip | Self::TcpTrip => Some(Self::PingPong),
             _ => None,
         }
@@ -218,7 +298,7 @@ impl Measure {
         }
     }
 
-    /// Returns the connections. Latency is that of one.
+    /// Returns the connections of each direction. Latency is that of one.
     pub(super) const fn connections(self, asked: u32) -> u32 {
         if matches!(self.unit(), Unit::Nanoseconds) { 1 } else { asked }
     }
@@ -230,6 +310,15 @@ impl Measure {
             Kind::Stream | Kind::Ping | Kind::Null | Kind::Metadata => 0,
         }
     }
+}
+
+/// The count that ends a measure before its time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Enough {
+    /// Bytes of data, of measures that have data.
+    Bytes(u64),
+    /// Calls, of measures that make calls.
+    Calls(u64),
 }
 
 /// The measures of a client, and their settings.
@@ -247,6 +336,10 @@ pub(crate) struct Plan {
     pub(super) only: Vec<Kind>,
     /// RPC transport; `None` for both.
     pub(super) proto: Option<Proto>,
+    /// Unmeasured beginning of each measurement; `None` for the default.
+    pub(super) omit: Option<Duration>,
+    /// The count that ends a measure before its time.
+    pub(super) enough: Option<Enough>,
 }
 
 impl Plan {
@@ -254,7 +347,9 @@ impl Plan {
     pub(super) fn measures(&self) -> Vec<Measure> {
         Measure::ALL
             .into_iter()
-            .filter(|measure| self.only.is_empty() || self.only.contains(&measure.kind()))
+            .filter(|measure| {
+                self.only.is_empty() || measure.parts().iter().any(|part| self.only.contains(&part.kind()))
+            })
             .filter(|measure| self.direction.covers(measure.direction()))
             .filter(|measure| match (self.proto, measure.proto()) {
                 (Some(only), Some(proto)) => only == proto,
@@ -264,14 +359,39 @@ impl Plan {
     }
 
     /// Returns the unmeasured beginning of a measurement of this time.
-    pub(super) fn warm_up(time: Duration) -> Duration {
-        (time / 3).min(WARM_UP)
+    pub(super) fn warm_up(&self, time: Duration) -> Duration {
+        self.omit.unwrap_or_else(|| (time / 3).min(WARM_UP))
+    }
+
+    /// Returns the count that ends this measure before its time, if one does.
+    pub(super) fn enough(&self, measure: Measure) -> Option<Enough> {
+        self.enough.filter(|enough| match enough {
+            Enough::Bytes(_) => measure.unit() == Unit::Bytes,
+            Enough::Calls(_) => measure.proto().is_some() || measure.kind() == Kind::Ping,
+        })
+    }
+
+    /// Returns the time of a measure: the longest one, if a count ends it.
+    pub(super) fn time_of(&self, measure: Measure) -> Duration {
+        if self.enough(measure).is_some() { self.time.max(COUNTED) } else { self.time }
+    }
+
+    /// Returns the connections that the session has at the same time.
+    pub(super) fn all_connections(&self) -> u32 {
+        let directions = if self.direction == Direction::Together { 2 } else { 1 };
+        self.connections.saturating_mul(directions)
     }
 
     /// Returns the time that the session needs, in whole seconds.
     pub(super) fn seconds(&self) -> u32 {
-        let measures = u32::try_from(self.measures().len()).unwrap_or(u32::MAX);
-        let whole = (self.time + WARM_UP).saturating_mul(measures).saturating_add(SLACK);
+        let sum = |sum: Duration, measure: Measure| {
+            // A raw stream has a beginning for each of its write sizes.
+            let beginnings = if measure.kind() == Kind::Stream { WRITES.len() } else { 1 };
+            let omitted =
+                self.omit.unwrap_or_default().saturating_mul(u32::try_from(beginnings).unwrap_or(1));
+            sum.saturating_add(self.time_of(measure)).saturating_add(omitted.max(WARM_UP))
+        };
+        let whole = self.measures().into_iter().fold(SLACK, sum);
         u32::try_from(whole.as_secs()).unwrap_or(u32::MAX)
     }
 }
@@ -289,17 +409,46 @@ mod tests {
             direction: Direction::Both,
             only: Vec::new(),
             proto: None,
+            omit: None,
+            enough: None,
         }
     }
 
     #[test]
     fn a_plan_has_every_measure_unless_told_otherwise() {
-        assert_eq!(plan().measures(), Measure::ALL);
+        let mut one_by_one = Measure::ALL.to_vec();
+        one_by_one.retain(|measure| measure.direction() != Direction::Together);
+        assert_eq!(plan().measures(), one_by_one);
         let from = Plan { direction: Direction::From, proto: Some(Proto::Rdma), ..plan() };
         let names: Vec<_> = from.measures().into_iter().map(Measure::name).collect();
         assert_eq!(names, ["stream-from", "ping-pong", "null-trip", "null", "metadata", "read"]);
         let only = Plan { only: vec![Kind::Write, Kind::Stream], direction: Direction::To, ..plan() };
         assert_eq!(only.measures(), [Measure::StreamTo, Measure::RdmaWrite, Measure::TcpWrite]);
+        let together = Plan { direction: Direction::Together, proto: Some(Proto::Rdma), ..plan() };
+        let names: Vec<_> = together.measures().into_iter().map(Measure::name).collect();
+        assert_eq!(names, ["stream-together", "ping-pong", "null-trip", "null", "metadata", "write-read"]);
+        assert_eq!((together.all_connections(), plan().all_connections()), (4, 2));
+        let only = Plan { only: vec![Kind::Write], ..together };
+        assert_eq!(only.measures(), [Measure::RdmaTogether]);
+    }
+
+    #[test]
+    fn a_count_ends_the_measures_that_it_is_about() {
+        let bytes = Plan { enough: Some(Enough::Bytes(1 << 30)), ..plan() };
+        let calls = Plan { enough: Some(Enough::Calls(1000)), ..plan() };
+        for (measure, by_bytes, by_calls) in [
+            (Measure::StreamTo, true, false),
+            (Measure::PingPong, false, true),
+            (Measure::RdmaTrip, false, true),
+            (Measure::RdmaRead, true, true),
+        ] {
+            assert_eq!(
+                (bytes.enough(measure).is_some(), calls.enough(measure).is_some()),
+                (by_bytes, by_calls)
+            );
+            let time = if by_bytes { COUNTED } else { bytes.time };
+            assert_eq!(bytes.time_of(measure), time);
+        }
     }
 
     #[test]
@@ -316,6 +465,9 @@ mod tests {
     fn a_session_is_long_enough() {
         assert_eq!(plan().seconds(), 60 + 42);
         assert_eq!(Plan { time: Duration::MAX / 2, ..plan() }.seconds(), u32::MAX);
+        let omit =
+            Plan { omit: Some(Duration::from_secs(2)), only: vec![Kind::Stream, Kind::Ping], ..plan() };
+        assert_eq!(omit.seconds(), 60 + (3 + 6) + (3 + 6) + (3 + 2));
     }
 
     #[test]
@@ -324,6 +476,17 @@ mod tests {
         assert_eq!(Unit::Bytes.show(117.6e6), "117.6 MB/s");
         assert_eq!(Unit::Bytes.show(1.25e6), "1.250 MB/s");
         assert_eq!(Unit::Calls.show(12_345.6), "12346 calls/s");
+        assert_eq!(Unit::Calls.show_in(1.0, Some(Format::Gigabits)), "1 calls/s");
+        for (format, shown) in [
+            (Format::Kilobits, "936000 Kbit/s"),
+            (Format::Megabits, "936 Mbit/s"),
+            (Format::Gigabits, "0.94 Gbit/s"),
+            (Format::Kibibytes, "114258 KiB/s"),
+            (Format::Mebibytes, "112 MiB/s"),
+            (Format::Gibibytes, "0.11 GiB/s"),
+        ] {
+            assert_eq!(Unit::Bytes.show_in(117e6, Some(format)), shown);
+        }
         assert_eq!(Unit::Nanoseconds.show(0.000_012_34), "12.3 us");
     }
 }

@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::control::Session;
 use super::limit::{Busy, Facts, Limit};
 use super::measure::{Interval, Side, Window};
-use super::plan::{Measure, Plan, Unit};
+use super::plan::{Format, Measure, Plan, Unit};
 use crate::commands::bench::chart::{self, Bars, Panel};
 use crate::commands::bench::mechanisms::measure::to_float;
 use crate::commands::bench::{machine, processor};
@@ -57,6 +57,12 @@ struct Percentiles {
     p99: f64,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+struct Directions {
+    to: f64,
+    from: f64,
+}
+
 /// A measure and its result.
 #[derive(Clone, Debug, Serialize)]
 pub(in crate::commands::bench) struct Row {
@@ -76,6 +82,8 @@ pub(in crate::commands::bench) struct Row {
     bytes: u64,
     calls: u64,
     microseconds: Option<Percentiles>,
+    /// Bytes a second each way, of a measure of both at the same time.
+    directions: Option<Directions>,
     client: Cost,
     server: Cost,
     /// `None` for latency: nothing limits a single call but its own time.
@@ -114,7 +122,8 @@ impl Row {
         let facts = Facts {
             client: busy(&window.client, &client),
             server: busy(&window.server, &server),
-            connections,
+            // Those of each direction work at the same time.
+            connections: connections.saturating_mul(if window.directions.is_some() { 2 } else { 1 }),
             depth: measure.proto().map(|_| depth),
             credits,
             microseconds: window.percentiles.map_or(0.0, |(median, _)| median),
@@ -135,6 +144,7 @@ impl Row {
             bytes: window.bytes,
             calls: window.calls,
             microseconds: window.percentiles.map(|(p50, p99)| Percentiles { p50, p99 }),
+            directions: window.directions.map(|(to, from)| Directions { to, from }),
             client,
             server,
             limit: (measure.unit() != Unit::Nanoseconds).then(|| Limit::of(&facts)),
@@ -169,16 +179,17 @@ impl Row {
         self.limit.as_ref().map_or_else(String::new, |limit| limit.by.to_owned())
     }
 
-    fn line(&self) -> String {
+    fn line(&self, format: Option<Format>) -> String {
         let shown = |value: Option<f64>, decimals: usize| {
             value.map_or_else(String::new, |value| format!("{value:.decimals$}"))
         };
-        let base = self.base.map_or_else(String::new, |base| self.measure.unit().show(base));
+        let unit = self.measure.unit();
+        let base = self.base.map_or_else(String::new, |base| unit.show_in(base, format));
         let (client, server) = (&self.client, &self.server);
         format!(
             "| {:<36} | {:>14} | {base:>10} | {:>5} | {:>9} | {:>9} | {:>12} | {:>12} | {:>14} | {:>14} |",
             titled(self.measure, self.size),
-            self.measure.unit().show(self.value),
+            unit.show_in(self.value, format),
             shown(self.ratio, 2),
             shown(self.microseconds.map(|times| times.p50), 1),
             shown(self.microseconds.map(|times| times.p99), 1),
@@ -193,7 +204,9 @@ impl Row {
 /// Returns the name of a measure, with the write size of a raw stream.
 fn titled(measure: Measure, size: u32) -> String {
     match measure {
-        Measure::StreamTo | Measure::StreamFrom => format!("{}, {} KiB", measure.title(), size >> 10),
+        Measure::StreamTo | Measure::StreamFrom | Measure::StreamTogether => {
+            format!("{}, {} KiB", measure.title(), size >> 10)
+        }
         _ => measure.title().to_owned(),
     }
 }
@@ -235,15 +248,20 @@ impl Document {
     }
 
     /// Returns the lines of the table, and a sentence for each row that something limits.
-    pub(super) fn lines(&self) -> Vec<String> {
+    pub(super) fn lines(&self, format: Option<Format>) -> Vec<String> {
         let mut lines = vec![
             format!("client: {}", self.client.machine),
             format!("server: {} at {} ({})", self.server.machine, self.address, self.provider),
             format!("{}\n", self.load()),
         ];
         lines.extend(HEAD.lines().map(str::to_owned));
-        lines.extend(self.rows.iter().map(Row::line));
+        lines.extend(self.rows.iter().map(|row| row.line(format)));
         lines.push(String::new());
+        lines.extend(self.rows.iter().filter_map(|row| {
+            let Directions { to, from } = row.directions?;
+            let show = |rate| row.measure.unit().show_in(rate, format);
+            Some(format!("{}: {} to the server, {} from it.", row.measure.title(), show(to), show(from)))
+        }));
         lines.extend(self.rows.iter().filter_map(|row| {
             let limit = row.limit.as_ref()?;
             Some(format!("{}: {}.", row.measure.title(), limit.text))
@@ -282,9 +300,9 @@ pub(in crate::commands::bench) fn draw(head: &str, documents: &[(String, &Docume
 }
 
 /// Returns the line of a part of a measurement.
-pub(super) fn course(measure: Measure, size: u32, part: &Interval) -> String {
+pub(super) fn course(measure: Measure, size: u32, part: &Interval, format: Option<Format>) -> String {
     let rate = match measure.unit() {
-        Unit::Bytes => Unit::Bytes.show(part.rate),
+        Unit::Bytes => Unit::Bytes.show_in(part.rate, format),
         Unit::Calls | Unit::Nanoseconds => Unit::Calls.show(part.rate),
     };
     format!("{:<36} {:>7.2} s {rate:>16}", titled(measure, size), part.until)
@@ -306,6 +324,7 @@ mod tests {
             bytes: 1 << 30,
             calls: 1024,
             percentiles: Some((320.5, 1000.0)),
+            directions: None,
             client: side(1.0),
             server: side(0.5),
             others: 0,
@@ -322,7 +341,7 @@ mod tests {
         assert_eq!(row.limit.as_ref().map(|limit| limit.by), Some("depth"));
         assert_eq!(row.cell(), "500.0 MB/s (0.50)");
         assert_eq!(row.cost(), "1.00 + 0.50 s/GiB");
-        let line = row.line();
+        let line = row.line(None);
         assert!(HEAD.lines().all(|head| head.len() == line.len()), "{line}");
         assert!(
             line.contains(
@@ -369,7 +388,7 @@ mod tests {
     #[test]
     fn a_raw_stream_names_its_write_size() {
         let row = Row::new(window(Measure::StreamFrom), None, 128);
-        assert!(row.line().starts_with("| TCP stream from the server, 1024 KiB |"), "{}", row.line());
+        assert!(row.line(None).starts_with("| TCP stream from the server, 1024 KiB |"), "{}", row.line(None));
         assert_eq!(row.limit.as_ref().map(|limit| limit.by), Some("link"));
     }
 }

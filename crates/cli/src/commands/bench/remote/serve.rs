@@ -32,7 +32,7 @@ use crate::signals::StopSignals;
 
 /// Default port: of the control protocol and of RPC over TCP. RDMA has the next one, raw TCP the one after it.
 pub(in crate::commands::bench) const PORT: u16 = 20_060;
-/// Calls that a connection may have in flight.
+/// Calls that a connection may have in flight by default.
 const CREDITS: u16 = 128;
 /// Memory of the server beside what its clients may ask for, in bytes: their control connections, and the
 /// data that replies carry.
@@ -70,6 +70,10 @@ pub(in crate::commands::bench) struct ServerOptions {
     #[arg(long, value_name = "BYTES", default_value = "512M", value_parser = memory, requires = "server",
         conflicts_with = "host", help_heading = SERVER)]
     memory_limit: u64,
+    /// Credits: calls that a connection may have in flight, 2 to 1024
+    #[arg(long, value_name = "COUNT", default_value_t = CREDITS, value_parser = whole::<u16>(2, 1024),
+        requires = "server", conflicts_with = "host", help_heading = SERVER)]
+    credits: u16,
 }
 
 fn memory(text: &str) -> Result<u64, String> {
@@ -96,15 +100,17 @@ impl ServerOptions {
     pub(in crate::commands::bench) fn run(
         &self,
         provider: &ProviderOptions,
+        port: Option<u16>,
         common: Common,
     ) -> Result<(), Failure> {
         provider.check([&provider.provider], false)?;
-        on_runtime(Builder::new_multi_thread(), self.serve(provider, common))
+        on_runtime(Builder::new_multi_thread(), self.serve(provider, port, common))
     }
 
     /// Returns the addresses of control and RPC over TCP, of RDMA, and of raw TCP.
-    fn addresses(&self) -> Result<[SocketAddr; 3], Failure> {
-        let first = self.listen.unwrap_or_else(|| SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), PORT));
+    fn addresses(&self, port: Option<u16>) -> Result<[SocketAddr; 3], Failure> {
+        let port = port.unwrap_or(PORT);
+        let first = self.listen.unwrap_or_else(|| SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port));
         let at = |offset: u16| {
             let port = if first.port() == 0 { Some(0) } else { first.port().checked_add(offset) };
             port.map(|port| SocketAddr::new(first.ip(), port))
@@ -118,7 +124,7 @@ impl ServerOptions {
         // of the control protocol.
         let connections = usize::from(self.connection_limit) * 3 + EVENTS;
         let mut config = ServerConfig::default();
-        config.max_calls = CREDITS.into();
+        config.max_calls = self.credits.into();
         config.max_connections = connections;
         config.max_connections_per_peer = connections;
         // A client opens all its connections at the same time, and an address can have half of these.
@@ -126,13 +132,18 @@ impl ServerOptions {
         // Nobody claims to be anyone.
         config.local_owners = false;
         config.grace = GRACE;
-        config.protocol.grant = CREDITS.into();
+        config.protocol.grant = self.credits.into();
         config
     }
 
-    async fn serve(&self, provider: &ProviderOptions, common: Common) -> Result<(), Failure> {
+    async fn serve(
+        &self,
+        provider: &ProviderOptions,
+        port: Option<u16>,
+        common: Common,
+    ) -> Result<(), Failure> {
         let mut signals = StopSignals::of_server()?;
-        let [control, rdma, raw] = self.addresses()?;
+        let [control, rdma, raw] = self.addresses(port)?;
         let ends = Ends { options: provider.clone(), address: control.ip() };
         let (rdma, provider) = ends.listen_at(rdma).await?;
         let tcp = TcpListener::bind(control).await.map_err(cannot_listen(control))?;
@@ -155,7 +166,7 @@ impl ServerOptions {
         let (events, mut happened) = mpsc::channel(EVENTS);
         let control = Control {
             sessions: sessions.clone(),
-            offer: offer(ready.raw.port(), ready.rdma.port(), ready.provider, CREDITS.into()),
+            offer: offer(ready.raw.port(), ready.rdma.port(), ready.provider, self.credits.into()),
             start: Instant::now(),
             events,
         };
