@@ -142,6 +142,10 @@ impl Listener for IbverbsListener {
         Box::pin(async { Ok(Box::new(self.next().await?) as Box<dyn Incoming>) })
     }
 
+    fn provider(&self) -> &'static str {
+        "verbs"
+    }
+
     fn local_address(&self) -> io::Result<SocketAddr> {
         Ok(self.address)
     }

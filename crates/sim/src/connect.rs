@@ -168,6 +168,10 @@ impl Listener for SimListener {
         })
     }
 
+    fn provider(&self) -> &'static str {
+        "sim"
+    }
+
     fn local_address(&self) -> io::Result<SocketAddr> {
         Ok(self.address)
     }

@@ -83,6 +83,11 @@ pub trait Listener: Send {
     /// gone; callers log it and go on after a pause.
     fn accept(&mut self) -> BoxFuture<'_, io::Result<Box<dyn Incoming>>>;
 
+    /// Returns the name of the provider, for people, such as "iwarp".
+    fn provider(&self) -> &'static str {
+        "rdma"
+    }
+
     /// Returns the address on which the listener listens.
     ///
     /// # Errors

@@ -47,6 +47,10 @@ impl Listener for IwarpListener {
         })
     }
 
+    fn provider(&self) -> &'static str {
+        "iwarp"
+    }
+
     fn local_address(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
     }
