@@ -10,6 +10,7 @@ mod copies;
 mod documents;
 mod files;
 mod kerberos;
+mod observe;
 mod provider;
 mod slashes;
 mod support;

@@ -91,11 +91,15 @@ impl MountTable {
         }
     }
 
-    fn list(&self) -> MountList {
+    /// Returns all remembered mounts. Those of a host stand together, oldest first.
+    pub(crate) fn all(&self) -> Vec<(IpAddr, Vec<u8>)> {
         let mut mounts: Vec<_> = self.lock().values().flatten().cloned().collect();
-        // Mounts of a host stand together, oldest first.
         mounts.sort_by_key(|(host, _)| *host);
-        let mounts = mounts.into_iter().map(|(host, path)| MountBody {
+        mounts
+    }
+
+    fn list(&self) -> MountList {
+        let mounts = self.all().into_iter().map(|(host, path)| MountBody {
             hostname: MountName::new(host.to_string()),
             directory: DirPath::new(path),
         });
@@ -190,6 +194,7 @@ impl MountProgram {
             };
             let granted = matches!(results, MountResult::Ok(_));
             if let MountResult::Fail(status) = &results {
+                shared.counters.refused_mount(*status);
                 let why = format_args!("{path:?}: {status}");
                 shared.refusals.refuse(Refusal::Mount, address, why);
             }
