@@ -1,7 +1,7 @@
 //! Counters of served calls, by procedure: how many, how they failed, and how long they took.
 //!
-//! The time of a call runs from the turn in which its message arrived to the turn in which its reply was handed to the
-//! transport. A connection notes the answers of a turn in its [`Meter`], and one reading of the clock counts for all.
+//! The time of a call begins with the turn in which its message arrived. It ends when its reply is handed to the transport.
+//! A connection notes the answers of a turn in its [`Meter`], and one reading of the clock counts for all.
 //!
 //! Connections count in several [shards](CallCounts), so that threads rarely write to one cache line. Each call costs two
 //! additions without order, no lock and no memory.

@@ -67,7 +67,7 @@ pub struct TransportStats {
     pub bytes_sent: u64,
 }
 
-/// What is known of a connection when it is accepted.
+/// The origin of a connection, as known when it is accepted.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Origins {
     pub(crate) peer: Option<SocketAddr>,

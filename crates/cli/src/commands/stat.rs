@@ -24,7 +24,7 @@ buckets: powers of two, in microseconds.";
 #[command(after_help = format!("--json prints {{entries: [{ENTRY_HELP}]}}{AFTER_HELP}"))]
 pub(crate) struct Stat {
     /// Files and directories to show; names may have wildcards. HOST:PORT of serve --metrics, a state directory or a
-    /// control socket shows a server instead; so does nothing, by the control socket of the default state directory
+    /// control socket shows a server instead. Without any, stat shows the server with the default state directory
     #[arg(value_name = "URL|ADDR", value_parser = target)]
     targets: Vec<Target>,
     /// Follow symbolic links, and show what they lead to
@@ -34,7 +34,7 @@ pub(crate) struct Stat {
     connection: Connection,
 }
 
-/// What is shown.
+/// Files or a server to show.
 #[derive(Clone, Debug)]
 enum Target {
     Files(NfsUrl),

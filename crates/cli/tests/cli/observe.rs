@@ -202,25 +202,40 @@ fn clients_are_listed_and_ended_by_number() {
 fn a_socket_belongs_to_one_server_and_goes_with_it() {
     let mut first = Server::start();
     let state = first.state();
-    let state_text = state.to_str().unwrap().to_owned();
+    let state_text = state.to_str().unwrap();
     let pid = |status: &Value| status["process"]["pid"].as_u64().unwrap();
-    let second = Server::start_with(&["--state", &state_text]);
-    assert_eq!(second.ready["control"], Value::Null);
-    assert_eq!(pid(&json(&["stat", &state_text])), u64::from(first.process()));
-    let (status, complaint) = second.stop("TERM");
-    assert!(status.success() && complaint.contains("no control socket: another server has"), "{complaint}");
-    assert!(state.join("control").exists());
+    let place = crate::support::scratch();
+    let mut second =
+        command(&["serve", "--json", "--listen", "127.0.0.1:0", "--no-tcp", "--state", state_text])
+            .arg(place.path())
+            .stdout(std::process::Stdio::piped())
+            .stderr(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+    let mut ready = String::new();
+    BufReader::new(second.stdout.take().unwrap()).read_line(&mut ready).unwrap();
+    let ready: Value = serde_json::from_str(&ready).unwrap();
+    assert_eq!(ready["control"], Value::Null);
+    assert_eq!(pid(&json(&["stat", state_text])), u64::from(first.process()));
+    crate::support::signal(second.id(), "TERM");
+    let ended = second.wait_with_output().unwrap();
+    let complaint = text(&ended.stderr);
+    assert!(
+        ended.status.success() && complaint.contains("no control socket: another server has"),
+        "{complaint}"
+    );
+    assert!(state.join("control").exists(), "it is the other server's");
     // A server that crashed leaves its socket, which the next one replaces.
     first.kill();
     assert!(state.join("control").exists());
-    let complaint = fail(3, &["stat", &state_text]);
+    let complaint = fail(3, &["stat", state_text]);
     assert!(complaint.contains("its server has ended"), "{complaint}");
     first.restart();
-    assert_eq!(pid(&json(&["stat", &state_text])), u64::from(first.process()));
-    let (status, _) = first.stop("TERM");
-    assert!(status.success());
-    let complaint = fail(3, &["stat", &state_text]);
-    assert!(complaint.contains("no server") || complaint.contains("cannot reach"), "{complaint}");
+    assert_eq!(pid(&json(&["stat", state_text])), u64::from(first.process()));
+    first.signal("TERM");
+    until("the socket is removed", || !state.join("control").exists());
+    let complaint = fail(3, &["stat", state_text]);
+    assert!(complaint.contains("no server has this state directory"), "{complaint}");
 }
 
 #[test]

@@ -41,7 +41,7 @@ pub(crate) enum Place {
     Socket(PathBuf),
 }
 
-/// Parses HOST[:PORT] or a path. What has a slash, or begins with a dot, is a path.
+/// Parses HOST[:PORT] or a path. Text with a slash, or with a dot at its beginning, is a path.
 pub(crate) fn place(text: &str) -> Result<Place, String> {
     let address = text.strip_prefix("http://").map(|rest| rest.trim_end_matches('/'));
     if address.is_none() && (text.contains('/') || text.starts_with('.')) {

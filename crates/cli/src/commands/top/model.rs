@@ -19,7 +19,7 @@ pub(super) struct Sample {
     pub(super) clients: Option<Clients>,
 }
 
-/// What is asked of a server: the clients that are visible.
+/// A question to a server: its state, and the clients that are visible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Question {
     skip: usize,

@@ -1,7 +1,7 @@
 //! The control socket: a Unix socket in the state directory, by which root and the server's user watch the server and end
 //! connections ([`protocol`](super::protocol)).
 //!
-//! *One server.* Several servers may share a state directory. The first has the socket; it is no other's as long as somebody
+//! *Owner.* Several servers may share a state directory. The first has the socket; it is no other's as long as somebody
 //! accepts connections there. A socket that nobody serves was left by a server that crashed, and is replaced. A lock keeps
 //! two servers that start together from replacing each other's.
 //!
@@ -61,8 +61,8 @@ fn identity(path: &Path) -> io::Result<(u64, u64)> {
     fs::symlink_metadata(path).map(|metadata| (metadata.dev(), metadata.ino()))
 }
 
-/// Returns a path to a socket in this directory that is short enough for an address, with the open directory that the path
-/// may stand for.
+/// Returns a path to a socket in this directory that is short enough for an address. The path may lead through the open
+/// directory beside it, which has to live as long.
 pub(in crate::commands) fn reach(directory: &Path, name: &str) -> io::Result<(PathBuf, Option<File>)> {
     /// Longest path in the address of a socket, in bytes (unix(7)).
     const LONGEST: usize = 107;

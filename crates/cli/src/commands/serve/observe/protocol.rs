@@ -18,7 +18,7 @@ use crate::commands::serve::status::{ClientStatus, Clients, Status};
 pub(in crate::commands) const SOCKET: &str = "control";
 /// Longest request, in bytes, with the end of its line.
 pub(in crate::commands) const REQUEST_MAX: usize = 4096;
-/// Longest answer that a client takes, in bytes. One connection takes about half a kilobyte.
+/// Longest answer that a client takes, in bytes. An answer has about half a kilobyte for each connection.
 pub(in crate::commands) const ANSWER_MAX: u64 = 64 << 20;
 
 /// A line of a client.

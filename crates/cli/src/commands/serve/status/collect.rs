@@ -5,12 +5,15 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
-use rpcrdma::{Messages, ProcedureStats, ServedConnection, ServerMonitor, TransportKind, TransportStats};
+use rpcrdma::{
+    Messages, ProcedureStats, ServedConnection, ServerMonitor, ServerStats, TransportKind, TransportStats,
+};
 use rpcrdma_nfs::extents::EXTENTS_PROGRAM;
 use rpcrdma_nfs::mount::{MOUNT_PROGRAM, MountProcedure};
 use rpcrdma_nfs::server::NfsServer;
 use rpcrdma_nfs::wire::{NFS_PROGRAM, Status as NfsStatus};
 use rpcrdma_oncrpc::rpcbind;
+use rpcrdma_verbs::Counters;
 
 use super::{
     CacheStatus, ClientStatus, Clients, ConnectionsStatus, CreditStatus, Data, ExportStatus, Forms,
@@ -64,9 +67,6 @@ impl Sources {
     pub(in crate::commands::serve) fn status(&self) -> Status {
         let Inner { monitor, nfs, listeners, since, started, .. } = &*self.0;
         let stats = monitor.stats();
-        let cache = stats.reply_cache;
-        let refused = stats.refused_by;
-        let link = stats.link;
         let counters = nfs.counters();
         Status {
             process: Process {
@@ -92,45 +92,10 @@ impl Sources {
                 payload_bytes_copied: stats.payload_bytes_copied,
                 inline_bytes_copied: stats.inline_bytes_copied,
             },
-            reply_cache: CacheStatus {
-                bytes: stats.reply_cache_memory,
-                executed: cache.executed,
-                waited: cache.waited,
-                replayed: cache.replayed,
-                refused: cache.refused,
-                abandoned: cache.abandoned,
-                proven: cache.proven,
-                expired: cache.expired,
-                evicted: cache.evicted,
-                too_long: cache.too_long,
-            },
-            connections: ConnectionsStatus {
-                now: stats.connections,
-                half_open: stats.half_open,
-                accepted: stats.accepted,
-                agreed: stats.agreed,
-                refused: RefusedStatus {
-                    connections: refused.connections,
-                    per_address: refused.per_address,
-                    half_open: refused.half_open,
-                    half_open_per_address: refused.half_open_per_address,
-                    no_owner: refused.no_owner,
-                },
-            },
+            reply_cache: reply_cache(&stats),
+            connections: connections(&stats),
             io: self.lanes(),
-            link: LinkStatus {
-                bytes_sent: link.link_bytes_sent,
-                bytes_received: link.link_bytes_received,
-                segments_sent: link.segments_sent,
-                segments_received: link.segments_received,
-                send_calls: link.send_calls,
-                receive_calls: link.receive_calls,
-                windows_bound: link.windows_bound,
-                local_invalidations: link.local_invalidations,
-                remote_invalidations: link.remote_invalidations,
-                registrations: link.registrations,
-                completions: link.completions,
-            },
+            link: link(&stats.link),
         }
     }
 
@@ -242,6 +207,55 @@ fn client(one: &ServedConnection, before: Option<&Before>, now: Instant) -> Clie
         user: one.user.clone(),
         calls_per_second: rates.map(|(calls, _)| calls),
         bytes_per_second: rates.map(|(_, bytes)| bytes),
+    }
+}
+
+fn reply_cache(stats: &ServerStats) -> CacheStatus {
+    let cache = stats.reply_cache;
+    CacheStatus {
+        bytes: stats.reply_cache_memory,
+        executed: cache.executed,
+        waited: cache.waited,
+        replayed: cache.replayed,
+        refused: cache.refused,
+        abandoned: cache.abandoned,
+        proven: cache.proven,
+        expired: cache.expired,
+        evicted: cache.evicted,
+        too_long: cache.too_long,
+    }
+}
+
+fn connections(stats: &ServerStats) -> ConnectionsStatus {
+    let refused = stats.refused_by;
+    ConnectionsStatus {
+        now: stats.connections,
+        half_open: stats.half_open,
+        accepted: stats.accepted,
+        agreed: stats.agreed,
+        refused: RefusedStatus {
+            connections: refused.connections,
+            per_address: refused.per_address,
+            half_open: refused.half_open,
+            half_open_per_address: refused.half_open_per_address,
+            no_owner: refused.no_owner,
+        },
+    }
+}
+
+fn link(link: &Counters) -> LinkStatus {
+    LinkStatus {
+        bytes_sent: link.link_bytes_sent,
+        bytes_received: link.link_bytes_received,
+        segments_sent: link.segments_sent,
+        segments_received: link.segments_received,
+        send_calls: link.send_calls,
+        receive_calls: link.receive_calls,
+        windows_bound: link.windows_bound,
+        local_invalidations: link.local_invalidations,
+        remote_invalidations: link.remote_invalidations,
+        registrations: link.registrations,
+        completions: link.completions,
     }
 }
 
