@@ -142,12 +142,12 @@ impl Listener for IbverbsListener {
         Box::pin(async { Ok(Box::new(self.next().await?) as Box<dyn Incoming>) })
     }
 
-    fn local_address(&self) -> io::Result<SocketAddr> {
-        Ok(self.address)
-    }
-
     fn provider(&self) -> &'static str {
         "verbs"
+    }
+
+    fn local_address(&self) -> io::Result<SocketAddr> {
+        Ok(self.address)
     }
 }
 

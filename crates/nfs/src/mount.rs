@@ -108,6 +108,19 @@ pub enum MountStatus {
 }
 
 impl MountStatus {
+    /// Every status that RFC 1813 defines, without MNT3_OK.
+    pub const ALL: [Self; 9] = [
+        Self::Perm,
+        Self::NoEnt,
+        Self::Io,
+        Self::Acces,
+        Self::NotDir,
+        Self::Inval,
+        Self::NameTooLong,
+        Self::NotSupp,
+        Self::ServerFault,
+    ];
+
     /// Returns the name in RFC 1813.
     pub fn name(self) -> &'static str {
         match self {

@@ -123,7 +123,7 @@ impl Responder {
         let segments = call.lists.read.len();
         let travelled = Travelled { form, sent: call.len, read, segments, ..Travelled::default() };
         core.stats.count_segments(&call.lists);
-        core.stats.calls_received.count(&travelled);
+        core.stats.calls_received.add(&travelled);
 
         let token = self.next_token;
         self.next_token += 1;

@@ -56,6 +56,19 @@ impl fmt::Display for Messages {
 }
 
 impl Messages {
+    /// Returns the number of messages, without errors.
+    #[must_use]
+    pub const fn count(&self) -> u64 {
+        let Self { inline, padded, reduced, continued, placed, long, .. } = *self;
+        inline + padded + reduced + continued + placed + long
+    }
+
+    /// Returns the bytes moved by all operations together.
+    #[must_use]
+    pub const fn bytes(&self) -> u64 {
+        self.send_bytes + self.read_bytes + self.write_bytes + self.reply_chunk_bytes
+    }
+
     /// Returns the difference from `earlier`, a previous state of the same counters.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
@@ -84,7 +97,7 @@ impl Messages {
         }
     }
 
-    pub(crate) fn count(&mut self, travelled: &Travelled) {
+    pub(crate) fn add(&mut self, travelled: &Travelled) {
         match travelled.form {
             Form::Inline => self.inline += 1,
             Form::Padded => self.padded += 1,
@@ -218,12 +231,13 @@ mod tests {
             [Form::Inline, Form::Padded, Form::Reduced, Form::Reduced, Form::Long, Form::Long, Form::Long]
         {
             let travelled = Travelled { form, sent: 2, read: 3, written: 5, reply_chunk: 7, segments: 1 };
-            messages.count(&travelled);
+            messages.add(&travelled);
         }
         assert_eq!((messages.inline, messages.reduced, messages.long, messages.errors), (1, 2, 3, 0));
         assert_eq!(messages.padded, 1);
         assert_eq!((messages.send_bytes, messages.read_bytes), (14, 21));
         assert_eq!((messages.write_bytes, messages.reply_chunk_bytes), (35, 49));
+        assert_eq!((messages.count(), messages.bytes()), (7, 119));
     }
 
     #[test]
@@ -233,8 +247,8 @@ mod tests {
         let forms = [Form::Inline, Form::Padded, Form::Reduced, Form::Continued, Form::Placed, Form::Long];
         for (times, form) in (1..).zip(forms) {
             let travelled = Travelled { form, sent: 2, read: 3, written: 5, reply_chunk: 7, segments: 1 };
-            earlier.count(&travelled);
-            (0..=times).for_each(|_| now.count(&travelled));
+            earlier.add(&travelled);
+            (0..=times).for_each(|_| now.add(&travelled));
         }
         let between = now.since(&earlier);
         assert_eq!((between.inline, between.padded, between.reduced), (1, 2, 3));

@@ -149,6 +149,11 @@ impl Admission {
     pub(crate) fn connections(&self) -> usize {
         self.inner.lock().total
     }
+
+    /// Returns the number of connections that are being set up.
+    pub(crate) fn half_open(&self) -> usize {
+        self.inner.lock().half_open
+    }
 }
 
 impl Inner {

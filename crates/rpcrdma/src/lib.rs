@@ -88,7 +88,9 @@
 //! | `failed_reads` | XIDs whose chunks earlier connections of a peer could not read |
 //! | `admission` | limits on connections |
 //! | `owners` | owners of connections from this machine |
-//! | `refusals` | the log of refused connections |
+//! | `refusals` | the log of refused connections, and their numbers by reason |
+//! | `registry` | the open connections of a server, with the counters of each |
+//! | `counts` | calls by procedure, with their failures and times |
 //! | [`ccp`] | agreement at the start of a connection (RFC 5666 §6), off by default |
 //! | `shares` | memory, divided among peer addresses |
 //! | [`rpcbind`] | registration and lookup |
@@ -125,6 +127,7 @@ mod clients;
 mod config;
 mod connect;
 mod context;
+mod counts;
 mod credits;
 mod endpoint;
 mod error;
@@ -145,6 +148,7 @@ mod owners;
 mod programs;
 mod rdma;
 mod refusals;
+mod registry;
 mod retry;
 pub mod rpcbind;
 mod secured;
@@ -177,6 +181,7 @@ pub use client::Client;
 pub use config::{ClientConfig, ServerConfig};
 pub use connect::{Attempt, AttemptError, ConfigError, ConnectError, Transport};
 pub use context::ConnectionContext;
+pub use counts::{Failed, Latencies, ProcedureStats};
 pub use endpoint::{Endpoint, EndpointError};
 pub use error::{CallError, Execution, LastError};
 pub use gss::GssUser;
@@ -184,6 +189,8 @@ pub use handle::Handle;
 pub use health::{Alive, Health, HealthState, HealthWatch};
 pub use intercept::{Intercept, Next};
 pub use over_rdma::Rdma;
+pub use refusals::RefusedConnections;
+pub use registry::{ServedConnection, TransportStats};
 pub use retry::Retry;
 pub use rpcrdma_iwarp as iwarp;
 pub use rpcrdma_oncrpc as oncrpc;

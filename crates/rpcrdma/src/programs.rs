@@ -20,6 +20,7 @@ use rpcrdma_xdr::Decoder;
 
 use crate::handlers::Handler;
 use crate::overseer::Oversees;
+use crate::registry::Record;
 use crate::secured::{Gss, SECURED_ROOM, SecuredCall};
 use crate::shed::{ShedLimits, ShedStats};
 
@@ -71,6 +72,11 @@ impl Programs {
         BindingTable::new(self.served.clone())
     }
 
+    /// Returns the programs.
+    pub(crate) fn served(&self) -> &[Arc<dyn Binding>] {
+        &self.served
+    }
+
     /// Returns whether there is any program.
     pub(crate) fn serves(&self) -> bool {
         !self.served.is_empty()
@@ -81,9 +87,20 @@ impl Programs {
         if self.gss.is_some() { SECURED_ROOM } else { 0 }
     }
 
-    /// Serves one message; see [`Dispatcher::dispatch`].
-    pub(crate) fn dispatch(&self, peer: Peer, message: Decoder, now: Instant) -> Dispatch {
-        dispatch(&self.dispatcher, self.gss.as_ref(), peer, message, now)
+    /// Serves one message; see [`Dispatcher::dispatch`]. `record` learns which principal calls.
+    pub(crate) fn dispatch(
+        &self,
+        peer: Peer,
+        message: Decoder,
+        now: Instant,
+        record: Option<&Arc<Record>>,
+    ) -> Dispatch {
+        dispatch(&self.dispatcher, self.gss.as_ref(), peer, message, now, record)
+    }
+
+    /// Returns whether RPCSEC_GSS is served.
+    pub(crate) const fn has_contexts(&self) -> bool {
+        self.gss.is_some()
     }
 
     /// Returns the contexts of callers, if RPCSEC_GSS is served.
@@ -132,11 +149,19 @@ pub(crate) fn dispatch(
     peer: Peer,
     message: Decoder,
     now: Instant,
+    record: Option<&Arc<Record>>,
 ) -> Dispatch {
     if let Some(gss) = gss
         && let Some(call) = SecuredCall::read(&message)
     {
-        return Dispatch::Secured(Box::pin(gss.clone().serve(Arc::clone(dispatcher), peer, call, now)));
+        let record = record.cloned();
+        return Dispatch::Secured(Box::pin(gss.clone().serve(
+            Arc::clone(dispatcher),
+            peer,
+            call,
+            now,
+            record,
+        )));
     }
     Dispatch::Plain(dispatcher.dispatch(peer, message, now))
 }

@@ -21,9 +21,45 @@ pub(crate) struct Refusals {
     state: Mutex<State>,
 }
 
+/// Connections refused since the start, by reason.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct RefusedConnections {
+    /// The server had as many connections as it allows.
+    pub connections: u64,
+    /// The address had as many connections as the server allows to one address, or its fair part.
+    pub per_address: u64,
+    /// As many connections were being set up as the server allows.
+    pub half_open: u64,
+    /// The address had as many connections being set up as it may.
+    pub half_open_per_address: u64,
+    /// The connection came from this machine, and its owner was unknown.
+    pub no_owner: u64,
+}
+
+impl RefusedConnections {
+    /// Returns the number for all reasons.
+    #[must_use]
+    pub const fn total(&self) -> u64 {
+        let Self { connections, per_address, half_open, half_open_per_address, no_owner } = *self;
+        connections + per_address + half_open + half_open_per_address + no_owner
+    }
+
+    fn count(&mut self, refused: &Refused) {
+        let reason = match refused {
+            Refused::Connections { .. } => &mut self.connections,
+            Refused::PerPeer { .. } | Refused::Unfair { .. } => &mut self.per_address,
+            Refused::HalfOpen { .. } => &mut self.half_open,
+            Refused::HalfOpenPeer { .. } | Refused::HalfOpenUnfair { .. } => &mut self.half_open_per_address,
+            Refused::NoOwner(_) => &mut self.no_owner,
+        };
+        *reason += 1;
+    }
+}
+
 #[derive(Debug, Default)]
 struct State {
-    total: u64,
+    total: RefusedConnections,
     /// Refusals since the last line.
     unsaid: u64,
     last: Option<Refusal>,
@@ -53,8 +89,8 @@ impl Refusals {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the number of connections refused so far.
-    pub(crate) fn total(&self) -> u64 {
+    /// Returns the numbers of connections refused so far.
+    pub(crate) fn total(&self) -> RefusedConnections {
         self.lock().total
     }
 
@@ -63,7 +99,7 @@ impl Refusals {
         let now = Instant::now();
         let refusal = Refusal { peer, refused };
         let mut state = self.lock();
-        state.total += 1;
+        state.total.count(&refused);
         if state.unsaid > 0 || state.quiet_until.is_some_and(|until| now < until) {
             state.unsaid += 1;
             state.last = Some(refusal);

@@ -22,6 +22,7 @@ use rpcrdma_oncrpc::{
 use rpcrdma_xdr::{Decoder, Stream};
 
 use crate::gss::compute_for;
+use crate::registry::Record;
 use crate::spaced::Spaced;
 use crate::workers::{Running, WorkLost, Workers};
 
@@ -84,6 +85,7 @@ impl Gss {
         peer: Peer,
         call: SecuredCall,
         now: Instant,
+        record: Option<Arc<Record>>,
     ) -> (Outcome, Option<CacheKey>) {
         let SecuredCall { header, arguments } = call;
         let xid = header.xid;
@@ -110,6 +112,9 @@ impl Gss {
                     Err(_) => return (Outcome::Drop, None),
                 };
                 let Opened { caller, arguments, sealer, destroyed } = opened;
+                if let Some(record) = &record {
+                    record.known_as(&caller.principal.name);
+                }
                 if destroyed {
                     accepted(xid, AcceptStat::Success, sealer.verifier().clone(), Stream::new())
                 } else {
@@ -226,7 +231,9 @@ mod tests {
     /// The copy of a header for its checksum, and the verifier of the reply, in bytes (RFC 5531 §8.2).
     const HEADERS: usize = (6 * 4 + 8 + 400) + 400;
 
-    fn size<F>(_: impl FnOnce(Gss, Arc<Dispatcher>, Peer, SecuredCall, Instant) -> F) -> usize {
+    fn size<F>(
+        _: impl FnOnce(Gss, Arc<Dispatcher>, Peer, SecuredCall, Instant, Option<Arc<Record>>) -> F,
+    ) -> usize {
         size_of::<F>()
     }
 

@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rpcrdma_oncrpc::gss::GssServer;
-use rpcrdma_oncrpc::{CacheCounters, InterceptService, RegisterError};
+use rpcrdma_oncrpc::{CacheCounters, InterceptService, RegisterError, TransportKind};
 use rpcrdma_proto::{Binding, Messages};
 use rpcrdma_verbs::{Counters, Listener, ProtectionDomain, TcpEnds};
 use thiserror::Error;
@@ -39,9 +39,11 @@ use crate::backchannel::Backchannel;
 use crate::ccp::CcpServer;
 use crate::clients::Visit;
 use crate::config::ServerConfig;
+use crate::counts::ProcedureStats;
 use crate::owners::{NoOwner, Owner, Owners};
 use crate::programs::{Around, Programs};
-use crate::refusals::Refusals;
+use crate::refusals::{Refusals, RefusedConnections};
+use crate::registry::{Origins, ServedConnection, TransportStats};
 use crate::serving::{Phase, Shared, StopSignal};
 use crate::shares::PeerShares;
 use crate::shed::{ShedLimits, ShedStats};
@@ -107,16 +109,28 @@ pub struct ServerStats {
     pub connections: usize,
     /// Connections accepted since the start.
     pub accepted: u64,
+    /// Connections that are being set up; part of `connections`.
+    pub half_open: usize,
     /// Connections refused: for a limit, or because their owner could not be found out.
     pub refused: u64,
+    /// These by reason.
+    pub refused_by: RefusedConnections,
     /// Calls received.
     pub calls: u64,
     /// RDMA connections that agreed by CONF_RDMA ([`ccp`](crate::ccp)).
     pub agreed: u64,
     /// Calls made to clients, in the reverse direction.
     pub reverse_calls: u64,
+    /// The connections over RDMA, with those that have ended.
+    pub rdma: TransportStats,
+    /// The connections over TCP, with those that have ended.
+    pub tcp: TransportStats,
+    /// Credits granted to all clients with an open connection.
+    pub credits_granted: u64,
     /// Bytes of the pool in use.
     pub memory_in_use: usize,
+    /// Most bytes of the pool.
+    pub memory_limit: usize,
     /// Payload bytes copied between the RDMA links and the memory of calls. Providers may copy payload that travels by
     /// Send; payload in chunks is never copied.
     pub payload_bytes_copied: u64,
@@ -365,15 +379,23 @@ impl ServerMonitor {
     #[must_use]
     pub fn stats(&self) -> ServerStats {
         let Inner { shared, admission, refusals, accepted, .. } = &*self.inner;
-        let sums = shared.totals.get();
+        let (sums, refused_by) = (shared.totals.get(), refusals.total());
+        let ([rdma, tcp], credits_granted) = shared.registry.totals();
+        let memory = shared.shares.domain().usage();
         ServerStats {
             connections: admission.connections(),
+            half_open: admission.half_open(),
             accepted: accepted.load(Ordering::Relaxed),
-            refused: refusals.total(),
+            refused: refused_by.total(),
+            refused_by,
             calls: shared.calls(),
             agreed: shared.agreed(),
             reverse_calls: shared.backchannels.calls(),
-            memory_in_use: shared.shares.domain().usage().in_use,
+            rdma,
+            tcp,
+            credits_granted,
+            memory_in_use: memory.in_use,
+            memory_limit: memory.limit,
             payload_bytes_copied: sums.copied.saturating_add(sums.link.payload_bytes_copied),
             inline_bytes_copied: sums.copied_inline,
             calls_received: sums.calls,
@@ -387,6 +409,30 @@ impl ServerMonitor {
 }
 
 impl ServerMonitor {
+    /// Returns the counters of all procedures that were called, those of one program together. Programs that are not served
+    /// come first.
+    #[must_use]
+    pub fn procedures(&self) -> Vec<ProcedureStats> {
+        self.inner.shared.counts.get()
+    }
+
+    /// Returns all open connections, oldest first.
+    #[must_use]
+    pub fn connections(&self) -> Vec<ServedConnection> {
+        self.inner.shared.registry.list()
+    }
+
+    /// Ends the open connection with this [number](ServedConnection::id) at once. Returns whether there was one. Its calls in
+    /// progress go on to the reply cache. The client may connect again.
+    #[must_use = "the connection may have ended by itself"]
+    pub fn disconnect(&self, id: u64) -> bool {
+        let ended = self.inner.shared.registry.disconnect(id);
+        if let Some(peer) = ended {
+            tracing::info!(id, ?peer, "connection ended by order");
+        }
+        ended.is_some()
+    }
+
     /// Returns the reverse directions of all open RDMA connections (RFC 8167), oldest connection first. The upper layer
     /// has to know which of the clients serve programs: the others answer PROG_UNAVAIL, or nothing.
     #[must_use]
@@ -462,12 +508,16 @@ async fn accept_tcp(listener: TcpListener, inner: Arc<Inner>, stop: StopSignal, 
         }
         let (shared, stop, alive) = (Arc::clone(&inner.shared), stop.clone(), alive.clone());
         let line = inner.turns.line(Some(peer.ip()));
-        let connection = tcp::server::run(stream, (peer, owner), shared, (place, line.clone()), stop);
+        let own = line.clone();
+        let transport = TransportKind::Tcp;
+        let entry =
+            inner.shared.registry.open(Origins { peer: Some(peer), transport, provider: "tcp", owner });
+        let record = Arc::clone(entry.record());
         let connection = Box::pin(async move {
-            connection.await;
+            tcp::server::run(stream, (peer, owner), shared, (place, line), stop, &entry).await;
             drop(alive);
         });
-        tokio::spawn(line.in_turn(connection));
+        record.runs_as(tokio::spawn(own.in_turn(connection)).abort_handle());
     }
 }
 
@@ -501,6 +551,9 @@ async fn accept_rdma(mut listener: Box<dyn Listener>, inner: Arc<Inner>, stop: S
         let (shared, mut stop, alive) = (Arc::clone(&inner.shared), stop.clone(), alive.clone());
         let line = inner.turns.line(peer.map(|peer| peer.ip()));
         let own = line.clone();
+        let transport = TransportKind::Rdma;
+        let entry = inner.shared.registry.open(Origins { peer, transport, provider, owner });
+        let record = Arc::clone(entry.record());
         let connection = Box::pin(async move {
             let set_up = timeout(shared.config.set_up, rdma::server::set_up(incoming, peer, &shared));
             let outcome = tokio::select! {
@@ -512,14 +565,14 @@ async fn accept_rdma(mut listener: Box<dyn Listener>, inner: Arc<Inner>, stop: S
                 Ok(Ok(accepted)) => {
                     place.opened();
                     let visit = Visit::new(peer, provider, owner, Arc::clone(&shared.visits));
-                    rdma::server::run(accepted, owner, shared, ((place, line), visit), stop).await;
+                    rdma::server::run(accepted, owner, shared, ((place, line), visit), stop, &entry).await;
                 }
                 Ok(Err(error)) => tracing::info!(?peer, %error, "RDMA connection not set up"),
                 Err(_) => tracing::info!(?peer, "RDMA connection not set up in time"),
             }
             drop(alive);
         });
-        tokio::spawn(own.in_turn(connection));
+        record.runs_as(tokio::spawn(own.in_turn(connection)).abort_handle());
     }
 }
 

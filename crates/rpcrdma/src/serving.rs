@@ -8,10 +8,12 @@ use tokio::sync::watch;
 
 use crate::backchannel::Backchannels;
 use crate::config::ServerConfig;
+use crate::counts::{CallCounts, Meter};
 use crate::credits::Credits;
 use crate::failed_reads::FailedReads;
 use crate::log::Allowance;
 use crate::programs::Programs;
+use crate::registry::Registry;
 use crate::shares::PeerShares;
 use crate::totals::Totals;
 
@@ -28,6 +30,8 @@ pub(crate) struct Shared {
     pub(crate) totals: Totals,
     /// How many lines the log gets about clients that come and go.
     pub(crate) visits: Arc<Allowance>,
+    pub(crate) counts: Arc<CallCounts>,
+    pub(crate) registry: Arc<Registry>,
     calls: AtomicU64,
     agreed: AtomicU64,
 }
@@ -36,6 +40,8 @@ impl Shared {
     /// Returns the state of a server without connections.
     pub(crate) fn new(config: ServerConfig, programs: Programs, shares: PeerShares) -> Self {
         Self {
+            counts: Arc::new(CallCounts::new(programs.served())),
+            registry: Arc::default(),
             programs: Arc::new(programs),
             protocol: Arc::new(config.protocol.clone()),
             backchannels: Arc::new(Backchannels::new()),
@@ -48,6 +54,11 @@ impl Shared {
             agreed: AtomicU64::new(0),
             config,
         }
+    }
+
+    /// Returns the part of a new connection in the counters of calls.
+    pub(crate) fn meter(&self) -> Meter {
+        Meter::new(Arc::clone(&self.counts))
     }
 
     pub(crate) fn count_agreed(&self) {

@@ -168,12 +168,12 @@ impl Listener for SimListener {
         })
     }
 
-    fn local_address(&self) -> io::Result<SocketAddr> {
-        Ok(self.address)
-    }
-
     fn provider(&self) -> &'static str {
         "sim"
+    }
+
+    fn local_address(&self) -> io::Result<SocketAddr> {
+        Ok(self.address)
     }
 }
 

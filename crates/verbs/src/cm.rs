@@ -83,16 +83,16 @@ pub trait Listener: Send {
     /// gone; callers log it and go on after a pause.
     fn accept(&mut self) -> BoxFuture<'_, io::Result<Box<dyn Incoming>>>;
 
+    /// Returns the name of the provider, for logs and reports: one word, such as "iwarp".
+    fn provider(&self) -> &'static str {
+        "rdma"
+    }
+
     /// Returns the address on which the listener listens.
     ///
     /// # Errors
     /// Errors of the socket below.
     fn local_address(&self) -> io::Result<SocketAddr>;
-
-    /// Returns the name of the provider, for logs and reports: one word.
-    fn provider(&self) -> &'static str {
-        "rdma"
-    }
 }
 
 /// The ends of an accepted TCP connection, for questions to the kernel.

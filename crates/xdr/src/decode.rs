@@ -211,6 +211,12 @@ impl Decoder {
         }
     }
 
+    /// Returns the next bytes without reading them, if they are inline in one slice. Nothing is copied but these.
+    pub fn peek_inline<const N: usize>(&self) -> Option<[u8; N]> {
+        self.read.admit_inline(self.position, N).ok()?;
+        self.base.first.first_chunk().copied()
+    }
+
     /// Reads fixed-length opaque data (RFC 4506 §4.9).
     ///
     /// # Errors

@@ -3,6 +3,7 @@
 mod attributes;
 mod bench;
 mod checksum;
+mod clients;
 mod conform;
 mod copy;
 mod devices;
@@ -14,10 +15,12 @@ mod find;
 mod ls;
 mod mode;
 mod names;
+mod observed;
 mod ping;
 mod serve;
 mod stat;
 mod time;
+mod top;
 mod visit;
 mod xdrgen;
 
@@ -119,11 +122,15 @@ pub(crate) struct Arguments {
 pub(crate) enum Command {
     /// Serve a directory by NFSv3 over RDMA and TCP
     Serve(serve::Serve),
+    /// Show a running server live: clients, calls a second, latencies
+    Top(top::Top),
+    /// List the connections of a running server, or end one
+    Clients(clients::ClientsCommand),
     /// List what a server exports
     Exports(exports::Exports),
     /// List directories
     Ls(ls::Ls),
-    /// Show the attributes of files
+    /// Show the attributes of files, or the state of a running server
     Stat(stat::Stat),
     /// Write the content of files to standard output
     Cat(copy::Cat),
@@ -223,6 +230,8 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
         Command::Conform(conform) => client(conform.run(common)),
         Command::Devices(devices) => devices.run(common),
         Command::Xdrgen(xdrgen) => xdrgen.run(common),
+        Command::Top(top) => reporting(top.run(common)),
+        Command::Clients(clients) => client(clients.run(common)),
         Command::Exports(exports) => client(exports.run(common)),
         Command::Ls(ls) => client(ls.run(common)),
         Command::Stat(stat) => client(stat.run(common)),

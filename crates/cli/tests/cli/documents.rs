@@ -142,6 +142,7 @@ impl Shapes {
                 "number" => value.is_number(),
                 "boolean" => value.is_boolean(),
                 "null" => value.is_null(),
+                "STATUSES" => value.as_object().is_some_and(|counts| counts.values().all(Value::is_u64)),
                 name => return self.matches(self.0.get(name).ok_or(format!("no shape {name}"))?, value),
             },
             Shape::Exactly(text) => value == text,
@@ -176,7 +177,7 @@ impl Shapes {
 #[test]
 fn documents_are_as_described() {
     let shapes = Shapes::read();
-    let server = Server::start();
+    let server = Server::start_with(&["--metrics", "127.0.0.1:0"]);
     let export = server.directory();
     fs::create_dir(export.join("d")).unwrap();
     fs::write(export.join("d/f"), "content").unwrap();
@@ -206,13 +207,17 @@ fn documents_are_as_described() {
         ("done", vec!["rm", "-r", &url("/n")]),
         ("ping", vec!["ping", "-c", "1", server.rdma()]),
         ("ping", vec!["ping", "-c", "1", "--proto", "tcp", server.tcp()]),
+        ("status", vec!["stat", server.metrics()]),
+        ("status", vec!["stat", server.state().to_str().unwrap()]),
+        ("clients", vec!["clients", server.state().to_str().unwrap()]),
         ("rows", vec!["conform", "--list", "--client"]),
         ("conform", vec!["conform", "--server", server.rdma(), "--filter", "version"]),
     ] {
         let document = json(&arguments);
         shapes.check(shape, &document);
         let lists = document.as_object().unwrap().values().filter_map(Value::as_array);
-        let empty = shape != "copy" && lists.clone().count() > 0 && lists.clone().all(Vec::is_empty);
+        let may_be_empty = matches!(shape, "copy" | "clients");
+        let empty = !may_be_empty && lists.clone().count() > 0 && lists.clone().all(Vec::is_empty);
         assert!(!empty, "{arguments:?} shows nothing: {document}");
     }
     let list = server.place.path().join("list");

@@ -11,6 +11,7 @@ mod documents;
 mod files;
 mod kerberos;
 mod logs;
+mod observe;
 mod provider;
 mod slashes;
 mod support;

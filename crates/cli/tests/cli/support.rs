@@ -111,6 +111,16 @@ impl Server {
         self.ready["tcp"].as_str().unwrap()
     }
 
+    /// Returns the address of the metrics.
+    pub(crate) fn metrics(&self) -> &str {
+        self.ready["metrics"].as_str().unwrap()
+    }
+
+    /// Returns the state directory.
+    pub(crate) fn state(&self) -> PathBuf {
+        self.place.path().join("state")
+    }
+
     /// Returns the URL of a path, for RDMA.
     pub(crate) fn url(&self, path: &str) -> String {
         format!("nfs://{}{path}", self.rdma())

@@ -47,12 +47,12 @@ impl Listener for IwarpListener {
         })
     }
 
-    fn local_address(&self) -> io::Result<SocketAddr> {
-        self.listener.local_addr()
-    }
-
     fn provider(&self) -> &'static str {
         "iwarp"
+    }
+
+    fn local_address(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
     }
 }
 

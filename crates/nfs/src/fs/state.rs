@@ -137,17 +137,7 @@ impl StateDirectory {
     /// # Errors
     /// [`StateError::NoPlace`] if none is usable.
     pub fn open_default(exports: &[&Path]) -> Result<Self, StateError> {
-        let below_home = std::env::home_dir().map(|home| home.join(".local/state"));
-        let state_home =
-            std::env::var_os("XDG_STATE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
-        let uid = rustix::process::geteuid().as_raw();
-        let candidates = [
-            state_home.map(|path| path.join("rpcrdma")),
-            below_home.map(|path| path.join("rpcrdma")),
-            Some(PathBuf::from(format!("/var/tmp/rpcrdma-{uid}"))),
-            Some(std::env::temp_dir().join(format!("rpcrdma-{uid}"))),
-        ];
-        for candidate in candidates.into_iter().flatten() {
+        for candidate in Self::default_places() {
             match Self::open_outside(&candidate, exports) {
                 Ok(state) => return Ok(state),
                 Err(StateError::InsideExport { .. }) => {}
@@ -155,6 +145,22 @@ impl StateDirectory {
             }
         }
         Err(StateError::NoPlace)
+    }
+
+    /// Returns the places where [`open_default`](Self::open_default) looks, the first choice first.
+    pub fn default_places() -> impl Iterator<Item = PathBuf> {
+        let below_home = std::env::home_dir().map(|home| home.join(".local/state"));
+        let state_home =
+            std::env::var_os("XDG_STATE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
+        let uid = rustix::process::geteuid().as_raw();
+        [
+            state_home.map(|path| path.join("rpcrdma")),
+            below_home.map(|path| path.join("rpcrdma")),
+            Some(PathBuf::from(format!("/var/tmp/rpcrdma-{uid}"))),
+            Some(std::env::temp_dir().join(format!("rpcrdma-{uid}"))),
+        ]
+        .into_iter()
+        .flatten()
     }
 
     /// Returns the path.

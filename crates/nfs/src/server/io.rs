@@ -100,6 +100,24 @@ impl Work {
     }
 }
 
+/// The threads of an export for one kind of work.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LaneStatus {
+    /// Name of the export.
+    pub export: String,
+    /// Kind of work: `look`, `read`, `change` or `write`.
+    pub work: &'static str,
+    /// Threads now.
+    pub threads: usize,
+    /// Threads without a job.
+    pub idle: usize,
+    /// Most threads.
+    pub limit: usize,
+    /// Jobs that wait for a thread, or for another job at the file.
+    pub waiting: usize,
+}
+
 /// Origin of a job.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Source {
@@ -435,6 +453,23 @@ pub(super) struct IoThreads {
 }
 
 impl IoThreads {
+    /// Returns the state of all lanes. `name` is the name of an export.
+    pub(super) fn lanes(&self, name: impl Fn(ExportId) -> String) -> Vec<LaneStatus> {
+        let lanes = self.lanes.read().unwrap_or_else(PoisonError::into_inner);
+        let status = lanes.iter().map(|((export, work), lane)| {
+            let state = lane.lock();
+            LaneStatus {
+                export: name(*export),
+                work: work.name(),
+                threads: state.threads,
+                idle: state.idle.len(),
+                limit: lane.limits.threads,
+                waiting: state.queues.waiting(),
+            }
+        });
+        status.collect()
+    }
+
     /// Creates at most `threads` threads for each export, at least [`THREADS_LEAST`].
     pub(super) fn new(threads: usize) -> Self {
         let threads = (threads / LANES).max(LANE_LEAST);

@@ -51,6 +51,7 @@ pub use exports::{Export, ExportError, NOBODY, Squash};
 pub use extents::ExtentsProgram;
 pub use handle::{ExportId, HandleKey};
 use identity::Known;
+pub use io::LaneStatus;
 use io::{IoThreads, JOB_ROOM, Running, Source, Unserved, Work};
 use memory::{Room, Soon};
 use mount::MountTable;
@@ -180,6 +181,21 @@ pub struct NfsServer {
     shared: Arc<Shared>,
 }
 
+/// An export and the clients that mounted it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ExportStatus {
+    /// Name that clients mount.
+    pub name: String,
+    /// Whether clients may only read.
+    pub read_only: bool,
+    /// Flavours of security that calls may have, the preferred one first.
+    pub security: Vec<Security>,
+    /// Hosts with the paths that they mounted, by MOUNT. The list is bounded ([`MOUNTS_MAX`], [`MOUNTS_PER_HOST`]), and clients
+    /// that vanish stay in it.
+    pub mounts: Vec<(std::net::IpAddr, Vec<u8>)>,
+}
+
 /// State that the programs share.
 pub(crate) struct Shared {
     pub(crate) exports: Exports,
@@ -241,6 +257,39 @@ impl NfsServer {
     #[must_use]
     pub fn counters(&self) -> &NfsCounters {
         &self.shared.counters
+    }
+
+    /// Returns the exports with their remembered mounts, in the order in which they were given.
+    #[must_use]
+    pub fn exports(&self) -> Vec<ExportStatus> {
+        let exports = &self.shared.exports;
+        let mut status: Vec<ExportStatus> = exports
+            .iter()
+            .map(|served| ExportStatus {
+                name: served.export.name.clone(),
+                read_only: served.export.read_only,
+                security: served.export.security.clone(),
+                mounts: Vec::new(),
+            })
+            .collect();
+        for (host, path) in self.shared.mounts.all() {
+            let Some((served, _)) = exports.find(&path) else { continue };
+            if let Some(export) = status.iter_mut().find(|export| export.name == served.export.name) {
+                export.mounts.push((host, path));
+            }
+        }
+        status
+    }
+
+    /// Returns the state of the threads that call file systems, by export and kind of work. Kinds of work that an export had
+    /// none of yet are left out.
+    #[must_use]
+    pub fn lanes(&self) -> Vec<LaneStatus> {
+        let name = |id| {
+            let served = self.shared.exports.iter().find(|served| served.id == id);
+            served.map(|served| served.export.name.clone()).unwrap_or_default()
+        };
+        self.shared.io.lanes(name)
     }
 
     /// Returns the handle of the root of an export, as MOUNT would.
@@ -608,7 +657,7 @@ where
 
 /// Counts, logs and encodes the results of a call.
 fn finish<C: NfsCall>(shared: &Shared, results: Served3<C>) -> Result<Stream, CallFailure> {
-    shared.counters.count(C::PROCEDURE, results.is_err());
+    shared.counters.count(C::PROCEDURE, results.as_ref().err().map(|(status, _)| *status));
     let results = match results {
         Ok(results) => {
             tracing::debug!(status = "NFS3_OK", "served");

@@ -167,11 +167,15 @@ impl MountTable {
         }
     }
 
-    fn list(&self) -> MountList {
+    /// Returns all remembered mounts. Those of a host stand together, oldest first.
+    pub(crate) fn all(&self) -> Vec<(IpAddr, Vec<u8>)> {
         let mut mounts: Vec<_> = self.lock().values().flatten().cloned().collect();
-        // Mounts of a host stand together, oldest first.
         mounts.sort_by_key(|(host, _)| *host);
-        let mounts = mounts.into_iter().map(|(host, path)| MountBody {
+        mounts
+    }
+
+    fn list(&self) -> MountList {
+        let mounts = self.all().into_iter().map(|(host, path)| MountBody {
             hostname: MountName::new(host.to_string()),
             directory: DirPath::new(path),
         });
@@ -268,6 +272,7 @@ impl MountProgram {
                     MountResult::Ok(results)
                 }
                 Err(status) => {
+                    shared.counters.refused_mount(status);
                     let refusal = Refusal::Mount(Shown(path.as_bytes()));
                     shared.refusals.refuse(refusal, visitor.peer, &status);
                     MountResult::Fail(status)

@@ -120,7 +120,7 @@ impl Received {
         let segments = filled.filter(|segment| segment.length > 0).count() + lists.read.len();
         let read = exposed.unwrap_or(0).try_into().unwrap_or(usize::MAX);
         let travelled = Travelled { form, sent: len, read, written: placed, reply_chunk, segments };
-        core.stats.replies_received.count(&travelled);
+        core.stats.replies_received.add(&travelled);
         core.stats.read_segments += wide(lists.read.len());
         let written = written.into_iter().map(Written::Chunk).collect();
         let pulled = Pulled::default();

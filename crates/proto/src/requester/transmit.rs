@@ -227,7 +227,7 @@ impl Requester {
         let read = plan.read.iter().flat_map(|chunk| &chunk.segments).map(bytes::Bytes::len).sum();
         let form = plan.form();
         let travelled = Travelled { form, sent, read, segments: offered.read.len(), ..Travelled::default() };
-        core.stats.calls_sent.count(&travelled);
+        core.stats.calls_sent.add(&travelled);
         let bulk = offered.total();
         let (phase, invalidations) = (Phase::Sent(lease), Invalidations::default());
         let flight = Flight { phase, windows, lent, offered, travelled, invalidations, bulk };

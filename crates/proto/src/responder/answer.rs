@@ -241,7 +241,7 @@ fn send_reply(core: &mut Core, call: Incoming, mut plan: ReplyPlan, offer: Offer
     // A Send that returns written chunks must not pass the RDMA Writes.
     let express = travelled.written == 0 && !long;
     travelled.sent = core.send_by(&mut plan.route, permit, &header, payload, (invalidate, express));
-    core.stats.replies_sent.count(&travelled);
+    core.stats.replies_sent.add(&travelled);
     tracing::debug!(
         side = %core.side(), xid = format_args!("{:#010x}", call.call.xid), form = ?travelled.form, sent = travelled.sent,
         written = travelled.written, reply_chunk = travelled.reply_chunk, invalidates = invalidate.is_some(), grant,

@@ -126,7 +126,7 @@ impl Requester {
         if core.is_directed(xid) {
             core.note_reply();
         }
-        core.stats.replies_received.count(&travelled);
+        core.stats.replies_received.add(&travelled);
         let reply = Answered::Reply {
             inline: Some(payload),
             padding: None,

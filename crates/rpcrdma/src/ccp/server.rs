@@ -100,7 +100,7 @@ impl Configurator {
     pub(crate) fn dispatch(&self, peer: Peer, message: Decoder, now: Instant) -> Dispatch {
         // The answer does not depend on the caller, so nobody is claimed to be a user of this machine.
         let peer = Peer { owner: None, ..peer };
-        programs::dispatch(&self.dispatcher, self.gss.as_ref(), peer, message, now)
+        programs::dispatch(&self.dispatcher, self.gss.as_ref(), peer, message, now, None)
     }
 
     /// Serves a message for this program if it needs no context; takes notice of any other message.

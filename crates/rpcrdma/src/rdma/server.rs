@@ -33,6 +33,7 @@ use crate::clients::Visit;
 use crate::config::ServerConfig;
 use crate::credits::Further;
 use crate::handlers::HandlerPanicked;
+use crate::registry::{Published, Record, Registered};
 use crate::serving::{Phase, Shared, StopSignal};
 use crate::totals::Sums;
 use crate::turns::{BYTES_PER_TURN, Line};
@@ -140,11 +141,14 @@ pub(crate) async fn run(
     shared: Arc<Shared>,
     (mut place, visit): ((Place, Line), Visit),
     mut stop: StopSignal,
+    entry: &Registered,
 ) {
     let credits =
         further.as_ref().map(|further| shared.config.credits_at_least().saturating_add(further.count()));
     place.0.keep(further);
-    let mut served = Served::new(queue_pair, owner, shared, (place, visit));
+    let address = shared.shares.of(queue_pair.peer_address().map(|peer| peer.ip()));
+    entry.record().holds(address, Some(share.clone()));
+    let mut served = Served::new(queue_pair, owner, shared, (place, visit), Arc::clone(entry.record()));
     served.connection.provide(share, first, credits);
     let ended = loop {
         tokio::select! {
@@ -183,6 +187,8 @@ struct Served {
     phase: Phase,
     /// The counters when they were last added to the totals.
     counted: Sums,
+    /// The entry in the list of connections.
+    record: Arc<Record>,
     /// The connection in the log.
     visit: Visit,
 }
@@ -193,6 +199,7 @@ impl Served {
         owner: Option<u32>,
         shared: Arc<Shared>,
         ((place, line), visit): ((Place, Line), Visit),
+        record: Arc<Record>,
     ) -> Self {
         let peer = queue_pair.peer_address();
         let now = Instant::now();
@@ -219,7 +226,9 @@ impl Served {
             connection,
             link: Link::new(queue_pair),
             peer,
-            service: Service::new(Arc::clone(&shared.programs), (peer, owner), attached, (place, Some(line))),
+            service: Service::new(Arc::clone(&shared.programs), (peer, owner), attached, (place, Some(line)))
+                .counted(shared.meter(), Arc::clone(&record)),
+            record,
             departures: Departures::new(shared.programs.window()),
             reverse,
             shared,
@@ -278,10 +287,12 @@ impl Served {
                     Err((_, panicked)) => return Poll::Ready(Err(panicked)),
                 }
             }
+            self.service.take_time();
             if !progress && !self.tick(now, cx) {
                 self.count();
                 self.connection.rest();
                 self.link.rest();
+                self.service.rest();
                 return Poll::Pending;
             }
             if made >= BYTES_PER_TURN {
@@ -296,7 +307,16 @@ impl Served {
     }
 
     fn count(&mut self) {
-        let now = Sums::of(self.connection.stats(), self.link.queue_pair.counters());
+        let stats = self.connection.stats();
+        let now = Sums::of(stats, self.link.queue_pair.counters());
+        self.record.publish(Published {
+            calls: now.calls.count(),
+            in_flight: self.connection.in_progress(),
+            received: now.calls.bytes(),
+            sent: now.replies.bytes(),
+            credits: stats.credits_granted_to_peer,
+            version: self.connection.version().map_or(0, |rules| rules.version),
+        });
         self.shared.totals.add(now, &mut self.counted);
     }
 
@@ -376,6 +396,13 @@ impl Served {
         let Sums { calls, replies, .. } = self.counted;
         tracing::info!(target: "rpcrdma::forms", peer = ?self.peer, %calls, %replies, "RDMA connection ended");
         self.reverse.end(reason);
+    }
+}
+
+/// Also a connection that is ended from outside leaves its counters, and the calls that its client must not repeat.
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.count();
         self.shared.failed_reads.put(self.peer, self.connection.failed_reads(), Instant::now());
     }
 }

@@ -15,8 +15,10 @@ use rpcrdma_xdr::Decoder;
 use tokio::time::Instant;
 
 use crate::call::Way;
+use crate::counts::{Arrived, Meter};
 use crate::handlers::{HandlerPanicked, Handlers};
 use crate::programs::{Dispatch, Dispatched, Programs};
+use crate::registry::Record;
 use crate::trace::Traced;
 use crate::turns::Line;
 
@@ -34,6 +36,9 @@ pub(crate) struct Service {
     programs: Arc<Programs>,
     peer: Peer,
     handlers: Handlers<Dispatch, InProgress>,
+    /// Counters of calls, at a server.
+    meter: Option<Meter>,
+    record: Option<Arc<Record>>,
 }
 
 /// A Call that a handler works on, for its answer and for traces.
@@ -42,6 +47,8 @@ struct InProgress {
     token: ReplyToken,
     served: Option<Traced>,
     travelled: Travelled,
+    /// The call for the counters of a server.
+    arrived: Option<Arrived>,
 }
 
 impl Service {
@@ -55,7 +62,27 @@ impl Service {
     ) -> Self {
         let peer =
             Peer { address, transport: TransportKind::Rdma, window: None, attached: Some(attached), owner };
-        Self { programs, peer, handlers: Handlers::new(keeps, line) }
+        Self { programs, peer, handlers: Handlers::new(keeps, line), meter: None, record: None }
+    }
+
+    /// Counts the calls by `meter`, and tells the principals that call to `record`.
+    pub(crate) fn counted(mut self, meter: Meter, record: Arc<Record>) -> Self {
+        (self.meter, self.record) = (Some(meter), Some(record));
+        self
+    }
+
+    /// Counts the calls that were answered since the last time, if there are any. Reads the clock once for all.
+    pub(crate) fn take_time(&mut self) {
+        if let Some(meter) = self.meter.as_mut().filter(|meter| meter.is_due()) {
+            meter.take(Instant::now());
+        }
+    }
+
+    /// Releases memory that only a burst needs.
+    pub(crate) fn rest(&mut self) {
+        if let Some(meter) = &mut self.meter {
+            meter.rest();
+        }
     }
 
     /// Returns the number of handlers at work.
@@ -72,7 +99,11 @@ impl Service {
         window: Option<WindowId>,
     ) -> Result<Option<Answered>, HandlerPanicked> {
         let programs = Arc::clone(&self.programs);
-        self.start_by(now, cx, call, window, |peer, message| programs.dispatch(peer, message, now.into_std()))
+        // Only contexts know principals.
+        let record = if programs.has_contexts() { self.record.clone() } else { None };
+        self.start_by(now, cx, call, window, |peer, message| {
+            programs.dispatch(peer, message, now.into_std(), record.as_ref())
+        })
     }
 
     /// Takes a Call for another program than those of the application, as [`start`](Self::start) does.
@@ -85,7 +116,8 @@ impl Service {
         dispatch: impl FnOnce(Peer, Decoder) -> Dispatch,
     ) -> Result<Option<Answered>, HandlerPanicked> {
         let IncomingCall { token, message, travelled, .. } = call;
-        let call = InProgress { token, served: Traced::new(&message, now), travelled };
+        let arrived = self.meter.as_ref().map(|meter| meter.arrived(&message, now));
+        let call = InProgress { token, served: Traced::new(&message, now), travelled, arrived };
         let peer = Peer { window, ..self.peer.clone() };
         let done = self.handlers.start(cx, call, || dispatch(peer, message))?;
         Ok(done.map(|(call, outcome)| self.answer(&call, outcome)))
@@ -104,7 +136,10 @@ impl Service {
         })
     }
 
-    fn answer(&self, call: &InProgress, (outcome, key): Dispatched) -> Answered {
+    fn answer(&mut self, call: &InProgress, (outcome, key): Dispatched) -> Answered {
+        if let (Some(meter), Some(arrived)) = (&mut self.meter, call.arrived) {
+            meter.answered(arrived, &outcome);
+        }
         self.programs.trace(self.peer.address, call.served, &outcome, &Way(&call.travelled));
         Answered { token: call.token, answer: answer_of(outcome), kept: key }
     }

@@ -49,8 +49,10 @@ use super::tls::{TLS_ROOM, TlsStream};
 use crate::admission::Place;
 use crate::clients::Visit;
 use crate::config::ServerConfig;
+use crate::counts::{Arrived, Meter};
 use crate::handlers::{HandlerPanicked, Handlers};
 use crate::programs::{Dispatch, Dispatched};
+use crate::registry::{Published, Record, Registered};
 use crate::serving::{Phase, Shared, StopSignal};
 use crate::tls::{AUDIT, TlsServer};
 use crate::trace::Traced;
@@ -100,9 +102,10 @@ pub(crate) async fn run(
     shared: Arc<Shared>,
     place: (Place, Line),
     stop: StopSignal,
+    entry: &Registered,
 ) {
     let mut visit = Visit::new(Some(peer), "tcp", owner, Arc::clone(&shared.visits));
-    let mut connection = Connection::new((peer, owner), shared, place, stop);
+    let mut connection = Connection::new((peer, owner), shared, place, stop, Arc::clone(entry.record()));
     let ended = match connection.run(&stream).await {
         Ok(After::StartTls(settings)) => Box::pin(connection.secured(stream, &settings)).await,
         ended => ended.map(After::reason),
@@ -118,6 +121,8 @@ pub(crate) async fn run(
 #[derive(Debug)]
 struct InProgress {
     served: Option<Traced>,
+    /// The call for the counters.
+    arrived: Arrived,
     /// Length of the call's record, in bytes.
     length: usize,
     /// Memory of the address's share, reserved for the reply.
@@ -143,6 +148,12 @@ struct Connection {
     /// Calls read, and the number of those that have ended, with a reply or without.
     calls: u64,
     ended: u64,
+    /// Bytes of records received and sent.
+    received: u64,
+    sent: u64,
+    meter: Meter,
+    /// The entry in the list of connections.
+    record: Arc<Record>,
     /// Whether no further calls are read; the connection closes when all are answered.
     draining: bool,
     /// Whether the server stops.
@@ -159,15 +170,18 @@ impl Connection {
         shared: Arc<Shared>,
         (place, line): (Place, Line),
         stop: StopSignal,
+        record: Arc<Record>,
     ) -> Self {
         let config = &shared.config;
         let domain = shared.shares.of(Some(peer.ip()));
+        record.holds(domain.clone(), None);
         let pace = Pace { stall: config.stall, least_rate: config.protocol.timeouts.least_rate };
         let call_room = CALL_ROOM + shared.programs.secured_room();
         let reader = RecordSource::new(domain.clone(), config.max_record, pace).with_call_room(call_room);
         let writer = RecordSink::new(pace);
         let window = shared.programs.window();
         let door = config.tls.clone().map(Door::new);
+        let meter = shared.meter();
         Self {
             peer,
             domain,
@@ -183,6 +197,10 @@ impl Connection {
             probe: None,
             calls: 0,
             ended: 0,
+            received: 0,
+            sent: 0,
+            meter,
+            record,
             draining: false,
             stopping: false,
             lost: false,
@@ -196,7 +214,7 @@ impl Connection {
             // Replies to calls that arrived together leave together.
             if self.writer.queued() > 0 && !(self.may_read() && self.reader.has_record()) {
                 self.writer.write_now(stream)?;
-                self.active = Instant::now();
+                self.handed_over();
             }
             let busy = self.handlers.len() > 0;
             let queued = self.writer.queued() > 0;
@@ -230,7 +248,7 @@ impl Connection {
                 // Also while the next record waits for memory, which replies may hold.
                 flushed = self.writer.flush(stream), if queued => {
                     flushed?;
-                    self.active = Instant::now();
+                    self.handed_over();
                 }
                 () = sleep_until(super::after(self.active, self.shared.config.tcp_idle)), if !busy && !queued => return Ok(After::Closed("idle")),
             }
@@ -244,6 +262,24 @@ impl Connection {
             (false, true) => "the server stopped",
             (false, false) => "closed by the client",
         }
+    }
+
+    /// Notes that replies were handed to the stream, which is the end of their calls for the counters.
+    fn handed_over(&mut self) {
+        self.active = Instant::now();
+        self.meter.take(self.active);
+    }
+
+    /// Publishes the counters of the connection.
+    fn publish(&self) {
+        self.record.publish(Published {
+            calls: self.calls,
+            in_flight: self.handlers.len(),
+            received: self.received,
+            sent: self.sent,
+            credits: 0,
+            version: 0,
+        });
     }
 
     /// Follows the server when it begins to stop, or stops at once.
@@ -271,6 +307,7 @@ impl Connection {
         self.active = Instant::now();
         self.shared.count_call();
         self.calls += 1;
+        self.received = self.received.saturating_add(MARK + length_of(&record));
         let entry = self.door.as_mut().map_or(Entry::Pass, |door| door.examine(&record, self.peer));
         if matches!(entry, Entry::Probe) {
             self.probe = Some((record, room));
@@ -279,13 +316,16 @@ impl Connection {
         let peer = self.caller();
         let length = record.len();
         let message = Decoder::new(record);
-        let call = InProgress { served: Traced::new(&message, self.active), length, room };
+        let arrived = self.meter.arrived(&message, self.active);
+        let call = InProgress { served: Traced::new(&message, self.active), arrived, length, room };
         if let Entry::Refuse(outcome) = entry {
             self.answer(call, (outcome, None));
             return Ok(());
         }
         let (programs, now) = (Arc::clone(&self.shared.programs), self.active.into_std());
-        let mut new = Some((call, || programs.dispatch(peer, message, now)));
+        // Only contexts know principals.
+        let record = programs.has_contexts().then(|| Arc::clone(&self.record));
+        let mut new = Some((call, || programs.dispatch(peer, message, now, record.as_ref())));
         let done = poll_fn(|cx| {
             let started = new.take().map(|(call, begin)| self.handlers.start(cx, call, begin));
             Poll::Ready(started.transpose())
@@ -299,6 +339,8 @@ impl Connection {
                 self.reader.end_turn();
             }
             self.answer(call, outcome);
+        } else {
+            self.publish();
         }
         Ok(())
     }
@@ -327,10 +369,11 @@ impl Connection {
         }
         let length = probe.len();
         let message = Decoder::new(probe);
-        let call = InProgress { served: Traced::new(&message, self.active), length, room };
+        let arrived = self.meter.arrived(&message, self.active);
+        let call = InProgress { served: Traced::new(&message, self.active), arrived, length, room };
         // NULL never waits. The status of its reply does not matter (RFC 9289 §4.1).
         let (outcome, key) =
-            self.shared.programs.dispatch(self.caller(), message, self.active.into_std()).await;
+            self.shared.programs.dispatch(self.caller(), message, self.active.into_std(), None).await;
         let offered = match &outcome {
             Outcome::Reply(reply) => offer(reply.clone()),
             Outcome::ChunkViolation(_) | Outcome::Drop => None,
@@ -371,6 +414,9 @@ impl Connection {
         let (client, suite) = stream.peer();
         let client = client.filter(|_| settings.authenticates()).unwrap_or_else(|| "anonymous".to_owned());
         tracing::info!(target: AUDIT, peer = %self.peer, client, suite, "TLS begins");
+        if settings.authenticates() {
+            self.record.known_as(&client);
+        }
         // Handlers may keep the certificates longer than the connection lives.
         let room = match stream.certificates_memory() {
             memory @ 1.. if settings.authenticates() => Some(self.room(memory, until).await?),
@@ -406,8 +452,10 @@ impl Connection {
             &format_args!("{} B by TCP", call.length),
         );
         self.ended += 1;
+        self.meter.answered(call.arrived, &outcome);
         match outcome {
             Outcome::Reply(reply) => {
+                self.sent = self.sent.saturating_add(MARK + u64::try_from(reply.len()).unwrap_or(u64::MAX));
                 self.writer.push_reply(&reply, call.room, &self.domain);
                 let unanswered = u64::try_from(self.shared.config.tcp_calls).unwrap_or(u64::MAX);
                 let proof = self.ended.saturating_add(unanswered);
@@ -422,7 +470,16 @@ impl Connection {
                 self.lost = true;
             }
         }
+        self.publish();
     }
+}
+
+/// Bytes of the mark in front of a record (RFC 5531 §11).
+const MARK: u64 = 4;
+
+/// Returns the length of a record in bytes.
+fn length_of(record: &Bytes) -> u64 {
+    u64::try_from(record.len()).unwrap_or(u64::MAX)
 }
 
 /// Waits until the server stops.

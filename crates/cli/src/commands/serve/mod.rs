@@ -9,7 +9,9 @@ mod export;
 mod kerberos;
 pub(super) mod limits;
 mod logs;
+pub(super) mod observe;
 mod ready;
+pub(super) mod status;
 mod trusted;
 
 use std::io;
@@ -32,7 +34,9 @@ use self::directories::Directories;
 use self::export::{ExportOption, SquashOption};
 use self::kerberos::{Callers, Kerberos};
 use self::logs::Logs;
+use self::observe::Observe;
 use self::ready::{Listening, Ready};
+use self::status::Sources;
 use crate::arguments::{Common, ProfileName, listen_address};
 use crate::commands::cannot_listen;
 use crate::exit::Failure;
@@ -85,7 +89,7 @@ local users look at the whole address. A client whose connection was closed conn
 
 When the server is ready, it prints one line that begins with \"ready:\". The line ends with the command by which Linux mounts \
 the first export, or with the reason why there is none. --json prints {pid, rdma, listeners: [{address, provider}], \
-tcp, exports: [{name, directory, read_only, allow, security}], mount, mount_note} instead. listeners has each RDMA address with its \
+tcp, exports: [{name, directory, read_only, allow, security}], mount, mount_note, metrics, control} instead. metrics has the address of --metrics, control the path of the control socket. listeners has each RDMA address with its \
 provider, \"iwarp\" or \"verbs\"; rdma is the first of these addresses. SIGINT or SIGTERM stops the server: it answers calls in progress and flushes data. A \
 second signal ends it at once. SIGHUP is logged and changes nothing. A signal that was ignored when rpcrdma started has no \
 effect: a shell script starts `rpcrdma serve DIR &` with SIGINT ignored.";
@@ -160,6 +164,8 @@ pub(crate) struct Serve {
     /// [default: $XDG_STATE_HOME/rpcrdma or ~/.local/state/rpcrdma]
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
+    #[command(flatten)]
+    observe: Observe,
     #[command(flatten)]
     kerberos: Kerberos,
     #[command(flatten)]
@@ -263,9 +269,9 @@ impl Serve {
             ));
         }
         trusted::check_outside(self.tls.files().chain(self.kerberos.files(&options)), &options)?;
-        let nfs = self.open(&options, &shares, principals)?;
+        let (nfs, state) = self.open(&options, &shares, principals)?;
         self.kerberos.check(&options)?;
-        Ok(Prepared { serve: self, options, config, shares, nfs, contexts })
+        Ok(Prepared { serve: self, options, config, shares, nfs, state, contexts })
     }
 
     /// Gives up rights that are not needed to serve these directories.
@@ -276,7 +282,8 @@ impl Serve {
         kernel_handles: bool,
     ) -> Result<(), Failure> {
         let addresses = self.listeners().map(|(_, address)| address);
-        let ports: Vec<u16> = addresses.chain(self.tcp).map(|address| address.port()).collect();
+        let ports: Vec<u16> =
+            addresses.chain(self.tcp).chain(self.observe.address()).map(|address| address.port()).collect();
         let adapters = self.listeners().any(|(provider, address)| may_use_adapters(provider, address.ip()));
         let directories: Vec<&Path> =
             options.iter().map(|option| option.directory.as_path()).chain([state.path()]).collect();
@@ -302,6 +309,8 @@ pub(crate) struct Prepared {
     config: ServerConfig,
     shares: PeerShares,
     nfs: NfsServer,
+    /// The state directory.
+    state: PathBuf,
     /// Contexts of callers by Kerberos, if an export allows it.
     contexts: Option<Arc<GssServer>>,
 }
@@ -311,12 +320,18 @@ impl Prepared {
         let mut signals = StopSignals::of_server()?;
         limits::survive_file_size_limit()
             .map_err(|error| Failure::failed(format!("cannot listen for SIGXFSZ: {error}")))?;
-        let Self { serve, options, config, shares, nfs, contexts } = self;
+        let Self { serve, options, config, shares, nfs, state, contexts } = self;
         let mut builder = Server::builder().config(config).shares(shares);
         if let Some(contexts) = contexts {
             builder = builder.gss(contexts);
         }
-        let (server, ready) = serve.listen(builder, &nfs, &options).await?;
+        let observed = serve.observe.listen(&state).await?;
+        let (server, mut ready) = serve.listen(builder, &nfs, &options).await?;
+        ready.observed(observed.metrics(), observed.control());
+        let directories =
+            options.iter().map(|export| (export.name.clone(), export.directory.display().to_string()));
+        let sources = Sources::new(server.monitor(), nfs.clone(), ready.listeners(), directories);
+        let observed = observed.serve(&sources);
         let announced = if serve.rpcbind {
             Announced::make(services(&ready.rdma_addresses(), ready.tcp)).await?
         } else {
@@ -353,6 +368,7 @@ impl Prepared {
                 }
             }
         };
+        observed.end().await;
         // On a frozen file system only --flush-wait or a signal ends this.
         let flushed = tokio::select! {
             flushed = nfs.flush() => flushed,
@@ -381,13 +397,13 @@ impl Serve {
         options
     }
 
-    /// Opens the exports.
+    /// Opens the exports; returns the server with the path of its state directory.
     fn open(
         &self,
         options: &[ExportOption],
         shares: &PeerShares,
         principals: Principals,
-    ) -> Result<NfsServer, Failure> {
+    ) -> Result<(NfsServer, PathBuf), Failure> {
         let failed = |error: &dyn std::error::Error| Failure::failed(format!("cannot serve: {error}"));
         let directories: Vec<&Path> = options.iter().map(|option| option.directory.as_path()).collect();
         let state = match &self.state {
@@ -415,7 +431,8 @@ impl Serve {
         let mut settings = self.bounds.server(shares);
         settings.manage_groups = self.manage_gids;
         settings.principals = principals;
-        NfsServer::new(HandleKey::from_state(&state), exports, settings).map_err(|error| failed(&error))
+        let server = NfsServer::new(HandleKey::from_state(&state), exports, settings);
+        Ok((server.map_err(|error| failed(&error))?, state.path().to_owned()))
     }
 
     /// Listens, and returns the server with its addresses.

@@ -1,6 +1,7 @@
 //! The line that announces a ready server: its addresses, and the command by which Linux mounts it.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::path::PathBuf;
 
 use rpcrdma_nfs::server::Security;
 use serde::Serialize;
@@ -24,6 +25,8 @@ pub(super) struct Ready {
     pub(super) tcp: Option<SocketAddr>,
     exports: Vec<ExportOption>,
     mount: Result<String, String>,
+    metrics: Option<SocketAddr>,
+    control: Option<PathBuf>,
 }
 
 /// JSON document of a server that listens.
@@ -37,6 +40,10 @@ pub(super) struct Document<'a> {
     exports: Vec<ExportDocument<'a>>,
     mount: Option<&'a str>,
     mount_note: Option<&'a str>,
+    /// Address of the metrics.
+    metrics: Option<SocketAddr>,
+    /// Path of the control socket.
+    control: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -57,7 +64,18 @@ impl Ready {
             .iter()
             .map(|at| mount_command(at.address, tcp, (name, security), own_address(at.address.ip())));
         let mount = first_possible(commands);
-        Self { rdma, tcp, exports: exports.to_vec(), mount }
+        Self { rdma, tcp, exports: exports.to_vec(), mount, metrics: None, control: None }
+    }
+
+    /// Sets the address of the metrics and the path of the control socket.
+    pub(super) fn observed(&mut self, metrics: Option<SocketAddr>, control: Option<PathBuf>) {
+        (self.metrics, self.control) = (metrics, control);
+    }
+
+    /// Returns all addresses with their providers.
+    pub(super) fn listeners(&self) -> impl Iterator<Item = (SocketAddr, &'static str)> {
+        let rdma = self.rdma.iter().map(|at| (at.address, at.provider));
+        rdma.chain(self.tcp.map(|address| (address, "tcp")))
     }
 
     pub(super) fn rdma_addresses(&self) -> Vec<SocketAddr> {
@@ -89,7 +107,8 @@ impl Ready {
             Ok(command) => format!("mount with: {command}"),
             Err(reason) => format!("no mount command: {reason}"),
         };
-        format!("ready: {} on {}{tcp}; {mount}", exports.join(", "), rdma.join(", "))
+        let metrics = self.metrics.map(|at| format!(" and metrics {at}")).unwrap_or_default();
+        format!("ready: {} on {}{tcp}{metrics}; {mount}", exports.join(", "), rdma.join(", "))
     }
 
     pub(super) fn document(&self) -> Document<'_> {
@@ -111,6 +130,8 @@ impl Ready {
                 .collect(),
             mount: self.mount.as_deref().ok(),
             mount_note: self.mount.as_ref().err().map(String::as_str),
+            metrics: self.metrics,
+            control: self.control.as_ref().map(|path| path.display().to_string()),
         }
     }
 }

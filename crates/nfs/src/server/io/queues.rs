@@ -209,6 +209,14 @@ impl<J> Queues<J> {
         self.flows.values().any(|flow| !flow.entries.is_empty() || !flow.writes.is_empty())
     }
 
+    /// Returns the number of jobs that have not begun.
+    pub(super) fn waiting(&self) -> usize {
+        let jobs =
+            |flow: &Flow<J>| flow.entries.iter().filter(|entry| matches!(entry, Entry::Job(_))).count();
+        let writes = |flow: &Flow<J>| flow.writes.values().map(VecDeque::len).sum::<usize>();
+        self.flows.values().map(|flow| jobs(flow) + writes(flow)).sum()
+    }
+
     /// Removes all waiting jobs, because no thread will come. No job runs, so none holds a file.
     pub(super) fn clear(&mut self) -> Vec<J> {
         let mut jobs = Vec::new();

@@ -3,6 +3,7 @@
 mod dropped;
 mod handle;
 mod intercept;
+mod observed;
 mod panics;
 mod shed;
 

@@ -1,0 +1,109 @@
+//! How a server is observed while it runs: the page of metrics by HTTP ([`http`]), and the control socket ([`control`]).
+//!
+//! *Errors.* Without the address of `--metrics` the server does not start. Without the control socket it serves all the same,
+//! after a warning.
+
+pub(in crate::commands) mod control;
+mod http;
+pub(in crate::commands) mod protocol;
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+
+use self::control::Control;
+use super::status::Sources;
+use crate::arguments::listen_address;
+use crate::commands::cannot_listen;
+use crate::exit::Failure;
+use crate::output;
+
+/// Options for the observation of a server.
+#[derive(Clone, Debug, Default, Args)]
+pub(super) struct Observe {
+    /// Address and port for metrics in Prometheus' text format, by HTTP: GET /metrics, and GET /status for the document that
+    /// rpcrdma stat shows. Everyone who reaches the port can read them. Port 9464 if none is given
+    #[arg(long, value_name = "ADDR[:PORT]", value_parser = listen_address(9464))]
+    metrics: Option<SocketAddr>,
+}
+
+impl Observe {
+    /// Returns the address of the metrics, before the listener is bound.
+    pub(super) const fn address(&self) -> Option<SocketAddr> {
+        self.metrics
+    }
+
+    /// Listens for readers of the metrics and on the control socket.
+    ///
+    /// # Errors
+    /// The address of the metrics cannot be used.
+    pub(super) async fn listen(&self, state: &Path) -> Result<Listening, Failure> {
+        let metrics = match self.metrics {
+            Some(wanted) => {
+                let listener = TcpListener::bind(wanted).await.map_err(cannot_listen(wanted))?;
+                let bound = listener.local_addr().map_err(cannot_listen(wanted))?;
+                Some((listener, bound))
+            }
+            None => None,
+        };
+        let control = match Control::bind(state) {
+            Ok(control) => Some(control),
+            Err(error) => {
+                output::warn(format_args!("no control socket: {error}"));
+                None
+            }
+        };
+        Ok(Listening { metrics, control })
+    }
+}
+
+/// Open sockets that nobody serves yet.
+pub(super) struct Listening {
+    metrics: Option<(TcpListener, SocketAddr)>,
+    control: Option<Control>,
+}
+
+impl Listening {
+    /// Returns the address of the metrics.
+    pub(super) fn metrics(&self) -> Option<SocketAddr> {
+        self.metrics.as_ref().map(|(_, bound)| *bound)
+    }
+
+    /// Returns the path of the control socket.
+    pub(super) fn control(&self) -> Option<PathBuf> {
+        self.control.as_ref().map(|control| control.path().to_owned())
+    }
+
+    /// Serves until the result is dropped, which also removes the control socket.
+    pub(super) fn serve(self, sources: &Sources) -> Served {
+        let Self { metrics, control } = self;
+        let metrics = metrics.map(|(listener, _)| tokio::spawn(http::serve(listener, sources.clone())));
+        let control = control.map(|control| tokio::spawn(control.serve(sources.clone())));
+        Served { tasks: metrics.into_iter().chain(control).collect() }
+    }
+}
+
+/// The observation of a server that runs.
+pub(super) struct Served {
+    tasks: Vec<JoinHandle<()>>,
+}
+
+impl Served {
+    /// Ends the observation, and waits until the control socket is removed.
+    pub(super) async fn end(mut self) {
+        for task in self.tasks.drain(..) {
+            task.abort();
+            // The task was cancelled.
+            let _ = task.await;
+        }
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.tasks.iter().for_each(JoinHandle::abort);
+    }
+}
