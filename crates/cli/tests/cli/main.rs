@@ -11,6 +11,7 @@ mod documents;
 mod files;
 mod kerberos;
 mod provider;
+mod serving;
 mod slashes;
 mod support;
 mod sync;
