@@ -38,8 +38,8 @@ const EXPORT_KEYS: [&str; 11] =
 /// Options about files with options.
 #[derive(Debug, Args)]
 pub(super) struct Files {
-    /// Take options from FILE, in TOML: the keys are the long names of these options, and each export is a
-    /// table [[export]] with name, directory, and the options of --export. The command line goes first.
+    /// Take options from FILE, in TOML: the keys are the long names of these options. Each export is a table
+    /// [[export]] with name, directory, and the options of --export. The command line goes first.
     /// SIGHUP makes the server read the exports again
     #[arg(long, value_name = "FILE", help_heading = FILES)]
     config: Option<PathBuf>,
@@ -57,7 +57,7 @@ pub(super) struct Files {
     /// The command line, for another reading.
     #[arg(skip)]
     words: Vec<OsString>,
-    /// What the file of `--config` has.
+    /// Content of the file of `--config`.
     #[arg(skip)]
     read: FromFile,
 }
@@ -140,7 +140,7 @@ impl FromFile {
             let at = Position::of(text, fault.span().map_or(0, |span| span.start));
             problems.add(at, format!("no TOML: {}", fault.message().replace('\n', ", ")));
         }
-        // What follows from a fault of the form is not told.
+        // Further faults may only follow from a fault of the form.
         problems.check()?;
         let mut reader = Reader { text, serve, given, problems: Problems::of(path), read: Self::default() };
         for (key, value) in table.get_ref() {

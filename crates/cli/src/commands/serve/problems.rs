@@ -73,7 +73,7 @@ impl Problems {
 /// Returns the text of a file.
 ///
 /// # Errors
-/// One line that names the file.
+/// A line that names the file.
 pub(super) fn text_of(path: &Path) -> Result<String, Vec<String>> {
     let failed = |error: &dyn std::fmt::Display| vec![format!("cannot read {}: {error}", path.display())];
     let file = std::fs::File::open(path).map_err(|error| failed(&error))?;

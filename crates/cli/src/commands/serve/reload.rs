@@ -12,7 +12,7 @@
 //!
 //! *Errors.* A line for the log.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -35,7 +35,7 @@ const TAKEN: [&str; 3] = ["export", "exports", "read-only"];
 #[derive(Debug)]
 pub(super) struct Rights {
     /// Directories in which exports may lie; `None`: anywhere.
-    within: Option<Vec<PathBuf>>,
+    within: Option<HashSet<PathBuf>>,
     /// Whether root of clients may stay root.
     superuser: bool,
     /// Whether there are contexts of callers by Kerberos.
@@ -61,7 +61,7 @@ impl Rights {
             if let Some(within) = &self.within {
                 let path =
                     option.directory.canonicalize().map_err(|error| format!("{directory}: {error}"))?;
-                if !within.iter().any(|known| path.starts_with(known)) {
+                if !path.ancestors().any(|above| within.contains(above)) {
                     return Err(format!(
                         "{directory} lies in no directory that the server was started with, and Landlock closed all \
                          others: restart it, and give --reload-below a directory above, so that later exports there \
@@ -87,7 +87,7 @@ impl Rights {
     }
 }
 
-/// What a reading of the files has changed.
+/// Changes that a reading of the files has made.
 #[derive(Debug)]
 struct Reloaded {
     exports: usize,

@@ -1,4 +1,5 @@
-//! What a service manager passes to the server, and what the server tells it (sd_notify(3), sd_listen_fds(3)).
+//! Service managers: the sockets that they pass to the server, and the states that the server tells them (sd_notify(3),
+//! sd_listen_fds(3)).
 //!
 //! The manager gives the address of its socket and listening sockets by variables of the environment. They are removed
 //! before the process has a second thread, so that no other process takes them for its own.
@@ -77,7 +78,7 @@ fn address(variable: &OsStr) -> Option<SocketAddr> {
 }
 
 impl Manager {
-    /// Takes what the manager passed, and removes its variables. Call this while the process has one thread.
+    /// Takes the sockets that the manager passed, and removes its variables. Call this while the process has one thread.
     ///
     /// # Errors
     /// A socket is none that listens on TCP, or has another name than those that the server knows.
