@@ -326,7 +326,9 @@ impl Ls {
     /// Shows the entries of a directory.
     fn show(&self, url: &NfsUrl, items: &[Item], out: &mut Out) -> Result<(), Failure> {
         if out.json {
-            let entries = items.iter().map(|item| document(&url.child(&item.name), item)).collect();
+            // Names of exports are paths.
+            let at = |item: &Item| url.below(item.name.split(|byte| *byte == b'/'));
+            let entries = items.iter().map(|item| document(&at(item), item)).collect();
             out.document.listings.push(Listing { url: url.to_string(), entries });
             return Ok(());
         }

@@ -250,8 +250,10 @@ fn connections_outlast_reloads() {
     }
     for number in 0..20 {
         let allow = if number % 4 == 0 { "allow = \"127.0.0.0/8\"" } else { "" };
-        let a = format!("squash = \"none\"
-{allow}");
+        let a = format!(
+            "squash = \"none\"
+{allow}"
+        );
         let more = [("/a", "a", a.as_str()), ("/b", "b", "")];
         house.configure("", &more[..1 + number % 2]);
         server.reload(if number % 2 == 0 { "1 export in force" } else { "2 exports in force" });

@@ -322,8 +322,8 @@ impl Parser<'_> {
         let (mut any, mut bare) = (false, None);
         while self.cursor.skip_spaces() {
             if self.cursor.peek() == Some('-') {
-                let at = self.cursor.at;
                 self.cursor.next();
+                let at = self.cursor.at;
                 let text = self.cursor.word()?;
                 self.apply(&mut defaults, &Options { at, text })?;
                 continue;

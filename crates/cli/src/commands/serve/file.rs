@@ -253,9 +253,11 @@ impl Reader<'_> {
         if self.is_given(option.get_id().as_str()) {
             return;
         }
-        self.read
-            .keys
-            .insert(name.to_owned(), words.iter().map(|word| word.to_string_lossy().into()).collect());
+        let value = |word: &OsString| match word.to_string_lossy().split_once('=') {
+            Some((_, value)) => value.to_owned(),
+            None => "true".to_owned(),
+        };
+        self.read.keys.insert(name.to_owned(), words.iter().map(value).collect());
         self.read.places.insert(name.to_owned(), at);
         self.read.words.extend(words);
     }
