@@ -19,21 +19,20 @@ mod values;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
-use crate::commands::Arguments;
+use crate::commands::Unparsed;
 use crate::exit::{Exit, Failure};
 
 fn main() -> ExitCode {
     let line: Vec<_> = commands::modern(std::env::args_os()).collect();
     // A wrong command line cannot say how its output is wanted, so it is looked for as a word.
     let json = line.iter().take_while(|word| *word != "--").any(|word| word == "--json");
-    let (result, json) = match Arguments::try_parse_from(line) {
+    let (result, json) = match commands::parse(&line) {
         Ok(arguments) => {
             let json = arguments.common.json;
             (commands::run(arguments), json)
         }
-        Err(error) => {
+        Err(Unparsed::File(wrong)) => (Err(wrong.told()), json),
+        Err(Unparsed::Line(error)) => {
             // Help and versions are printed too, and are no errors.
             let printed = error.print();
             if !error.use_stderr() {

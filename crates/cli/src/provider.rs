@@ -17,6 +17,7 @@ use rpcrdma_ibverbs::{
 use rpcrdma_iwarp::{IwarpConnector, IwarpListener, LargeFpdu, Timeouts};
 use rpcrdma_verbs::{Connector, Listener};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tokio::net::TcpListener;
 
 use crate::arguments::{Proto, resolve};
 use crate::exit::Failure;
@@ -264,6 +265,11 @@ impl Settings<'_> {
             Some(config) => Arc::new(IbverbsConnector::new(config)),
         };
         Ok((connector, chosen))
+    }
+
+    /// Takes over a listening socket for software iWARP.
+    pub(crate) fn adopt(&self, listener: TcpListener) -> Box<dyn Listener> {
+        Box::new(IwarpListener::from_tcp(listener, self.iwarp()))
     }
 
     /// Listens at this address. Returns the listener and the provider chosen.

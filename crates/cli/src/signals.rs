@@ -21,27 +21,24 @@ impl StopSignals {
         Self::listen(true)
     }
 
-    /// Listens as a server: SIGHUP changes nothing. It is reserved for reading settings again.
+    /// Listens as a server without files to read again: SIGHUP changes nothing.
     pub(crate) fn of_server() -> Result<Self, Failure> {
         Self::listen(false)
     }
 
-    /// Listens for the signals that were not ignored when the process started (nohup, `trap "" INT`).
-    fn listen(hangup_stops: bool) -> Result<Self, Failure> {
-        let ignored = Ignored::of_process();
-        let listen = |kind: SignalKind, name| {
-            if ignored.has(kind) {
-                return Ok(None);
-            }
-            let listening = signal(kind);
-            listening.map(Some).map_err(|error| Failure::failed(format!("cannot listen for {name}: {error}")))
-        };
+    /// Listens for SIGINT and SIGTERM alone.
+    pub(crate) fn without_hangups() -> Result<Self, Failure> {
         Ok(Self {
             interrupt: listen(SignalKind::interrupt(), "SIGINT")?,
             terminate: listen(SignalKind::terminate(), "SIGTERM")?,
-            hangup: listen(SignalKind::hangup(), "SIGHUP")?,
-            hangup_stops,
+            hangup: None,
+            hangup_stops: false,
         })
+    }
+
+    fn listen(hangup_stops: bool) -> Result<Self, Failure> {
+        let hangup = listen(SignalKind::hangup(), "SIGHUP")?;
+        Ok(Self { hangup, hangup_stops, ..Self::without_hangups()? })
     }
 
     /// Returns the name of the next signal that ends the command.
@@ -58,6 +55,30 @@ impl StopSignals {
                 }
             }
         }
+    }
+}
+
+/// Listens for a signal, unless it was ignored when the process started (nohup, `trap "" INT`).
+fn listen(kind: SignalKind, name: &str) -> Result<Option<Signal>, Failure> {
+    if Ignored::of_process().has(kind) {
+        return Ok(None);
+    }
+    let listening = signal(kind);
+    listening.map(Some).map_err(|error| Failure::failed(format!("cannot listen for {name}: {error}")))
+}
+
+/// Waits for SIGHUP, by which a server reads its files again. While this value exists, the signal does not end the process.
+pub(crate) struct Hangups(Option<Signal>);
+
+impl Hangups {
+    /// Listens for the signal, unless it was ignored when the process started.
+    pub(crate) fn listen() -> Result<Self, Failure> {
+        listen(SignalKind::hangup(), "SIGHUP").map(Self)
+    }
+
+    /// Waits for the next signal. Several that come together count as one.
+    pub(crate) async fn next(&mut self) {
+        received(&mut self.0).await;
     }
 }
 

@@ -1,9 +1,9 @@
-//! File handles of the Linux kernel, `name_to_handle_at(2)` and `open_by_handle_at(2)`, and a `close(2)` that returns
-//! its result.
+//! File handles of the Linux kernel, `name_to_handle_at(2)` and `open_by_handle_at(2)`, a `close(2)` that returns
+//! its result, and the removal of variables of the environment.
 //!
 //! A handle names an inode for as long as the inode exists: across renames, closed descriptors and restarts. A file
 //! server needs that, and no crate with a safe interface offers it. So this crate is the only place of the workspace
-//! with `unsafe`, for three calls. The handle lives in an array as long as any handle that the kernel makes; nothing is
+//! with `unsafe`, for four calls. The handle lives in an array as long as any handle that the kernel makes; nothing is
 //! shared, and nothing is kept. Errors are those of the system call.
 
 use std::io;
@@ -114,6 +114,35 @@ pub fn close(fd: OwnedFd) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
+/// Returns whether this process has one thread.
+///
+/// # Errors
+/// `/proc` cannot be read.
+pub fn has_one_thread() -> io::Result<bool> {
+    Ok(std::fs::read_dir("/proc/self/task")?.take(2).count() == 1)
+}
+
+/// Removes variables from the environment, so that processes which this one starts do not get them. Call this while the
+/// process has one thread: another one could read the environment at the same time.
+///
+/// # Errors
+/// [`io::ErrorKind::ResourceBusy`] if there are other threads: no variable is removed. Errors of reading `/proc`.
+pub fn remove_variables(names: &[&str]) -> io::Result<()> {
+    if !has_one_thread()? {
+        let message = "variables can only be removed while the process has one thread";
+        return Err(io::Error::new(io::ErrorKind::ResourceBusy, message));
+    }
+    for name in names {
+        // SAFETY: this thread is the only one of the process (checked above), and it starts none here. So no other thread
+        // reads or writes the environment meanwhile.
+        #[allow(unsafe_code)]
+        unsafe {
+            std::env::remove_var(name);
+        }
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use std::fs::File;
@@ -166,5 +195,14 @@ mod tests {
         let handle = KernelHandle { kind: 1, bytes: vec![0; KERNEL_HANDLE_MAX + 1] };
         let error = open_by_handle(mount.as_fd(), &handle, libc::O_RDONLY).unwrap_err();
         assert_eq!(error.raw_os_error(), Some(libc::EINVAL));
+    }
+
+    /// A test has a thread of its own beside the first one.
+    #[test]
+    fn variables_stay_while_there_are_other_threads() {
+        assert!(!has_one_thread().unwrap());
+        let refused = remove_variables(&["PATH"]).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::ResourceBusy);
+        assert!(std::env::var_os("PATH").is_some());
     }
 }

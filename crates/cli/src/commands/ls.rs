@@ -3,7 +3,8 @@
 use std::cmp::Ordering;
 
 use clap::Args;
-use rpcrdma_nfs::client::{MAX_LISTING, NfsUrl, Node};
+use rpcrdma_nfs::client::{Client, MAX_LISTING, NfsUrl, Node};
+use rpcrdma_nfs::mount::ExportNode;
 use rpcrdma_nfs::wire::{FileHandle, FileType};
 use serde::Serialize;
 
@@ -12,12 +13,13 @@ use super::entry::{ENTRY_HELP, EntryDocument, mode_text, time};
 use super::visit::too_wide;
 use crate::arguments::{Common, Connection, pattern};
 use crate::connect::{Location, Servers};
-use crate::exit::Failure;
+use crate::exit::{Exit, Failure};
 use crate::human;
 use crate::output::{self, Text};
 
 const AFTER_HELP: &str = "\
-Times are UTC. A symbolic link given as URL is followed, unless -d is given; links in directories are shown as links.
+Times are UTC. A symbolic link given as URL is followed, unless -d is given; links in directories are shown as links. If a server \
+exports nothing as /, then ls nfs://HOST/ lists its exports, each by its path; those that this client may not mount are told.
 
 --json prints {listings: [{url, entries: [";
 
@@ -118,8 +120,15 @@ impl Ls {
         };
         // As other programs of this name: what is no directory comes first, without a title.
         let (mut files, mut directories, mut ended) = (Vec::new(), Vec::new(), Ok(()));
+        let mut above = Vec::new();
         for url in urls {
             let found = self.find(&mut servers, &url).await;
+            if found.as_ref().is_err_and(|failure| failure.exit() == Exit::Failed)
+                && let Some(exports) = self.exports(&mut servers, &url).await
+            {
+                above.push((url, exports));
+                continue;
+            }
             let (location, node) = match tally.count_none(found) {
                 Ok(Some(found)) => found,
                 Ok(None) => continue,
@@ -149,6 +158,9 @@ impl Ls {
             }
         }
         self.show_files(files, &mut out)?;
+        for (url, exports) in above {
+            self.show_exports(&mut servers, (&url, exports), &mut tally, &mut out).await?;
+        }
         for (url, location, node) in directories {
             self.tree(&url, &location, node, &mut tally, &mut out).await?;
         }
@@ -158,6 +170,46 @@ impl Ls {
         out.text.flush()?;
         servers.close().await;
         ended.and_then(|()| tally.finish())
+    }
+
+    /// Returns the exports of a server, for the URL of its root if nothing is exported there.
+    async fn exports(&self, servers: &mut Servers<'_>, url: &NfsUrl) -> Option<Vec<NfsUrl>> {
+        if self.directory || !url.components().is_empty() {
+            return None;
+        }
+        let (rpc, options) = (servers.rpc(url).await.ok()?, servers.options(url).ok()?);
+        let listed = Client::exports(&rpc, &options).await.ok()?;
+        let named = |export: &ExportNode| {
+            let parts =
+                export.directory.as_bytes().split(|byte| *byte == b'/').filter(|part| !part.is_empty());
+            url.below(parts)
+        };
+        Some(listed.iter().map(named).collect()).filter(|exports: &Vec<_>| !exports.is_empty())
+    }
+
+    /// Shows exports as entries of the root above them, whose names are their paths from there.
+    async fn show_exports(
+        &self,
+        servers: &mut Servers<'_>,
+        (url, exports): (&NfsUrl, Vec<NfsUrl>),
+        tally: &mut Tally,
+        out: &mut Out,
+    ) -> Result<(), Failure> {
+        let (mut items, mut below) = (Vec::new(), Vec::new());
+        for export in exports {
+            let found = self.find(servers, &export).await;
+            let Some((location, node)) = tally.count_none(found)? else { continue };
+            let name = export.components().join(b"/".as_slice());
+            items.push(Item { name, node, target: None });
+            below.push((export, location, node));
+        }
+        tally.count(Ok(()))?;
+        self.sort(&mut items);
+        self.show(url, &items, out)?;
+        for (export, location, node) in below.into_iter().filter(|_| self.recursive) {
+            self.tree(&export, &location, node, tally, out).await?;
+        }
+        Ok(())
     }
 
     async fn find(&self, servers: &mut Servers<'_>, url: &NfsUrl) -> Result<(Location, Node), Failure> {
@@ -278,7 +330,9 @@ impl Ls {
     /// Shows the entries of a directory.
     fn show(&self, url: &NfsUrl, items: &[Item], out: &mut Out) -> Result<(), Failure> {
         if out.json {
-            let entries = items.iter().map(|item| document(&url.child(&item.name), item)).collect();
+            // Names of exports are paths.
+            let at = |item: &Item| url.below(item.name.split(|byte| *byte == b'/'));
+            let entries = items.iter().map(|item| document(&at(item), item)).collect();
             out.document.listings.push(Listing { url: url.to_string(), entries });
             return Ok(());
         }

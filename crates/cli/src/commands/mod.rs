@@ -29,7 +29,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use tokio::runtime::{Builder, Handle};
 use tokio::time::{sleep, timeout};
 
@@ -192,6 +192,33 @@ pub(crate) fn modern(words: impl Iterator<Item = OsString>) -> impl Iterator<Ite
     })
 }
 
+/// Reason why a command line cannot be used.
+pub(crate) enum Unparsed {
+    /// The parser refuses it, or prints help.
+    Line(clap::Error),
+    /// A file with options cannot be used.
+    File(serve::Wrong),
+}
+
+impl From<clap::Error> for Unparsed {
+    fn from(error: clap::Error) -> Self {
+        Self::Line(error)
+    }
+}
+
+/// Parses a command line, with the options of the file that `serve --config` names.
+///
+/// # Errors
+/// Each variant of [`Unparsed`].
+pub(crate) fn parse(words: &[OsString]) -> Result<Arguments, Unparsed> {
+    let matches = Arguments::command().try_get_matches_from(words)?;
+    let arguments = Arguments::from_arg_matches(&matches)?;
+    if let (Command::Serve(_), Some((_, given))) = (&arguments.command, matches.subcommand()) {
+        return serve::with_file(arguments, given, words);
+    }
+    Ok(arguments)
+}
+
 /// Least number of files that a command can open beside those that it was started with.
 const DESCRIPTORS: usize = 7;
 
@@ -215,6 +242,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
     check_descriptors()?;
     match command {
         // `serve` and `bench` have an orderly end of their own.
+        Command::Serve(serve) if serve.is_check() => serve.check(common),
         Command::Serve(serve) => {
             // Privileges are given up while the process has one thread.
             let prepared = serve.prepare()?;

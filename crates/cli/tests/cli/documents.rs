@@ -188,6 +188,7 @@ fn documents_are_as_described() {
 
     shapes.check("serve", &server.ready);
     for (shape, arguments) in [
+        ("checked", vec!["serve", "--check", export.to_str().unwrap()]),
         ("exports", vec!["exports", server.rdma()]),
         ("ls", vec!["ls", "-l", "-R", &url("/")]),
         ("stat", vec!["stat", &url("/d/l"), &url("/d")]),

@@ -13,6 +13,7 @@ mod kerberos;
 mod logs;
 mod observe;
 mod provider;
+mod serving;
 mod slashes;
 mod support;
 mod sync;

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Mode, OFlags, open};
 
 /// A place inside a file system, independent of mounts.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Location {
     /// The file system, by its number in the list of mounts.
     device: String,
@@ -47,6 +47,11 @@ impl Location {
     /// Errors of opening the directory, and of [`Location::of`].
     pub fn of_path(path: &Path) -> io::Result<Self> {
         Self::of(open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?)
+    }
+
+    /// Returns this location and all above it, up to the root of the file system.
+    pub(crate) fn ancestors(&self) -> impl Iterator<Item = Self> {
+        self.path.ancestors().map(|path| Self { device: self.device.clone(), path: path.to_owned() })
     }
 
     /// Returns whether `other` is this location or lies below it.

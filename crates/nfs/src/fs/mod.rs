@@ -65,8 +65,8 @@ pub trait FileSystem: Send + Sync + 'static {
         None
     }
 
-    /// Returns whether a directory still lies below the root, with none of `borders` (roots of other exports)
-    /// in between. The result is true for other objects: a file can have several names, and only a name is in
+    /// Returns whether a directory still lies below the root, with none of `borders` in between. These
+    /// are the roots of all exports, in order. The result is true for other objects: a file can have several names, and only a name is in
     /// a tree.
     ///
     /// # Errors

@@ -190,7 +190,7 @@ pub struct Timestamp {
 }
 
 /// The numbers of a device special file.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DeviceNumber {
     /// Major number.
     pub major: u32,
@@ -200,7 +200,7 @@ pub struct DeviceNumber {
 
 /// Identifies an object among all objects of this machine while it exists, whichever
 /// [`FileSystem`](super::FileSystem) leads to it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Place {
     /// File system of the object.
     pub file_system: DeviceNumber,

@@ -13,17 +13,17 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use ipnet::IpNet;
-use rpcrdma_oncrpc::Credential;
 use rpcrdma_oncrpc::auth::flavor;
 use thiserror::Error;
 
 use super::caller::Caller;
+use super::clients::{ClientRule, Clients, Terms};
 use super::handle::{ExportId, HandleKey};
 use super::security::{Acting, Denied, Purpose, Security};
-use crate::fs::{Attributes, FileId, FileSystem, FsError, Identity, NAME_MAX, Place};
+use crate::fs::{Attributes, FileId, FileSystem, FsError, Identity, Location, NAME_MAX, Place};
 use crate::mount::MAX_MOUNT_PATH;
 use crate::wire::{FileHandle, Status};
 
@@ -64,6 +64,10 @@ pub struct Export {
     pub anonymous: Identity,
     /// Flavours that calls may have, in the order in which clients should prefer them. Default: [`Security::Sys`] only.
     pub security: Vec<Security>,
+    /// Other terms for clients of some networks, instead of the fields above. Of all networks of these rules and of
+    /// [`Self::allow`], the smallest one that contains a client decides; of equal ones the first, those of `allow` before
+    /// others. Default: none.
+    pub rules: Vec<ClientRule>,
 }
 
 impl Export {
@@ -78,42 +82,26 @@ impl Export {
             squash: Squash::default(),
             anonymous: Identity { uid: NOBODY, gid: NOBODY, groups: Vec::new() },
             security: vec![Security::Sys],
+            rules: Vec::new(),
         }
     }
 
-    /// Returns whether a peer may use the export.
+    /// Returns what clients get to which no rule of [`Self::rules`] applies.
     #[must_use]
-    pub fn admits(&self, peer: Option<IpAddr>) -> bool {
-        let peer = peer.map(|peer| peer.to_canonical());
-        let named = |network: &IpNet| peer.is_some_and(|peer| network.contains(&peer));
-        self.allow.is_empty() || self.allow.iter().any(named)
-    }
-
-    /// Returns whether a caller with this user ID acts as [`Self::anonymous`].
-    pub(super) fn squashes(&self, user: u32) -> bool {
-        match self.squash {
-            Squash::Everybody => true,
-            Squash::Root => user == 0,
-            Squash::Nobody => false,
+    pub fn terms(&self) -> Terms {
+        Terms {
+            read_only: self.read_only,
+            secure: self.secure,
+            squash: self.squash,
+            anonymous: self.anonymous.clone(),
+            security: self.security.clone(),
         }
     }
 
-    /// Returns the identity under which a caller acts. For callers of RPCSEC_GSS that is [`Self::anonymous`]: the server
-    /// gives the user of their principal as AUTH_SYS.
-    #[must_use]
-    pub fn identity(&self, credential: &Credential) -> Identity {
-        let Credential::Sys(sys) = credential else { return self.anonymous.clone() };
-        let squashed_group = |gid: u32| {
-            if gid == 0 && self.squash == Squash::Root { self.anonymous.gid } else { gid }
-        };
-        if self.squashes(sys.uid) {
-            return self.anonymous.clone();
-        }
-        Identity {
-            uid: sys.uid,
-            gid: squashed_group(sys.gid),
-            groups: sys.gids.iter().copied().map(squashed_group).collect(),
-        }
+    /// Returns the networks of clients that may mount; none if all may.
+    pub(super) fn admitted(&self) -> impl Iterator<Item = &IpNet> {
+        let rules = self.rules.iter().filter(|_| !self.allow.is_empty());
+        self.allow.iter().chain(rules.flat_map(|rule| &rule.networks))
     }
 }
 
@@ -165,22 +153,36 @@ pub(crate) struct Served {
     pub(crate) id: ExportId,
     pub(crate) root: FileId,
     place: Option<Place>,
-    /// Roots of the other exports, if there is any overlap.
-    borders: Vec<Place>,
+    /// Roots of all exports in order, if this export overlaps any other.
+    borders: Option<Arc<[Place]>>,
+    clients: Clients,
 }
 
 impl Served {
     /// Returns whether another export lies in this one, or this one in another.
     pub(crate) fn overlaps(&self) -> bool {
-        !self.borders.is_empty()
+        self.borders.is_some()
     }
 
     /// Returns whether an object still is in this export, and in no export inside it.
     pub(crate) fn holds(&self, id: &FileId) -> Result<bool, FsError> {
-        if self.overlaps() { self.export.file_system.is_within(id, &self.borders) } else { Ok(true) }
+        match &self.borders {
+            Some(borders) => self.export.file_system.is_within(id, borders),
+            None => Ok(true),
+        }
     }
 
-    /// Returns as whom a caller may do something with the export.
+    /// Returns what a caller gets here; `None` if the export does not admit its address.
+    pub(crate) fn terms(&self, caller: &Caller) -> Option<&Terms> {
+        self.clients.find(caller.ip())
+    }
+
+    /// Returns whether clients at this address may mount.
+    pub(crate) fn admits_address(&self, host: IpAddr) -> bool {
+        self.clients.find(Some(host)).is_some()
+    }
+
+    /// Returns as whom a caller may do something with the export, and what the caller gets here.
     ///
     /// Calls have one of the export's flavours, with the exceptions of RFC 2623 §2.3.2 for the time of mounting: clients
     /// often have AUTH_SYS only then. MNT may have any flavour; the Linux kernel always sends AUTH_SYS. GETATTR and FSINFO
@@ -188,13 +190,14 @@ impl Served {
     ///
     /// # Errors
     /// The export does not admit the caller.
-    pub(crate) fn admits(&self, caller: &Caller, purpose: Purpose) -> Result<Acting, Denied> {
-        if !self.export.admits(caller.ip()) || (self.export.secure && !caller.has_reserved_port()) {
+    pub(crate) fn admits(&self, caller: &Caller, purpose: Purpose) -> Result<(Acting, &Terms), Denied> {
+        let terms = self.terms(caller).ok_or(Denied::Address)?;
+        if terms.secure && !caller.has_reserved_port() {
             return Err(Denied::Address);
         }
         match (Security::of(&caller.credential), purpose) {
-            (Some(flavor), _) if self.export.security.contains(&flavor) => Ok(Acting::Caller),
-            (_, Purpose::Mount) | (Some(Security::Sys), Purpose::Probe) => Ok(Acting::Anonymous),
+            (Some(flavor), _) if terms.security.contains(&flavor) => Ok((Acting::Caller, terms)),
+            (_, Purpose::Mount) | (Some(Security::Sys), Purpose::Probe) => Ok((Acting::Anonymous, terms)),
             _ => Err(Denied::Flavor),
         }
     }
@@ -214,10 +217,36 @@ pub(crate) enum Crossing<'a> {
 pub(crate) struct Exports {
     key: HandleKey,
     served: Vec<Arc<Served>>,
+    /// Exports by their numbers.
+    numbers: HashMap<ExportId, Arc<Served>>,
+    /// Exports by their names.
+    names: HashMap<String, Arc<Served>>,
+    /// Greatest number of components in a name.
+    depth: usize,
     /// Exports by the places of their roots, in the given order.
     roots: HashMap<Place, Vec<Arc<Served>>>,
     /// Whether any export allows Kerberos.
     kerberos: bool,
+}
+
+/// The exports in force. A call keeps the exports that it began with.
+pub(crate) struct Current(RwLock<Arc<Exports>>);
+
+impl Current {
+    pub(crate) fn new(exports: Exports) -> Self {
+        Self(RwLock::new(Arc::new(exports)))
+    }
+
+    /// Returns the exports in force now.
+    pub(crate) fn get(&self) -> Arc<Exports> {
+        // No code that can panic runs under the lock.
+        Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Puts other exports in force. Returns the previous ones.
+    pub(crate) fn replace(&self, exports: Arc<Exports>) -> Arc<Exports> {
+        std::mem::replace(&mut *self.0.write().unwrap_or_else(PoisonError::into_inner), exports)
+    }
 }
 
 /// Returns the parts of a path between slashes, without empty ones and ".".
@@ -232,33 +261,64 @@ fn is_name(name: &str) -> bool {
     rest.is_empty() || rest.split('/').all(part)
 }
 
-/// Returns the number of an export among all exports, and its borders: the roots of all others, if any of
-/// them overlaps it.
-fn overlap(key: &HandleKey, one: &Served, all: &[Served]) -> Result<(ExportId, Vec<Place>), ExportError> {
-    let mut inner: BTreeSet<&[u8]> = BTreeSet::new();
-    let mut overlaps = false;
-    let others = || all.iter().filter(|other| other.place != one.place);
-    for other in others() {
-        match (one.export.file_system.location(), other.export.file_system.location()) {
-            (Some(here), Some(there)) => {
-                if here.contains(there) {
-                    inner.insert(other.root.as_bytes());
-                    overlaps = true;
+/// Relations of exports to one another, by their positions in the list.
+struct Overlaps {
+    /// Exports that lie inside of each one.
+    inner: Vec<Vec<usize>>,
+    /// Whether each one lies inside of another, or has others inside.
+    any: Vec<bool>,
+}
+
+impl Overlaps {
+    /// Finds the exports inside of one another by the directories above each root.
+    fn of(all: &[Served]) -> Result<Self, ExportError> {
+        let mut places: HashMap<&Location, Vec<usize>> = HashMap::new();
+        for (number, one) in all.iter().enumerate() {
+            if let Some(location) = one.export.file_system.location() {
+                places.entry(location).or_default().push(number);
+            }
+        }
+        check_known(all)?;
+        let mut found = Self { inner: vec![Vec::new(); all.len()], any: vec![false; all.len()] };
+        for (number, one) in all.iter().enumerate() {
+            let Some(location) = one.export.file_system.location() else { continue };
+            for above in location.ancestors() {
+                for outer in places.get(&above).into_iter().flatten().copied() {
+                    if all.get(outer).is_none_or(|outer| outer.place == one.place) {
+                        continue;
+                    }
+                    found.inner.get_mut(outer).into_iter().for_each(|inner| inner.push(number));
+                    for overlapping in [outer, number] {
+                        found.any.get_mut(overlapping).into_iter().for_each(|any| *any = true);
+                    }
                 }
-                overlaps |= there.contains(here);
             }
-            _ if one.place.map(|place| place.file_system) == other.place.map(|place| place.file_system) => {
-                return Err(ExportError::Overlap {
-                    first: one.export.name.clone(),
-                    second: other.export.name.clone(),
-                });
-            }
-            _ => {}
+        }
+        Ok(found)
+    }
+}
+
+/// Checks that the location of each root is known, if another root is on its file system.
+fn check_known(all: &[Served]) -> Result<(), ExportError> {
+    let mut lost = HashMap::new();
+    for (number, one) in all.iter().enumerate() {
+        if let Some(place) = one.place.filter(|_| one.export.file_system.location().is_none()) {
+            lost.entry(place.file_system).or_insert((number, one));
         }
     }
-    let id = key.export_id(one.export.name.as_bytes(), &one.root, &inner);
-    let borders = if overlaps { others().filter_map(|other| other.place).collect() } else { Vec::new() };
-    Ok((id, borders))
+    for (number, one) in all.iter().enumerate() {
+        let Some(place) = one.place else { continue };
+        if let Some((at, lost)) = lost.get(&place.file_system)
+            && lost.place != one.place
+        {
+            let (first, second) = if *at < number { (*lost, one) } else { (one, *lost) };
+            return Err(ExportError::Overlap {
+                first: first.export.name.clone(),
+                second: second.export.name.clone(),
+            });
+        }
+    }
+    Ok(())
 }
 
 impl Exports {
@@ -271,7 +331,8 @@ impl Exports {
             if export.name.len() > MAX_MOUNT_PATH {
                 return Err(ExportError::NameTooLong { length: export.name.len() });
             }
-            if export.security.is_empty() {
+            let rules = export.rules.iter().map(|rule| &rule.terms.security);
+            if rules.chain([&export.security]).any(Vec::is_empty) {
                 return Err(ExportError::NoSecurity(export.name));
             }
             let root = export.file_system.root();
@@ -279,29 +340,58 @@ impl Exports {
             let place =
                 attributes.map_err(|error| ExportError::Root { name: export.name.clone(), error })?.place;
             let id = key.export_id(export.name.as_bytes(), &root, &BTreeSet::new());
-            served.push(Served { export, id, root, place, borders: Vec::new() });
+            let clients = Clients::new(&export);
+            served.push(Served { export, id, root, place, borders: None, clients });
         }
-        let overlaps: Vec<(ExportId, Vec<Place>)> =
-            served.iter().map(|one| overlap(&key, one, &served)).collect::<Result<_, _>>()?;
-        for (one, (id, borders)) in served.iter_mut().zip(overlaps) {
-            (one.id, one.borders) = (id, borders);
+        let overlaps = Overlaps::of(&served)?;
+        let mut borders: Vec<Place> = served.iter().filter_map(|one| one.place).collect();
+        borders.sort_unstable();
+        let borders: Arc<[Place]> = borders.into();
+        let ids: Vec<ExportId> = served
+            .iter()
+            .zip(&overlaps.inner)
+            .map(|(one, inner)| {
+                let inner = inner.iter().filter_map(|inner| served.get(*inner));
+                let inner = inner.map(|inner| inner.root.as_bytes()).collect();
+                key.export_id(one.export.name.as_bytes(), &one.root, &inner)
+            })
+            .collect();
+        for ((one, id), overlaps) in served.iter_mut().zip(ids).zip(overlaps.any) {
+            one.id = id;
+            one.borders = overlaps.then(|| Arc::clone(&borders));
         }
-        for (number, one) in served.iter().enumerate() {
-            // A collision of numbers would confuse handles; that is as unlikely as harmful.
-            let same = |other: &Served| other.export.name == one.export.name || other.id == one.id;
-            if served.iter().take(number).any(same) {
-                return Err(ExportError::Duplicate(one.export.name.clone()));
-            }
-        }
-        let served: Vec<Arc<Served>> = served.into_iter().map(Arc::new).collect();
+        Self::index(key, served.into_iter().map(Arc::new).collect())
+    }
+
+    /// Makes the tables of the exports.
+    fn index(key: HandleKey, served: Vec<Arc<Served>>) -> Result<Self, ExportError> {
+        let (mut numbers, mut names) = (HashMap::new(), HashMap::new());
         let mut roots: HashMap<Place, Vec<Arc<Served>>> = HashMap::new();
         for one in &served {
+            let name = &one.export.name;
+            // A collision of numbers would confuse handles; that is as unlikely as harmful.
+            if names.insert(name.clone(), Arc::clone(one)).is_some()
+                || numbers.insert(one.id, Arc::clone(one)).is_some()
+            {
+                return Err(ExportError::Duplicate(name.clone()));
+            }
             if let Some(place) = one.place {
                 roots.entry(place).or_default().push(Arc::clone(one));
             }
         }
-        let kerberos = served.iter().any(|one| one.export.security.iter().any(|flavor| flavor.is_kerberos()));
-        Ok(Self { key, served, roots, kerberos })
+        let depth = names.keys().map(|name| components(name.as_bytes()).count()).max().unwrap_or_default();
+        let kerberos = served.iter().any(|one| one.clients.use_kerberos());
+        Ok(Self { key, served, numbers, names, depth, roots, kerberos })
+    }
+
+    /// Returns the key of the handles.
+    pub(crate) fn key(&self) -> HandleKey {
+        self.key.clone()
+    }
+
+    /// Returns the export of a name.
+    pub(crate) fn named(&self, name: &str) -> Option<&Arc<Served>> {
+        self.names.get(name)
     }
 
     /// Returns the destination of a caller for an object that was found in an export. Of several exports of
@@ -340,17 +430,13 @@ impl Exports {
     /// Returns the export that contains a path, by the longest name, and the rest of the path.
     pub(crate) fn find<'a, 'p>(&'a self, path: &'p [u8]) -> Option<(&'a Arc<Served>, Vec<&'p [u8]>)> {
         let path: Vec<&[u8]> = components(path).collect();
-        let depth = |served: &Served| {
-            let name: Vec<&[u8]> = components(served.export.name.as_bytes()).collect();
-            let inside = name.len() <= path.len() && name.iter().zip(&path).all(|(name, part)| name == part);
-            inside.then_some(name.len())
-        };
-        let (depth, served) = self
-            .served
-            .iter()
-            .filter_map(|served| Some((depth(served)?, served)))
-            .max_by_key(|(depth, _)| *depth)?;
-        Some((served, path.get(depth..)?.to_vec()))
+        (0..=path.len().min(self.depth)).rev().find_map(|depth| {
+            let (name, rest) = path.split_at_checked(depth)?;
+            let name: Vec<u8> = name.iter().flat_map(|part| [b"/", *part].concat()).collect();
+            // Names of exports are text.
+            let name = if name.is_empty() { "/" } else { str::from_utf8(&name).ok()? };
+            Some((self.named(name)?, rest.to_vec()))
+        })
     }
 
     /// Returns a handle for an object.
@@ -364,24 +450,18 @@ impl Exports {
     /// its object has been revoked.
     pub(crate) fn open(&self, handle: &FileHandle) -> Result<(&Arc<Served>, FileId), Status> {
         let (export, id) = self.key.open(handle).ok_or(Status::BadHandle)?;
-        let served = self.served.iter().find(|served| served.id == export).ok_or(Status::Stale)?;
+        let served = self.numbers.get(&export).ok_or(Status::Stale)?;
         Ok((served, id))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use rpcrdma_oncrpc::AuthSys;
-
     use super::*;
     use crate::fs::{MemoryFs, MemoryOptions};
 
     fn export(name: &str) -> Export {
         Export::new(name, Arc::new(MemoryFs::new(MemoryOptions::default())))
-    }
-
-    fn sys(uid: u32, gid: u32, gids: Vec<u32>) -> Credential {
-        Credential::Sys(AuthSys { uid, gid, gids, ..AuthSys::default() })
     }
 
     #[test]
@@ -420,33 +500,17 @@ mod tests {
         assert!(only.find(b"/").is_none());
     }
 
+    /// Each file system of memory stands for a directory. Look-ups of calls do not go through all exports.
     #[test]
-    fn squashing() {
-        let mut export = export("/");
-        let nobody = export.anonymous.clone();
-        let user = Identity { uid: 5, gid: 6, groups: vec![7] };
-        assert_eq!(export.identity(&sys(0, 0, vec![0])), nobody);
-        assert_eq!(export.identity(&sys(5, 6, vec![7])), user);
-        // Group 0 is root's too.
-        assert_eq!(export.identity(&sys(5, 0, vec![0, 7])).gid, NOBODY);
-        assert_eq!(export.identity(&sys(5, 0, vec![0, 7])).groups, [NOBODY, 7]);
-        assert_eq!(export.identity(&Credential::None), nobody);
-        export.squash = Squash::Nobody;
-        assert_eq!(export.identity(&sys(0, 0, vec![])), Identity::superuser());
-        export.squash = Squash::Everybody;
-        assert_eq!(export.identity(&sys(5, 6, vec![7])), nobody);
-    }
-
-    #[test]
-    fn networks() {
-        let mut export = export("/");
-        assert!(export.admits(Some("192.0.2.1".parse().unwrap())));
-        assert!(export.admits(None));
-        export.allow = vec!["192.0.2.0/24".parse().unwrap(), "2001:db8::/32".parse().unwrap()];
-        assert!(export.admits(Some("192.0.2.1".parse().unwrap())));
-        assert!(export.admits(Some("::ffff:192.0.2.1".parse().unwrap())), "IPv4 on an IPv6 socket");
-        assert!(export.admits(Some("2001:db8::1".parse().unwrap())));
-        assert!(!export.admits(Some("192.0.3.1".parse().unwrap())));
-        assert!(!export.admits(None), "nobody knows from where");
+    fn thousands_of_exports_are_found() {
+        let shared: Arc<dyn FileSystem> = Arc::new(MemoryFs::new(MemoryOptions::default()));
+        let all = (0..5000).map(|number| Export::new(format!("/srv/{number}"), Arc::clone(&shared)));
+        let exports = Exports::new(HandleKey::random(), all.collect()).unwrap();
+        let (served, rest) = exports.find(b"/srv/4321/a/b").unwrap();
+        assert_eq!((served.export.name.as_str(), rest), ("/srv/4321", vec![b"a".as_slice(), b"b"]));
+        let handle = exports.seal(served, &served.root);
+        assert_eq!(exports.open(&handle).unwrap().0.id, served.id);
+        assert!(exports.find(b"/srv").is_none() && exports.find(b"/srv/5000").is_none());
+        assert!(exports.find(b"/srv/\xff").is_none());
     }
 }

@@ -88,7 +88,7 @@ impl typed::Version for ExtentsProgram {
     }
 
     fn accepts_flavor(&self, flavor: u32) -> bool {
-        self.shared.exports.accept_flavor(flavor)
+        self.shared.exports().accept_flavor(flavor)
     }
 
     fn call(self: Arc<Self>, context: CallContext, arguments: Decoder) -> ResponseFuture {

@@ -3,7 +3,6 @@
 //! Each call asks here before it looks at anything, also one that is answered from memory. Look-ups in the database of users
 //! wait on threads of their own ([`super::users`]).
 
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use rpcrdma_oncrpc::auth::GIDS_MAX;
@@ -39,39 +38,38 @@ impl Shared {
         caller: &Caller,
         purpose: Purpose,
     ) -> Soon<Result<Known, Status>> {
-        let export = &served.export;
         let now = |who| Soon::Now(Some(Ok(Known { who, room: None })));
-        match served.admits(caller, purpose) {
+        let terms = match served.admits(caller, purpose) {
             Err(_) => return Soon::Now(Some(Err(Status::Acces))),
-            Ok(Acting::Anonymous) => return now(export.anonymous.clone()),
-            Ok(Acting::Caller) => {}
-        }
+            Ok((Acting::Anonymous, terms)) => return now(terms.anonymous.clone()),
+            Ok((Acting::Caller, terms)) => terms,
+        };
         match &caller.credential {
             Credential::Sys(claimed)
-                if (self.manage_groups || caller.is_local_user()) && !export.squashes(claimed.uid) =>
+                if (self.manage_groups || caller.is_local_user()) && !terms.squashes(claimed.uid) =>
             {
                 let (shared, served, claimed) = (Arc::clone(self), Arc::clone(served), claimed.clone());
-                let (origin, peer) = (caller.origin(), caller.ip());
+                let caller = caller.clone();
                 Soon::Later(Box::pin(async move {
-                    let known = shared.users.with_groups(origin, &claimed).await;
-                    shared.known(&served, peer, known.map_err(|_| Status::Jukebox)?).await
+                    let known = shared.users.with_groups(caller.origin(), &claimed).await;
+                    shared.known(&served, &caller, known.map_err(|_| Status::Jukebox)?).await
                 }))
             }
-            Credential::Gss(gss) if export.squash != Squash::Everybody => {
+            Credential::Gss(gss) if terms.squash != Squash::Everybody => {
                 let user = match self.principals.user(&gss.principal) {
                     Mapped::User(user) => user,
-                    Mapped::Machine => return now(export.anonymous.clone()),
+                    Mapped::Machine => return now(terms.anonymous.clone()),
                     Mapped::Unknown => {
                         self.refuse_principal(caller, &gss.principal.name);
-                        return now(export.anonymous.clone());
+                        return now(terms.anonymous.clone());
                     }
                 };
-                if matches!(user, UserKey::Number(user) if export.squashes(user)) {
-                    return now(export.anonymous.clone());
+                if matches!(user, UserKey::Number(user) if terms.squashes(user)) {
+                    return now(terms.anonymous.clone());
                 }
                 self.principal(served, caller, user)
             }
-            claimed => now(export.identity(claimed)),
+            claimed => now(terms.identity(claimed)),
         }
     }
 
@@ -86,24 +84,26 @@ impl Shared {
         Soon::Later(Box::pin(async move {
             let found = shared.users.identity(caller.origin(), &user).await;
             if let Some(known) = found.map_err(|_| Status::Jukebox)? {
-                return shared.known(&served, caller.ip(), known).await;
+                return shared.known(&served, &caller, known).await;
             }
             if let Credential::Gss(gss) = &caller.credential {
                 shared.refuse_principal(&caller, &gss.principal.name);
             }
-            Ok(Known { who: served.export.anonymous.clone(), room: None })
+            let terms = served.terms(&caller).ok_or(Status::Acces)?;
+            Ok(Known { who: terms.anonymous.clone(), room: None })
         }))
     }
 
     /// Applies the rules of an export to a user of the database, and reserves memory for many groups.
-    async fn known(&self, served: &Served, peer: Option<IpAddr>, user: AuthSys) -> Result<Known, Status> {
+    async fn known(&self, served: &Served, caller: &Caller, user: AuthSys) -> Result<Known, Status> {
+        let terms = served.terms(caller).ok_or(Status::Acces)?;
         let room = if user.gids.len() > GIDS_MAX {
-            let room = self.room(peer, size_of_val(user.gids.as_slice())).await;
+            let room = self.room(caller.ip(), size_of_val(user.gids.as_slice())).await;
             Some(room.ok_or(Status::Jukebox)?)
         } else {
             None
         };
-        Ok(Known { who: served.export.identity(&Credential::Sys(user)), room })
+        Ok(Known { who: terms.identity(&Credential::Sys(user)), room })
     }
 
     fn refuse_principal(&self, caller: &Caller, name: &str) {

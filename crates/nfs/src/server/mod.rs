@@ -19,6 +19,7 @@
 #![allow(clippy::result_large_err, reason = "a failure carries attributes, and is as large as a success")]
 
 mod caller;
+mod clients;
 mod convert;
 mod counters;
 mod data;
@@ -38,6 +39,7 @@ mod refusals;
 mod security;
 mod users;
 
+use std::collections::HashMap;
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -45,8 +47,9 @@ use std::thread::{self, available_parallelism};
 use std::time::Duration;
 
 use caller::Caller;
+pub use clients::{ClientRule, Terms};
 pub use counters::{NfsCounters, ProcedureCount};
-use exports::{Crossing, Exports, Served, components};
+use exports::{Crossing, Current, Exports, Served, components};
 pub use exports::{Export, ExportError, NOBODY, Squash};
 pub use extents::ExtentsProgram;
 pub use handle::{ExportId, HandleKey};
@@ -175,6 +178,17 @@ pub enum FlushError {
     },
 }
 
+/// Difference between the exports before and after [`NfsServer::replace`], by their names.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Replaced {
+    /// Exports that were not there before.
+    pub added: Vec<String>,
+    /// Exports that are gone.
+    pub removed: Vec<String>,
+    /// Exports whose earlier handles are stale, because they have another root or other exports inside.
+    pub renumbered: Vec<String>,
+}
+
 /// The NFS and MOUNT programs over one set of exports. Clones share the server.
 #[derive(Clone)]
 pub struct NfsServer {
@@ -198,7 +212,7 @@ pub struct ExportStatus {
 
 /// State that the programs share.
 pub(crate) struct Shared {
-    pub(crate) exports: Exports,
+    exports: Current,
     pub(crate) mounts: MountTable,
     pub(crate) refusals: Refusals,
     shares: PeerShares,
@@ -219,7 +233,7 @@ impl NfsServer {
     pub fn new(key: HandleKey, exports: Vec<Export>, options: ServerOptions) -> Result<Self, ExportError> {
         let largest = u32::try_from(MAX_PAYLOAD).unwrap_or(u32::MAX);
         let shared = Shared {
-            exports: Exports::new(key, exports)?,
+            exports: Current::new(Exports::new(key, exports)?),
             mounts: MountTable::default(),
             refusals: Refusals::default(),
             shares: options.shares,
@@ -262,7 +276,7 @@ impl NfsServer {
     /// Returns the exports with their remembered mounts, in the order in which they were given.
     #[must_use]
     pub fn exports(&self) -> Vec<ExportStatus> {
-        let exports = &self.shared.exports;
+        let exports = self.shared.exports();
         let mut status: Vec<ExportStatus> = exports
             .iter()
             .map(|served| ExportStatus {
@@ -272,9 +286,12 @@ impl NfsServer {
                 mounts: Vec::new(),
             })
             .collect();
+        let places: HashMap<&str, usize> =
+            exports.iter().enumerate().map(|(place, served)| (served.export.name.as_str(), place)).collect();
         for (host, path) in self.shared.mounts.all() {
             let Some((served, _)) = exports.find(&path) else { continue };
-            if let Some(export) = status.iter_mut().find(|export| export.name == served.export.name) {
+            let place = places.get(served.export.name.as_str());
+            if let Some(export) = place.and_then(|place| status.get_mut(*place)) {
                 export.mounts.push((host, path));
             }
         }
@@ -285,8 +302,9 @@ impl NfsServer {
     /// none of yet are left out.
     #[must_use]
     pub fn lanes(&self) -> Vec<LaneStatus> {
+        let exports = self.shared.exports();
         let name = |id| {
-            let served = self.shared.exports.iter().find(|served| served.id == id);
+            let served = exports.iter().find(|served| served.id == id);
             served.map(|served| served.export.name.clone()).unwrap_or_default()
         };
         self.shared.io.lanes(name)
@@ -295,8 +313,37 @@ impl NfsServer {
     /// Returns the handle of the root of an export, as MOUNT would.
     #[must_use]
     pub fn root_handle(&self, name: &str) -> Option<FileHandle> {
-        let served = self.shared.exports.iter().find(|served| served.export.name == name)?;
-        Some(self.shared.exports.seal(served, &served.root))
+        let exports = self.shared.exports();
+        let served = exports.named(name)?;
+        Some(exports.seal(served, &served.root))
+    }
+
+    /// Puts other exports in force, for all calls from now on. Calls in progress end by the exports that they began with.
+    ///
+    /// An export with an unchanged name, root and exports inside it keeps its number, so its handles stay valid. Handles of
+    /// all others get NFS3ERR_STALE. A client that an export no longer admits gets NFS3ERR_ACCES. Mounts that a client
+    /// could not make again leave the list that DUMP returns.
+    ///
+    /// # Errors
+    /// Each variant of [`ExportError`]. The previous exports then stay in force.
+    pub fn replace(&self, exports: Vec<Export>) -> Result<Replaced, ExportError> {
+        let exports = Arc::new(Exports::new(self.shared.exports().key(), exports)?);
+        let before = self.shared.exports.replace(Arc::clone(&exports));
+        self.shared
+            .mounts
+            .retain(|host, path| exports.find(path).is_some_and(|(served, _)| served.admits_address(host)));
+        let names = |some: &Exports, others: &Exports| {
+            let only = some.iter().filter(|served| others.named(&served.export.name).is_none());
+            only.map(|served| served.export.name.clone()).collect()
+        };
+        let renumbered = exports
+            .iter()
+            .filter(|now| before.named(&now.export.name).is_some_and(|before| before.id != now.id));
+        Ok(Replaced {
+            added: names(&exports, &before),
+            removed: names(&before, &exports),
+            renumbered: renumbered.map(|served| served.export.name.clone()).collect(),
+        })
     }
 
     /// Brings all written data to stable storage, for a clean stop after the last call. Each file system does
@@ -309,7 +356,8 @@ impl NfsServer {
         let deadline = Instant::now() + self.shared.flush_wait;
         let mut flushes = Vec::new();
         let mut seen: Vec<&Arc<dyn FileSystem>> = Vec::new();
-        for served in self.shared.exports.iter() {
+        let exports = self.shared.exports();
+        for served in exports.iter() {
             let file_system = &served.export.file_system;
             if !seen.iter().any(|other| Arc::ptr_eq(other, file_system)) {
                 seen.push(file_system);
@@ -348,6 +396,8 @@ fn flush(file_system: Arc<dyn FileSystem>) -> oneshot::Receiver<Result<(), FsErr
 /// A caller at an object: the context of a procedure.
 pub(crate) struct At {
     shared: Arc<Shared>,
+    /// The exports with which the call began.
+    exports: Arc<Exports>,
     served: Arc<Served>,
     id: FileId,
     caller: Caller,
@@ -357,12 +407,18 @@ pub(crate) struct At {
 }
 
 impl Shared {
+    /// Returns the exports in force now.
+    pub(crate) fn exports(&self) -> Arc<Exports> {
+        self.exports.get()
+    }
+
     /// Opens a handle for a caller. The handle is checked first, then the address, and only then the
     /// identity.
     fn enter(self: &Arc<Self>, handle: &FileHandle, context: CallContext) -> Soon<Result<At, Status>> {
         let mounting = is_part_of_mounting(&context);
         let caller = Caller::new(context);
-        let opened = self.exports.open(handle).inspect_err(|status| {
+        let exports = self.exports();
+        let opened = exports.open(handle).inspect_err(|status| {
             let why = match status {
                 Status::BadHandle => "this server did not make it",
                 _ => "its export is no longer there, or has changed",
@@ -376,17 +432,21 @@ impl Shared {
         let shared = Arc::clone(self);
         let purpose = if mounting && id == served.root { Purpose::Probe } else { Purpose::Use };
         match self.identity(&served, &caller, purpose) {
-            Soon::Now(known) => Soon::Now(known.map(|known| shared.entered(served, id, caller, known))),
+            Soon::Now(known) => {
+                Soon::Now(known.map(|known| shared.entered(exports, (served, id), caller, known)))
+            }
             Soon::Later(known) => {
-                Soon::Later(Box::pin(async move { shared.entered(served, id, caller, known.await) }))
+                Soon::Later(Box::pin(
+                    async move { shared.entered(exports, (served, id), caller, known.await) },
+                ))
             }
         }
     }
 
     fn entered(
         self: Arc<Self>,
-        served: Arc<Served>,
-        id: FileId,
+        exports: Arc<Exports>,
+        (served, id): (Arc<Served>, FileId),
         caller: Caller,
         known: Result<Known, Status>,
     ) -> Result<At, Status> {
@@ -403,7 +463,7 @@ impl Shared {
                 self.refusals.refuse(Refusal::Caller, caller.address(), &why);
             }
         })?;
-        Ok(At { shared: self, served, id, caller, who, _room: room })
+        Ok(At { shared: self, exports, served, id, caller, who, _room: room })
     }
 
     /// Runs `job` in place or on an I/O thread, as the file system requires. The future contains only the
@@ -482,7 +542,10 @@ impl At {
 
     /// Checks that the export permits changes.
     fn writable(&self) -> Result<(), Status> {
-        if self.served.export.read_only { Err(Status::Rofs) } else { Ok(()) }
+        match self.served.terms(&self.caller) {
+            Some(terms) if !terms.read_only => Ok(()),
+            _ => Err(Status::Rofs),
+        }
     }
 
     /// Checks that a directory still lies in its export.
@@ -492,7 +555,7 @@ impl At {
 
     /// Returns the object of a second handle, which must belong to the same export.
     fn sibling(&self, handle: &FileHandle) -> Result<FileId, Status> {
-        let (served, id) = self.shared.exports.open(handle)?;
+        let (served, id) = self.exports.open(handle)?;
         // RFC 1813 §3.3.14, §3.3.15: both must be on one file system.
         if served.id != self.served.id {
             return Err(Status::Xdev);
@@ -515,10 +578,10 @@ impl At {
     /// the file system.
     fn seen(&self, node: &Node) -> Result<Seen, Status> {
         let caller = (&self.caller, Purpose::Use);
-        match self.shared.exports.crossing(&self.served, &node.attributes, caller) {
+        match self.exports.crossing(&self.served, &node.attributes, caller) {
             Crossing::Closed => Err(Status::Acces),
             Crossing::Enters(inner) => Ok(Seen {
-                handle: self.shared.exports.seal(inner, &inner.root),
+                handle: self.exports.seal(inner, &inner.root),
                 attributes: convert::attributes(&node.attributes, inner.id.as_fsid()),
                 stays: false,
             }),
@@ -539,7 +602,7 @@ impl At {
         match self.fs().lookup(&self.who, directory, LookupName::Entry(name)) {
             Ok(found) => {
                 let caller = (&self.caller, Purpose::Use);
-                match self.shared.exports.crossing(&self.served, &found.node.attributes, caller) {
+                match self.exports.crossing(&self.served, &found.node.attributes, caller) {
                     Crossing::Stays => Ok(()),
                     Crossing::Enters(_) | Crossing::Closed => Err(Status::Acces),
                 }
@@ -552,7 +615,7 @@ impl At {
     }
 
     fn seal(&self, id: &FileId) -> FileHandle {
-        self.shared.exports.seal(&self.served, id)
+        self.exports.seal(&self.served, id)
     }
 
     fn attributes(&self, attributes: &Attributes) -> wire::Attributes {
@@ -817,7 +880,7 @@ impl typed::Version for NfsProgram {
     }
 
     fn accepts_flavor(&self, flavor: u32) -> bool {
-        self.shared.exports.accept_flavor(flavor)
+        self.shared.exports().accept_flavor(flavor)
     }
 
     /// Handlers wait for the threads that call file systems, which also make the results.

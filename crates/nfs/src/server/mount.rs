@@ -167,6 +167,15 @@ impl MountTable {
         }
     }
 
+    /// Forgets all mounts but those for which `stays` returns true.
+    pub(super) fn retain(&self, stays: impl Fn(IpAddr, &[u8]) -> bool) {
+        let mut origins = self.lock();
+        for mounts in origins.values_mut() {
+            mounts.retain(|(host, path)| stays(*host, path));
+        }
+        origins.retain(|_, mounts| !mounts.is_empty());
+    }
+
     /// Returns all remembered mounts. Those of a host stand together, oldest first.
     pub(crate) fn all(&self) -> Vec<(IpAddr, Vec<u8>)> {
         let mut mounts: Vec<_> = self.lock().values().flatten().cloned().collect();
@@ -287,10 +296,10 @@ impl MountProgram {
         let node = |served: &Arc<Served>| ExportNode {
             directory: DirPath::new(served.export.name.clone()),
             groups: Groups {
-                names: served.export.allow.iter().map(|net| MountName::new(net.to_string())).collect(),
+                names: served.export.admitted().map(|net| MountName::new(net.to_string())).collect(),
             },
         };
-        Exports { exports: self.shared.exports.iter().map(node).collect() }
+        Exports { exports: self.shared.exports().iter().map(node).collect() }
     }
 
     /// Answers with a list. Memory for its results comes from the share of the caller's address, as with
@@ -315,7 +324,8 @@ impl MountProgram {
         if let Some(peer) = context.peer {
             mounts.remove(peer.ip(), path.map(DirPath::as_bytes));
         }
-        let export = path.and_then(|path| self.shared.exports.find(path.as_bytes()));
+        let exports = self.shared.exports();
+        let export = path.and_then(|path| exports.find(path.as_bytes()));
         let export = export.as_ref().map(|(served, _)| *served);
         mounts.tell(Told::Unmounted, &Visitor::new(context), path, export);
         boxed(std::future::ready(Ok(Stream::default())))
@@ -332,7 +342,8 @@ async fn mount(
     if path.as_bytes().len() > MAX_MOUNT_PATH {
         return Err(MountStatus::NameTooLong);
     }
-    let (served, rest) = shared.exports.find(path.as_bytes()).ok_or(MountStatus::NoEnt)?;
+    let exports = shared.exports();
+    let (served, rest) = exports.find(path.as_bytes()).ok_or(MountStatus::NoEnt)?;
     let count = components(path.as_bytes()).count();
     let (mut served, mut behind) = (Arc::clone(served), count.saturating_sub(rest.len()));
     loop {
@@ -344,18 +355,20 @@ async fn mount(
             })?;
         // The path is split only during the walk: the components of a waiting call would need many times its
         // memory.
-        let (job_shared, job_served, job_caller) = (Arc::clone(shared), Arc::clone(&served), caller.clone());
+        let (job_exports, job_served, job_caller) =
+            (Arc::clone(&exports), Arc::clone(&served), caller.clone());
         let job_path = Arc::clone(path);
         let job = move || {
             let _room = room;
-            walk(&job_shared.exports, &job_served, (&job_caller, &who), (&job_path, behind))
+            walk(&job_exports, &job_served, (&job_caller, &who), (&job_path, behind))
         };
         let walked = shared.blocking(&served, caller.ip(), Work::Look, job).await;
         match walked.map_err(|_| MountStatus::ServerFault)?.map_err(status)? {
             Walked::Ends(entered, id) => {
+                let terms = entered.terms(&caller).ok_or(MountStatus::Acces)?;
                 let results = MountOk {
-                    handle: shared.exports.seal(&entered, &id),
-                    auth_flavors: Security::numbers(&entered.export.security),
+                    handle: exports.seal(&entered, &id),
+                    auth_flavors: Security::numbers(&terms.security),
                 };
                 return Ok((results, entered));
             }
@@ -382,7 +395,7 @@ impl typed::Version for MountProgram {
     }
 
     fn accepts_flavor(&self, flavor: u32) -> bool {
-        self.shared.exports.accept_flavor(flavor)
+        self.shared.exports().accept_flavor(flavor)
     }
 
     fn call(self: Arc<Self>, context: CallContext, arguments: Decoder) -> ResponseFuture {

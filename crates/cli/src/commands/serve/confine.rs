@@ -69,11 +69,11 @@ pub(super) struct Needs<'a> {
     pub(super) lock_memory: bool,
 }
 
-/// Gives up all rights but these. Call this while the process has one thread.
+/// Gives up all rights but these. Call this while the process has one thread. Returns whether Landlock confines the process.
 ///
 /// # Errors
 /// The kernel refuses a change. On a kernel without Landlock the function logs that and succeeds.
-pub(super) fn confine(needs: &Needs<'_>) -> io::Result<()> {
+pub(super) fn confine(needs: &Needs<'_>) -> io::Result<bool> {
     set_no_new_privs(true)?;
     let had = capabilities(None)?;
     let kept = had.permitted.intersection(kept(needs));
@@ -83,13 +83,19 @@ pub(super) fn confine(needs: &Needs<'_>) -> io::Result<()> {
             CapabilitySets { effective: kept, permitted: kept, inheritable: CapabilitySet::empty() },
         )?;
     }
-    if !needs.kernel_handles {
-        match restrict(needs) {
-            Ok(()) => tracing::debug!("confined to the exports by Landlock"),
-            Err(error) => tracing::info!(%error, "not confined to the exports by Landlock"),
+    if needs.kernel_handles {
+        return Ok(false);
+    }
+    match restrict(needs) {
+        Ok(()) => {
+            tracing::debug!("confined to the exports by Landlock");
+            Ok(true)
+        }
+        Err(error) => {
+            tracing::info!(%error, "not confined to the exports by Landlock");
+            Ok(false)
         }
     }
-    Ok(())
 }
 
 fn kept(needs: &Needs<'_>) -> CapabilitySet {
@@ -196,7 +202,7 @@ mod tests {
         let confined = std::thread::spawn(move || {
             // The devices of adapters need not be there.
             let needs = Needs { directories: &[&tree], folders: &folders, listed: &listed, ..NOTHING };
-            confine(&Needs { kernel_handles: false, adapters: true, ..needs }).unwrap();
+            assert!(confine(&Needs { kernel_handles: false, adapters: true, ..needs }).unwrap());
             // A keytab can be read again, and nothing more.
             assert_eq!(fs::read(folders[0].join("keytab")).unwrap(), b"key");
             assert!(fs::write(folders[0].join("keytab"), "x").is_err());
@@ -228,7 +234,7 @@ mod tests {
         let (inside, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let (tree, foreign) = (inside.path().to_owned(), outside.path().to_owned());
         let confined = std::thread::spawn(move || {
-            confine(&Needs { directories: &[&tree], ..NOTHING }).unwrap();
+            assert!(!confine(&Needs { directories: &[&tree], ..NOTHING }).unwrap());
             fs::write(foreign.join("file"), "x").unwrap();
         });
         confined.join().unwrap();

@@ -1,30 +1,45 @@
 //! Directories behind the exports. Each directory is opened once, however many exports it has.
 //!
 //! So its locks, its open files and, without the kernel's file handles, its map of names have one owner. All
-//! directories share one write verifier.
+//! directories share one write verifier. A directory stays open until its last export is gone, and the calls in progress
+//! there.
 
+use std::collections::HashMap;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
-use rpcrdma_nfs::fs::{DirectoryFs, DirectoryOptions, OpenError, StateDirectory};
-use rustix::fs::{StatVfsMountFlags, statvfs};
+use rpcrdma_nfs::fs::{
+    DirectoryFs, DirectoryOptions, FileSystem as _, HandleSource, Location, OpenError, StateDirectory,
+};
+use rustix::fs::statvfs;
 
 /// Identity of a directory: device, inode, flags of the mount. The flags matter: exports of a second,
 /// read-only mount must not use the writable first mount.
-type Root = (u64, u64, StatVfsMountFlags);
+type Root = (u64, u64, u64);
 
-/// Directories opened so far.
-pub(super) struct Directories<'a> {
-    state: &'a StateDirectory,
+/// Directories that are open.
+pub(super) struct Directories {
+    state: StateDirectory,
     options: DirectoryOptions,
-    opened: Vec<(Root, Arc<DirectoryFs>)>,
+    opened: HashMap<Root, Weak<DirectoryFs>>,
 }
 
-impl<'a> Directories<'a> {
-    pub(super) fn new(state: &'a StateDirectory, options: DirectoryOptions) -> Self {
-        Self { state, options, opened: Vec::new() }
+impl Directories {
+    pub(super) fn new(state: StateDirectory, options: DirectoryOptions) -> Self {
+        Self { state, options, opened: HashMap::new() }
+    }
+
+    /// Returns the state directory.
+    pub(super) fn state(&self) -> &StateDirectory {
+        &self.state
+    }
+
+    /// Uses maps of names for directories that are opened from now on: Landlock refuses files that are opened by the
+    /// kernel's handles.
+    pub(super) fn without_kernel_handles(&mut self) {
+        self.options.handles = HandleSource::Map;
     }
 
     /// Opens a directory, or returns the open one.
@@ -35,34 +50,35 @@ impl<'a> Directories<'a> {
         let at_root = |source: io::Error| OpenError::Root { path: path.to_owned(), source };
         let found = path.metadata().map_err(at_root)?;
         let mount = statvfs(path).map_err(|errno| at_root(errno.into()))?;
-        let root = (found.dev(), found.ino(), mount.f_flag);
-        if let Some((_, directory)) = self.opened.iter().find(|(other, _)| *other == root) {
+        let root = (found.dev(), found.ino(), mount.f_flag.bits());
+        if let Some(directory) = self.opened.get(&root).and_then(Weak::upgrade)
+            // A directory that was moved since then may overlap others.
+            && Location::of_path(path).ok().as_ref() == directory.location()
+        {
             // The state directory may lie inside by this path, though not by the path of the first opening.
             self.state.check_outside(path)?;
-            return Ok(Arc::clone(directory));
+            return Ok(directory);
         }
         // The clone has the same write verifier.
-        let directory = Arc::new(DirectoryFs::open(path, self.state, self.options.clone())?);
-        self.opened.push((root, Arc::clone(&directory)));
+        let directory = Arc::new(DirectoryFs::open(path, &self.state, self.options.clone())?);
+        self.opened.retain(|_, directory| directory.strong_count() > 0);
+        self.opened.insert(root, Arc::downgrade(&directory));
         Ok(directory)
     }
 
     /// Returns whether any directory has file handles of the kernel.
     pub(super) fn have_kernel_handles(&self) -> bool {
-        self.opened.iter().any(|(_, directory)| directory.has_kernel_handles())
+        self.opened.values().filter_map(Weak::upgrade).any(|directory| directory.has_kernel_handles())
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use rpcrdma_nfs::fs::HandleSource;
-
     use super::*;
 
     #[test]
     fn one_directory_is_opened_once_whatever_leads_to_it() {
         let (place, state) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        let state = StateDirectory::open(state.path()).unwrap();
         let (first, other) = (place.path().join("first"), place.path().join("other"));
         for path in [&first, &other] {
             std::fs::create_dir(path).unwrap();
@@ -71,14 +87,18 @@ mod tests {
         std::os::unix::fs::symlink(&first, &link).unwrap();
         for handles in [HandleSource::Automatic, HandleSource::Map] {
             let options = DirectoryOptions { handles, ..DirectoryOptions::default() };
-            let mut directories = Directories::new(&state, options);
+            let mut directories = Directories::new(StateDirectory::open(state.path()).unwrap(), options);
             let opened = directories.open(&first).unwrap();
             for again in [&first, &link, &other.join("../first")] {
                 assert!(Arc::ptr_eq(&opened, &directories.open(again).unwrap()), "{}", again.display());
             }
             assert!(!Arc::ptr_eq(&opened, &directories.open(&other).unwrap()));
+            // After the last use it is opened again.
+            drop(opened);
+            directories.open(&first).unwrap();
         }
-        let missing = Directories::new(&state, DirectoryOptions::default()).open(&place.path().join("none"));
+        let state = StateDirectory::open(state.path()).unwrap();
+        let missing = Directories::new(state, DirectoryOptions::default()).open(&place.path().join("none"));
         assert!(matches!(missing, Err(OpenError::Root { .. })));
     }
 }

@@ -1,12 +1,14 @@
-//! The option `--export NAME=DIR[,OPTION]...`.
+//! An export: the option `--export NAME=DIR[,OPTION]...`, whose parts tables of `--config` have too.
 
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use ipnet::IpNet;
-use rpcrdma_nfs::server::Security;
+use rpcrdma_nfs::fs::{DirectoryFs, Identity};
+use rpcrdma_nfs::server::{ClientRule, Export, NOBODY, Security, Squash, Terms};
 
-/// Directory to export, as given on the command line.
+/// Directory to export, as the command line or a file has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ExportOption {
     /// Name that clients mount; begins with `/`.
@@ -19,22 +21,14 @@ pub(crate) struct ExportOption {
     pub(crate) allow: Vec<IpNet>,
     /// Whether callers over TCP need a source port below 1024.
     pub(crate) secure: bool,
-    /// Callers whose identity becomes nobody.
-    pub(crate) squash: SquashOption,
+    /// Callers whose identity becomes that of [`Self::anonymous`].
+    pub(crate) squash: Squash,
+    /// User and group of callers without an identity.
+    pub(crate) anonymous: (u32, u32),
     /// Flavours of security that calls may have, the preferred one first.
     pub(crate) security: Vec<Security>,
-}
-
-/// Callers whose identity becomes nobody.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum SquashOption {
-    /// No caller.
-    None,
-    /// Root.
-    #[default]
-    Root,
-    /// Every caller.
-    All,
+    /// Other terms for some clients. Only a file of `--exports` has them.
+    pub(crate) rules: Vec<ClientRule>,
 }
 
 /// Options that exclude one another: of each kind an export has one.
@@ -53,26 +47,69 @@ impl ExportOption {
             read_only: false,
             allow: Vec::new(),
             secure: false,
-            squash: SquashOption::default(),
+            squash: Squash::default(),
+            anonymous: (NOBODY, NOBODY),
             security: vec![Security::Sys],
+            rules: Vec::new(),
         }
     }
 
-    fn apply(&mut self, option: &str) -> Result<(), String> {
+    /// Returns the export of this open directory.
+    pub(crate) fn with(&self, directory: Arc<DirectoryFs>) -> Export {
+        let mut export = Export::new(self.name.clone(), directory);
+        export.read_only = self.read_only;
+        export.allow.clone_from(&self.allow);
+        export.secure = self.secure;
+        export.security.clone_from(&self.security);
+        export.squash = self.squash;
+        let (uid, gid) = self.anonymous;
+        export.anonymous = Identity { uid, gid, groups: Vec::new() };
+        export.rules.clone_from(&self.rules);
+        export
+    }
+
+    fn other_terms(&self) -> impl Iterator<Item = &Terms> {
+        self.rules.iter().map(|rule| &rule.terms)
+    }
+
+    /// Returns whether any client may use Kerberos.
+    pub(crate) fn allows_kerberos(&self) -> bool {
+        let others = self.other_terms().flat_map(|terms| &terms.security);
+        self.security.iter().chain(others).any(|flavor| flavor.is_kerberos())
+    }
+
+    /// Returns whether root of any client stays root.
+    pub(crate) fn keeps_root(&self) -> bool {
+        self.squash == Squash::Nobody || self.other_terms().any(|terms| terms.squash == Squash::Nobody)
+    }
+
+    /// Returns the networks of clients that may mount; none if all may.
+    pub(crate) fn admitted(&self) -> impl Iterator<Item = &IpNet> {
+        let rules = self.rules.iter().filter(|_| !self.allow.is_empty());
+        self.allow.iter().chain(rules.flat_map(|rule| &rule.networks))
+    }
+
+    /// Applies an option, as it stands in `--export`.
+    ///
+    /// # Errors
+    /// There is no such option, or its value is wrong.
+    pub(super) fn apply(&mut self, option: &str) -> Result<(), String> {
         match option.split_once('=') {
             None if option == "ro" => self.read_only = true,
             None if option == "rw" => self.read_only = false,
             None if option == "secure" => self.secure = true,
             None if option == "insecure" => self.secure = false,
             Some(("allow", network)) => self.allow.push(parse_network(network)?),
-            Some(("squash", "none")) => self.squash = SquashOption::None,
-            Some(("squash", "root")) => self.squash = SquashOption::Root,
-            Some(("squash", "all")) => self.squash = SquashOption::All,
+            Some(("squash", "none")) => self.squash = Squash::Nobody,
+            Some(("squash", "root")) => self.squash = Squash::Root,
+            Some(("squash", "all")) => self.squash = Squash::Everybody,
+            Some(("anonuid", user)) => self.anonymous.0 = parse_id(user)?,
+            Some(("anongid", group)) => self.anonymous.1 = parse_id(group)?,
             Some(("sec", flavors)) => self.security = parse_security(flavors)?,
             _ => {
                 return Err(format!(
                     "{option:?} is none of the options ro, rw, allow=CIDR, secure, insecure, squash=root|all|none, \
-                     sec=FLAVOR[:FLAVOR]... (a directory with a comma in its name cannot be exported this way)"
+                     anonuid=UID, anongid=GID, sec=FLAVOR[:FLAVOR]... (a directory with a comma in its name cannot be exported this way)"
                 ));
             }
         }
@@ -87,12 +124,7 @@ impl FromStr for ExportOption {
         let (name, rest) = text
             .split_once('=')
             .ok_or_else(|| format!("{text:?} has no \"=\": write NAME=DIR, for example /data=/srv/data"))?;
-        let Some(components) = name.strip_prefix('/') else {
-            return Err(format!("the name {name:?} has to begin with \"/\", for example /data"));
-        };
-        if !components.is_empty() && components.split('/').any(|part| matches!(part, "" | "." | "..")) {
-            return Err(format!("the name {name:?} has an empty, \".\" or \"..\" component"));
-        }
+        check_name(name)?;
         let mut parts = rest.split(',');
         let directory = parts.next().unwrap_or_default();
         if directory.is_empty() {
@@ -116,15 +148,37 @@ impl FromStr for ExportOption {
     }
 }
 
+/// Checks the name of an export.
+pub(super) fn check_name(name: &str) -> Result<(), String> {
+    let Some(components) = name.strip_prefix('/') else {
+        return Err(format!("the name {name:?} has to begin with \"/\", for example /data"));
+    };
+    if !components.is_empty() && components.split('/').any(|part| matches!(part, "" | "." | "..")) {
+        return Err(format!("the name {name:?} has an empty, \".\" or \"..\" component"));
+    }
+    Ok(())
+}
+
+/// Parses the number of a user or group. Negative numbers count from the end, as in exports(5).
+pub(super) fn parse_id(text: &str) -> Result<u32, String> {
+    // The last number means "none" in system calls.
+    let number = match text.parse::<i64>() {
+        Ok(number @ ..-1) => u32::try_from(number + (1 << 32)).ok(),
+        Ok(number) => u32::try_from(number).ok().filter(|number| *number != u32::MAX),
+        Err(_) => None,
+    };
+    number.ok_or_else(|| format!("{text:?} is no number of a user or group, 0 to {}", u32::MAX - 1))
+}
+
 /// Parses a network; an address is a network of one host.
-fn parse_network(text: &str) -> Result<IpNet, String> {
+pub(super) fn parse_network(text: &str) -> Result<IpNet, String> {
     text.parse::<IpNet>().or_else(|_| text.parse::<std::net::IpAddr>().map(IpNet::from)).map_err(|_| {
         format!("{text:?} is not a network such as 192.0.2.0/24 or 2001:db8::/32, nor an address")
     })
 }
 
 /// Parses flavours of security, separated by colons.
-fn parse_security(text: &str) -> Result<Vec<Security>, String> {
+pub(super) fn parse_security(text: &str) -> Result<Vec<Security>, String> {
     let mut flavors = Vec::new();
     for name in text.split(':') {
         let flavor = Security::from_name(name).ok_or_else(|| {
@@ -154,11 +208,12 @@ mod tests {
         assert_eq!((export.name.as_str(), export.directory.to_str()), ("/a/b", Some("rel/dir")));
         assert!(export.read_only);
         assert_eq!(export.allow, ["10.0.0.0/8".parse().unwrap(), "::1/128".parse().unwrap()]);
-        assert_eq!(export.squash, SquashOption::All);
+        assert_eq!(export.squash, Squash::Everybody);
         assert!(!parse("/a=/b,rw").unwrap().read_only);
         assert!(!export.secure && parse("/a=/b,secure").unwrap().secure);
         assert!(!parse("/a=/b,insecure").unwrap().secure);
         assert_eq!(export.security, [Security::Sys]);
+        assert_eq!(parse("/a=/b,anonuid=7,anongid=-2").unwrap().anonymous, (7, u32::MAX - 1));
         let security = parse("/a=/b,sec=krb5p:sys:krb5,ro").unwrap().security;
         assert_eq!(security, [Security::Krb5p, Security::Sys, Security::Krb5]);
         assert_eq!(parse("/a=/b=c").unwrap().directory.to_str(), Some("/b=c"));
@@ -176,6 +231,8 @@ mod tests {
             ("/=/srv,rx", "ro, rw"),
             ("/=/srv,allow=10.0.0.0/33", "192.0.2.0/24"),
             ("/=/srv,squash=me", "squash=root"),
+            ("/=/srv,anonuid=-1", "\"-1\" is no number of a user"),
+            ("/=/srv,anongid=4294967295", "0 to 4294967294"),
             ("/=/srv,sec=", "\"\" in sec= is none of the flavours sys, krb5, krb5i, krb5p"),
             ("/=/srv,sec=krb5:dh", "\"dh\" in sec=krb5:dh"),
             ("/=/srv,sec=krb5+sys", "by colons"),

@@ -51,8 +51,8 @@ fn contexts(acceptor: Arc<dyn Acceptor>) -> GssServer {
 }
 
 /// Returns whether any export allows Kerberos.
-fn is_wanted(options: &[ExportOption]) -> bool {
-    options.iter().flat_map(|option| &option.security).any(|flavor| flavor.is_kerberos())
+pub(super) fn is_wanted(options: &[ExportOption]) -> bool {
+    options.iter().any(ExportOption::allows_kerberos)
 }
 
 impl Kerberos {
@@ -149,7 +149,7 @@ pub(super) fn listed(options: &[ExportOption]) -> Vec<PathBuf> {
 }
 
 /// Returns the folder that has the file, and that of the file behind a symbolic link.
-fn folders_of(file: &Path) -> impl Iterator<Item = PathBuf> + use<> {
+pub(super) fn folders_of(file: &Path) -> impl Iterator<Item = PathBuf> + use<> {
     let places = [std::path::absolute(file).ok(), file.canonicalize().ok()];
     places.into_iter().flatten().filter_map(|place| Some(place.parent()?.to_owned()))
 }

@@ -6,24 +6,31 @@ mod configuration;
 mod confine;
 mod directories;
 mod export;
+mod exports5;
+mod file;
 mod kerberos;
 pub(super) mod limits;
 mod logs;
 pub(super) mod observe;
+mod problems;
 mod ready;
+mod reload;
 pub(super) mod status;
+mod systemd;
 mod trusted;
 
+use std::collections::HashSet;
+use std::ffi::OsString;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use clap::{ArgGroup, Args, ValueEnum};
+use clap::{ArgGroup, ArgMatches, Args, CommandFactory, FromArgMatches, ValueEnum};
 use rpcrdma::rpcbind::RpcbindService;
 use rpcrdma::{CcpServer, PeerShares, Server, ServerBuilder, ServerConfig, Versions};
 use rpcrdma_nfs::fs::{DirectoryOptions, StateDirectory};
-use rpcrdma_nfs::server::{Export, HandleKey, NfsServer, Principals, Squash};
+use rpcrdma_nfs::server::{HandleKey, NfsServer, Principals};
 use rpcrdma_oncrpc::gss::GssServer;
 use tokio::net::TcpListener;
 
@@ -31,18 +38,24 @@ use self::announced::{Announced, services};
 use self::bounds::Bounds;
 use self::confine::{Needs, confine};
 use self::directories::Directories;
-use self::export::{ExportOption, SquashOption};
+use self::export::ExportOption;
+use self::file::{Files, FromFile};
 use self::kerberos::{Callers, Kerberos};
 use self::logs::Logs;
 use self::observe::Observe;
-use self::ready::{Listening, Ready};
+pub(crate) use self::problems::Wrong;
+use self::ready::{Checked, Listening, Ready};
+use self::reload::{Reloader, Rights};
 use self::status::Sources;
+use self::systemd::{Manager, Passed};
 use crate::arguments::{Common, ProfileName, listen_address};
-use crate::commands::cannot_listen;
+use crate::commands::{Arguments, Command, Unparsed, cannot_listen};
 use crate::exit::Failure;
 use crate::output;
-use crate::provider::{ListenAt, Provider, ProviderOptions, Settings, may_use_adapters, raise_locked_memory};
-use crate::signals::StopSignals;
+use crate::provider::{
+    Chosen, ListenAt, Provider, ProviderOptions, Settings, may_use_adapters, raise_locked_memory,
+};
+use crate::signals::{Hangups, StopSignals};
 use crate::tls::ServerTls;
 use crate::trace::ServerLog;
 
@@ -90,14 +103,16 @@ local users look at the whole address. A client whose connection was closed conn
 When the server is ready, it prints one line that begins with \"ready:\". The line ends with the command by which Linux mounts \
 the first export, or with the reason why there is none. --json prints {pid, rdma, listeners: [{address, provider}], \
 tcp, exports: [{name, directory, read_only, allow, security}], mount, mount_note, metrics, control} instead. metrics has the address of --metrics, control the path of the control socket. listeners has each RDMA address with its \
-provider, \"iwarp\" or \"verbs\"; rdma is the first of these addresses. SIGINT or SIGTERM stops the server: it answers calls in progress and flushes data. A \
-second signal ends it at once. SIGHUP is logged and changes nothing. A signal that was ignored when rpcrdma started has no \
+provider, \"iwarp\" or \"verbs\"; rdma is the first of these addresses. With --check it prints {good, exports, notes}. SIGINT or SIGTERM stops the server: it answers calls in progress and flushes data. A \
+second signal ends it at once. SIGHUP makes it read the files of --config and --exports again: exports \
+and all their options change without the loss of a connection, and other changes are logged, because they need a restart. If anything \
+is wrong, the exports in force stay, and the log says why. docs/serving.md shows such files, and a unit for systemd. A signal that was ignored when rpcrdma started has no \
 effect: a shell script starts `rpcrdma serve DIR &` with SIGINT ignored.";
 
 /// Serve a directory by NFSv3 over RDMA (software iWARP or adapters) and over TCP
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP,
-    group(ArgGroup::new("exports").args(["directory", "export"]).required(true).multiple(true)))]
+    group(ArgGroup::new("exported").args(["directory", "export", "config", "exports"]).required(true).multiple(true)))]
 pub(crate) struct Serve {
     /// Directory to export as /, read-write unless --read-only is given
     #[arg(value_name = "DIR")]
@@ -114,9 +129,9 @@ pub(crate) struct Serve {
     #[arg(long, conflicts_with = "tcp")]
     no_tcp: bool,
     /// Export DIR under NAME; can be given several times. OPTION is ro, rw (default), allow=CIDR,
-    /// squash=root|all|none, sec=FLAVOR[:FLAVOR]..., secure or insecure (default). Of these, allow names the
-    /// clients that may mount; repeat it for several (default: all). squash names the users that become nobody
-    /// (default: root). sec lists the flavours that calls may have, the preferred one first: sys (default),
+    /// squash=root|all|none, anonuid=UID, anongid=GID, sec=FLAVOR[:FLAVOR]..., secure or insecure (default). Of
+    /// these, allow names the clients that may mount; repeat it for several (default: all). squash names the
+    /// users that become nobody (default: root), whose IDs are anonuid and anongid (default: 65534). sec lists the flavours that calls may have, the preferred one first: sys (default),
     /// krb5, krb5i and krb5p.
     /// secure requires a source port below 1024 of TCP clients; it has no effect over RDMA. A directory
     /// inside another export keeps its own options, even for clients that reach it through the other one
@@ -176,6 +191,40 @@ pub(crate) struct Serve {
     bounds: Bounds,
     #[command(flatten)]
     logs: Logs,
+    #[command(flatten)]
+    files: Files,
+}
+
+/// Returns the arguments of a command line with those of the file that `--config` names. `given` are the options of the
+/// command line.
+///
+/// # Errors
+/// The file has faults, or its options do not go together with one another or with those of the command line.
+pub(super) fn with_file(
+    mut arguments: Arguments,
+    given: &ArgMatches,
+    words: &[OsString],
+) -> Result<Arguments, Unparsed> {
+    let Command::Serve(serve) = &arguments.command else { return Ok(arguments) };
+    let mut read = FromFile::default();
+    if let Some(path) = serve.files.config().map(Path::to_owned) {
+        let mut command = Arguments::command();
+        command.build();
+        if let Some(options) = command.find_subcommand("serve") {
+            read = FromFile::read(&path, options, given).map_err(|lines| Unparsed::File(lines.into()))?;
+        }
+        let both = Arguments::command().try_get_matches_from(read.with(words)).map_err(|error| match read
+            .locate(&path, &error)
+        {
+            Some(line) => Unparsed::File(vec![line].into()),
+            None => Unparsed::Line(error),
+        })?;
+        arguments = Arguments::from_arg_matches(&both)?;
+    }
+    if let Command::Serve(serve) = &mut arguments.command {
+        serve.files.keep(words.to_vec(), read);
+    }
+    Ok(arguments)
 }
 
 /// Versions of RPC-over-RDMA that a server speaks.
@@ -233,20 +282,65 @@ impl Serve {
         }
     }
 
-    /// Opens the exports and gives up rights that the server no longer needs. Call this while the process has
-    /// one thread.
-    pub(crate) fn prepare(self) -> Result<Prepared, Failure> {
+    /// Returns whether the options are to be checked only.
+    pub(crate) fn is_check(&self) -> bool {
+        self.files.are_checked()
+    }
+
+    /// Checks the options and all files, and says that they are good. Nothing is opened for clients.
+    ///
+    /// # Errors
+    /// Anything that would keep the server from a start with these options, as for a wrong command line.
+    pub(crate) fn check(&self, common: Common) -> Result<(), Failure> {
+        let settled = self.settle().map_err(|wrong| {
+            let failure = wrong.told();
+            let message = failure.to_string();
+            if failure.is_silent() { failure } else { Failure::usage(message) }
+        })?;
+        if let Some(directory) = reload::missing(&settled.options) {
+            return Err(Failure::usage(format!("cannot serve: {} is no directory", directory.display())));
+        }
+        let checked = Checked::new(&settled.options, settled.notes);
+        if common.json {
+            return output::document(&checked);
+        }
+        checked.notes().iter().for_each(output::warn);
+        output::line(checked.line())
+    }
+
+    /// Returns the exports of the options and files, and lines that the administrator should read.
+    fn exports(&self) -> Result<(Vec<ExportOption>, Vec<String>), Wrong> {
+        let mut options: Vec<ExportOption> =
+            self.directory.clone().map(ExportOption::root).into_iter().collect();
+        options.extend(self.export.iter().cloned());
+        let listed = self.files.exports()?;
+        options.extend(listed.exports);
+        for option in &mut options {
+            option.read_only |= self.read_only;
+            option.rules.iter_mut().for_each(|rule| rule.terms.read_only |= self.read_only);
+        }
+        let mut names = HashSet::new();
+        if let Some(twice) = options.iter().find(|option| !names.insert(option.name.as_str())) {
+            return Err(Failure::usage(format!("two exports have the name {}", twice.name)).into());
+        }
+        if options.is_empty() {
+            let message = "nothing is exported: give DIR, --export, tables [[export]] in the file of --config, or lines in \
+                           that of --exports";
+            return Err(Failure::usage(message).into());
+        }
+        Ok((options, listed.notes))
+    }
+
+    /// Returns the files that the server trusts, each with the option or variable that names it.
+    fn trusted(&self, options: &[ExportOption]) -> impl Iterator<Item = (&'static str, PathBuf)> {
+        self.tls.files().chain(self.kerberos.files(options)).chain(self.files.paths())
+    }
+
+    /// Checks the options together, and reads all files.
+    fn settle(&self) -> Result<Settled, Wrong> {
         self.rdma.check(self.listeners().map(|(provider, _)| provider), self.no_crc)?;
         let descriptors = limits::for_connections(limits::raise_descriptors());
-        // Clients have applied their own umask, so new files get their mode at once. The files of the state
-        // directory have explicit modes.
-        rustix::process::umask(rustix::fs::Mode::empty());
-        let options = self.exports();
-        for (index, option) in options.iter().enumerate() {
-            if options.iter().skip(index + 1).any(|other| other.name == option.name) {
-                return Err(Failure::usage(format!("two exports have the name {}", option.name)));
-            }
-        }
+        let (options, notes) = self.exports()?;
         let (mut config, shares) = self.bounds.config(self.versions()?, descriptors)?;
         config.ccp = self.ccp();
         config.slow_call = self.logs.slow();
@@ -261,37 +355,56 @@ impl Serve {
         if let Some(warning) = kerberos::kept_out(&options, self.tls.is_demanded()) {
             output::warn(warning);
         }
-        let Callers { contexts, principals } = self.kerberos.open(&options)?;
-        if self.conf_rdma && contexts.is_none() {
-            return Err(Failure::usage(
-                "--conf-rdma needs Kerberos, which no export allows: give an --export the option sec=krb5, sec=krb5i or \
-                 sec=krb5p",
-            ));
+        let callers = self.kerberos.open(&options)?;
+        if self.conf_rdma && callers.contexts.is_none() {
+            let message = "--conf-rdma needs Kerberos, which no export allows: give an --export the option sec=krb5, \
+                           sec=krb5i or sec=krb5p";
+            return Err(Failure::usage(message).into());
         }
-        trusted::check_outside(self.tls.files().chain(self.kerberos.files(&options)), &options)?;
-        let (nfs, state) = self.open(&options, &shares, principals)?;
-        self.kerberos.check(&options)?;
-        Ok(Prepared { serve: self, options, config, shares, nfs, state, contexts })
+        trusted::check_outside(self.trusted(&options), &options)?;
+        Ok(Settled { options, notes, config, shares, callers })
     }
 
-    /// Gives up rights that are not needed to serve these directories.
+    /// Opens the exports and gives up rights that the server no longer needs. Call this while the process has
+    /// one thread.
+    pub(crate) fn prepare(self) -> Result<Prepared, Failure> {
+        let (manager, passed) = Manager::take()?;
+        if passed.tcp.is_some() && self.no_tcp {
+            return Err(Failure::usage("a socket for TCP was passed, which --no-tcp forbids"));
+        }
+        // Clients have applied their own umask, so new files get their mode at once. The files of the state
+        // directory have explicit modes.
+        rustix::process::umask(rustix::fs::Mode::empty());
+        let Settled { options, notes, config, shares, callers } = self.settle().map_err(Wrong::told)?;
+        notes.iter().for_each(output::warn);
+        let Callers { contexts, principals } = callers;
+        let (nfs, state, reloader) = self.open(&options, &shares, principals)?;
+        self.kerberos.check(&options)?;
+        Ok(Prepared { serve: self, options, config, shares, nfs, state, contexts, reloader, manager, passed })
+    }
+
+    /// Gives up rights that are not needed to serve these directories. Returns whether all others are closed.
     fn confine(
         &self,
         options: &[ExportOption],
         state: &StateDirectory,
         kernel_handles: bool,
-    ) -> Result<(), Failure> {
+    ) -> Result<bool, Failure> {
         let addresses = self.listeners().map(|(_, address)| address);
         let ports: Vec<u16> =
             addresses.chain(self.tcp).chain(self.observe.address()).map(|address| address.port()).collect();
         let adapters = self.listeners().any(|(provider, address)| may_use_adapters(provider, address.ip()));
-        let directories: Vec<&Path> =
-            options.iter().map(|option| option.directory.as_path()).chain([state.path()]).collect();
+        let below = self.files.reload_below().iter().map(PathBuf::as_path);
+        let directories = options.iter().map(|option| option.directory.as_path());
+        let directories: Vec<&Path> = directories.chain(below).chain([state.path()]).collect();
+        let mut folders = self.kerberos.folders(options);
+        // They are read again at SIGHUP.
+        folders.extend(self.files.paths().flat_map(|(_, file)| kerberos::folders_of(&file)));
         let needs = Needs {
-            superuser: options.iter().any(|option| option.squash == SquashOption::None),
+            superuser: options.iter().any(ExportOption::keeps_root),
             ports: &ports,
             directories: &directories,
-            folders: &self.kerberos.folders(options),
+            folders: &folders,
             listed: &kerberos::listed(options),
             kernel_handles,
             adapters,
@@ -300,6 +413,15 @@ impl Serve {
         };
         confine(&needs).map_err(|error| Failure::failed(format!("cannot give up privileges: {error}")))
     }
+}
+
+/// Options that were checked together.
+struct Settled {
+    options: Vec<ExportOption>,
+    notes: Vec<String>,
+    config: ServerConfig,
+    shares: PeerShares,
+    callers: Callers,
 }
 
 /// Server with open exports that does not listen yet.
@@ -313,20 +435,26 @@ pub(crate) struct Prepared {
     state: PathBuf,
     /// Contexts of callers by Kerberos, if an export allows it.
     contexts: Option<Arc<GssServer>>,
+    /// `None` if there is no file to read again.
+    reloader: Option<Reloader>,
+    manager: Manager,
+    passed: Passed,
 }
 
 impl Prepared {
     pub(crate) async fn run(self, common: Common) -> Result<(), Failure> {
-        let mut signals = StopSignals::of_server()?;
+        let mut signals = StopSignals::without_hangups()?;
+        let hangups = Hangups::listen()?;
         limits::survive_file_size_limit()
             .map_err(|error| Failure::failed(format!("cannot listen for SIGXFSZ: {error}")))?;
-        let Self { serve, options, config, shares, nfs, state, contexts } = self;
+        let Self { serve, options, config, shares, nfs, state, contexts, reloader, manager, passed } = self;
+        let manager = Arc::new(manager);
         let mut builder = Server::builder().config(config).shares(shares);
         if let Some(contexts) = contexts {
             builder = builder.gss(contexts);
         }
         let observed = serve.observe.listen(&state).await?;
-        let (server, mut ready) = serve.listen(builder, &nfs, &options).await?;
+        let (server, mut ready) = serve.listen(builder, &nfs, &options, passed).await?;
         ready.observed(observed.metrics(), observed.control());
         let directories =
             options.iter().map(|export| (export.name.clone(), export.directory.display().to_string()));
@@ -342,6 +470,12 @@ impl Prepared {
         } else {
             output::line(ready.line())?;
         }
+        manager.ready(&format!("serving {}", reload::count(options.len())));
+        let files = serve.files.paths().map(|(_, path)| path).collect();
+        let beside = [
+            Some(tokio::spawn(reload::on_hangup(reloader, hangups, Arc::clone(&manager), files))),
+            manager.keep_alive(),
+        ];
 
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
         let serving = server.serve(async {
@@ -353,6 +487,8 @@ impl Prepared {
             result = &mut serving => Some(result),
             signal = signals.next() => {
                 tracing::info!(signal, "stopping: calls in progress are answered");
+                manager.stopping();
+                beside.iter().flatten().take(1).for_each(|reloading| reloading.abort());
                 None
             }
         };
@@ -387,23 +523,13 @@ impl Serve {
         self.listen.iter().map(|at| (at.provider(&self.rdma), at.address))
     }
 
-    fn exports(&self) -> Vec<ExportOption> {
-        let mut options: Vec<ExportOption> =
-            self.directory.clone().map(ExportOption::root).into_iter().collect();
-        options.extend(self.export.iter().cloned());
-        for option in &mut options {
-            option.read_only |= self.read_only;
-        }
-        options
-    }
-
     /// Opens the exports; returns the server with the path of its state directory.
     fn open(
         &self,
         options: &[ExportOption],
         shares: &PeerShares,
         principals: Principals,
-    ) -> Result<(NfsServer, PathBuf), Failure> {
+    ) -> Result<(NfsServer, PathBuf, Option<Reloader>), Failure> {
         let failed = |error: &dyn std::error::Error| Failure::failed(format!("cannot serve: {error}"));
         let directories: Vec<&Path> = options.iter().map(|option| option.directory.as_path()).collect();
         let state = match &self.state {
@@ -411,28 +537,24 @@ impl Serve {
             None => StateDirectory::open_default(&directories),
         }
         .map_err(|error| Failure::failed(format!("cannot serve: {error} (--state)")))?;
-        let mut opened = Directories::new(&state, DirectoryOptions::default());
-        let mut exports = Vec::with_capacity(options.len());
-        for option in options {
-            let directory = opened.open(&option.directory).map_err(|error| failed(&error))?;
-            let mut export = Export::new(option.name.clone(), directory);
-            export.read_only = option.read_only;
-            export.allow.clone_from(&option.allow);
-            export.secure = option.secure;
-            export.security.clone_from(&option.security);
-            export.squash = match option.squash {
-                SquashOption::None => Squash::Nobody,
-                SquashOption::Root => Squash::Root,
-                SquashOption::All => Squash::Everybody,
-            };
-            exports.push(export);
+        let mut opened = Directories::new(state, DirectoryOptions::default());
+        let exports = reload::open(&mut opened, options)
+            .map_err(|reason| Failure::failed(format!("cannot serve: {reason}")))?;
+        let is_confined = self.confine(options, opened.state(), opened.have_kernel_handles())?;
+        if is_confined {
+            opened.without_kernel_handles();
         }
-        self.confine(options, &state, opened.have_kernel_handles())?;
         let mut settings = self.bounds.server(shares);
         settings.manage_groups = self.manage_gids;
         settings.principals = principals;
-        let server = NfsServer::new(HandleKey::from_state(&state), exports, settings);
-        Ok((server.map_err(|error| failed(&error))?, state.path().to_owned()))
+        let state = opened.state().path().to_owned();
+        let nfs = NfsServer::new(HandleKey::from_state(opened.state()), exports, settings)
+            .map_err(|error| failed(&error))?;
+        let reloader = self.files.paths().next().map(|_| {
+            let rights = Rights::of(options, self.files.reload_below(), is_confined);
+            Reloader::new(self, options, opened, rights, nfs.clone())
+        });
+        Ok((nfs, state, reloader))
     }
 
     /// Listens, and returns the server with its addresses.
@@ -441,13 +563,24 @@ impl Serve {
         builder: ServerBuilder,
         nfs: &NfsServer,
         options: &[ExportOption],
+        passed: Passed,
     ) -> Result<(Server, Ready), Failure> {
         let settings =
             Settings { options: &self.rdma, no_crc: self.no_crc, timeouts: self.bounds.timeouts() };
         let mut builder =
             builder.program(nfs.nfs_program()).program(nfs.mount_program()).program(nfs.extents_program());
         let mut rdma = Vec::new();
-        for (provider, address) in self.listeners() {
+        let are_passed = !passed.rdma.is_empty();
+        for socket in passed.rdma {
+            let listener = settings.adopt(taken(socket)?);
+            let bound = listener.local_address().map_err(cannot_take)?;
+            rdma.push(Listening { address: bound, provider: Chosen::Iwarp.name() });
+            builder = builder.listen_rdma(listener);
+        }
+        // Sockets of the service manager replace those of software iWARP, and no adapter's.
+        let own =
+            self.listeners().filter(|(provider, _)| !are_passed || matches!(provider, Provider::Verbs(_)));
+        for (provider, address) in own {
             let (listener, chosen) =
                 settings.listen(provider, address).await.map_err(cannot_listen(address))?;
             let bound = listener.local_address().map_err(cannot_listen(address))?;
@@ -456,9 +589,10 @@ impl Serve {
         }
         let mut tcp_address = None;
         if let Some(first) = self.listen.first().map(|at| at.address.ip()).filter(|_| !self.no_tcp) {
-            let (wanted, tcp) = match self.tcp {
-                Some(address) => (address, TcpListener::bind(address).await),
-                None => listen_by_default(first, kerberos::usual_ports(options)).await,
+            let (wanted, tcp) = match (passed.tcp, self.tcp) {
+                (Some(socket), _) => (SocketAddr::new(first, 0), taken(socket).map(Ok)?),
+                (None, Some(address)) => (address, TcpListener::bind(address).await),
+                (None, None) => listen_by_default(first, kerberos::usual_ports(options)).await,
             };
             let tcp = tcp.map_err(cannot_listen(wanted))?;
             tcp_address = Some(tcp.local_addr().map_err(cannot_listen(wanted))?);
@@ -477,6 +611,16 @@ impl Serve {
         let server = builder.build().map_err(|error| Failure::failed(format!("cannot serve: {error}")))?;
         Ok((server, ready))
     }
+}
+
+fn cannot_take(error: io::Error) -> Failure {
+    Failure::failed(format!("cannot take a socket of the service manager: {error}"))
+}
+
+/// Returns a listening socket of the service manager for this runtime.
+fn taken(socket: std::net::TcpListener) -> Result<TcpListener, Failure> {
+    socket.set_nonblocking(true).map_err(cannot_take)?;
+    TcpListener::from_std(socket).map_err(cannot_take)
 }
 
 /// Listens on the first of the usual ports that is not in use, or else on a free one.

@@ -8,6 +8,9 @@ use serde::Serialize;
 
 use super::export::ExportOption;
 
+/// Most exports in the line of a ready server.
+const TOLD_MAX: usize = 16;
+
 /// Word for the host in the server's principal, by which clients with Kerberos mount.
 const KEY_HOST: &str = "HOST";
 
@@ -17,6 +20,34 @@ pub(super) struct Listening {
     pub(super) address: SocketAddr,
     /// Name of the provider.
     pub(super) provider: &'static str,
+}
+
+/// Options that were checked, for `--check`.
+#[derive(Serialize)]
+pub(super) struct Checked<'a> {
+    good: bool,
+    exports: Vec<ExportDocument<'a>>,
+    notes: Vec<String>,
+}
+
+impl<'a> Checked<'a> {
+    /// Returns what to say about good options. `notes` are lines that the administrator should read.
+    pub(super) fn new(exports: &'a [ExportOption], notes: Vec<String>) -> Self {
+        Self { good: true, exports: exports.iter().map(ExportDocument::of).collect(), notes }
+    }
+
+    pub(super) fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    pub(super) fn line(&self) -> String {
+        let notes = match self.notes.len() {
+            0 => String::new(),
+            1 => ", 1 note".to_owned(),
+            count => format!(", {count} notes"),
+        };
+        format!("configuration is good: {}{notes}", super::reload::count(self.exports.len()))
+    }
 }
 
 /// Addresses and exports of a server that listens.
@@ -55,6 +86,18 @@ struct ExportDocument<'a> {
     security: Vec<&'static str>,
 }
 
+impl<'a> ExportDocument<'a> {
+    fn of(export: &'a ExportOption) -> Self {
+        Self {
+            name: &export.name,
+            directory: export.directory.display().to_string(),
+            read_only: export.read_only,
+            allow: export.admitted().map(ToString::to_string).collect(),
+            security: names(export),
+        }
+    }
+}
+
 impl Ready {
     pub(super) fn new(rdma: Vec<Listening>, tcp: Option<SocketAddr>, exports: &[ExportOption]) -> Self {
         let first = exports.first();
@@ -83,9 +126,10 @@ impl Ready {
     }
 
     pub(super) fn line(&self) -> String {
-        let exports: Vec<String> = self
+        let mut exports: Vec<String> = self
             .exports
             .iter()
+            .take(TOLD_MAX)
             .map(|export| {
                 let rights = if export.read_only { "ro" } else { "rw" };
                 let security = match export.security.as_slice() {
@@ -95,6 +139,9 @@ impl Ready {
                 format!("{} as {} ({rights}{security})", export.directory.display(), export.name)
             })
             .collect();
+        if let Some(more) = self.exports.len().checked_sub(TOLD_MAX).filter(|more| *more > 0) {
+            exports.push(format!("and {more} more"));
+        }
         let rdma: Vec<String> =
             self.rdma.iter().map(|at| format!("rdma {} ({})", at.address, at.provider)).collect();
         let tcp = self.tcp.map(|tcp| format!(" and tcp {tcp}")).unwrap_or_default();
@@ -117,17 +164,7 @@ impl Ready {
             rdma: self.rdma.first().map(|at| at.address),
             listeners: &self.rdma,
             tcp: self.tcp,
-            exports: self
-                .exports
-                .iter()
-                .map(|export| ExportDocument {
-                    name: &export.name,
-                    directory: export.directory.display().to_string(),
-                    read_only: export.read_only,
-                    allow: export.allow.iter().map(ToString::to_string).collect(),
-                    security: names(export),
-                })
-                .collect(),
+            exports: self.exports.iter().map(ExportDocument::of).collect(),
             mount: self.mount.as_deref().ok(),
             mount_note: self.mount.as_ref().err().map(String::as_str),
             metrics: self.metrics,

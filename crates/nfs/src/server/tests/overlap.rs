@@ -366,7 +366,10 @@ async fn an_export_beside_another_has_no_part_in_it() {
         drop(bed);
         let bed = trees.serve(vec![open(), trees.inner()]);
         assert!(bed.getattr(file).await.is_ok(), "{}", bed.name);
-        assert!(bed.server.shared.exports.iter().all(|served| !served.overlaps()), "no border to look after");
+        assert!(
+            bed.server.shared.exports().iter().all(|served| !served.overlaps()),
+            "no border to look after"
+        );
     }
 }
 
@@ -417,7 +420,8 @@ async fn a_parent_that_is_moved_over_the_border_meanwhile_is_not_shown() {
         let below = bed.lookup(open, "below").await.unwrap();
         assert_eq!(bed.lookup(below, "..").await, Ok(open), "{}", bed.name);
         assert_eq!(bed.entry(below, "..").await.handle, Some(open), "{}", bed.name);
-        let (_, parent) = bed.server.shared.exports.open(&open).unwrap();
+        let exports = bed.server.shared.exports();
+        let (_, parent) = exports.open(&open).unwrap();
         files.move_away(parent);
         assert_eq!(bed.lookup(below, "..").await, Err(Status::Stale), "{}", bed.name);
         let entry = bed.entry(below, "..").await;

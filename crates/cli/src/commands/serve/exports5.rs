@@ -1,0 +1,581 @@
+//! `--exports FILE`: a list of exports in the form of exports(5), as other NFS servers of Linux read it.
+//!
+//! An export has its path as name, and the defaults of that form: `ro`, `root_squash`, `secure`, `sec=sys`, for the clients
+//! that its lines name. Each client can have options of its own. Of several networks that contain a client, the smallest
+//! decides.
+//!
+//! Host names become addresses when the file is read. Options without an effect here are told, each once, with the reason.
+//! Options and clients that would need something else of the server are faults, because an export without them could
+//! be open to the wrong clients.
+//!
+//! *Buffers.* The text of the file, and an entry for each client.
+//!
+//! *Errors.* Lines `FILE:LINE:COLUMN: saw X, expected Y`.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::iter::Peekable;
+use std::net::{IpAddr, ToSocketAddrs};
+use std::path::Path;
+use std::str::Chars;
+
+use ipnet::IpNet;
+use rpcrdma_nfs::fs::Identity;
+use rpcrdma_nfs::server::{ClientRule, NOBODY, Security, Squash, Terms};
+
+use super::export::{ExportOption, check_name, parse_id, parse_network, parse_security};
+use super::problems::{Position, Problems, nearest, text_of};
+
+/// Options without effect here, each with the reason; `None`: the server does what the option says.
+const IGNORED: [(&str, Option<&str>); 22] = [
+    ("sync", None),
+    ("no_subtree_check", None),
+    ("async", Some("data is as stable as the client asks for (RFC 1813 §3.3.7)")),
+    ("wdelay", Some("writes are never held back")),
+    ("no_wdelay", None),
+    (
+        "subtree_check",
+        Some("handles are sealed, and directories that move into another export leave this one"),
+    ),
+    ("hide", None),
+    ("nohide", Some("other file systems below are not entered: export each of them")),
+    ("crossmnt", Some("other file systems below are not entered: export each of them")),
+    ("secure_locks", Some("locks (NLM) are not served")),
+    ("insecure_locks", Some("locks (NLM) are not served")),
+    ("auth_nlm", Some("locks (NLM) are not served")),
+    ("no_auth_nlm", Some("locks (NLM) are not served")),
+    ("acl", Some("access lists (NFSACL) are not served; those of the file system hold")),
+    ("no_acl", None),
+    ("pnfs", Some("pNFS is a part of NFS version 4")),
+    ("no_pnfs", None),
+    ("security_label", Some("labels are a part of NFS version 4.2")),
+    ("fsid", Some("the number of an export follows from its path and directory")),
+    ("nordirplus", Some("READDIRPLUS is served")),
+    ("coherent", Some("READDIRPLUS is served")),
+    ("no_dot_dot", Some("no name leads out of an export")),
+];
+
+/// Options that the server cannot follow, each with the reason.
+const REFUSED: [(&str, &str); 6] = [
+    ("mountpoint", "the server does not check whether a directory is a mount point"),
+    ("mp", "the server does not check whether a directory is a mount point"),
+    ("refer", "referrals are a part of NFS version 4"),
+    ("replicas", "referrals are a part of NFS version 4"),
+    ("xprtsec", "protection by TLS is the same for all exports: use --xprtsec"),
+    ("v4root", "pseudo file systems are a part of NFS version 4"),
+];
+
+/// Options with effect.
+const KNOWN: [&str; 12] = [
+    "ro",
+    "rw",
+    "secure",
+    "insecure",
+    "root_squash",
+    "no_root_squash",
+    "all_squash",
+    "no_all_squash",
+    "anonuid=",
+    "anongid=",
+    "sec=",
+    "sync",
+];
+
+/// Exports of a file, and what the administrator should know about them.
+#[derive(Debug, Default)]
+pub(super) struct Listed {
+    pub(super) exports: Vec<ExportOption>,
+    /// A line for each kind of option without effect, and for other surprises.
+    pub(super) notes: Vec<String>,
+}
+
+/// Source of the addresses of host names.
+type Resolve<'a> = &'a dyn Fn(&str) -> Result<Vec<IpAddr>, String>;
+
+/// Reads a file. Host names are looked up one after another.
+///
+/// # Errors
+/// The faults of the file, a line each.
+pub(super) fn read(path: &Path) -> Result<Listed, Vec<String>> {
+    let resolve = |name: &str| match (name, 0).to_socket_addrs() {
+        Ok(found) => Ok(found.map(|address| address.ip()).collect()),
+        Err(error) => Err(error.to_string()),
+    };
+    parse(path, &text_of(path)?, &resolve)
+}
+
+fn parse(path: &Path, text: &str, resolve: Resolve<'_>) -> Result<Listed, Vec<String>> {
+    let mut parser = Parser {
+        cursor: Cursor { left: text.chars().peekable(), at: Position { line: 1, column: 1 } },
+        problems: Problems::of(path),
+        ignored: BTreeMap::new(),
+        notes: Vec::new(),
+        names: HashMap::new(),
+        exports: Vec::new(),
+        places: HashMap::new(),
+        resolve,
+    };
+    while parser.cursor.skip_to_line() {
+        parser.line();
+    }
+    parser.finish()
+}
+
+/// Position in the text.
+struct Cursor<'a> {
+    left: Peekable<Chars<'a>>,
+    at: Position,
+}
+
+impl Cursor<'_> {
+    fn peek(&mut self) -> Option<char> {
+        self.left.peek().copied()
+    }
+
+    /// Returns whether a line ends after the backslash that is next.
+    fn is_continued(&self) -> bool {
+        let mut after = self.left.clone();
+        after.next() == Some('\\') && matches!(after.next(), Some('\n' | '\r'))
+    }
+
+    fn next(&mut self) -> Option<char> {
+        let next = self.left.next()?;
+        if next == '\n' {
+            self.at = Position { line: self.at.line + 1, column: 1 };
+        } else {
+            self.at.column += 1;
+        }
+        Some(next)
+    }
+
+    /// Skips spaces and ends of lines that a backslash continues. Returns whether something is left on the line.
+    fn skip_spaces(&mut self) -> bool {
+        loop {
+            match self.peek() {
+                None | Some('\n') => return false,
+                Some(' ' | '\t' | '\r') => drop(self.next()),
+                Some('\\') if self.is_continued() => while self.next().is_some_and(|next| next != '\n') {},
+                Some('#') => {
+                    self.skip_line();
+                    return false;
+                }
+                Some(_) => return true,
+            }
+        }
+    }
+
+    /// Skips the rest of the line, but not its end.
+    fn skip_line(&mut self) {
+        while self.peek().is_some_and(|next| next != '\n') {
+            self.next();
+        }
+    }
+
+    /// Skips lines without content. Returns whether there is another line.
+    fn skip_to_line(&mut self) -> bool {
+        while !self.skip_spaces() {
+            if self.next().is_none() {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Returns the next word, with quotes and escapes undone; it ends before a space outside of quotes.
+    fn word(&mut self) -> Result<String, (Position, String)> {
+        let mut bytes = Vec::new();
+        let (start, mut quoted) = (self.at, None);
+        while let Some(next) = self.peek() {
+            let ends = matches!(next, ' ' | '\t' | '\r' | '\n') && quoted.is_none();
+            if ends || next == '\n' || (quoted.is_none() && self.is_continued()) {
+                break;
+            }
+            let at = self.at;
+            self.next();
+            match next {
+                '"' => quoted = if quoted.is_some() { None } else { Some(at) },
+                '\\' => bytes.push(self.octal().map_err(|saw| {
+                    (
+                        at,
+                        format!("saw {saw:?}, expected \\ and three octal digits, such as \\040 for a space"),
+                    )
+                })?),
+                other => bytes.extend_from_slice(other.encode_utf8(&mut [0; 4]).as_bytes()),
+            }
+        }
+        if let Some(at) = quoted {
+            return Err((at, "saw a quotation mark, expected another one on this line".to_owned()));
+        }
+        String::from_utf8(bytes)
+            .map_err(|_| (start, "saw escapes that make no UTF-8, expected text".to_owned()))
+    }
+
+    /// Returns the byte of three octal digits; otherwise what stands there.
+    fn octal(&mut self) -> Result<u8, String> {
+        let digits: String = self.left.clone().take(3).take_while(|next| *next != '\n').collect();
+        match u8::from_str_radix(&digits, 8) {
+            Ok(byte) if digits.len() == 3 && digits.bytes().all(|digit| digit.is_ascii_digit()) => {
+                for _ in 0..3 {
+                    self.next();
+                }
+                Ok(byte)
+            }
+            _ => Err(format!("\\{digits}")),
+        }
+    }
+}
+
+/// A client as a line has it: the text in front of the options, and the options.
+struct Client {
+    at: Position,
+    host: String,
+    options: Option<Options>,
+}
+
+/// Options between parentheses, or after a dash.
+struct Options {
+    at: Position,
+    text: String,
+}
+
+/// Clients that one export has so far.
+struct Growing {
+    option: ExportOption,
+    /// Terms of everyone, if a line has them.
+    everyone: Option<Terms>,
+    groups: Vec<ClientRule>,
+    seen: HashSet<IpNet>,
+}
+
+struct Parser<'a> {
+    cursor: Cursor<'a>,
+    problems: Problems,
+    /// Options without effect: the first place of each, and the number of places.
+    ignored: BTreeMap<&'static str, (Position, usize)>,
+    notes: Vec<String>,
+    /// Addresses of host names.
+    names: HashMap<String, Result<Vec<IpAddr>, String>>,
+    exports: Vec<Growing>,
+    /// Positions in `exports`.
+    places: HashMap<String, usize>,
+    resolve: Resolve<'a>,
+}
+
+/// Returns the terms of a client without options, by exports(5).
+fn usual() -> Terms {
+    Terms {
+        read_only: true,
+        secure: true,
+        squash: Squash::Root,
+        anonymous: Identity { uid: NOBODY, gid: NOBODY, groups: Vec::new() },
+        security: vec![Security::Sys],
+    }
+}
+
+impl Parser<'_> {
+    fn note(&mut self, at: Position, text: &str) {
+        let line = self.problems.line(at, text);
+        self.notes.push(line);
+    }
+
+    /// Parses a line: a path and its clients. After a fault the rest of the line is skipped.
+    fn line(&mut self) {
+        let at = self.cursor.at;
+        let parsed = self.path().and_then(|path| {
+            let index = self.export(path);
+            self.clients(at, index)
+        });
+        if let Err((at, fault)) = parsed {
+            self.problems.add(at, fault);
+            self.cursor.skip_line();
+        }
+    }
+
+    fn path(&mut self) -> Result<String, (Position, String)> {
+        let at = self.cursor.at;
+        let word = self.cursor.word()?;
+        let path = match word.trim_end_matches('/') {
+            "" if word.starts_with('/') => "/".to_owned(),
+            path => path.to_owned(),
+        };
+        if !path.starts_with('/') {
+            return Err((at, format!("saw {word:?}, expected the path of a directory, which begins with /")));
+        }
+        check_name(&path)
+            .map_err(|fault| (at, format!("saw {word:?}, expected a path as it is: {fault}")))?;
+        Ok(path)
+    }
+
+    /// Returns the position of the export with this path.
+    fn export(&mut self, path: String) -> usize {
+        if let Some(index) = self.places.get(&path) {
+            return *index;
+        }
+        let mut option = ExportOption::root(path.clone().into());
+        option.name.clone_from(&path);
+        self.exports.push(Growing { option, everyone: None, groups: Vec::new(), seen: HashSet::new() });
+        self.places.insert(path, self.exports.len() - 1);
+        self.exports.len() - 1
+    }
+
+    fn clients(&mut self, start: Position, index: usize) -> Result<(), (Position, String)> {
+        let mut defaults = usual();
+        let (mut any, mut bare) = (false, None);
+        while self.cursor.skip_spaces() {
+            if self.cursor.peek() == Some('-') {
+                self.cursor.next();
+                let at = self.cursor.at;
+                let text = self.cursor.word()?;
+                self.apply(&mut defaults, &Options { at, text })?;
+                continue;
+            }
+            let client = self.client()?;
+            if let (Some(before), true) = (&bare, client.host.is_empty()) {
+                return Err((
+                    client.at,
+                    format!(
+                        "saw a space before \"(\", expected {before}(OPTIONS), or *(OPTIONS) for everyone"
+                    ),
+                ));
+            }
+            bare = client.options.is_none().then(|| client.host.clone());
+            any = true;
+            let mut terms = defaults.clone();
+            if let Some(options) = &client.options {
+                self.apply(&mut terms, options)?;
+            }
+            self.admit(index, &client, terms)?;
+        }
+        if !any {
+            self.note(start, "no client is named, so everyone may mount: write * to say so");
+            let client = Client { at: start, host: String::new(), options: None };
+            self.admit(index, &client, defaults)?;
+        }
+        Ok(())
+    }
+
+    fn client(&mut self) -> Result<Client, (Position, String)> {
+        let at = self.cursor.at;
+        let mut host = String::new();
+        while let Some(next) =
+            self.cursor.peek().filter(|next| !matches!(next, ' ' | '\t' | '\r' | '\n' | '('))
+        {
+            if self.cursor.is_continued() {
+                break;
+            }
+            host.push(next);
+            self.cursor.next();
+        }
+        if self.cursor.peek() != Some('(') {
+            return Ok(Client { at, host, options: None });
+        }
+        let open = self.cursor.at;
+        self.cursor.next();
+        let options = self.cursor.at;
+        let mut text = String::new();
+        loop {
+            match self.cursor.peek() {
+                Some(')') => break,
+                Some(next) if !next.is_whitespace() && !self.cursor.is_continued() => {
+                    text.push(next);
+                    self.cursor.next();
+                }
+                _ => return Err((open, format!("saw \"({text}\", expected a \")\" without spaces before"))),
+            }
+        }
+        self.cursor.next();
+        Ok(Client { at, host, options: Some(Options { at: options, text }) })
+    }
+
+    /// Applies options to terms.
+    fn apply(&mut self, terms: &mut Terms, options: &Options) -> Result<(), (Position, String)> {
+        let (mut at, mut flavors) = (options.at, false);
+        for option in options.text.split(',') {
+            let here = at;
+            at.column += option.chars().count() + 1;
+            if option.is_empty() {
+                continue;
+            }
+            if option.starts_with("sec=") && std::mem::replace(&mut flavors, true) {
+                let fault = "saw a second sec=, expected one: options for each flavour apart are not served";
+                return Err((here, fault.to_owned()));
+            }
+            self.set(terms, here, option).map_err(|fault| (here, fault))?;
+        }
+        Ok(())
+    }
+
+    fn set(&mut self, terms: &mut Terms, at: Position, option: &str) -> Result<(), String> {
+        let (name, value) =
+            option.split_once('=').map_or((option, None), |(name, value)| (name, Some(value)));
+        let saw = |fault: String| format!("saw {option:?}, expected another value: {fault}");
+        match (name, value) {
+            ("ro", None) => terms.read_only = true,
+            ("rw", None) => terms.read_only = false,
+            ("secure", None) => terms.secure = true,
+            ("insecure", None) => terms.secure = false,
+            ("root_squash", None) if terms.squash != Squash::Everybody => terms.squash = Squash::Root,
+            ("root_squash", None) => {}
+            ("no_root_squash", None) if terms.squash != Squash::Everybody => terms.squash = Squash::Nobody,
+            ("no_root_squash", None) => {}
+            ("all_squash", None) => terms.squash = Squash::Everybody,
+            ("no_all_squash", None) if terms.squash == Squash::Everybody => terms.squash = Squash::Root,
+            ("no_all_squash", None) => {}
+            ("anonuid", Some(user)) => terms.anonymous.uid = parse_id(user).map_err(saw)?,
+            ("anongid", Some(group)) => terms.anonymous.gid = parse_id(group).map_err(saw)?,
+            ("sec", Some(flavors)) => terms.security = parse_security(flavors).map_err(saw)?,
+            _ => return self.ignore(at, name, option),
+        }
+        Ok(())
+    }
+
+    /// Remembers an option without effect.
+    fn ignore(&mut self, at: Position, name: &str, option: &str) -> Result<(), String> {
+        if let Some((name, _)) = IGNORED.iter().find(|(known, _)| *known == name) {
+            self.ignored.entry(name).or_insert((at, 0)).1 += 1;
+            return Ok(());
+        }
+        if let Some((_, reason)) = REFUSED.iter().find(|(known, _)| *known == name) {
+            return Err(format!("saw {option:?}, expected no such option here: {reason}"));
+        }
+        let names = KNOWN.into_iter().chain(IGNORED.into_iter().map(|(name, _)| name));
+        let near = nearest(option, names);
+        let hint = near.map_or_else(|| "an option of exports(5)".to_owned(), |near| format!("{near:?}"));
+        Err(format!("saw the unknown option {option:?}, expected {hint}"))
+    }
+
+    /// Adds a client to an export.
+    fn admit(&mut self, index: usize, client: &Client, terms: Terms) -> Result<(), (Position, String)> {
+        let named = matches!(client.host.as_str(), "" | "*");
+        let networks = if named { None } else { Some(self.networks(client)?) };
+        if client.host.is_empty() && client.options.is_some() {
+            self.note(client.at, "options without a client are for everyone: write *(OPTIONS) to say so");
+        }
+        let mut repeated = Vec::new();
+        let Some(export) = self.exports.get_mut(index) else { return Ok(()) };
+        match networks {
+            None if export.everyone.is_some() => {
+                let fault = format!("saw everyone twice for {}, expected one entry", export.option.name);
+                return Err((client.at, fault));
+            }
+            None => export.everyone = Some(terms),
+            Some((networks, is_name)) => {
+                let group = match export.groups.iter().position(|group| group.terms == terms) {
+                    Some(group) => group,
+                    None => {
+                        export.groups.push(ClientRule { networks: Vec::new(), terms });
+                        export.groups.len() - 1
+                    }
+                };
+                for network in networks {
+                    if export.seen.insert(network) {
+                        export
+                            .groups
+                            .get_mut(group)
+                            .into_iter()
+                            .for_each(|group| group.networks.push(network));
+                    } else if is_name {
+                        repeated.push(network);
+                    } else {
+                        let fault =
+                            format!("saw {network} twice for {}, expected one entry", export.option.name);
+                        return Err((client.at, fault));
+                    }
+                }
+            }
+        }
+        for network in repeated {
+            let text = format!("{} is {network}, which an entry before has: that entry decides", client.host);
+            self.note(client.at, &text);
+        }
+        Ok(())
+    }
+
+    /// Returns the networks of a client, and whether it is named by a host name.
+    fn networks(&mut self, client: &Client) -> Result<(Vec<IpNet>, bool), (Position, String)> {
+        let (host, at) = (client.host.as_str(), client.at);
+        let refused = |reason: &str| {
+            Err((at, format!("saw {host:?}, expected an address, a network, a host name or *: {reason}")))
+        };
+        if host.starts_with('@') {
+            return refused("netgroups are not asked; name the networks of their hosts");
+        }
+        if host.starts_with("gss/") {
+            return refused("write *(sec=krb5) instead");
+        }
+        if host.contains(['*', '?', '[']) {
+            return refused(
+                "wildcards would need the name of each caller, which the server does not ask for; name the networks",
+            );
+        }
+        if host.contains('/') {
+            let network = network(host).ok_or(());
+            return network
+                .map(|network| (vec![network], false))
+                .or_else(|()| refused("after / comes the length of the prefix or an IPv4 netmask"));
+        }
+        if let Ok(address) = host.parse::<IpAddr>() {
+            return Ok((vec![address.into()], false));
+        }
+        let resolve = self.resolve;
+        let found = self.names.entry(host.to_owned()).or_insert_with(|| resolve(host));
+        match found {
+            Ok(found) if !found.is_empty() => {
+                let mut networks: Vec<IpNet> = found.iter().copied().map(IpNet::from).collect();
+                networks.sort_unstable();
+                networks.dedup();
+                Ok((networks, true))
+            }
+            Ok(_) => refused("the name has no address"),
+            Err(error) => {
+                let reason = format!("the name has no address now ({error})");
+                refused(&reason)
+            }
+        }
+    }
+
+    fn finish(self) -> Result<Listed, Vec<String>> {
+        let Self { problems, ignored, mut notes, exports, .. } = self;
+        for (name, reason) in IGNORED {
+            if let (Some(reason), Some((at, count))) = (reason, ignored.get(name)) {
+                let more = if *count > 1 { format!(" ({count} times)") } else { String::new() };
+                notes.push(problems.line(*at, &format!("{name} has no effect{more}: {reason}")));
+            }
+        }
+        problems.check()?;
+        Ok(Listed { exports: exports.into_iter().map(Growing::finish).collect(), notes })
+    }
+}
+
+impl Growing {
+    /// Returns the export. Everyone has its own terms, or else the first group of clients.
+    fn finish(self) -> ExportOption {
+        let Self { mut option, everyone, mut groups, .. } = self;
+        let own = match everyone {
+            Some(terms) => ClientRule { networks: Vec::new(), terms },
+            None if groups.is_empty() => return option,
+            None => groups.remove(0),
+        };
+        let Terms { read_only, secure, squash, anonymous, security } = own.terms;
+        option.allow = own.networks;
+        option.read_only = read_only;
+        option.secure = secure;
+        option.squash = squash;
+        option.anonymous = (anonymous.uid, anonymous.gid);
+        option.security = security;
+        option.rules = groups;
+        option
+    }
+}
+
+/// Parses a network: an address, and the length of the prefix or an IPv4 netmask.
+fn network(text: &str) -> Option<IpNet> {
+    if let Ok(network) = parse_network(text) {
+        return Some(network.trunc());
+    }
+    let (address, mask) = text.split_once('/')?;
+    let (address, mask) = (address.parse().ok()?, mask.parse().ok()?);
+    IpNet::with_netmask(address, mask).ok().map(|network| network.trunc())
+}
+
+#[cfg(test)]
+mod tests;

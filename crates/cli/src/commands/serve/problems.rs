@@ -1,0 +1,206 @@
+//! Faults of files with options, each with its place.
+//!
+//! All faults of a file are told at once, as far as one does not follow from another, and up to [`TOLD_MAX`].
+
+use std::io::Read as _;
+use std::path::Path;
+
+use crate::exit::{Exit, Failure};
+use crate::output;
+
+/// Most faults of a file that are told.
+const TOLD_MAX: usize = 20;
+/// Longest file, in bytes.
+const LENGTH_MAX: u64 = 64 << 20;
+
+/// A place in a file. Lines and columns begin at 1; columns count characters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Position {
+    pub(super) line: usize,
+    pub(super) column: usize,
+}
+
+impl Position {
+    /// Returns the place of a byte of the text.
+    pub(super) fn of(text: &str, byte: usize) -> Self {
+        let before = text.get(..byte).unwrap_or(text);
+        let line = before.matches('\n').count() + 1;
+        let start = before.rfind('\n').map_or(0, |at| at + 1);
+        let column = before.get(start..).unwrap_or_default().chars().count() + 1;
+        Self { line, column }
+    }
+}
+
+/// Faults of one file.
+#[derive(Debug)]
+pub(super) struct Problems {
+    file: String,
+    found: Vec<(Position, String)>,
+}
+
+impl Problems {
+    pub(super) fn of(file: &Path) -> Self {
+        Self { file: file.display().to_string(), found: Vec::new() }
+    }
+
+    pub(super) fn add(&mut self, at: Position, fault: impl Into<String>) {
+        self.found.push((at, fault.into()));
+    }
+
+    /// Returns the line for something at a place.
+    pub(super) fn line(&self, at: Position, text: &str) -> String {
+        format!("{}:{}:{}: {text}", self.file, at.line, at.column)
+    }
+
+    /// Checks that there are no faults.
+    ///
+    /// # Errors
+    /// A line for each fault in the order of their places, and one for those not told.
+    pub(super) fn check(mut self) -> Result<(), Vec<String>> {
+        if self.found.is_empty() {
+            return Ok(());
+        }
+        self.found.sort_by_key(|(at, _)| *at);
+        let told = self.found.iter().take(TOLD_MAX).map(|(at, fault)| self.line(*at, fault));
+        let mut lines: Vec<String> = told.collect();
+        if let Some(more) = self.found.len().checked_sub(TOLD_MAX).filter(|more| *more > 0) {
+            lines.push(format!("{}: and {more} more", self.file));
+        }
+        Err(lines)
+    }
+}
+
+/// Returns the text of a file.
+///
+/// # Errors
+/// A line that names the file.
+pub(super) fn text_of(path: &Path) -> Result<String, Vec<String>> {
+    let failed = |error: &dyn std::fmt::Display| vec![format!("cannot read {}: {error}", path.display())];
+    let file = std::fs::File::open(path).map_err(|error| failed(&error))?;
+    let mut bytes = Vec::new();
+    file.take(LENGTH_MAX + 1).read_to_end(&mut bytes).map_err(|error| failed(&error))?;
+    if u64::try_from(bytes.len()).is_ok_and(|length| length > LENGTH_MAX) {
+        return Err(failed(&format_args!("it has more than {LENGTH_MAX} bytes")));
+    }
+    String::from_utf8(bytes).map_err(|error| {
+        let valid = error.utf8_error().valid_up_to();
+        let before = String::from_utf8_lossy(error.as_bytes().get(..valid).unwrap_or_default());
+        let mut problems = Problems::of(path);
+        problems.add(Position::of(&before, valid), "saw bytes that are not UTF-8, expected text");
+        problems.check().err().unwrap_or_default()
+    })
+}
+
+/// Reason why options cannot be used.
+#[derive(Debug)]
+pub(crate) enum Wrong {
+    /// Faults of a file, a line each.
+    File(Vec<String>),
+    /// Anything else.
+    Other(Failure),
+}
+
+impl From<Failure> for Wrong {
+    fn from(failure: Failure) -> Self {
+        Self::Other(failure)
+    }
+}
+
+impl From<Vec<String>> for Wrong {
+    fn from(lines: Vec<String>) -> Self {
+        Self::File(lines)
+    }
+}
+
+impl Wrong {
+    /// Returns the failure of the command, after the faults of a file were told.
+    pub(crate) fn told(self) -> Failure {
+        match self {
+            Self::File(lines) => {
+                lines.iter().for_each(output::warn);
+                Failure::silent(Exit::Usage).with_causes(lines)
+            }
+            Self::Other(failure) => failure,
+        }
+    }
+
+    /// Returns one line for a log.
+    pub(crate) fn line(&self) -> String {
+        match self {
+            Self::File(lines) => match lines.as_slice() {
+                [] => String::new(),
+                [only] => only.clone(),
+                [first, rest @ ..] => {
+                    format!("{first} (and {} more: rpcrdma serve --check tells them)", rest.len())
+                }
+            },
+            Self::Other(failure) => failure.to_string(),
+        }
+    }
+}
+
+/// Returns the name nearest to a wrong one, if any is near.
+pub(super) fn nearest<'a>(wrong: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let far = (wrong.chars().count() / 2).clamp(1, 3);
+    let near = names.into_iter().map(|name| (distance(wrong, name), name));
+    near.filter(|(distance, _)| *distance <= far).min_by_key(|(distance, _)| *distance).map(|(_, name)| name)
+}
+
+/// Returns the number of characters to add, remove or change between two words.
+fn distance(one: &str, other: &str) -> usize {
+    let mut row: Vec<usize> = (0..=other.chars().count()).collect();
+    for (number, left) in one.chars().enumerate() {
+        let mut above = std::mem::replace(row.first_mut().unwrap_or(&mut 0), number + 1);
+        let mut before = number + 1;
+        for (cell, right) in row.iter_mut().skip(1).zip(other.chars()) {
+            let changed = above + usize::from(left != right);
+            above = *cell;
+            before = changed.min(above + 1).min(before + 1);
+            *cell = before;
+        }
+    }
+    row.last().copied().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_count_lines_and_characters() {
+        let at = |byte| Position::of("ab\né=x\n", byte);
+        assert_eq!((at(0), at(1)), (Position { line: 1, column: 1 }, Position { line: 1, column: 2 }));
+        assert_eq!(at(3), Position { line: 2, column: 1 });
+        assert_eq!(at(5), Position { line: 2, column: 2 });
+    }
+
+    #[test]
+    fn faults_are_in_order_and_bounded() {
+        let mut problems = Problems::of(Path::new("f"));
+        for line in (1..=TOLD_MAX + 5).rev() {
+            problems.add(Position { line, column: 1 }, "wrong");
+        }
+        let lines = problems.check().unwrap_err();
+        assert_eq!(lines.len(), TOLD_MAX + 1);
+        assert_eq!((lines[0].as_str(), lines[TOLD_MAX].as_str()), ("f:1:1: wrong", "f: and 5 more"));
+        assert_eq!(Wrong::File(lines).line(), "f:1:1: wrong (and 20 more: rpcrdma serve --check tells them)");
+    }
+
+    #[test]
+    fn a_word_that_is_nearly_right_is_found() {
+        let names = ["listen", "tcp", "tcp-idle", "read-only"];
+        assert_eq!(nearest("lisen", names), Some("listen"));
+        assert_eq!(nearest("read_only", names), Some("read-only"));
+        assert_eq!(nearest("memory", names), None);
+        assert_eq!((distance("kitten", "sitting"), distance("", "ab"), distance("a", "a")), (3, 2, 0));
+    }
+
+    #[test]
+    fn a_file_that_is_no_text_is_told_with_its_place() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), b"ok\nx\xff").unwrap();
+        let told = text_of(file.path()).unwrap_err().join("\n");
+        assert!(told.ends_with(":2:2: saw bytes that are not UTF-8, expected text"), "{told}");
+        assert!(text_of(Path::new("/nonexistent")).unwrap_err()[0].contains("cannot read /nonexistent: "));
+    }
+}
