@@ -100,11 +100,10 @@ pub(crate) fn detach() {
     }));
 }
 
-/// Waits a little for lines that are not written yet, at the end of the process.
-pub(crate) fn finish() {
-    if let Some(log) = LOG.get() {
-        log.queue.finish(FINISH);
-    }
+/// Waits a little for lines that are not written yet, at the end of the process. Returns whether all are written: otherwise
+/// standard error takes nothing.
+pub(crate) fn finish() -> bool {
+    LOG.get().is_none_or(|log| log.queue.finish(FINISH))
 }
 
 /// Returns whether standard error is connected to the journal: `JOURNAL_STREAM` names its device and inode (systemd.exec(5)).

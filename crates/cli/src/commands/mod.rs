@@ -248,8 +248,8 @@ pub(crate) fn run(arguments: Arguments) -> Result<(), Failure> {
             let prepared = serve.prepare()?;
             trace::detach();
             let result = on_runtime(Builder::new_multi_thread(), prepared.run(common));
-            trace::finish();
-            result
+            // A line that nobody reads would hold the end up.
+            if trace::finish() { result } else { result.map_err(|failure| Failure::silent(failure.exit())) }
         }
         // On one thread, so that a round trip has no thread switch.
         Command::Ping(ping) => on_runtime(Builder::new_current_thread(), orderly(ping.run(common))),

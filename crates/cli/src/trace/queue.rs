@@ -81,17 +81,18 @@ impl Queue {
         thread.map(drop)
     }
 
-    /// Waits until all lines are written, or this time is over.
-    pub(super) fn finish(&self, limit: Duration) {
+    /// Waits until all lines are written, or this time is over. Returns whether all are written.
+    pub(super) fn finish(&self, limit: Duration) -> bool {
         let until = Instant::now() + limit;
         let mut state = self.lock();
         while state.writing || !state.lines.is_empty() {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return;
+                return false;
             }
             state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
         }
+        true
     }
 
     /// Writes lines for the rest of the process.
@@ -206,10 +207,10 @@ mod tests {
         assert!(began.elapsed() < LIMIT);
         let lost = queue.lock().lost;
         assert_eq!(usize::try_from(lost).unwrap(), 2000 - ROOM / 1000);
-        queue.finish(Duration::from_millis(10));
+        assert!(!queue.finish(Duration::from_millis(10)));
         assert!(written.lock().unwrap().is_empty());
         drop(orders);
-        queue.finish(LIMIT);
+        assert!(queue.finish(LIMIT));
         let text = text(&written);
         assert!(text.ends_with(&format!("x{lost} lost\n")), "{lost}");
         assert_eq!((queue.lock().lost, queue.lock().bytes), (0, 0));
@@ -227,9 +228,9 @@ mod tests {
         queue.push(b"second\n");
         drop(orders);
         queue.push(b"third\n");
-        queue.finish(LIMIT);
+        assert!(queue.finish(LIMIT));
         queue.push(b"fourth\n");
-        queue.finish(LIMIT);
+        assert!(queue.finish(LIMIT));
         let text = text(&written);
         let lost: u64 = text
             .lines()
@@ -250,7 +251,7 @@ mod tests {
         orders.send(Err(io::ErrorKind::WouldBlock.into())).unwrap();
         drop(orders);
         queue.push(b"line\n");
-        queue.finish(LIMIT);
+        assert!(queue.finish(LIMIT));
         assert_eq!(text(&written), "line\n");
     }
 }

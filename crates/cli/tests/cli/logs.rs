@@ -25,15 +25,19 @@ struct Logging {
 impl Logging {
     fn start(stderr: Stdio, journal: Option<&str>, extra: &[&str]) -> Self {
         let place = scratch();
-        for name in ["export", "closed"] {
+        for name in ["export", "data", "closed"] {
             fs::create_dir(place.path().join(name)).unwrap();
         }
-        fs::write(place.path().join("export/f"), "content").unwrap();
+        for name in ["export/f", "data/f"] {
+            fs::write(place.path().join(name), "content").unwrap();
+        }
         let at = |path: &str| place.path().join(path).display().to_string();
         let open = format!("/={}", at("export"));
         let closed = format!("/closed={},allow=192.0.2.0/24", at("closed"));
         let mut serve = command(&["serve", "--json", "--listen", "127.0.0.1:0", "--tcp", "127.0.0.1:0"]);
-        serve.args(["--export", &open, "--export", &closed, "--state", &at("state")]).args(extra);
+        let data = format!("/data={}", at("data"));
+        serve.args(["--export", &open, "--export", &closed, "--export", &data, "--state", &at("state")]);
+        serve.args(extra);
         if let Some(journal) = journal {
             serve.env("JOURNAL_STREAM", journal);
         }
@@ -119,6 +123,7 @@ fn plain(line: &str) -> String {
 /// Causes each line of the page. Some calls need a client that sends what the commands do not.
 fn cause(server: &Logging) {
     assert_eq!(server.cat(), "content");
+    succeed(&["cat", &format!("nfs://{}/data/f", server.rdma)]);
     succeed(&[
         "cat",
         "--proto",
@@ -228,7 +233,7 @@ fn levels_are_chosen_for_all_and_for_targets() {
     );
     let calls = log(&["--log-level", "rpcrdma::clients=off", "--log-level", "rpcrdma::serve=debug"]);
     assert!(calls.contains(" served READ for 127.0.0.1:") && !calls.contains("came by"), "{calls}");
-    assert_eq!(log(&["--slow", "0", "--log-level", "rpcrdma=off", "--log-level", "rpcrdma::slow=warn"]), "");
+    assert_eq!(log(&["--slow", "0", "--log-level", "off", "--log-level", "rpcrdma::slow=warn"]), "");
     for (option, value, words) in [
         ("--log-level", "loud", "\"loud\" is no level"),
         ("--log-level", "a b=info", "is no target"),

@@ -11,7 +11,7 @@ use tracing::{Dispatch, Event, Level, Metadata, Subscriber, span};
 use super::super::{ExportError, Membership, UserDatabase};
 use super::*;
 use crate::fs::NAME_MAX;
-use crate::mount::MAX_MOUNT_PATH;
+use crate::mount::{MAX_MOUNT_PATH, MountProcedure};
 
 // requirement: rfc1813-2.6-3, rfc1813-3.3.4-3
 #[tokio::test]
@@ -77,9 +77,16 @@ async fn networks_hold_for_every_call() {
     }
 }
 
-/// Keeps the events of level WARN.
+/// Keeps the events of level WARN, and those of mounts.
 #[derive(Clone, Default)]
 struct Warnings(Arc<Mutex<Vec<String>>>);
+
+impl Warnings {
+    /// Returns the events since the last time.
+    fn take(&self) -> Vec<String> {
+        std::mem::take(&mut self.0.lock().unwrap())
+    }
+}
 
 struct Line(String);
 
@@ -91,7 +98,8 @@ impl Visit for Line {
 
 impl Subscriber for Warnings {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        *metadata.level() <= Level::WARN
+        let of_mounts = metadata.target() == "rpcrdma::mounts" && *metadata.level() <= Level::INFO;
+        *metadata.level() <= Level::WARN || of_mounts
     }
 
     fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
@@ -128,7 +136,7 @@ async fn each_kind_of_refusal_leaves_a_line_with_the_address() {
     bed.peer = "198.51.100.1:700".parse().unwrap();
     warnings.0.lock().unwrap().clear();
     let told = |what: &str| {
-        let lines = std::mem::take(&mut *warnings.0.lock().unwrap());
+        let lines = warnings.take();
         let one = |line: &String| line.contains(what) && line.contains("peer=198.51.100.1:700 ");
         assert!(lines.len() == 1 && lines.iter().all(one), "{what}: {lines:?}");
     };
@@ -140,6 +148,32 @@ async fn each_kind_of_refusal_leaves_a_line_with_the_address() {
     forged[0] ^= 1;
     assert_eq!(bed.getattr(FileHandle::new(&forged).unwrap()).await, Err(Status::BadHandle));
     told("refused file handle from 198.51.100.1:700: this server did not make it");
+}
+
+#[tokio::test]
+async fn i6_mounts_and_unmounts_leave_a_line_with_escaped_names() {
+    let events = Warnings::default();
+    let _second = Dispatch::new(NoSubscriber::new());
+    let _guard = tracing::subscriber::set_default(events.clone());
+    let memory = Arc::new(MemoryFs::new(MemoryOptions::default()));
+    let mut bed = Bed::serving("memory", vec![Export::new("/", memory)], HandleKey::random());
+    bed.peer = "192.0.2.7:700".parse().unwrap();
+    let machine_name = Bytes::from_static(b"ho\nst").into();
+    bed.credential = Credential::Sys(AuthSys { uid: 1000, machine_name, ..AuthSys::default() });
+    bed.mount_call::<()>(MountProcedure::UmntAll, &()).await;
+    events.take();
+    let told = |message: &str| {
+        let lines = events.take();
+        let parts = [message, "peer=192.0.2.7:700 ", "user=1000 ", r"machine=ho\nst "];
+        let is_told = lines.len() == 1 && parts.iter().all(|part| lines[0].contains(part));
+        assert!(is_told, "{message}: {lines:?}");
+    };
+    assert!(matches!(bed.mnt("//.").await, MountResult::Ok(_)));
+    told(r#"mounted "//." (export "/") by 192.0.2.7:700, user 1000 of "ho\nst""#);
+    bed.mount_call::<()>(MountProcedure::Umnt, &DirPath::new("/a\x1b")).await;
+    told(r#"unmounted "/a\u{1b}" (export "/") by 192.0.2.7:700, user 1000 of "ho\nst""#);
+    bed.mount_call::<()>(MountProcedure::UmntAll, &()).await;
+    told(r#"unmounted all paths by 192.0.2.7:700, user 1000 of "ho\nst""#);
 }
 
 #[tokio::test]

@@ -4,7 +4,11 @@ use super::*;
 use crate::mount::{Exports as ExportList, MAX_MOUNT_PATH, MountList, MountProcedure, MountStatus};
 
 impl Bed {
-    async fn mount_call<T: Decode>(&self, procedure: MountProcedure, arguments: &impl Encode) -> T {
+    pub(super) async fn mount_call<T: Decode>(
+        &self,
+        procedure: MountProcedure,
+        arguments: &impl Encode,
+    ) -> T {
         let call = [MOUNT_PROGRAM, MOUNT_VERSION, procedure.number()];
         Decoder::new(self.rpc(call, arguments).await.unwrap()).decode_all().unwrap()
     }
