@@ -175,7 +175,7 @@ pub(in crate::commands) fn clients(clients: &[ClientStatus]) -> String {
             human::size(one.bytes_received),
             human::size(one.bytes_sent),
             one.credits,
-            human::size(one.address_memory_bytes as u64),
+            human::size(one.memory() as u64),
             user(one),
         );
         text.push_str(row.trim_end());

@@ -43,8 +43,8 @@ Keys: q ends; left and right choose the column by which clients are sorted, r re
 and end move through the clients.
 
 Clients are shown by the control socket only, to root and the user of the server. Percentiles are of the calls in the last interval: \
-bounds of buckets that are powers of two, in microseconds. FLIGHT are calls in progress; MEMORY is that of all connections of the \
-client's address.";
+bounds of buckets that are powers of two, in microseconds. FLIGHT are calls in progress; MEMORY is that of the connection's \
+Receives, and of all calls of the client's address.";
 
 /// Show a running server live: clients, calls a second by procedure, latencies
 #[derive(Debug, Args)]

@@ -1,5 +1,6 @@
 //! The screen of `top`.
 
+use clap::ValueEnum;
 use ratatui::Frame;
 use ratatui::layout::{Alignment, Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
@@ -16,7 +17,9 @@ use crate::human;
 /// A column of the clients.
 pub(super) struct Column {
     title: &'static str,
-    width: Constraint,
+    /// Width, the least one if the column grows.
+    width: u16,
+    grows: bool,
     is_number: bool,
     /// The order by this column, if there is one.
     pub(super) order: Option<Order>,
@@ -27,21 +30,24 @@ pub(super) struct Column {
 pub(super) const COLUMNS: [Column; 10] = [
     Column {
         title: "ID",
-        width: Constraint::Length(7),
+        width: 7,
+        grows: false,
         is_number: true,
         order: Some(Order::Id),
         value: |one| one.id.to_string(),
     },
     Column {
         title: "ADDRESS",
-        width: Constraint::Min(21),
+        width: 21,
+        grows: true,
         is_number: false,
         order: Some(Order::Address),
         value: |one| one.address.clone().unwrap_or_else(|| "-".to_owned()),
     },
     Column {
         title: "VIA",
-        width: Constraint::Length(9),
+        width: 9,
+        grows: false,
         is_number: false,
         order: None,
         value: |one| match one.version.as_deref() {
@@ -52,47 +58,53 @@ pub(super) const COLUMNS: [Column; 10] = [
     },
     Column {
         title: "CALLS/S",
-        width: Constraint::Length(8),
+        width: 8,
+        grows: false,
         is_number: true,
         order: Some(Order::Rate),
         value: |one| one.calls_per_second.map_or_else(|| "-".to_owned(), number),
     },
     Column {
         title: "CALLS",
-        width: Constraint::Length(8),
+        width: 8,
+        grows: false,
         is_number: true,
         order: Some(Order::Calls),
         value: |one| number(one.calls as f64),
     },
     Column {
         title: "FLIGHT",
-        width: Constraint::Length(7),
+        width: 7,
+        grows: false,
         is_number: true,
         order: Some(Order::Flight),
         value: |one| one.calls_in_flight.to_string(),
     },
     Column {
         title: "BYTES/S",
-        width: Constraint::Length(8),
+        width: 8,
+        grows: false,
         is_number: true,
         order: Some(Order::Bytes),
         value: |one| one.bytes_per_second.map_or_else(|| "-".to_owned(), bytes),
     },
     Column {
         title: "CREDITS",
-        width: Constraint::Length(8),
+        width: 8,
+        grows: false,
         is_number: true,
         order: Some(Order::Credits),
         value: |one| if one.credits == 0 { "-".to_owned() } else { one.credits.to_string() },
     },
     Column {
         title: "MEMORY",
-        width: Constraint::Length(7),
+        width: 7,
+        grows: false,
         is_number: true,
         order: Some(Order::Memory),
-        value: |one| human::size(one.address_memory_bytes as u64),
+        value: |one| human::size(one.memory() as u64),
     },
-    Column { title: "USER", width: Constraint::Min(4), is_number: false, order: None, value: user },
+    Column { title: "USER", width: 4, grows: true, is_number: false, order: None, value: user },
 ];
 
 /// Returns a number of bytes for people.
@@ -118,7 +130,7 @@ impl Styles {
         if has_colours {
             Self {
                 title: plain.add_modifier(Modifier::REVERSED),
-                chosen: plain.fg(Color::Black).bg(Color::Cyan),
+                chosen: plain.fg(Color::Black).bg(Color::Cyan).remove_modifier(Modifier::REVERSED),
                 label: plain.fg(Color::Cyan),
                 trouble: plain.fg(Color::Red).add_modifier(Modifier::BOLD),
                 bar: plain.fg(Color::Green),
@@ -129,7 +141,7 @@ impl Styles {
             Self {
                 title,
                 chosen: title.add_modifier(Modifier::BOLD.union(Modifier::UNDERLINED)),
-                label: plain,
+                label: bold,
                 trouble: bold,
                 bar: plain,
             }
@@ -310,7 +322,14 @@ fn draw_clients(frame: &mut Frame<'_>, area: Rect, model: &Model, styles: &Style
         let side = if column.is_number { Alignment::Right } else { Alignment::Left };
         Cell::from(Text::from(text).alignment(side))
     };
-    let titles = COLUMNS.iter().map(|column| {
+    // Columns without room are left out, not cut.
+    let mut end = 0;
+    let fits = |column: &&Column| {
+        end += column.width + 1;
+        end <= area.width.saturating_add(1)
+    };
+    let columns: Vec<&Column> = COLUMNS.iter().take_while(fits).collect();
+    let titles = columns.iter().map(|column| {
         let is_chosen = column.order == Some(model.order);
         let mark = match (is_chosen, model.is_reverse) {
             (false, _) => "",
@@ -321,15 +340,20 @@ fn draw_clients(frame: &mut Frame<'_>, area: Rect, model: &Model, styles: &Style
         aligned(column, format!("{}{mark}", column.title)).style(style)
     });
     let visible = model.clients().iter().take(usize::from(area.height.saturating_sub(1)));
-    let rows = visible.map(|one| Row::new(COLUMNS.iter().map(|column| aligned(column, (column.value)(one)))));
-    let widths = COLUMNS.iter().map(|column| column.width);
+    let rows = visible.map(|one| Row::new(columns.iter().map(|column| aligned(column, (column.value)(one)))));
+    let widths = columns.iter().map(|column| match column.grows {
+        true => Constraint::Min(column.width),
+        false => Constraint::Length(column.width),
+    });
     let table = Table::new(rows, widths).header(Row::new(titles).style(styles.title)).column_spacing(1);
     let [body, last] = Layout::vertical([Constraint::Min(0), Constraint::Length(1)]).areas(area);
     frame.render_widget(table, body);
     let rows = usize::from(body.height.saturating_sub(1)).min(model.clients().len());
     if rows > 0 {
         let first = model.skip + 1;
-        let text = format!("clients {first} to {} of {}", model.skip + rows, clients.total);
+        let order = model.order.to_possible_value();
+        let order = order.as_ref().map_or("", |order| order.get_name());
+        let text = format!("clients {first} to {} of {}, by {order}", model.skip + rows, clients.total);
         frame.render_widget(Paragraph::new(text).style(styles.label), last);
     }
 }

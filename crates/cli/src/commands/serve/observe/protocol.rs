@@ -66,7 +66,7 @@ pub(in crate::commands) enum Order {
     Flight,
     /// By bytes a second since the last request
     Bytes,
-    /// By memory of the address
+    /// By memory of the connection and its address
     Memory,
     /// By credits
     Credits,
@@ -89,7 +89,7 @@ impl Order {
             Self::Calls => by(list, |one| one.calls),
             Self::Flight => by(list, |one| one.calls_in_flight),
             Self::Bytes => by(list, |one| rate(one.bytes_per_second)),
-            Self::Memory => by(list, |one| one.address_memory_bytes as u64),
+            Self::Memory => by(list, |one| one.memory() as u64),
             Self::Credits => by(list, |one| u64::from(one.credits)),
         }
         if reverse {

@@ -357,6 +357,13 @@ pub(crate) struct ClientStatus {
     pub(crate) bytes_per_second: Option<f64>,
 }
 
+impl ClientStatus {
+    /// Returns the bytes for Receives of the connection, and those that its address holds beside.
+    pub(crate) const fn memory(&self) -> usize {
+        self.receive_memory_bytes.saturating_add(self.address_memory_bytes)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -156,6 +156,14 @@ fn a_server_without_clients_or_answers_says_so() {
 }
 
 #[test]
+fn columns_without_room_are_left_out() {
+    let lines = drawn(&model(Some((2, 1..3))), 80, 24);
+    let titles: Vec<_> = line(&lines, "ADDRESS").split_whitespace().collect();
+    assert_eq!(titles, ["ID", "ADDRESS", "VIA", "CALLS/S*", "CALLS", "FLIGHT", "BYTES/S"]);
+    line(&lines, "clients 1 to 2 of 2, by rate");
+}
+
+#[test]
 fn small_screens_do_no_harm() {
     for (width, height) in [(1, 1), (10, 3), (40, 8), (200, 5), (20, 60)] {
         drawn(&model(Some((2, 1..3))), width, height);
