@@ -213,7 +213,8 @@ mod tests {
         assert!(queue.finish(LIMIT));
         let text = text(&written);
         assert!(text.ends_with(&format!("x{lost} lost\n")), "{lost}");
-        assert_eq!((queue.lock().lost, queue.lock().bytes), (0, 0));
+        let state = queue.lock();
+        assert_eq!((state.lost, state.bytes), (0, 0));
     }
 
     #[test]

@@ -370,11 +370,12 @@ mod tests {
         let now = Instant::now();
         let got = Sample { received: 1, ..Sample::default() };
         let (before, idle) = (moment(now, 1, Sample::default()), moment(now, 1, got));
-        let busy = moment(now, 2, Sample::default());
+        let (busy, both) = (moment(now, 2, Sample::default()), moment(now, 2, got));
         for measure in Measure::ALL {
-            let to = measure == Measure::StreamTo;
+            let (to, together) = (measure == Measure::StreamTo, measure == Measure::StreamTogether);
             assert_eq!(idle.counts_since(&before, measure), to, "{measure:?}");
-            assert_eq!(busy.counts_since(&before, measure), !to, "{measure:?}");
+            assert_eq!(busy.counts_since(&before, measure), !to && !together, "{measure:?}");
+            assert!(both.counts_since(&before, measure), "{measure:?}");
         }
     }
 
