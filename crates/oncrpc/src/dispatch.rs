@@ -479,6 +479,7 @@ fn version_mismatch(served: &[Arc<dyn Program>]) -> AcceptStat {
     AcceptStat::ProgramMismatch { low: low.unwrap_or(0), high: high.unwrap_or(0) }
 }
 
+#[expect(clippy::large_enum_variant, reason = "most calls run: a box would cost each of them an allocation")]
 enum State {
     /// Decided without the program.
     Ready(Option<Outcome>),

@@ -184,7 +184,10 @@ impl Ls {
                 export.directory.as_bytes().split(|byte| *byte == b'/').filter(|part| !part.is_empty());
             url.below(parts)
         };
-        Some(listed.iter().map(named).collect()).filter(|exports: &Vec<_>| !exports.is_empty())
+        let exports: Vec<NfsUrl> = listed.iter().map(named).collect();
+        // An export at the root has failed for a reason of its own.
+        let nothing_here = exports.iter().all(|export| !export.components().is_empty());
+        (nothing_here && !exports.is_empty()).then_some(exports)
     }
 
     /// Shows exports as entries of the root above them, whose names are their paths from there.

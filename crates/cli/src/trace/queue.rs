@@ -182,6 +182,7 @@ mod tests {
         }
     }
 
+    #[expect(clippy::type_complexity, reason = "three values of one test")]
     fn world() -> (Arc<Queue>, mpsc::Sender<io::Result<usize>>, Arc<Mutex<Vec<u8>>>) {
         let (queue, written) = (Arc::<Queue>::default(), Arc::<Mutex<Vec<u8>>>::default());
         let (sender, orders) = mpsc::channel();

@@ -186,6 +186,12 @@ impl Line {
 }
 
 /// Returns a bar for a part of the work, between 0 and 1.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    clippy::cast_sign_loss,
+    reason = "saturates, and terminals have few columns"
+)]
 fn bar(fraction: f32, columns: usize) -> String {
     // At most all columns, whatever the fraction is.
     let full = ((fraction * columns as f32) as usize).min(columns);

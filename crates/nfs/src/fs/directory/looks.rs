@@ -29,6 +29,7 @@ use super::storage::Syncs;
 use crate::fs::types::{Access, Attributes, FileId, FileKind, Found, FsError, Identity, Name, Node};
 
 /// A directory that a call changes.
+#[expect(clippy::large_enum_variant, reason = "one at a time, on the stack")]
 pub(super) enum ToChange<'a> {
     /// It stays open from earlier changes, and can be synced.
     Kept(Lent<'a, LookedObject>),

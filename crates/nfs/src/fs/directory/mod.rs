@@ -466,7 +466,7 @@ impl DirectoryFs {
             match (open.syncs(), losses) {
                 (Some(_), _) if !self.options.sync_metadata => {}
                 (Some(syncs), Some(losses)) => {
-                    self.storage.sync_shared(object, Reach::File, syncs, losses)?
+                    self.storage.sync_shared(object, Reach::File, syncs, losses)?;
                 }
                 _ => self.settle(object)?,
             }
