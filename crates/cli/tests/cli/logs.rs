@@ -153,7 +153,7 @@ fn the_lines_are_those_of_the_page() {
     }
     let message = |line: &str| plain(line.split_once(' ').unwrap().1);
     let printed: BTreeSet<String> = log.lines().map(message).collect();
-    for line in blocks(&page(), "text").iter().filter(|line| line.starts_with("20")) {
+    for line in blocks(&page(), "log").iter().filter(|line| line.starts_with("20")) {
         // Clients of other machines, forged handles and lost lines are not to be had here.
         if line.contains("came by iwarp") && !line.contains("a program of")
             || ["file handle", "rpcrdma::log", "unmounted"].iter().any(|part| line.contains(part))
