@@ -37,9 +37,9 @@ mod object;
 mod principals;
 mod refusals;
 mod security;
+mod status;
 mod users;
 
-use std::collections::HashMap;
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -68,6 +68,7 @@ use rpcrdma_verbs::ProtectionDomain;
 use rpcrdma_xdr::{Decoder, Stream};
 pub use security::Security;
 use security::{Denied, Purpose};
+pub use status::ExportStatus;
 use thiserror::Error;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
@@ -195,21 +196,6 @@ pub struct NfsServer {
     shared: Arc<Shared>,
 }
 
-/// An export and the clients that mounted it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct ExportStatus {
-    /// Name that clients mount.
-    pub name: String,
-    /// Whether clients may only read.
-    pub read_only: bool,
-    /// Flavours of security that calls may have, the preferred one first.
-    pub security: Vec<Security>,
-    /// Hosts with the paths that they mounted, by MOUNT. The list is bounded ([`MOUNTS_MAX`], [`MOUNTS_PER_HOST`]), and clients
-    /// that vanish stay in it.
-    pub mounts: Vec<(std::net::IpAddr, Vec<u8>)>,
-}
-
 /// State that the programs share.
 pub(crate) struct Shared {
     exports: Current,
@@ -271,43 +257,6 @@ impl NfsServer {
     #[must_use]
     pub fn counters(&self) -> &NfsCounters {
         &self.shared.counters
-    }
-
-    /// Returns the exports with their remembered mounts, in the order in which they were given.
-    #[must_use]
-    pub fn exports(&self) -> Vec<ExportStatus> {
-        let exports = self.shared.exports();
-        let mut status: Vec<ExportStatus> = exports
-            .iter()
-            .map(|served| ExportStatus {
-                name: served.export.name.clone(),
-                read_only: served.export.read_only,
-                security: served.export.security.clone(),
-                mounts: Vec::new(),
-            })
-            .collect();
-        let places: HashMap<&str, usize> =
-            exports.iter().enumerate().map(|(place, served)| (served.export.name.as_str(), place)).collect();
-        for (host, path) in self.shared.mounts.all() {
-            let Some((served, _)) = exports.find(&path) else { continue };
-            let place = places.get(served.export.name.as_str());
-            if let Some(export) = place.and_then(|place| status.get_mut(*place)) {
-                export.mounts.push((host, path));
-            }
-        }
-        status
-    }
-
-    /// Returns the state of the threads that call file systems, by export and kind of work. Kinds of work that an export had
-    /// none of yet are left out.
-    #[must_use]
-    pub fn lanes(&self) -> Vec<LaneStatus> {
-        let exports = self.shared.exports();
-        let name = |id| {
-            let served = exports.iter().find(|served| served.id == id);
-            served.map(|served| served.export.name.clone()).unwrap_or_default()
-        };
-        self.shared.io.lanes(name)
     }
 
     /// Returns the handle of the root of an export, as MOUNT would.
