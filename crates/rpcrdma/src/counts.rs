@@ -79,7 +79,7 @@ impl Latencies {
     /// Returns the number of calls.
     #[must_use]
     pub fn count(&self) -> u64 {
-        self.buckets.iter().sum()
+        self.buckets.iter().fold(0, |sum, count| sum.saturating_add(*count))
     }
 
     /// Counts one call.

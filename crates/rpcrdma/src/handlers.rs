@@ -51,8 +51,10 @@ where
     F::Output: Send,
     K: Send + Unpin + 'static,
 {
-    /// Light handlers, polled here.
-    light: FuturesUnordered<CarriedOn<F, K>>,
+    /// Light handlers, polled here, and one member that never ends.
+    light: FuturesUnordered<Light<F, K>>,
+    /// Whether the tasks are asked first, so that neither kind waits for the other.
+    tasks_first: bool,
     tasks: JoinSet<Ended<F, K>>,
     keeps: Arc<dyn Any + Send + Sync>,
     line: Option<Line>,
@@ -70,12 +72,18 @@ where
     /// Creates an empty set. Each handler will hold `keeps` until it has ended. Those with tasks of their own will be polled
     /// in their turns in `line`.
     pub(crate) fn new(keeps: impl Any + Send + Sync, line: Option<Line>) -> Self {
-        Self { light: FuturesUnordered::new(), tasks: JoinSet::new(), keeps: Arc::new(keeps), line }
+        // Without a further member the set would ask for another poll after each first poll of a single handler.
+        let light: FuturesUnordered<_> = [Light::Never].into_iter().collect();
+        Self { light, tasks_first: false, tasks: JoinSet::new(), keeps: Arc::new(keeps), line }
     }
 
     /// Returns the number of handlers that go on.
     pub(crate) fn len(&self) -> usize {
-        self.light.len() + self.tasks.len()
+        self.light_len() + self.tasks.len()
+    }
+
+    fn light_len(&self) -> usize {
+        self.light.len().saturating_sub(1)
     }
 
     /// Begins a handler and polls it once. If that does not end the handler, it goes on and its result comes from
@@ -99,7 +107,7 @@ where
         let light = handler.is_light();
         let work = carry_on(handler, key, Arc::clone(&self.keeps));
         match &self.line {
-            _ if light => self.light.push(work),
+            _ if light => self.light.push(Light::Work(work)),
             Some(line) => drop(self.tasks.spawn(line.in_turn(work))),
             None => drop(self.tasks.spawn(work)),
         }
@@ -108,17 +116,34 @@ where
 
     /// Polls for the next result; `Ready(None)` if no handler is at work.
     pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Ended<F, K>>> {
-        let light = self.light.poll_next_unpin(cx);
-        if let Poll::Ready(Some(_)) = light {
-            return light;
+        self.tasks_first = !self.tasks_first;
+        let tasks_first = self.tasks_first;
+        for tasks in [tasks_first, !tasks_first] {
+            let next = if tasks { self.poll_tasks(cx) } else { self.poll_light(cx) };
+            if next.is_some() {
+                return Poll::Ready(next);
+            }
         }
+        if self.len() > 0 { Poll::Pending } else { Poll::Ready(None) }
+    }
+
+    fn poll_light(&mut self, cx: &mut Context<'_>) -> Option<Ended<F, K>> {
+        if self.light_len() == 0 {
+            return None;
+        }
+        match self.light.poll_next_unpin(cx) {
+            Poll::Ready(ended) => ended,
+            Poll::Pending => None,
+        }
+    }
+
+    fn poll_tasks(&mut self, cx: &mut Context<'_>) -> Option<Ended<F, K>> {
         loop {
             match self.tasks.poll_join_next(cx) {
-                Poll::Ready(Some(Ok(done))) => return Poll::Ready(Some(done)),
+                Poll::Ready(Some(Ok(done))) => return Some(done),
                 // The task was cancelled: the runtime shuts down.
                 Poll::Ready(Some(Err(_))) => {}
-                Poll::Ready(None) => return light,
-                Poll::Pending => return Poll::Pending,
+                Poll::Ready(None) | Poll::Pending => return None,
             }
         }
     }
@@ -146,6 +171,24 @@ impl<F: Future + Unpin, K: Unpin> Future for CarriedOn<F, K> {
     }
 }
 
+/// A member of the set of light handlers.
+enum Light<F, K> {
+    Work(CarriedOn<F, K>),
+    /// Never ends.
+    Never,
+}
+
+impl<F: Future + Unpin, K: Unpin> Future for Light<F, K> {
+    type Output = (K, Result<F::Output, HandlerPanicked>);
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match &mut *self {
+            Self::Work(work) => Pin::new(work).poll(cx),
+            Self::Never => Poll::Pending,
+        }
+    }
+}
+
 impl<F, K> Drop for Handlers<F, K>
 where
     F: Handler,
@@ -154,13 +197,16 @@ where
 {
     fn drop(&mut self) {
         self.tasks.detach_all();
+        let waits = self.light_len() > 0;
         let mut light = std::mem::take(&mut self.light);
         // Without a runtime there is nobody to go on.
-        if !light.is_empty()
-            && let Ok(runtime) = Handle::try_current()
-        {
+        if waits && let Ok(runtime) = Handle::try_current() {
             let line = self.line.take();
-            let rest = Box::pin(async move { while light.next().await.is_some() {} });
+            let rest = Box::pin(async move {
+                while light.len() > 1 {
+                    light.next().await;
+                }
+            });
             match line {
                 Some(line) => drop(runtime.spawn(line.in_turn(rest))),
                 None => drop(runtime.spawn(rest)),
@@ -172,7 +218,8 @@ where
 #[cfg(test)]
 mod tests {
     use std::future::{poll_fn, ready};
-    use std::task::Waker;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::{Wake, Waker};
 
     use tokio::sync::oneshot;
 
@@ -243,6 +290,61 @@ mod tests {
             assert_eq!(poll_fn(|cx| handlers.poll_next(cx)).await, Some((key, Ok(10 + key))));
         }
         assert_eq!(handlers.len(), 0);
+    }
+
+    /// One waiting call costs one poll, and its end another.
+    #[tokio::test]
+    async fn a_light_handler_asks_for_no_poll_before_its_end() {
+        struct Count(AtomicUsize);
+        impl Wake for Count {
+            fn wake(self: Arc<Self>) {
+                self.0.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        let count = Arc::new(Count(AtomicUsize::new(0)));
+        let waker = Waker::from(Arc::clone(&count));
+        let mut cx = Context::from_waker(&waker);
+        let mut handlers = Handlers::new((), None);
+        // The first poll of the set's own member asks for another one.
+        let (sender, receiver) = oneshot::channel::<u32>();
+        let work = async move { receiver.await.unwrap_or(0) };
+        assert_eq!(start(&mut handlers, 1, true, || Box::pin(work)), Ok(None));
+        while handlers.poll_next(&mut cx).is_pending() && count.0.swap(0, Ordering::Relaxed) > 0 {}
+        assert_eq!(sender.send(7), Ok(()));
+        assert_eq!(handlers.poll_next(&mut cx), Poll::Ready(Some((1, Ok(7)))));
+        count.0.store(0, Ordering::Relaxed);
+        let (sender, receiver) = oneshot::channel::<u32>();
+        let work = async move { receiver.await.unwrap_or(0) };
+        assert_eq!(start(&mut handlers, 2, true, || Box::pin(work)), Ok(None));
+        assert_eq!(handlers.poll_next(&mut cx), Poll::Pending);
+        assert_eq!(count.0.load(Ordering::Relaxed), 0);
+        assert_eq!(sender.send(8), Ok(()));
+        assert_eq!(count.0.load(Ordering::Relaxed), 1);
+        assert_eq!(handlers.poll_next(&mut cx), Poll::Ready(Some((2, Ok(8)))));
+    }
+
+    /// Many results of one kind do not keep those of the other waiting.
+    #[tokio::test]
+    async fn i6_both_kinds_take_turns() {
+        let mut handlers = Handlers::new((), None);
+        let mut senders = Vec::new();
+        for key in 0..6 {
+            let (sender, receiver) = oneshot::channel();
+            let work = async move { receiver.await.unwrap_or(0) };
+            assert_eq!(start(&mut handlers, key, key < 3, || Box::pin(work)), Ok(None));
+            senders.push(sender);
+        }
+        assert!(poll_fn(|cx| Poll::Ready(handlers.poll_next(cx).is_pending())).await);
+        assert!(senders.into_iter().all(|sender| sender.send(1).is_ok()));
+        // The tasks run.
+        for _ in 0..10 {
+            tokio::task::yield_now().await;
+        }
+        let mut kinds = Vec::new();
+        for _ in 0..6 {
+            kinds.push(poll_fn(|cx| handlers.poll_next(cx)).await.unwrap().0 < 3);
+        }
+        assert!(kinds.windows(2).all(|pair| pair[0] != pair[1]), "{kinds:?}");
     }
 
     /// The connection ends: handlers go on, and hold what they were given until they end.

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::SystemTime;
 
-use rpcrdma_oncrpc::TransportKind;
+use rpcrdma_oncrpc::{Shown, TransportKind};
 use rpcrdma_verbs::ProtectionDomain;
 use tokio::task::AbortHandle;
 
@@ -122,7 +122,8 @@ impl Record {
 
     /// Notes the user at the other end, unless one is known.
     pub(crate) fn known_as(&self, user: &str) {
-        self.user.get_or_init(|| user.to_owned());
+        // The name is text of a peer, and is shown to an administrator.
+        self.user.get_or_init(|| Shown(user.as_bytes()).to_string());
     }
 
     /// Notes the share of the address, and the memory of the connection's Receives.

@@ -16,6 +16,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use ipnet::IpNet;
+use rpcrdma_oncrpc::Credential;
 use rpcrdma_oncrpc::auth::flavor;
 use thiserror::Error;
 
@@ -192,7 +193,9 @@ impl Served {
     /// The export does not admit the caller.
     pub(crate) fn admits(&self, caller: &Caller, purpose: Purpose) -> Result<(Acting, &Terms), Denied> {
         let terms = self.terms(caller).ok_or(Denied::Address)?;
-        if terms.secure && !caller.has_reserved_port() {
+        // A caller by Kerberos has proven who it is, so its port says nothing more (exports(5), `secure`).
+        let proven = matches!(caller.credential, Credential::Gss(_));
+        if terms.secure && !proven && !caller.has_reserved_port() {
             return Err(Denied::Address);
         }
         match (Security::of(&caller.credential), purpose) {

@@ -271,6 +271,15 @@ impl Lane {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Ends the threads when they have finished the queues.
+    fn close(&self) {
+        let mut state = self.lock();
+        state.closed = true;
+        let idle = std::mem::take(&mut state.idle);
+        drop(state);
+        idle.iter().for_each(Thread::unpark);
+    }
+
     /// Accepts a job, or refuses it by dropping it. Returns whether the job may have to wait.
     fn push(self: &Arc<Self>, address: Option<Origin>, file: Option<FileId>, job: Job) -> bool {
         let mut state = self.lock();
@@ -303,6 +312,14 @@ impl Lane {
                     let mut state = self.lock();
                     state.threads -= 1;
                     state.coming = false;
+                    if state.lookout == Lookout::Coming {
+                        state.lookout = Lookout::None;
+                    }
+                    // Calls that came meanwhile have woken nobody.
+                    if let Some(thread) = state.idle.pop() {
+                        state.coming = true;
+                        thread.unpark();
+                    }
                     // Dropping the jobs refuses their calls.
                     let jobs = if state.threads == 0 { state.queues.clear() } else { Vec::new() };
                     drop(state);
@@ -453,21 +470,31 @@ pub(super) struct IoThreads {
 }
 
 impl IoThreads {
-    /// Returns the state of all lanes. `name` is the name of an export.
-    pub(super) fn lanes(&self, name: impl Fn(ExportId) -> String) -> Vec<LaneStatus> {
+    /// Returns the state of the lanes of exports for which `name` has one.
+    pub(super) fn lanes(&self, name: impl Fn(ExportId) -> Option<String>) -> Vec<LaneStatus> {
         let lanes = self.lanes.read().unwrap_or_else(PoisonError::into_inner);
-        let status = lanes.iter().map(|((export, work), lane)| {
+        let status = lanes.iter().filter_map(|((export, work), lane)| {
+            let export = name(*export)?;
             let state = lane.lock();
-            LaneStatus {
-                export: name(*export),
+            Some(LaneStatus {
+                export,
                 work: work.name(),
                 threads: state.threads,
                 idle: state.idle.len(),
                 limit: lane.limits.threads,
                 waiting: state.queues.waiting(),
-            }
+            })
         });
         status.collect()
+    }
+
+    /// Ends the threads of exports that are gone, once they have finished their queues.
+    pub(super) fn retain(&self, stays: impl Fn(ExportId) -> bool) {
+        let mut lanes = self.lanes.write().unwrap_or_else(PoisonError::into_inner);
+        let gone: Vec<_> =
+            lanes.extract_if(.., |(export, _), _| !stays(*export)).map(|(_, lane)| lane).collect();
+        drop(lanes);
+        gone.iter().for_each(|lane| lane.close());
     }
 
     /// Creates at most `threads` threads for each export, at least [`THREADS_LEAST`].
@@ -498,7 +525,10 @@ impl IoThreads {
         let mut lanes = self.lanes.write().unwrap_or_else(PoisonError::into_inner);
         let lane = lanes.entry(key).or_insert_with(|| {
             let lane = Arc::new(Lane::new(work, self.limits(work), self.idle));
-            self.watch.lock().lanes.push(Arc::downgrade(&lane));
+            let mut watch = self.watch.lock();
+            watch.lanes.retain(|lane| lane.strong_count() > 0);
+            watch.lanes.push(Arc::downgrade(&lane));
+            drop(watch);
             lane
         });
         Arc::clone(lane)
@@ -530,11 +560,7 @@ impl Drop for IoThreads {
     fn drop(&mut self) {
         let lanes = self.lanes.get_mut().unwrap_or_else(PoisonError::into_inner);
         for lane in lanes.values() {
-            let mut state = lane.lock();
-            state.closed = true;
-            let idle = std::mem::take(&mut state.idle);
-            drop(state);
-            idle.iter().for_each(Thread::unpark);
+            lane.close();
         }
         self.watch.lock().closed = true;
         self.watch.changed.notify_all();

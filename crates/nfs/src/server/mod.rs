@@ -40,6 +40,7 @@ mod security;
 mod status;
 mod users;
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -278,6 +279,8 @@ impl NfsServer {
     pub fn replace(&self, exports: Vec<Export>) -> Result<Replaced, ExportError> {
         let exports = Arc::new(Exports::new(self.shared.exports().key(), exports)?);
         let before = self.shared.exports.replace(Arc::clone(&exports));
+        let ids: BTreeSet<ExportId> = exports.iter().map(|served| served.id).collect();
+        self.shared.io.retain(|id| ids.contains(&id));
         self.shared
             .mounts
             .retain(|host, path| exports.find(path).is_some_and(|(served, _)| served.admits_address(host)));

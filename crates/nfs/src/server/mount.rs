@@ -125,17 +125,22 @@ impl MountTable {
         }
     }
 
-    fn remove(&self, host: IpAddr, path: Option<&[u8]>) {
+    /// Removes mounts of a host, all or those of a path. Returns whether there was any.
+    fn remove(&self, host: IpAddr, path: Option<&[u8]>) -> bool {
+        let mut removed = false;
         let (origin, host, path) = (Origin::of(host), host.to_canonical(), path.map(canonical));
         let mut origins = self.lock();
         if let Some(mounts) = origins.get_mut(&origin) {
+            let before = mounts.len();
             mounts.retain(|(other, mounted)| {
                 *other != host || path.as_ref().is_some_and(|path| path != mounted)
             });
+            removed = mounts.len() < before;
             if mounts.is_empty() {
                 origins.remove(&origin);
             }
         }
+        removed
     }
 
     /// Logs that a client has mounted or unmounted a path; without one it has unmounted all of its paths.
@@ -321,13 +326,13 @@ impl MountProgram {
     /// Answers UMNT and, without a path, UMNTALL (RFC 1813 §5.2.3, §5.2.4).
     fn unmount(&self, context: &CallContext, path: Option<&DirPath>) -> ResponseFuture {
         let mounts = &self.shared.mounts;
-        if let Some(peer) = context.peer {
-            mounts.remove(peer.ip(), path.map(DirPath::as_bytes));
+        // Anybody can send this call: the log has what had a line of its own before.
+        if context.peer.is_some_and(|peer| mounts.remove(peer.ip(), path.map(DirPath::as_bytes))) {
+            let exports = self.shared.exports();
+            let export = path.and_then(|path| exports.find(path.as_bytes()));
+            let export = export.as_ref().map(|(served, _)| *served);
+            mounts.tell(Told::Unmounted, &Visitor::new(context), path, export);
         }
-        let exports = self.shared.exports();
-        let export = path.and_then(|path| exports.find(path.as_bytes()));
-        let export = export.as_ref().map(|(served, _)| *served);
-        mounts.tell(Told::Unmounted, &Visitor::new(context), path, export);
         boxed(std::future::ready(Ok(Stream::default())))
     }
 }

@@ -275,7 +275,9 @@ impl Served {
                     Event::Closed(reason) => return Poll::Ready(Ok(reason)),
                 }
             }
-            while made < BYTES_PER_TURN
+            // One at least, however much the calls above have made: otherwise they could keep it back for ever.
+            let mut first = true;
+            while (std::mem::take(&mut first) || made < BYTES_PER_TURN)
                 && let Poll::Ready(Some(answered)) = self.service.poll_next(cx)
             {
                 progress = true;

@@ -56,7 +56,7 @@ use crate::registry::{Published, Record, Registered};
 use crate::serving::{Phase, Shared, StopSignal};
 use crate::tls::{AUDIT, TlsServer};
 use crate::trace::Traced;
-use crate::turns::{BYTES_PER_TURN, Line};
+use crate::turns::{BYTES_PER_TURN, Line, end_turn};
 
 /// The reason why a connection ended other than in order.
 #[derive(Debug, Error)]
@@ -210,6 +210,8 @@ impl Connection {
 
     /// Serves the stream until it ends, or until TLS is to begin on it.
     async fn run(&mut self, stream: &impl ByteStream) -> Result<After, Ended> {
+        // Bytes of replies in this turn.
+        let mut made: usize = 0;
         loop {
             // Replies to calls that arrived together leave together.
             if self.writer.queued() > 0 && !(self.may_read() && self.reader.has_record()) {
@@ -238,7 +240,16 @@ impl Connection {
                 phase = self.stop.changed() => self.obey(phase)?,
                 next = poll_fn(|cx| self.handlers.poll_next(cx)), if busy => {
                     if let Some((call, outcome)) = next {
-                        self.answer(call, outcome?);
+                        let outcome = outcome?;
+                        if let (Outcome::Reply(reply), _) = &outcome {
+                            made = reply.len().saturating_add(made);
+                        }
+                        self.answer(call, outcome);
+                        // Light handlers make their results here.
+                        if made >= BYTES_PER_TURN {
+                            made = 0;
+                            end_turn().await;
+                        }
                     }
                 }
                 record = self.reader.next_with_room(stream), if may_read => match record? {

@@ -69,6 +69,9 @@ pub(crate) struct Observed {
     link: Link,
 }
 
+/// State directory of the unit for systemd.
+const SERVICE_STATE: &str = "/var/lib/rpcrdma";
+
 enum Link {
     /// HOST:PORT. Each question has a connection of its own.
     Metrics(String),
@@ -88,11 +91,22 @@ impl Observed {
             Some(Place::Metrics(address)) => {
                 Ok(Self { name: address.clone(), link: Link::Metrics(address.clone()) })
             }
-            Some(Place::Socket(path)) => Self::control(path).await,
+            Some(Place::Socket(path)) => Self::control(path).await.map(|(observed, _)| observed),
             None => {
-                let mut places = StateDirectory::default_places();
+                let mut places = StateDirectory::default_places().chain([PathBuf::from(SERVICE_STATE)]);
                 match places.find(|directory| directory.join(SOCKET).exists()) {
-                    Some(directory) => Self::control(&directory).await,
+                    Some(directory) => {
+                        let (observed, user) = Self::control(&directory).await?;
+                        // Any user can make a directory in some of the places.
+                        if user != 0 && user != rustix::process::geteuid().as_raw() {
+                            return Err(Failure::failed(format!(
+                                "the server at {} runs as user {user}, neither root nor this user: name its state \
+                                 directory to ask it",
+                                observed.name
+                            )));
+                        }
+                        Ok(observed)
+                    }
                     None => Err(Failure::new(
                         Exit::Unreachable,
                         "no server has a control socket in a default state directory: give the address of its \
@@ -103,7 +117,8 @@ impl Observed {
         }
     }
 
-    async fn control(path: &Path) -> Result<Self, Failure> {
+    /// Connects to a control socket. Returns the user whose process listens there, too.
+    async fn control(path: &Path) -> Result<(Self, u32), Failure> {
         let name = path.display().to_string();
         let unreachable = |error: io::Error| {
             let hint = match error.kind() {
@@ -121,8 +136,10 @@ impl Observed {
             (path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new(".")), file)
         };
         let (near, _directory) = reach(directory, file).map_err(unreachable)?;
-        let (reader, writer) = UnixStream::connect(&near).await.map_err(unreachable)?.into_split();
-        Ok(Self { name, link: Link::Control { reader: BufReader::new(reader), writer } })
+        let stream = UnixStream::connect(&near).await.map_err(unreachable)?;
+        let user = stream.peer_cred().map_err(unreachable)?.uid();
+        let (reader, writer) = stream.into_split();
+        Ok((Self { name, link: Link::Control { reader: BufReader::new(reader), writer } }, user))
     }
 
     /// Returns the name of the place.

@@ -2,7 +2,7 @@
 //!
 //! An export has its path as name, and the defaults of that form: `ro`, `root_squash`, `secure`, `sec=sys`, for the clients
 //! that its lines name. Each client can have options of its own. Of several networks that contain a client, the smallest
-//! decides.
+//! decides. It has to stand in front of the others, since elsewhere the first one decides.
 //!
 //! Host names become addresses when the file is read. Options without an effect here are told, each once, with the reason.
 //! Options and clients that would need something else of the server are faults, because an export without them could
@@ -467,6 +467,18 @@ impl Parser<'_> {
                     }
                 };
                 for network in networks {
+                    // Other servers take the first of several networks, and a single host before any.
+                    let is_host = network.prefix_len() == network.max_prefix_len();
+                    let others = export.groups.iter().enumerate().filter(|(other, _)| *other != group);
+                    let mut before = others.flat_map(|(_, group)| &group.networks);
+                    let wider = before.find(|wider| wider.contains(&network));
+                    if let Some(wider) = wider.filter(|_| !is_host) {
+                        let fault = format!(
+                            "saw {network} behind {wider}, which contains it and has other options, expected the \
+                             smaller network first"
+                        );
+                        return Err((client.at, fault));
+                    }
                     if export.seen.insert(network) {
                         export
                             .groups

@@ -27,9 +27,10 @@ use super::{Serve, kerberos, trusted};
 use crate::commands::{Command, Unparsed, parse};
 use crate::exit::Failure;
 use crate::signals::Hangups;
+use crate::trace;
 
 /// Keys of the file that take effect without a restart.
-const TAKEN: [&str; 3] = ["export", "exports", "read-only"];
+const TAKEN: [&str; 4] = ["export", "exports", "log-level", "read-only"];
 
 /// Rights that the server has kept, as far as they bound later exports.
 #[derive(Debug)]
@@ -107,6 +108,8 @@ pub(super) struct Reloader {
     options: Vec<ExportOption>,
     directories: Directories,
     rights: Rights,
+    /// The files in use, which must lie in no export.
+    trusted: Vec<(&'static str, PathBuf)>,
     nfs: NfsServer,
 }
 
@@ -124,6 +127,7 @@ impl Reloader {
             options: options.to_vec(),
             directories,
             rights,
+            trusted: serve.trusted(options).collect(),
             nfs,
         }
     }
@@ -136,12 +140,16 @@ impl Reloader {
         })?;
         let Command::Serve(serve) = arguments.command else { return Err("no command line".to_owned()) };
         let line = |wrong: Wrong| wrong.line();
-        let (options, notes) = serve.exports().map_err(line)?;
+        let (options, mut notes) = serve.exports().map_err(line)?;
         self.rights.check(&options)?;
         let refused = |failure: Failure| failure.to_string();
-        trusted::check_outside(serve.trusted(&options), &options).map_err(refused)?;
+        trusted::check_outside(serve.trusted(&options).chain(self.trusted.iter().cloned()), &options)
+            .map_err(refused)?;
         let exports = open(&mut self.directories, &options)?;
         let replaced = self.nfs.replace(exports).map_err(|error| error.to_string())?;
+        if let Err(error) = trace::reload(&serve.log().levels) {
+            notes.push(format!("the levels of the log stay: {error}"));
+        }
         let before: BTreeMap<&str, &ExportOption> =
             self.options.iter().map(|option| (option.name.as_str(), option)).collect();
         let changed =
@@ -189,10 +197,12 @@ pub(super) async fn on_hangup(
     loop {
         hangups.next().await;
         let Some(mut reading) = reloader.take() else {
+            manager.reloading();
             tracing::warn!(
                 "SIGHUP changes nothing: the server goes on with its settings. With --config or --exports it would read \
                  these files again"
             );
+            manager.ready("the settings stay: there is no file to read");
             continue;
         };
         manager.reloading();

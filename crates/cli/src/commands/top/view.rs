@@ -200,14 +200,19 @@ fn draw_head(frame: &mut Frame<'_>, area: Rect, model: &Model, sample: &Sample, 
     let per_second = |value: Option<f64>, show: fn(f64) -> String| {
         value.map_or_else(|| "-".to_owned(), |value| show(value) + "/s")
     };
-    let calls =
-        per_second(model.rate(|status| status.transports.rdma.calls + status.transports.tcp.calls), number);
-    let received =
-        |status: &Status| status.transports.rdma.bytes_received + status.transports.tcp.bytes_received;
-    let sent = |status: &Status| status.transports.rdma.bytes_sent + status.transports.tcp.bytes_sent;
+    let calls = per_second(
+        model.rate(|status| status.transports.rdma.calls.saturating_add(status.transports.tcp.calls)),
+        number,
+    );
+    let received = |status: &Status| {
+        status.transports.rdma.bytes_received.saturating_add(status.transports.tcp.bytes_received)
+    };
+    let sent =
+        |status: &Status| status.transports.rdma.bytes_sent.saturating_add(status.transports.tcp.bytes_sent);
     let all = model.procedures().iter().fold(Latencies::default(), |sum, rate| sum.plus(&rate.latencies));
-    let waiting: usize = status.io.iter().map(|lane| lane.waiting).sum();
-    let busy: usize = status.io.iter().map(|lane| lane.threads - lane.idle.min(lane.threads)).sum();
+    let waiting: usize = status.io.iter().fold(0, |sum, lane| sum.saturating_add(lane.waiting));
+    let busy: usize =
+        status.io.iter().fold(0, |sum, lane| sum.saturating_add(lane.threads.saturating_sub(lane.idle)));
     let listeners: Vec<String> =
         status.listeners.iter().map(|at| format!("{} ({})", at.address, at.provider)).collect();
     let refused: u64 = connections.refused.reasons().iter().map(|(_, count)| count).sum();

@@ -94,7 +94,7 @@ impl DirectoryFs {
         if !self.remembers_looks() {
             return Ok(ToChange::Opened(self.directory(id)?, None));
         }
-        if let Some(kept) = self.open_files.object(id, Instant::now())
+        if let Some(kept) = self.open_files.directory(id, Instant::now())
             && kept.get().is_some_and(|kept| kept.syncs().is_some())
         {
             return Ok(ToChange::Kept(kept));

@@ -460,7 +460,8 @@ impl DirectoryFs {
             Err(_) => None,
         };
         let result = operation(object);
-        let after = stat(object).ok().map(|stat| attributes(&stat));
+        let last = stat(object).ok();
+        let after = last.as_ref().map(attributes);
         drop(locked);
         let result = result.and_then(finish).and_then(|value| {
             match (open.syncs(), losses) {
@@ -472,7 +473,9 @@ impl DirectoryFs {
             }
             Ok(value)
         });
-        self.keep_to_change(directory, open);
+        if last.is_some_and(|stat| stat.stx_nlink > 0) {
+            self.keep_to_change(directory, open);
+        }
         Outcome { result, change: Change { before, after } }
     }
 

@@ -204,7 +204,7 @@ impl OpenFiles {
         let mut table = self.shared.lock();
         if let Some(known) = table.files.get_mut(&id).and_then(|entry| entry.looked.as_mut()) {
             (known.last_used, known.found) = (now, now);
-            if syncs.is_some() && known.object.syncs().is_none() {
+            if syncs.is_some() {
                 let better = Arc::new(LookedObject::new(object, syncs, judgement));
                 taken.objects.push(std::mem::replace(&mut known.object, better));
             } else {
@@ -240,11 +240,26 @@ impl OpenFiles {
         }
     }
 
-    /// Returns an object that a caller has looked at.
+    /// Returns an object that a caller has looked at, and that was found less than [`FIND_AGAIN`] ago.
     pub(super) fn object(&self, id: &FileId, now: Instant) -> Option<Lent<'_, LookedObject>> {
+        self.object_found_within(FIND_AGAIN, id, now)
+    }
+
+    /// Returns a directory to be changed. It has to be found again often: some file systems remove directories at once with
+    /// all below, and only a search by the id shows that.
+    pub(super) fn directory(&self, id: &FileId, now: Instant) -> Option<Lent<'_, LookedObject>> {
+        self.object_found_within(LOOK_AT_ALL, id, now)
+    }
+
+    fn object_found_within(
+        &self,
+        age: Duration,
+        id: &FileId,
+        now: Instant,
+    ) -> Option<Lent<'_, LookedObject>> {
         let mut table = self.shared.lock();
         let looked = table.files.get_mut(id)?.looked.as_mut()?;
-        if now.saturating_duration_since(looked.found) >= FIND_AGAIN {
+        if now.saturating_duration_since(looked.found) >= age {
             return None;
         }
         looked.last_used = now;
