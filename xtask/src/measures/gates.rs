@@ -6,10 +6,12 @@ use super::circles::Exception;
 /// Most code lines of the engine; 11,600 is the aim. Was 15,060. The doors plan, send and end calls by functions of
 /// their own, which takes 51 checks from the way of a Version One call. A server's guess of the version has states. Settings
 /// and enums that may grow are marked so. A session remembers calls that left on earlier connections, in 24 lines (I8).
-pub(crate) const CODE: usize = 15_165;
+/// Counters by form are told one by one, for metrics, in 9.
+pub(crate) const CODE: usize = 15_175;
 /// Most code lines of the engine outside of the doors' folders and their stand-ins; 6,500 is the aim. Was 7,700. The
-/// ways of a message in one Send take 30 lines. They save a NULL call 1,900 instructions and nine allocations. The memory of a session takes 24.
-pub(crate) const CODE_OF_VERSION_ONE: usize = 7_700;
+/// ways of a message in one Send take 30 lines. They save a NULL call 1,900 instructions and nine allocations. The memory of a session takes 24, and
+/// counters by form take 9.
+pub(crate) const CODE_OF_VERSION_ONE: usize = 7_710;
 /// Most files of the engine that an inline Version One call enters; 22 is the aim.
 pub(crate) const FILES: usize = 33;
 /// Most places on that way that ask about something foreign to Version One, as aimed at.
