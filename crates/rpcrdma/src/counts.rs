@@ -85,7 +85,7 @@ impl Latencies {
     /// Counts one call.
     pub fn add(&mut self, time: Duration) {
         if let Some(bucket) = self.buckets.get_mut(bucket_of(time)) {
-            *bucket += 1;
+            *bucket = bucket.saturating_add(1);
         }
         self.sum = self.sum.saturating_add(time);
     }
@@ -120,9 +120,10 @@ impl Latencies {
         if count == 0 {
             return None;
         }
-        let mut seen = 0;
+        let mut seen: u64 = 0;
         let bucket = self.buckets.iter().position(|bucket| {
-            seen += bucket;
+            // A server that was asked may have said anything.
+            seen = seen.saturating_add(*bucket);
             // Counts lose nothing here below 2^53.
             seen > 0 && seen as f64 >= part * count as f64
         });

@@ -259,7 +259,7 @@ fn i6_what_a_client_may_ask_for_is_bounded() {
         let event = server.event();
         assert!(event["event"] == "refused" && event["reason"].as_str().unwrap().contains(words), "{event}");
     }
-    // What was refused holds nothing.
+    // A refused client holds nothing.
     server.measure(&["--only", "ping", "--connections", "2", "--depth", "2"]);
 }
 
@@ -293,7 +293,7 @@ fn a_server_stops_in_order() {
     assert!(status.success(), "{status}");
 }
 
-/// What needs rights is refused before anything is made.
+/// A measurement that needs rights is refused before anything is made.
 #[test]
 fn without_root_there_is_no_wire() {
     // Root may become nobody; anyone else is no root already.

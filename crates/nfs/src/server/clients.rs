@@ -1,6 +1,6 @@
 //! Terms of an export: which clients it admits, and what each client gets.
 //!
-//! Each call asks here, because nothing about a client is remembered between calls: after a change of the exports the next
+//! Each call asks here, because nothing about a client is remembered between calls. So after a change of the exports the next
 //! call has the new terms. So the decision takes a look-up for each length of prefix in use, however many networks
 //! there are.
 //!
@@ -68,7 +68,7 @@ impl Terms {
 pub struct ClientRule {
     /// Networks of the clients.
     pub networks: Vec<IpNet>,
-    /// What these clients get.
+    /// Terms of these clients.
     pub terms: Terms,
 }
 
