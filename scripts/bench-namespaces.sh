@@ -10,7 +10,7 @@
 #
 # A kernel without netem limits the rate by tbf, and skips the delay. Other work on the machine is found to limit, so let it rest.
 #
-# Needs root, ip, tc, jq, and an rpcrdma of `cargo build --release`, or $RPCRDMA. SECONDS_EACH sets the time of each
+# Needs root, ip, tc, python3, and an rpcrdma of `cargo build --release`, or $RPCRDMA. SECONDS_EACH sets the time of each
 # measure, 2 by default.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -23,7 +23,7 @@ fail() {
     exit 1
 }
 [ "$(id -u)" = 0 ] || fail "needs root"
-for tool in ip tc jq; do command -v "$tool" >/dev/null || fail "$tool is missing"; done
+for tool in ip tc python3; do command -v "$tool" >/dev/null || fail "$tool is missing"; done
 [ -x "$rpcrdma" ] || fail "$rpcrdma is missing: cargo build --release, or set RPCRDMA"
 
 # Names of this run, so that two runs do not meet.
@@ -84,12 +84,21 @@ measure() {
     ip netns exec "$here" "$rpcrdma" bench 192.0.2.2 --seconds "$seconds" --only stream,read,write --proto rdma --json "$@" \
         >"$work/$name.json"
     echo "== $name"
-    jq -r '.rows[] | "\(.name) over \(.transport): \(.value / 1e6 * 10 | round / 10) MB/s. \(.limit.by): \(.limit.text)."' \
-        "$work/$name.json"
-    limits=$(jq -r '[.rows[] | select(.transport == "rdma") | .limit.by] | unique | join(" ")' "$work/$name.json")
-    for limit in $limits; do
-        [[ $limit =~ ^($expected)$ ]] || fail "$name: $limit limits, not $expected"
-    done
+    python3 - "$name" "$expected" "$work/$name.json" <<'PYTHON' || exit 1
+import json, re, sys
+
+name, expected, document = sys.argv[1:]
+rows = json.load(open(document))["rows"]
+for row in rows:
+    limit = row["limit"]
+    print(f"{row['name']} over {row['transport']}: {row['value'] / 1e6:.1f} MB/s. {limit['by']}: {limit['text']}.")
+limits = {row["limit"]["by"] for row in rows if row["transport"] == "rdma"}
+if not limits:
+    sys.exit(f"bench-namespaces: {name}: no row over RDMA")
+for limit in sorted(limits):
+    if not re.fullmatch(expected, limit):
+        sys.exit(f"bench-namespaces: {name}: {limit} limits, not {expected}")
+PYTHON
 }
 
 serve

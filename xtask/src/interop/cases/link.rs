@@ -52,6 +52,13 @@ pub(super) const CASES: &[Case] = &[
     .within(240)
     .unseen()
     .thorough(),
+    Case::new(
+        "bench-limits",
+        "rpcrdma bench HOST names what limits between two network namespaces: a processor, a slow link by netem, few credits",
+        bench_limits,
+    )
+    .within(180)
+    .unseen(),
     Case::new("mtu-576", "Both directions with FPDUs for an MTU of 576", mtu)
         .within(120)
         .over(Link::of_mtu(576))
@@ -187,6 +194,43 @@ fn lossy_bench(lab: &mut Lab) -> Result<Detail, Failure> {
     let rows = || wires.settings.iter().flat_map(|wire| &wire.result.rows);
     ensure!(rows().count() > 0 && rows().all(|row| row.value > 0.0), "a row has no value: {text}");
     Ok(format!("{} rows", rows().count()))
+}
+
+/// Runs the script of the repository in the guest, whose kernel has netem. Both of its processors are emulated, so the
+/// slow link is slower than that of the script.
+fn bench_limits(lab: &mut Lab) -> Result<Detail, Failure> {
+    let script = lab.project.join("scripts/bench-namespaces.sh");
+    fs::copy(script, lab.shared().join("bench-namespaces.sh")).context("the script")?;
+    fs::copy(&lab.rpcrdma, lab.shared().join("rpcrdma"))?;
+    let run = "modprobe -a sch_netem veth && mkdir -p /tmp/limits && cp /job/bench-namespaces.sh /tmp/limits &&\n\
+        RPCRDMA=/job/rpcrdma RATE=50mbit bash /tmp/limits/bench-namespaces.sh";
+    let outcome = lab.guest_outcome(LIMIT, run, &[])?;
+    let lines = || outcome.output.lines();
+    ensure!(
+        outcome.status == Some(0),
+        "the script: {:?}: {}",
+        outcome.status,
+        process::last_lines(&outcome.output, 12)
+    );
+    ensure!(lines().any(|line| line == "== delay"), "the delay was skipped: {}", outcome.output.trim());
+    Ok(limits(lines()).join("; "))
+}
+
+/// Returns what limits WRITE in each setting, from the lines of the script.
+fn limits<'a>(lines: impl Iterator<Item = &'a str>) -> Vec<String> {
+    let mut setting = "";
+    let mut found = Vec::new();
+    for line in lines {
+        if let Some(name) = line.strip_prefix("== ") {
+            setting = name;
+        } else if let Some((_, rest)) =
+            line.strip_prefix("write over rdma: ").and_then(|rest| rest.split_once("MB/s. "))
+        {
+            let by = rest.split(':').next().unwrap_or_default();
+            found.push(format!("{setting}: {by}"));
+        }
+    }
+    found
 }
 
 /// The senders of FPDUs in the cases of the MTU.

@@ -1,8 +1,8 @@
 //! The limit of a measurement, found from its numbers by one rule.
 //!
-//! The first of these that is busy limits: the client's process, the server's process, one of both machines,
-//! the link. If none is busy, the number of operations in flight limits: the sides wait for each other. Raw
-//! TCP stands for the link, so its own streams need no base.
+//! The first of these that is busy limits: a link that raw TCP filled without a busy processor, the client's process,
+//! the server's process, one of both machines, the link. If none is busy, the number of operations in flight limits: the
+//! sides wait for each other. Raw TCP stands for the link, so its own streams need no base.
 
 use serde::Serialize;
 
@@ -37,6 +37,8 @@ pub(super) struct Facts {
     pub(super) microseconds: f64,
     /// Ratio to the raw stream, if there is one.
     pub(super) ratio: Option<f64>,
+    /// The link limited the raw stream.
+    pub(super) is_link_slow: bool,
 }
 
 /// The limit of a measurement, and the sentence that says why.
@@ -48,9 +50,20 @@ pub(super) struct Limit {
 }
 
 impl Limit {
+    /// Returns whether the link limits.
+    pub(super) fn is_link(&self) -> bool {
+        self.by == "link"
+    }
+
     pub(super) fn of(facts: &Facts) -> Self {
         let limit = |by, text| Self { by, text };
         let Facts { client, server, connections, .. } = *facts;
+        let filled = facts.ratio.filter(|ratio| *ratio >= LINK);
+        if let Some(ratio) = filled.filter(|_| facts.is_link_slow) {
+            let text =
+                format!("the link limits: the rate is {ratio:.2} of raw TCP, which kept no processor busy");
+            return limit("link", text);
+        }
         for (side, who, by) in [(client, "client", "client-cpu"), (server, "server", "server-cpu")] {
             // A connection has a thread of its own at the client, and a task at the server.
             let usable = f64::from(connections.min(side.processors).max(1));
@@ -81,7 +94,7 @@ impl Limit {
             );
             return limit("link", text);
         };
-        if let Some(ratio) = facts.ratio.filter(|ratio| *ratio >= LINK) {
+        if let Some(ratio) = filled {
             return limit("link", format!("the link limits: the rate is {ratio:.2} of raw TCP"));
         }
         let against = facts.ratio.map_or_else(
@@ -118,6 +131,7 @@ mod tests {
             credits: 128,
             microseconds: 120.0,
             ratio: Some(0.5),
+            is_link_slow: false,
         }
     }
 
@@ -142,6 +156,14 @@ mod tests {
             (Facts { client: full, ..facts() }, "client-machine", "97 % of its 4 processors"),
             (Facts { server: full, ..facts() }, "server-machine", "97 % of its 4 processors"),
             (Facts { ratio: Some(0.95), ..facts() }, "link", "0.95 of raw TCP"),
+            // Faster processors would not help.
+            (
+                Facts { client: busy, server: full, ratio: Some(0.95), is_link_slow: true, ..facts() },
+                "link",
+                "0.95 of raw TCP, which kept no processor busy",
+            ),
+            (Facts { client: busy, is_link_slow: true, ..facts() }, "client-cpu", "0.93 processors busy"),
+            (Facts { client: busy, ratio: Some(0.95), ..facts() }, "client-cpu", "0.93 processors busy"),
             (Facts { depth: None, ratio: None, ..facts() }, "link", "0.20 and 0.20"),
             (facts(), "depth", "took 120 us each, and the rate is 0.50"),
             (Facts { ratio: None, ..facts() }, "depth", "no raw TCP was measured"),

@@ -108,11 +108,11 @@ impl Cost {
 }
 
 impl Row {
-    /// Returns the row of a window; `base` is the value of the raw measure.
-    pub(super) fn new(window: Window, base: Option<f64>, credits: u32) -> Self {
+    /// Returns the row of a window; `raw` is the row of the raw measure.
+    pub(super) fn new(window: Window, raw: Option<&Self>, credits: u32) -> Self {
         let (client, server) = (Cost::of(&window.client, &window), Cost::of(&window.server, &window));
         let Window { measure, size, depth, connections, value, .. } = window;
-        let base = base.filter(|base| *base > 0.0);
+        let base = raw.map(|raw| raw.value).filter(|base| *base > 0.0);
         let ratio = base.map(|base| value / base);
         let busy = |side: &Side, cost: &Cost| Busy {
             process: cost.busy,
@@ -128,6 +128,7 @@ impl Row {
             credits,
             microseconds: window.percentiles.map_or(0.0, |(median, _)| median),
             ratio,
+            is_link_slow: raw.and_then(|raw| raw.limit.as_ref()).is_some_and(Limit::is_link),
         };
         Self {
             name: measure.name(),
@@ -218,15 +219,17 @@ const HEAD: &str = "\
 impl Document {
     pub(super) fn new(session: &Session, plan: &Plan, windows: Vec<Window>) -> Self {
         let granted = &session.granted;
-        let value = |of: Measure, windows: &[Window]| {
-            windows.iter().find(|window| window.measure == of).map(|window| window.value)
-        };
-        let bases: Vec<Option<f64>> = windows
-            .iter()
-            .map(|window| window.measure.base().and_then(|base| value(base, &windows)))
-            .collect();
         let others = windows.iter().map(|window| window.others).max().unwrap_or(0);
-        let rows = windows.into_iter().zip(bases);
+        let raw: Vec<Row> = windows
+            .iter()
+            .filter(|window| window.measure.base().is_none())
+            .map(|window| Row::new(window.clone(), None, granted.credits))
+            .collect();
+        let row = |window: Window| {
+            let base = window.measure.base();
+            let raw = raw.iter().find(|row| Some(row.measure) == base);
+            Row::new(window, raw, granted.credits)
+        };
         Self {
             address: session.tcp(),
             provider: granted.provider.clone(),
@@ -237,7 +240,7 @@ impl Document {
             depth: plan.depth,
             size: plan.size,
             others,
-            rows: rows.map(|(window, base)| Row::new(window, base, granted.credits)).collect(),
+            rows: windows.into_iter().map(row).collect(),
         }
     }
 
@@ -332,9 +335,32 @@ mod tests {
         }
     }
 
+    /// Returns the row of a raw measure with this value.
+    fn raw(measure: Measure, value: f64) -> Row {
+        Row::new(Window { value, ..window(measure) }, None, 128)
+    }
+
+    /// A busy processor does not limit what the link limits without it.
+    #[test]
+    fn a_link_that_raw_tcp_fills_at_rest_limits() {
+        let busy = |machine| {
+            let mut window = window(Measure::RdmaRead);
+            window.client.machine = machine;
+            window
+        };
+        for (machine, of_raw, limit) in [(1.0, 0.5, "link"), (1.0, 1.0, "client-machine"), (0.5, 1.0, "link")]
+        {
+            let mut raw = Window { value: 5.1e8, ..window(Measure::StreamFrom) };
+            raw.client.machine = of_raw;
+            let raw = Row::new(raw, None, 128);
+            let row = Row::new(busy(machine), Some(&raw), 128);
+            assert_eq!(row.limit.map(|limit| limit.by), Some(limit), "{machine} {of_raw}");
+        }
+    }
+
     #[test]
     fn a_row_has_ratio_costs_and_limit() {
-        let row = Row::new(window(Measure::RdmaRead), Some(1e9), 128);
+        let row = Row::new(window(Measure::RdmaRead), Some(&raw(Measure::StreamFrom, 1e9)), 128);
         assert_eq!(row.ratio, Some(0.5));
         assert_eq!((row.client.cpu_seconds_per_gib, row.server.cpu_seconds_per_gib), (Some(1.0), Some(0.5)));
         assert_eq!(row.server.cpu_microseconds_per_call, Some(0.5 / 1024.0 * 1e6));
@@ -353,8 +379,9 @@ mod tests {
 
     #[test]
     fn a_picture_has_the_rows_with_a_ratio() {
-        let rows = [Measure::RdmaRead, Measure::RdmaTrip, Measure::RdmaNull]
-            .map(|measure| Row::new(window(measure), measure.base().map(|_| 1e9), 128));
+        let rows = [Measure::RdmaRead, Measure::RdmaTrip, Measure::RdmaNull].map(|measure| {
+            Row::new(window(measure), measure.base().map(|base| raw(base, 1e9)).as_ref(), 128)
+        });
         let host = || Host { machine: "m".to_owned(), processors: 2 };
         let document = Document {
             address: "192.0.2.1:1".parse().unwrap(),
@@ -379,7 +406,7 @@ mod tests {
     #[test]
     fn latency_has_no_limit_and_no_bytes() {
         let window = Window { bytes: 0, value: 0.000_320_5, ..window(Measure::RdmaTrip) };
-        let row = Row::new(window, Some(0.0), 128);
+        let row = Row::new(window, Some(&raw(Measure::PingPong, 0.0)), 128);
         assert!(row.limit.is_none() && row.base.is_none() && row.ratio.is_none());
         assert_eq!(row.client.cpu_seconds_per_gib, None);
         assert_eq!(row.cost(), "976.6 + 488.3 us/call");
