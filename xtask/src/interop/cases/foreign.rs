@@ -34,7 +34,8 @@ pub(super) const CASES: &[Case] = &[
     .unseen(),
     Case::new("dbench", "dbench runs the load of four file-server clients without an error", dbench)
         .within(120)
-        .unseen(),
+        .unseen()
+        .thorough(),
     Case::new(
         "two-users",
         "A user who may write another user's file can overwrite it and touch it; a refused change leaves it unchanged",

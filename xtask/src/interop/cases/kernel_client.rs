@@ -73,7 +73,8 @@ pub(super) const CASES: &[Case] = &[
         "With servers that announce inline sizes of 1024, 8192 and 65536 bytes, Sends come near the threshold and never exceed it",
         inline_sizes,
     )
-    .within(90),
+    .within(90)
+    .thorough(),
     Case::new("speed", "Times of our server and of knfsd in the same guest, for the record", speed)
         .within(240)
         .unseen()
