@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Measures between two network namespaces of this machine, joined by virtual Ethernet, and checks what limits:
 #
-#   fast      the link as it is: a processor limits
+#   fast      the link as it is: a processor limits, or the sides wait for each other; never the link or the credits
 #   rate      1 Gbit/s by netem, or $RATE: the link limits
 #   delay     20 ms each way by netem, and a server that grants 4 credits: the credits limit
 #
@@ -102,7 +102,7 @@ PYTHON
 }
 
 serve
-measure fast '(client|server)-(cpu|machine)'
+measure fast '(client|server)-(cpu|machine)|depth'
 if [ -n "$netem" ]; then
     shape netem rate "$rate" limit 10000
 else

@@ -17,6 +17,7 @@ use crate::failure::{Context, Failure, ensure};
 use crate::interop::lab::Lab;
 use crate::interop::link::Link;
 use crate::interop::tools::SOAK;
+use crate::page::Markers;
 use crate::process;
 
 pub(super) const CASES: &[Case] = &[
@@ -58,7 +59,8 @@ pub(super) const CASES: &[Case] = &[
         bench_limits,
     )
     .within(180)
-    .unseen(),
+    .unseen()
+    .thorough(),
     Case::new("mtu-576", "Both directions with FPDUs for an MTU of 576", mtu)
         .within(120)
         .over(Link::of_mtu(576))
@@ -196,6 +198,10 @@ fn lossy_bench(lab: &mut Lab) -> Result<Detail, Failure> {
     Ok(format!("{} rows", rows().count()))
 }
 
+/// The place of the script's output in its page.
+const LIMITS: Markers =
+    Markers { begin: "<!-- limits of a link: begin -->", end: "<!-- limits of a link: end -->" };
+
 /// Runs the script of the repository in the guest, whose kernel has netem. Both of its processors are emulated, so the
 /// slow link is slower than that of the script.
 fn bench_limits(lab: &mut Lab) -> Result<Detail, Failure> {
@@ -213,6 +219,13 @@ fn bench_limits(lab: &mut Lab) -> Result<Detail, Failure> {
         process::last_lines(&outcome.output, 12)
     );
     ensure!(lines().any(|line| line == "== delay"), "the delay was skipped: {}", outcome.output.trim());
+    let text = format!(
+        "{}, in the guest: its processors are emulated, so the rates are low.\n\n{}\n\n```text\n{}\n```\n",
+        lab.description(),
+        lab.origin(),
+        outcome.output.trim()
+    );
+    lab.page("docs/performance.md", LIMITS, text);
     Ok(limits(lines()).join("; "))
 }
 
