@@ -432,6 +432,10 @@ impl Parser<'_> {
         if let Ok(address) = host.parse::<IpAddr>() {
             return Ok((vec![address.into()], false));
         }
+        // A resolver would fill the missing numbers up.
+        if host.chars().all(|next| next.is_ascii_digit() || next == '.') {
+            return refused("an IPv4 address has four numbers up to 255");
+        }
         let resolve = self.resolve;
         let found = self.names.entry(host.to_owned()).or_insert_with(|| resolve(host));
         match found {
@@ -440,6 +444,9 @@ impl Parser<'_> {
                 networks.sort_unstable();
                 networks.dedup();
                 Ok((networks, true))
+            }
+            _ if !host.chars().all(|next| next.is_alphanumeric() || "-._".contains(next)) => {
+                refused("it has characters that no name has")
             }
             _ => {
                 self.unresolved.entry(host.to_owned()).or_insert((at, 0)).1 += 1;
@@ -463,7 +470,7 @@ impl Parser<'_> {
             let reason = names.get(name).and_then(|found| found.as_ref().err());
             let reason = reason.map(|reason| format!(" ({reason})")).unwrap_or_default();
             let text = format!(
-                "the host name {name} has no address now{reason}: it admits nobody{} until the file is read again",
+                "the host name {name} has no address now{reason}: its entry admits nobody until the file is read again{}",
                 times(*count)
             );
             notes.push(problems.line(*at, &text));

@@ -138,6 +138,22 @@ fn wrong_lines_and_their_messages() {
             "/a host[0-9](rw)",
             "1:4: saw \"host[0-9]\", expected an address, a network, a host name or *: wildcards",
         ),
+        (
+            "/a 10.0.0(rw)",
+            "1:4: saw \"10.0.0\", expected an address, a network, a host name or *: an IPv4 address has",
+        ),
+        (
+            "/a 10.0.0.256",
+            "1:4: saw \"10.0.0.256\", expected an address, a network, a host name or *: an IPv4",
+        ),
+        (
+            "/a 2001:db8::x",
+            "1:4: saw \"2001:db8::x\", expected an address, a network, a host name or *: it has",
+        ),
+        (
+            "/a host)",
+            "1:4: saw \"host)\", expected an address, a network, a host name or *: it has characters",
+        ),
         ("-rw *", "1:1: saw \"-rw\", expected the path of a directory, which begins with /"),
         (
             "/a 192.0.2.1 (rw)",
@@ -310,8 +326,8 @@ fn a_name_without_an_address_is_left_out_and_told() {
     assert_eq!(
         notes,
         [
-            "exports:1:4: the host name none.example has no address now (unknown): it admits nobody (2 times) until the file is \
-          read again"
+            "exports:1:4: the host name none.example has no address now (unknown): its entry admits nobody until the file is \
+          read again (2 times)"
         ]
     );
 }
