@@ -404,7 +404,7 @@ impl Connection {
     }
 
     /// Sets TLS up on the stream and serves it to its end.
-    async fn secured(&mut self, stream: TcpStream, settings: &TlsServer) -> Result<&'static str, Ended> {
+    async fn secured(&mut self, stream: TcpStream, settings: &TlsServer) -> Result<End, Ended> {
         let set_up = self.shared.config.set_up;
         let until = super::after(Instant::now(), set_up);
         let slow = |_| Ended::Slow(set_up);

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use rpcrdma::{AuthSys, Client, Credential, Handle, Server, ServerConfig, Transport};
 use rpcrdma_sim::{Fabric, FabricConfig};
-use tokio::net::TcpListener;
 use tokio::time::sleep;
 
 use crate::support::warnings::Warnings;
@@ -71,37 +70,33 @@ async fn a_client_has_a_line_when_it_comes_and_one_when_it_goes() {
     assert!(told.len() == 2 && told[1].contains("reason=\"the server stopped\""), "{told:?}");
 }
 
-/// Over RDMA and over TCP.
 #[tokio::test(start_paused = true)]
 async fn an_end_by_order_is_told_with_the_calls_of_the_connection() {
     let (events, _kept) = Warnings::and_events_of(CLIENTS);
     let fabric = Fabric::on_tokio(FabricConfig::default());
-    let tcp = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = tcp.local_addr().unwrap();
     let server = Server::builder().program(program()).listen_rdma(Box::new(fabric.listen(SERVER).unwrap()));
-    let server = server.listen_tcp(tcp).build().unwrap();
+    let server = server.build().unwrap().spawn();
     let monitor = server.monitor();
-    let (_stop, stopped) = tokio::sync::oneshot::channel::<()>();
-    tokio::spawn(server.serve(async {
-        let _ = stopped.await;
-    }));
-    let over_tcp = Client::builder().transport(Transport::tcp()).connect(address).await.unwrap();
-    for (client, provider) in [(connect(&fabric).await, "sim"), (over_tcp, "tcp")] {
-        for _ in 0..3 {
-            count(&client).await.unwrap();
-        }
-        let served = monitor.connections().into_iter().find(|one| one.provider == provider).unwrap();
-        events.take();
-        assert!(monitor.disconnect(served.id));
-        while monitor.connections().iter().any(|one| one.id == served.id) {
-            sleep(Duration::from_millis(1)).await;
-        }
-        let told = events.take();
-        let left = told.iter().find(|line| line.contains(&format!(" left {provider} "))).unwrap();
-        assert!(left.contains(" with 3 calls") && left.contains("calls=3"), "{left}");
-        assert!(left.contains("reason=\"ended by an administrator\""), "{left}");
-        client.close().await;
+    let client = connect(&fabric).await;
+    for _ in 0..3 {
+        count(&client).await.unwrap();
     }
+    events.take();
+    assert!(monitor.disconnect(monitor.connections()[0].id));
+    while !monitor.connections().is_empty() {
+        sleep(Duration::from_millis(1)).await;
+    }
+    let told = events.take();
+    assert_eq!(told.len(), 1, "{told:?}");
+    for part in [" left sim after ", " with 3 calls of Version One: ", "reason=\"ended by an administrator\""]
+    {
+        assert!(told[0].contains(part), "{part}: {told:?}");
+    }
+    // The next end has a reason of its own.
+    count(&client).await.unwrap();
+    server.shutdown().await.unwrap();
+    let told = events.take();
+    assert!(told.last().unwrap().contains("with 1 calls of Version One: the server stopped"), "{told:?}");
 }
 
 #[tokio::test(start_paused = true)]
