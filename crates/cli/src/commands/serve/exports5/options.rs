@@ -94,7 +94,7 @@ impl Flags {
     }
 }
 
-/// What the options of a client say so far.
+/// Choices that the options of a client have made so far.
 #[derive(Clone, Debug)]
 pub(super) struct Choice {
     /// Flags of flavours that the next `sec=` names.
