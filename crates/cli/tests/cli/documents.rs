@@ -296,6 +296,7 @@ fn failures_are_in_the_document() {
             let causes = error["causes"].as_array().unwrap();
             assert!(causes.len() == 1 && causes[0].as_str().unwrap().contains("/missing"), "{document}");
         }
+        assert!(!error["causes"].as_array().unwrap().is_empty(), "{document}");
         let alone = Map::from_iter([("error".to_owned(), error.clone())]);
         shapes.check("ERROR", &Value::Object(alone));
         assert!(!error["message"].as_str().unwrap().is_empty(), "{document}");
