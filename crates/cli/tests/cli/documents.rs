@@ -272,6 +272,7 @@ fn failures_are_in_the_document() {
     for (code, kind, arguments) in [
         (1, "failed", vec!["stat", &missing]),
         (4, "partial", vec!["stat", &there, &missing]),
+        (4, "partial", vec!["get", &there, &missing, local]),
         (4, "partial", vec!["rm", &missing, &there]),
         (3, "unreachable", vec!["ls", "nfs://127.0.0.1:1/"]),
         (3, "unreachable", vec!["ping", "127.0.0.1:1"]),
@@ -282,7 +283,6 @@ fn failures_are_in_the_document() {
         (1, "failed", vec!["get", &missing, local]),
         (1, "failed", vec!["put", here, &server.url("/missing/f")]),
         (1, "failed", vec!["cp", &missing, &server.url("/new")]),
-        (4, "partial", vec!["get", &there, &missing, local]),
     ] {
         let output = run(&[arguments.clone(), vec!["--json"]].concat());
         assert_eq!(output.status.code(), Some(code), "{arguments:?}");
