@@ -42,11 +42,11 @@ pub(crate) fn conclude(failure: Option<&Failure>) -> Result<(), Failure> {
 
 /// A failure in a document.
 #[derive(Serialize)]
-struct Error<'a> {
+struct Error {
     message: String,
     kind: &'static str,
     exit: u8,
-    causes: &'a [String],
+    causes: Vec<String>,
 }
 
 /// Returns the text of an object with the field `error`.
@@ -59,6 +59,8 @@ fn with_error(object: &str, failure: &Failure) -> Result<String, Failure> {
         _ => failure.to_string(),
     };
     let exit = failure.exit();
+    // A failure that is no sum is its own cause, so that readers need not look at both fields.
+    let causes = if causes.is_empty() { vec![message.clone()] } else { causes.to_vec() };
     let error = text_of(&Error { message, kind: exit.name(), exit: exit.code(), causes })?;
     let open = object.strip_suffix('}').unwrap_or(object);
     let between = if open == "{" { "" } else { "," };
@@ -194,7 +196,7 @@ mod tests {
     #[test]
     fn a_failure_stands_in_the_document_or_alone() {
         let failure = Failure::new(Exit::Unreachable, "no \"x\"");
-        let error = r#""error":{"message":"no \"x\"","kind":"unreachable","exit":3,"causes":[]}"#;
+        let error = r#""error":{"message":"no \"x\"","kind":"unreachable","exit":3,"causes":["no \"x\""]}"#;
         assert_eq!(with_error("{}", &failure).unwrap(), format!("{{{error}}}"));
         assert_eq!(with_error(r#"{"a":[{}]}"#, &failure).unwrap(), format!(r#"{{"a":[{{}}],{error}}}"#));
         let message = |exit, causes: &[&str]| {

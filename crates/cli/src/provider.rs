@@ -350,6 +350,11 @@ pub(crate) fn raise_locked_memory() -> bool {
     }
 }
 
+/// Returns whether a listener at this address is one of an adapter: by its provider, or because the address lies on one.
+pub(crate) async fn is_of_adapter(provider: &Provider, address: SocketAddr) -> bool {
+    matches!(Chosen::new(provider, address, device_at(address.ip())).await, Chosen::Verbs { .. })
+}
+
 /// Returns whether a listener at this address may be one of an adapter. The function loads the libraries of
 /// adapters, which a process confined afterwards can no longer find everywhere.
 pub(crate) fn may_use_adapters(provider: &Provider, ip: IpAddr) -> bool {

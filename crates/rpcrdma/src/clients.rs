@@ -12,33 +12,60 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 use crate::log::Allowance;
+use crate::registry::{Origins, Record};
 
 /// Target of the events.
 const TARGET: &str = "rpcrdma::clients";
 
-/// A connection of a client, for the log. Its end is logged when this value is dropped.
+/// Reason for the end of a connection.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// The server stopped, in order or with its runtime.
+    Stopped,
+    /// The server stopped at once, while calls had no answer.
+    Cut,
+    /// An administrator ended the connection.
+    Ordered,
+    /// Any other, as text.
+    Because(String),
+}
+
+impl End {
+    /// Returns the reason with this text. The text is made only if the log wants it.
+    pub(crate) fn because(reason: &dyn Display) -> Self {
+        let wanted = tracing::enabled!(target: TARGET, tracing::Level::INFO);
+        Self::Because(if wanted { reason.to_string() } else { String::new() })
+    }
+}
+
+impl Display for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Stopped => "the server stopped",
+            Self::Cut => "the server stopped before every call was answered",
+            Self::Ordered => "ended by an administrator",
+            Self::Because(reason) => reason,
+        })
+    }
+}
+
+/// A connection of a client, for the log. Its end is logged when this value is dropped, which has to be after the connection
+/// published its counters for the last time.
 #[derive(Debug)]
 pub(crate) struct Visit {
-    peer: Option<SocketAddr>,
-    /// The provider of RDMA, or `tcp`.
-    provider: &'static str,
+    record: Arc<Record>,
     since: Instant,
     lines: Arc<Allowance>,
     /// The protocol version, once the client has shown it.
     pub(crate) version: Option<&'static str>,
-    /// Calls of the client.
-    pub(crate) calls: u64,
-    reason: Option<String>,
+    /// The reason that the connection itself knows.
+    end: Option<End>,
 }
 
 impl Visit {
-    /// Logs that a client has come. `owner` is the user at the other end, if the kernel knows.
-    pub(crate) fn new(
-        peer: Option<SocketAddr>,
-        provider: &'static str,
-        owner: Option<u32>,
-        lines: Arc<Allowance>,
-    ) -> Self {
+    /// Logs that a client has come, whose connection has this entry.
+    pub(crate) fn new(record: Arc<Record>, lines: Arc<Allowance>) -> Self {
+        let Origins { peer, provider, owner, .. } = record.origins();
         if tracing::enabled!(target: TARGET, tracing::Level::INFO)
             && let Some(not_logged) = lines.take()
         {
@@ -50,14 +77,18 @@ impl Visit {
             );
         }
         let since = Instant::now();
-        Self { peer, provider, since, lines, version: None, calls: 0, reason: None }
+        Self { record, since, lines, version: None, end: None }
     }
 
     /// Notes the reason of the end.
-    pub(crate) fn ends(&mut self, reason: &dyn Display) {
-        if tracing::enabled!(target: TARGET, tracing::Level::INFO) {
-            self.reason = Some(reason.to_string());
-        }
+    pub(crate) fn ends(&mut self, end: End) {
+        self.end = Some(end);
+    }
+
+    /// Returns the reason of the end. A connection that noted none lost its task: by order, or with the server.
+    fn end(&mut self) -> End {
+        let ordered = self.record.is_ended().then_some(End::Ordered);
+        self.end.take().or(ordered).unwrap_or(End::Stopped)
     }
 }
 
@@ -66,9 +97,10 @@ impl Drop for Visit {
         if tracing::enabled!(target: TARGET, tracing::Level::INFO)
             && let Some(not_logged) = self.lines.take()
         {
-            let Self { peer, provider, version, calls, .. } = *self;
+            let Origins { peer, provider, .. } = self.record.origins();
+            let (version, calls) = (self.version, self.record.calls());
             let not_logged = Some(not_logged).filter(|count| *count > 0);
-            let reason = self.reason.as_deref().unwrap_or("the server stopped");
+            let reason = self.end().to_string();
             let lasted = self.since.elapsed().as_secs_f64();
             let seconds = (lasted * 1e6).round() / 1e6;
             tracing::info!(

@@ -9,7 +9,7 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::SystemTime;
 
@@ -106,9 +106,26 @@ pub(crate) struct Record {
     /// The share of the address.
     share: OnceLock<ProtectionDomain>,
     task: OnceLock<AbortHandle>,
+    /// Whether the connection was ended by order.
+    ended: AtomicBool,
 }
 
 impl Record {
+    /// Returns where the connection comes from.
+    pub(crate) const fn origins(&self) -> Origins {
+        self.origins
+    }
+
+    /// Returns the number of calls received, as published.
+    pub(crate) fn calls(&self) -> u64 {
+        self.calls.load(Ordering::Relaxed)
+    }
+
+    /// Returns whether [`Registry::disconnect`] ended the connection.
+    pub(crate) fn is_ended(&self) -> bool {
+        self.ended.load(Ordering::Relaxed)
+    }
+
     /// Publishes the counters of the connection.
     pub(crate) fn publish(&self, now: Published) {
         let Published { calls, in_flight, received, sent, credits, version } = now;
@@ -218,6 +235,7 @@ impl Registry {
             receives: OnceLock::new(),
             share: OnceLock::new(),
             task: OnceLock::new(),
+            ended: AtomicBool::new(false),
         });
         state.open.insert(record.id, Arc::clone(&record));
         Registered { registry: Arc::clone(self), record }
@@ -249,7 +267,10 @@ impl Registry {
     /// Ends a connection; returns its client's address, or `None` if no connection has this number.
     pub(crate) fn disconnect(&self, id: u64) -> Option<Option<SocketAddr>> {
         let record = self.lock().open.get(&id).cloned()?;
-        record.task.get()?.abort();
+        let task = record.task.get()?;
+        // The task sees it when it is dropped, which follows the abort.
+        record.ended.store(true, Ordering::Relaxed);
+        task.abort();
         Some(record.origins.peer)
     }
 }
@@ -333,8 +354,9 @@ mod tests {
         });
         assert_eq!(registry.disconnect(record.id), None, "its task is not known yet");
         record.runs_as(task.abort_handle());
+        assert!(!record.is_ended());
         assert_eq!(registry.disconnect(record.id), Some(record.origins.peer));
-        assert!(task.await.unwrap_err().is_cancelled());
+        assert!(task.await.unwrap_err().is_cancelled() && record.is_ended());
         assert_eq!((registry.list().len(), registry.disconnect(record.id)), (0, None));
     }
 }

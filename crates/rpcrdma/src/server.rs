@@ -423,7 +423,7 @@ impl ServerMonitor {
     }
 
     /// Ends the open connection with this [number](ServedConnection::id) at once. Returns whether there was one. Its calls in
-    /// progress go on to the reply cache. The client may connect again.
+    /// progress go on to the reply cache. The client may connect again. The log of clients names an administrator as the reason.
     #[must_use = "the connection may have ended by itself"]
     pub fn disconnect(&self, id: u64) -> bool {
         let ended = self.inner.shared.registry.disconnect(id);
@@ -564,7 +564,7 @@ async fn accept_rdma(mut listener: Box<dyn Listener>, inner: Arc<Inner>, stop: S
             match outcome {
                 Ok(Ok(accepted)) => {
                     place.opened();
-                    let visit = Visit::new(peer, provider, owner, Arc::clone(&shared.visits));
+                    let visit = Visit::new(Arc::clone(entry.record()), Arc::clone(&shared.visits));
                     rdma::server::run(accepted, owner, shared, ((place, line), visit), stop, &entry).await;
                 }
                 Ok(Err(error)) => tracing::info!(?peer, %error, "RDMA connection not set up"),

@@ -198,11 +198,9 @@ impl Ping {
             client.end_context(&user).await;
         }
         client.close().await;
-        match last_error {
-            None => Ok(()),
-            Some(_) if received == 0 => Err(Failure::silent(Exit::Failed)),
-            Some(_) => Err(Failure::silent(Exit::Partial)),
-        }
+        let Some(error) = last_error else { return Ok(()) };
+        let exit = if received == 0 { Exit::Failed } else { Exit::Partial };
+        Err(Failure::silent(exit).with_causes(vec![error.to_string()]))
     }
 }
 

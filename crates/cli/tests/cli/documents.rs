@@ -265,9 +265,14 @@ fn failures_are_in_the_document() {
     let server = Server::start();
     fs::write(server.directory().join("f"), "").unwrap();
     let (there, missing) = (server.url("/f"), server.url("/missing"));
+    let (here, local) = (server.place.path().join("here"), server.place.path().join("local"));
+    fs::write(&here, "x").unwrap();
+    fs::create_dir(&local).unwrap();
+    let (here, local) = (here.to_str().unwrap(), local.to_str().unwrap());
     for (code, kind, arguments) in [
         (1, "failed", vec!["stat", &missing]),
         (4, "partial", vec!["stat", &there, &missing]),
+        (4, "partial", vec!["get", &there, &missing, local]),
         (4, "partial", vec!["rm", &missing, &there]),
         (3, "unreachable", vec!["ls", "nfs://127.0.0.1:1/"]),
         (3, "unreachable", vec!["ping", "127.0.0.1:1"]),
@@ -275,6 +280,9 @@ fn failures_are_in_the_document() {
         (2, "usage", vec!["ls", "--proto", "x", &there]),
         (2, "usage", vec!["cat", &there]),
         (2, "usage", vec!["nothing"]),
+        (1, "failed", vec!["get", &missing, local]),
+        (1, "failed", vec!["put", here, &server.url("/missing/f")]),
+        (1, "failed", vec!["cp", &missing, &server.url("/new")]),
     ] {
         let output = run(&[arguments.clone(), vec!["--json"]].concat());
         assert_eq!(output.status.code(), Some(code), "{arguments:?}");
@@ -284,6 +292,11 @@ fn failures_are_in_the_document() {
         let document: Value = serde_json::from_str(&out).unwrap();
         let error = &document["error"];
         assert_eq!((&error["exit"], &error["kind"]), (&code.into(), &kind.into()), "{document}");
+        if matches!(arguments[0], "get" | "put" | "cp") {
+            let causes = error["causes"].as_array().unwrap();
+            assert!(causes.len() == 1 && causes[0].as_str().unwrap().contains("/missing"), "{document}");
+        }
+        assert!(!error["causes"].as_array().unwrap().is_empty(), "{document}");
         let alone = Map::from_iter([("error".to_owned(), error.clone())]);
         shapes.check("ERROR", &Value::Object(alone));
         assert!(!error["message"].as_str().unwrap().is_empty(), "{document}");

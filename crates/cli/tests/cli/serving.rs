@@ -179,6 +179,129 @@ fn exports_change_at_a_signal() {
     house.configure("", &[("/a", "a", "allow = \"192.0.2.1\"")]);
     server.reload("1 export in force");
     fail(1, &["cat", &server.url("/a/here")]);
+    house.configure("", &[("/a", "a", "")]);
+    server.reload("1 export in force");
+    assert_eq!(succeed(&["cat", &server.url("/a/here")]), "a");
+    house.configure("", &[("/a", "a", "allow = \"none\"")]);
+    server.reload("1 export in force");
+    fail(1, &["cat", &server.url("/a/here")]);
+    assert_eq!(
+        json(&["serve", "--check", "--config", &house.text("serve.toml")])["exports"][0]["closed"],
+        true
+    );
+    server.stop();
+}
+
+/// A file that would be read without an end neither stops the server nor keeps it from the next reload.
+#[test]
+fn a_special_file_in_the_place_of_the_configuration_is_refused() {
+    let house = House::with(&["a"]);
+    house.configure("", &[("/a", "a", "")]);
+    let server = house.start();
+    let config = house.path("serve.toml");
+    fs::rename(&config, house.path("good")).unwrap();
+    assert!(Command::new("mkfifo").arg(&config).status().unwrap().success());
+    server.reload("reload refused, the exports in force stay: ");
+    assert!(server.said().lines().last().unwrap().contains("it is a FIFO"), "{}", server.said());
+    assert_eq!(succeed(&["cat", &server.url("/a/here")]), "a");
+    let text = config.display().to_string();
+    assert!(fail(2, &["serve", "--check", "--config", &text]).contains("it is a FIFO"));
+    assert!(fail(2, &["serve", "--exports", "/dev/zero"]).contains("it is a device"));
+    fs::rename(house.path("good"), &config).unwrap();
+    server.reload("1 export in force");
+    server.stop();
+}
+
+/// A configuration that a shell makes is read at the start, as ever.
+#[test]
+fn a_configuration_can_come_through_a_pipe() {
+    let house = House::with(&["a"]);
+    house.configure("", &[("/a", "a", "")]);
+    let script = "exec \"$0\" serve --check --config <(sleep 0.05; cat \"$1\")";
+    let output = Command::new("bash")
+        .args(["-c", script, env!("CARGO_BIN_EXE_rpcrdma"), &house.text("serve.toml")])
+        .output()
+        .unwrap();
+    assert_eq!(text(&output.stdout), "configuration is good: 1 export\n", "{}", text(&output.stderr));
+}
+
+/// A process without rights of root has no file handles of the kernel, so Landlock confines it.
+#[test]
+fn a_confined_server_says_why_it_refuses_a_directory() {
+    use std::os::unix::process::CommandExt as _;
+    let house = House::with(&["a", "other", "more"]);
+    fs::create_dir(house.path("more/later")).unwrap();
+    fs::write(house.path("more/later/here"), "later").unwrap();
+    house.configure(&format!("reload-below = [{:?}]", house.text("more")), &[("/a", "a", "")]);
+    let mut serve = command(&["serve", "--json", "-vv", "--config", &house.text("serve.toml")]);
+    if rustix::process::geteuid().is_root() {
+        let all = ["chown", "-R", "65534:65534"];
+        assert!(Command::new(all[0]).args(&all[1..]).arg(house.place.path()).status().unwrap().success());
+        serve.uid(65534).gid(65534);
+    }
+    let server = Running::start(serve);
+    until("the server tells whether it is confined", || {
+        server.said().contains("confined to the exports by Landlock")
+    });
+    if server.said().contains("not confined to the exports by Landlock") {
+        println!("skipped: no Landlock here: {}", server.said());
+        return;
+    }
+    let stays = || assert_eq!(succeed(&["cat", &server.url("/a/here")]), "a");
+    let refused = |expected: &str| {
+        server.reload("reload refused, the exports in force stay: ");
+        let said = server.said();
+        let line = said.lines().rfind(|line| line.contains("reload refused")).unwrap();
+        assert!(line.contains(expected) && line.contains("--reload-below"), "{line}");
+        stays();
+    };
+    let below = format!("reload-below = [{:?}]", house.text("more"));
+    house.configure(&below, &[("/a", "a", ""), ("/other", "other", "")]);
+    refused("/other lies in no directory that the server was started with, and Landlock closed all others");
+    fail(1, &["cat", &server.url("/other/here")]);
+    house.configure(&below, &[("/a", "a", ""), ("/later", "more/later", "")]);
+    server.reload("2 exports in force");
+    assert_eq!(succeed(&["cat", &server.url("/later/here")]), "later");
+    // Another directory in the place of the first one is not the one that Landlock lets through.
+    fs::rename(house.path("a"), house.path("gone")).unwrap();
+    fs::create_dir(house.path("a")).unwrap();
+    fs::write(house.path("a/here"), "a").unwrap();
+    house.configure(&below, &[("/a", "a", "")]);
+    refused("was made or mounted after the start, Landlock keeps it closed");
+    server.stop();
+}
+
+/// exports(5) goes on without clients whose names have no address; none of these opens the export to others.
+#[test]
+fn names_without_an_address_are_left_out_at_the_start_and_at_a_reload() {
+    let house = House::with(&["a", "b"]);
+    let (exports, state) = (house.text("exports"), house.text("state"));
+    let (a, b) = (house.text("a"), house.text("b"));
+    // RFC 6761: such names never have an address.
+    fs::write(
+        &exports,
+        format!("{a} nobody.invalid(rw,insecure) 127.0.0.1(ro,insecure)\n{b} nobody.invalid\n"),
+    )
+    .unwrap();
+    let line =
+        ["serve", "--json", "--listen", "127.0.0.1:0", "--no-tcp", "--state", &state, "--exports", &exports];
+    let server = Running::start(command(&line));
+    assert_eq!(server.ready["exports"][0]["allow"], serde_json::json!(["127.0.0.1/32"]));
+    assert_eq!(
+        (&server.ready["exports"][1]["closed"], &server.ready["exports"][0]["closed"]),
+        (&true.into(), &false.into())
+    );
+    until("the names are told", || server.said().contains("nobody may mount"));
+    let said = server.said();
+    let place = format!("exports:1:{}: the host name nobody.invalid has no address now", a.len() + 2);
+    assert!(said.contains(&place) && said.contains(&format!("nobody may mount {b}")), "{said}");
+    assert_eq!(succeed(&["cat", &server.url(&format!("{a}/here"))]), "a");
+    fail(1, &["cat", &server.url(&format!("{b}/here"))]);
+    fs::write(&exports, format!("{a} nobody.invalid(rw)\n{b} 127.0.0.1(ro) none.invalid(rw)\n")).unwrap();
+    server.reload("2 exports in force");
+    assert!(server.said().contains("none.invalid has no address now"), "{}", server.said());
+    fail(1, &["cat", &server.url(&format!("{a}/here"))]);
+    assert_eq!(succeed(&["cat", &server.url(&format!("{b}/here"))]), "b");
     server.stop();
 }
 
@@ -190,7 +313,7 @@ fn a_wrong_file_leaves_the_exports_in_force() {
     for (text, expected) in [
         ("credits = \"many\"\nlisen = 1\n", "serve.toml:1:11: credits: saw \"many\", expected COUNT: "),
         ("[[export]\n", "serve.toml:1:"),
-        ("", "nothing is exported"),
+        ("", "nothing is exported by the files any more"),
     ] {
         fs::write(house.path("serve.toml"), text).unwrap();
         server.reload("reload refused, the exports in force stay: ");
@@ -200,6 +323,7 @@ fn a_wrong_file_leaves_the_exports_in_force() {
         assert_eq!(succeed(&["cat", &server.url("/a/here")]), "a");
     }
     assert!(server.said().contains("(and 1 more: rpcrdma serve --check tells them)"));
+    assert!(server.said().contains("to withdraw all exports, stop the server"), "{}", server.said());
     // A directory that is gone on disk.
     house.configure("", &[("/a", "a", ""), ("/gone", "gone", "")]);
     server.reload("reload refused, the exports in force stay: ");
@@ -352,6 +476,9 @@ fn sockets_of_a_service_manager_are_served() {
     assert_eq!(succeed(&["cat", "--proto", "tcp", &format!("nfs://{tcp}/here")]), "a");
     signal(child.id(), "TERM");
     assert!(wait(&mut child, Duration::from_secs(20)).success());
+    // Nobody listens where the options say.
+    let said = fs::read_to_string(house.path("state.log")).unwrap();
+    assert!(said.contains("nobody listens on 127.0.0.1:1 of --listen") && said.contains(&rdma), "{said}");
     // The server knows no other names.
     let (mut child, ready) = activated(&line, "rdma:http", listeners());
     assert_eq!(wait(&mut child, Duration::from_secs(20)).code(), Some(1), "{ready:?}");

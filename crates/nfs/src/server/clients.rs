@@ -32,9 +32,18 @@ pub struct Terms {
     pub anonymous: Identity,
     /// Flavours that calls may have, the preferred one first; never empty.
     pub security: Vec<Security>,
+    /// Other terms for calls of some of these flavours, as several `sec=` of exports(5) give them. The first terms
+    /// with the flavour of a call decide, and their own `apart` has no meaning. None for most clients.
+    pub apart: Vec<Self>,
 }
 
 impl Terms {
+    /// Returns the terms for calls of this flavour.
+    #[must_use]
+    pub fn of(&self, flavor: Security) -> &Self {
+        self.apart.iter().find(|terms| terms.security.contains(&flavor)).unwrap_or(self)
+    }
+
     /// Returns whether a caller with this user ID acts as [`Self::anonymous`].
     pub(super) fn squashes(&self, user: u32) -> bool {
         match self.squash {
@@ -122,11 +131,11 @@ impl Clients {
     pub(super) fn new(export: &Export) -> Self {
         let mut clients = Self {
             terms: vec![export.terms()],
-            open: export.allow.is_empty(),
+            open: export.allow.is_everybody(),
             four: Networks { levels: Vec::new() },
             six: Networks { levels: Vec::new() },
         };
-        clients.add(&export.allow, OWN);
+        clients.add(export.allow.networks(), OWN);
         for rule in &export.rules {
             clients.add(&rule.networks, clients.terms.len());
             clients.terms.push(rule.terms.clone());
@@ -191,14 +200,21 @@ mod tests {
         let mut export = export();
         assert!(admits(&export, "192.0.2.1"));
         assert!(Clients::new(&export).find(None).is_some());
-        export.allow = vec!["192.0.2.0/24".parse().unwrap(), "2001:db8::/32".parse().unwrap()];
+        export.allow = vec!["192.0.2.0/24".parse().unwrap(), "2001:db8::/32".parse().unwrap()].into();
         assert!(admits(&export, "192.0.2.1"));
         assert!(admits(&export, "::ffff:192.0.2.1"), "IPv4 on an IPv6 socket");
         assert!(admits(&export, "2001:db8::1"));
         assert!(!admits(&export, "192.0.3.1"));
         assert!(Clients::new(&export).find(None).is_none(), "nobody knows from where");
-        export.allow = vec!["0.0.0.0/0".parse().unwrap()];
+        export.allow = vec!["0.0.0.0/0".parse().unwrap()].into();
         assert!(admits(&export, "203.0.113.9") && !admits(&export, "2001:db8::1"));
+        // A list that became empty opens nothing.
+        export.allow = Vec::new().into();
+        for peer in ["192.0.2.1", "127.0.0.1", "::1"] {
+            assert!(!admits(&export, peer), "{peer}");
+        }
+        assert!(Clients::new(&export).find(None).is_none());
+        assert_eq!(export.admitted(), Some(Vec::new()));
     }
 
     #[test]
@@ -216,7 +232,7 @@ mod tests {
             read_only(&["10.1.2.3/32", "10.0.0.0/8"], false),
         ];
         export.rules = rules;
-        export.allow = vec!["192.0.2.1/32".parse().unwrap()];
+        export.allow = vec!["192.0.2.1/32".parse().unwrap()].into();
         let clients = Clients::new(&export);
         let of = |peer: &str| clients.find(Some(peer.parse().unwrap())).map(|terms| terms.read_only);
         for (peer, expected) in [

@@ -43,6 +43,56 @@ pub enum Squash {
     Everybody,
 }
 
+/// Clients that an export admits by its own terms.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Admitted {
+    /// All clients to which no [`Export::rules`] apply. The default.
+    #[default]
+    Everybody,
+    /// Clients of these networks; without any, nobody. Callers without an address, those of the simulated fabric, belong
+    /// to no network.
+    Networks(Vec<IpNet>),
+}
+
+impl Admitted {
+    /// Returns the networks; none if everybody is admitted.
+    #[must_use]
+    pub fn networks(&self) -> &[IpNet] {
+        match self {
+            Self::Everybody => &[],
+            Self::Networks(networks) => networks,
+        }
+    }
+
+    /// Returns whether clients of any address are admitted.
+    #[must_use]
+    pub fn is_everybody(&self) -> bool {
+        matches!(self, Self::Everybody)
+    }
+
+    /// Admits nobody, if everybody was admitted. Networks that were named stay.
+    pub fn close(&mut self) {
+        if self.is_everybody() {
+            *self = Self::Networks(Vec::new());
+        }
+    }
+
+    /// Admits one more network. Admits it alone, if everybody was admitted.
+    pub fn add(&mut self, network: IpNet) {
+        match self {
+            Self::Everybody => *self = Self::Networks(vec![network]),
+            Self::Networks(networks) => networks.push(network),
+        }
+    }
+}
+
+impl From<Vec<IpNet>> for Admitted {
+    /// Admits clients of these networks alone: an empty list admits nobody.
+    fn from(networks: Vec<IpNet>) -> Self {
+        Self::Networks(networks)
+    }
+}
+
 /// An exported file system with its rules.
 #[derive(Clone)]
 pub struct Export {
@@ -52,9 +102,8 @@ pub struct Export {
     pub file_system: Arc<dyn FileSystem>,
     /// Whether clients may not change anything.
     pub read_only: bool,
-    /// Networks of admitted clients; an empty list admits all. A list refuses callers without an address,
-    /// those of the simulated fabric.
-    pub allow: Vec<IpNet>,
+    /// Admitted clients. Default: [`Admitted::Everybody`].
+    pub allow: Admitted,
     /// Whether callers over TCP must use a source port below 1024, which only root of their machine can open;
     /// MOUNT included. Callers over RDMA are not checked: an adapter has no such port, and software iWARP is
     /// a socket of any user. Default false.
@@ -65,6 +114,8 @@ pub struct Export {
     pub anonymous: Identity,
     /// Flavours that calls may have, in the order in which clients should prefer them. Default: [`Security::Sys`] only.
     pub security: Vec<Security>,
+    /// Other terms for calls of some of these flavours ([`Terms::apart`]). Default: none.
+    pub apart: Vec<Terms>,
     /// Other terms for clients of some networks, instead of the fields above. Of all networks of these rules and of
     /// [`Self::allow`], the smallest one that contains a client decides; of equal ones the first, those of `allow` before
     /// others. Default: none.
@@ -78,11 +129,12 @@ impl Export {
             name: name.into(),
             file_system,
             read_only: false,
-            allow: Vec::new(),
+            allow: Admitted::default(),
             secure: false,
             squash: Squash::default(),
             anonymous: Identity { uid: NOBODY, gid: NOBODY, groups: Vec::new() },
             security: vec![Security::Sys],
+            apart: Vec::new(),
             rules: Vec::new(),
         }
     }
@@ -96,13 +148,18 @@ impl Export {
             squash: self.squash,
             anonymous: self.anonymous.clone(),
             security: self.security.clone(),
+            apart: self.apart.clone(),
         }
     }
 
-    /// Returns the networks of clients that may mount; none if all may.
-    pub(super) fn admitted(&self) -> impl Iterator<Item = &IpNet> {
-        let rules = self.rules.iter().filter(|_| !self.allow.is_empty());
-        self.allow.iter().chain(rules.flat_map(|rule| &rule.networks))
+    /// Returns the networks of clients that may mount: `None` if all may, and an empty list if nobody may.
+    #[must_use]
+    pub fn admitted(&self) -> Option<Vec<IpNet>> {
+        let own = match &self.allow {
+            Admitted::Everybody => return None,
+            Admitted::Networks(networks) => networks,
+        };
+        Some(own.iter().chain(self.rules.iter().flat_map(|rule| &rule.networks)).copied().collect())
     }
 }
 
@@ -173,9 +230,16 @@ impl Served {
         }
     }
 
-    /// Returns what a caller gets here; `None` if the export does not admit its address.
-    pub(crate) fn terms(&self, caller: &Caller) -> Option<&Terms> {
+    /// Returns the terms of a caller's client, whatever the flavour of the call. `None` if the export does not admit the
+    /// caller's address.
+    pub(crate) fn client_terms(&self, caller: &Caller) -> Option<&Terms> {
         self.clients.find(caller.ip())
+    }
+
+    /// Returns what a call gets here, by its address and flavour. `None` if the export does not admit the address.
+    pub(crate) fn terms(&self, caller: &Caller) -> Option<&Terms> {
+        let terms = self.client_terms(caller)?;
+        Some(Security::of(&caller.credential).map_or(terms, |flavor| terms.of(flavor)))
     }
 
     /// Returns whether clients at this address may mount.
@@ -192,14 +256,14 @@ impl Served {
     /// # Errors
     /// The export does not admit the caller.
     pub(crate) fn admits(&self, caller: &Caller, purpose: Purpose) -> Result<(Acting, &Terms), Denied> {
-        let terms = self.terms(caller).ok_or(Denied::Address)?;
+        let terms = self.client_terms(caller).ok_or(Denied::Address)?;
         // A caller by Kerberos has proven who it is, so its port says nothing more (exports(5), `secure`).
         let proven = matches!(caller.credential, Credential::Gss(_));
         if terms.secure && !proven && !caller.has_reserved_port() {
             return Err(Denied::Address);
         }
         match (Security::of(&caller.credential), purpose) {
-            (Some(flavor), _) if terms.security.contains(&flavor) => Ok((Acting::Caller, terms)),
+            (Some(flavor), _) if terms.security.contains(&flavor) => Ok((Acting::Caller, terms.of(flavor))),
             (_, Purpose::Mount) | (Some(Security::Sys), Purpose::Probe) => Ok((Acting::Anonymous, terms)),
             _ => Err(Denied::Flavor),
         }

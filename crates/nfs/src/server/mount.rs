@@ -298,13 +298,16 @@ impl MountProgram {
 
     /// Answers EXPORT (RFC 1813 §5.2.5).
     fn exports(&self) -> Exports {
-        let node = |served: &Arc<Served>| ExportNode {
-            directory: DirPath::new(served.export.name.clone()),
-            groups: Groups {
-                names: served.export.admitted().map(|net| MountName::new(net.to_string())).collect(),
-            },
+        let node = |served: &Arc<Served>| {
+            let admitted = served.export.admitted();
+            // An empty list of groups would say that everybody may mount.
+            if admitted.as_ref().is_some_and(Vec::is_empty) {
+                return None;
+            }
+            let names = admitted.iter().flatten().map(|net| MountName::new(net.to_string())).collect();
+            Some(ExportNode { directory: DirPath::new(served.export.name.clone()), groups: Groups { names } })
         };
-        Exports { exports: self.shared.exports().iter().map(node).collect() }
+        Exports { exports: self.shared.exports().iter().filter_map(node).collect() }
     }
 
     /// Answers with a list. Memory for its results comes from the share of the caller's address, as with
@@ -370,7 +373,7 @@ async fn mount(
         let walked = shared.blocking(&served, caller.ip(), Work::Look, job).await;
         match walked.map_err(|_| MountStatus::ServerFault)?.map_err(status)? {
             Walked::Ends(entered, id) => {
-                let terms = entered.terms(&caller).ok_or(MountStatus::Acces)?;
+                let terms = entered.client_terms(&caller).ok_or(MountStatus::Acces)?;
                 let results = MountOk {
                     handle: exports.seal(&entered, &id),
                     auth_flavors: Security::numbers(&terms.security),

@@ -29,7 +29,7 @@ use crate::admission::Place;
 use crate::backchannel::Reverse;
 use crate::cause::Cause;
 use crate::ccp::server::Configurator;
-use crate::clients::Visit;
+use crate::clients::{End, Visit};
 use crate::config::ServerConfig;
 use crate::credits::Further;
 use crate::handlers::HandlerPanicked;
@@ -157,7 +157,7 @@ pub(crate) async fn run(
                 served.phase = phase;
                 if phase == Phase::Abort {
                     // Dropping the queue pair ends the connection.
-                    served.visit.ends(&"the server stopped before every call was answered");
+                    served.visit.ends(End::Cut);
                     return;
                 }
             }
@@ -349,7 +349,6 @@ impl Served {
             self.answer(now, Answered { token: call.token, answer: Answer::Drop, kept: None });
             return Ok(0);
         }
-        self.visit.calls += 1;
         if self.visit.version.is_none()
             && let Some(rules) = self.connection.version()
         {
@@ -392,8 +391,8 @@ impl Served {
     fn end(&mut self, reason: Cause) {
         self.count();
         match self.phase {
-            Phase::Run => self.visit.ends(&reason),
-            Phase::Drain | Phase::Abort => self.visit.ends(&"the server stopped"),
+            Phase::Run => self.visit.ends(End::because(&reason)),
+            Phase::Drain | Phase::Abort => self.visit.ends(End::Stopped),
         }
         let Sums { calls, replies, .. } = self.counted;
         tracing::info!(target: "rpcrdma::forms", peer = ?self.peer, %calls, %replies, "RDMA connection ended");

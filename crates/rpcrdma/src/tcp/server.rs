@@ -47,7 +47,7 @@ use super::record::{CALL_ROOM, RecordError, RecordSink, RecordSource};
 use super::stream::ByteStream;
 use super::tls::{TLS_ROOM, TlsStream};
 use crate::admission::Place;
-use crate::clients::Visit;
+use crate::clients::{End, Visit};
 use crate::config::ServerConfig;
 use crate::counts::{Arrived, Meter};
 use crate::handlers::{HandlerPanicked, Handlers};
@@ -79,18 +79,18 @@ pub(crate) enum Ended {
 /// The way in which a stream ended in order.
 enum After {
     /// The reason.
-    Closed(&'static str),
+    Closed(End),
     /// The client waits for the handshake.
     StartTls(TlsServer),
 }
 
 impl After {
     /// Returns the reason of an end in order, for the log.
-    fn reason(self) -> &'static str {
+    fn reason(self) -> End {
         match self {
             Self::Closed(why) => why,
             // Not on a stream that has TLS already.
-            Self::StartTls(_) => "a second handshake was asked for",
+            Self::StartTls(_) => End::because(&"a second handshake was asked for"),
         }
     }
 }
@@ -104,17 +104,18 @@ pub(crate) async fn run(
     stop: StopSignal,
     entry: &Registered,
 ) {
-    let mut visit = Visit::new(Some(peer), "tcp", owner, Arc::clone(&shared.visits));
+    // Dropped after the connection, which then has published its last counters.
+    let mut visit = Visit::new(Arc::clone(entry.record()), Arc::clone(&shared.visits));
     let mut connection = Connection::new((peer, owner), shared, place, stop, Arc::clone(entry.record()));
     let ended = match connection.run(&stream).await {
         Ok(After::StartTls(settings)) => Box::pin(connection.secured(stream, &settings)).await,
         ended => ended.map(After::reason),
     };
-    visit.calls = connection.calls;
-    match ended {
-        Ok(why) => visit.ends(&why),
-        Err(error) => visit.ends(&error),
-    }
+    visit.ends(match ended {
+        Ok(end) => end,
+        Err(Ended::Stopped) => End::Cut,
+        Err(error) => End::because(&error),
+    });
 }
 
 /// A call that a handler works on.
@@ -261,17 +262,17 @@ impl Connection {
                     flushed?;
                     self.handed_over();
                 }
-                () = sleep_until(super::after(self.active, self.shared.config.tcp_idle)), if !busy && !queued => return Ok(After::Closed("idle")),
+                () = sleep_until(super::after(self.active, self.shared.config.tcp_idle)), if !busy && !queued => return Ok(After::Closed(End::because(&"idle"))),
             }
         }
     }
 
     /// Returns why the connection closes in order, for the log.
-    const fn why_closed(&self) -> &'static str {
+    fn why_closed(&self) -> End {
         match (self.lost, self.stopping) {
-            (true, _) => "no reply could be made to a call",
-            (false, true) => "the server stopped",
-            (false, false) => "closed by the client",
+            (true, _) => End::because(&"no reply could be made to a call"),
+            (false, true) => End::Stopped,
+            (false, false) => End::because(&"closed by the client"),
         }
     }
 
@@ -403,7 +404,7 @@ impl Connection {
     }
 
     /// Sets TLS up on the stream and serves it to its end.
-    async fn secured(&mut self, stream: TcpStream, settings: &TlsServer) -> Result<&'static str, Ended> {
+    async fn secured(&mut self, stream: TcpStream, settings: &TlsServer) -> Result<End, Ended> {
         let set_up = self.shared.config.set_up;
         let until = super::after(Instant::now(), set_up);
         let slow = |_| Ended::Slow(set_up);

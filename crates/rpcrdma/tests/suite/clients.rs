@@ -71,6 +71,35 @@ async fn a_client_has_a_line_when_it_comes_and_one_when_it_goes() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_end_by_order_is_told_with_the_calls_of_the_connection() {
+    let (events, _kept) = Warnings::and_events_of(CLIENTS);
+    let fabric = Fabric::on_tokio(FabricConfig::default());
+    let server = Server::builder().program(program()).listen_rdma(Box::new(fabric.listen(SERVER).unwrap()));
+    let server = server.build().unwrap().spawn();
+    let monitor = server.monitor();
+    let client = connect(&fabric).await;
+    for _ in 0..3 {
+        count(&client).await.unwrap();
+    }
+    events.take();
+    assert!(monitor.disconnect(monitor.connections()[0].id));
+    while !monitor.connections().is_empty() {
+        sleep(Duration::from_millis(1)).await;
+    }
+    let told = events.take();
+    assert_eq!(told.len(), 1, "{told:?}");
+    for part in [" left sim after ", " with 3 calls of Version One: ", "reason=\"ended by an administrator\""]
+    {
+        assert!(told[0].contains(part), "{part}: {told:?}");
+    }
+    // The next end has a reason of its own.
+    count(&client).await.unwrap();
+    server.shutdown().await.unwrap();
+    let told = events.take();
+    assert!(told.last().unwrap().contains("with 1 calls of Version One: the server stopped"), "{told:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn i6_clients_that_come_and_go_without_end_do_not_fill_the_log() {
     const VISITS: usize = 800;
     let (events, _kept) = Warnings::and_events_of(CLIENTS);

@@ -409,12 +409,17 @@ impl Copying {
         ended?;
         let copied = document.files + document.directories + document.symlinks + document.hard_links;
         let right = copied + document.unchanged + document.attributes + document.deleted;
-        match (document.failed.is_empty(), right) {
-            (true, _) if document.changed_meanwhile > 0 => Err(Failure::silent(Exit::Partial)),
-            (true, _) => Ok(()),
-            (false, 0) => Err(Failure::silent(Exit::Failed)),
-            (false, _) => Err(Failure::silent(Exit::Partial)),
+        let exit = match (document.failed.is_empty(), right) {
+            (true, _) if document.changed_meanwhile > 0 => Exit::Partial,
+            (true, _) => return Ok(()),
+            (false, 0) => Exit::Failed,
+            (false, _) => Exit::Partial,
+        };
+        let mut causes: Vec<String> = document.failed.iter().map(|failed| failed.reason.clone()).collect();
+        if causes.is_empty() {
+            causes.push(format!("{} changed while they were read", document.changed_meanwhile));
         }
+        Err(Failure::silent(exit).with_causes(causes))
     }
 }
 

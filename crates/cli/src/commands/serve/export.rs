@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 use rpcrdma_nfs::fs::{DirectoryFs, Identity};
-use rpcrdma_nfs::server::{ClientRule, Export, NOBODY, Security, Squash, Terms};
+use rpcrdma_nfs::server::{Admitted, ClientRule, Export, NOBODY, Security, Squash, Terms};
 
 /// Directory to export, as the command line or a file has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,8 +17,8 @@ pub(crate) struct ExportOption {
     pub(crate) directory: PathBuf,
     /// Whether clients may only read.
     pub(crate) read_only: bool,
-    /// Networks whose clients may mount. If the list is empty, all clients may.
-    pub(crate) allow: Vec<IpNet>,
+    /// Clients that may mount.
+    pub(crate) allow: Admitted,
     /// Whether callers over TCP need a source port below 1024.
     pub(crate) secure: bool,
     /// Callers whose identity becomes that of [`Self::anonymous`].
@@ -27,6 +27,8 @@ pub(crate) struct ExportOption {
     pub(crate) anonymous: (u32, u32),
     /// Flavours of security that calls may have, the preferred one first.
     pub(crate) security: Vec<Security>,
+    /// Other terms for some of these flavours. Only a file of `--exports` has them.
+    pub(crate) apart: Vec<Terms>,
     /// Other terms for some clients. Only a file of `--exports` has them.
     pub(crate) rules: Vec<ClientRule>,
 }
@@ -45,11 +47,12 @@ impl ExportOption {
             name: "/".to_owned(),
             directory,
             read_only: false,
-            allow: Vec::new(),
+            allow: Admitted::Everybody,
             secure: false,
             squash: Squash::default(),
             anonymous: (NOBODY, NOBODY),
             security: vec![Security::Sys],
+            apart: Vec::new(),
             rules: Vec::new(),
         }
     }
@@ -61,6 +64,7 @@ impl ExportOption {
         export.allow.clone_from(&self.allow);
         export.secure = self.secure;
         export.security.clone_from(&self.security);
+        export.apart.clone_from(&self.apart);
         export.squash = self.squash;
         let (uid, gid) = self.anonymous;
         export.anonymous = Identity { uid, gid, groups: Vec::new() };
@@ -68,8 +72,21 @@ impl ExportOption {
         export
     }
 
+    /// Returns the terms of some clients or flavours that differ from the fields of the export.
     fn other_terms(&self) -> impl Iterator<Item = &Terms> {
-        self.rules.iter().map(|rule| &rule.terms)
+        let rules = self.rules.iter().map(|rule| &rule.terms);
+        self.apart.iter().chain(rules.flat_map(|terms| std::iter::once(terms).chain(&terms.apart)))
+    }
+
+    /// Lets no client change anything.
+    pub(super) fn close_to_changes(&mut self) {
+        self.read_only = true;
+        let rules = self.rules.iter_mut().map(|rule| &mut rule.terms);
+        for terms in rules {
+            terms.read_only = true;
+            terms.apart.iter_mut().for_each(|terms| terms.read_only = true);
+        }
+        self.apart.iter_mut().for_each(|terms| terms.read_only = true);
     }
 
     /// Returns whether any client may use Kerberos.
@@ -83,10 +100,13 @@ impl ExportOption {
         self.squash == Squash::Nobody || self.other_terms().any(|terms| terms.squash == Squash::Nobody)
     }
 
-    /// Returns the networks of clients that may mount; none if all may.
-    pub(crate) fn admitted(&self) -> impl Iterator<Item = &IpNet> {
-        let rules = self.rules.iter().filter(|_| !self.allow.is_empty());
-        self.allow.iter().chain(rules.flat_map(|rule| &rule.networks))
+    /// Returns the networks of clients that may mount: `None` if all may, and an empty list if nobody may.
+    pub(crate) fn admitted(&self) -> Option<Vec<IpNet>> {
+        if self.allow.is_everybody() {
+            return None;
+        }
+        let rules = self.rules.iter().flat_map(|rule| &rule.networks);
+        Some(self.allow.networks().iter().chain(rules).copied().collect())
     }
 
     /// Applies an option, as it stands in `--export`.
@@ -99,7 +119,8 @@ impl ExportOption {
             None if option == "rw" => self.read_only = false,
             None if option == "secure" => self.secure = true,
             None if option == "insecure" => self.secure = false,
-            Some(("allow", network)) => self.allow.push(parse_network(network)?),
+            Some(("allow", "none")) => self.allow.close(),
+            Some(("allow", network)) => self.allow.add(parse_network(network)?),
             Some(("squash", "none")) => self.squash = Squash::Nobody,
             Some(("squash", "root")) => self.squash = Squash::Root,
             Some(("squash", "all")) => self.squash = Squash::Everybody,
@@ -108,7 +129,7 @@ impl ExportOption {
             Some(("sec", flavors)) => self.security = parse_security(flavors)?,
             _ => {
                 return Err(format!(
-                    "{option:?} is none of the options ro, rw, allow=CIDR, secure, insecure, squash=root|all|none, \
+                    "{option:?} is none of the options ro, rw, allow=CIDR|none, secure, insecure, squash=root|all|none, \
                      anonuid=UID, anongid=GID, sec=FLAVOR[:FLAVOR]... (a directory with a comma in its name cannot be exported this way)"
                 ));
             }
@@ -204,10 +225,15 @@ mod tests {
     #[test]
     fn exports() {
         assert_eq!(parse("/=/srv"), Ok(ExportOption::root("/srv".into())));
+        for (text, networks) in [("allow=none", 0), ("allow=none,allow=::1", 1), ("allow=::1,allow=none", 1)]
+        {
+            let admitted = parse(&format!("/a=/b,{text}")).unwrap().admitted();
+            assert_eq!(admitted.map(|admitted| admitted.len()), Some(networks), "{text}");
+        }
         let export = parse("/a/b=rel/dir,ro,allow=10.0.0.0/8,allow=::1,squash=all").unwrap();
         assert_eq!((export.name.as_str(), export.directory.to_str()), ("/a/b", Some("rel/dir")));
         assert!(export.read_only);
-        assert_eq!(export.allow, ["10.0.0.0/8".parse().unwrap(), "::1/128".parse().unwrap()]);
+        assert_eq!(export.allow.networks(), ["10.0.0.0/8".parse().unwrap(), "::1/128".parse().unwrap()]);
         assert_eq!(export.squash, Squash::Everybody);
         assert!(!parse("/a=/b,rw").unwrap().read_only);
         assert!(!export.secure && parse("/a=/b,secure").unwrap().secure);

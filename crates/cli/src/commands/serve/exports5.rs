@@ -4,13 +4,18 @@
 //! that its lines name. Each client can have options of its own. Of several networks that contain a client, the smallest
 //! decides. It has to stand in front of the others, since elsewhere the first one decides.
 //!
-//! Host names become addresses when the file is read. Options without an effect here are told, each once, with the reason.
-//! Options and clients that would need something else of the server are faults, because an export without them could
-//! be open to the wrong clients.
+//! Host names become addresses when the file is read. A name without an address admits nobody until the next reading. An
+//! export that has no other clients stays, closed to all: without it, an export around it would open the directory
+//! under its own terms.
+//!
+//! Options without an effect here are told, each once, with the reason. Options and clients that would need something else
+//! of the server are faults, because an export without them could be open to the wrong clients.
 //!
 //! *Buffers.* The text of the file, and an entry for each client.
 //!
 //! *Errors.* Lines `FILE:LINE:COLUMN: saw X, expected Y`.
+
+mod options;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::iter::Peekable;
@@ -19,66 +24,11 @@ use std::path::Path;
 use std::str::Chars;
 
 use ipnet::IpNet;
-use rpcrdma_nfs::fs::Identity;
-use rpcrdma_nfs::server::{ClientRule, NOBODY, Security, Squash, Terms};
+use rpcrdma_nfs::server::{Admitted, ClientRule, Terms};
 
-use super::export::{ExportOption, check_name, parse_id, parse_network, parse_security};
-use super::problems::{Position, Problems, nearest, text_of};
-
-/// Options without effect here, each with the reason; `None`: the server does what the option says.
-const IGNORED: [(&str, Option<&str>); 22] = [
-    ("sync", None),
-    ("no_subtree_check", None),
-    ("async", Some("data is as stable as the client asks for (RFC 1813 §3.3.7)")),
-    ("wdelay", Some("writes are never held back")),
-    ("no_wdelay", None),
-    (
-        "subtree_check",
-        Some("handles are sealed, and directories that move into another export leave this one"),
-    ),
-    ("hide", None),
-    ("nohide", Some("other file systems below are not entered: export each of them")),
-    ("crossmnt", Some("other file systems below are not entered: export each of them")),
-    ("secure_locks", Some("locks (NLM) are not served")),
-    ("insecure_locks", Some("locks (NLM) are not served")),
-    ("auth_nlm", Some("locks (NLM) are not served")),
-    ("no_auth_nlm", Some("locks (NLM) are not served")),
-    ("acl", Some("access lists (NFSACL) are not served; those of the file system hold")),
-    ("no_acl", None),
-    ("pnfs", Some("pNFS is a part of NFS version 4")),
-    ("no_pnfs", None),
-    ("security_label", Some("labels are a part of NFS version 4.2")),
-    ("fsid", Some("the number of an export follows from its path and directory")),
-    ("nordirplus", Some("READDIRPLUS is served")),
-    ("coherent", Some("READDIRPLUS is served")),
-    ("no_dot_dot", Some("no name leads out of an export")),
-];
-
-/// Options that the server cannot follow, each with the reason.
-const REFUSED: [(&str, &str); 6] = [
-    ("mountpoint", "the server does not check whether a directory is a mount point"),
-    ("mp", "the server does not check whether a directory is a mount point"),
-    ("refer", "referrals are a part of NFS version 4"),
-    ("replicas", "referrals are a part of NFS version 4"),
-    ("xprtsec", "protection by TLS is the same for all exports: use --xprtsec"),
-    ("v4root", "pseudo file systems are a part of NFS version 4"),
-];
-
-/// Options with effect.
-const KNOWN: [&str; 12] = [
-    "ro",
-    "rw",
-    "secure",
-    "insecure",
-    "root_squash",
-    "no_root_squash",
-    "all_squash",
-    "no_all_squash",
-    "anonuid=",
-    "anongid=",
-    "sec=",
-    "sync",
-];
+use self::options::{Choice, IGNORED};
+use super::export::{ExportOption, check_name, parse_network};
+use super::problems::{Position, Problems, text_of};
 
 /// Exports of a file, and what the administrator should know about them.
 #[derive(Debug, Default)]
@@ -110,6 +60,7 @@ fn parse(path: &Path, text: &str, resolve: Resolve<'_>) -> Result<Listed, Vec<St
         ignored: BTreeMap::new(),
         notes: Vec::new(),
         names: HashMap::new(),
+        unresolved: BTreeMap::new(),
         exports: Vec::new(),
         places: HashMap::new(),
         resolve,
@@ -239,6 +190,8 @@ struct Options {
 
 /// Clients that one export has so far.
 struct Growing {
+    /// Place of its first line.
+    at: Position,
     option: ExportOption,
     /// Terms of everyone, if a line has them.
     everyone: Option<Terms>,
@@ -254,21 +207,12 @@ struct Parser<'a> {
     notes: Vec<String>,
     /// Addresses of host names.
     names: HashMap<String, Result<Vec<IpAddr>, String>>,
+    /// Host names without an address: the first place of each, and the number of places.
+    unresolved: BTreeMap<String, (Position, usize)>,
     exports: Vec<Growing>,
     /// Positions in `exports`.
     places: HashMap<String, usize>,
     resolve: Resolve<'a>,
-}
-
-/// Returns the terms of a client without options, by exports(5).
-fn usual() -> Terms {
-    Terms {
-        read_only: true,
-        secure: true,
-        squash: Squash::Root,
-        anonymous: Identity { uid: NOBODY, gid: NOBODY, groups: Vec::new() },
-        security: vec![Security::Sys],
-    }
 }
 
 impl Parser<'_> {
@@ -281,7 +225,7 @@ impl Parser<'_> {
     fn line(&mut self) {
         let at = self.cursor.at;
         let parsed = self.path().and_then(|path| {
-            let index = self.export(path);
+            let index = self.export(at, path);
             self.clients(at, index)
         });
         if let Err((at, fault)) = parsed {
@@ -306,19 +250,20 @@ impl Parser<'_> {
     }
 
     /// Returns the position of the export with this path.
-    fn export(&mut self, path: String) -> usize {
+    fn export(&mut self, at: Position, path: String) -> usize {
         if let Some(index) = self.places.get(&path) {
             return *index;
         }
         let mut option = ExportOption::root(path.clone().into());
         option.name.clone_from(&path);
-        self.exports.push(Growing { option, everyone: None, groups: Vec::new(), seen: HashSet::new() });
+        let (everyone, groups, seen) = (None, Vec::new(), HashSet::new());
+        self.exports.push(Growing { at, option, everyone, groups, seen });
         self.places.insert(path, self.exports.len() - 1);
         self.exports.len() - 1
     }
 
     fn clients(&mut self, start: Position, index: usize) -> Result<(), (Position, String)> {
-        let mut defaults = usual();
+        let mut defaults = Choice::usual();
         let (mut any, mut bare) = (false, None);
         while self.cursor.skip_spaces() {
             if self.cursor.peek() == Some('-') {
@@ -339,16 +284,16 @@ impl Parser<'_> {
             }
             bare = client.options.is_none().then(|| client.host.clone());
             any = true;
-            let mut terms = defaults.clone();
+            let mut choice = defaults.clone();
             if let Some(options) = &client.options {
-                self.apply(&mut terms, options)?;
+                self.apply(&mut choice, options)?;
             }
-            self.admit(index, &client, terms)?;
+            self.admit(index, &client, choice.terms())?;
         }
         if !any {
             self.note(start, "no client is named, so everyone may mount: write * to say so");
             let client = Client { at: start, host: String::new(), options: None };
-            self.admit(index, &client, defaults)?;
+            self.admit(index, &client, defaults.terms())?;
         }
         Ok(())
     }
@@ -386,61 +331,12 @@ impl Parser<'_> {
         Ok(Client { at, host, options: Some(Options { at: options, text }) })
     }
 
-    /// Applies options to terms.
-    fn apply(&mut self, terms: &mut Terms, options: &Options) -> Result<(), (Position, String)> {
-        let (mut at, mut flavors) = (options.at, false);
-        for option in options.text.split(',') {
-            let here = at;
-            at.column += option.chars().count() + 1;
-            if option.is_empty() {
-                continue;
-            }
-            if option.starts_with("sec=") && std::mem::replace(&mut flavors, true) {
-                let fault = "saw a second sec=, expected one: options for each flavour apart are not served";
-                return Err((here, fault.to_owned()));
-            }
-            self.set(terms, here, option).map_err(|fault| (here, fault))?;
-        }
-        Ok(())
-    }
-
-    fn set(&mut self, terms: &mut Terms, at: Position, option: &str) -> Result<(), String> {
-        let (name, value) =
-            option.split_once('=').map_or((option, None), |(name, value)| (name, Some(value)));
-        let saw = |fault: String| format!("saw {option:?}, expected another value: {fault}");
-        match (name, value) {
-            ("ro", None) => terms.read_only = true,
-            ("rw", None) => terms.read_only = false,
-            ("secure", None) => terms.secure = true,
-            ("insecure", None) => terms.secure = false,
-            ("root_squash", None) if terms.squash != Squash::Everybody => terms.squash = Squash::Root,
-            ("root_squash", None) => {}
-            ("no_root_squash", None) if terms.squash != Squash::Everybody => terms.squash = Squash::Nobody,
-            ("no_root_squash", None) => {}
-            ("all_squash", None) => terms.squash = Squash::Everybody,
-            ("no_all_squash", None) if terms.squash == Squash::Everybody => terms.squash = Squash::Root,
-            ("no_all_squash", None) => {}
-            ("anonuid", Some(user)) => terms.anonymous.uid = parse_id(user).map_err(saw)?,
-            ("anongid", Some(group)) => terms.anonymous.gid = parse_id(group).map_err(saw)?,
-            ("sec", Some(flavors)) => terms.security = parse_security(flavors).map_err(saw)?,
-            _ => return self.ignore(at, name, option),
-        }
-        Ok(())
-    }
-
-    /// Remembers an option without effect.
-    fn ignore(&mut self, at: Position, name: &str, option: &str) -> Result<(), String> {
-        if let Some((name, _)) = IGNORED.iter().find(|(known, _)| *known == name) {
-            self.ignored.entry(name).or_insert((at, 0)).1 += 1;
-            return Ok(());
-        }
-        if let Some((_, reason)) = REFUSED.iter().find(|(known, _)| *known == name) {
-            return Err(format!("saw {option:?}, expected no such option here: {reason}"));
-        }
-        let names = KNOWN.into_iter().chain(IGNORED.into_iter().map(|(name, _)| name));
-        let near = nearest(option, names);
-        let hint = near.map_or_else(|| "an option of exports(5)".to_owned(), |near| format!("{near:?}"));
-        Err(format!("saw the unknown option {option:?}, expected {hint}"))
+    /// Applies options.
+    fn apply(&mut self, choice: &mut Choice, options: &Options) -> Result<(), (Position, String)> {
+        let at = |column: usize| Position { column: options.at.column + column, ..options.at };
+        let ignored = &mut self.ignored;
+        let remember = |column, name| ignored.entry(name).or_insert((at(column), 0)).1 += 1;
+        choice.apply(&options.text, remember).map_err(|(column, fault)| (at(column), fault))
     }
 
     /// Adds a client to an export.
@@ -449,6 +345,10 @@ impl Parser<'_> {
         let networks = if named { None } else { Some(self.networks(client)?) };
         if client.host.is_empty() && client.options.is_some() {
             self.note(client.at, "options without a client are for everyone: write *(OPTIONS) to say so");
+        }
+        // Without an address there is nothing to admit, and no group may come to be without a network.
+        if networks.as_ref().is_some_and(|(networks, _)| networks.is_empty()) {
+            return Ok(());
         }
         let mut repeated = Vec::new();
         let Some(export) = self.exports.get_mut(index) else { return Ok(()) };
@@ -502,7 +402,7 @@ impl Parser<'_> {
         Ok(())
     }
 
-    /// Returns the networks of a client, and whether it is named by a host name.
+    /// Returns the networks of a client, and whether it is named by a host name. A name without an address has none.
     fn networks(&mut self, client: &Client) -> Result<(Vec<IpNet>, bool), (Position, String)> {
         let (host, at) = (client.host.as_str(), client.at);
         let refused = |reason: &str| {
@@ -513,6 +413,10 @@ impl Parser<'_> {
         }
         if host.starts_with("gss/") {
             return refused("write *(sec=krb5) instead");
+        }
+        let inner = host.strip_prefix('[').and_then(|host| host.split_once(']'));
+        if inner.is_some_and(|(address, _)| address.parse::<std::net::Ipv6Addr>().is_ok()) {
+            return refused("IPv6 addresses stand without brackets");
         }
         if host.contains(['*', '?', '[']) {
             return refused(
@@ -528,6 +432,10 @@ impl Parser<'_> {
         if let Ok(address) = host.parse::<IpAddr>() {
             return Ok((vec![address.into()], false));
         }
+        // A resolver would fill the missing numbers up.
+        if host.chars().all(|next| next.is_ascii_digit() || next == '.') {
+            return refused("an IPv4 address has four numbers up to 255");
+        }
         let resolve = self.resolve;
         let found = self.names.entry(host.to_owned()).or_insert_with(|| resolve(host));
         match found {
@@ -537,21 +445,39 @@ impl Parser<'_> {
                 networks.dedup();
                 Ok((networks, true))
             }
-            Ok(_) => refused("the name has no address"),
-            Err(error) => {
-                let reason = format!("the name has no address now ({error})");
-                refused(&reason)
+            _ if !host.chars().all(|next| next.is_alphanumeric() || "-._".contains(next)) => {
+                refused("it has characters that no name has")
+            }
+            _ => {
+                self.unresolved.entry(host.to_owned()).or_insert((at, 0)).1 += 1;
+                Ok((Vec::new(), true))
             }
         }
     }
 
     fn finish(self) -> Result<Listed, Vec<String>> {
-        let Self { problems, ignored, mut notes, exports, .. } = self;
+        let Self { problems, ignored, mut notes, names, unresolved, exports, .. } = self;
+        let times = |count: usize| if count > 1 { format!(" ({count} times)") } else { String::new() };
         for (name, reason) in IGNORED {
             if let (Some(reason), Some((at, count))) = (reason, ignored.get(name)) {
-                let more = if *count > 1 { format!(" ({count} times)") } else { String::new() };
+                let more = times(*count);
                 notes.push(problems.line(*at, &format!("{name} has no effect{more}: {reason}")));
             }
+        }
+        let mut without: Vec<_> = unresolved.iter().collect();
+        without.sort_unstable_by_key(|(_, (at, _))| *at);
+        for (name, (at, count)) in without {
+            let reason = names.get(name).and_then(|found| found.as_ref().err());
+            let reason = reason.map(|reason| format!(" ({reason})")).unwrap_or_default();
+            let text = format!(
+                "the host name {name} has no address now{reason}: its entry admits nobody until the file is read again{}",
+                times(*count)
+            );
+            notes.push(problems.line(*at, &text));
+        }
+        for closed in exports.iter().filter(|export| export.is_closed()) {
+            let text = format!("nobody may mount {}: none of its clients has an address", closed.option.name);
+            notes.push(problems.line(closed.at, &text));
         }
         problems.check()?;
         Ok(Listed { exports: exports.into_iter().map(Growing::finish).collect(), notes })
@@ -559,21 +485,30 @@ impl Parser<'_> {
 }
 
 impl Growing {
-    /// Returns the export. Everyone has its own terms, or else the first group of clients.
+    /// Returns whether no client is left.
+    fn is_closed(&self) -> bool {
+        self.everyone.is_none() && self.groups.is_empty()
+    }
+
+    /// Returns the export. Everyone has its own terms, or else the first group of clients; without any, nobody has.
     fn finish(self) -> ExportOption {
         let Self { mut option, everyone, mut groups, .. } = self;
-        let own = match everyone {
-            Some(terms) => ClientRule { networks: Vec::new(), terms },
-            None if groups.is_empty() => return option,
-            None => groups.remove(0),
+        let (allow, terms) = match everyone {
+            Some(terms) => (Admitted::Everybody, terms),
+            None if groups.is_empty() => (Admitted::Networks(Vec::new()), Choice::usual().terms()),
+            None => {
+                let ClientRule { networks, terms } = groups.remove(0);
+                (Admitted::Networks(networks), terms)
+            }
         };
-        let Terms { read_only, secure, squash, anonymous, security } = own.terms;
-        option.allow = own.networks;
+        let Terms { read_only, secure, squash, anonymous, security, apart } = terms;
+        option.allow = allow;
         option.read_only = read_only;
         option.secure = secure;
         option.squash = squash;
         option.anonymous = (anonymous.uid, anonymous.gid);
         option.security = security;
+        option.apart = apart;
         option.rules = groups;
         option
     }

@@ -366,9 +366,10 @@ impl Reader<'_> {
                 }
                 ("ro" | "rw" | "secure" | "insecure", _) => Err("true or false".to_owned()),
                 // An empty list would admit everybody.
-                ("allow", DeValue::Array(networks)) if networks.is_empty() => {
-                    Err("at least one network (without this key, all clients may mount)".to_owned())
-                }
+                ("allow", DeValue::Array(networks)) if networks.is_empty() => Err(
+                    "at least one network, or \"none\" for nobody (without this key, all clients may mount)"
+                        .to_owned(),
+                ),
                 ("allow", DeValue::Array(networks)) => {
                     for network in networks {
                         good &= self.part(&mut export, (&full, name), network);

@@ -47,13 +47,14 @@ pub(crate) use self::problems::Wrong;
 use self::ready::{Checked, Listening, Ready};
 use self::reload::{Reloader, Rights};
 use self::status::Sources;
-use self::systemd::{Manager, Passed};
+use self::systemd::{Manager, Passed, replaced};
 use crate::arguments::{Common, ProfileName, listen_address};
 use crate::commands::{Arguments, Command, Unparsed, cannot_listen};
 use crate::exit::Failure;
 use crate::output;
 use crate::provider::{
-    Chosen, ListenAt, Provider, ProviderOptions, Settings, may_use_adapters, raise_locked_memory,
+    Chosen, ListenAt, Provider, ProviderOptions, Settings, is_of_adapter, may_use_adapters,
+    raise_locked_memory,
 };
 use crate::signals::{Hangups, StopSignals};
 use crate::tls::ServerTls;
@@ -102,7 +103,7 @@ local users look at the whole address. A client whose connection was closed conn
 
 When the server is ready, it prints one line that begins with \"ready:\". The line ends with the command by which Linux mounts \
 the first export, or with the reason why there is none. --json prints {pid, rdma, listeners: [{address, provider}], \
-tcp, exports: [{name, directory, read_only, allow, security}], mount, mount_note, metrics, control} instead. metrics has the address of --metrics, control the path of the control socket. listeners has each RDMA address with its \
+tcp, exports: [{name, directory, read_only, allow, closed, security}], mount, mount_note, metrics, control} instead. metrics has the address of --metrics, control the path of the control socket. listeners has each RDMA address with its \
 provider, \"iwarp\" or \"verbs\"; rdma is the first of these addresses. With --check it prints {good, exports, notes}. SIGINT or SIGTERM stops the server: it answers calls in progress and flushes data. A \
 second signal ends it at once. SIGHUP makes it read the files of --config and --exports again: exports \
 and all their options change without the loss of a connection, and other changes are logged, because they need a restart. If anything \
@@ -130,7 +131,7 @@ pub(crate) struct Serve {
     no_tcp: bool,
     /// Export DIR under NAME; can be given several times. OPTION is ro, rw (default), allow=CIDR,
     /// squash=root|all|none, anonuid=UID, anongid=GID, sec=FLAVOR[:FLAVOR]..., secure or insecure (default). Of
-    /// these, allow names the clients that may mount; repeat it for several (default: all). squash names the
+    /// these, allow names the clients that may mount; repeat it for several (default: all; none: nobody). squash names the
     /// users that become nobody (default: root), whose IDs are anonuid and anongid (default: 65534). sec lists the flavours that calls may have, the preferred one first: sys (default),
     /// krb5, krb5i and krb5p.
     /// secure requires a source port below 1024 of TCP clients; it has no effect over RDMA. A directory
@@ -308,25 +309,19 @@ impl Serve {
         output::line(checked.line())
     }
 
-    /// Returns the exports of the options and files, and lines that the administrator should read.
+    /// Returns the exports of the options and files, perhaps none, and lines that the administrator should read.
     fn exports(&self) -> Result<(Vec<ExportOption>, Vec<String>), Wrong> {
         let mut options: Vec<ExportOption> =
             self.directory.clone().map(ExportOption::root).into_iter().collect();
         options.extend(self.export.iter().cloned());
         let listed = self.files.exports()?;
         options.extend(listed.exports);
-        for option in &mut options {
-            option.read_only |= self.read_only;
-            option.rules.iter_mut().for_each(|rule| rule.terms.read_only |= self.read_only);
+        if self.read_only {
+            options.iter_mut().for_each(ExportOption::close_to_changes);
         }
         let mut names = HashSet::new();
         if let Some(twice) = options.iter().find(|option| !names.insert(option.name.as_str())) {
             return Err(Failure::usage(format!("two exports have the name {}", twice.name)).into());
-        }
-        if options.is_empty() {
-            let message = "nothing is exported: give DIR, --export, tables [[export]] in the file of --config, or lines in \
-                           that of --exports";
-            return Err(Failure::usage(message).into());
         }
         Ok((options, listed.notes))
     }
@@ -340,7 +335,19 @@ impl Serve {
     fn settle(&self) -> Result<Settled, Wrong> {
         self.rdma.check(self.listeners().map(|(provider, _)| provider), self.no_crc)?;
         let descriptors = limits::for_connections(limits::raise_descriptors());
-        let (options, notes) = self.exports()?;
+        let (options, mut notes) = self.exports()?;
+        if options.is_empty() {
+            let message = "nothing is exported: give DIR, --export, tables [[export]] in the file of --config, or lines in \
+                           that of --exports";
+            return Err(Failure::usage(message).into());
+        }
+        let missing = self.files.reload_below().iter().filter(|path| !path.is_dir());
+        notes.extend(missing.map(|path| {
+            format!(
+                "--reload-below {} is no directory now, so exports there may need a restart (Landlock)",
+                path.display()
+            )
+        }));
         let (mut config, shares) = self.bounds.config(self.versions()?, descriptors)?;
         config.ccp = self.ccp();
         config.slow_call = self.logs.slow();
@@ -570,17 +577,19 @@ impl Serve {
         let mut builder =
             builder.program(nfs.nfs_program()).program(nfs.mount_program()).program(nfs.extents_program());
         let mut rdma = Vec::new();
-        let are_passed = !passed.rdma.is_empty();
         for socket in passed.rdma {
             let listener = settings.adopt(taken(socket)?);
             let bound = listener.local_address().map_err(cannot_take)?;
             rdma.push(Listening { address: bound, provider: Chosen::Iwarp.name() });
             builder = builder.listen_rdma(listener);
         }
-        // Sockets of the service manager replace those of software iWARP, and no adapter's.
-        let own =
-            self.listeners().filter(|(provider, _)| !are_passed || matches!(provider, Provider::Verbs(_)));
-        for (provider, address) in own {
+        let passed_at: Vec<SocketAddr> = rdma.iter().map(|listening| listening.address).collect();
+        for (provider, address) in self.listeners() {
+            // Sockets of the service manager replace those of software iWARP, and no adapter's.
+            if !passed_at.is_empty() && !is_of_adapter(provider, address).await {
+                replaced(address, &passed_at);
+                continue;
+            }
             let (listener, chosen) =
                 settings.listen(provider, address).await.map_err(cannot_listen(address))?;
             let bound = listener.local_address().map_err(cannot_listen(address))?;

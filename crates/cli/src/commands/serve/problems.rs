@@ -2,8 +2,12 @@
 //!
 //! All faults of a file are told at once, as far as one does not follow from another, and up to [`TOLD_MAX`].
 
+use std::fs::File;
 use std::io::Read as _;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::Path;
+
+use rustix::fs::{Mode, OFlags, fcntl_getfl, fcntl_setfl, makedev, open};
 
 use crate::exit::{Exit, Failure};
 use crate::output;
@@ -70,17 +74,61 @@ impl Problems {
     }
 }
 
-/// Returns the text of a file.
+/// Returns whether a path stands for a descriptor that the process was started with, as `<(…)` of a shell does.
+fn is_inherited(path: &Path) -> bool {
+    path == Path::new("/dev/stdin")
+        || path.parent().is_some_and(|folder| {
+            ["/dev/fd", "/proc/self/fd"].iter().any(|descriptors| folder == Path::new(descriptors))
+        })
+}
+
+/// Opens a file to read it whole. Returns it, and whether it is a pipe.
+///
+/// Only what has an end is opened: a regular file, `/dev/null`, or a pipe that the process was started with. A FIFO would keep
+/// the server waiting for a writer, and a device such as `/dev/zero` has no end.
+///
+/// # Errors
+/// A text without the path.
+fn opened(path: &Path) -> Result<(File, bool), String> {
+    // Without NONBLOCK the call itself waits for the writer of a FIFO.
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let file = File::from(open(path, flags, Mode::empty()).map_err(|error| error.to_string())?);
+    let metadata = file.metadata().map_err(|error| error.to_string())?;
+    let kind = metadata.file_type();
+    if kind.is_file() || kind.is_char_device() && metadata.rdev() == makedev(1, 3) {
+        return Ok((file, false));
+    }
+    if kind.is_fifo() && is_inherited(path) {
+        let waiting = fcntl_getfl(&file).and_then(|flags| fcntl_setfl(&file, flags - OFlags::NONBLOCK));
+        waiting.map_err(|error| error.to_string())?;
+        return Ok((file, true));
+    }
+    let kind = match () {
+        () if kind.is_dir() => "a directory",
+        () if kind.is_fifo() => "a FIFO",
+        () if kind.is_socket() => "a socket",
+        () => "a device",
+    };
+    Err(format!("it is {kind}, and the server reads regular files only"))
+}
+
+/// Returns the text of a file, of at most [`LENGTH_MAX`] bytes. Waits for no other process, short of the writer of a pipe that
+/// this process was started with.
 ///
 /// # Errors
 /// A line that names the file.
 pub(super) fn text_of(path: &Path) -> Result<String, Vec<String>> {
     let failed = |error: &dyn std::fmt::Display| vec![format!("cannot read {}: {error}", path.display())];
-    let file = std::fs::File::open(path).map_err(|error| failed(&error))?;
+    let (file, is_pipe) = opened(path).map_err(|error| failed(&error))?;
     let mut bytes = Vec::new();
     file.take(LENGTH_MAX + 1).read_to_end(&mut bytes).map_err(|error| failed(&error))?;
     if u64::try_from(bytes.len()).is_ok_and(|length| length > LENGTH_MAX) {
         return Err(failed(&format_args!("it has more than {LENGTH_MAX} bytes")));
+    }
+    if is_pipe && bytes.is_empty() {
+        let hint =
+            "it is a pipe with nothing in it. A pipe can be read once: for SIGHUP, give the server a file";
+        return Err(failed(&hint));
     }
     String::from_utf8(bytes).map_err(|error| {
         let valid = error.utf8_error().valid_up_to();
@@ -193,6 +241,49 @@ mod tests {
         assert_eq!(nearest("read_only", names), Some("read-only"));
         assert_eq!(nearest("memory", names), None);
         assert_eq!((distance("kitten", "sitting"), distance("", "ab"), distance("a", "a")), (3, 2, 0));
+    }
+
+    /// Each of these would otherwise be read without an end.
+    #[test]
+    fn only_files_with_an_end_are_read() {
+        let place = tempfile::tempdir().unwrap();
+        let fifo = place.path().join("fifo");
+        rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, Mode::RWXU, 0).unwrap();
+        let long = place.path().join("long");
+        File::create(&long).unwrap().set_len(LENGTH_MAX + 1).unwrap();
+        let link = place.path().join("link");
+        std::os::unix::fs::symlink(&fifo, &link).unwrap();
+        for (path, expected) in [
+            (fifo.as_path(), "it is a FIFO, and the server reads regular files only"),
+            (&link, "it is a FIFO"),
+            (Path::new("/dev/zero"), "it is a device"),
+            (place.path(), "it is a directory"),
+            (&long, "it has more than 67108864 bytes"),
+        ] {
+            let told = text_of(path).unwrap_err().join("\n");
+            assert!(told.starts_with(&format!("cannot read {}: {expected}", path.display())), "{told}");
+        }
+        assert_eq!(text_of(Path::new("/dev/null")).unwrap(), "");
+    }
+
+    /// As `serve --config <(…)` does.
+    #[test]
+    fn a_pipe_that_was_passed_is_read_once() {
+        use std::io::Write as _;
+        use std::os::fd::AsRawFd as _;
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        let path = format!("/dev/fd/{}", reader.as_raw_fd());
+        let writing = std::thread::spawn(move || {
+            // More than a pipe holds, and not all at once.
+            for _ in 0..3 {
+                writer.write_all(&[b'#'; 50_000]).unwrap();
+                std::thread::yield_now();
+            }
+        });
+        assert_eq!(text_of(Path::new(&path)).unwrap().len(), 150_000);
+        writing.join().unwrap();
+        let told = text_of(Path::new(&path)).unwrap_err().join("\n");
+        assert!(told.contains("A pipe can be read once"), "{told}");
     }
 
     #[test]

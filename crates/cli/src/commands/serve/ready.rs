@@ -83,16 +83,20 @@ struct ExportDocument<'a> {
     directory: String,
     read_only: bool,
     allow: Vec<String>,
+    /// Whether no client may mount.
+    closed: bool,
     security: Vec<&'static str>,
 }
 
 impl<'a> ExportDocument<'a> {
     fn of(export: &'a ExportOption) -> Self {
+        let admitted = export.admitted();
         Self {
             name: &export.name,
             directory: export.directory.display().to_string(),
             read_only: export.read_only,
-            allow: export.admitted().map(ToString::to_string).collect(),
+            allow: admitted.iter().flatten().map(ToString::to_string).collect(),
+            closed: admitted.as_ref().is_some_and(Vec::is_empty),
             security: names(export),
         }
     }

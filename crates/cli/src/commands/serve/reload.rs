@@ -14,6 +14,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsString;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -31,6 +32,10 @@ use crate::trace;
 
 /// Keys of the file that take effect without a restart.
 const TAKEN: [&str; 4] = ["export", "exports", "log-level", "read-only"];
+
+/// Why a reload is refused that would leave no export. A program that writes a file anew may fail half-way.
+const NOTHING_LEFT: &str = "nothing is exported by the files any more, which would happen by a file that was emptied, too: to \
+                            withdraw all exports, stop the server; to close one, give it allow=none";
 
 /// Rights that the server has kept, as far as they bound later exports.
 #[derive(Debug)]
@@ -67,6 +72,13 @@ impl Rights {
                         "{directory} lies in no directory that the server was started with, and Landlock closed all \
                          others: restart it, and give --reload-below a directory above, so that later exports there \
                          need no restart"
+                    ));
+                }
+                // Rules of Landlock hold for directories, not for their paths.
+                if path.read_dir().is_err_and(|error| error.kind() == ErrorKind::PermissionDenied) {
+                    return Err(format!(
+                        "the server may not read {directory}: if the directory was made or mounted after the start, \
+                         Landlock keeps it closed. Restart the server, and give --reload-below a directory above"
                     ));
                 }
             }
@@ -141,6 +153,9 @@ impl Reloader {
         let Command::Serve(serve) = arguments.command else { return Err("no command line".to_owned()) };
         let line = |wrong: Wrong| wrong.line();
         let (options, mut notes) = serve.exports().map_err(line)?;
+        if options.is_empty() {
+            return Err(NOTHING_LEFT.to_owned());
+        }
         self.rights.check(&options)?;
         let refused = |failure: Failure| failure.to_string();
         trusted::check_outside(serve.trusted(&options).chain(self.trusted.iter().cloned()), &options)

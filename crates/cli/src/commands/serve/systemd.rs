@@ -4,12 +4,15 @@
 //! The manager gives the address of its socket and listening sockets by variables of the environment. They are removed
 //! before the process has a second thread, so that no other process takes them for its own.
 //!
+//! Sockets that are passed replace addresses of software iWARP. Adapters keep their addresses, because no process can pass their
+//! listeners.
+//!
 //! *Buffers.* A message is one datagram of a few lines.
 //!
 //! *Errors.* A manager that cannot be told is logged once for each message; the server goes on.
 
 use std::ffi::OsStr;
-use std::net::TcpListener;
+use std::net::{SocketAddr as SocketAddrOfIp, TcpListener};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
@@ -58,6 +61,20 @@ impl Passed {
         }
         Ok(())
     }
+}
+
+/// Tells that a listener of the options gives way to passed sockets. A socket with the same port shows that this is meant.
+pub(super) fn replaced(address: SocketAddrOfIp, passed: &[SocketAddrOfIp]) {
+    if passed.iter().any(|socket| socket.port() == address.port()) {
+        tracing::debug!(%address, "a socket of the service manager replaces --listen");
+        return;
+    }
+    let sockets: Vec<String> = passed.iter().map(ToString::to_string).collect();
+    tracing::warn!(
+        "nobody listens on {address} of --listen: the service manager passed sockets for software iWARP instead, on {}. Add \
+         ListenStream={address} to the unit of the socket, or remove --listen",
+        sockets.join(" and ")
+    );
 }
 
 /// The service manager; it may be absent.

@@ -7,7 +7,8 @@
 //! object. The map follows renames through this server. An object that a local user moved is stale until the
 //! next look-up.
 //!
-//! Both return `O_PATH` descriptors, which identify an object and grant no rights.
+//! Both return `O_PATH` descriptors, which identify an object and grant no rights. [`Ids::open_to_sync`] alone returns one that
+//! grants a right: that to read a directory, without which the kernel syncs none. Only the kernel's handles give it.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

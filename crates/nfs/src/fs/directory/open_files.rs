@@ -48,8 +48,8 @@
 //! **The thread.** A thread of the table examines it each [`TICK`] while it keeps anything. So files are
 //! closed without calls too: a program can be executed, and a removed file frees its space. A removal through this
 //! server closes it, another one is noticed at a look ([`LOOK`], [`LOOK_AT_ALL`]). Closing may wait
-//! for the storage, as `fsync` does; both happen outside the lock. The last user of a descriptor closes it. The thread
-//! of a connection must not wait: it leaves closing to the thread of the table ([`Lent`]).
+//! for the storage, as `fsync` does; both happen outside the lock. The last user of a descriptor closes it. Threads
+//! of connections must not wait: what is [`Lent`] is closed by the thread of the table.
 
 mod file;
 mod looked;
@@ -449,8 +449,9 @@ impl OpenFiles {
     }
 }
 
-/// A descriptor of the table in the hands of a thread that must not wait. If the table has given it up meanwhile, the
-/// thread of the table closes it.
+/// A descriptor of the table for a time: of an object that was looked at, of a directory to be changed, or of a file to be read.
+/// If the table gives the descriptor up meanwhile, the thread of the table closes it: the borrower may be the thread of a
+/// connection, which must not wait.
 pub(super) struct Lent<'a, T: Leaves> {
     files: &'a OpenFiles,
     /// `Some` until the drop.

@@ -67,7 +67,7 @@ async fn root_is_squashed() {
 
 #[tokio::test]
 async fn networks_hold_for_every_call() {
-    for mut bed in Bed::all_with(|export, _| export.allow = vec!["192.0.2.0/24".parse().unwrap()]) {
+    for mut bed in Bed::all_with(|export, _| export.allow = vec!["192.0.2.0/24".parse().unwrap()].into()) {
         assert!(bed.getattr(bed.root).await.is_ok(), "{}", bed.name);
         assert!(matches!(bed.mnt("/").await, MountResult::Ok(_)), "{}", bed.name);
         bed.peer = "198.51.100.1:700".parse().unwrap();
@@ -128,7 +128,7 @@ async fn each_kind_of_refusal_leaves_a_line_with_the_address() {
     // for all.
     let _second = Dispatch::new(NoSubscriber::new());
     let _guard = tracing::subscriber::set_default(warnings.clone());
-    let allow = vec!["192.0.2.0/24".parse().unwrap()];
+    let allow = vec!["192.0.2.0/24".parse().unwrap()].into();
     let memory = Arc::new(MemoryFs::new(MemoryOptions::default()));
     let export = Export { allow, ..Export::new("/", memory) };
     let mut bed = Bed::serving("memory", vec![export], HandleKey::random());
@@ -253,7 +253,7 @@ async fn groups_come_from_the_database_where_the_caller_is_not_believed() {
 async fn handles_of_one_export_are_no_way_into_another() {
     let fs = || Arc::new(MemoryFs::new(MemoryOptions::default()));
     let mut closed = Export::new("/closed", fs());
-    closed.allow = vec!["203.0.113.0/24".parse().unwrap()];
+    closed.allow = vec!["203.0.113.0/24".parse().unwrap()].into();
     let mut open = Export::new("/", fs());
     open.squash = Squash::Nobody;
     let server = NfsServer::new(HandleKey::random(), vec![open, closed], ServerOptions::default()).unwrap();

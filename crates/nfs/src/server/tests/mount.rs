@@ -132,7 +132,7 @@ async fn procedures_without_arguments_take_none() {
 #[tokio::test]
 async fn exports_and_their_groups() {
     let bed = Bed::memory_with(MemoryOptions::default(), |export, _| {
-        export.allow = vec!["192.0.2.0/24".parse().unwrap(), "2001:db8::/32".parse().unwrap()];
+        export.allow = vec!["192.0.2.0/24".parse().unwrap(), "2001:db8::/32".parse().unwrap()].into();
     });
     let list: ExportList = bed.mount_call(MountProcedure::Export, &()).await;
     assert_eq!(list.exports.len(), 1);

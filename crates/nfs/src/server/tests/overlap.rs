@@ -54,7 +54,7 @@ impl Trees {
     }
 
     fn inner(&self) -> Export {
-        let allow = vec!["203.0.113.0/24".parse().unwrap()];
+        let allow = vec!["203.0.113.0/24".parse().unwrap()].into();
         Export { squash: Squash::Nobody, allow, ..Export::new("/inner", self.directory("secret")) }
     }
 
@@ -160,7 +160,7 @@ async fn a_listing_shows_what_is_above_to_callers_who_are_not_root() {
     }
     for trees in Trees::all() {
         fs::set_permissions(trees.path(""), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-        let bed = trees.serve_with(|inner| inner.allow.clear()).by(1000, 1000);
+        let bed = trees.serve_with(|inner| inner.allow = Admitted::Everybody).by(1000, 1000);
         let name = bed.name;
         let open = bed.lookup(bed.root, "open").await.unwrap();
         let below = bed.lookup(open, "below").await.unwrap();
@@ -178,7 +178,7 @@ async fn a_listing_shows_what_is_above_to_callers_who_are_not_root() {
 async fn what_is_read_only_stays_so_by_way_of_the_export_around_it() {
     for trees in Trees::all() {
         let bed = trees.serve_with(|inner| {
-            inner.allow.clear();
+            inner.allow = Admitted::Everybody;
             inner.read_only = true;
         });
         let name = bed.name;
@@ -195,7 +195,7 @@ async fn what_is_read_only_stays_so_by_way_of_the_export_around_it() {
 async fn callers_are_squashed_as_the_inner_export_says() {
     for trees in Trees::all() {
         let bed = trees.serve_with(|inner| {
-            inner.allow.clear();
+            inner.allow = Admitted::Everybody;
             inner.squash = Squash::Everybody;
         });
         if !super::objects::acts_as_callers() {
@@ -213,7 +213,7 @@ async fn callers_are_squashed_as_the_inner_export_says() {
 #[tokio::test]
 async fn nothing_goes_from_one_export_to_another() {
     for trees in Trees::all() {
-        let bed = trees.serve_with(|inner| inner.allow.clear());
+        let bed = trees.serve_with(|inner| inner.allow = Admitted::Everybody);
         let name = bed.name;
         let secret = bed.lookup(bed.root, "secret").await.unwrap();
         let open = bed.lookup(bed.root, "open").await.unwrap();
@@ -326,7 +326,8 @@ async fn a_path_into_an_export_needs_the_groups_that_this_one_asks_for() {
         fs::set_permissions(trees.path(""), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
         let mut outer = trees.outer();
         outer.squash = Squash::Everybody;
-        let (server, users) = super::users::serve_all(vec![outer, Export { allow: vec![], ..trees.inner() }]);
+        let (server, users) =
+            super::users::serve_all(vec![outer, Export { allow: Admitted::Everybody, ..trees.inner() }]);
         let bed = Bed::calling(&server, "/", "192.0.2.1", 0);
         for (path, asked) in [("/", 0), ("/open/below", 0), ("/secret/deep", 1)] {
             assert!(bed.mounted_at(path).await.is_ok(), "{path}");

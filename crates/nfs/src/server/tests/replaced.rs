@@ -60,7 +60,7 @@ async fn other_terms_hold_from_the_next_call() {
     assert_eq!(bed.write(file, 0, b"x").await.unwrap_err(), Status::Acces);
     change(&|export| export.security = vec![crate::server::Security::Krb5]);
     assert_eq!(bed.write(file, 0, b"x").await.unwrap_err(), Status::Acces);
-    change(&|export| export.allow = vec!["198.51.100.0/24".parse().unwrap()]);
+    change(&|export| export.allow = vec!["198.51.100.0/24".parse().unwrap()].into());
     assert_eq!(bed.getattr(bed.root).await, Err(Status::Acces));
     assert_eq!(bed.mnt("/").await, MountResult::Fail(MountStatus::Acces));
     bed.peer = "198.51.100.1:700".parse().unwrap();
@@ -95,7 +95,7 @@ async fn mounts_that_nobody_could_make_again_are_forgotten() {
         assert!(matches!(bed.mnt(path).await, MountResult::Ok(_)));
     }
     let mut closed = export("/", tree);
-    closed.allow = vec!["192.0.2.0/24".parse().unwrap(), "198.51.100.0/32".parse().unwrap()];
+    closed.allow = vec!["192.0.2.0/24".parse().unwrap(), "198.51.100.0/32".parse().unwrap()].into();
     server.replace(vec![closed]).unwrap();
     let dump = [MOUNT_PROGRAM, MOUNT_VERSION, MountProcedure::Dump.number()];
     let list: MountList = Decoder::new(bed.rpc(dump, &()).await.unwrap()).decode_all().unwrap();

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicUsize;
 use rpcrdma_oncrpc::gss::{Principal, Service};
 use rpcrdma_oncrpc::{AuthStat, RejectReason};
 
-use super::super::{Account, Membership, Principals, Security, UserDatabase};
+use super::super::{Account, Membership, Principals, Security, Terms, UserDatabase};
 use super::overlap::Trees;
 use super::*;
 use crate::extents::{EXTENTS_PROGRAM, EXTENTS_VERSION};
@@ -183,7 +183,7 @@ async fn assert_refused_by_rpc(bed: &Bed, caller: Credential) {
 async fn who_mounts_may_probe_the_root_by_auth_sys_and_nothing_else() {
     let (mut bed, users) = serve("", |export| {
         export.security = vec![Security::Krb5i];
-        export.allow = vec!["192.0.2.0/24".parse().unwrap()];
+        export.allow = vec!["192.0.2.0/24".parse().unwrap()].into();
     });
     bed.credential = callers()[2].clone();
     let directory = bed.make_directory(bed.root, "dir", 0o777).await;
@@ -231,7 +231,7 @@ async fn a_path_is_walked_as_nobody_if_the_export_does_not_allow_the_flavour() {
 async fn a_name_enters_another_export_by_a_flavour_of_that_one() {
     for trees in Trees::all() {
         let mut bed = trees.serve_with(|inner| {
-            inner.allow = Vec::new();
+            inner.allow = Admitted::Everybody;
             inner.security = vec![Security::Krb5i, Security::Krb5p];
         });
         let (name, inner) = (bed.name, bed.server.root_handle("/inner").unwrap());
@@ -339,7 +339,7 @@ async fn i6_the_database_is_asked_only_for_users_who_are_admitted() {
     let (mut bed, users) = serve("nfs/client.example@EXAMPLE 0", |export| {
         export.security = vec![Security::Krb5p];
         export.squash = Squash::Root;
-        export.allow = vec!["192.0.2.0/24".parse().unwrap()];
+        export.allow = vec!["192.0.2.0/24".parse().unwrap()].into();
     });
     let alice = |service| kerberos("alice@EXAMPLE", Some("alice"), service);
     // A flavour, and an address, that the export does not allow.
@@ -363,4 +363,33 @@ async fn i6_the_database_is_asked_only_for_users_who_are_admitted() {
     assert_eq!(users.asked(), 1, "an answer is kept");
     bed.credential = kerberos("busy@EXAMPLE", Some("busy"), Service::Privacy);
     assert_eq!(bed.lookup(bed.root, ".").await, Err(Status::Jukebox));
+}
+
+/// exports(5): several `sec=` give flavours their own `ro`, `rw` and squashing.
+#[tokio::test]
+async fn a_flavour_can_have_terms_of_its_own() {
+    let (mut bed, _) = serve("", |export| {
+        export.security = vec![Security::Krb5p, Security::Sys, Security::Krb5i];
+        let sys = Terms { read_only: true, security: vec![Security::Sys], ..export.terms() };
+        let integrity =
+            Terms { squash: Squash::Everybody, security: vec![Security::Krb5i], ..export.terms() };
+        export.apart = vec![sys, integrity];
+    });
+    let alice = |service| kerberos("alice@EXAMPLE", Some("alice"), service);
+    bed.credential = kerberos("root@EXAMPLE", Some("root"), Service::Privacy);
+    assert_eq!(bed.flavors("/").await, [390_005, 1, 390_004, 0], "the list is that of all");
+    let mode = SetAttributes { mode: Some(0o777), ..SetAttributes::default() };
+    // The root of the tree belongs to root, who acts as itself here.
+    if bed.set(bed.root, mode).await.is_some() {
+        panic!("the root is not open");
+    }
+    bed.credential = alice(Service::Privacy);
+    assert_eq!(bed.acts_as("by-privacy").await.0, 1000);
+    bed.credential = alice(Service::Integrity);
+    assert_eq!(bed.acts_as("by-integrity").await, (NOBODY, NOBODY));
+    bed.credential = user(1000, 1000);
+    assert_eq!(bed.remove(bed.root, "by-privacy").await, Some(Status::Rofs));
+    assert_eq!(bed.access(bed.root).await & ACCESS3_MODIFY, 0);
+    bed.credential = alice(Service::None);
+    assert_eq!(bed.getattr(bed.root).await, Err(Status::Acces), "no flavour of the export");
 }

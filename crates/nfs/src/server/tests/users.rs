@@ -92,7 +92,7 @@ impl Bed {
 #[tokio::test]
 async fn i6_whom_no_export_admits_asks_nothing_of_the_database() {
     let (server, users) = serve(|export| {
-        export.allow = vec!["203.0.113.0/24".parse().unwrap()];
+        export.allow = vec!["203.0.113.0/24".parse().unwrap()].into();
         export.secure = true;
     });
     let refused = MountResult::Fail(MountStatus::Acces);

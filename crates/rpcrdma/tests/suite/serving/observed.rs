@@ -10,6 +10,7 @@ use tokio::net::TcpListener;
 use tokio::time::{sleep, timeout};
 
 use super::SERVER;
+use crate::support::warnings::Warnings;
 use crate::support::{PROGRAM, call, echo, pattern, program, sleep_call};
 
 /// Returns the counters of a procedure of the test program by name.
@@ -128,6 +129,7 @@ async fn a_connection_that_is_ended_by_order_leaves_nothing_and_its_client_comes
 
 #[tokio::test]
 async fn connections_over_tcp_are_counted_and_ended_too() {
+    let (events, _kept) = Warnings::and_events_of("rpcrdma::clients");
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let server = Server::builder().program(program()).listen_tcp(listener).build().unwrap().spawn();
@@ -144,6 +146,12 @@ async fn connections_over_tcp_are_counted_and_ended_too() {
     assert_eq!(counted(&monitor, "NULL").latencies.count(), 10);
     assert!(monitor.disconnect(one.id));
     until(|| monitor.connections().is_empty()).await;
+    let told = events.take();
+    let left = told.last().unwrap();
+    assert!(
+        left.contains(" left tcp after ") && left.contains(" with 11 calls: ended by an administrator"),
+        "{told:?}"
+    );
     let tcp = monitor.stats().tcp;
     assert_eq!((tcp.connections, tcp.calls, tcp.bytes_sent), (0, 11, one.bytes_sent));
     server.shutdown().await.unwrap();

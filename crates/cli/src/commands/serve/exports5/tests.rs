@@ -1,5 +1,10 @@
 //! Tests of the parser of exports(5).
 
+use std::sync::Arc;
+
+use rpcrdma_nfs::fs::{DirectoryFs, DirectoryOptions, StateDirectory};
+use rpcrdma_nfs::server::{Security, Squash};
+
 use super::*;
 
 fn resolve(name: &str) -> Result<Vec<IpAddr>, String> {
@@ -16,6 +21,15 @@ fn parsed(text: &str) -> Listed {
 
 fn faults(text: &str) -> Vec<String> {
     parse(Path::new("exports"), text, &resolve).map(drop).unwrap_err()
+}
+
+/// Returns the own terms of an export.
+fn terms_of(export: &ExportOption) -> Terms {
+    let directory = tempfile::tempdir().unwrap();
+    let state = tempfile::tempdir().unwrap();
+    let state = StateDirectory::open(state.path()).unwrap();
+    let opened = DirectoryFs::open(directory.path(), &state, DirectoryOptions::default()).unwrap();
+    export.with(Arc::new(opened)).terms()
 }
 
 fn networks(networks: &[IpNet]) -> String {
@@ -37,26 +51,26 @@ fn a_line_has_a_path_and_its_clients() {
     assert!(exports.iter().all(|export| export.directory.to_str() == Some(&export.name)));
     let [a, b, space, tab, root] = exports.as_slice() else { panic!("{exports:?}") };
     assert_eq!(
-        (networks(&a.allow), a.read_only, a.secure, a.squash),
+        (networks(a.allow.networks()), a.read_only, a.secure, a.squash),
         ("192.0.2.0/24".into(), false, true, Squash::Nobody)
     );
     assert_eq!(a.security, [Security::Krb5p, Security::Sys]);
     assert_eq!(networks(&a.rules[0].networks), "2001:db8::/32");
-    assert_eq!(a.rules[0].terms, usual());
-    assert!(b.allow.is_empty() && !b.read_only && !b.secure, "{b:?}");
+    assert_eq!(a.rules[0].terms, Choice::usual().terms());
+    assert!(b.allow.is_everybody() && !b.read_only && !b.secure, "{b:?}");
     assert_eq!((b.squash, b.anonymous), (Squash::Everybody, (7, u32::MAX - 1)));
     assert_eq!(networks(&b.rules[0].networks), "198.51.100.0/24");
     assert!(b.rules[0].terms.read_only && !b.rules[0].terms.secure);
-    assert_eq!(networks(&space.allow), "192.0.2.1/32");
-    assert_eq!((networks(&tab.allow), tab.read_only), ("192.0.2.7/32".into(), false));
-    assert_eq!(networks(&root.allow), "192.0.2.8/32 2001:db8::7/128");
+    assert_eq!(networks(space.allow.networks()), "192.0.2.1/32");
+    assert_eq!((networks(tab.allow.networks()), tab.read_only), ("192.0.2.7/32".into(), false));
+    assert_eq!(networks(root.allow.networks()), "192.0.2.8/32 2001:db8::7/128");
 }
 
 #[test]
 fn lines_of_one_path_are_one_export() {
     let exports = parsed("/a 192.0.2.1(rw)\n/b *\n/a/ 192.0.2.2(rw) *(ro)\n").exports;
     assert_eq!(exports.len(), 2);
-    assert!(exports[0].read_only && exports[0].allow.is_empty());
+    assert!(exports[0].read_only && exports[0].allow.is_everybody());
     assert_eq!(networks(&exports[0].rules[0].networks), "192.0.2.1/32 192.0.2.2/32");
 }
 
@@ -80,7 +94,7 @@ fn what_has_no_effect_is_told_once() {
 #[test]
 fn a_name_that_repeats_an_address_is_told() {
     let Listed { exports, notes } = parsed("/a 192.0.2.7(rw) one.example(ro)");
-    assert_eq!(networks(&exports[0].allow), "192.0.2.7/32");
+    assert_eq!(networks(exports[0].allow.networks()), "192.0.2.7/32");
     assert_eq!(
         notes,
         ["exports:1:18: one.example is 192.0.2.7/32, which an entry before has: that entry decides"]
@@ -105,7 +119,42 @@ fn wrong_lines_and_their_messages() {
         ("/a *(xprtsec=tls)", "1:6: saw \"xprtsec=tls\", expected no such option here: protection by TLS"),
         ("/a *(anonuid=x)", "1:6: saw \"anonuid=x\", expected another value: \"x\" is no number"),
         ("/a *(sec=dh)", "1:6: saw \"sec=dh\", expected another value: \"dh\" in sec=dh is none"),
-        ("/a *(sec=sys,rw,sec=krb5)", "1:17: saw a second sec=, expected one: "),
+        ("/a *(sec=sys,rw,sec=krb5:krb5)", "1:17: saw \"sec=krb5:krb5\", expected another value: "),
+        ("/a *(xprtsec=none:tls)", "1:6: saw \"xprtsec=none:tls\", expected no such option here: protection"),
+        (
+            "/a *(mountpoint=/b)",
+            "1:6: saw \"mountpoint=/b\", expected no such option here: the server does not",
+        ),
+        ("/a *(sync=1)", "1:6: saw the unknown option \"sync=1\", expected \"sync\""),
+        ("/a *(ro=1)", "1:6: saw the unknown option \"ro=1\", expected \"ro\""),
+        ("/a *(anonuid)", "1:6: saw the unknown option \"anonuid\", expected \"anonuid=\""),
+        ("/a *(rw) extra (ro)", "1:16: saw a space before \"(\", expected extra(OPTIONS), or *(OPTIONS) for"),
+        ("/a host\\\n (ro)", "2:2: saw a space before \"(\", expected host(OPTIONS), or *(OPTIONS) for"),
+        (
+            "/a [2001:db8::1](rw)",
+            "1:4: saw \"[2001:db8::1]\", expected an address, a network, a host name or *: IPv6",
+        ),
+        (
+            "/a host[0-9](rw)",
+            "1:4: saw \"host[0-9]\", expected an address, a network, a host name or *: wildcards",
+        ),
+        (
+            "/a 10.0.0(rw)",
+            "1:4: saw \"10.0.0\", expected an address, a network, a host name or *: an IPv4 address has",
+        ),
+        (
+            "/a 10.0.0.256",
+            "1:4: saw \"10.0.0.256\", expected an address, a network, a host name or *: an IPv4",
+        ),
+        (
+            "/a 2001:db8::x",
+            "1:4: saw \"2001:db8::x\", expected an address, a network, a host name or *: it has",
+        ),
+        (
+            "/a host)",
+            "1:4: saw \"host)\", expected an address, a network, a host name or *: it has characters",
+        ),
+        ("-rw *", "1:1: saw \"-rw\", expected the path of a directory, which begins with /"),
         (
             "/a 192.0.2.1 (rw)",
             "1:14: saw a space before \"(\", expected 192.0.2.1(OPTIONS), or *(OPTIONS) for",
@@ -124,10 +173,6 @@ fn wrong_lines_and_their_messages() {
             "1:4: saw \"192.0.2.0/33\", expected an address, a network, a host name or *: after /",
         ),
         ("/a 192.0.2.0/255.0.255.0", "1:4: saw \"192.0.2.0/255.0.255.0\", expected an address"),
-        (
-            "/a none.example",
-            "1:4: saw \"none.example\", expected an address, a network, a host name or *: the name has no",
-        ),
         ("/a 192.0.2.1 192.0.2.1(rw)", "1:14: saw 192.0.2.1/32 twice for /a, expected one entry"),
         ("/a *\n/a *(rw)", "2:4: saw everyone twice for /a, expected one entry"),
     ] {
@@ -156,5 +201,144 @@ fn thousands_of_lines_are_read() {
     }
     let exports = parsed(&text).exports;
     assert_eq!(exports.len(), 5001);
-    assert_eq!(exports[1].allow.len(), 5000);
+    assert_eq!(exports[1].allow.networks().len(), 5000);
+}
+
+/// exports(5), "RPCSEC_GSS security": options behind one of several `sec=` hold for its flavours alone.
+#[test]
+fn options_behind_one_of_several_sec_hold_for_its_flavours() {
+    use Security::{Krb5, Krb5i, Krb5p, Sys};
+    let of = |options: &str| {
+        let exports = parsed(&format!("/a *({options})")).exports;
+        let terms = terms_of(&exports[0]);
+        Security::ALL.map(|flavor| {
+            let found = terms.of(flavor);
+            terms.security.contains(&flavor).then_some((found.read_only, found.squash))
+        })
+    };
+    assert_eq!(Security::ALL, [Sys, Krb5, Krb5i, Krb5p]);
+    let (ro, rw) = (Some((true, Squash::Root)), Some((false, Squash::Root)));
+    assert_eq!(of("sec=sys,ro,sec=krb5p,rw"), [ro, None, None, rw]);
+    assert_eq!(of("sec=krb5p,rw,sec=sys,ro"), [ro, None, None, rw]);
+    // What stands before the first one, and the defaults, hold for all.
+    assert_eq!(of("rw,sec=sys,ro,sec=krb5:krb5i"), [ro, rw, rw, None]);
+    assert_eq!(of("sec=krb5,rw,sec=sys"), [ro, rw, None, None]);
+    let root = Some((true, Squash::Nobody));
+    assert_eq!(of("sec=krb5,no_root_squash,sec=sys"), [ro, root, None, None]);
+    assert_eq!(of("sec=krb5,all_squash,sec=sys")[1], Some((true, Squash::Everybody)));
+    // A flavour that is named again gets more options.
+    assert_eq!(of("sec=krb5:sys,rw,sec=sys,ro"), [ro, rw, None, None]);
+    // With a single one the order has no meaning.
+    assert_eq!(of("sec=krb5:sys,rw"), of("rw,sec=krb5:sys"));
+    // The other options are the same for all flavours.
+    let export = &parsed("/a *(sec=krb5,rw,sec=sys,insecure,anonuid=7)").exports[0];
+    assert!(!export.secure && export.anonymous.0 == 7);
+    assert!(export.apart.iter().all(|terms| !terms.secure && terms.anonymous.uid == 7));
+    assert_eq!(export.security, [Krb5, Sys]);
+}
+
+#[test]
+fn flavours_of_a_client_replace_those_of_its_line() {
+    let exports = parsed("/a -sec=sys,rw 192.0.2.1(sec=krb5) 192.0.2.2 192.0.2.3(ro)").exports;
+    assert_eq!((&exports[0].security, exports[0].read_only), (&vec![Security::Krb5], false));
+    let others: Vec<_> =
+        exports[0].rules.iter().map(|rule| (&rule.terms.security, rule.terms.read_only)).collect();
+    assert_eq!(others, [(&vec![Security::Sys], false), (&vec![Security::Sys], true)]);
+    // Options without sec= hold for all groups of the defaults.
+    let exports = parsed("/a -sec=krb5,rw,sec=sys,ro 192.0.2.1(rw)").exports;
+    assert!(!exports[0].read_only && exports[0].apart.is_empty(), "{exports:?}");
+}
+
+#[test]
+fn a_server_that_only_reads_lets_no_flavour_write() {
+    let mut exports =
+        parsed("/a 192.0.2.1(sec=krb5,rw,sec=sys,rw,no_root_squash) *(ro,sec=sys,sec=krb5,rw)").exports;
+    let export = &mut exports[0];
+    assert!(export.keeps_root(), "for one flavour of one client");
+    export.close_to_changes();
+    let rules = export.rules.iter().flat_map(|rule| std::iter::once(&rule.terms).chain(&rule.terms.apart));
+    assert!(export.read_only && export.apart.iter().chain(rules).all(|terms| terms.read_only));
+}
+
+/// exports(5), "User ID Mapping": each option has an opposite, and the last one counts.
+#[test]
+fn options_of_squashing_are_two_switches() {
+    let of = |options: &str| parsed(&format!("/a *({options})")).exports[0].squash;
+    for (options, expected) in [
+        ("ro", Squash::Root),
+        ("no_root_squash", Squash::Nobody),
+        ("no_root_squash,root_squash", Squash::Root),
+        ("all_squash", Squash::Everybody),
+        ("all_squash,no_root_squash", Squash::Everybody),
+        ("all_squash,no_all_squash", Squash::Root),
+        ("no_root_squash,all_squash,no_all_squash", Squash::Nobody),
+        ("no_all_squash", Squash::Root),
+    ] {
+        assert_eq!(of(options), expected, "{options}");
+    }
+    assert_eq!(parsed("/a -no_root_squash,all_squash *(no_all_squash)").exports[0].squash, Squash::Nobody);
+    assert!(!parsed("/a *(ro,rw)").exports[0].read_only && parsed("/a *(rw,ro)").exports[0].read_only);
+    assert!(!parsed("/a *(secure,insecure)").exports[0].secure);
+}
+
+/// All options of exports(5) that the server cannot or need not follow.
+#[test]
+fn each_option_without_effect_has_one_line_or_does_what_is_done_anyway() {
+    let silent = "sync,no_subtree_check,no_wdelay,hide,nocrossmnt,no_acl,no_pnfs,xprtsec=none:tls:mtls";
+    assert_eq!(parsed(&format!("/a *({silent})")).notes, Vec::<String>::new());
+    for option in [
+        "async",
+        "wdelay",
+        "subtree_check",
+        "nohide",
+        "crossmnt",
+        "zfs_snapdir",
+        "secure_locks",
+        "insecure_locks",
+        "auth_nlm",
+        "no_auth_nlm",
+        "acl",
+        "pnfs",
+        "security_label",
+        "fsid=0",
+        "fsid=root",
+        "fsid=1234-5678",
+        "reexport=auto-fsidnum",
+        "refer=/b@192.0.2.1+192.0.2.2:/c@192.0.2.3",
+        "replicas=/b@192.0.2.1",
+        "nordirplus",
+    ] {
+        let notes = parsed(&format!("/a *({option})")).notes;
+        let name = option.split('=').next().unwrap();
+        assert_eq!(notes.len(), 1, "{option}: {notes:?}");
+        assert!(notes[0].starts_with(&format!("exports:1:6: {name} has no effect: ")), "{}", notes[0]);
+    }
+}
+
+#[test]
+fn a_name_without_an_address_is_left_out_and_told() {
+    let Listed { exports, notes } =
+        parsed("/a none.example(rw) 192.0.2.1(ro)\n/b none.example one.example(rw) *(ro)\n");
+    assert_eq!((networks(exports[0].allow.networks()), exports[0].rules.len()), ("192.0.2.1/32".into(), 0));
+    assert!(exports[0].read_only);
+    assert!(exports[1].allow.is_everybody() && exports[1].read_only);
+    assert_eq!(networks(&exports[1].rules[0].networks), "192.0.2.7/32");
+    assert_eq!(
+        notes,
+        [
+            "exports:1:4: the host name none.example has no address now (unknown): its entry admits nobody until the file is \
+          read again (2 times)"
+        ]
+    );
+}
+
+/// An empty list of networks must not be taken for one that admits everybody.
+#[test]
+fn an_export_whose_names_all_have_no_address_is_closed() {
+    let Listed { exports, notes } = parsed("/a none.example(rw) other.example\n/b *\n");
+    assert_eq!(exports[0].allow, Admitted::Networks(Vec::new()));
+    assert_eq!(exports[0].admitted(), Some(Vec::new()));
+    assert!(exports[0].rules.is_empty() && exports[1].admitted().is_none());
+    assert_eq!(notes.len(), 3, "{notes:?}");
+    assert_eq!(notes[2], "exports:1:1: nobody may mount /a: none of its clients has an address");
 }

@@ -89,11 +89,11 @@ fn exports_are_tables() {
     let mut a = ExportOption::root("/srv/a,b".into());
     a.name = "/a".to_owned();
     (a.read_only, a.secure, a.squash) = (true, true, Squash::Everybody);
-    a.allow = ["10.0.0.0/8", "::1/128"].map(|network| network.parse().unwrap()).to_vec();
+    a.allow = ["10.0.0.0/8", "::1/128"].map(|network| network.parse().unwrap()).to_vec().into();
     a.security = vec![Security::Krb5, Security::Sys];
     a.anonymous = (7, u32::MAX - 1);
     let mut root = ExportOption::root("/srv".into());
-    root.allow = vec!["192.0.2.1/32".parse().unwrap()];
+    root.allow = vec!["192.0.2.1/32".parse().unwrap()].into();
     root.security = vec![Security::Krb5p];
     assert_eq!(exports, [a, root]);
 }
