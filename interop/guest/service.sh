@@ -1,20 +1,15 @@
 # Runs Debian's systemd in a container of the guest, on the guest's network and with our command installed as docs/serving.md
 # does it:
-#   service.sh run             the container, until its systemd powers off; knfsd ends, whose ports the units have
-#   service.sh in COMMAND...   a command in the container, when its systemd is up
-# The host leaves the command in /job/rpcrdma, and the units with serve.toml in /job/systemd. /srv of the container is
+#   service.sh run UNIT...           the container, with units enabled, until its systemd powers off; knfsd gives its ports up
+#   service.sh in COMMAND...         a command in the container, when its systemd is up
+#   service.sh until NAME VALUE      waits for the value of a property of the service
+#   service.sh files DIRECTORY ADD   waits until the writers have finished some more files
+# The host leaves the command in /job/rpcrdma, and units, drop-ins and serve.toml in /job/systemd. /srv of the container is
 # /srv/service of the guest, on its disk. The rest of the container is the guest's root under an overlay that ends with it.
 set -e
 
-# Process 1 of the container, as the guest numbers it.
-leader() {
-    local status pid inner other
-    for status in /proc/[0-9]*/status; do
-        read -r _ pid inner other < <(grep ^NSpid: "$status" 2>/dev/null) || continue
-        [ "$inner" = 1 ] && [ -z "$other" ] && [ "$(readlink -f "/proc/$pid/exe")" = /usr/lib/systemd/systemd ] && echo "$pid" && return
-    done
-    return 1
-}
+# The number of process 1 of the container in the guest, for as long as its systemd is up.
+up=/run/service.up
 
 in_container() {
     nsenter --target "$1" --mount --uts --ipc --pid --cgroup --root --wd "${@:2}"
@@ -26,12 +21,12 @@ run)
         rpc.nfsd 0
         kill "$(pidof rpc.mountd)"
     fi
-    rm -rf /srv/service
+    rm -rf "$up" /srv/service
     mkdir -p /srv/service/{data,more}
     mountpoint -q /sys/fs/cgroup || mount -t cgroup2 cgroup2 /sys/fs/cgroup
     mkdir -p /sys/fs/cgroup/service
     echo $$ >/sys/fs/cgroup/service/cgroup.procs
-    exec unshare --mount bash "$0" boot
+    exec unshare --mount bash "$0" boot "${@:2}"
     ;;
 boot)
     place=/run/service
@@ -40,11 +35,15 @@ boot)
     mount -t tmpfs -o mode=755 service "$place"
     mkdir "$place/upper" "$place/work" "$root"
     mount -t overlay -o "lowerdir=/,upperdir=$place/upper,workdir=$place/work" service "$root"
-    # The guest's own services stay out; this is not the first boot.
+    # The guest's own services stay out, and so does what only a real boot needs. This is not the first boot.
     rm -rf "$root"/etc/systemd/system/*.wants
     tr -d - </proc/sys/kernel/random/uuid >"$root/etc/machine-id"
     touch "$root/etc/.updated" "$root/var/.updated"
-    for unit in systemd-{udevd,udev-trigger,random-seed,update-utmp,logind}.service systemd-udevd-{control,kernel}.socket \
+    for unit in systemd-{udevd,udev-trigger,random-seed,update-utmp,update-utmp-runlevel,logind,user-sessions}.service \
+        systemd-{modules-load,remount-fs,journal-flush,tmpfiles-setup-dev}.service systemd-tmpfiles-clean.timer \
+        systemd-udevd-{control,kernel}.socket systemd-ask-password-{console,wall}.path \
+        modprobe@.service kmod-static-nodes.service proc-sys-fs-binfmt_misc.automount getty.target \
+        dev-hugepages.mount sys-kernel-{debug,tracing,config}.mount sys-fs-fuse-connections.mount \
         dbus.service dbus.socket; do
         ln -s /dev/null "$root/etc/systemd/system/$unit"
     done
@@ -52,21 +51,47 @@ boot)
     install -d "$root/etc/rpcrdma"
     install -m 644 /job/systemd/serve.toml "$root/etc/rpcrdma/"
     install -m 644 /job/systemd/*.service /job/systemd/*.socket "$root/etc/systemd/system/"
+    if [ -e /job/systemd/rpcrdma.service.d ]; then cp -r /job/systemd/rpcrdma.service.d "$root/etc/systemd/system/"; fi
+    systemctl --quiet --root="$root" enable "${@:2}"
     # Filters and rights are those of the unit alone.
     SYSTEMD_SECCOMP=0 exec systemd-nspawn --quiet --boot --directory="$root" --machine=service --register=no --keep-unit \
         --capability=all --bind=/srv/service:/srv --link-journal=no --resolv-conf=off --timezone=off \
-        -- --unit=basic.target
+        -- --unit=multi-user.target --show-status=no
     ;;
 in)
     shift
     for _ in $(seq 600); do
-        if pid=$(leader) && [ "$(in_container "$pid" systemctl is-active basic.target 2>/dev/null)" = active ]; then
-            in_container "$pid" "$@"
+        if [ -e "$up" ]; then
+            in_container "$(cat "$up")" "$@"
             exit
         fi
-        sleep 0.1
+        leader=$(grep -hsE '^NSpid:\s+[0-9]+\s+1$' /proc/[0-9]*/status | awk '{ print $2 }')
+        if [ -n "$leader" ] && [ "$(in_container "$leader" systemctl is-active multi-user.target 2>/dev/null)" = active ]; then
+            echo "$leader" >"$up"
+        else
+            sleep 0.1
+        fi
     done
     echo "no systemd came up in the container"
+    exit 1
+    ;;
+until)
+    for _ in $(seq 400); do
+        seen=$(in_container "$(cat "$up")" systemctl show --value --property "$2" rpcrdma)
+        [ "$seen" != "$3" ] || exit 0
+        sleep 0.2
+    done
+    echo "$2 is '$seen' instead of '$3'"
+    exit 1
+    ;;
+files)
+    last() { ls "$1"/writer-* 2>/dev/null | sed -n 's/^file-//p' | sort -n | tail -n 1; }
+    first=$(last "$2")
+    for _ in $(seq 400); do
+        [ $(($(last "$2"))) -lt $((first + $3)) ] || exit 0
+        sleep 0.3
+    done
+    echo "the writers do not go on"
     exit 1
     ;;
 esac

@@ -1,7 +1,7 @@
 //! The units of `contrib/systemd`, run by Debian's systemd in a container of the guest (`interop/guest/service.sh`). The
 //! kernel's client of the guest mounts the service and writes, while systemd reloads, stops and restarts it.
 //!
-//! The units are the files of the project, unchanged. Drop-ins make a case stricter or shorter.
+//! The units are the files of the project, unchanged. Drop-ins make `unit` stricter and `watchdog` shorter.
 
 use std::fs;
 use std::path::PathBuf;
@@ -46,9 +46,10 @@ pub(super) const CASES: &[Case] = &[
 /// Ports of the units.
 const RDMA: u16 = 20_049;
 const TCP: u16 = 20_048;
-/// The options of the service; `service/unit` adds an export later.
+/// The options of the service; `service/unit` adds an export later. An emulated processor makes any call slow.
 const CONFIGURATION: &str = "listen = \"iwarp:0.0.0.0:20049\"\n\
-    tcp = \"0.0.0.0:20048\"\n\n\
+    tcp = \"0.0.0.0:20048\"\n\
+    slow = \"0\"\n\n\
     [[export]]\n\
     name = \"/data\"\n\
     directory = \"/srv/data\"\n\
@@ -56,9 +57,7 @@ const CONFIGURATION: &str = "listen = \"iwarp:0.0.0.0:20049\"\n\
     squash = \"none\"\n";
 const SECOND_EXPORT: &str = "\n[[export]]\nname = \"/more\"\ndirectory = \"/srv/more\"\nsquash = \"none\"\n";
 /// Files that writers have to finish before the next disturbance.
-const FILES: u64 = 2;
-/// Maximum time for systemd in its container to come up or to go down.
-const SYSTEMD_LIMIT: Duration = Duration::from_secs(30);
+const FILES: &str = "2";
 
 /// A line of the journal.
 #[derive(Debug, Deserialize)]
@@ -80,17 +79,27 @@ struct Container {
 }
 
 impl Container {
-    /// Boots the container, with the units installed and none enabled.
-    fn boot(lab: &mut Lab) -> Result<Self, Failure> {
+    /// Boots the container, with units enabled, and lines that are added to the section `[Service]` of the service.
+    fn boot(lab: &mut Lab, enabled: &[&str], drop_in: &str) -> Result<Self, Failure> {
         let units = lab.shared().join("systemd");
+        let drop_ins = units.join("rpcrdma.service.d");
+        let _ = fs::remove_dir_all(&drop_ins);
         fs::create_dir_all(&units)?;
         for entry in fs::read_dir(lab.project.join("contrib/systemd")).context("the units")? {
             let entry = entry?;
             fs::copy(entry.path(), units.join(entry.file_name()))?;
         }
         fs::write(units.join("serve.toml"), CONFIGURATION)?;
-        fs::copy(&lab.rpcrdma, lab.shared().join("rpcrdma")).context("copying rpcrdma into the guest")?;
-        let job = lab.guest_start("exec bash /job/guest/service.sh run", &[])?;
+        if !drop_in.is_empty() {
+            fs::create_dir(&drop_ins)?;
+            fs::write(drop_ins.join("case.conf"), format!("[Service]\n{drop_in}\n"))?;
+        }
+        let command = lab.shared().join("rpcrdma");
+        if !command.exists() {
+            fs::copy(&lab.rpcrdma, command).context("copying rpcrdma into the guest")?;
+        }
+        let arguments = [&["run"], enabled].concat();
+        let job = lab.guest_start("exec bash /job/guest/service.sh \"$@\"", &arguments)?;
         let server = Server {
             address: GUEST,
             rdma: RDMA,
@@ -101,24 +110,24 @@ impl Container {
         };
         lab.keep(&server.log);
         let container = Self { job, server };
-        if let Err(failure) = container.within(lab, SYSTEMD_LIMIT, &["true"]) {
+        if let Err(failure) = container.run(lab, &["true"]) {
             let console = lab.guest_output(&container.job);
             return Err(Failure::new(format!("{failure}: {}", process::last_lines(&console, 10))));
         }
-        container.run(lab, &["systemctl", "daemon-reload"])?;
         Ok(container)
     }
 
     /// Runs a command in the container and returns its output.
     fn run(&self, lab: &mut Lab, command: &[&str]) -> Result<String, Failure> {
-        self.within(lab, RECOVERY, command)
+        self.script(lab, &[&["in"], command].concat())
     }
 
-    fn within(&self, lab: &mut Lab, limit: Duration, command: &[&str]) -> Result<String, Failure> {
-        let script = "exec bash /job/guest/service.sh in \"$@\"";
-        let output = lab.guest_within(limit, script, command).context(command.join(" "));
+    /// Runs `service.sh` with arguments.
+    fn script(&self, lab: &mut Lab, arguments: &[&str]) -> Result<String, Failure> {
+        let script = "exec bash /job/guest/service.sh \"$@\"";
+        let output = lab.guest_within(RECOVERY, script, arguments).context(arguments.join(" "));
         if output.is_err() {
-            // For the one who reads about the failure.
+            // For the reader of the failure.
             let _ = self.keep_journal(lab);
         }
         output
@@ -129,32 +138,14 @@ impl Container {
         self.run(lab, &[&["systemctl"], arguments].concat())
     }
 
-    /// Returns the value of a property of the service.
-    fn property(&self, lab: &mut Lab, name: &str) -> Result<String, Failure> {
-        let text = self.systemctl(lab, &["show", "--value", "--property", name, "rpcrdma"])?;
-        Ok(text.trim().to_owned())
+    /// Returns properties of the service, one `NAME=VALUE` a line.
+    fn properties(&self, lab: &mut Lab, names: &str) -> Result<String, Failure> {
+        self.systemctl(lab, &["show", "--property", names, "rpcrdma"])
     }
 
-    /// Waits until a property has a value.
+    /// Waits until a property of the service has a value.
     fn await_property(&self, lab: &mut Lab, name: &str, wanted: &str) -> Result<(), Failure> {
-        let mut seen = String::new();
-        let reached = process::until(RECOVERY, || {
-            seen = self.property(lab, name)?;
-            Ok((seen == wanted).then_some(()))
-        })?;
-        if reached.is_none() {
-            self.keep_journal(lab)?;
-            return Err(Failure::new(format!("{name} is {seen:?} instead of {wanted:?}")));
-        }
-        Ok(())
-    }
-
-    /// Adds a drop-in to the unit of the service.
-    fn drop_in(&self, lab: &mut Lab, name: &str, lines: &str) -> Result<(), Failure> {
-        let script = "mkdir -p /etc/systemd/system/rpcrdma.service.d && \
-                      printf '[Service]\\n%s\\n' \"$2\" >\"/etc/systemd/system/rpcrdma.service.d/$1.conf\" && \
-                      systemctl daemon-reload";
-        self.run(lab, &["bash", "-c", script, "bash", name, lines]).map(drop)
+        self.script(lab, &["until", name, wanted]).map(drop)
     }
 
     /// Mounts an export over RDMA.
@@ -166,20 +157,8 @@ impl Container {
 
     /// Waits until the writers have finished some more files.
     fn await_files(&self, lab: &mut Lab, after: &str) -> Result<(), Failure> {
-        let script = "ls \"$1\"/writer-* | sed -n 's/^file-//p' | sort -n | tail -n 1";
         let directory = self.server.export.display().to_string();
-        let mut first = None;
-        let limit = RECOVERY * lab.accel().patience();
-        let came = process::until(limit, || {
-            let last: u64 = lab.guest(script, &[&directory])?.trim().parse().unwrap_or(0);
-            let first = *first.get_or_insert(last);
-            Ok((last >= first + FILES).then_some(()))
-        })?;
-        if came.is_none() {
-            self.keep_journal(lab)?;
-        }
-        ensure!(came.is_some(), "the writers do not go on {after}");
-        Ok(())
+        self.script(lab, &["files", &directory, FILES]).map(drop).context(after)
     }
 
     /// Writes the journal of the service into the log of the server, and returns its lines.
@@ -197,25 +176,25 @@ impl Container {
         Ok(text)
     }
 
-    /// Checks that systemd is content with the service, and that the service had nothing to warn of.
-    fn judge(&self, lab: &mut Lab, restarts: &str) -> Result<(), Failure> {
+    /// Checks that systemd is content with the service, and that the service had nothing to warn of. Returns the journal.
+    fn judge(&self, lab: &mut Lab, restarts: &str) -> Result<Vec<Line>, Failure> {
         let journal = self.journal(lab)?;
-        for (name, wanted) in [("ActiveState", "active"), ("Result", "success"), ("NRestarts", restarts)] {
-            let seen = self.property(lab, name)?;
-            ensure!(seen == wanted, "{name} is {seen:?} instead of {wanted:?}");
+        let seen = self.properties(lab, "ActiveState,Result,NRestarts")?;
+        for wanted in ["ActiveState=active", "Result=success", &format!("NRestarts={restarts}")] {
+            ensure!(seen.lines().any(|line| line == wanted), "{wanted} is missing: {seen}");
         }
         let own = journal.iter().filter(|line| line.program.as_deref() == Some("rpcrdma"));
         let warnings: Vec<&str> =
             own.filter(|line| line.priority.as_str() < "5").map(|line| line.message.as_str()).collect();
         ensure!(warnings.is_empty(), "the service warns: {}", warnings.join(" | "));
-        Ok(())
+        Ok(journal)
     }
 
     /// Powers the container off.
     fn power_off(self, lab: &mut Lab) -> Result<(), Failure> {
-        self.systemctl(lab, &["poweroff", "--no-block"])?;
-        let limit = SYSTEMD_LIMIT * lab.accel().patience();
-        let status = lab.guest_status(&self.job, limit)?;
+        let arguments = ["start", "--no-block", "--job-mode=replace-irreversibly", "poweroff.target"];
+        self.systemctl(lab, &arguments)?;
+        let status = lab.guest_status(&self.job, RECOVERY)?;
         ensure!(status == Some(0), "the container ended with {status:?}");
         Ok(())
     }
@@ -231,10 +210,10 @@ fn connects(lab: &mut Lab, mount: &Mount) -> Result<u64, Failure> {
 
 /// Checks the restrictions of the service's process: they must be in force for the case to say anything.
 fn ensure_confined(container: &Container, lab: &mut Lab) -> Result<(), Failure> {
-    let pid = container.property(lab, "MainPID")?;
-    let script = "awk '/^(Seccomp|NoNewPrivs|CapBnd):/ { print $1 $2 }' \"/proc/$1/status\"; \
-                  nsenter --target \"$1\" --mount touch /usr/written 2>&1";
-    let text = container.run(lab, &["bash", "-c", &format!("{script}; :"), "bash", &pid])?;
+    let script = "pid=$(systemctl show --value --property MainPID rpcrdma)\n\
+                  awk '/^(Seccomp|NoNewPrivs|CapBnd):/ { print $1 $2 }' \"/proc/$pid/status\"\n\
+                  nsenter --target \"$pid\" --mount touch /usr/written 2>&1 || :";
+    let text = container.run(lab, &["bash", "-c", script])?;
     // CHOWN, DAC_OVERRIDE, DAC_READ_SEARCH, FOWNER, FSETID, SETGID, SETUID, NET_BIND_SERVICE, IPC_LOCK, MKNOD.
     for wanted in ["Seccomp:2", "NoNewPrivs:1", "CapBnd:00000000080044df", "Read-only file system"] {
         ensure!(text.contains(wanted), "{wanted} is missing: {text}");
@@ -243,18 +222,19 @@ fn ensure_confined(container: &Container, lab: &mut Lab) -> Result<(), Failure> 
 }
 
 fn unit(lab: &mut Lab) -> Result<Detail, Failure> {
-    const WRITERS: usize = 2;
-    let container = Container::boot(lab)?;
-    container.systemctl(lab, &["enable", "--now", "rpcrdma"])?;
-    ensure!(container.systemctl(lab, &["is-active", "rpcrdma"])?.trim() == "active", "not active");
-    container.await_property(lab, "StatusText", "serving 1 export")?;
+    // A denied system call ends the service, which then cannot hide it.
+    let container = Container::boot(lab, &["rpcrdma.service"], "SystemCallErrorNumber=")?;
+    let seen = container.properties(lab, "ActiveState,StatusText")?;
+    for wanted in ["ActiveState=active", "StatusText=serving 1 export"] {
+        ensure!(seen.lines().any(|line| line == wanted), "{wanted} is missing: {seen}");
+    }
     ensure_confined(&container, lab)?;
     let mount = Container::mount(lab, "/data")?;
-    // What root of a client may do, all within the restrictions of the unit.
+    // Root of a client may do all this within the restrictions of the unit.
     let directory = format!("{}/operations", mount.path);
     lab.guest("mkdir \"$1\"", &[&directory])?;
     lab.workload(RECOVERY, "operations", &[&directory])?;
-    let writers = Writers::start(lab, &mount, WRITERS)?;
+    let writers = Writers::start(lab, &mount, 1)?;
     container.await_files(lab, "at first")?;
 
     let before = connects(lab, &mount)?;
@@ -265,36 +245,28 @@ fn unit(lab: &mut Lab) -> Result<Detail, Failure> {
     container.await_files(lab, "after the reload")?;
     ensure!(connects(lab, &mount)? == before, "the reload ended the connection");
 
-    // From here on a denied system call ends the service, which then could not hide it.
-    container.drop_in(lab, "strict", "SystemCallErrorNumber=")?;
-    container.systemctl(lab, &["stop", "rpcrdma"])?;
-    container.await_property(lab, "ActiveState", "inactive")?;
-    container.systemctl(lab, &["start", "rpcrdma"])?;
-    container.await_property(lab, "StatusText", "serving 2 exports")?;
+    let script = "systemctl stop rpcrdma && systemctl is-active rpcrdma; systemctl start rpcrdma";
+    let between = container.run(lab, &["bash", "-c", script])?;
+    ensure!(between.trim() == "inactive", "after stop the service was {between:?}");
     container.await_files(lab, "after stop and start")?;
     container.systemctl(lab, &["restart", "rpcrdma"])?;
     container.await_files(lab, "after the restart")?;
-    container.systemctl(lab, &["reload", "rpcrdma"])?;
-    lab.guest("mkdir \"$1/again\"", &[&more.path])?;
-    lab.workload(RECOVERY, "operations", &[&format!("{}/again", more.path)])?;
 
     let (files, _) = writers.finish(lab, &container.server)?;
     lab.umount(&more)?;
     lab.umount(&mount)?;
-    container.judge(lab, "0")?;
-    let journal = container.journal(lab)?;
+    let journal = container.judge(lab, "0")?;
     for export in ["/data", "/more"] {
         let wanted = format!("rpcrdma::mounts: mounted \"{export}\"");
         let told = journal.iter().any(|line| line.priority == "6" && line.message.starts_with(&wanted));
         ensure!(told, "the journal has no line of priority 6 that begins with {wanted}");
     }
     container.power_off(lab)?;
-    Ok(format!("reload, stop, start, restart; {WRITERS} writers, {files} files equal"))
+    Ok(format!("reload, stop, start, restart; {files} files equal"))
 }
 
-/// Enables the service of a container, mounts it, and starts a writer there.
-fn written(lab: &mut Lab, container: &Container, units: &[&str]) -> Result<(Mount, Writers), Failure> {
-    container.systemctl(lab, &[&["enable", "--now"], units].concat())?;
+/// Mounts the service of a container, and starts a writer there.
+fn written(lab: &mut Lab, container: &Container) -> Result<(Mount, Writers), Failure> {
     let mount = Container::mount(lab, "/data")?;
     let writers = Writers::start(lab, &mount, 1)?;
     container.await_files(lab, "at first")?;
@@ -303,9 +275,10 @@ fn written(lab: &mut Lab, container: &Container, units: &[&str]) -> Result<(Moun
 
 fn sockets(lab: &mut Lab) -> Result<Detail, Failure> {
     const RESTARTS: usize = 3;
-    let container = Container::boot(lab)?;
-    let (mount, writers) = written(lab, &container, &["rpcrdma.socket", "rpcrdma-tcp.socket"])?;
-    ensure!(container.property(lab, "TriggeredBy")?.contains("rpcrdma.socket"), "no socket started it");
+    let container = Container::boot(lab, &["rpcrdma.socket", "rpcrdma-tcp.socket"], "")?;
+    let seen = container.properties(lab, "ActiveState")?;
+    ensure!(seen.trim() == "ActiveState=inactive", "the service runs before its first client: {seen}");
+    let (mount, writers) = written(lab, &container)?;
     let stop = lab.shared().join("stop-connecting");
     let _ = fs::remove_file(&stop);
     let arguments = ["/job/stop-connecting", &GUEST.to_string(), &RDMA.to_string(), &TCP.to_string()];
@@ -325,11 +298,10 @@ fn sockets(lab: &mut Lab) -> Result<Detail, Failure> {
 }
 
 fn watchdog(lab: &mut Lab) -> Result<Detail, Failure> {
-    let container = Container::boot(lab)?;
-    container.drop_in(lab, "watchdog", "WatchdogSec=5")?;
-    let (mount, writers) = written(lab, &container, &["rpcrdma"])?;
-    let pid = container.property(lab, "MainPID")?;
-    container.run(lab, &["kill", "-STOP", &pid])?;
+    let container = Container::boot(lab, &["rpcrdma.service"], "WatchdogSec=5")?;
+    let (mount, writers) = written(lab, &container)?;
+    let script = "kill -STOP \"$(systemctl show --value --property MainPID rpcrdma)\"";
+    container.run(lab, &["bash", "-c", script])?;
     container.await_property(lab, "NRestarts", "1")?;
     container.await_property(lab, "ActiveState", "active")?;
     container.await_files(lab, "after the watchdog")?;
