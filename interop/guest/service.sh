@@ -1,6 +1,7 @@
 # Runs Debian's systemd in a container of the guest, on the guest's network and with our command installed as docs/serving.md
 # does it:
-#   service.sh run UNIT...           the container, with units enabled, until its systemd powers off; knfsd gives its ports up
+#   service.sh clear                 ends what an earlier case has left, and knfsd, which has the same ports
+#   service.sh run UNIT...           the container, with units enabled, until its systemd powers off
 #   service.sh in COMMAND...         a command in the container, when its systemd is up
 #   service.sh until NAME VALUE      waits for the value of a property of the service
 #   service.sh files DIRECTORY ADD   waits until the writers have finished some more files
@@ -10,22 +11,26 @@ set -e
 
 # The number of process 1 of the container in the guest, for as long as its systemd is up.
 up=/run/service.up
+# The control group of all processes of the container.
+group=/sys/fs/cgroup/service
 
 in_container() {
     nsenter --target "$1" --mount --uts --ipc --pid --cgroup --root --wd "${@:2}"
 }
 
 case $1 in
-run)
+clear)
+    mountpoint -q /sys/fs/cgroup || mount -t cgroup2 cgroup2 /sys/fs/cgroup
+    [ ! -e "$group" ] || echo 1 >"$group/cgroup.kill"
     if [ "$(cat /proc/fs/nfsd/threads 2>/dev/null || echo 0)" != 0 ]; then
         rpc.nfsd 0
         kill "$(pidof rpc.mountd)"
     fi
     rm -rf "$up" /srv/service
-    mkdir -p /srv/service/{data,more}
-    mountpoint -q /sys/fs/cgroup || mount -t cgroup2 cgroup2 /sys/fs/cgroup
-    mkdir -p /sys/fs/cgroup/service
-    echo $$ >/sys/fs/cgroup/service/cgroup.procs
+    mkdir -p /srv/service/{data,more} "$group"
+    ;;
+run)
+    echo $$ >"$group/cgroup.procs"
     exec unshare --mount bash "$0" boot "${@:2}"
     ;;
 boot)
