@@ -16,7 +16,8 @@ host_packages=(qemu-system-x86 seabios busybox-static debootstrap e2fsprogs cpio
 # What the guest gets beside debootstrap's minimal system.
 guest_packages=(nfs-common nfs-kernel-server rpcbind rdma-core ibverbs-providers librdmacm1 rdmacm-utils perftest iproute2 kmod tcpdump python3 procps strace
     netbase attr acl ethtool krb5-user
-    fio dbench dmsetup e2fsprogs)
+    fio dbench dmsetup e2fsprogs
+    systemd systemd-container dbus)
 
 # Modules of the stock kernel that the guest gets, each with all that it depends on. What is built in is fine too.
 guest_modules=(virtio_pci virtio_blk virtio_net virtio_rng 9p 9pnet_virtio ext4 crc32c_generic crc32c_intel

@@ -18,7 +18,7 @@ mod handle;
 
 use std::future::Future;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -476,10 +476,20 @@ fn check_memory(config: &ServerConfig, shares: &PeerShares) -> Result<(), ServeE
 /// Marks a connection as one that the stopping server waits for.
 type Alive = mpsc::Sender<()>;
 
+/// Returns the address of a peer as other places write it: a listener for both versions of IP gives IPv4 addresses in
+/// IPv6 form (RFC 4291 §2.5.5.2).
+pub(crate) fn plain(peer: SocketAddr) -> SocketAddr {
+    match peer.ip().to_canonical() {
+        IpAddr::V4(address) => SocketAddr::from((address, peer.port())),
+        // With its scope.
+        IpAddr::V6(_) => peer,
+    }
+}
+
 async fn accept_tcp(listener: TcpListener, inner: Arc<Inner>, stop: StopSignal, alive: Alive) {
     loop {
         let (stream, peer) = match inner.next(listener.accept()).await {
-            Ok(accepted) => accepted,
+            Ok((stream, peer)) => (stream, plain(peer)),
             Err(error) => {
                 // For instance EMFILE: trying again at once would fail again.
                 tracing::warn!(%error, "accept failed");
@@ -532,7 +542,7 @@ async fn accept_rdma(mut listener: Box<dyn Listener>, inner: Arc<Inner>, stop: S
                 continue;
             }
         };
-        let peer = incoming.peer_address();
+        let peer = incoming.peer_address().map(plain);
         let mut place = match inner.admission.admit(peer, true) {
             Ok(place) => place,
             Err(refused) => {

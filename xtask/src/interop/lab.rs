@@ -682,11 +682,12 @@ pub(super) fn origin(project: &Path, machine: &str) -> Origin {
     figures::origin(project, "cargo xtask interop --write-docs", machine)
 }
 
-/// Kills all jobs but this one and those of the arguments, then unmounts. Killing comes before unmounting, and unmounting
-/// before the servers' end: a client without a server waits.
+/// Kills all jobs but this one and those of the arguments, then unmounts, then kills the container of `guest/service.sh`.
+/// Killing comes before unmounting, and unmounting before the servers' end: a client without a server waits.
 const CLEAR: &str = "for job in /job/queue/*.output; do n=${job##*/}; n=${n%.output}; \
     case \" $* \" in *\" $n \"*) continue ;; esac; \
     [ -e \"/job/queue/$n.status\" ] || [ \"/job/queue/$n.script\" = \"$0\" ] || : >\"/job/queue/$n.cancel\"; done\n\
     for n in 1 2 3; do awk '$3 ~ /^nfs4?$/ { print $2 }' /proc/mounts | sort -r | while read -r path; do \
     timeout 10 umount -f \"$path\" 2>/dev/null || umount -f -l \"$path\"; done; done\n\
+    kill=/sys/fs/cgroup/service/cgroup.kill; [ ! -e \"$kill\" ] || echo 1 >\"$kill\"\n\
     ! grep -Eq '^[^ ]+ [^ ]+ nfs4? ' /proc/mounts";

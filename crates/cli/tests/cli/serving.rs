@@ -488,6 +488,34 @@ fn sockets_of_a_service_manager_are_served() {
 }
 
 #[test]
+fn a_client_of_a_socket_for_both_versions_of_ip_has_its_ipv4_address() {
+    let house = House::with(&["a"]);
+    let directory = format!("/={},squash=none,allow=127.0.0.0/8", house.text("a"));
+    let state = house.text("state");
+    let line = ["--listen", "127.0.0.1:1", "--export", &directory, "--state", &state];
+    // As ListenStream=PORT of systemd listens.
+    let listener = || TcpListener::bind("[::]:0");
+    let (Ok(first), Ok(second)) = (listener(), listener()) else {
+        println!("skipped: no IPv6 here");
+        return;
+    };
+    let sockets = [first, second];
+    let [rdma, tcp] = [&sockets[0], &sockets[1]].map(|socket| socket.local_addr().unwrap().port());
+    let (mut child, ready) = activated(&line, "rdma:tcp", sockets);
+    assert!(ready.is_some(), "{}", fs::read_to_string(house.path("state.log")).unwrap());
+    assert_eq!(succeed(&["cat", &format!("nfs://127.0.0.1:{rdma}/here")]), "a");
+    assert_eq!(succeed(&["cat", "--proto", "tcp", &format!("nfs://127.0.0.1:{tcp}/here")]), "a");
+    signal(child.id(), "TERM");
+    assert!(wait(&mut child, Duration::from_secs(20)).success());
+    let log = fs::read_to_string(house.path("state.log")).unwrap();
+    for wanted in ["came by iwarp", "came by tcp"] {
+        let told = log.lines().any(|line| line.contains("client 127.0.0.1:") && line.contains(wanted));
+        assert!(told, "{wanted}: {log}");
+    }
+    assert!(log.contains("by 127.0.0.1:") && !log.contains("::ffff:"), "{log}");
+}
+
+#[test]
 fn the_root_above_all_exports_lists_them() {
     let house = House::with(&["a", "b"]);
     house.configure("", &[("/srv/b", "b", ""), ("/a", "a", ""), ("/closed", "a", "allow = \"192.0.2.1\"")]);

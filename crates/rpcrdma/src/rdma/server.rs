@@ -34,6 +34,7 @@ use crate::config::ServerConfig;
 use crate::credits::Further;
 use crate::handlers::HandlerPanicked;
 use crate::registry::{Published, Record, Registered};
+use crate::server::plain;
 use crate::serving::{Phase, Shared, StopSignal};
 use crate::totals::Sums;
 use crate::turns::{BYTES_PER_TURN, Line};
@@ -201,7 +202,7 @@ impl Served {
         ((place, line), visit): ((Place, Line), Visit),
         record: Arc<Record>,
     ) -> Self {
-        let peer = queue_pair.peer_address();
+        let peer = queue_pair.peer_address().map(plain);
         let now = Instant::now();
         let mut connection = Connection::new(
             Side::Server,

@@ -20,6 +20,7 @@ mod kernel_client;
 mod link;
 mod our_client;
 mod programs;
+mod service;
 mod wire;
 
 /// Remark of a case in addition to "ok": a few words in the table.
@@ -190,6 +191,7 @@ pub(crate) const GROUPS: &[Group] = &[
     Group::new("kernel-client", "The kernel's client on our server", kernel_client::CASES),
     Group::new("our-client", "Our client on the kernel's server", our_client::CASES),
     Group::new("faults", "Faults", faults::CASES),
+    Group::new("service", "The units of systemd", service::CASES),
     Group::new("foreign", "Workloads of others, and storage that fails", foreign::CASES),
     Group::new("wire", "The wire", wire::CASES),
     Group::new("link", "Links with losses, and of other MTUs", link::CASES),
