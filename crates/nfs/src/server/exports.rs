@@ -43,6 +43,42 @@ pub enum Squash {
     Everybody,
 }
 
+/// Whether the clients of an export may write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExportAccess {
+    /// No client may.
+    ReadOnly,
+    /// Each client may.
+    ReadWrite,
+    /// Some clients may, and others may only read ([`Export::rules`]).
+    Mixed,
+}
+
+impl ExportAccess {
+    /// Returns the access of clients of which each is read-only or not.
+    #[must_use]
+    pub fn of(read_only: impl IntoIterator<Item = bool>) -> Self {
+        let (readers, writers) = read_only.into_iter().fold((false, false), |(readers, writers), read_only| {
+            (readers || read_only, writers || !read_only)
+        });
+        match (readers, writers) {
+            (true, true) => Self::Mixed,
+            (true, false) => Self::ReadOnly,
+            (false, _) => Self::ReadWrite,
+        }
+    }
+
+    /// Returns the name: `ro`, `rw` or `mixed`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::ReadOnly => "ro",
+            Self::ReadWrite => "rw",
+            Self::Mixed => "mixed",
+        }
+    }
+}
+
 /// An exported file system with its rules.
 #[derive(Clone)]
 pub struct Export {
@@ -50,6 +86,9 @@ pub struct Export {
     pub name: String,
     /// The exported file system.
     pub file_system: Arc<dyn FileSystem>,
+    /// The origin of the file system, such as its directory, for the administrator. The server does not interpret it, and
+    /// clients do not see it. Default: none.
+    pub origin: Option<String>,
     /// Whether clients may not change anything.
     pub read_only: bool,
     /// Networks of admitted clients; an empty list admits all. A list refuses callers without an address,
@@ -77,6 +116,7 @@ impl Export {
         Self {
             name: name.into(),
             file_system,
+            origin: None,
             read_only: false,
             allow: Vec::new(),
             secure: false,
@@ -97,6 +137,18 @@ impl Export {
             anonymous: self.anonymous.clone(),
             security: self.security.clone(),
         }
+    }
+
+    /// Returns whether clients may write: all of them, some or none.
+    #[must_use]
+    pub fn access(&self) -> ExportAccess {
+        ExportAccess::of(self.rules.iter().map(|rule| rule.terms.read_only).chain([self.read_only]))
+    }
+
+    /// Returns the flavours of the export, and of each rule.
+    pub(super) fn flavors(&self) -> impl Iterator<Item = &[Security]> {
+        let rules = self.rules.iter().map(|rule| rule.terms.security.as_slice());
+        [self.security.as_slice()].into_iter().chain(rules)
     }
 
     /// Returns the networks of clients that may mount; none if all may.

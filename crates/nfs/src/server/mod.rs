@@ -51,7 +51,7 @@ use caller::Caller;
 pub use clients::{ClientRule, Terms};
 pub use counters::{NfsCounters, ProcedureCount};
 use exports::{Crossing, Current, Exports, Served, components};
-pub use exports::{Export, ExportError, NOBODY, Squash};
+pub use exports::{Export, ExportAccess, ExportError, NOBODY, Squash};
 pub use extents::ExtentsProgram;
 pub use handle::{ExportId, HandleKey};
 use identity::Known;

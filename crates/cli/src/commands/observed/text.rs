@@ -75,12 +75,12 @@ pub(in crate::commands) fn status(status: &Status) -> String {
         line("Listens", format!("{} ({})", at.address, at.provider));
     }
     for export in &status.exports {
-        let rights = if export.read_only { "ro" } else { "rw" };
+        let access = &export.access;
         let directory = export.directory.as_deref().map(|path| format!(" = {path}")).unwrap_or_default();
         let security = export.security.join(":");
         line(
             "Export",
-            format!("{}{directory} ({rights}, sec={security}), {} mounts", export.name, export.mounts),
+            format!("{}{directory} ({access}, sec={security}), {} mounts", export.name, export.mounts),
         );
     }
     let sums = [("RDMA", &transports.rdma), ("TCP", &transports.tcp)];

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 use rpcrdma_nfs::fs::{DirectoryFs, Identity};
-use rpcrdma_nfs::server::{ClientRule, Export, NOBODY, Security, Squash, Terms};
+use rpcrdma_nfs::server::{ClientRule, Export, ExportAccess, NOBODY, Security, Squash, Terms};
 
 /// Directory to export, as the command line or a file has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,6 +57,7 @@ impl ExportOption {
     /// Returns the export of this open directory.
     pub(crate) fn with(&self, directory: Arc<DirectoryFs>) -> Export {
         let mut export = Export::new(self.name.clone(), directory);
+        export.origin = Some(self.directory.display().to_string());
         export.read_only = self.read_only;
         export.allow.clone_from(&self.allow);
         export.secure = self.secure;
@@ -70,6 +71,17 @@ impl ExportOption {
 
     fn other_terms(&self) -> impl Iterator<Item = &Terms> {
         self.rules.iter().map(|rule| &rule.terms)
+    }
+
+    /// Returns whether clients may write: all of them, some or none.
+    pub(crate) fn access(&self) -> ExportAccess {
+        ExportAccess::of(self.other_terms().map(|terms| terms.read_only).chain([self.read_only]))
+    }
+
+    /// Returns the flavours that calls of any client may have. Those of clients without other terms come first.
+    pub(crate) fn flavors(&self) -> Vec<Security> {
+        let others = self.other_terms().map(|terms| terms.security.as_slice());
+        Security::all([self.security.as_slice()].into_iter().chain(others))
     }
 
     /// Returns whether any client may use Kerberos.
