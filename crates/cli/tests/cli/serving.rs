@@ -198,14 +198,18 @@ fn an_export_that_some_clients_may_write_is_told_as_mixed() {
     let server = house.start();
     let told = |exports: &Value| {
         let all = exports.as_array().unwrap().iter();
-        all.map(|one| (one["access"].as_str().unwrap().to_owned(), one["read_only"] == true)).collect::<Vec<_>>()
+        all.map(|one| (one["access"].as_str().unwrap().to_owned(), one["read_only"] == true))
+            .collect::<Vec<_>>()
     };
     let (mixed, ro, rw) = (("mixed".to_owned(), false), ("ro".to_owned(), true), ("rw".to_owned(), false));
     assert_eq!(told(&server.ready["exports"]), [mixed.clone(), ro.clone()]);
     let state = house.text("state");
     assert_eq!(told(&json(&["stat", &state])["exports"]), [mixed.clone(), ro.clone()]);
     let shown = succeed(&["stat", &state]);
-    assert!(shown.contains("(mixed, sec=sys), 0 mounts") && shown.contains("(ro, sec=sys), 0 mounts"), "{shown}");
+    assert!(
+        shown.contains("(mixed, sec=sys), 0 mounts") && shown.contains("(ro, sec=sys), 0 mounts"),
+        "{shown}"
+    );
     lines("*(rw)", "*(rw) 192.0.2.1(ro)");
     server.reload("2 exports in force");
     assert_eq!(told(&json(&["stat", &state])["exports"]), [rw, mixed]);

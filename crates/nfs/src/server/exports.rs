@@ -58,9 +58,10 @@ impl ExportAccess {
     /// Returns the access of clients of which each is read-only or not.
     #[must_use]
     pub fn of(read_only: impl IntoIterator<Item = bool>) -> Self {
-        let (readers, writers) = read_only.into_iter().fold((false, false), |(readers, writers), read_only| {
-            (readers || read_only, writers || !read_only)
-        });
+        let (readers, writers) =
+            read_only.into_iter().fold((false, false), |(readers, writers), read_only| {
+                (readers || read_only, writers || !read_only)
+            });
         match (readers, writers) {
             (true, true) => Self::Mixed,
             (true, false) => Self::ReadOnly,

@@ -85,7 +85,9 @@ fn answer(method: &Method, path: &str, sources: &Sources) -> Response<Full<Bytes
         return refused;
     }
     match path {
-        "/metrics" => respond(StatusCode::OK, metrics::MEDIA_TYPE, aside(|| metrics::page(&sources.status()))),
+        "/metrics" => {
+            respond(StatusCode::OK, metrics::MEDIA_TYPE, aside(|| metrics::page(&sources.status())))
+        }
         "/status" => match aside(|| serde_json::to_string(&sources.status())) {
             Ok(document) => respond(StatusCode::OK, "application/json", document),
             Err(error) => {

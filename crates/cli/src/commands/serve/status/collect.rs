@@ -195,8 +195,9 @@ pub(in crate::commands::serve) struct Seen {
 impl Seen {
     /// Returns the facts by which connections are sorted.
     pub(in crate::commands::serve) const fn facts(&self) -> Facts {
-        let ServedConnection { peer, calls, calls_in_flight, receive_memory, address_memory, credits, .. } =
-            self.connection;
+        let ServedConnection {
+            peer, calls, calls_in_flight, receive_memory, address_memory, credits, ..
+        } = self.connection;
         let memory = receive_memory.saturating_add(address_memory);
         Facts { address: peer, calls, calls_in_flight, memory, credits, rates: self.rates }
     }
