@@ -7,12 +7,13 @@
 //!
 //! The server is a child of this program. Every connection comes from a loopback address, so all count as one client.
 //! In each round every connection makes four calls at a time: NULL, FSSTAT, GETATTR, and READ of 64 KiB, whose data is
-//! compared. The program prints the memory of the server, and ends with status 1 if a call fails or if a connection was
-//! lost.
+//! compared. With `--looks` it then asks the server's control socket as `rpcrdma top` does, on idle connections and while calls
+//! go on. The program prints the memory of the server, and ends with status 1 if a call fails or if a connection was lost.
 
 use std::error::Error;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::Instant;
@@ -47,6 +48,9 @@ struct Options {
     /// Rounds of four calls on each connection
     #[arg(long, value_name = "COUNT", default_value_t = 2)]
     rounds: u32,
+    /// Looks at the server, as top makes them; with 0 none
+    #[arg(long, value_name = "COUNT", default_value_t = 0)]
+    looks: u32,
     /// Options of the server, beside its defaults
     #[arg(value_name = "OPTION", last = true)]
     options: Vec<String>,
@@ -133,13 +137,7 @@ async fn run(options: &Options) -> Result<(), Failure> {
     let idle = server.resident()?;
     let started = Instant::now();
     for _ in 0..options.rounds {
-        let mut calling = JoinSet::new();
-        for (_, client) in &clients {
-            calling.spawn(calls(client.clone(), data.clone()));
-        }
-        while let Some(called) = calling.join_next().await {
-            called??;
-        }
+        round(&clients, &data).await?;
     }
     let total = clients.len() * usize::try_from(options.rounds)? * 4;
     println!("{:<40} {total} in {:.1} s", "calls, all answered", started.elapsed().as_secs_f64());
@@ -155,6 +153,20 @@ async fn run(options: &Options) -> Result<(), Failure> {
     let count = u64::try_from(clients.len().max(1))?;
     let each = |bytes: u64| (bytes.saturating_sub(empty) / count) >> 10;
     println!("{:<40} {} KiB, {} KiB", "server: resident for each, idle, used", each(idle), each(used));
+    if options.looks > 0 {
+        let look = || {
+            let (state, process, count) = (state.path().to_owned(), server.child.id(), options.looks);
+            tokio::task::spawn_blocking(move || looks(&state, process, count))
+        };
+        println!("looks on idle connections");
+        look().await??;
+        println!("looks while calls go on");
+        let mut looking = look();
+        while !looking.is_finished() {
+            round(&clients, &data).await?;
+        }
+        (&mut looking).await??;
+    }
     let mut granted: Vec<u32> = clients
         .iter()
         .filter_map(|(client, _)| client.rdma().and_then(|rdma| rdma.connection_stats()))
@@ -193,4 +205,58 @@ async fn calls(client: NfsClient, data: Bytes) -> Result<(), Failure> {
         return Err("wrong data".into());
     }
     Ok(())
+}
+
+/// Makes four calls on each connection.
+async fn round(clients: &[(Client, NfsClient)], data: &Bytes) -> Result<(), Failure> {
+    let mut calling = JoinSet::new();
+    for (_, client) in clients {
+        calling.spawn(calls(client.clone(), data.clone()));
+    }
+    while let Some(called) = calling.join_next().await {
+        called??;
+    }
+    Ok(())
+}
+
+/// Asks the control socket so many times for each of the questions of `top`, and for all clients. Prints the size of the
+/// answers, the times, and the processor time that the server used meanwhile.
+fn looks(state: &Path, process: u32, count: u32) -> Result<(), Failure> {
+    let mut session = BufReader::new(UnixStream::connect(state.join("control"))?);
+    for (name, question) in [
+        ("status", r#"{"command":"status"}"#),
+        ("20 clients by rate", r#"{"command":"clients","count":20,"by":"rate"}"#),
+        ("20 clients by address", r#"{"command":"clients","count":20,"by":"address"}"#),
+        ("all clients", r#"{"command":"clients"}"#),
+    ] {
+        let (mut times, mut answer) = (Vec::new(), String::new());
+        let before = processor_time(process)?;
+        for _ in 0..count {
+            let started = Instant::now();
+            session.get_mut().write_all(format!("{question}\n").as_bytes())?;
+            answer.clear();
+            session.read_line(&mut answer)?;
+            times.push(started.elapsed().as_secs_f64() * 1e3);
+        }
+        let used = (processor_time(process)? - before) * 1e3 / f64::from(count);
+        times.sort_unstable_by(f64::total_cmp);
+        let middle = times.get(times.len() / 2).copied().unwrap_or_default();
+        let most = times.last().copied().unwrap_or_default();
+        println!(
+            "  {name:<38} {} bytes, {middle:.2} ms, at most {most:.2} ms, processor {used:.2} ms",
+            answer.len()
+        );
+    }
+    Ok(())
+}
+
+/// Returns the processor time of a process, in seconds.
+fn processor_time(process: u32) -> Result<f64, Failure> {
+    /// Ticks of a second in /proc (proc(5)).
+    const TICKS: f64 = 100.0;
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat"))?;
+    let fields = stat.rsplit_once(')').ok_or("no fields")?.1;
+    // User and system time are fields 14 and 15, and the first one here is field 3.
+    let ticks = fields.split_whitespace().skip(11).take(2).map(str::parse::<u64>);
+    Ok(ticks.sum::<Result<u64, _>>()? as f64 / TICKS)
 }

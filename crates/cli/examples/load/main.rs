@@ -5,7 +5,7 @@
 //! cargo run --release -p rpcrdma-cli --example load -- connections --count 200 127.0.0.1:20049
 //! ```
 //!
-//! `reads` keeps a number of small READs at random places of a file in flight, over RDMA or TCP, on any NFSv3
+//! `reads` keeps a number of small READs at random places of a file in flight, or of NULL calls, over RDMA or TCP, on any NFSv3
 //! server. `connections` holds many connections to one server, and calls on all of them at the same time. Each
 //! prints one JSON document. `cargo xtask performance` runs both.
 

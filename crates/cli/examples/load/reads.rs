@@ -1,4 +1,4 @@
-//! READs at random places of one file, with a number of them in flight.
+//! READs at random places of one file, or NULL calls, with a number of them in flight.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -38,6 +38,9 @@ pub(crate) struct Options {
     /// Bytes of each READ, 1 to 1 MiB
     #[arg(long, default_value_t = 4096, value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
     size: u32,
+    /// Make NULL calls instead of READs
+    #[arg(long)]
+    null: bool,
     /// Security flavour of the READs. Those of Kerberos take the user's ticket
     #[arg(long, value_enum, default_value_t = Flavor::Sys)]
     sec: Flavor,
@@ -53,7 +56,8 @@ pub(crate) struct Options {
 }
 
 pub(crate) async fn run(options: Options) -> Result<Value, Failure> {
-    let Options { server, path, proto, mountport, depth, size, sec, server_name, tls_ca, seconds } = options;
+    let Options { server, path, proto, mountport, depth, size, null, sec, server_name, tls_ca, seconds } =
+        options;
     let time = Duration::try_from_secs_f64(seconds)?;
     let tls = match tls_ca {
         Some(file) => Some(TlsClient::new(&server.ip().to_string(), &Anchors::from_file(file)?, None)?),
@@ -73,7 +77,8 @@ pub(crate) async fn run(options: Options) -> Result<Value, Failure> {
     let end = begin + time;
     let mut readers = JoinSet::new();
     for number in 0..depth {
-        readers.spawn(reader(file.clone(), Places::new(number, places), size, begin, end));
+        let own = (!null).then(|| (file.clone(), Places::new(number, places), size));
+        readers.spawn(caller(client.clone(), own, begin, end));
     }
     let (mut calls, mut all) = (0_u64, 0_u64);
     while let Some(counted) = readers.join_next().await {
@@ -89,20 +94,25 @@ pub(crate) async fn run(options: Options) -> Result<Value, Failure> {
     Ok(json!({ "calls": calls, "all_calls": all, "seconds": elapsed, "calls_per_second": rate }))
 }
 
-/// Reads until the end; returns the READs that ended after the beginning, and all.
-async fn reader(
-    file: File,
-    mut places: Places,
-    size: u32,
+/// Calls until the end: READs of so many bytes, or NULL without a file. Returns the calls that ended after the beginning, and
+/// all.
+async fn caller(
+    client: Client,
+    mut file: Option<(File, Places, u32)>,
     begin: Instant,
     end: Instant,
 ) -> Result<(u64, u64), Failure> {
     let (mut calls, mut all) = (0, 0);
     loop {
-        let offset = places.next() * u64::from(size);
-        let data = file.read_at(offset, size).await?;
-        if u32::try_from(data.len()) != Ok(size) {
-            return Err(format!("{} bytes read at {offset}, {size} expected", data.len()).into());
+        match &mut file {
+            Some((file, places, size)) => {
+                let offset = places.next() * u64::from(*size);
+                let data = file.read_at(offset, *size).await?;
+                if u32::try_from(data.len()) != Ok(*size) {
+                    return Err(format!("{} bytes read at {offset}, {size} expected", data.len()).into());
+                }
+            }
+            None => client.procedures().null().await?,
         }
         let now = Instant::now();
         all += 1;

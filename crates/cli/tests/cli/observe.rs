@@ -1,6 +1,6 @@
 //! A running server as others see it: metrics by HTTP, the control socket, `stat`, `clients` and `top`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -50,21 +50,70 @@ impl Session {
     }
 }
 
-/// Returns type and labels of each metric in the table of docs/metrics.md, with its meaning.
-fn documented() -> BTreeMap<String, (String, String)> {
-    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/metrics.md");
-    let page = fs::read_to_string(page).unwrap();
+/// The text of docs/metrics.md.
+fn documentation() -> String {
+    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/metrics.md")).unwrap()
+}
+
+/// A metric in the table of docs/metrics.md.
+#[derive(Debug, PartialEq, Eq)]
+struct Documented {
+    kind: String,
+    labels: BTreeSet<String>,
+    meaning: String,
+}
+
+fn documented(page: &str) -> BTreeMap<String, Documented> {
     let rows = page.lines().filter(|line| line.starts_with("| `rpcrdma_"));
     let row = |line: &str| {
         let cells: Vec<_> = line.trim_matches('|').split('|').map(|cell| cell.trim().to_owned()).collect();
-        let [name, kind, _labels, unit, meaning] = cells.try_into().unwrap();
+        let [name, kind, labels, unit, meaning] = cells.try_into().unwrap();
         let name = name.trim_matches('`').to_owned();
         let base = name.strip_suffix("_total").unwrap_or(&name);
         let in_name = ["bytes", "seconds"].into_iter().find(|unit| base.ends_with(unit)).unwrap_or("number");
         assert_eq!(unit, in_name, "{name}");
-        (name, (kind, meaning))
+        let labels = labels.split(", ").filter(|label| *label != "–").map(ToOwned::to_owned).collect();
+        (name, Documented { kind, labels, meaning })
     };
     rows.map(row).collect()
+}
+
+/// A line of the page of metrics.
+struct Sample<'a> {
+    /// The whole name.
+    name: &'a str,
+    labels: BTreeMap<&'a str, &'a str>,
+    value: f64,
+}
+
+fn samples(page: &str) -> Vec<Sample<'_>> {
+    let sample = |line| {
+        let (series, value) = str::rsplit_once(line, ' ').unwrap();
+        let (name, labels) = series.split_once('{').unwrap_or((series, "}"));
+        let labels = labels.strip_suffix('}').unwrap().split("\",").filter(|label| !label.is_empty());
+        let labels = labels.map(|label| label.trim_end_matches('"').split_once("=\"").unwrap());
+        Sample { name, labels: labels.collect(), value: value.parse().unwrap() }
+    };
+    page.lines().filter(|line| !line.starts_with('#')).map(sample).collect()
+}
+
+/// Checks the buckets of each series of a histogram: bounds and counts grow, and the last count is that of all.
+fn check_histogram(name: &str, all: &[Sample<'_>]) {
+    let of = |end: &str| {
+        let name = format!("{name}{end}");
+        all.iter().filter(|sample| sample.name == name).collect::<Vec<_>>()
+    };
+    let (buckets, sums, counts) = (of("_bucket"), of("_sum"), of("_count"));
+    assert!(!counts.is_empty() && counts.len() == sums.len(), "{name}");
+    for (count, sum) in counts.iter().zip(sums) {
+        assert_eq!((&count.labels, sum.value >= 0.0), (&sum.labels, true), "{name}");
+        let own =
+            |sample: &&&Sample<'_>| count.labels.iter().all(|(label, value)| sample.labels[label] == *value);
+        let own: Vec<(f64, f64)> =
+            buckets.iter().filter(own).map(|one| (one.labels["le"].parse().unwrap(), one.value)).collect();
+        assert!(own.is_sorted_by(|one, next| one.0 < next.0 && one.1 <= next.1), "{own:?}");
+        assert_eq!(own.last(), Some(&(f64::INFINITY, count.value)), "{name}");
+    }
 }
 
 #[test]
@@ -72,33 +121,49 @@ fn each_metric_of_a_server_is_documented_and_the_other_way_round() {
     let server = Server::start_with(&METRICS);
     fs::write(server.directory().join("f"), "content").unwrap();
     succeed(&["cat", &server.url("/f")]);
+    fail(1, &["cat", &server.url("/missing")]);
     let answer = get(server.metrics(), "/metrics");
     let (head, page) = answer.split_once("\r\n\r\n").unwrap();
     assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
-    assert!(head.contains("content-type: text/plain; version=0.0.4"), "{head}");
-    let of = |start: &str| -> BTreeMap<String, String> {
-        let lines = page.lines().filter_map(|line| line.strip_prefix(start)?.split_once(' '));
-        lines.map(|(name, rest)| (name.to_owned(), rest.to_owned())).collect()
+    let of = |start: &str| -> BTreeMap<&str, &str> {
+        page.lines().filter_map(|line| line.strip_prefix(start)?.split_once(' ')).collect()
     };
     let (help, kinds) = (of("# HELP "), of("# TYPE "));
-    let served = kinds.into_iter().map(|(name, kind)| {
-        let help = help[&name].clone();
-        (name, (kind, help))
-    });
-    assert_eq!(served.collect::<BTreeMap<_, _>>(), documented());
-    // Each sample belongs to a metric, has labels that the table names, and a number.
-    let table =
-        fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/metrics.md")).unwrap();
-    for line in page.lines().filter(|line| !line.starts_with('#')) {
-        let (series, value) = line.rsplit_once(' ').unwrap();
-        value.parse::<f64>().unwrap();
-        let (name, labels) = series.split_once('{').unwrap_or((series, "}"));
-        let metric = ["_bucket", "_sum", "_count"].into_iter().find_map(|end| name.strip_suffix(end));
-        let metric = metric.filter(|name| help.contains_key(*name)).unwrap_or(name);
-        let row = table.lines().find(|line| line.starts_with(&format!("| `{metric}` |"))).unwrap();
-        let named = row.split('|').nth(3).unwrap();
-        for label in labels.trim_end_matches('}').split("\",").filter_map(|label| label.split_once('=')) {
-            assert!(label.0 == "le" || named.contains(label.0), "{line}");
+    let documentation = documentation();
+    let documented = documented(&documentation);
+    let told: BTreeMap<_, _> =
+        documented.iter().map(|(name, one)| (name.as_str(), one.kind.as_str())).collect();
+    assert_eq!(kinds, told);
+    let told: BTreeMap<_, _> =
+        documented.iter().map(|(name, one)| (name.as_str(), one.meaning.as_str())).collect();
+    assert_eq!(help, told);
+    let all = samples(page);
+    for (name, metric) in &documented {
+        let ends: &[&str] = if metric.kind == "histogram" { &["_bucket", "_sum", "_count"] } else { &[""] };
+        for end in ends {
+            let name = format!("{name}{end}");
+            let mut own = all.iter().filter(|sample| sample.name == name).peekable();
+            assert!(own.peek().is_some(), "no sample of {name}");
+            let bounds = (*end == "_bucket").then(|| "le".to_owned());
+            let labels: BTreeSet<String> = metric.labels.iter().cloned().chain(bounds).collect();
+            for sample in own {
+                assert!(sample.labels.keys().copied().eq(labels.iter()), "{name}: {:?}", sample.labels);
+            }
+        }
+        if metric.kind == "histogram" {
+            check_histogram(name, &all);
+        }
+    }
+    // Labels with a fixed set of values: the list of labels has each of them.
+    for sample in &all {
+        for (label, value) in &sample.labels {
+            let of_label = format!("- `{label}` is ");
+            let Some((_, values)) = documentation.split_once(&of_label) else { continue };
+            let values = values.split("\n- ").next().unwrap();
+            assert!(
+                *label == "status" || values.contains(&format!("`{value}`")),
+                "{label}={value}: {values}"
+            );
         }
     }
     assert!(
@@ -106,6 +171,25 @@ fn each_metric_of_a_server_is_documented_and_the_other_way_round() {
         "{page}"
     );
     assert!(page.contains("rpcrdma_nfs_read_bytes_total 7\n"), "{page}");
+}
+
+#[test]
+fn a_reader_that_asks_as_prometheus_does_gets_plain_text() {
+    let server = Server::start_with(&METRICS);
+    let answer = http(
+        server.metrics(),
+        "GET /metrics HTTP/1.1\r\nHost: x\r\nUser-Agent: Prometheus/3.5.0\r\n\
+         Accept: application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,\
+         application/openmetrics-text;version=0.0.1;q=0.5,text/plain;version=1.0.0;escaping=allow-utf-8;q=0.4,\
+         text/plain;version=0.0.4;q=0.3,*/*;q=0.2\r\nAccept-Encoding: gzip\r\n\
+         X-Prometheus-Scrape-Timeout-Seconds: 10\r\n\r\n",
+    );
+    let (head, page) = answer.split_once("\r\n\r\n").unwrap();
+    let headers: BTreeMap<_, _> = head.lines().skip(1).filter_map(|line| line.split_once(": ")).collect();
+    assert_eq!(headers["content-type"], "text/plain; version=0.0.4; charset=utf-8");
+    assert_eq!(headers["content-length"], page.len().to_string());
+    assert!(!headers.contains_key("content-encoding"), "{head}");
+    assert!(page.starts_with("# HELP rpcrdma_build_info ") && page.ends_with('\n'), "{page}");
 }
 
 #[test]

@@ -172,6 +172,10 @@ fn exports_change_at_a_signal() {
         "{said}"
     );
     assert_eq!(succeed(&["cat", &server.url("/c/here")]), "b");
+    let exports = json(&["stat", &house.text("state")])["exports"].clone();
+    let told = |at: usize| ["name", "directory", "access"].map(|field| exports[at][field].clone());
+    assert_eq!(told(0), ["/a", house.text("a").as_str(), "ro"].map(Value::from));
+    assert_eq!(told(1), ["/c", house.text("b").as_str(), "rw"].map(Value::from), "not known at the start");
     fail(1, &["cat", &server.url("/b/here")]);
     let mkdir = fail(1, &["mkdir", &server.url("/a/new")]);
     assert!(mkdir.to_lowercase().contains("read-only"), "{mkdir}");
@@ -302,6 +306,36 @@ fn names_without_an_address_are_left_out_at_the_start_and_at_a_reload() {
     assert!(server.said().contains("none.invalid has no address now"), "{}", server.said());
     fail(1, &["cat", &server.url(&format!("{a}/here"))]);
     assert_eq!(succeed(&["cat", &server.url(&format!("{b}/here"))]), "b");
+    server.stop();
+}
+
+#[test]
+fn an_export_that_some_clients_may_write_is_told_as_mixed() {
+    let house = House::with(&["a", "b"]);
+    house.configure(&format!("exports = {:?}", house.text("exports")), &[]);
+    let lines = |first: &str, second: &str| {
+        let (a, b) = (house.text("a"), house.text("b"));
+        fs::write(house.path("exports"), format!("{a} {first}\n{b} {second}\n")).unwrap();
+    };
+    lines("192.0.2.1(ro) 127.0.0.1(rw,insecure)", "127.0.0.1(ro) 192.0.2.1(ro,sec=sys)");
+    let server = house.start();
+    let told = |exports: &Value| {
+        let all = exports.as_array().unwrap().iter();
+        all.map(|one| (one["access"].as_str().unwrap().to_owned(), one["read_only"] == true))
+            .collect::<Vec<_>>()
+    };
+    let (mixed, ro, rw) = (("mixed".to_owned(), false), ("ro".to_owned(), true), ("rw".to_owned(), false));
+    assert_eq!(told(&server.ready["exports"]), [mixed.clone(), ro.clone()]);
+    let state = house.text("state");
+    assert_eq!(told(&json(&["stat", &state])["exports"]), [mixed.clone(), ro.clone()]);
+    let shown = succeed(&["stat", &state]);
+    assert!(
+        shown.contains("(mixed, sec=sys), 0 mounts") && shown.contains("(ro, sec=sys), 0 mounts"),
+        "{shown}"
+    );
+    lines("*(rw)", "*(rw) 192.0.2.1(ro)");
+    server.reload("2 exports in force");
+    assert_eq!(told(&json(&["stat", &state])["exports"]), [rw, mixed]);
     server.stop();
 }
 

@@ -93,6 +93,43 @@ impl From<Vec<IpNet>> for Admitted {
     }
 }
 
+/// Whether the clients of an export may write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExportAccess {
+    /// No client may.
+    ReadOnly,
+    /// Each client may.
+    ReadWrite,
+    /// Some clients may, and others may only read ([`Export::rules`], [`Export::apart`]).
+    Mixed,
+}
+
+impl ExportAccess {
+    /// Returns the access of clients of which each is read-only or not.
+    #[must_use]
+    pub fn of(read_only: impl IntoIterator<Item = bool>) -> Self {
+        let (readers, writers) =
+            read_only.into_iter().fold((false, false), |(readers, writers), read_only| {
+                (readers || read_only, writers || !read_only)
+            });
+        match (readers, writers) {
+            (true, true) => Self::Mixed,
+            (true, false) => Self::ReadOnly,
+            (false, _) => Self::ReadWrite,
+        }
+    }
+
+    /// Returns the name: `ro`, `rw` or `mixed`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::ReadOnly => "ro",
+            Self::ReadWrite => "rw",
+            Self::Mixed => "mixed",
+        }
+    }
+}
+
 /// An exported file system with its rules.
 #[derive(Clone)]
 pub struct Export {
@@ -100,6 +137,9 @@ pub struct Export {
     pub name: String,
     /// The exported file system.
     pub file_system: Arc<dyn FileSystem>,
+    /// The origin of the file system, such as its directory, for the administrator. The server does not interpret it, and
+    /// clients do not see it. Default: none.
+    pub origin: Option<String>,
     /// Whether clients may not change anything.
     pub read_only: bool,
     /// Admitted clients. Default: [`Admitted::Everybody`].
@@ -128,6 +168,7 @@ impl Export {
         Self {
             name: name.into(),
             file_system,
+            origin: None,
             read_only: false,
             allow: Admitted::default(),
             secure: false,
@@ -160,6 +201,25 @@ impl Export {
             Admitted::Networks(networks) => networks,
         };
         Some(own.iter().chain(self.rules.iter().flat_map(|rule| &rule.networks)).copied().collect())
+    }
+
+    /// Returns whether clients may write: all of them, some or none.
+    #[must_use]
+    pub fn access(&self) -> ExportAccess {
+        ExportAccess::of(self.other_terms().map(|terms| terms.read_only).chain([self.read_only]))
+    }
+
+    /// Returns the flavours of the export, and of each rule.
+    pub(super) fn flavors(&self) -> impl Iterator<Item = &[Security]> {
+        let others = self.other_terms().map(|terms| terms.security.as_slice());
+        [self.security.as_slice()].into_iter().chain(others)
+    }
+
+    /// Returns the terms of some clients or flavours that differ from the fields of the export.
+    fn other_terms(&self) -> impl Iterator<Item = &Terms> {
+        let rules = self.rules.iter().map(|rule| &rule.terms);
+        self.apart.iter().chain(rules.flat_map(|terms| std::iter::once(terms).chain(&terms.apart)))
+    }
     }
 }
 
@@ -257,13 +317,15 @@ impl Served {
     /// The export does not admit the caller.
     pub(crate) fn admits(&self, caller: &Caller, purpose: Purpose) -> Result<(Acting, &Terms), Denied> {
         let terms = self.client_terms(caller).ok_or(Denied::Address)?;
+        let flavor = Security::of(&caller.credential);
+        let own = flavor.map_or(terms, |flavor| terms.of(flavor));
         // A caller by Kerberos has proven who it is, so its port says nothing more (exports(5), `secure`).
         let proven = matches!(caller.credential, Credential::Gss(_));
-        if terms.secure && !proven && !caller.has_reserved_port() {
+        if own.secure && !proven && !caller.has_reserved_port() {
             return Err(Denied::Address);
         }
-        match (Security::of(&caller.credential), purpose) {
-            (Some(flavor), _) if terms.security.contains(&flavor) => Ok((Acting::Caller, terms.of(flavor))),
+        match (flavor, purpose) {
+            (Some(flavor), _) if terms.security.contains(&flavor) => Ok((Acting::Caller, own)),
             (_, Purpose::Mount) | (Some(Security::Sys), Purpose::Probe) => Ok((Acting::Anonymous, terms)),
             _ => Err(Denied::Flavor),
         }

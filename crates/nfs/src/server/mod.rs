@@ -50,7 +50,7 @@ use std::time::Duration;
 use caller::Caller;
 pub use clients::{ClientRule, Terms};
 pub use counters::{NfsCounters, ProcedureCount};
-pub use exports::{Admitted, Export, ExportError, NOBODY, Squash};
+pub use exports::{Admitted, Export, ExportAccess, ExportError, NOBODY, Squash};
 use exports::{Crossing, Current, Exports, Served, components};
 pub use extents::ExtentsProgram;
 pub use handle::{ExportId, HandleKey};

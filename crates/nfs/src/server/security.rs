@@ -60,6 +60,18 @@ impl Security {
         !matches!(self, Self::Sys)
     }
 
+    /// Returns the flavours of several lists, each once, in the order in which they stand.
+    #[must_use]
+    pub fn all<'a>(lists: impl IntoIterator<Item = &'a [Self]>) -> Vec<Self> {
+        let mut all = Vec::new();
+        for flavor in lists.into_iter().flatten() {
+            if !all.contains(flavor) {
+                all.push(*flavor);
+            }
+        }
+        all
+    }
+
     /// Returns the flavour of a call; `None` if no export can allow it. Every mechanism that the server accepts contexts
     /// of counts as Kerberos.
     pub(super) fn of(credential: &Credential) -> Option<Self> {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 
-use super::{ExportId, LaneStatus, NfsServer, Security};
+use super::{ExportAccess, ExportId, LaneStatus, NfsServer, Security};
 
 /// An export and the clients that mounted it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -11,9 +11,12 @@ use super::{ExportId, LaneStatus, NfsServer, Security};
 pub struct ExportStatus {
     /// Name that clients mount.
     pub name: String,
-    /// Whether clients may only read.
-    pub read_only: bool,
-    /// Flavours of security that calls may have, the preferred one first.
+    /// The origin of the file system ([`Export::origin`](super::Export::origin)).
+    pub origin: Option<String>,
+    /// Whether clients may write: all of them, some or none.
+    pub access: ExportAccess,
+    /// Flavours of security that calls of any client may have. Those of clients without a rule come first, in the order of
+    /// preference.
     pub security: Vec<Security>,
     /// Hosts with the paths that they mounted, by MOUNT. The list is bounded ([`MOUNTS_MAX`](super::MOUNTS_MAX),
     /// [`MOUNTS_PER_HOST`](super::MOUNTS_PER_HOST)), and clients that vanish stay in it.
@@ -29,8 +32,9 @@ impl NfsServer {
             .iter()
             .map(|served| ExportStatus {
                 name: served.export.name.clone(),
-                read_only: served.export.read_only,
-                security: served.export.security.clone(),
+                origin: served.export.origin.clone(),
+                access: served.export.access(),
+                security: Security::all(served.export.flavors()),
                 mounts: Vec::new(),
             })
             .collect();

@@ -75,12 +75,12 @@ pub(in crate::commands) fn status(status: &Status) -> String {
         line("Listens", format!("{} ({})", at.address, at.provider));
     }
     for export in &status.exports {
-        let rights = if export.read_only { "ro" } else { "rw" };
+        let access = &export.access;
         let directory = export.directory.as_deref().map(|path| format!(" = {path}")).unwrap_or_default();
         let security = export.security.join(":");
         line(
             "Export",
-            format!("{}{directory} ({rights}, sec={security}), {} mounts", export.name, export.mounts),
+            format!("{}{directory} ({access}, sec={security}), {} mounts", export.name, export.mounts),
         );
     }
     let sums = [("RDMA", &transports.rdma), ("TCP", &transports.tcp)];
@@ -157,15 +157,20 @@ fn procedures(text: &mut String, status: &Status) {
     }
 }
 
-/// Titles of the table of clients.
-const TITLES: &str = "    ID ADDRESS                  VIA    VERSION      CALLS FLIGHT RECEIVED     SENT CREDITS   MEMORY USER";
+/// Least width of the addresses of clients.
+const ADDRESS: usize = 24;
 
 /// Returns the table of clients.
 pub(in crate::commands) fn clients(clients: &[ClientStatus]) -> String {
-    let mut text = format!("{TITLES}\n");
+    let addresses = clients.iter().filter_map(|one| one.address.as_ref()).map(String::len);
+    let width = addresses.max().unwrap_or(0).max(ADDRESS);
+    let mut text = format!(
+        "    ID {:<width$} VIA    VERSION      CALLS FLIGHT RECEIVED     SENT CREDITS   MEMORY USER\n",
+        "ADDRESS"
+    );
     for one in clients {
         let row = format!(
-            "{:>6} {:<24} {:<6} {:<7} {:>10} {:>6} {:>8} {:>8} {:>7} {:>8} {}",
+            "{:>6} {:<width$} {:<6} {:<7} {:>10} {:>6} {:>8} {:>8} {:>7} {:>8} {}",
             one.id,
             one.address.as_deref().unwrap_or("-"),
             one.provider,
@@ -224,7 +229,7 @@ mod tests {
     fn the_columns_of_clients_stand_under_their_titles() {
         let client = ClientStatus {
             id: 123_456,
-            address: Some("192.0.2.1:40000".to_owned()),
+            address: Some("[2001:db8::1:2:3:4]:40000".to_owned()),
             provider: "iwarp".to_owned(),
             version: Some("One".to_owned()),
             user: Some("u@EXAMPLE.ORG".to_owned()),
@@ -232,8 +237,7 @@ mod tests {
         };
         let table = clients(&[client]);
         let (titles, row) = table.trim_end().split_once('\n').unwrap();
-        for (title, value) in [("ID", "123456"), ("ADDRESS", "192.0.2.1"), ("VERSION", "One"), ("USER", "u@")]
-        {
+        for (title, value) in [("ID", "123456"), ("ADDRESS", "[2001"), ("VERSION", "One"), ("USER", "u@")] {
             let (at, there) = (titles.find(title).unwrap(), row.find(value).unwrap());
             assert!(at == there || at + title.len() == there + value.len(), "{title}: {at}, {there}");
         }

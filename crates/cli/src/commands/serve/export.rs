@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 use rpcrdma_nfs::fs::{DirectoryFs, Identity};
-use rpcrdma_nfs::server::{Admitted, ClientRule, Export, NOBODY, Security, Squash, Terms};
+use rpcrdma_nfs::server::{
+    Admitted, ClientRule, Export, ExportAccess, NOBODY, Security, Squash, Terms,
+};
 
 /// Directory to export, as the command line or a file has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,6 +62,7 @@ impl ExportOption {
     /// Returns the export of this open directory.
     pub(crate) fn with(&self, directory: Arc<DirectoryFs>) -> Export {
         let mut export = Export::new(self.name.clone(), directory);
+        export.origin = Some(self.directory.display().to_string());
         export.read_only = self.read_only;
         export.allow.clone_from(&self.allow);
         export.secure = self.secure;
@@ -87,6 +90,17 @@ impl ExportOption {
             terms.apart.iter_mut().for_each(|terms| terms.read_only = true);
         }
         self.apart.iter_mut().for_each(|terms| terms.read_only = true);
+    }
+
+    /// Returns whether clients may write: all of them, some or none.
+    pub(crate) fn access(&self) -> ExportAccess {
+        ExportAccess::of(self.other_terms().map(|terms| terms.read_only).chain([self.read_only]))
+    }
+
+    /// Returns the flavours that calls of any client may have. Those of clients without other terms come first.
+    pub(crate) fn flavors(&self) -> Vec<Security> {
+        let others = self.other_terms().map(|terms| terms.security.as_slice());
+        Security::all([self.security.as_slice()].into_iter().chain(others))
     }
 
     /// Returns whether any client may use Kerberos.

@@ -103,7 +103,7 @@ local users look at the whole address. A client whose connection was closed conn
 
 When the server is ready, it prints one line that begins with \"ready:\". The line ends with the command by which Linux mounts \
 the first export, or with the reason why there is none. --json prints {pid, rdma, listeners: [{address, provider}], \
-tcp, exports: [{name, directory, read_only, allow, closed, security}], mount, mount_note, metrics, control} instead. metrics has the address of --metrics, control the path of the control socket. listeners has each RDMA address with its \
+tcp, exports: [{name, directory, read_only, access, allow, closed, security}], mount, mount_note, metrics, control} instead. read_only says that no client may write, and access is \"ro\", \"rw\" or, if only some clients may write, \"mixed\". metrics has the address of --metrics, control the path of the control socket. listeners has each RDMA address with its \
 provider, \"iwarp\" or \"verbs\"; rdma is the first of these addresses. With --check it prints {good, exports, notes}. SIGINT or SIGTERM stops the server: it answers calls in progress and flushes data. A \
 second signal ends it at once. SIGHUP makes it read the files of --config and --exports again: exports \
 and all their options change without the loss of a connection, and other changes are logged, because they need a restart. If anything \
@@ -463,9 +463,7 @@ impl Prepared {
         let observed = serve.observe.listen(&state).await?;
         let (server, mut ready) = serve.listen(builder, &nfs, &options, passed).await?;
         ready.observed(observed.metrics(), observed.control());
-        let directories =
-            options.iter().map(|export| (export.name.clone(), export.directory.display().to_string()));
-        let sources = Sources::new(server.monitor(), nfs.clone(), ready.listeners(), directories);
+        let sources = Sources::new(server.monitor(), nfs.clone(), ready.listeners());
         let observed = observed.serve(&sources);
         let announced = if serve.rpcbind {
             Announced::make(services(&ready.rdma_addresses(), ready.tcp)).await?

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::path::PathBuf;
 
-use rpcrdma_nfs::server::Security;
+use rpcrdma_nfs::server::{ExportAccess, Security};
 use serde::Serialize;
 
 use super::export::ExportOption;
@@ -81,7 +81,10 @@ pub(super) struct Document<'a> {
 struct ExportDocument<'a> {
     name: &'a str,
     directory: String,
+    /// Whether no client may write.
     read_only: bool,
+    /// Whether clients may write: `ro`, `rw` or, if some may, `mixed`.
+    access: &'static str,
     allow: Vec<String>,
     /// Whether no client may mount.
     closed: bool,
@@ -94,7 +97,8 @@ impl<'a> ExportDocument<'a> {
         Self {
             name: &export.name,
             directory: export.directory.display().to_string(),
-            read_only: export.read_only,
+            read_only: export.access() == ExportAccess::ReadOnly,
+            access: export.access().name(),
             allow: admitted.iter().flatten().map(ToString::to_string).collect(),
             closed: admitted.as_ref().is_some_and(Vec::is_empty),
             security: names(export),
@@ -135,12 +139,12 @@ impl Ready {
             .iter()
             .take(TOLD_MAX)
             .map(|export| {
-                let rights = if export.read_only { "ro" } else { "rw" };
-                let security = match export.security.as_slice() {
+                let security = match export.flavors().as_slice() {
                     [Security::Sys] => String::new(),
                     _ => format!(", sec={}", names(export).join(":")),
                 };
-                format!("{} as {} ({rights}{security})", export.directory.display(), export.name)
+                let access = export.access().name();
+                format!("{} as {} ({access}{security})", export.directory.display(), export.name)
             })
             .collect();
         if let Some(more) = self.exports.len().checked_sub(TOLD_MAX).filter(|more| *more > 0) {
@@ -177,9 +181,9 @@ impl Ready {
     }
 }
 
-/// Returns the names of an export's flavours.
+/// Returns the names of the flavours that any client of an export may use.
 fn names(export: &ExportOption) -> Vec<&'static str> {
-    export.security.iter().map(|flavor| flavor.name()).collect()
+    export.flavors().iter().map(|flavor| flavor.name()).collect()
 }
 
 /// Returns the first mount command, or the reason why the first address has none.

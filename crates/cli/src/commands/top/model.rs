@@ -23,7 +23,7 @@ pub(super) struct Sample {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Question {
     skip: usize,
-    count: usize,
+    pub(super) count: usize,
     by: Order,
     reverse: bool,
 }

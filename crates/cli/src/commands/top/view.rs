@@ -5,7 +5,7 @@ use ratatui::Frame;
 use ratatui::layout::{Alignment, Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span, Text};
-use ratatui::widgets::{Cell, Paragraph, Row, Table};
+use ratatui::widgets::{Cell, Paragraph, Row, Table, Wrap};
 use rpcrdma::Latencies;
 
 use super::model::{Model, Rate, Sample};
@@ -17,9 +17,8 @@ use crate::human;
 /// A column of the clients.
 pub(super) struct Column {
     title: &'static str,
-    /// Width, the least one if the column grows.
+    /// Width; that of an address is the least one.
     width: u16,
-    grows: bool,
     is_number: bool,
     /// The order by this column, if there is one.
     pub(super) order: Option<Order>,
@@ -31,7 +30,6 @@ pub(super) const COLUMNS: [Column; 10] = [
     Column {
         title: "ID",
         width: 7,
-        grows: false,
         is_number: true,
         order: Some(Order::Id),
         value: |one| one.id.to_string(),
@@ -39,15 +37,20 @@ pub(super) const COLUMNS: [Column; 10] = [
     Column {
         title: "ADDRESS",
         width: 21,
-        grows: true,
         is_number: false,
         order: Some(Order::Address),
         value: |one| one.address.clone().unwrap_or_else(|| "-".to_owned()),
     },
     Column {
+        title: "CALLS/S",
+        width: 8,
+        is_number: true,
+        order: Some(Order::Rate),
+        value: |one| one.calls_per_second.map_or_else(|| "-".to_owned(), number),
+    },
+    Column {
         title: "VIA",
         width: 9,
-        grows: false,
         is_number: false,
         order: None,
         value: |one| match one.version.as_deref() {
@@ -57,17 +60,8 @@ pub(super) const COLUMNS: [Column; 10] = [
         },
     },
     Column {
-        title: "CALLS/S",
-        width: 8,
-        grows: false,
-        is_number: true,
-        order: Some(Order::Rate),
-        value: |one| one.calls_per_second.map_or_else(|| "-".to_owned(), number),
-    },
-    Column {
         title: "CALLS",
         width: 8,
-        grows: false,
         is_number: true,
         order: Some(Order::Calls),
         value: |one| number(one.calls as f64),
@@ -75,7 +69,6 @@ pub(super) const COLUMNS: [Column; 10] = [
     Column {
         title: "FLIGHT",
         width: 7,
-        grows: false,
         is_number: true,
         order: Some(Order::Flight),
         value: |one| one.calls_in_flight.to_string(),
@@ -83,7 +76,6 @@ pub(super) const COLUMNS: [Column; 10] = [
     Column {
         title: "BYTES/S",
         width: 8,
-        grows: false,
         is_number: true,
         order: Some(Order::Bytes),
         value: |one| one.bytes_per_second.map_or_else(|| "-".to_owned(), bytes),
@@ -91,7 +83,6 @@ pub(super) const COLUMNS: [Column; 10] = [
     Column {
         title: "CREDITS",
         width: 8,
-        grows: false,
         is_number: true,
         order: Some(Order::Credits),
         value: |one| if one.credits == 0 { "-".to_owned() } else { one.credits.to_string() },
@@ -99,12 +90,11 @@ pub(super) const COLUMNS: [Column; 10] = [
     Column {
         title: "MEMORY",
         width: 7,
-        grows: false,
         is_number: true,
         order: Some(Order::Memory),
         value: |one| human::size(one.memory() as u64),
     },
-    Column { title: "USER", width: 4, grows: true, is_number: false, order: None, value: user },
+    Column { title: "USER", width: 4, is_number: false, order: None, value: user },
 ];
 
 /// Returns a number of bytes for people.
@@ -115,11 +105,12 @@ fn bytes(value: f64) -> String {
     human::size(value)
 }
 
-/// The styles of the screen.
+/// The styles of the screen. Text has the terminal's own colours, which the user can read; where there is another one, it has a
+/// background of its own, or can be read on dark and light ones.
 struct Styles {
     title: Style,
     chosen: Style,
-    label: Style,
+    value: Style,
     trouble: Style,
     bar: Style,
 }
@@ -127,24 +118,19 @@ struct Styles {
 impl Styles {
     fn new(has_colours: bool) -> Self {
         let plain = Style::new();
+        let bold = plain.add_modifier(Modifier::BOLD);
+        let title = plain.add_modifier(Modifier::REVERSED);
         if has_colours {
             Self {
-                title: plain.add_modifier(Modifier::REVERSED),
+                title,
                 chosen: plain.fg(Color::Black).bg(Color::Cyan).remove_modifier(Modifier::REVERSED),
-                label: plain.fg(Color::Cyan),
-                trouble: plain.fg(Color::Red).add_modifier(Modifier::BOLD),
+                value: bold,
+                trouble: bold.fg(Color::Red),
                 bar: plain.fg(Color::Green),
             }
         } else {
-            let bold = plain.add_modifier(Modifier::BOLD);
-            let title = plain.add_modifier(Modifier::REVERSED);
-            Self {
-                title,
-                chosen: title.add_modifier(Modifier::BOLD.union(Modifier::UNDERLINED)),
-                label: bold,
-                trouble: bold,
-                bar: plain,
-            }
+            let chosen = title.add_modifier(Modifier::BOLD.union(Modifier::UNDERLINED));
+            Self { title, chosen, value: bold, trouble: bold, bar: plain }
         }
     }
 }
@@ -182,16 +168,65 @@ pub(super) fn draw(frame: &mut Frame<'_>, model: &Model) {
     }
     draw_procedures(frame, middle, &rates, &styles);
     draw_clients(frame, below, model, &styles);
-    let keys = match &model.trouble {
-        Some(reason) => Line::styled(reason.clone(), styles.trouble),
-        None => Line::styled("q quit   left/right sort by   r reverse   up/down scroll", styles.label),
+    let keys = ["q quit", "left/right sort by", "r reverse", "up/down scroll"];
+    let foot_line = match &model.trouble {
+        Some(reason) => Line::styled(shortened(reason, foot.width), styles.trouble),
+        None => fitting(keys.map(|key| vec![Span::raw(key)]), foot.width),
     };
-    frame.render_widget(Paragraph::new(keys), foot);
+    frame.render_widget(Paragraph::new(foot_line), foot);
 }
 
-/// Returns a label and its value, with space behind.
-fn pair<'a>(label: &'a str, value: String, styles: &Styles) -> [Span<'a>; 2] {
-    [Span::styled(label, styles.label), Span::raw(format!(" {value}   "))]
+/// Spaces between the parts of a line.
+const GAP: &str = "   ";
+
+/// Returns a line of the first parts that fit. Others are left out, not cut; of a first part without room the beginning stays.
+fn fitting<'a>(parts: impl IntoIterator<Item = Vec<Span<'a>>>, width: u16) -> Line<'a> {
+    let mut line = Line::default();
+    for part in parts {
+        let gap = if line.spans.is_empty() { "" } else { GAP };
+        let needed = line.width() + gap.len() + part.iter().map(Span::width).sum::<usize>();
+        if !line.spans.is_empty() && needed > usize::from(width) {
+            break;
+        }
+        line.spans.push(Span::raw(gap));
+        line.spans.extend(part);
+    }
+    line
+}
+
+/// Returns a text of at most so many cells: beginning and end of a longer one.
+fn shortened(text: &str, width: u16) -> String {
+    /// Stands for what is left out.
+    const LEFT_OUT: &str = "..";
+    let (length, width) = (text.chars().count(), usize::from(width));
+    if length <= width {
+        return text.to_owned();
+    }
+    let kept = width.saturating_sub(LEFT_OUT.len());
+    let (head, tail) = (kept / 2, kept - kept / 2);
+    let mut short: String = text.chars().take(head).collect();
+    short.push_str(LEFT_OUT);
+    short.extend(text.chars().skip(length - tail));
+    short
+}
+
+/// Returns a label and its value.
+fn pair<'a>(label: &'a str, value: String, styles: &Styles) -> Vec<Span<'a>> {
+    vec![Span::raw(label), Span::raw(" "), Span::styled(value, styles.value)]
+}
+
+/// Returns the listeners: as many as fit, and the number of the others.
+fn listeners(status: &Status, width: usize) -> String {
+    let all: Vec<String> =
+        status.listeners.iter().map(|at| format!("{} ({})", at.address, at.provider)).collect();
+    let shown = |count: usize| {
+        let first = all.iter().take(count).cloned().collect::<Vec<_>>().join(", ");
+        match all.len() - count {
+            0 => first,
+            more => format!("{first} and {more} more"),
+        }
+    };
+    (1..=all.len()).rev().map(shown).find(|text| text.len() <= width).unwrap_or_default()
 }
 
 fn draw_head(frame: &mut Frame<'_>, area: Rect, model: &Model, sample: &Sample, styles: &Styles) {
@@ -213,51 +248,53 @@ fn draw_head(frame: &mut Frame<'_>, area: Rect, model: &Model, sample: &Sample, 
     let waiting: usize = status.io.iter().fold(0, |sum, lane| sum.saturating_add(lane.waiting));
     let busy: usize =
         status.io.iter().fold(0, |sum, lane| sum.saturating_add(lane.threads.saturating_sub(lane.idle)));
-    let listeners: Vec<String> =
-        status.listeners.iter().map(|at| format!("{} ({})", at.address, at.provider)).collect();
     let refused: u64 = connections.refused.reasons().iter().map(|(_, count)| count).sum();
-    let first = Line::from(vec![
-        Span::styled(format!("rpcrdma {}", process.version), Style::new().add_modifier(Modifier::BOLD)),
-        Span::raw(format!(
-            "   process {}   up {}   {}",
-            process.pid,
-            span(process.uptime_seconds),
-            listeners.join(", ")
-        )),
-    ]);
+    let mut first = fitting(
+        [
+            vec![Span::styled(format!("rpcrdma {}", process.version), styles.value)],
+            pair("process", process.pid.to_string(), styles),
+            pair("up", span(process.uptime_seconds), styles),
+        ],
+        area.width,
+    );
+    let rest = usize::from(area.width).saturating_sub(first.width() + GAP.len());
+    first.push_span(Span::raw(format!("{GAP}{}", listeners(status, rest))));
     let second = [
         pair("calls", calls, styles),
         pair("p50", time(quantile(&all, 0.5)), styles),
         pair("p99", time(quantile(&all, 0.99)), styles),
         pair("received", per_second(model.rate(received), bytes), styles),
         pair("sent", per_second(model.rate(sent), bytes), styles),
-        pair("I/O", format!("{busy} busy, {waiting} waiting"), styles),
     ];
+    let now = format!(
+        "{} rdma, {} tcp, {} half open",
+        transports.rdma.connections, transports.tcp.connections, connections.half_open
+    );
     let third = [
-        pair(
-            "connections",
-            format!(
-                "{} rdma, {} tcp, {} half open",
-                transports.rdma.connections, transports.tcp.connections, connections.half_open
-            ),
-            styles,
-        ),
+        pair("connections", now, styles),
         pair("accepted", connections.accepted.to_string(), styles),
         pair("refused", refused.to_string(), styles),
         pair("credits", status.credits.granted.to_string(), styles),
     ];
     let (calls, replies) = (forms(&status.forms.calls), forms(&status.forms.replies));
     let forms = [pair("calls came", calls, styles), pair("replies left", replies, styles)];
-    let mut pool = vec![Span::styled("memory ", styles.label)];
-    pool.extend(bar(memory.in_use, memory.limit, 24, styles));
     let size = |bytes: usize| human::size(bytes as u64);
-    pool.push(Span::raw(format!(" {} of {}   ", size(memory.in_use), size(memory.limit))));
-    pool.extend(pair("reply cache", size(status.reply_cache.bytes), styles));
-    pool.extend(pair("evicted", status.reply_cache.evicted.to_string(), styles));
-    let line = |pairs: &[[Span<'static>; 2]]| Line::from(pairs.concat());
-    let text = Text::from(vec![first, line(&second), line(&third), line(&forms), Line::from(pool)]);
+    let mut pool = vec![Span::raw("memory ")];
+    pool.extend(bar(memory.in_use, memory.limit, if area.width < WIDE { 8 } else { 24 }, styles));
+    pool.push(Span::styled(format!(" {} of {}", size(memory.in_use), size(memory.limit)), styles.value));
+    let cache = format!("{}, {} evicted", size(status.reply_cache.bytes), status.reply_cache.evicted);
+    let fifth = [
+        pool,
+        pair("I/O", format!("{busy} busy, {waiting} waiting"), styles),
+        pair("replies kept", cache, styles),
+    ];
+    let line = |parts: &[Vec<Span<'static>>]| fitting(parts.iter().cloned(), area.width);
+    let text = Text::from(vec![first, line(&second), line(&third), line(&forms), line(&fifth)]);
     frame.render_widget(Paragraph::new(text), area);
 }
+
+/// Width from which on there is room for more than the numbers.
+const WIDE: u16 = 90;
 
 /// Returns a bar of so many cells.
 fn bar(part: usize, whole: usize, cells: usize, styles: &Styles) -> [Span<'static>; 3] {
@@ -287,54 +324,86 @@ fn forms(messages: &MessageStatus) -> String {
 }
 
 fn draw_procedures(frame: &mut Frame<'_>, area: Rect, rates: &[Rate], styles: &Styles) {
+    /// Titles and widths. The name has its own columns where there is room.
+    const TITLES: [(&str, u16); 6] =
+        [("PROCEDURE", 16), ("CALLS/S", 8), ("P50", 8), ("P99", 8), ("ERRORS", 8), ("CALLS", 8)];
+    let columns = columns_that_fit(TITLES.map(|(_, width)| width), area.width);
     let right = |text: String| Cell::from(Text::from(text).alignment(Alignment::Right));
     let rows = rates.iter().take(usize::from(area.height)).map(|rate| {
-        let per_second = number(rate.per_second);
         let [p50, p99] = [0.5, 0.99].map(|part| time(quantile(&rate.latencies, part)));
-        let calls = number(rate.calls as f64);
-        Row::new([
-            Cell::from(rate.name.clone()),
-            right(per_second),
-            right(calls),
-            right(p50),
-            right(p99),
-            right(rate.errors.to_string()),
-        ])
+        let numbers =
+            [number(rate.per_second), p50, p99, number(rate.errors as f64), number(rate.calls as f64)];
+        let cells = [Cell::from(rate.name.clone())].into_iter().chain(numbers.map(right));
+        Row::new(cells.take(columns))
     });
-    let titles = ["PROCEDURE", "CALLS/S", "CALLS", "P50", "P99", "ERRORS"].into_iter().enumerate();
-    let titles =
-        titles.map(|(index, title)| if index == 0 { Cell::from(title) } else { right(title.to_owned()) });
-    let widths = [
-        Constraint::Length(24),
-        Constraint::Length(9),
-        Constraint::Length(9),
-        Constraint::Length(9),
-        Constraint::Length(9),
-        Constraint::Length(9),
-    ];
-    let table = Table::new(rows, widths).header(Row::new(titles).style(styles.title)).column_spacing(1);
+    let titles = TITLES
+        .into_iter()
+        .enumerate()
+        .map(|(index, (title, _))| if index == 0 { Cell::from(title) } else { right(title.to_owned()) });
+    let wide = if area.width < WIDE { 0 } else { 8 };
+    let widths = TITLES.iter().enumerate().take(columns);
+    let widths =
+        widths.map(|(index, (_, width))| Constraint::Length(width + if index == 0 { wide } else { 0 }));
+    let table = Table::new(rows, widths)
+        .header(Row::new(titles.take(columns)).style(styles.title))
+        .column_spacing(SPACING);
     frame.render_widget(table, area);
+}
+
+/// Cells between two columns.
+const SPACING: u16 = 1;
+
+/// Returns the number of the first columns that fit. Others are left out, not cut.
+fn columns_that_fit(widths: impl IntoIterator<Item = u16>, room: u16) -> usize {
+    let mut end = 0_u16;
+    let fits = |width: &u16| {
+        end = end.saturating_add(width + SPACING);
+        end <= room.saturating_add(SPACING)
+    };
+    widths.into_iter().take_while(fits).count()
+}
+
+/// Returns the widths of the columns of these clients, as many as fit. Addresses are whole if the screen has room for the number
+/// of the connection beside, and the last column gets the rest.
+fn client_widths(clients: &[ClientStatus], room: u16) -> Vec<u16> {
+    let longest = clients.iter().filter_map(|one| one.address.as_ref()).map(String::len).max().unwrap_or(0);
+    let longest = u16::try_from(longest).unwrap_or(u16::MAX);
+    let mut before = 0_u16;
+    let widths = COLUMNS.iter().map(|column| {
+        let left = room.saturating_sub(before).max(column.width);
+        let width = match column.order {
+            Some(Order::Address) => longest.clamp(column.width, left),
+            _ => column.width,
+        };
+        before = before.saturating_add(width + SPACING);
+        width
+    });
+    let mut widths: Vec<u16> = widths.collect();
+    widths.truncate(columns_that_fit(widths.iter().copied(), room));
+    let used: u16 = widths.iter().map(|width| width + SPACING).sum();
+    if let (true, Some(last)) = (widths.len() == COLUMNS.len(), widths.last_mut()) {
+        *last += room.saturating_add(SPACING).saturating_sub(used);
+    }
+    widths
 }
 
 fn draw_clients(frame: &mut Frame<'_>, area: Rect, model: &Model, styles: &Styles) {
     let Some(clients) = model.last.as_ref().map(|last| &last.clients) else { return };
     let Some(clients) = clients else {
         let reason = "clients: give the state directory or the control socket; metrics have none";
-        frame.render_widget(Paragraph::new(reason), area);
+        frame.render_widget(Paragraph::new(reason).wrap(Wrap { trim: true }), area);
         return;
     };
     let aligned = |column: &Column, text: String| {
         let side = if column.is_number { Alignment::Right } else { Alignment::Left };
         Cell::from(Text::from(text).alignment(side))
     };
-    // Columns without room are left out, not cut.
-    let mut end = 0;
-    let fits = |column: &&Column| {
-        end += column.width + 1;
-        end <= area.width.saturating_add(1)
-    };
-    let columns: Vec<&Column> = COLUMNS.iter().take_while(fits).collect();
-    let titles = columns.iter().map(|column| {
+    let [body, last] = Layout::vertical([Constraint::Min(0), Constraint::Length(1)]).areas(area);
+    let visible = usize::from(body.height.saturating_sub(1));
+    let shown = model.clients().get(..visible).unwrap_or(model.clients());
+    let widths = client_widths(shown, area.width);
+    let columns = || COLUMNS.iter().zip(&widths);
+    let titles = columns().map(|(column, _)| {
         let is_chosen = column.order == Some(model.order);
         let mark = match (is_chosen, model.is_reverse) {
             (false, _) => "",
@@ -344,23 +413,24 @@ fn draw_clients(frame: &mut Frame<'_>, area: Rect, model: &Model, styles: &Style
         let style = if is_chosen { styles.chosen } else { Style::new() };
         aligned(column, format!("{}{mark}", column.title)).style(style)
     });
-    let visible = model.clients().iter().take(usize::from(area.height.saturating_sub(1)));
-    let rows = visible.map(|one| Row::new(columns.iter().map(|column| aligned(column, (column.value)(one)))));
-    let widths = columns.iter().map(|column| match column.grows {
-        true => Constraint::Min(column.width),
-        false => Constraint::Length(column.width),
-    });
-    let table = Table::new(rows, widths).header(Row::new(titles).style(styles.title)).column_spacing(1);
-    let [body, last] = Layout::vertical([Constraint::Min(0), Constraint::Length(1)]).areas(area);
+    let cell = |one: &ClientStatus, (column, width): (&Column, &u16)| {
+        aligned(column, shortened(&(column.value)(one), *width))
+    };
+    let rows = shown.iter().map(|one| Row::new(columns().map(|column| cell(one, column))));
+    let table = Table::new(rows, widths.iter().map(|width| Constraint::Length(*width)))
+        .header(Row::new(titles).style(styles.title))
+        .column_spacing(SPACING);
     frame.render_widget(table, body);
-    let rows = usize::from(body.height.saturating_sub(1)).min(model.clients().len());
-    if rows > 0 {
-        let first = model.skip + 1;
-        let order = model.order.to_possible_value();
-        let order = order.as_ref().map_or("", |order| order.get_name());
-        let text = format!("clients {first} to {} of {}, by {order}", model.skip + rows, clients.total);
-        frame.render_widget(Paragraph::new(text).style(styles.label), last);
-    }
+    let order = model.order.to_possible_value();
+    let order = order.as_ref().map_or("", |order| order.get_name());
+    let text = match shown.len() {
+        0 if clients.total == 0 => "no clients".to_owned(),
+        0 => format!("{} clients", clients.total),
+        rows => {
+            format!("clients {} to {} of {}, by {order}", model.skip + 1, model.skip + rows, clients.total)
+        }
+    };
+    frame.render_widget(Paragraph::new(text).style(styles.value), last);
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use tracing::field::{Field, Visit};
 use tracing::subscriber::NoSubscriber;
 use tracing::{Dispatch, Event, Level, Metadata, Subscriber, span};
 
-use super::super::{ExportError, Membership, UserDatabase};
+use super::super::{ClientRule, ExportAccess, ExportError, Membership, Security, Terms, UserDatabase};
 use super::*;
 use crate::fs::NAME_MAX;
 use crate::mount::{MAX_MOUNT_PATH, MountProcedure};
@@ -436,4 +436,27 @@ async fn a_repeated_removal_is_answered_as_the_first_was() {
         assert_eq!(bed.remove(bed.root, "file").await, None);
     }
     assert_eq!(bed.remove(bed.root, "file").await, Some(Status::NoEnt));
+}
+
+#[test]
+fn the_status_of_an_export_tells_of_all_its_clients() {
+    let memory = || Arc::new(MemoryFs::new(MemoryOptions::default()));
+    let rule = |network: &str, read_only, security: &[Security]| ClientRule {
+        networks: vec![network.parse().unwrap()],
+        terms: Terms { read_only, security: security.to_vec(), ..Export::new("/", memory()).terms() },
+    };
+    let (sys, krb5, krb5i) = (Security::Sys, Security::Krb5, Security::Krb5i);
+    for (read_only, rules, access, security) in [
+        (true, vec![], ExportAccess::ReadOnly, vec![sys]),
+        (false, vec![], ExportAccess::ReadWrite, vec![sys]),
+        (true, vec![rule("192.0.2.1/32", true, &[krb5])], ExportAccess::ReadOnly, vec![sys, krb5]),
+        (true, vec![rule("192.0.2.1/32", false, &[sys])], ExportAccess::Mixed, vec![sys]),
+        (false, vec![rule("192.0.2.1/32", true, &[krb5i, sys])], ExportAccess::Mixed, vec![sys, krb5i]),
+    ] {
+        let origin = Some("/srv".to_owned());
+        let export = Export { read_only, rules, origin: origin.clone(), ..Export::new("/", memory()) };
+        let server = NfsServer::new(HandleKey::random(), vec![export], ServerOptions::default()).unwrap();
+        let status = server.exports().remove(0);
+        assert_eq!((status.access, status.security, status.origin), (access, security, origin));
+    }
 }

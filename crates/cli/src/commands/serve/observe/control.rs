@@ -25,8 +25,10 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 
+use super::aside;
 use super::protocol::{Answer, REQUEST_MAX, Request, SOCKET};
-use crate::commands::serve::status::{Sources, collect::Before};
+use crate::commands::serve::status::Sources;
+use crate::commands::serve::status::collect::{Before, Seen};
 
 /// Most sessions at a time.
 const SESSIONS: usize = 16;
@@ -189,7 +191,7 @@ impl Session {
             } else {
                 Answer::Error(format!("a request has at most {REQUEST_MAX} bytes"))
             };
-            let mut text = serde_json::to_vec(&answer)?;
+            let mut text = aside(|| serde_json::to_vec(&answer))?;
             text.push(b'\n');
             timeout(READS, self.writer.write_all(&text)).await??;
             if !whole {
@@ -200,11 +202,10 @@ impl Session {
 
     fn answer(&mut self, line: &[u8]) -> Answer {
         match serde_json::from_slice(line) {
-            Ok(Request::Status) => Answer::Status(Box::new(self.sources.status())),
+            Ok(Request::Status) => Answer::Status(Box::new(aside(|| self.sources.status()))),
             Ok(Request::Clients { skip, count, by, reverse }) => {
-                let mut clients = self.sources.clients(&mut self.before);
-                by.apply(&mut clients, (skip, count), reverse);
-                Answer::Clients(clients)
+                let choose = |seen: &mut Vec<Seen>| by.apply(seen, Seen::facts, (skip, count), reverse);
+                Answer::Clients(aside(|| self.sources.clients(&mut self.before, choose)))
             }
             Ok(Request::Disconnect { id }) => Answer::Disconnected(self.sources.disconnect(id)),
             Err(error) => Answer::Error(format!("not a request: {error}")),

@@ -22,6 +22,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 
+use super::aside;
 use crate::commands::serve::status::{Sources, metrics};
 
 /// Most connections at a time.
@@ -84,8 +85,10 @@ fn answer(method: &Method, path: &str, sources: &Sources) -> Response<Full<Bytes
         return refused;
     }
     match path {
-        "/metrics" => respond(StatusCode::OK, metrics::MEDIA_TYPE, metrics::page(&sources.status())),
-        "/status" => match serde_json::to_string(&sources.status()) {
+        "/metrics" => {
+            respond(StatusCode::OK, metrics::MEDIA_TYPE, aside(|| metrics::page(&sources.status())))
+        }
+        "/status" => match aside(|| serde_json::to_string(&sources.status())) {
             Ok(document) => respond(StatusCode::OK, "application/json", document),
             Err(error) => {
                 tracing::warn!(%error, "metrics: no document");

@@ -21,6 +21,11 @@ use crate::commands::cannot_listen;
 use crate::exit::Failure;
 use crate::output;
 
+/// Looks at a server. With many connections that takes milliseconds, in which the calls of this worker go on elsewhere.
+fn aside<T>(look: impl FnOnce() -> T) -> T {
+    tokio::task::block_in_place(look)
+}
+
 /// Options for the observation of a server.
 #[derive(Clone, Debug, Default, Args)]
 pub(super) struct Observe {

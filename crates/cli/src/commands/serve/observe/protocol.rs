@@ -8,11 +8,12 @@
 //! ```
 
 use std::cmp::Reverse;
+use std::net::SocketAddr;
 
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
-use crate::commands::serve::status::{ClientStatus, Clients, Status};
+use crate::commands::serve::status::{Clients, Status};
 
 /// Name of the control socket in the state directory.
 pub(in crate::commands) const SOCKET: &str = "control";
@@ -72,25 +73,34 @@ pub(in crate::commands) enum Order {
     Credits,
 }
 
+/// The facts about a connection by which an order goes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(in crate::commands) struct Facts {
+    pub(in crate::commands) address: Option<SocketAddr>,
+    pub(in crate::commands) calls: u64,
+    pub(in crate::commands) calls_in_flight: u64,
+    /// Memory of the connection and its address, in bytes.
+    pub(in crate::commands) memory: usize,
+    pub(in crate::commands) credits: u32,
+    /// Calls and bytes a second.
+    pub(in crate::commands) rates: Option<(f64, f64)>,
+}
+
 impl Order {
-    /// Sorts connections, and keeps `count` of them after the first `skip`. Equals stay in the order of their numbers.
-    pub(in crate::commands) fn apply(
+    /// Sorts connections, and keeps `count` of them after the first `skip`. Equals stay in the order of their numbers, in
+    /// which the list comes.
+    pub(in crate::commands) fn apply<T>(
         self,
-        clients: &mut Clients,
+        list: &mut Vec<T>,
+        facts: impl Fn(&T) -> Facts,
         (skip, count): (usize, Option<usize>),
         reverse: bool,
     ) {
-        let list = &mut clients.clients;
         match self {
             Self::Id => {}
             // An address has its port behind it, which no order needs.
-            Self::Address => list.sort_by(|one, other| one.address.cmp(&other.address)),
-            Self::Rate => by(list, |one| rate(one.calls_per_second)),
-            Self::Calls => by(list, |one| one.calls),
-            Self::Flight => by(list, |one| one.calls_in_flight),
-            Self::Bytes => by(list, |one| rate(one.bytes_per_second)),
-            Self::Memory => by(list, |one| one.memory() as u64),
-            Self::Credits => by(list, |one| u64::from(one.credits)),
+            Self::Address => list.sort_by_cached_key(|one| facts(one).address),
+            number => list.sort_by_cached_key(|one| Reverse(number.key(&facts(one)))),
         }
         if reverse {
             list.reverse();
@@ -98,10 +108,19 @@ impl Order {
         list.drain(..skip.min(list.len()));
         list.truncate(count.unwrap_or(usize::MAX));
     }
-}
 
-fn by(list: &mut [ClientStatus], key: impl Fn(&ClientStatus) -> u64) {
-    list.sort_by_key(|one| Reverse(key(one)));
+    /// Returns the number by which connections are sorted; 0 if the order is by something else.
+    fn key(self, facts: &Facts) -> u64 {
+        match self {
+            Self::Id | Self::Address => 0,
+            Self::Rate => rate(facts.rates.map(|(calls, _)| calls)),
+            Self::Calls => facts.calls,
+            Self::Flight => facts.calls_in_flight,
+            Self::Bytes => rate(facts.rates.map(|(_, bytes)| bytes)),
+            Self::Memory => facts.memory as u64,
+            Self::Credits => u64::from(facts.credits),
+        }
+    }
 }
 
 /// Returns a rate as a whole number, for sorting.
@@ -129,31 +148,32 @@ pub(in crate::commands) enum Answer {
 mod tests {
     use super::*;
 
-    fn client(id: u64, calls: u64, rate: f64) -> ClientStatus {
-        ClientStatus { id, calls, calls_per_second: Some(rate), ..ClientStatus::default() }
-    }
-
     #[test]
     fn the_first_of_an_order_are_kept() {
-        let all = Clients {
-            total: 4,
-            clients: vec![client(1, 5, 0.5), client(2, 9, 2.5), client(3, 9, 700.0), client(4, 1, 0.0)],
+        let one = |id: u64, address: [u8; 4], calls, rate| {
+            let address = Some((address, 700).into());
+            (id, Facts { address, calls, rates: Some((rate, rate * 2.0)), ..Facts::default() })
         };
-        let first = |order: Order, reverse| {
+        let all = vec![
+            one(1, [10, 0, 0, 1], 5, 0.5),
+            one(2, [9, 0, 0, 1], 9, 2.5),
+            one(3, [10, 0, 0, 1], 9, 700.0),
+            one(4, [192, 0, 2, 1], 1, 0.0),
+        ];
+        let first = |order: Order, (skip, count), reverse| {
             let mut some = all.clone();
-            order.apply(&mut some, (0, Some(3)), reverse);
-            assert_eq!(some.total, 4);
-            some.clients.iter().map(|one| one.id).collect::<Vec<_>>()
+            order.apply(&mut some, |one| one.1, (skip, count), reverse);
+            some.iter().map(|one| one.0).collect::<Vec<_>>()
         };
-        assert_eq!(first(Order::Id, false), [1, 2, 3]);
-        assert_eq!(first(Order::Id, true), [4, 3, 2]);
-        assert_eq!(first(Order::Calls, false), [2, 3, 1]);
-        assert_eq!(first(Order::Rate, false), [3, 2, 1]);
-        assert_eq!(first(Order::Flight, false), [1, 2, 3]);
+        assert_eq!(first(Order::Id, (0, Some(3)), false), [1, 2, 3]);
+        assert_eq!(first(Order::Id, (0, Some(3)), true), [4, 3, 2]);
+        assert_eq!(first(Order::Calls, (0, Some(3)), false), [2, 3, 1]);
+        assert_eq!(first(Order::Rate, (0, Some(3)), false), [3, 2, 1]);
+        assert_eq!(first(Order::Bytes, (0, Some(1)), false), [3]);
+        assert_eq!(first(Order::Flight, (0, Some(3)), false), [1, 2, 3]);
+        assert_eq!(first(Order::Address, (0, None), false), [2, 1, 3, 4], "by number, not by text");
         for (skip, left) in [(1, 3), (4, 0), (9, 0)] {
-            let mut some = all.clone();
-            Order::Id.apply(&mut some, (skip, None), false);
-            assert_eq!(some.clients.len(), left);
+            assert_eq!(first(Order::Id, (skip, None), false).len(), left);
         }
     }
 

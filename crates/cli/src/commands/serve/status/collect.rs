@@ -10,7 +10,7 @@ use rpcrdma::{
 };
 use rpcrdma_nfs::extents::EXTENTS_PROGRAM;
 use rpcrdma_nfs::mount::{MOUNT_PROGRAM, MountProcedure};
-use rpcrdma_nfs::server::NfsServer;
+use rpcrdma_nfs::server::{ExportAccess, NfsServer};
 use rpcrdma_nfs::wire::{NFS_PROGRAM, Status as NfsStatus};
 use rpcrdma_oncrpc::rpcbind;
 use rpcrdma_verbs::Counters;
@@ -21,6 +21,7 @@ use super::{
     Process, RefusedStatus, Status, TransportStatus, Transports,
 };
 use crate::commands::entry;
+use crate::commands::serve::observe::protocol::Facts;
 
 /// The monitors of a server, and what is known from its start.
 #[derive(Clone)]
@@ -30,8 +31,6 @@ struct Inner {
     monitor: ServerMonitor,
     nfs: NfsServer,
     listeners: Vec<ListenerStatus>,
-    /// Directories by the name of their export.
-    directories: HashMap<String, String>,
     since: SystemTime,
     started: Instant,
 }
@@ -47,7 +46,6 @@ impl Sources {
         monitor: ServerMonitor,
         nfs: NfsServer,
         listeners: impl Iterator<Item = (SocketAddr, &'static str)>,
-        directories: impl Iterator<Item = (String, String)>,
     ) -> Self {
         let listeners = listeners.map(|(address, provider)| ListenerStatus {
             address: address.to_string(),
@@ -57,7 +55,6 @@ impl Sources {
             monitor,
             nfs,
             listeners: listeners.collect(),
-            directories: directories.collect(),
             since: SystemTime::now(),
             started: Instant::now(),
         }))
@@ -101,9 +98,10 @@ impl Sources {
 
     fn exports(&self) -> Vec<ExportStatus> {
         let exports = self.0.nfs.exports().into_iter().map(|export| ExportStatus {
-            directory: self.0.directories.get(&export.name).cloned(),
+            directory: export.origin,
             name: export.name,
-            read_only: export.read_only,
+            read_only: export.access == ExportAccess::ReadOnly,
+            access: export.access.name().to_owned(),
             security: export.security.iter().map(|flavor| flavor.name().to_owned()).collect(),
             mounts: export.mounts.len(),
         });
@@ -157,14 +155,25 @@ impl Sources {
         status.collect()
     }
 
-    /// Returns all open connections, oldest first, with their rates since `before`, which is renewed.
-    pub(in crate::commands::serve) fn clients(&self, before: &mut Option<Before>) -> Clients {
+    /// Returns open connections, with their rates since `before`, which is renewed: those that `choose` leaves of all, which
+    /// come oldest first. Only these become text.
+    pub(in crate::commands::serve) fn clients(
+        &self,
+        before: &mut Option<Before>,
+        choose: impl FnOnce(&mut Vec<Seen>),
+    ) -> Clients {
         let now = Instant::now();
-        let connections = self.0.monitor.connections();
-        let by_id = connections.iter().map(|one| (one.id, (one.calls, bytes(one)))).collect();
-        let clients = connections.iter().map(|one| client(one, before.as_ref(), now)).collect();
+        let mut by_id = HashMap::new();
+        let seen = self.0.monitor.connections().into_iter().map(|connection| {
+            by_id.insert(connection.id, (connection.calls, bytes(&connection)));
+            let rates = before.as_ref().and_then(|before| before.rates(&connection, now));
+            Seen { connection, rates }
+        });
+        let mut seen: Vec<Seen> = seen.collect();
+        let total = seen.len();
         *before = Some(Before { at: now, by_id });
-        Clients { total: connections.len(), clients }
+        choose(&mut seen);
+        Clients { total, clients: seen.iter().map(client).collect() }
     }
 
     /// Ends a connection; returns whether there was one.
@@ -177,13 +186,35 @@ fn bytes(connection: &ServedConnection) -> u64 {
     connection.bytes_received.saturating_add(connection.bytes_sent)
 }
 
-fn client(one: &ServedConnection, before: Option<&Before>, now: Instant) -> ClientStatus {
-    let rates = before.and_then(|before| {
-        let (calls, moved) = before.by_id.get(&one.id).copied().unwrap_or_default();
-        let seconds = now.duration_since(before.at).as_secs_f64();
+/// A connection with its calls and bytes a second.
+pub(in crate::commands::serve) struct Seen {
+    connection: ServedConnection,
+    rates: Option<(f64, f64)>,
+}
+
+impl Seen {
+    /// Returns the facts by which connections are sorted.
+    pub(in crate::commands::serve) const fn facts(&self) -> Facts {
+        let ServedConnection {
+            peer, calls, calls_in_flight, receive_memory, address_memory, credits, ..
+        } = self.connection;
+        let memory = receive_memory.saturating_add(address_memory);
+        Facts { address: peer, calls, calls_in_flight, memory, credits, rates: self.rates }
+    }
+}
+
+impl Before {
+    /// Returns calls and bytes a second of a connection since this look.
+    fn rates(&self, one: &ServedConnection, now: Instant) -> Option<(f64, f64)> {
+        let (calls, moved) = self.by_id.get(&one.id).copied().unwrap_or_default();
+        let seconds = now.duration_since(self.at).as_secs_f64();
         let rate = |now: u64, then: u64| now.saturating_sub(then) as f64 / seconds;
         (seconds > 0.0).then(|| (rate(one.calls, calls), rate(bytes(one), moved)))
-    });
+    }
+}
+
+fn client(seen: &Seen) -> ClientStatus {
+    let Seen { connection: one, rates } = seen;
     let version = match (one.transport, one.version) {
         (TransportKind::Tcp, _) => Some("TCP"),
         (_, Some(1)) => Some("One"),

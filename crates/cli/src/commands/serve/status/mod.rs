@@ -61,7 +61,11 @@ pub(crate) struct ExportStatus {
     pub(crate) name: String,
     /// The directory, where the server knows it.
     pub(crate) directory: Option<String>,
+    /// Whether no client may write.
     pub(crate) read_only: bool,
+    /// Whether clients may write: `ro`, `rw` or, if some may, `mixed`.
+    pub(crate) access: String,
+    /// Flavours of security that calls of any client may have.
     pub(crate) security: Vec<String>,
     /// Remembered mounts in the export.
     pub(crate) mounts: usize,

@@ -1,3 +1,4 @@
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use ratatui::Terminal;
@@ -5,7 +6,8 @@ use ratatui::backend::TestBackend;
 
 use super::*;
 use crate::commands::serve::status::{
-    Clients, LatencyStatus, MemoryStatus, ProcedureStatus, Process, TransportStatus, Transports,
+    Clients, LatencyStatus, ListenerStatus, MemoryStatus, ProcedureStatus, Process, TransportStatus,
+    Transports,
 };
 
 /// A server after so many seconds, with 1000 READs a second of 100 µs.
@@ -84,11 +86,11 @@ fn rates_and_times_are_those_of_the_last_interval() {
         "{lines:#?}"
     );
     let read: Vec<_> = line(&lines, "nfs READ").split_whitespace().collect();
-    assert_eq!(read, ["nfs", "READ", "1000", "2000", "128", "us", "128", "us", "4"]);
+    assert_eq!(read, ["nfs", "READ", "1000", "128", "us", "128", "us", "4", "2000"]);
     assert!(line(&lines, "memory [").contains("[||||||                  ] 256M of 1.0G"), "{lines:#?}");
     let first: Vec<_> = line(&lines, "192.0.2.1:40001").split_whitespace().collect();
     let wanted =
-        ["1", "192.0.2.1:40001", "iwarp", "One", "500", "12.3M", "3", "1.9G", "64", "0", "alice@EXAMPLE.ORG"];
+        ["1", "192.0.2.1:40001", "500", "iwarp", "One", "12.3M", "3", "1.9G", "64", "0", "alice@EXAMPLE.ORG"];
     assert_eq!(first, wanted);
     assert!(line(&lines, "clients 1 to 2 of 2").starts_with("clients"));
 }
@@ -159,7 +161,7 @@ fn a_server_without_clients_or_answers_says_so() {
 fn columns_without_room_are_left_out() {
     let lines = drawn(&model(Some((2, 1..3))), 80, 24);
     let titles: Vec<_> = line(&lines, "ADDRESS").split_whitespace().collect();
-    assert_eq!(titles, ["ID", "ADDRESS", "VIA", "CALLS/S*", "CALLS", "FLIGHT", "BYTES/S"]);
+    assert_eq!(titles, ["ID", "ADDRESS", "CALLS/S*", "VIA", "CALLS", "FLIGHT", "BYTES/S"]);
     line(&lines, "clients 1 to 2 of 2, by rate");
 }
 
@@ -168,4 +170,57 @@ fn small_screens_do_no_harm() {
     for (width, height) in [(1, 1), (10, 3), (40, 8), (200, 5), (20, 60)] {
         drawn(&model(Some((2, 1..3))), width, height);
     }
+}
+
+#[test]
+fn nothing_is_cut_on_narrow_screens() {
+    let mut model = model(Some((2, 1..3)));
+    let listener =
+        |address: &str| ListenerStatus { address: address.to_owned(), provider: "iwarp".to_owned() };
+    let listeners = ["[2001:db8:aaaa:bbbb:cccc:dddd:eeee:ffff]:20049", "192.0.2.9:20049"].map(listener);
+    model.last.as_mut().unwrap().status.listeners = listeners.into();
+    let words = |width| -> BTreeSet<String> {
+        let lines = drawn(&model, width, 24);
+        let words = lines.iter().flat_map(|line| line.split_whitespace().map(ToOwned::to_owned));
+        // The bar has another length.
+        words.filter(|word| !word.contains(['|', ']']) || word.contains(':')).collect()
+    };
+    let all = words(200);
+    for width in 40..200 {
+        let other: Vec<String> = words(width).difference(&all).cloned().collect();
+        let says_more = |word: &String| ["and", "1", "more"].contains(&word.as_str());
+        assert!(other.iter().all(says_more), "at {width}: {other:?}");
+    }
+}
+
+#[test]
+fn long_addresses_are_whole_or_marked() {
+    let address = "[2001:db8:1234:5678:9abc:def0:1234:5678]:65535";
+    let mut model = model(Some((1, 1..2)));
+    let clients = model.last.as_mut().unwrap().clients.as_mut().unwrap();
+    clients.clients[0].address = Some(address.to_owned());
+    for width in [56, 80, 120] {
+        line(&drawn(&model, width, 24), address);
+    }
+    let narrow = drawn(&model, 40, 24);
+    let shown = line(&narrow, "[2001");
+    assert!(shown.contains("..") && shown.trim_end().ends_with("]:65535"), "{shown}");
+    // The title of the order is beside, not over it.
+    let wide = drawn(&model, 80, 24);
+    let titles: Vec<_> = line(&wide, "ADDRESS").split_whitespace().collect();
+    assert_eq!(titles, ["ID", "ADDRESS", "CALLS/S*", "VIA"]);
+}
+
+#[test]
+fn a_screen_asks_for_no_more_clients_than_it_has_lines() {
+    let mut model = model(Some((10_000, 1..2)));
+    for height in 1..200 {
+        model.resized(height);
+        assert!((1..=usize::from(height)).contains(&model.question().count), "{height}");
+    }
+}
+
+#[test]
+fn a_server_without_connections_says_so() {
+    line(&drawn(&model(Some((0, 1..1))), 80, 24), "no clients");
 }
