@@ -1,24 +1,14 @@
 //! Turns of the addresses that call a server: their number does not depend on the number of connections.
 
 use std::net::SocketAddr;
-use std::ops::RangeInclusive;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-
-use bytes::Bytes;
-use rpcrdma::{
-    Binding, CallContext, Client, Effect, Eligibility, ProcedureInfo, Program, ResponseFuture, Server,
-    ServerConfig, Transport,
-};
-use rpcrdma_iwarp::{Config, IwarpListener};
-use rpcrdma_xdr::{Decoder, Encoder};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpSocket, TcpStream};
-use tokio::sync::Barrier;
-use tokio::task::JoinSet;
 
 use crate::support::network::{self, host};
-use crate::support::{GET, MAX, PROGRAM, count, get, pattern, program};
+use crate::support::{MAX, PROGRAM, count, get, program};
+use rpcrdma::{Client, Server, ServerConfig, Transport};
+use rpcrdma_iwarp::{Config, IwarpListener};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::task::JoinSet;
 
 /// Length of a reply to NULL as a record, in bytes.
 const REPLY: usize = 4 + 24;
@@ -132,105 +122,6 @@ async fn i6_a_call_does_not_wait_for_many_long_replies_of_another_connection() {
             most = most.max(monitor.stats().calls - before - 1);
         }
         assert!(most <= MOST, "a call waited for {most} long ones");
-        reads.shutdown().await;
-    }
-}
-
-/// Calls of GET in flight, which get their results at one time.
-const TOGETHER: usize = 16;
-
-/// A program whose handlers only wait for others. GET waits until [`TOGETHER`] of them are there.
-struct Together {
-    all_there: Arc<Barrier>,
-    /// Results of GET that were made.
-    made: Arc<AtomicU64>,
-}
-
-impl Program for Together {
-    fn number(&self) -> u32 {
-        PROGRAM
-    }
-
-    fn versions(&self) -> RangeInclusive<u32> {
-        1..=1
-    }
-
-    fn procedure(&self, _: u32, procedure: u32) -> Option<ProcedureInfo> {
-        let name = if procedure == GET { "GET" } else { "COUNT" };
-        Some(ProcedureInfo { name, effect: Effect::Idempotent })
-    }
-
-    fn is_light(&self) -> bool {
-        true
-    }
-
-    fn call(&self, context: CallContext, _: Decoder) -> ResponseFuture {
-        let (all_there, made) = (Arc::clone(&self.all_there), Arc::clone(&self.made));
-        Box::pin(async move {
-            let mut results = Encoder::new();
-            if context.procedure == GET {
-                all_there.wait().await;
-                made.fetch_add(1, Ordering::SeqCst);
-                results.payload(Bytes::from(pattern(MAX)), MAX, true)?;
-            } else {
-                results.u32(1);
-            }
-            Ok(results.finish())
-        })
-    }
-}
-
-impl Binding for Together {
-    fn eligibility(&self, _: u32, procedure: u32) -> Eligibility {
-        Eligibility { arguments: 0, results: usize::from(procedure == GET) }
-    }
-}
-
-/// Long replies that become ready at one time, as those of an NFS server from its threads do, do not keep the thread: a call
-/// of another connection is served between two of them. One of their own connection waits for those before it, and for no
-/// later ones.
-#[tokio::test]
-async fn i6_a_call_does_not_wait_for_many_light_handlers_that_are_ready_together() {
-    const MOST: u64 = 4;
-    for over_tcp in [false, true] {
-        let local = ([127, 0, 0, 1], 0).into();
-        let rdma = IwarpListener::bind(local, Config::default()).await.unwrap();
-        let tcp = TcpListener::bind(local).await.unwrap();
-        let at_tcp = tcp.local_addr().unwrap();
-        let made = Arc::new(AtomicU64::new(0));
-        let program = Together { all_there: Arc::new(Barrier::new(TOGETHER)), made: Arc::clone(&made) };
-        let server = Server::builder().program(Arc::new(program));
-        let server = server.listen_rdma(Box::new(rdma)).listen_tcp(tcp).build().unwrap();
-        let at_rdma = server.rdma_addresses().unwrap()[0];
-        tokio::spawn(server.serve(std::future::pending()));
-        let other = Client::connect(at_rdma).await.unwrap();
-        let reader = if over_tcp {
-            Client::builder().transport(Transport::tcp()).connect(at_tcp).await.unwrap()
-        } else {
-            Client::connect(at_rdma).await.unwrap()
-        };
-        let mut reads = JoinSet::new();
-        let own = reader.clone();
-        reads.spawn(async move {
-            loop {
-                let read = |reader: Client| async move { get(&reader, MAX).await.map(drop).unwrap() };
-                let calls: JoinSet<_> = (0..TOGETHER).map(|_| read(reader.clone())).collect();
-                calls.join_all().await;
-            }
-        });
-        while made.load(Ordering::SeqCst) < 2 * TOGETHER as u64 {
-            tokio::task::yield_now().await;
-        }
-        for (client, most) in [(&other, MOST), (&own, TOGETHER as u64)] {
-            let mut waited = 0;
-            for _ in 0..100 {
-                let before = made.load(Ordering::SeqCst);
-                count(client).await.unwrap();
-                waited = waited.max(made.load(Ordering::SeqCst) - before);
-            }
-            assert!(waited <= most, "a call waited for {waited} long ones (TCP: {over_tcp})");
-        }
-        assert!(made.load(Ordering::SeqCst) > 4 * TOGETHER as u64, "there was nothing to wait for");
         reads.shutdown().await;
     }
 }
