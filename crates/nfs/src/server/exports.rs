@@ -220,7 +220,6 @@ impl Export {
         let rules = self.rules.iter().map(|rule| &rule.terms);
         self.apart.iter().chain(rules.flat_map(|terms| std::iter::once(terms).chain(&terms.apart)))
     }
-    }
 }
 
 /// Reason why exports cannot be served together.

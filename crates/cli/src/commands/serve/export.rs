@@ -6,9 +6,7 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 use rpcrdma_nfs::fs::{DirectoryFs, Identity};
-use rpcrdma_nfs::server::{
-    Admitted, ClientRule, Export, ExportAccess, NOBODY, Security, Squash, Terms,
-};
+use rpcrdma_nfs::server::{Admitted, ClientRule, Export, ExportAccess, NOBODY, Security, Squash, Terms};
 
 /// Directory to export, as the command line or a file has it.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,7 +4,9 @@
 //! that its lines name. Each client can have options of its own. Of several networks that contain a client, the smallest
 //! decides. It has to stand in front of the others, since elsewhere the first one decides.
 //!
-//! Host names become addresses when the file is read. A name without an address admits nobody until the next reading. An
+//! Host names become addresses when the file is read. A name that has no address now keeps those of an earlier reading, so a
+//! reload while names cannot be looked up takes nothing from clients. A name that never had one admits nobody until the
+//! next reading. If a network with other options could contain that host, this is a fault: the host would get those. An
 //! export that has no other clients stays, closed to all: without it, an export around it would open the directory
 //! under its own terms.
 //!
@@ -36,24 +38,29 @@ pub(super) struct Listed {
     pub(super) exports: Vec<ExportOption>,
     /// A line for each kind of option without effect, and for other surprises.
     pub(super) notes: Vec<String>,
+    /// The host names with their addresses.
+    pub(super) names: Names,
 }
+
+/// Addresses of host names.
+pub(super) type Names = HashMap<String, Vec<IpAddr>>;
 
 /// Source of the addresses of host names.
 type Resolve<'a> = &'a dyn Fn(&str) -> Result<Vec<IpAddr>, String>;
 
-/// Reads a file. Host names are looked up one after another.
+/// Reads a file. Host names are looked up one after another. `before` has the addresses of an earlier reading.
 ///
 /// # Errors
 /// The faults of the file, a line each.
-pub(super) fn read(path: &Path) -> Result<Listed, Vec<String>> {
+pub(super) fn read(path: &Path, before: &Names) -> Result<Listed, Vec<String>> {
     let resolve = |name: &str| match (name, 0).to_socket_addrs() {
         Ok(found) => Ok(found.map(|address| address.ip()).collect()),
         Err(error) => Err(error.to_string()),
     };
-    parse(path, &text_of(path)?, &resolve)
+    parse(path, &text_of(path)?, before, &resolve)
 }
 
-fn parse(path: &Path, text: &str, resolve: Resolve<'_>) -> Result<Listed, Vec<String>> {
+fn parse(path: &Path, text: &str, before: &Names, resolve: Resolve<'_>) -> Result<Listed, Vec<String>> {
     let mut parser = Parser {
         cursor: Cursor { left: text.chars().peekable(), at: Position { line: 1, column: 1 } },
         problems: Problems::of(path),
@@ -63,6 +70,7 @@ fn parse(path: &Path, text: &str, resolve: Resolve<'_>) -> Result<Listed, Vec<St
         unresolved: BTreeMap::new(),
         exports: Vec::new(),
         places: HashMap::new(),
+        before,
         resolve,
     };
     while parser.cursor.skip_to_line() {
@@ -197,6 +205,8 @@ struct Growing {
     everyone: Option<Terms>,
     groups: Vec<ClientRule>,
     seen: HashSet<IpNet>,
+    /// Clients whose names have no address.
+    missing: Vec<(Position, String, Terms)>,
 }
 
 struct Parser<'a> {
@@ -207,11 +217,12 @@ struct Parser<'a> {
     notes: Vec<String>,
     /// Addresses of host names.
     names: HashMap<String, Result<Vec<IpAddr>, String>>,
-    /// Host names without an address: the first place of each, and the number of places.
+    /// Host names that have no address now: the first place of each, and the number of places.
     unresolved: BTreeMap<String, (Position, usize)>,
     exports: Vec<Growing>,
     /// Positions in `exports`.
     places: HashMap<String, usize>,
+    before: &'a Names,
     resolve: Resolve<'a>,
 }
 
@@ -256,8 +267,8 @@ impl Parser<'_> {
         }
         let mut option = ExportOption::root(path.clone().into());
         option.name.clone_from(&path);
-        let (everyone, groups, seen) = (None, Vec::new(), HashSet::new());
-        self.exports.push(Growing { at, option, everyone, groups, seen });
+        let (everyone, groups, seen, missing) = (None, Vec::new(), HashSet::new(), Vec::new());
+        self.exports.push(Growing { at, option, everyone, groups, seen, missing });
         self.places.insert(path, self.exports.len() - 1);
         self.exports.len() - 1
     }
@@ -348,6 +359,8 @@ impl Parser<'_> {
         }
         // Without an address there is nothing to admit, and no group may come to be without a network.
         if networks.as_ref().is_some_and(|(networks, _)| networks.is_empty()) {
+            let missing = (client.at, client.host.clone(), terms);
+            self.exports.get_mut(index).into_iter().for_each(|export| export.missing.push(missing.clone()));
             return Ok(());
         }
         let mut repeated = Vec::new();
@@ -438,25 +451,26 @@ impl Parser<'_> {
         }
         let resolve = self.resolve;
         let found = self.names.entry(host.to_owned()).or_insert_with(|| resolve(host));
+        let networks = |found: &[IpAddr]| {
+            let mut networks: Vec<IpNet> = found.iter().copied().map(IpNet::from).collect();
+            networks.sort_unstable();
+            networks.dedup();
+            Ok((networks, true))
+        };
         match found {
-            Ok(found) if !found.is_empty() => {
-                let mut networks: Vec<IpNet> = found.iter().copied().map(IpNet::from).collect();
-                networks.sort_unstable();
-                networks.dedup();
-                Ok((networks, true))
-            }
+            Ok(found) if !found.is_empty() => networks(found),
             _ if !host.chars().all(|next| next.is_alphanumeric() || "-._".contains(next)) => {
                 refused("it has characters that no name has")
             }
             _ => {
                 self.unresolved.entry(host.to_owned()).or_insert((at, 0)).1 += 1;
-                Ok((Vec::new(), true))
+                networks(self.before.get(host).map_or(&[], Vec::as_slice))
             }
         }
     }
 
     fn finish(self) -> Result<Listed, Vec<String>> {
-        let Self { problems, ignored, mut notes, names, unresolved, exports, .. } = self;
+        let Self { mut problems, ignored, mut notes, names, unresolved, exports, before, .. } = self;
         let times = |count: usize| if count > 1 { format!(" ({count} times)") } else { String::new() };
         for (name, reason) in IGNORED {
             if let (Some(reason), Some((at, count))) = (reason, ignored.get(name)) {
@@ -469,18 +483,28 @@ impl Parser<'_> {
         for (name, (at, count)) in without {
             let reason = names.get(name).and_then(|found| found.as_ref().err());
             let reason = reason.map(|reason| format!(" ({reason})")).unwrap_or_default();
-            let text = format!(
-                "the host name {name} has no address now{reason}: its entry admits nobody until the file is read again{}",
-                times(*count)
-            );
+            let effect = match before.get(name) {
+                Some(_) => "its entry keeps the addresses of an earlier reading",
+                None => "its entry admits nobody until the file is read again",
+            };
+            let text = format!("the host name {name} has no address now{reason}: {effect}{}", times(*count));
             notes.push(problems.line(*at, &text));
+        }
+        for (at, fault) in exports.iter().flat_map(Growing::doubtful) {
+            problems.add(at, fault);
         }
         for closed in exports.iter().filter(|export| export.is_closed()) {
             let text = format!("nobody may mount {}: none of its clients has an address", closed.option.name);
             notes.push(problems.line(closed.at, &text));
         }
         problems.check()?;
-        Ok(Listed { exports: exports.into_iter().map(Growing::finish).collect(), notes })
+        let found = |(name, found): (String, Result<Vec<IpAddr>, String>)| {
+            let now = found.ok().filter(|addresses| !addresses.is_empty());
+            let addresses = now.or_else(|| before.get(&name).cloned())?;
+            Some((name, addresses))
+        };
+        let names = names.into_iter().filter_map(found).collect();
+        Ok(Listed { exports: exports.into_iter().map(Growing::finish).collect(), notes, names })
     }
 }
 
@@ -488,6 +512,21 @@ impl Growing {
     /// Returns whether no client is left.
     fn is_closed(&self) -> bool {
         self.everyone.is_none() && self.groups.is_empty()
+    }
+
+    /// Returns a fault for each host without an address that other clients of the export may contain, with other terms.
+    fn doubtful(&self) -> impl Iterator<Item = (Position, String)> {
+        self.missing.iter().filter_map(|(at, host, terms)| {
+            let wide = |group: &&ClientRule| group.terms != *terms;
+            let mut networks = self.groups.iter().filter(wide).flat_map(|group| &group.networks);
+            let network = networks.find(|network| network.prefix_len() < network.max_prefix_len());
+            let everyone = self.everyone.as_ref().filter(|everyone| *everyone != terms).map(|_| "*".to_owned());
+            let wider = network.map(ToString::to_string).or(everyone)?;
+            let fault = format!(
+                "saw {host}, which has no address now, expected one: the host may belong to {wider}, which has other options"
+            );
+            Some((*at, fault))
+        })
     }
 
     /// Returns the export. Everyone has its own terms, or else the first group of clients; without any, nobody has.

@@ -16,6 +16,7 @@ use std::collections::BTreeMap;
 use std::error::Error as _;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::parser::ValueSource;
@@ -24,7 +25,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::export::{ExportOption, check_name};
-use super::exports5::{self, Listed};
+use super::exports5::{self, Listed, Names};
 use super::problems::{Position, Problems, nearest, text_of};
 
 /// Key of the exports.
@@ -60,11 +61,24 @@ pub(super) struct Files {
     /// Content of the file of `--config`.
     #[arg(skip)]
     read: FromFile,
+    /// Addresses of host names, from the last reading of the file of `--exports`.
+    #[arg(skip)]
+    names: Arc<Mutex<Names>>,
 }
 
 const FILES: &str = "Files with options";
 
 impl Files {
+    /// Returns the addresses of host names of the last reading, which clones share.
+    pub(super) fn names(&self) -> Arc<Mutex<Names>> {
+        Arc::clone(&self.names)
+    }
+
+    /// Takes the addresses of an earlier reading over.
+    pub(super) fn go_on_with(&mut self, names: Arc<Mutex<Names>>) {
+        self.names = names;
+    }
+
     /// Returns the file of `--config`.
     pub(super) fn config(&self) -> Option<&Path> {
         self.config.as_deref()
@@ -106,7 +120,10 @@ impl Files {
     /// # Errors
     /// The faults of the file of `--exports`.
     pub(super) fn exports(&self) -> Result<Listed, Vec<String>> {
-        let mut listed = self.exports.as_deref().map(exports5::read).transpose()?.unwrap_or_default();
+        let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
+        let read = self.exports.as_deref().map(|file| exports5::read(file, &names));
+        let mut listed = read.transpose()?.unwrap_or_default();
+        *names = std::mem::take(&mut listed.names);
         listed.exports.splice(0..0, self.read.exports.iter().cloned());
         Ok(listed)
     }

@@ -16,12 +16,13 @@ use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsString;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use rpcrdma_nfs::server::{Export, NfsServer, Replaced};
 
 use super::directories::Directories;
 use super::export::ExportOption;
+use super::exports5::Names;
 use super::problems::Wrong;
 use super::systemd::Manager;
 use super::{Serve, kerberos, trusted};
@@ -122,6 +123,8 @@ pub(super) struct Reloader {
     rights: Rights,
     /// The files in use, which must lie in no export.
     trusted: Vec<(&'static str, PathBuf)>,
+    /// Addresses of host names, for the next reading.
+    names: Arc<Mutex<Names>>,
     nfs: NfsServer,
 }
 
@@ -140,6 +143,7 @@ impl Reloader {
             directories,
             rights,
             trusted: serve.trusted(options).collect(),
+            names: serve.files.names(),
             nfs,
         }
     }
@@ -150,7 +154,8 @@ impl Reloader {
             Unparsed::Line(error) => error.to_string().lines().next().unwrap_or_default().to_owned(),
             Unparsed::File(wrong) => wrong.line(),
         })?;
-        let Command::Serve(serve) = arguments.command else { return Err("no command line".to_owned()) };
+        let Command::Serve(mut serve) = arguments.command else { return Err("no command line".to_owned()) };
+        serve.files.go_on_with(Arc::clone(&self.names));
         let line = |wrong: Wrong| wrong.line();
         let (options, mut notes) = serve.exports().map_err(line)?;
         if options.is_empty() {

@@ -16,11 +16,12 @@ fn resolve(name: &str) -> Result<Vec<IpAddr>, String> {
 }
 
 fn parsed(text: &str) -> Listed {
-    parse(Path::new("exports"), text, &resolve).unwrap_or_else(|lines| panic!("{text}: {lines:?}"))
+    parse(Path::new("exports"), text, &Names::new(), &resolve)
+        .unwrap_or_else(|lines| panic!("{text}: {lines:?}"))
 }
 
 fn faults(text: &str) -> Vec<String> {
-    parse(Path::new("exports"), text, &resolve).map(drop).unwrap_err()
+    parse(Path::new("exports"), text, &Names::new(), &resolve).map(drop).unwrap_err()
 }
 
 /// Returns the own terms of an export.
@@ -38,7 +39,7 @@ fn networks(networks: &[IpNet]) -> String {
 
 #[test]
 fn a_line_has_a_path_and_its_clients() {
-    let Listed { exports, notes } = parsed(
+    let Listed { exports, notes, .. } = parsed(
         "# exports of this machine\n\
          /srv/a/ 192.0.2.0/24(rw,no_root_squash,sec=krb5p:sys) 2001:db8::/32\n\
          \n\
@@ -93,7 +94,7 @@ fn what_has_no_effect_is_told_once() {
 
 #[test]
 fn a_name_that_repeats_an_address_is_told() {
-    let Listed { exports, notes } = parsed("/a 192.0.2.7(rw) one.example(ro)");
+    let Listed { exports, notes, .. } = parsed("/a 192.0.2.7(rw) one.example(ro)");
     assert_eq!(networks(exports[0].allow.networks()), "192.0.2.7/32");
     assert_eq!(
         notes,
@@ -317,7 +318,7 @@ fn each_option_without_effect_has_one_line_or_does_what_is_done_anyway() {
 
 #[test]
 fn a_name_without_an_address_is_left_out_and_told() {
-    let Listed { exports, notes } =
+    let Listed { exports, notes, .. } =
         parsed("/a none.example(rw) 192.0.2.1(ro)\n/b none.example one.example(rw) *(ro)\n");
     assert_eq!((networks(exports[0].allow.networks()), exports[0].rules.len()), ("192.0.2.1/32".into(), 0));
     assert!(exports[0].read_only);
@@ -332,10 +333,50 @@ fn a_name_without_an_address_is_left_out_and_told() {
     );
 }
 
+/// A client must not get the terms of a wider entry because a name could not be looked up.
+#[test]
+fn a_host_without_an_address_gets_no_other_terms() {
+    for (line, wider) in [
+        ("/a none.example(ro,all_squash) 192.0.2.0/24(rw)", "192.0.2.0/24"),
+        ("/a none.example(ro,all_squash) *(rw)", "*"),
+        ("/a *(rw) none.example(ro,all_squash)", "*"),
+    ] {
+        let told = faults(line);
+        assert!(
+            told.len() == 1
+                && told[0].contains("saw none.example, which has no address now, expected one")
+                && told[0].contains(&format!("may belong to {wider}, which has other options")),
+            "{told:?}"
+        );
+    }
+    // A single host is another one, and equal terms hold for both.
+    parsed("/a none.example(ro) 192.0.2.1(rw)");
+    parsed("/a none.example(rw) 192.0.2.0/24(rw)");
+}
+
+#[test]
+fn a_name_keeps_the_addresses_of_an_earlier_reading() {
+    let text = "/a one.example(rw) *(ro)\n";
+    let first = parsed(text);
+    let lost = |_: &str| Err("try again".to_owned());
+    let again = parse(Path::new("exports"), text, &first.names, &lost).unwrap();
+    assert_eq!(again.exports, first.exports);
+    assert_eq!(again.names, first.names);
+    assert_eq!(
+        again.notes,
+        [
+            "exports:1:4: the host name one.example has no address now (try again): its entry keeps the addresses of an \
+          earlier reading"
+        ]
+    );
+    // A name that the file no longer has is forgotten.
+    assert!(parse(Path::new("exports"), "/a *\n", &first.names, &resolve).unwrap().names.is_empty());
+}
+
 /// An empty list of networks must not be taken for one that admits everybody.
 #[test]
 fn an_export_whose_names_all_have_no_address_is_closed() {
-    let Listed { exports, notes } = parsed("/a none.example(rw) other.example\n/b *\n");
+    let Listed { exports, notes, .. } = parsed("/a none.example(rw) other.example\n/b *\n");
     assert_eq!(exports[0].allow, Admitted::Networks(Vec::new()));
     assert_eq!(exports[0].admitted(), Some(Vec::new()));
     assert!(exports[0].rules.is_empty() && exports[1].admitted().is_none());
