@@ -242,6 +242,14 @@ impl Chosen {
     }
 }
 
+/// An open listener.
+pub(crate) enum Opened {
+    /// The TCP socket of software iWARP, which can be passed to another process.
+    Iwarp(TcpListener),
+    /// A listener of adapters.
+    Verbs(Box<dyn Listener>, Chosen),
+}
+
 /// Settings of connections, whichever provider carries them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Settings<'a> {
@@ -281,12 +289,23 @@ impl Settings<'_> {
         provider: &Provider,
         address: SocketAddr,
     ) -> io::Result<(Box<dyn Listener>, Chosen)> {
+        Ok(match self.open(provider, address).await? {
+            Opened::Iwarp(listener) => (self.adopt(listener), Chosen::Iwarp),
+            Opened::Verbs(listener, chosen) => (listener, chosen),
+        })
+    }
+
+    /// Opens a listener at this address. [`Self::adopt`] makes a listener of a TCP socket.
+    ///
+    /// # Errors
+    /// As [`Self::listen`].
+    pub(crate) async fn open(&self, provider: &Provider, address: SocketAddr) -> io::Result<Opened> {
         let chosen = Chosen::new(provider, address, device_at(address.ip())).await;
-        let listener: Box<dyn Listener> = match self.adapters(&chosen).map_err(io::Error::other)? {
-            None => Box::new(IwarpListener::bind(address, self.iwarp()).await?),
+        Ok(match self.adapters(&chosen).map_err(io::Error::other)? {
+            None => Opened::Iwarp(TcpListener::bind(address).await?),
             Some(config) => {
                 let bound = IbverbsListener::bind(address, config).await;
-                Box::new(bound.map_err(|error| match chosen.automatic() {
+                let listener = bound.map_err(|error| match chosen.automatic() {
                     Some(device) => io::Error::new(
                         error.kind(),
                         format!(
@@ -294,10 +313,10 @@ impl Settings<'_> {
                         ),
                     ),
                     None => error,
-                })?)
+                })?;
+                Opened::Verbs(Box::new(listener), chosen)
             }
-        };
-        Ok((listener, chosen))
+        })
     }
 
     fn iwarp(&self) -> rpcrdma_iwarp::Config {

@@ -21,6 +21,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use rpcrdma_oncrpc::gss::GssServer;
 use rpcrdma_oncrpc::{CacheCounters, InterceptService, RegisterError, TransportKind};
@@ -232,6 +233,19 @@ impl Server {
     /// # Errors
     /// [`ServeError::ListenerEnded`]; the server has stopped in order in this case, too.
     pub async fn serve(self, shutdown: impl Future<Output = ()>) -> Result<(), ServeError> {
+        self.serve_telling(shutdown, || ()).await
+    }
+
+    /// Serves as [`serve`](Self::serve) does, and calls `closed` when no listener is open any more, before the calls in
+    /// progress are answered. From then on another server accepts all connections that come to a socket that both have.
+    ///
+    /// # Errors
+    /// As [`serve`](Self::serve).
+    pub async fn serve_telling(
+        self,
+        shutdown: impl Future<Output = ()>,
+        closed: impl FnOnce(),
+    ) -> Result<(), ServeError> {
         self.inner.turns.at_a_time(Handle::current().metrics().num_workers());
         let (phase, signal) = watch::channel(Phase::Run);
         let stop = StopSignal::new(signal);
@@ -252,6 +266,7 @@ impl Server {
         };
         // Listening sockets close here: connection attempts are refused, not left waiting.
         listeners.shutdown().await;
+        closed();
         phase.send_replace(Phase::Drain);
         if timeout(self.inner.shared.config.grace, all_gone.recv()).await.is_err() {
             tracing::warn!(
@@ -558,7 +573,7 @@ async fn accept_rdma(mut listener: Box<dyn Listener>, inner: Arc<Inner>, stop: S
             }
         };
         inner.accepted.fetch_add(1, Ordering::Relaxed);
-        let (shared, mut stop, alive) = (Arc::clone(&inner.shared), stop.clone(), alive.clone());
+        let (shared, stop, alive) = (Arc::clone(&inner.shared), stop.clone(), alive.clone());
         let line = inner.turns.line(peer.map(|peer| peer.ip()));
         let own = line.clone();
         let transport = TransportKind::Rdma;
@@ -569,7 +584,7 @@ async fn accept_rdma(mut listener: Box<dyn Listener>, inner: Arc<Inner>, stop: S
             let outcome = tokio::select! {
                 outcome = set_up => outcome,
                 // Nothing was promised to this peer yet.
-                _ = stop.changed() => return,
+                () = left_alone(stop.clone()) => return,
             };
             match outcome {
                 Ok(Ok(accepted)) => {
@@ -583,6 +598,20 @@ async fn accept_rdma(mut listener: Box<dyn Listener>, inner: Arc<Inner>, stop: S
             drop(alive);
         });
         record.runs_as(tokio::spawn(own.in_turn(connection)).abort_handle());
+    }
+}
+
+/// Time for a connection to be set up when the server stops. A client whose first connection is refused gives up, while one
+/// whose connection closes in order comes again.
+const LAST_SET_UP: Duration = Duration::from_secs(1);
+
+/// Waits until the server has stopped for so long that a connection is no longer set up.
+async fn left_alone(mut stop: StopSignal) {
+    if stop.changed().await == Phase::Drain {
+        tokio::select! {
+            () = sleep(LAST_SET_UP) => {}
+            _ = stop.changed() => {}
+        }
     }
 }
 

@@ -9,6 +9,7 @@ mod conform;
 mod copies;
 mod documents;
 mod files;
+mod handover;
 mod kerberos;
 mod logs;
 mod observe;

@@ -59,14 +59,14 @@ impl House {
 }
 
 /// A server process, with what it says.
-struct Running {
-    child: Child,
-    ready: Value,
+pub(crate) struct Running {
+    pub(crate) child: Child,
+    pub(crate) ready: Value,
     said: Arc<Mutex<String>>,
 }
 
 impl Running {
-    fn start(mut serve: Command) -> Self {
+    pub(crate) fn start(mut serve: Command) -> Self {
         let mut child = serve.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let said = Arc::new(Mutex::new(String::new()));
         let lines = BufReader::new(child.stderr.take().unwrap()).lines();
@@ -80,11 +80,11 @@ impl Running {
         Self { child, ready: serde_json::from_str(&line).unwrap(), said }
     }
 
-    fn url(&self, path: &str) -> String {
+    pub(crate) fn url(&self, path: &str) -> String {
         format!("nfs://{}{path}", self.ready["rdma"].as_str().unwrap())
     }
 
-    fn said(&self) -> String {
+    pub(crate) fn said(&self) -> String {
         self.said.lock().unwrap().clone()
     }
 
@@ -95,7 +95,7 @@ impl Running {
         until(text, || self.said().matches(text).count() > before);
     }
 
-    fn stop(mut self) {
+    pub(crate) fn stop(mut self) {
         signal(self.child.id(), "TERM");
         let status = wait(&mut self.child, Duration::from_secs(20));
         assert!(status.success(), "{status}: {}", self.said());
@@ -476,7 +476,7 @@ fn a_service_manager_hears_of_the_server() {
 }
 
 /// Starts a server as a service manager does: with sockets as descriptors from 3.
-fn activated(line: &[&str], names: &str, sockets: [TcpListener; 2]) -> (Child, Option<Value>) {
+pub(crate) fn activated(line: &[&str], names: &str, sockets: [TcpListener; 2]) -> (Child, Option<Value>) {
     let script = "exec 3<&0 4<&2 0</dev/null 2>\"$LOG\"; LISTEN_PID=$$ LISTEN_FDS=2 exec \"$@\"";
     let binary = env!("CARGO_BIN_EXE_rpcrdma");
     let [first, second] = sockets.map(OwnedFd::from);

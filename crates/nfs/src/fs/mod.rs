@@ -33,7 +33,7 @@ pub use directory::{DirectoryFs, DirectoryOptions, HandleSource, OpenError, Writ
 pub use exposure::is_exposed;
 pub use location::Location;
 pub use memory::{MemoryFs, MemoryOptions};
-pub use state::{StateDirectory, StateError};
+pub use state::{Following, StateDirectory, StateError};
 pub use types::{
     Access, Attributes, Before, Change, CreateHow, DeviceNumber, Entry, Extents, FILE_ID_MAX, FileId,
     FileKind, Found, FsError, Identity, LINK_TARGET_MAX, Linked, Listing, LookupName, NAME_MAX, Name, Node,

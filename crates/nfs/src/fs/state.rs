@@ -10,6 +10,8 @@ use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{FlockOperation, flock};
 use thiserror::Error;
@@ -90,6 +92,18 @@ impl StateError {
 pub struct StateDirectory {
     path: PathBuf,
     key: [u8; KEY_SIZE],
+    follows: Arc<AtomicBool>,
+}
+
+/// A time in which a server follows another one ([`StateDirectory::follow`]).
+#[derive(Debug)]
+pub struct Following(Arc<AtomicBool>);
+
+impl Following {
+    /// Ends that time: a directory that another server has is refused again.
+    pub fn end(&self) {
+        self.0.store(false, Ordering::Relaxed);
+    }
 }
 
 impl fmt::Debug for StateDirectory {
@@ -113,7 +127,7 @@ impl StateDirectory {
         let path = fs::canonicalize(path).map_err(StateError::io(path))?;
         check_private(&path, &fs::metadata(&path).map_err(StateError::io(&path))?, false)?;
         let key = load_or_make_key(&path)?;
-        Ok(Self { path, key })
+        Ok(Self { path, key, follows: Arc::default() })
     }
 
     /// Opens a directory as [`open`](Self::open) does, if it lies in none of `exports`; makes nothing otherwise.
@@ -163,6 +177,14 @@ impl StateDirectory {
         .flatten()
     }
 
+    /// Lets directories be opened that another server still has, because this server follows it: they share what that one
+    /// learns until it ends. [`DirectoryFs::take_over`](super::DirectoryFs::take_over) is for the time after that.
+    #[must_use]
+    pub fn follow(&self) -> Following {
+        self.follows.store(true, Ordering::Relaxed);
+        Following(Arc::clone(&self.follows))
+    }
+
     /// Returns the path.
     #[must_use]
     pub fn path(&self) -> &Path {
@@ -185,8 +207,9 @@ impl StateDirectory {
         Ok(())
     }
 
-    /// Opens a file of the state for this process alone.
-    pub(super) fn open_locked(&self, name: &str) -> Result<(PathBuf, File), StateError> {
+    /// Opens a file of the state for this process alone. Returns whether it is: where the server
+    /// [follows](Self::follow) another one, that one may have it still.
+    pub(super) fn open_locked(&self, name: &str) -> Result<(PathBuf, File, bool), StateError> {
         let path = self.path.join(name);
         let file = OpenOptions::new()
             .read(true)
@@ -195,9 +218,11 @@ impl StateDirectory {
             .mode(PRIVATE_FILE)
             .open(&path)
             .map_err(StateError::io(&path))?;
-        flock(&file, FlockOperation::NonBlockingLockExclusive)
-            .map_err(|_| StateError::InUse { path: path.clone() })?;
-        Ok((path, file))
+        let is_alone = flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok();
+        if !is_alone && !self.follows.load(Ordering::Relaxed) {
+            return Err(StateError::InUse { path });
+        }
+        Ok((path, file, is_alone))
     }
 }
 

@@ -186,6 +186,8 @@ struct Served {
     reverse: Reverse,
     timer: Pin<Box<Sleep>>,
     phase: Phase,
+    /// Whether the connection was told to close.
+    is_closing: bool,
     /// The counters when they were last added to the totals.
     counted: Sums,
     /// The entry in the list of connections.
@@ -236,6 +238,7 @@ impl Served {
             ccp,
             timer: Box::pin(sleep_until(now)),
             phase: Phase::Run,
+            is_closing: false,
             counted: Sums::default(),
             visit,
         }
@@ -249,7 +252,8 @@ impl Served {
         for _ in 0..ROUNDS_PER_POLL {
             let mut progress = self.reverse.advance(&mut self.connection, now, cx);
             // Before the link advances and posts the disconnect.
-            if self.phase == Phase::Drain && self.service.len() == 0 && self.connection.in_progress() == 0 {
+            if self.has_drained() {
+                self.is_closing = true;
                 self.connection.close(now.into_std());
             }
             progress |= self.link.advance(&mut self.connection, now.into_std(), cx) == Progress::Some;
@@ -292,6 +296,10 @@ impl Served {
             }
             self.service.take_time();
             if !progress && !self.tick(now, cx) {
+                // A Call without an answer ends while the link advances, which is no progress of the link.
+                if !self.is_closing && self.has_drained() {
+                    continue;
+                }
                 self.count();
                 self.connection.rest();
                 self.link.rest();
@@ -307,6 +315,11 @@ impl Served {
         self.count();
         cx.waker().wake_by_ref();
         Poll::Pending
+    }
+
+    /// Returns whether the server stops and the last Call is answered.
+    fn has_drained(&self) -> bool {
+        self.phase == Phase::Drain && self.service.len() == 0 && self.connection.in_progress() == 0
     }
 
     fn count(&mut self) {

@@ -18,6 +18,9 @@
 //! A client sends a Call again on its next connection only. So a Call that gets no reply ends this one, behind the replies
 //! that are ready ([`Connection::lost`]). It proves no reply received.
 //!
+//! When the server stops, a connection closes its sending half behind the last reply. It then waits until the client has
+//! closed, for a limited time: a call whose reply got lost would be executed again by the next server.
+//!
 //! A client may ask for TLS (RFC 9289): [`Door`] finds that out. The connection then answers the calls in progress, and the
 //! probe last. After the handshake it goes on with the same state on a [`TlsStream`].
 //!
@@ -26,7 +29,7 @@
 //! *Errors.* The connection ends; handlers go on to the reply cache (see [`Handlers`]). A program that panics has an answer like
 //! others.
 
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -40,11 +43,11 @@ use rpcrdma_verbs::{PoolExhausted, ProtectionDomain, Reserved};
 use rpcrdma_xdr::Decoder;
 use thiserror::Error;
 use tokio::net::TcpStream;
-use tokio::time::{Instant, sleep_until, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
 use super::door::{Door, Entry, offer};
 use super::record::{CALL_ROOM, RecordError, RecordSink, RecordSource};
-use super::stream::ByteStream;
+use super::stream::{ByteStream, linger};
 use super::tls::{TLS_ROOM, TlsStream};
 use crate::admission::Place;
 use crate::clients::{End, Visit};
@@ -109,7 +112,11 @@ pub(crate) async fn run(
     let mut connection = Connection::new((peer, owner), shared, place, stop, Arc::clone(entry.record()));
     let ended = match connection.run(&stream).await {
         Ok(After::StartTls(settings)) => Box::pin(connection.secured(stream, &settings)).await,
-        ended => ended.map(After::reason),
+        Ok(after) => {
+            connection.part(linger(&stream)).await;
+            Ok(after.reason())
+        }
+        Err(error) => Err(error),
     };
     visit.ends(match ended {
         Ok(end) => end,
@@ -441,7 +448,22 @@ impl Connection {
         self.active = Instant::now();
         let ended = self.run(&stream).await.map(After::reason);
         stream.close();
+        if ended.is_ok() {
+            self.part(stream.linger()).await;
+        }
         ended
+    }
+
+    /// Lets the client take the last replies when the server stops. The client sends a call without a reply again, perhaps to
+    /// another server, which would execute it once more.
+    async fn part(&mut self, lingers: impl Future<Output = ()>) {
+        if self.stopping && self.calls > 0 && self.active.elapsed() < LINGER {
+            tokio::select! {
+                _ = timeout(LINGER, lingers) => {}
+                // The phase after the one in which the server stops.
+                _ = self.stop.changed() => {}
+            }
+        }
     }
 
     /// Reserves so many bytes for TLS before this time.
@@ -485,6 +507,9 @@ impl Connection {
         self.publish();
     }
 }
+
+/// Time for a client to take its last replies and to close, when the server stops.
+const LINGER: Duration = Duration::from_secs(5);
 
 /// Bytes of the mark in front of a record (RFC 5531 §11).
 const MARK: u64 = 4;

@@ -11,18 +11,16 @@
 //! socket without a closure alert is an error, so that nobody can cut a stream unnoticed.
 
 use std::io::{self, IoSlice, Read, Write};
-use std::net::Shutdown;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rpcrdma_verbs::Reserved;
 use rustls::pki_types::CertificateDer;
 use rustls::{AlertDescription, CertificateError, ClientConnection, Connection, ServerConnection};
-use socket2::SockRef;
 use thiserror::Error;
 use tokio::net::TcpStream;
 use tokio::task::yield_now;
 
-use super::stream::ByteStream;
+use super::stream::{ByteStream, linger};
 use crate::tls::{ALPN, TlsClient, TlsPeer, TlsServer, name_of};
 
 /// Most ciphertext read from the socket at a time, in bytes.
@@ -372,20 +370,9 @@ impl TlsStream {
         let _ = state.flush(&self.socket);
     }
 
-    /// Waits until the peer has closed, and discards what it still sends. A socket closed with unread data would reset
-    /// the connection, and the peer might never see the alert. The caller limits the time.
+    /// Waits until the peer has closed ([`linger`]). The caller limits the time.
     pub(crate) async fn linger(&self) {
-        if SockRef::from(&self.socket).shutdown(Shutdown::Write).is_err() {
-            return;
-        }
-        let mut discarded = vec![0; READ];
-        while self.socket.readable().await.is_ok() {
-            match self.socket.try_read(&mut discarded) {
-                Ok(1..) => yield_now().await,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Ok(0) | Err(_) => return,
-            }
-        }
+        linger(&self.socket).await;
     }
 }
 

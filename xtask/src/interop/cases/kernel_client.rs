@@ -7,6 +7,7 @@ use std::fs;
 use std::process::Command;
 use std::time::Duration;
 
+use super::faults::{Writers, served_writes};
 use super::wire::{DEFAULT_CREDITS, Settings, UP_TO_THRESHOLDS, check_settings};
 use super::{Case, Detail};
 use crate::failure::{Context, Failure, ensure};
@@ -52,6 +53,12 @@ pub(super) const CASES: &[Case] = &[
     Case::new("two-mounts", "Two mounts of one export see each other's changes by close-to-open consistency", two_mounts),
     Case::new("users", "Another user has exactly the rights of owner, group and mode", users),
     Case::new("read-only", "A read-only export is read, and refuses every change", read_only),
+    Case::new(
+        "handover",
+        "Two other servers take the sockets one after the other while programs write with fsync: no error, and all data is there",
+        handover,
+    )
+    .within(120),
     Case::new("processes", "16 processes at once, each with its own files and all in one directory", processes).within(120),
     Case::new(
         "random-operations",
@@ -241,6 +248,27 @@ fn read_only(lab: &mut Lab) -> Result<Detail, Failure> {
     lab.workload(SHORT, "read-only", &[&mount.path])?;
     lab.server_workload(&server, "check-sizes", &["4097"])?;
     Ok(String::new())
+}
+
+fn handover(lab: &mut Lab) -> Result<Detail, Failure> {
+    const HANDOVERS: usize = 2;
+    let (server, mount) = mounted(lab, &[], "")?;
+    let writers = Writers::start(lab, &mount, 3)?;
+    let limit = SHORT * lab.accel().patience();
+    let mut served = 0;
+    for handovers in 0..=HANDOVERS {
+        // Calls come to the server that serves now.
+        let comes = process::until(limit, || Ok((served_writes(&server) > served + 10).then_some(())))?;
+        ensure!(comes.is_some(), "no WRITE comes after {handovers} handovers");
+        if handovers < HANDOVERS {
+            lab.hand_over(&server)?;
+        }
+        served = served_writes(&server);
+    }
+    let (files, notes) = writers.finish(lab, &server)?;
+    ensure!(notes.is_empty(), "calls were executed twice: {}", notes.join(", "));
+    lab.umount(&mount)?;
+    Ok(format!("{HANDOVERS} handovers, {files} files equal"))
 }
 
 fn processes(lab: &mut Lab) -> Result<Detail, Failure> {

@@ -154,6 +154,27 @@ impl Lab {
         Ok(Running::Guest { job, pid })
     }
 
+    /// Starts another process of a server on the host, which takes the sockets of the one that runs. That one has to end in
+    /// order.
+    pub(crate) fn hand_over(&mut self, server: &Server) -> Result<(), Failure> {
+        let Running::Host(mut old) = self.take(server)? else {
+            return Err(Failure::new("only a server on the host is handed over"));
+        };
+        // The old process keeps the file of its document.
+        let _ = fs::remove_file(self.folder.join(format!("ready-{}.json", server.rdma)));
+        let launched = self.launch(server, &["--handover"]);
+        let ended = process::until(SERVER_LIMIT, || Ok(old.try_wait()?)).ok().flatten();
+        if ended.is_none() {
+            process::kill(&mut old);
+        }
+        launched.context("taking the sockets over")?;
+        match ended {
+            Some(status) if status.success() => Ok(()),
+            Some(status) => Err(Failure::new(format!("the server before ended with {status}"))),
+            None => Err(Failure::new(format!("the server before did not end within {SERVER_LIMIT:?}"))),
+        }
+    }
+
     /// Stops a server by SIGTERM; it must end gracefully.
     pub(crate) fn stop(&mut self, server: &Server) -> Result<(), Failure> {
         let status = match self.take(server)? {

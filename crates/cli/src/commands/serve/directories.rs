@@ -9,11 +9,14 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use rpcrdma_nfs::fs::{
-    DirectoryFs, DirectoryOptions, FileSystem as _, HandleSource, Location, OpenError, StateDirectory,
+    DirectoryFs, DirectoryOptions, FileSystem as _, Following, HandleSource, Location, OpenError,
+    StateDirectory,
 };
 use rustix::fs::statvfs;
+use tokio::time::{Instant, sleep};
 
 /// Identity of a directory: device, inode, flags of the mount. The flags matter: exports of a second,
 /// read-only mount must not use the writable first mount.
@@ -71,6 +74,41 @@ impl Directories {
         self.opened.values().filter_map(Weak::upgrade).any(|directory| directory.has_kernel_handles())
     }
 }
+
+/// Directories that the server before this one may have open, too.
+pub(super) struct Shared {
+    following: Following,
+    directories: Vec<Weak<DirectoryFs>>,
+}
+
+impl Shared {
+    /// Lets directories be opened that another server has.
+    pub(super) fn begin(state: &StateDirectory) -> Self {
+        Self { following: state.follow(), directories: Vec::new() }
+    }
+
+    /// Ends that, and remembers the directories that are open.
+    pub(super) fn opened(&mut self, directories: &Directories) {
+        self.following.end();
+        self.directories = directories.opened.values().cloned().collect();
+    }
+
+    /// Returns whether all of them belong to this server, now or within the limit.
+    pub(super) async fn take_over(&self, limit: Duration) -> bool {
+        let all = || self.directories.iter().filter_map(Weak::upgrade).all(|directory| directory.take_over());
+        let until = Instant::now() + limit;
+        while !all() {
+            if Instant::now() >= until {
+                return false;
+            }
+            sleep(AGAIN).await;
+        }
+        true
+    }
+}
+
+/// Pause before another look at directories of another server.
+const AGAIN: Duration = Duration::from_millis(10);
 
 #[cfg(test)]
 mod tests {

@@ -22,7 +22,7 @@ const PRINCIPALS: &str = "--principals";
 /// does not ask rpcbind (nfs-utils 2.6).
 const GSSD_PORT: u16 = 2049;
 /// TCP ports if none is given: with Kerberos NFS is also served where contexts are made (RFC 8166 §8.2.2.1).
-const USUAL_PORTS: &[u16] = &[GSSD_PORT, super::TCP_PORT];
+const USUAL_PORTS: &[u16] = &[GSSD_PORT, super::listen::TCP_PORT];
 
 /// Options for exports with sec=krb5, krb5i or krb5p.
 #[derive(Debug, Args)]
@@ -156,7 +156,7 @@ pub(super) fn folders_of(file: &Path) -> impl Iterator<Item = PathBuf> + use<> {
 
 /// Returns the TCP ports that a server of these exports takes if none is given, the preferred one first.
 pub(super) fn usual_ports(options: &[ExportOption]) -> &'static [u16] {
-    if is_wanted(options) { USUAL_PORTS } else { &[super::TCP_PORT] }
+    if is_wanted(options) { USUAL_PORTS } else { &[super::listen::TCP_PORT] }
 }
 
 /// Returns what Linux clients miss of a server whose exports allow Kerberos, with these addresses.
@@ -219,7 +219,7 @@ mod tests {
     use rpcrdma_oncrpc::{CallHeader, OpaqueAuth};
     use rpcrdma_xdr::{Decoder, encode};
 
-    use super::super::listen_by_default;
+    use super::super::listen::listen_by_default;
     use super::*;
 
     fn exports(option: &str) -> Vec<ExportOption> {

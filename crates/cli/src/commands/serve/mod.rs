@@ -8,60 +8,53 @@ mod directories;
 mod export;
 mod exports5;
 mod file;
+mod handover;
 mod kerberos;
 pub(super) mod limits;
+mod listen;
 mod logs;
 pub(super) mod observe;
+mod passed;
 mod problems;
 mod ready;
 mod reload;
+mod run;
 pub(super) mod status;
 mod systemd;
 mod trusted;
 
 use std::collections::HashSet;
 use std::ffi::OsString;
-use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::{ArgGroup, ArgMatches, Args, CommandFactory, FromArgMatches, ValueEnum};
-use rpcrdma::rpcbind::RpcbindService;
-use rpcrdma::{CcpServer, PeerShares, Server, ServerBuilder, ServerConfig, Versions};
+use rpcrdma::{CcpServer, PeerShares, ServerConfig, Versions};
 use rpcrdma_nfs::fs::{DirectoryOptions, StateDirectory};
 use rpcrdma_nfs::server::{HandleKey, NfsServer, Principals};
 use rpcrdma_oncrpc::gss::GssServer;
-use tokio::net::TcpListener;
 
-use self::announced::{Announced, services};
 use self::bounds::Bounds;
 use self::confine::{Needs, confine};
-use self::directories::Directories;
+use self::directories::{Directories, Shared};
 use self::export::ExportOption;
 use self::file::{Files, FromFile};
 use self::kerberos::{Callers, Kerberos};
 use self::logs::Logs;
 use self::observe::Observe;
+use self::passed::{Passed, Role};
 pub(crate) use self::problems::Wrong;
-use self::ready::{Checked, Listening, Ready};
+use self::ready::Checked;
 use self::reload::{Reloader, Rights};
-use self::status::Sources;
-use self::systemd::{Manager, Passed, replaced};
+use self::systemd::Manager;
 use crate::arguments::{Common, ProfileName, listen_address};
-use crate::commands::{Arguments, Command, Unparsed, cannot_listen};
+use crate::commands::{Arguments, Command, Unparsed};
 use crate::exit::Failure;
 use crate::output;
-use crate::provider::{
-    Chosen, ListenAt, Provider, ProviderOptions, Settings, is_of_adapter, may_use_adapters,
-    raise_locked_memory,
-};
-use crate::signals::{Hangups, StopSignals};
+use crate::provider::{ListenAt, Provider, ProviderOptions, may_use_adapters, raise_locked_memory};
 use crate::tls::ServerTls;
 use crate::trace::ServerLog;
-
-/// Port for NFS and MOUNT over TCP, if it is free.
-const TCP_PORT: u16 = 20048;
 
 const AFTER_HELP: &str = "\
 The defaults serve this machine only. For other machines give an address that they can reach, for example
@@ -107,7 +100,8 @@ tcp, exports: [{name, directory, read_only, access, allow, closed, security}], m
 provider, \"iwarp\" or \"verbs\"; rdma is the first of these addresses. With --check it prints {good, exports, notes}. SIGINT or SIGTERM stops the server: it answers calls in progress and flushes data. A \
 second signal ends it at once. SIGHUP makes it read the files of --config and --exports again: exports \
 and all their options change without the loss of a connection, and other changes are logged, because they need a restart. If anything \
-is wrong, the exports in force stay, and the log says why. docs/serving.md shows such files, and a unit for systemd. A signal that was ignored when rpcrdma started has no \
+is wrong, the exports in force stay, and the log says why. docs/serving.md shows such files, and a unit for systemd. --handover starts a \
+server that takes the sockets of the one that runs, so that an upgrade refuses no client. A signal that was ignored when rpcrdma started has no \
 effect: a shell script starts `rpcrdma serve DIR &` with SIGINT ignored.";
 
 /// Serve a directory by NFSv3 over RDMA (software iWARP or adapters) and over TCP
@@ -180,6 +174,11 @@ pub(crate) struct Serve {
     /// [default: $XDG_STATE_HOME/rpcrdma or ~/.local/state/rpcrdma]
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
+    /// Take the listening sockets over from the server that has the state directory, which then answers its last calls
+    /// and ends. No client is refused meanwhile. Sockets whose address no option names are closed, and new addresses
+    /// are opened. Without such a server this one starts as usual
+    #[arg(long)]
+    handover: bool,
     #[command(flatten)]
     observe: Observe,
     #[command(flatten)]
@@ -376,7 +375,7 @@ impl Serve {
     /// one thread.
     pub(crate) fn prepare(self) -> Result<Prepared, Failure> {
         let (manager, passed) = Manager::take()?;
-        if passed.tcp.is_some() && self.no_tcp {
+        if passed.has(Role::Tcp) && self.no_tcp {
             return Err(Failure::usage("a socket for TCP was passed, which --no-tcp forbids"));
         }
         // Clients have applied their own umask, so new files get their mode at once. The files of the state
@@ -385,9 +384,21 @@ impl Serve {
         let Settled { options, notes, config, shares, callers } = self.settle().map_err(Wrong::told)?;
         notes.iter().for_each(output::warn);
         let Callers { contexts, principals } = callers;
-        let (nfs, state, reloader) = self.open(&options, &shares, principals)?;
+        let Opened { nfs, state, reloader, shared } = self.open(&options, &shares, principals)?;
         self.kerberos.check(&options)?;
-        Ok(Prepared { serve: self, options, config, shares, nfs, state, contexts, reloader, manager, passed })
+        Ok(Prepared {
+            serve: self,
+            options,
+            config,
+            shares,
+            nfs,
+            state,
+            contexts,
+            reloader,
+            manager,
+            passed,
+            shared,
+        })
     }
 
     /// Gives up rights that are not needed to serve these directories. Returns whether all others are closed.
@@ -431,6 +442,15 @@ struct Settled {
     callers: Callers,
 }
 
+/// Open exports.
+struct Opened {
+    nfs: NfsServer,
+    /// The state directory.
+    state: PathBuf,
+    reloader: Option<Reloader>,
+    shared: Option<Shared>,
+}
+
 /// Server with open exports that does not listen yet.
 pub(crate) struct Prepared {
     serve: Serve,
@@ -446,80 +466,8 @@ pub(crate) struct Prepared {
     reloader: Option<Reloader>,
     manager: Manager,
     passed: Passed,
-}
-
-impl Prepared {
-    pub(crate) async fn run(self, common: Common) -> Result<(), Failure> {
-        let mut signals = StopSignals::without_hangups()?;
-        let hangups = Hangups::listen()?;
-        limits::survive_file_size_limit()
-            .map_err(|error| Failure::failed(format!("cannot listen for SIGXFSZ: {error}")))?;
-        let Self { serve, options, config, shares, nfs, state, contexts, reloader, manager, passed } = self;
-        let manager = Arc::new(manager);
-        let mut builder = Server::builder().config(config).shares(shares);
-        if let Some(contexts) = contexts {
-            builder = builder.gss(contexts);
-        }
-        let observed = serve.observe.listen(&state).await?;
-        let (server, mut ready) = serve.listen(builder, &nfs, &options, passed).await?;
-        ready.observed(observed.metrics(), observed.control());
-        let sources = Sources::new(server.monitor(), nfs.clone(), ready.listeners());
-        let observed = observed.serve(&sources);
-        let announced = if serve.rpcbind {
-            Announced::make(services(&ready.rdma_addresses(), ready.tcp)).await?
-        } else {
-            Announced::default()
-        };
-        if common.json {
-            output::json(&ready.document())?;
-        } else {
-            output::line(ready.line())?;
-        }
-        manager.ready(&format!("serving {}", reload::count(options.len())));
-        let files = serve.files.paths().map(|(_, path)| path).collect();
-        let beside = [
-            Some(tokio::spawn(reload::on_hangup(reloader, hangups, Arc::clone(&manager), files))),
-            manager.keep_alive(),
-        ];
-
-        let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-        let serving = server.serve(async {
-            // A dropped sender stops the server as well.
-            let _ = stopped.await;
-        });
-        tokio::pin!(serving);
-        let early = tokio::select! {
-            result = &mut serving => Some(result),
-            signal = signals.next() => {
-                tracing::info!(signal, "stopping: calls in progress are answered");
-                manager.stopping();
-                beside.iter().flatten().take(1).for_each(|reloading| reloading.abort());
-                None
-            }
-        };
-        let result = match early {
-            Some(result) => result,
-            None => {
-                drop(stop);
-                // At the same time: an rpcbind that does not answer delays neither the calls in progress nor
-                // a signal.
-                tokio::select! {
-                    ((), result) = async { tokio::join!(announced.take_back(), &mut serving) } => result,
-                    signal = signals.next() => return Err(Failure::interrupted(signal)),
-                }
-            }
-        };
-        observed.end().await;
-        // On a frozen file system only --flush-wait or a signal ends this.
-        let flushed = tokio::select! {
-            flushed = nfs.flush() => flushed,
-            signal = signals.next() => return Err(Failure::interrupted(signal)),
-        };
-        result.map_err(|error| Failure::failed(format!("the server stopped: {error}")))?;
-        flushed.map_err(|error| {
-            Failure::failed(format!("stopped, but not all data could be brought to stable storage: {error}"))
-        })
-    }
+    /// Directories that the server before this one may have open, with `--handover`.
+    shared: Option<Shared>,
 }
 
 impl Serve {
@@ -528,13 +476,13 @@ impl Serve {
         self.listen.iter().map(|at| (at.provider(&self.rdma), at.address))
     }
 
-    /// Opens the exports; returns the server with the path of its state directory.
+    /// Opens the exports.
     fn open(
         &self,
         options: &[ExportOption],
         shares: &PeerShares,
         principals: Principals,
-    ) -> Result<(NfsServer, PathBuf, Option<Reloader>), Failure> {
+    ) -> Result<Opened, Failure> {
         let failed = |error: &dyn std::error::Error| Failure::failed(format!("cannot serve: {error}"));
         let directories: Vec<&Path> = options.iter().map(|option| option.directory.as_path()).collect();
         let state = match &self.state {
@@ -542,12 +490,16 @@ impl Serve {
             None => StateDirectory::open_default(&directories),
         }
         .map_err(|error| Failure::failed(format!("cannot serve: {error} (--state)")))?;
+        let mut shared = self.handover.then(|| Shared::begin(&state));
         let mut opened = Directories::new(state, DirectoryOptions::default());
         let exports = reload::open(&mut opened, options)
             .map_err(|reason| Failure::failed(format!("cannot serve: {reason}")))?;
         let is_confined = self.confine(options, opened.state(), opened.have_kernel_handles())?;
         if is_confined {
             opened.without_kernel_handles();
+        }
+        if let Some(shared) = &mut shared {
+            shared.opened(&opened);
         }
         let mut settings = self.bounds.server(shares);
         settings.manage_groups = self.manage_gids;
@@ -559,86 +511,6 @@ impl Serve {
             let rights = Rights::of(options, self.files.reload_below(), is_confined);
             Reloader::new(self, options, opened, rights, nfs.clone())
         });
-        Ok((nfs, state, reloader))
+        Ok(Opened { nfs, state, reloader, shared })
     }
-
-    /// Listens, and returns the server with its addresses.
-    async fn listen(
-        &self,
-        builder: ServerBuilder,
-        nfs: &NfsServer,
-        options: &[ExportOption],
-        passed: Passed,
-    ) -> Result<(Server, Ready), Failure> {
-        let settings =
-            Settings { options: &self.rdma, no_crc: self.no_crc, timeouts: self.bounds.timeouts() };
-        let mut builder =
-            builder.program(nfs.nfs_program()).program(nfs.mount_program()).program(nfs.extents_program());
-        let mut rdma = Vec::new();
-        for socket in passed.rdma {
-            let listener = settings.adopt(taken(socket)?);
-            let bound = listener.local_address().map_err(cannot_take)?;
-            rdma.push(Listening { address: bound, provider: Chosen::Iwarp.name() });
-            builder = builder.listen_rdma(listener);
-        }
-        let passed_at: Vec<SocketAddr> = rdma.iter().map(|listening| listening.address).collect();
-        for (provider, address) in self.listeners() {
-            // Sockets of the service manager replace those of software iWARP, and no adapter's.
-            if !passed_at.is_empty() && !is_of_adapter(provider, address).await {
-                replaced(address, &passed_at);
-                continue;
-            }
-            let (listener, chosen) =
-                settings.listen(provider, address).await.map_err(cannot_listen(address))?;
-            let bound = listener.local_address().map_err(cannot_listen(address))?;
-            rdma.push(Listening { address: bound, provider: chosen.name() });
-            builder = builder.listen_rdma(listener);
-        }
-        let mut tcp_address = None;
-        if let Some(first) = self.listen.first().map(|at| at.address.ip()).filter(|_| !self.no_tcp) {
-            let (wanted, tcp) = match (passed.tcp, self.tcp) {
-                (Some(socket), _) => (SocketAddr::new(first, 0), taken(socket).map(Ok)?),
-                (None, Some(address)) => (address, TcpListener::bind(address).await),
-                (None, None) => listen_by_default(first, kerberos::usual_ports(options)).await,
-            };
-            let tcp = tcp.map_err(cannot_listen(wanted))?;
-            tcp_address = Some(tcp.local_addr().map_err(cannot_listen(wanted))?);
-            builder = builder.listen_tcp(tcp);
-        }
-        let addresses: Vec<SocketAddr> = rdma.iter().map(|listening| listening.address).collect();
-        if let Some(missing) = kerberos::missing(options, &addresses, tcp_address) {
-            output::warn(missing);
-        }
-        let ready = Ready::new(rdma, tcp_address, options);
-        if self.rpcbind {
-            let services = services(&ready.rdma_addresses(), ready.tcp);
-            builder =
-                RpcbindService::new(services).versions().into_iter().fold(builder, ServerBuilder::program);
-        }
-        let server = builder.build().map_err(|error| Failure::failed(format!("cannot serve: {error}")))?;
-        Ok((server, ready))
-    }
-}
-
-fn cannot_take(error: io::Error) -> Failure {
-    Failure::failed(format!("cannot take a socket of the service manager: {error}"))
-}
-
-/// Returns a listening socket of the service manager for this runtime.
-fn taken(socket: std::net::TcpListener) -> Result<TcpListener, Failure> {
-    socket.set_nonblocking(true).map_err(cannot_take)?;
-    TcpListener::from_std(socket).map_err(cannot_take)
-}
-
-/// Listens on the first of the usual ports that is not in use, or else on a free one.
-async fn listen_by_default(ip: IpAddr, usual: &[u16]) -> (SocketAddr, io::Result<TcpListener>) {
-    for &port in usual {
-        let address = SocketAddr::new(ip, port);
-        match TcpListener::bind(address).await {
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
-            bound => return (address, bound),
-        }
-    }
-    let free = SocketAddr::new(ip, 0);
-    (free, TcpListener::bind(free).await)
 }

@@ -12,7 +12,7 @@
 //! *Errors.* A manager that cannot be told is logged once for each message; the server goes on.
 
 use std::ffi::OsStr;
-use std::net::{SocketAddr as SocketAddrOfIp, TcpListener};
+use std::net::SocketAddr as SocketAddrOfIp;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
@@ -24,6 +24,7 @@ use sd_notify::NotifyState;
 use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval};
 
+use super::passed::{Passed, Role};
 use crate::exit::Failure;
 
 /// Variables of the manager.
@@ -31,36 +32,14 @@ const NOTIFY_SOCKET: &str = "NOTIFY_SOCKET";
 const LISTEN_FDS: &str = "LISTEN_FDS";
 const VARIABLES: [&str; 6] =
     [NOTIFY_SOCKET, LISTEN_FDS, "LISTEN_PID", "LISTEN_FDNAMES", "WATCHDOG_USEC", "WATCHDOG_PID"];
-/// Names of the sockets that the server takes (`FileDescriptorName=`).
-const RDMA: &str = "rdma";
-const TCP: &str = "tcp";
-
-/// Listening sockets of the manager.
-#[derive(Debug, Default)]
-pub(super) struct Passed {
-    /// Sockets for software iWARP.
-    pub(super) rdma: Vec<TcpListener>,
-    /// Socket for NFS and MOUNT over TCP.
-    pub(super) tcp: Option<TcpListener>,
-}
-
-impl Passed {
-    fn add(&mut self, name: &str, listener: TcpListener) -> Result<(), Failure> {
-        match name {
-            RDMA => self.rdma.push(listener),
-            TCP if self.tcp.is_none() => self.tcp = Some(listener),
-            TCP => {
-                return Err(Failure::failed("two sockets with the name tcp were passed, and one is served"));
-            }
-            other => {
-                return Err(Failure::failed(format!(
-                    "a socket with the name {other:?} was passed: give it FileDescriptorName=rdma (software iWARP) or \
-                     FileDescriptorName=tcp"
-                )));
-            }
-        }
-        Ok(())
-    }
+/// Returns the use of a socket with this name.
+fn role(name: &str) -> Result<Role, Failure> {
+    [Role::Rdma, Role::Tcp].into_iter().find(|role| role.name() == name).ok_or_else(|| {
+        Failure::failed(format!(
+            "a socket with the name {name:?} was passed: give it FileDescriptorName=rdma (software iWARP) or \
+             FileDescriptorName=tcp"
+        ))
+    })
 }
 
 /// Tells that a listener of the options gives way to passed sockets. A socket with the same port shows that this is meant.
@@ -121,7 +100,7 @@ impl Manager {
         let mut sockets = if names.is_empty() { ListenFd::empty() } else { ListenFd::from_env() };
         for (index, name) in names.iter().enumerate() {
             if let Some(listener) = sockets.take_tcp_listener(index).map_err(cannot)? {
-                passed.add(name, listener)?;
+                passed.add(role(name)?, listener)?;
             }
         }
         remove_variables(&VARIABLES).map_err(cannot)?;
@@ -250,14 +229,8 @@ mod tests {
 
     #[test]
     fn sockets_have_known_names() {
-        let listener = || TcpListener::bind("127.0.0.1:0").unwrap();
-        let mut passed = Passed::default();
-        for name in ["rdma", "rdma", "tcp"] {
-            passed.add(name, listener()).unwrap();
-        }
-        assert!(passed.rdma.len() == 2 && passed.tcp.is_some());
-        assert!(passed.add("tcp", listener()).unwrap_err().to_string().contains("two sockets"));
-        let told = passed.add("rpcrdma.socket", listener()).unwrap_err().to_string();
+        assert_eq!((role("rdma").unwrap(), role("tcp").unwrap()), (Role::Rdma, Role::Tcp));
+        let told = role("rpcrdma.socket").unwrap_err().to_string();
         assert!(told.contains("\"rpcrdma.socket\"") && told.contains("FileDescriptorName=rdma"), "{told}");
     }
 }

@@ -190,6 +190,14 @@ impl Ids {
         }
     }
 
+    /// Returns whether what identifies objects belongs to this server alone. Call this with the identity of the process.
+    pub(super) fn take_over(&self) -> bool {
+        match self {
+            Self::Kernel(_) => true,
+            Self::Map(map) => map.catch_up(),
+        }
+    }
+
     /// Returns whether names identify objects, so that they have to be learnt and forgotten.
     pub(super) const fn go_by_names(&self) -> bool {
         matches!(self, Self::Map(_))
@@ -214,6 +222,8 @@ impl Ids {
         let learnt = map.learnt();
         match find(map, root, key)? {
             Search::Found(object) => return Ok(object),
+            // The other server may have given it another name just now.
+            Search::Gone if map.follows() => return Err(FsError::TryLater),
             Search::Gone => map.drop_gone(key, learnt),
             Search::Hidden => {}
         }
@@ -263,7 +273,12 @@ enum Search {
 /// Walks the paths until the object with this key is found. The map is not locked during system calls.
 fn find(map: &PathMap, root: BorrowedFd<'_>, key: Key) -> Result<Search, FsError> {
     let mut search = Search::Gone;
-    for path in map.paths(key)? {
+    let paths = map.paths(key).map_err(|error| match error {
+        // The other server may have learnt the name just now.
+        FsError::Stale if map.follows() => FsError::TryLater,
+        error => error,
+    });
+    for path in paths? {
         match walk(root, &path) {
             Ok(object) if map.key(&object) == key => return Ok(Search::Found(object)),
             // The name now has another object or none.

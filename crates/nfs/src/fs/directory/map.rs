@@ -22,10 +22,15 @@
 //! removed with its name, if that is removed through this server. It is also removed when a handle is used
 //! and its object is not found under the name.
 //!
+//! *Two servers.* A server that follows another one reads the log of that one, as long as that one runs ([`followed`]). It
+//! writes nothing meanwhile, and then writes the whole map. If both end before, handles of that time become stale.
+//!
 //! On overlayfs, only inode number and kind identify an object. Its first change copies a file of a lower
 //! layer up, which changes its time of birth. Number and kind stay if all layers are on one file system or
 //! `xino` is on (the default where possible). So the handle of a removed object may later mean a new object
 //! of that kind, if the upper layer uses the number again.
+
+mod followed;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{File, OpenOptions};
@@ -42,6 +47,7 @@ use rpcrdma_sys::handle_of;
 use rustix::fs::{FileType, FlockOperation, flock};
 use siphasher::sip::SipHasher24;
 
+use self::followed::Followed;
 use super::ids::Object;
 use crate::fs::state::{StateDirectory, StateError};
 use crate::fs::types::{FileId, FsError};
@@ -212,6 +218,8 @@ struct Log {
     tried: Option<Instant>,
     /// Records to add to the new log, while the log is rewritten.
     behind: Option<Behind>,
+    /// The log of the server before this one, as long as that one runs. Nothing is written meanwhile.
+    followed: Option<Followed>,
 }
 
 /// Records that arrived while the log was rewritten.
@@ -243,6 +251,8 @@ pub(super) struct PathMap {
     lacking: AtomicBool,
     /// Number of records at which to rewrite the log, after a failed attempt.
     tidy_from: AtomicU64,
+    /// Whether [`Log::followed`] is set; changes with it.
+    follows: AtomicBool,
     /// Number of notes of a name, known or not.
     learnt: AtomicU64,
     /// Renames that are not recorded yet, and look-ups that must not meet them.
@@ -367,36 +377,26 @@ impl PathMap {
     ) -> Result<Self, StateError> {
         let root = Key::of(root, generation);
         let name: String = root.to_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
-        let (path, mut log) = state.open_locked(&format!("names-{name}"))?;
+        let (path, mut log, is_alone) = state.open_locked(&format!("names-{name}"))?;
         let mut bytes = Vec::new();
         log.read_to_end(&mut bytes).map_err(StateError::io(&path))?;
         let mut known = Known::default();
-        let mut rest = bytes.as_slice();
-        while let Some((kind, key, directory, name, length)) = parse(rest) {
-            if kind == LEARNT {
-                known.learn(key, directory, name);
-            } else if kind == FORGOTTEN {
-                known.forget(key, directory, name);
-            }
-            rest = rest.get(length..).unwrap_or_default();
-        }
-        let bytes = known.records();
-        let file = write_anew(&path, &bytes)
-            .and_then(|file| std::fs::rename(name_anew(&path), &path).map(|()| file))
-            .map_err(StateError::io(&path))?;
+        let read = known.apply(&bytes);
+        let (file, length, followed) = if is_alone {
+            let bytes = known.records();
+            (replace(&path, &bytes).map_err(StateError::io(&path))?, bytes.len() as u64, None)
+        } else {
+            let followed = Followed::new(log.try_clone().map_err(StateError::io(&path))?, read);
+            (log, read, Some(followed))
+        };
         let records = known.names;
         Ok(Self {
             root,
             generation,
             path,
             known: RwLock::new(known),
-            log: Mutex::new(Log {
-                file,
-                length: bytes.len() as u64,
-                repair: None,
-                tried: None,
-                behind: None,
-            }),
+            follows: AtomicBool::new(followed.is_some()),
+            log: Mutex::new(Log { file, length, repair: None, tried: None, behind: None, followed }),
             records: AtomicU64::new(records),
             lacking: AtomicBool::new(false),
             tidy_from: AtomicU64::new(0),
@@ -495,6 +495,9 @@ impl PathMap {
 
     /// Appends a record, or records that the log lacks it.
     fn append(&self, log: &mut Log, record: &[u8]) {
+        if log.followed.is_some() {
+            return;
+        }
         if let Some(behind) = &mut log.behind {
             behind.bytes.extend_from_slice(record);
             behind.records += 1;
@@ -530,7 +533,9 @@ impl PathMap {
     /// Rewrites the log if most of it is dead or records are missing. Only with the identity of the process,
     /// because other users may not make files in the state directory. Other calls go on meanwhile.
     pub(super) fn tidy(&self) {
-        if let Some(anew) = self.begin_anew() {
+        if self.follows.load(Ordering::Relaxed) {
+            self.catch_up();
+        } else if let Some(anew) = self.begin_anew() {
             let written = write_anew(&self.path, &anew.bytes);
             self.end_anew(&anew, written);
         }
@@ -551,7 +556,7 @@ impl PathMap {
             return None;
         }
         let mut log = self.log();
-        if log.behind.is_some() {
+        if log.behind.is_some() || log.followed.is_some() {
             return None;
         }
         if let Some(repair) = log.repair {
@@ -653,6 +658,20 @@ impl PathMap {
 }
 
 impl Known {
+    /// Takes over the records of a log. Returns the length of the complete ones in bytes.
+    fn apply(&mut self, log: &[u8]) -> u64 {
+        let mut rest = log;
+        while let Some((kind, key, directory, name, length)) = parse(rest) {
+            if kind == LEARNT {
+                self.learn(key, directory, name);
+            } else if kind == FORGOTTEN {
+                self.forget(key, directory, name);
+            }
+            rest = rest.get(length..).unwrap_or_default();
+        }
+        (log.len() - rest.len()) as u64
+    }
+
     /// Returns the records of a log with only the current names.
     fn records(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
@@ -668,6 +687,13 @@ impl Known {
 /// Returns the name of a log that is being written.
 fn name_anew(path: &std::path::Path) -> PathBuf {
     path.with_extension("new")
+}
+
+/// Replaces a log by a new one with these records.
+fn replace(path: &std::path::Path, records: &[u8]) -> io::Result<File> {
+    let file = write_anew(path, records)?;
+    std::fs::rename(name_anew(path), path)?;
+    Ok(file)
 }
 
 /// Writes a log under another name, which then replaces the old log by a rename. The new file is locked

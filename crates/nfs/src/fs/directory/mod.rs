@@ -267,6 +267,13 @@ impl DirectoryFs {
         matches!(self.ids, Ids::Kernel(_))
     }
 
+    /// Takes over what identifies objects from a server before this one ([`StateDirectory::follow`]), if that one has ended.
+    /// Returns whether it has. Until then, a handle that this server does not know gets [`FsError::TryLater`]. Call this with
+    /// the identity of the process.
+    pub fn take_over(&self) -> bool {
+        self.ids.take_over()
+    }
+
     /// Returns whether operations run as the users that callers claim; if not, all run as the user of this
     /// process.
     #[must_use]

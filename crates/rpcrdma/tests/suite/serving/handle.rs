@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use rpcrdma::{CallError, Client, ServeError, ServerConfig, Transport};
 use rpcrdma_verbs::{BoxFuture, Incoming, Listener};
-use tokio::net::TcpListener;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::{CHANGE, LOOK, OnTcp, PROGRAM, SERVER, Simulated, Work, builder, call, host};
@@ -146,4 +147,27 @@ fn the_end_of_the_runtime_ends_the_server() {
     drop(servers);
     assert!(matches!(own.block_on(server.ended()), Err(ServeError::Interrupted)));
     own.block_on(async { timeout(Duration::from_millis(1), pending::<()>()).await.unwrap_err() });
+}
+
+/// A client would send a call again whose reply got lost, and the next server would execute it once more.
+#[tokio::test]
+async fn the_last_replies_arrive_before_a_connection_ends() {
+    let mut world = OnTcp::new(|server| server).await;
+    let mut stream = TcpStream::connect(world.address).await.unwrap();
+    // RFC 5531 §9 and §11: the mark, then a call of procedure 0 without credentials.
+    let words: [u32; 11] = [1 << 31 | 40, 7, 0, 2, PROGRAM, 1, 0, 0, 0, 0, 0];
+    let call: Vec<u8> = words.into_iter().flat_map(u32::to_be_bytes).collect();
+    stream.write_all(&call).await.unwrap();
+    timeout(Duration::from_secs(10), stream.readable()).await.unwrap().unwrap();
+    world.server.stop();
+    // Bytes for a closed socket would reset the connection, and the reply would be lost.
+    for _ in 0..3 {
+        sleep(Duration::from_millis(20)).await;
+        stream.write_all(&call).await.unwrap();
+    }
+    let mut replies = Vec::new();
+    timeout(Duration::from_secs(10), stream.read_to_end(&mut replies)).await.unwrap().unwrap();
+    assert_eq!(replies.len(), 28, "one reply");
+    drop(stream);
+    timeout(Duration::from_secs(10), world.server.ended()).await.unwrap().unwrap();
 }

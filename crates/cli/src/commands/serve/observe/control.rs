@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Semaphore;
@@ -27,6 +27,7 @@ use tokio::time::{sleep, timeout};
 
 use super::aside;
 use super::protocol::{Answer, REQUEST_MAX, Request, SOCKET};
+use crate::commands::serve::handover::give::{self, Giving, Turn};
 use crate::commands::serve::status::Sources;
 use crate::commands::serve::status::collect::{Before, Seen};
 
@@ -122,7 +123,7 @@ impl Control {
     }
 
     /// Serves sessions until the task is dropped.
-    pub(super) async fn serve(self, sources: Sources) {
+    pub(super) async fn serve(self, sources: Sources, giving: Giving) {
         let places = Arc::new(Semaphore::new(SESSIONS));
         // The sessions end with this task.
         let mut sessions = tokio::task::JoinSet::new();
@@ -136,7 +137,7 @@ impl Control {
                 }
             };
             while sessions.try_join_next().is_some() {}
-            if !may_control(&stream) {
+            if !belongs_here(&stream) {
                 tracing::warn!("control: a process of another user was refused");
                 continue;
             }
@@ -144,9 +145,9 @@ impl Control {
                 tracing::debug!("control: too many sessions");
                 continue;
             };
-            let sources = sources.clone();
+            let (sources, giving) = (sources.clone(), giving.clone());
             sessions.spawn(async move {
-                if let Err(error) = Session::new(stream, sources).run().await {
+                if let Err(error) = Session::new(stream, sources, giving).run().await {
                     tracing::debug!(%error, "control: a session failed");
                 }
                 drop(place);
@@ -156,7 +157,7 @@ impl Control {
 }
 
 /// Returns whether the process at the other end belongs to root or to the server's user.
-fn may_control(stream: &UnixStream) -> bool {
+pub(in crate::commands::serve) fn belongs_here(stream: &UnixStream) -> bool {
     let own = rustix::process::geteuid().as_raw();
     stream.peer_cred().is_ok_and(|peer| peer.uid() == 0 || peer.uid() == own)
 }
@@ -167,12 +168,15 @@ struct Session {
     writer: OwnedWriteHalf,
     sources: Sources,
     before: Option<Before>,
+    giving: Giving,
+    /// The right to be the successor, of a client that has the sockets.
+    turn: Option<Turn>,
 }
 
 impl Session {
-    fn new(stream: UnixStream, sources: Sources) -> Self {
+    fn new(stream: UnixStream, sources: Sources, giving: Giving) -> Self {
         let (reader, writer) = stream.into_split();
-        Self { reader: BufReader::new(reader), writer, sources, before: None }
+        Self { reader: BufReader::new(reader), writer, sources, before: None, giving, turn: None }
     }
 
     async fn run(mut self) -> io::Result<()> {
@@ -181,34 +185,58 @@ impl Session {
             line.clear();
             let limit = u64::try_from(REQUEST_MAX).unwrap_or(u64::MAX);
             let mut limited = (&mut self.reader).take(limit);
-            let Ok(read) = timeout(IDLE, limited.read_until(b'\n', &mut line)).await else { return Ok(()) };
+            // A client takes the end of the session for the end of the server once it has the sockets.
+            let idle = if self.turn.is_some() { Duration::MAX } else { IDLE };
+            let Ok(read) = timeout(idle, limited.read_until(b'\n', &mut line)).await else { return Ok(()) };
             if read? == 0 {
                 return Ok(());
             }
             let whole = line.last() == Some(&b'\n');
-            let answer = if whole || line.len() < REQUEST_MAX {
-                self.answer(&line)
+            let request = if whole || line.len() < REQUEST_MAX {
+                serde_json::from_slice(&line).map_err(|error| format!("not a request: {error}"))
             } else {
-                Answer::Error(format!("a request has at most {REQUEST_MAX} bytes"))
+                Err(format!("a request has at most {REQUEST_MAX} bytes"))
+            };
+            let (answer, sockets) = match (request, self.turn.is_some()) {
+                (Ok(Request::Go), true) => return self.go().await,
+                (Ok(Request::Handover { version }), false) => match self.giving.offer(version).await {
+                    Ok((offer, sockets, turn)) => {
+                        self.turn = Some(turn);
+                        (offer, sockets)
+                    }
+                    Err(reason) => (Answer::Error(reason), Vec::new()),
+                },
+                (Ok(request), _) => (self.answer(request), Vec::new()),
+                (Err(reason), _) => (Answer::Error(reason), Vec::new()),
             };
             let mut text = aside(|| serde_json::to_vec(&answer))?;
             text.push(b'\n');
-            timeout(READS, self.writer.write_all(&text)).await??;
+            timeout(READS, give::send(self.writer.as_ref(), &text, &sockets)).await??;
             if !whole {
                 return Ok(());
             }
         }
     }
 
-    fn answer(&mut self, line: &[u8]) -> Answer {
-        match serde_json::from_slice(line) {
-            Ok(Request::Status) => Answer::Status(Box::new(aside(|| self.sources.status()))),
-            Ok(Request::Clients { skip, count, by, reverse }) => {
+    /// Gives the session to the server, which ends it.
+    async fn go(mut self) -> io::Result<()> {
+        let stream = self.reader.into_inner().reunite(self.writer).map_err(io::Error::other)?;
+        if let Some(turn) = self.turn.take() {
+            self.giving.go(stream, turn).await;
+        }
+        Ok(())
+    }
+
+    fn answer(&mut self, request: Request) -> Answer {
+        match request {
+            Request::Status => Answer::Status(Box::new(aside(|| self.sources.status()))),
+            Request::Clients { skip, count, by, reverse } => {
                 let choose = |seen: &mut Vec<Seen>| by.apply(seen, Seen::facts, (skip, count), reverse);
                 Answer::Clients(aside(|| self.sources.clients(&mut self.before, choose)))
             }
-            Ok(Request::Disconnect { id }) => Answer::Disconnected(self.sources.disconnect(id)),
-            Err(error) => Answer::Error(format!("not a request: {error}")),
+            Request::Disconnect { id } => Answer::Disconnected(self.sources.disconnect(id)),
+            Request::Handover { .. } => Answer::Error("the sockets were given already".to_owned()),
+            Request::Go => Answer::Error("no sockets were given".to_owned()),
         }
     }
 }

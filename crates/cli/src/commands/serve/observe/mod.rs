@@ -7,6 +7,7 @@ pub(in crate::commands) mod control;
 mod http;
 pub(in crate::commands) mod protocol;
 
+use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
@@ -15,6 +16,8 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
 use self::control::Control;
+use super::handover::give::Giving;
+use super::passed::{Passed, Role, taken};
 use super::status::Sources;
 use crate::arguments::listen_address;
 use crate::commands::cannot_listen;
@@ -41,15 +44,35 @@ impl Observe {
         self.metrics
     }
 
-    /// Listens for readers of the metrics and on the control socket.
+    /// Listens for readers of the metrics, on a socket that was passed or on a new one.
     ///
     /// # Errors
     /// The address of the metrics cannot be used.
-    pub(super) async fn listen(&self, state: &Path) -> Result<Listening, Failure> {
-        let metrics = match self.metrics {
-            Some(wanted) => {
-                let listener = TcpListener::bind(wanted).await.map_err(cannot_listen(wanted))?;
-                let bound = listener.local_addr().map_err(cannot_listen(wanted))?;
+    pub(super) async fn listen(&self, passed: &mut Passed) -> Result<Option<TcpListener>, Failure> {
+        let Some(wanted) = self.metrics else { return Ok(None) };
+        let listener = match passed.at(Role::Metrics, wanted) {
+            Some(socket) => taken(socket)?,
+            None => TcpListener::bind(wanted).await.map_err(cannot_listen(wanted))?,
+        };
+        Ok(Some(listener))
+    }
+}
+
+/// Open sockets that nobody serves yet.
+pub(super) struct Listening {
+    metrics: Option<(TcpListener, SocketAddr)>,
+    control: Option<Control>,
+}
+
+impl Listening {
+    /// Listens on the control socket too. Without it the server serves all the same, after a warning.
+    ///
+    /// # Errors
+    /// The listener of the metrics has no address.
+    pub(super) fn with(metrics: Option<TcpListener>, state: &Path) -> io::Result<Self> {
+        let metrics = match metrics {
+            Some(listener) => {
+                let bound = listener.local_addr()?;
                 Some((listener, bound))
             }
             None => None,
@@ -61,17 +84,9 @@ impl Observe {
                 None
             }
         };
-        Ok(Listening { metrics, control })
+        Ok(Self { metrics, control })
     }
-}
 
-/// Open sockets that nobody serves yet.
-pub(super) struct Listening {
-    metrics: Option<(TcpListener, SocketAddr)>,
-    control: Option<Control>,
-}
-
-impl Listening {
     /// Returns the address of the metrics.
     pub(super) fn metrics(&self) -> Option<SocketAddr> {
         self.metrics.as_ref().map(|(_, bound)| *bound)
@@ -83,10 +98,10 @@ impl Listening {
     }
 
     /// Serves until the result is dropped, which also removes the control socket.
-    pub(super) fn serve(self, sources: &Sources) -> Served {
+    pub(super) fn serve(self, sources: &Sources, giving: &Giving) -> Served {
         let Self { metrics, control } = self;
         let metrics = metrics.map(|(listener, _)| tokio::spawn(http::serve(listener, sources.clone())));
-        let control = control.map(|control| tokio::spawn(control.serve(sources.clone())));
+        let control = control.map(|control| tokio::spawn(control.serve(sources.clone(), giving.clone())));
         Served { tasks: metrics.into_iter().chain(control).collect() }
     }
 }
@@ -97,8 +112,8 @@ pub(super) struct Served {
 }
 
 impl Served {
-    /// Ends the observation, and waits until the control socket is removed.
-    pub(super) async fn end(mut self) {
+    /// Ends the observation, and waits until the control socket is removed. The second time changes nothing.
+    pub(super) async fn end(&mut self) {
         for task in self.tasks.drain(..) {
             task.abort();
             // The task was cancelled.

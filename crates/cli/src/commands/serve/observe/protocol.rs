@@ -6,6 +6,8 @@
 //! {"command":"disconnect","id":7}                        {"disconnected":true}
 //! anything else                                          {"error":"…"}
 //! ```
+//!
+//! Requests of a new server are those of [`handover`](crate::commands::serve::handover).
 
 use std::cmp::Reverse;
 use std::net::SocketAddr;
@@ -13,6 +15,7 @@ use std::net::SocketAddr;
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
+use crate::commands::serve::handover::Offer;
 use crate::commands::serve::status::{Clients, Status};
 
 /// Name of the control socket in the state directory.
@@ -48,6 +51,13 @@ pub(in crate::commands) enum Request {
         /// Number of the connection.
         id: u64,
     },
+    /// Asks for the listening sockets.
+    Handover {
+        /// Version of the exchange.
+        version: u32,
+    },
+    /// Tells that the server that asked for the sockets is ready to accept.
+    Go,
 }
 
 /// An order of connections. Numbers begin with the greatest, except those of connections.
@@ -140,6 +150,10 @@ pub(in crate::commands) enum Answer {
     Clients(Clients),
     /// Whether there was a connection of that number, which has ended.
     Disconnected(bool),
+    /// The listening sockets, whose descriptors come with the line.
+    Handover(Offer),
+    /// Whether the server accepts nothing more.
+    Gone(bool),
     /// The reason why the request was not understood.
     Error(String),
 }

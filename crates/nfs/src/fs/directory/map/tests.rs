@@ -261,3 +261,47 @@ fn the_log_is_written_anew_when_most_of_it_is_dead() {
     }
     assert!(std::fs::metadata(&map.path).unwrap().len() < DEAD_RECORDS_MIN * 64);
 }
+
+/// A handover: the old server learns names until it ends.
+#[test]
+fn a_map_is_followed_until_its_server_ends() {
+    let (_place, state, root) = root();
+    let top = Key::of(&root, Generation::Handle);
+    let old = opened(&state, &root);
+    old.remember(key(1), top, b"before");
+    assert!(matches!(PathMap::open(&state, &root, Generation::Handle), Err(StateError::InUse { .. })));
+    let following = state.follow();
+    let new = PathMap::open(&state, &root, Generation::Handle).unwrap();
+    following.end();
+    assert_eq!(names(new.paths(key(1)).unwrap()), ["before"]);
+    old.remember(key(2), top, b"behind");
+    new.remember(key(3), top, b"own");
+    assert!(!new.catch_up() && new.follows());
+    assert_eq!(names(new.paths(key(2)).unwrap()), ["behind"]);
+    // The old one writes another log.
+    old.replace_log(File::open("/dev/null").unwrap());
+    old.remember(key(4), top, b"lacking");
+    old.repair_now();
+    old.remember(key(1), top, b"renamed");
+    assert!(!new.catch_up() && !new.catch_up());
+    assert_eq!(names(new.paths(key(4)).unwrap()), ["lacking"]);
+    drop(old);
+    until_true(|| new.catch_up());
+    assert!(!new.follows());
+    assert_eq!(names(new.paths(key(1)).unwrap()), ["renamed", "before"]);
+    new.remember(key(5), top, b"after");
+    drop(new);
+    let map = opened(&state, &root);
+    for (number, name) in [(2, "behind"), (3, "own"), (4, "lacking"), (5, "after")] {
+        assert_eq!(names(map.paths(key(number)).unwrap()), [name]);
+    }
+}
+
+/// Waits for a lock: another test may start a process, which has copies of all files for a moment.
+fn until_true(mut condition: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < Duration::from_secs(20));
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}

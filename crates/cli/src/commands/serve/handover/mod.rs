@@ -1,0 +1,47 @@
+//! Handover: a new server takes the listening sockets of the one that runs, which answers its last calls and ends.
+//!
+//! Both talk on the control socket of the old server:
+//!
+//! ```text
+//! new  {"command":"handover","version":1}
+//! old  {"handover":{"version":1,"pid":7,"sockets":[{"role":"rdma","address":"127.0.0.1:20049"}]}}, with the descriptors
+//! new  {"command":"go"}                      it is ready to accept
+//! old  {"gone":true}                         it accepts nothing more, and has given up the control socket
+//! ```
+//!
+//! The old server goes on as before if the session ends before `go`. It keeps the session open until it ends, so the new one
+//! learns that the old one is gone. Only then the new one hands over itself: until then both may write the map of names.
+//!
+//! [`give`] is the side of the old server, [`take`] that of the new one.
+//!
+//! *Errors.* Whatever goes wrong before `go` ends the new server, and the old one serves on.
+
+pub(super) mod give;
+pub(super) mod take;
+
+use std::net::SocketAddr;
+
+use serde::{Deserialize, Serialize};
+
+use super::passed::Role;
+
+/// Version of the exchange.
+pub(super) const VERSION: u32 = 1;
+/// Most sockets in one message (`SCM_MAX_FD` of Linux).
+const SOCKETS_MAX: usize = 253;
+
+/// The sockets of a server that hands over, in the order of their descriptors.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(in crate::commands) struct Offer {
+    version: u32,
+    /// Number of the old server's process.
+    pid: u32,
+    sockets: Vec<Described>,
+}
+
+/// A listening socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Described {
+    role: Role,
+    address: SocketAddr,
+}

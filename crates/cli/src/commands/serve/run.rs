@@ -1,0 +1,290 @@
+//! The life of a server: it listens, serves, and stops for a signal or for the server that follows it.
+//!
+//! The server stops by the same steps, whatever the reason: listeners close, calls in progress are answered, connections close, and
+//! data is flushed. For a successor the server also gives up the control socket and the metrics at once.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rpcrdma::{ServeError, Server};
+use rpcrdma_nfs::server::NfsServer;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+use super::announced::{Announced, services};
+use super::directories::Shared;
+use super::handover::give::{Given, Giving, Successor};
+use super::handover::take::Predecessor;
+use super::observe::{Listening, Served};
+use super::passed::{Passed, Role};
+use super::ready::Ready;
+use super::status::Sources;
+use super::systemd::Manager;
+use super::{Prepared, Serve, limits, reload};
+use crate::arguments::Common;
+use crate::exit::Failure;
+use crate::output;
+use crate::signals::{Hangups, StopSignals};
+
+/// Time for directories that the server before this one had to be free, after its end.
+const FREED: Duration = Duration::from_secs(10);
+/// Time for rpcbind to forget this server before its successor is told.
+const FORGETS: Duration = Duration::from_secs(2);
+
+/// A server that serves.
+struct Running {
+    server: Server,
+    nfs: NfsServer,
+    observed: Served,
+    announced: Announced,
+    giving: Giving,
+    successors: mpsc::Receiver<Successor>,
+    manager: Arc<Manager>,
+    /// Tasks beside the calls, of which the first one reads files again.
+    beside: Vec<JoinHandle<()>>,
+}
+
+impl Prepared {
+    pub(crate) async fn run(self, common: Common) -> Result<(), Failure> {
+        let mut signals = StopSignals::without_hangups()?;
+        let hangups = Hangups::listen()?;
+        limits::survive_file_size_limit()
+            .map_err(|error| Failure::failed(format!("cannot listen for SIGXFSZ: {error}")))?;
+        // It may have to wait for the end of another handover.
+        let before = tokio::select! {
+            before = Before::find(&self.state, self.shared.as_ref()) => before?,
+            signal = signals.next() => return Err(Failure::interrupted(signal)),
+        };
+        self.start(before, hangups, common).await?.serve(signals).await
+    }
+
+    async fn start(self, mut before: Before, hangups: Hangups, common: Common) -> Result<Running, Failure> {
+        let Self {
+            serve,
+            options,
+            config,
+            shares,
+            nfs,
+            state,
+            contexts,
+            reloader,
+            manager,
+            mut passed,
+            shared,
+        } = self;
+        let manager = Arc::new(manager);
+        let mut builder = Server::builder().config(config).shares(shares);
+        if let Some(contexts) = contexts {
+            builder = builder.gss(contexts);
+        }
+        passed.add_others(std::mem::take(&mut before.sockets));
+        let metrics = serve.observe.listen(&mut passed).await?;
+        let mut open = serve.listeners_of(&options, &mut passed, before.exists()).await?;
+        let mut given = std::mem::take(&mut open.given);
+        if let Some(listener) = &metrics {
+            let socket = Given::of(Role::Metrics, listener);
+            given.push(socket.map_err(|error| Failure::failed(format!("cannot listen: {error}")))?);
+        }
+        tell_left(passed);
+        // Only the end of the other server's listeners tells whether those of adapters can be opened.
+        if open.are_late() {
+            before.go().await;
+            serve.open_late(&mut open).await;
+        }
+        let (server, mut ready) = serve.build(builder, &nfs, &options, open)?;
+        let succeeds = before.exists();
+        before.go().await;
+        let observed = Listening::with(metrics, &state)
+            .map_err(|error| Failure::failed(format!("no address of the metrics: {error}")))?;
+        ready.observed(observed.metrics(), observed.control());
+        let sources = Sources::new(server.monitor(), nfs.clone(), ready.listeners());
+        let (alone, is_alone) = watch::channel(false);
+        let (giving, successors) = Giving::new(given, is_alone);
+        let observed = observed.serve(&sources, &giving);
+        let mut beside = Vec::new();
+        let announced = announce(&serve, &ready, succeeds).await?;
+        if common.json {
+            output::json(&ready.document())?;
+        } else {
+            output::line(ready.line())?;
+        }
+        manager.ready(&format!("serving {}", reload::count(options.len())));
+        let files = serve.files.paths().map(|(_, path)| path).collect();
+        beside.push(tokio::spawn(reload::on_hangup(reloader, hangups, Arc::clone(&manager), files)));
+        beside.extend(manager.keep_alive());
+        beside.push(tokio::spawn(before.end(shared, alone)));
+        Ok(Running { server, nfs, observed, announced, giving, successors, manager, beside })
+    }
+}
+
+/// Registers the services with rpcbind if that is wanted.
+///
+/// # Errors
+/// rpcbind refuses; a server that has followed another one goes on all the same.
+async fn announce(serve: &Serve, ready: &Ready, succeeds: bool) -> Result<Announced, Failure> {
+    if !serve.rpcbind {
+        return Ok(Announced::default());
+    }
+    match Announced::make(services(&ready.rdma_addresses(), ready.tcp)).await {
+        Err(failure) if succeeds => {
+            output::warn(failure);
+            Ok(Announced::default())
+        }
+        made => made,
+    }
+}
+
+/// Tells which sockets that were passed are not served.
+fn tell_left(passed: Passed) {
+    for (role, address) in passed.left() {
+        output::note(format_args!("handover: no option names {} {address}, which is closed", role.name()));
+    }
+}
+
+/// The server before this one, if there is one to be followed.
+struct Before {
+    predecessor: Option<Predecessor>,
+    sockets: Vec<super::passed::Socket>,
+    has_gone: bool,
+}
+
+impl Before {
+    /// Finds the server and takes its sockets, if directories may be shared with it.
+    ///
+    /// # Errors
+    /// It does not hand over, or it has no control socket and shares directories all the same.
+    async fn find(state: &Path, shared: Option<&Shared>) -> Result<Self, Failure> {
+        let mut none = Self { predecessor: None, sockets: Vec::new(), has_gone: true };
+        let Some(shared) = shared else { return Ok(none) };
+        let Some(mut predecessor) = Predecessor::connect(state).await? else {
+            if !shared.take_over(FORGETS).await {
+                let path: PathBuf = state.to_owned();
+                return Err(Failure::failed(format!(
+                    "cannot serve: another server uses {} and has no control socket there: stop it, then start this one",
+                    path.display()
+                )));
+            }
+            output::note(format_args!("handover: no server runs in {}, so this one starts", state.display()));
+            return Ok(none);
+        };
+        none.sockets = predecessor.take().await?;
+        Ok(Self { predecessor: Some(predecessor), has_gone: false, ..none })
+    }
+
+    /// Returns whether there is such a server.
+    const fn exists(&self) -> bool {
+        self.predecessor.is_some()
+    }
+
+    /// Lets the server stop, unless that was done.
+    async fn go(&mut self) {
+        if let Some(predecessor) = self.predecessor.as_mut().filter(|_| !self.has_gone) {
+            predecessor.go().await;
+            self.has_gone = true;
+        }
+    }
+
+    /// Waits for its end, takes the directories over, and lets this server hand over itself from then on.
+    async fn end(self, shared: Option<Shared>, alone: watch::Sender<bool>) {
+        if let Some(predecessor) = self.predecessor {
+            predecessor.ended().await;
+            match shared {
+                Some(shared) if !shared.take_over(FREED).await => {
+                    tracing::warn!("handover: another server still uses the state directory");
+                }
+                _ => tracing::info!("handover: the other server has ended"),
+            }
+        }
+        // An error means that this server stops.
+        let _ = alone.send(true);
+    }
+}
+
+impl Running {
+    /// Serves until a signal or a successor ends that.
+    async fn serve(self, mut signals: StopSignals) -> Result<(), Failure> {
+        let Self { server, nfs, mut observed, announced, giving, mut successors, manager, beside } = self;
+        let (stop, stopped) = oneshot::channel::<()>();
+        let (closed, all_closed) = oneshot::channel::<()>();
+        let shutdown = async {
+            // A dropped sender stops the server as well.
+            let _ = stopped.await;
+        };
+        let serving = server.serve_telling(shutdown, move || {
+            giving.close();
+            let _ = closed.send(());
+        });
+        tokio::pin!(serving);
+        let (early, mut successor) = tokio::select! {
+            result = &mut serving => (Some(result), None),
+            signal = signals.next() => {
+                tracing::info!(signal, "stopping: calls in progress are answered");
+                (None, None)
+            }
+            Some(successor) = successors.recv() => {
+                tracing::info!("handed over: calls in progress are answered");
+                (None, Some(successor))
+            }
+        };
+        // A server that is ready too late learns by the end of its session that this one stops.
+        drop(successors);
+        let result = match early {
+            Some(result) => result,
+            None => {
+                manager.stopping();
+                beside.iter().take(1).for_each(JoinHandle::abort);
+                drop(stop);
+                let gives_up = give_up(successor.as_mut(), all_closed, &mut observed, announced);
+                // At the same time: an rpcbind that does not answer delays neither the calls in progress nor
+                // a signal.
+                tokio::select! {
+                    ((), result) = async { tokio::join!(gives_up, &mut serving) } => result,
+                    signal = signals.next() => return Err(Failure::interrupted(signal)),
+                }
+            }
+        };
+        observed.end().await;
+        let flushed = finish(result, &nfs, &mut signals).await;
+        // The successor takes that for the end of this server.
+        drop(successor);
+        flushed
+    }
+}
+
+/// Gives up what another server needs: the registrations, and for a successor all that has a name.
+async fn give_up(
+    successor: Option<&mut Successor>,
+    all_closed: oneshot::Receiver<()>,
+    observed: &mut Served,
+    announced: Announced,
+) {
+    let Some(successor) = successor else { return announced.take_back().await };
+    // An error means that the server has ended.
+    let _ = all_closed.await;
+    observed.end().await;
+    if timeout(FORGETS, announced.take_back()).await.is_err() {
+        tracing::warn!("rpcbind does not answer: registrations stay");
+    }
+    if let Err(error) = successor.tell().await {
+        tracing::warn!(%error, "the server that follows has ended");
+    }
+}
+
+/// Flushes data, and tells how the server ended.
+async fn finish(
+    result: Result<(), ServeError>,
+    nfs: &NfsServer,
+    signals: &mut StopSignals,
+) -> Result<(), Failure> {
+    // On a frozen file system only --flush-wait or a signal ends this.
+    let flushed = tokio::select! {
+        flushed = nfs.flush() => flushed,
+        signal = signals.next() => return Err(Failure::interrupted(signal)),
+    };
+    result.map_err(|error| Failure::failed(format!("the server stopped: {error}")))?;
+    flushed.map_err(|error| {
+        Failure::failed(format!("stopped, but not all data could be brought to stable storage: {error}"))
+    })
+}
