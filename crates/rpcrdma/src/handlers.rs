@@ -7,7 +7,8 @@
 //! *Errors.* When the connection ends, the handlers go on without it. Each ends in the reply cache, where a
 //! retransmission on another connection finds its reply. Until it ends, each holds a value from its connection; at the
 //! server this is the connection's place. So a peer that calls and leaves, again and again, has no more handlers at
-//! work than its connections allow (I6). Handlers are dropped half-way only when the runtime ends.
+//! work than its connections allow (I6). Handlers are dropped half-way when the runtime ends, and when the server stops and their
+//! connection has gone ([`Handlers::abandon`]): their clients send these calls again, perhaps to a server that serves already.
 //!
 //! The dispatcher makes an answer of a program's panic, so such a handler ends like others. A panic outside of programs is one
 //! of a security mechanism, or a defect of these crates. Its call has no answer, so its connection ends, and no other.
@@ -125,6 +126,12 @@ where
             }
         }
         if self.len() > 0 { Poll::Pending } else { Poll::Ready(None) }
+    }
+
+    /// Drops all handlers. Without this, they go on when the connection has ended.
+    pub(crate) fn abandon(&mut self) {
+        self.tasks.abort_all();
+        self.light = [Light::Never].into_iter().collect();
     }
 
     fn poll_light(&mut self, cx: &mut Context<'_>) -> Option<Ended<F, K>> {
@@ -368,6 +375,24 @@ mod tests {
             while Arc::strong_count(&place) > 1 {
                 tokio::task::yield_now().await;
             }
+        }
+    }
+
+    /// The server stops: nothing goes on for a client that has gone.
+    #[tokio::test]
+    async fn i8_handlers_that_are_abandoned_end_at_once() {
+        for light in [false, true] {
+            let place = Arc::new(());
+            let mut handlers = Handlers::new(Arc::clone(&place), None);
+            let (go, gone) = oneshot::channel::<()>();
+            let work = async move { gone.await.map_or(0, |()| 7) };
+            assert_eq!(start(&mut handlers, 1, light, || Box::pin(work)), Ok(None));
+            handlers.abandon();
+            drop(handlers);
+            while Arc::strong_count(&place) > 1 {
+                tokio::task::yield_now().await;
+            }
+            assert_eq!(go.send(()), Err(()), "the handler is dropped");
         }
     }
 }

@@ -242,6 +242,25 @@ fn a_wrong_configuration_leaves_the_server_alone() {
     old.stop();
 }
 
+/// Several servers may share a state directory. A server that listens elsewhere is no successor.
+#[test]
+fn a_server_without_an_address_of_the_other_one_takes_nothing() {
+    let site = Site::new();
+    let mut old = site.first();
+    fs::write(site.path("export/f"), "content").unwrap();
+    let output = site.line(&["--listen", "127.0.0.1:1", "--no-tcp", "--handover"]).output().unwrap();
+    assert!(!output.status.success());
+    // Another address of this machine, so that the new server can open it.
+    let output = site.line(&["--listen", "127.0.0.2:0", "--no-tcp", "--handover"]).output().unwrap();
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    let rdma = old.ready["rdma"].as_str().unwrap();
+    assert!(said.contains("no option names an address of the server") && said.contains(rdma), "{said}");
+    assert!(old.child.try_wait().unwrap().is_none());
+    assert_eq!(succeed(&["cat", &old.url("/f")]), "content");
+    site.follow(old).stop();
+}
+
 #[test]
 fn a_server_goes_on_if_its_successor_dies() {
     let site = Site::new();
@@ -346,13 +365,25 @@ fn observers_see_the_new_server() {
     assert!(!site.path("state/control").exists());
 }
 
+/// Returns a server that waits for its client before it ends, with its successor. It waits for some seconds only, which a slow
+/// machine may need for the successor.
+fn draining(site: &Site) -> (Running, TcpStream, Running) {
+    for _ in 0..5 {
+        let mut old = site.first();
+        let client = called(old.ready["tcp"].as_str().unwrap());
+        let new = site.successor(&old);
+        if old.child.try_wait().unwrap().is_none() {
+            return (old, client, new);
+        }
+        new.stop();
+    }
+    panic!("no server waits for its client");
+}
+
 #[test]
 fn a_server_that_drains_ends_at_a_signal() {
     let site = Site::new();
-    let mut old = site.first();
-    let client = called(old.ready["tcp"].as_str().unwrap());
-    let new = site.successor(&old);
-    assert!(old.child.try_wait().unwrap().is_none(), "it waits for its client");
+    let (mut old, client, new) = draining(&site);
     signal(old.child.id(), "TERM");
     assert!(!wait(&mut old.child, ENDS).success(), "it was interrupted");
     drop(client);
@@ -364,20 +395,25 @@ fn a_server_that_drains_ends_at_a_signal() {
 #[test]
 fn a_second_handover_waits_for_the_first() {
     let site = Site::new();
-    let mut old = site.first();
-    let client = called(old.ready["tcp"].as_str().unwrap());
-    let mut new = site.successor(&old);
-    let ended = AtomicBool::new(false);
+    let (mut old, client, mut new) = draining(&site);
     std::thread::scope(|scope| {
-        let (site, new, ended) = (&site, &new, &ended);
-        let third = scope.spawn(move || {
-            let third = site.successor(new);
-            assert!(ended.load(Ordering::SeqCst), "two servers drain at a time");
-            third
-        });
-        std::thread::sleep(Duration::from_millis(300));
-        assert!(old.child.try_wait().unwrap().is_none(), "it waits for its client");
-        ended.store(true, Ordering::SeqCst);
+        let (site, new) = (&site, &new);
+        let third = scope.spawn(move || site.successor(new));
+        // While the first server is there, nobody gets the sockets.
+        let sockets = r#"{"command":"handover","version":1}"#;
+        while old.child.try_wait().unwrap().is_none() {
+            let mut asked = UnixStream::connect(site.path("state/control")).unwrap();
+            asked.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+            asked.write_all(format!("{sockets}\n").as_bytes()).unwrap();
+            let mut answer = [0; 4096];
+            let length = asked.read(&mut answer).unwrap_or(0);
+            let answer = text(&answer[..length]);
+            let ended = old.child.try_wait().unwrap().is_some();
+            assert!(ended || !answer.contains("sockets\":"), "two servers drain at a time: {answer}");
+            if answer.contains("taking the sockets already") {
+                break;
+            }
+        }
         drop(client);
         assert!(wait(&mut old.child, ENDS).success(), "{}", old.said());
         third.join().unwrap().stop();
@@ -391,7 +427,7 @@ fn handles_of_a_map_outlast_handovers() {
     let without = |mut line: Command| {
         let mut serve = Command::new("setpriv");
         serve.args(["--bounding-set", "-dac_read_search", "--inh-caps", "-dac_read_search"]);
-        serve.arg(line.get_program().to_owned()).args(line.get_args().map(ToOwned::to_owned));
+        serve.arg(line.get_program()).args(line.get_args().map(ToOwned::to_owned));
         line = serve;
         line.env_remove("RPCRDMA_LOG");
         line

@@ -211,19 +211,32 @@ impl StateDirectory {
     /// [follows](Self::follow) another one, that one may have it still.
     pub(super) fn open_locked(&self, name: &str) -> Result<(PathBuf, File, bool), StateError> {
         let path = self.path.join(name);
-        let file = OpenOptions::new()
-            .read(true)
-            .append(true)
-            .create(true)
-            .mode(PRIVATE_FILE)
-            .open(&path)
-            .map_err(StateError::io(&path))?;
-        let is_alone = flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok();
-        if !is_alone && !self.follows.load(Ordering::Relaxed) {
-            return Err(StateError::InUse { path });
+        let mut options = OpenOptions::new();
+        options.read(true).append(true).create(true).mode(PRIVATE_FILE);
+        loop {
+            let file = options.open(&path).map_err(StateError::io(&path))?;
+            let is_alone = flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok();
+            if !is_alone && !self.follows.load(Ordering::Relaxed) {
+                return Err(StateError::InUse { path });
+            }
+            // The server that had the file may have replaced it between the two calls.
+            if is_in_place(&file, &path).map_err(StateError::io(&path))? {
+                return Ok((path, file, is_alone));
+            }
         }
-        Ok((path, file, is_alone))
     }
+}
+
+/// Returns whether the file has this name now, and no other file has replaced it.
+pub(super) fn is_in_place(file: &File, path: &Path) -> io::Result<bool> {
+    let (own, named) = (
+        file.metadata()?,
+        match fs::symlink_metadata(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+            named => named?,
+        },
+    );
+    Ok((own.dev(), own.ino()) == (named.dev(), named.ino()))
 }
 
 fn check_private(path: &Path, metadata: &fs::Metadata, secret: bool) -> Result<(), StateError> {

@@ -28,6 +28,9 @@
 //! [`queues::STALLED`]. Its call gets NFS3ERR_JUKEBOX. A job that has begun is never refused, because its
 //! progress is unknown.
 //!
+//! *Callers.* A job that has begun goes on without its caller. One whose caller has gone before is not begun: callers go
+//! only when the server stops.
+//!
 //! *Errors.* A job that panics fails its own call. If no thread can be started, the jobs of the lane are
 //! refused. When the last handle is dropped, the threads finish their queues and end; stuck threads are not
 //! waited for.
@@ -545,8 +548,12 @@ impl IoThreads {
         let (sender, receiver) = oneshot::channel();
         let lane = self.lane(source.export, work);
         let job = move |turn: &Turn<'_>| {
+            // The server stops, and another one may have got the call meanwhile.
+            if sender.is_closed() {
+                return;
+            }
             let result = catch_unwind(AssertUnwindSafe(|| job(turn)));
-            // The job completes even if the caller is gone.
+            // A job that has begun completes even if the caller is gone.
             let _ = sender.send(result.map_err(|_| Unserved::Panicked));
         };
         if lane.push(source.address, file, Box::new(job)) {

@@ -417,6 +417,9 @@ impl Served {
 /// Also a connection that is ended from outside leaves its counters, and the calls that its client must not repeat.
 impl Drop for Served {
     fn drop(&mut self) {
+        if self.phase != Phase::Run {
+            self.service.abandon();
+        }
         self.count();
         self.shared.failed_reads.put(self.peer, self.connection.failed_reads(), Instant::now());
     }

@@ -71,6 +71,11 @@ impl Service {
         self
     }
 
+    /// Drops the Calls in progress, where their handlers otherwise go on behind the end of the connection.
+    pub(crate) fn abandon(&mut self) {
+        self.handlers.abandon();
+    }
+
     /// Counts the calls that were answered since the last time, if there are any. Reads the clock once for all.
     pub(crate) fn take_time(&mut self) {
         if let Some(meter) = self.meter.as_mut().filter(|meter| meter.is_due()) {

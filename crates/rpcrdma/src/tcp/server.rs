@@ -172,6 +172,15 @@ struct Connection {
     active: Instant,
 }
 
+/// A server that stops begins nothing more for a client that has gone: the client may call the next server meanwhile.
+impl Drop for Connection {
+    fn drop(&mut self) {
+        if self.stopping {
+            self.handlers.abandon();
+        }
+    }
+}
+
 impl Connection {
     fn new(
         (peer, owner): (SocketAddr, Option<u32>),
@@ -306,7 +315,10 @@ impl Connection {
         match phase {
             Phase::Run => {}
             Phase::Drain => (self.draining, self.stopping) = (true, true),
-            Phase::Abort => return Err(Ended::Stopped),
+            Phase::Abort => {
+                self.stopping = true;
+                return Err(Ended::Stopped);
+            }
         }
         Ok(())
     }
@@ -457,7 +469,7 @@ impl Connection {
     /// Lets the client take the last replies when the server stops. The client sends a call without a reply again, perhaps to
     /// another server, which would execute it once more.
     async fn part(&mut self, lingers: impl Future<Output = ()>) {
-        if self.stopping && self.calls > 0 && self.active.elapsed() < LINGER {
+        if self.stopping && self.calls > 0 && self.active.elapsed() < ARRIVED {
             tokio::select! {
                 _ = timeout(LINGER, lingers) => {}
                 // The phase after the one in which the server stops.
@@ -510,6 +522,8 @@ impl Connection {
 
 /// Time for a client to take its last replies and to close, when the server stops.
 const LINGER: Duration = Duration::from_secs(5);
+/// Time after which the last reply has arrived, even over a slow link.
+const ARRIVED: Duration = Duration::from_secs(60);
 
 /// Bytes of the mark in front of a record (RFC 5531 §11).
 const MARK: u64 = 4;

@@ -95,15 +95,21 @@ impl Shared {
 
     /// Returns whether all of them belong to this server, now or within the limit.
     pub(super) async fn take_over(&self, limit: Duration) -> bool {
-        let all = || self.directories.iter().filter_map(Weak::upgrade).all(|directory| directory.take_over());
         let until = Instant::now() + limit;
-        while !all() {
+        loop {
+            let directories = self.directories.clone();
+            // It writes files.
+            let all = tokio::task::spawn_blocking(move || {
+                directories.iter().filter_map(Weak::upgrade).all(|directory| directory.take_over())
+            });
+            if all.await.unwrap_or(false) {
+                return true;
+            }
             if Instant::now() >= until {
                 return false;
             }
             sleep(AGAIN).await;
         }
-        true
     }
 }
 

@@ -220,6 +220,7 @@ mod tests {
     use rpcrdma_xdr::{Decoder, encode};
 
     use super::super::listen::listen_by_default;
+    use super::super::passed::Passed;
     use super::*;
 
     fn exports(option: &str) -> Vec<ExportOption> {
@@ -332,11 +333,11 @@ mod tests {
         let ip = IpAddr::from(Ipv4Addr::LOCALHOST);
         let [first, second] = [(); 2].map(|()| TcpListener::bind((ip, 0)).unwrap());
         let ports = [&first, &second].map(|listener| listener.local_addr().unwrap().port());
-        let (_, other) = listen_by_default(ip, &ports).await;
+        let (_, other) = listen_by_default(ip, &ports, &mut Passed::default()).await;
         let other = other.unwrap().local_addr().unwrap();
         assert!(other.ip() == ip && !ports.contains(&other.port()), "both are in use: {other}");
         drop(second);
-        let (address, bound) = listen_by_default(ip, &ports).await;
+        let (address, bound) = listen_by_default(ip, &ports, &mut Passed::default()).await;
         assert_eq!((address.port(), bound.unwrap().local_addr().unwrap()), (ports[1], address));
     }
 

@@ -52,6 +52,11 @@ impl Listeners {
         Ok(())
     }
 
+    /// Returns whether one of the listeners for RDMA has this address.
+    pub(super) fn has(&self, address: SocketAddr) -> bool {
+        self.rdma.iter().any(|(_, listening)| listening.address == address)
+    }
+
     /// Returns whether listeners are missing that the server before this one has to close.
     pub(super) fn are_late(&self) -> bool {
         !self.late.is_empty()
@@ -187,7 +192,7 @@ fn adopted(socket: std::net::TcpListener) -> io::Result<TcpListener> {
 
 /// Listens on the first of the usual ports that was passed or is not in use. Without one, the function takes the other port
 /// of the server before this one, or a free one.
-async fn listen_by_default(
+pub(super) async fn listen_by_default(
     ip: IpAddr,
     usual: &[u16],
     passed: &mut Passed,

@@ -1,8 +1,9 @@
 //! The life of a server: it listens, serves, and stops for a signal or for the server that follows it.
 //!
-//! The server stops by the same steps, whatever the reason: listeners close, calls in progress are answered, connections close, and
-//! data is flushed. For a successor the server also gives up the control socket and the metrics at once.
+//! The server stops by the same steps, whatever the reason: listeners close, with the control socket and the metrics; calls in
+//! progress are answered, connections close, and data is flushed. So another server can have all names at once.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,6 +18,7 @@ use super::announced::{Announced, services};
 use super::directories::Shared;
 use super::handover::give::{Given, Giving, Successor};
 use super::handover::take::Predecessor;
+use super::listen::Listeners;
 use super::observe::{Listening, Served};
 use super::passed::{Passed, Role};
 use super::ready::Ready;
@@ -30,6 +32,8 @@ use crate::signals::{Hangups, StopSignals};
 
 /// Time for directories that the server before this one had to be free, after its end.
 const FREED: Duration = Duration::from_secs(10);
+/// Time for the server before this one to give up the control socket, which it does when its listeners are closed.
+const GIVES_UP: Duration = Duration::from_secs(2);
 /// Time for rpcbind to forget this server before its successor is told.
 const FORGETS: Duration = Duration::from_secs(2);
 
@@ -38,7 +42,8 @@ struct Running {
     server: Server,
     nfs: NfsServer,
     observed: Served,
-    announced: Announced,
+    /// The registrations, once rpcbind has them.
+    announced: JoinHandle<Announced>,
     giving: Giving,
     successors: mpsc::Receiver<Successor>,
     manager: Arc<Manager>,
@@ -87,8 +92,12 @@ impl Prepared {
             let socket = Given::of(Role::Metrics, listener);
             given.push(socket.map_err(|error| Failure::failed(format!("cannot listen: {error}")))?);
         }
+        before.check(&open, &state)?;
+        let mut observed = Listening::new(metrics)
+            .map_err(|error| Failure::failed(format!("no address of the metrics: {error}")))?;
         tell_left(passed);
-        // Only the end of the other server's listeners tells whether those of adapters can be opened.
+        // From here on the other server may be gone, so nothing but the lack of all listeners may end this one. Only the end of
+        // the other server's listeners tells whether those of adapters can be opened.
         if open.are_late() {
             before.go().await;
             serve.open_late(&mut open).await;
@@ -96,8 +105,7 @@ impl Prepared {
         let (server, mut ready) = serve.build(builder, &nfs, &options, open)?;
         let succeeds = before.exists();
         before.go().await;
-        let observed = Listening::with(metrics, &state)
-            .map_err(|error| Failure::failed(format!("no address of the metrics: {error}")))?;
+        observed.control_at(&state, if succeeds { GIVES_UP } else { Duration::ZERO }).await;
         ready.observed(observed.metrics(), observed.control());
         let sources = Sources::new(server.monitor(), nfs.clone(), ready.listeners());
         let (alone, is_alone) = watch::channel(false);
@@ -105,10 +113,11 @@ impl Prepared {
         let observed = observed.serve(&sources, &giving);
         let mut beside = Vec::new();
         let announced = announce(&serve, &ready, succeeds).await?;
-        if common.json {
-            output::json(&ready.document())?;
+        let told = if common.json { output::json(&ready.document()) } else { output::line(ready.line()) };
+        if succeeds && let Err(failure) = told {
+            tracing::warn!(%failure, "nobody can be told that the server is ready");
         } else {
-            output::line(ready.line())?;
+            told?;
         }
         manager.ready(&format!("serving {}", reload::count(options.len())));
         let files = serve.files.paths().map(|(_, path)| path).collect();
@@ -119,21 +128,25 @@ impl Prepared {
     }
 }
 
-/// Registers the services with rpcbind if that is wanted.
+/// Registers the services with rpcbind if that is wanted. A server that has followed another one serves meanwhile.
 ///
 /// # Errors
 /// rpcbind refuses; a server that has followed another one goes on all the same.
-async fn announce(serve: &Serve, ready: &Ready, succeeds: bool) -> Result<Announced, Failure> {
-    if !serve.rpcbind {
-        return Ok(Announced::default());
-    }
-    match Announced::make(services(&ready.rdma_addresses(), ready.tcp)).await {
-        Err(failure) if succeeds => {
-            output::warn(failure);
-            Ok(Announced::default())
-        }
-        made => made,
-    }
+async fn announce(serve: &Serve, ready: &Ready, succeeds: bool) -> Result<JoinHandle<Announced>, Failure> {
+    let announced = if !serve.rpcbind {
+        Announced::default()
+    } else if succeeds {
+        let services = services(&ready.rdma_addresses(), ready.tcp);
+        return Ok(tokio::spawn(async move {
+            Announced::make(services).await.unwrap_or_else(|failure| {
+                output::warn(failure);
+                Announced::default()
+            })
+        }));
+    } else {
+        Announced::make(services(&ready.rdma_addresses(), ready.tcp)).await?
+    };
+    Ok(tokio::spawn(std::future::ready(announced)))
 }
 
 /// Tells which sockets that were passed are not served.
@@ -147,6 +160,8 @@ fn tell_left(passed: Passed) {
 struct Before {
     predecessor: Option<Predecessor>,
     sockets: Vec<super::passed::Socket>,
+    /// Its addresses for software iWARP.
+    addresses: Vec<SocketAddr>,
     has_gone: bool,
 }
 
@@ -156,7 +171,7 @@ impl Before {
     /// # Errors
     /// It does not hand over, or it has no control socket and shares directories all the same.
     async fn find(state: &Path, shared: Option<&Shared>) -> Result<Self, Failure> {
-        let mut none = Self { predecessor: None, sockets: Vec::new(), has_gone: true };
+        let mut none = Self { predecessor: None, sockets: Vec::new(), addresses: Vec::new(), has_gone: true };
         let Some(shared) = shared else { return Ok(none) };
         let Some(mut predecessor) = Predecessor::connect(state).await? else {
             if !shared.take_over(FORGETS).await {
@@ -170,12 +185,36 @@ impl Before {
             return Ok(none);
         };
         none.sockets = predecessor.take().await?;
+        let rdma = none.sockets.iter().filter(|socket| socket.role == Role::Rdma);
+        none.addresses = rdma.map(|socket| socket.address).collect();
         Ok(Self { predecessor: Some(predecessor), has_gone: false, ..none })
     }
 
     /// Returns whether there is such a server.
     const fn exists(&self) -> bool {
         self.predecessor.is_some()
+    }
+
+    /// Checks that this server is meant to follow that one: it has an address of it.
+    ///
+    /// # Errors
+    /// It has none. That server may export something else.
+    fn check(&self, open: &Listeners, state: &Path) -> Result<(), Failure> {
+        let mut addresses = self.addresses.iter();
+        if !self.exists() || open.are_late() || addresses.any(|address| open.has(*address)) {
+            return Ok(());
+        }
+        let addresses: Vec<String> = self.addresses.iter().map(ToString::to_string).collect();
+        let has = if addresses.is_empty() {
+            "no socket that can be passed".to_owned()
+        } else {
+            addresses.join(", ")
+        };
+        Err(Failure::failed(format!(
+            "no option names an address of the server that runs in {} ({has}), so this one does not take its place: give \
+             such a --listen, or another --state",
+            state.display()
+        )))
     }
 
     /// Lets the server stop, unless that was done.
@@ -190,11 +229,11 @@ impl Before {
     async fn end(self, shared: Option<Shared>, alone: watch::Sender<bool>) {
         if let Some(predecessor) = self.predecessor {
             predecessor.ended().await;
-            match shared {
-                Some(shared) if !shared.take_over(FREED).await => {
+            tracing::info!("handover: the other server has ended");
+            if let Some(shared) = shared {
+                while !shared.take_over(FREED).await {
                     tracing::warn!("handover: another server still uses the state directory");
                 }
-                _ => tracing::info!("handover: the other server has ended"),
             }
         }
         // An error means that this server stops.
@@ -253,18 +292,19 @@ impl Running {
     }
 }
 
-/// Gives up what another server needs: the registrations, and for a successor all that has a name.
+/// Gives up all that has a name, which another server needs, and tells that to the successor.
 async fn give_up(
     successor: Option<&mut Successor>,
     all_closed: oneshot::Receiver<()>,
     observed: &mut Served,
-    announced: Announced,
+    announced: JoinHandle<Announced>,
 ) {
-    let Some(successor) = successor else { return announced.take_back().await };
     // An error means that the server has ended.
     let _ = all_closed.await;
     observed.end().await;
-    if timeout(FORGETS, announced.take_back()).await.is_err() {
+    let forgotten = async { announced.await.unwrap_or_default().take_back().await };
+    let Some(successor) = successor else { return forgotten.await };
+    if timeout(FORGETS, forgotten).await.is_err() {
         tracing::warn!("rpcbind does not answer: registrations stay");
     }
     if let Err(error) = successor.tell().await {

@@ -250,6 +250,30 @@ async fn the_queues_are_finished_after_the_last_handle_is_gone() {
     }
 }
 
+/// The server stops, and its successor may have got the call meanwhile.
+#[tokio::test]
+async fn a_job_whose_caller_has_gone_is_not_begun() {
+    let threads = lasting_threads();
+    let (from, file) = (source("/", 1), Some(FileId::from_array(b"file")));
+    let (begun, begins) = mpsc::channel();
+    let (open, gate) = mpsc::channel::<()>();
+    let (done, ends) = mpsc::channel();
+    let first = threads.run(from, Work::Write, file, move |_| {
+        begun.send(()).unwrap();
+        let _ = gate.recv();
+        done.send("first").unwrap();
+    });
+    begins.recv().unwrap();
+    let (tell, told) = mpsc::channel();
+    let second = threads.run(from, Work::Write, file, move |_| tell.send("second"));
+    let third = threads.run(from, Work::Write, file, |_| 3);
+    drop((first, second));
+    drop(open);
+    assert_eq!(ends.recv(), Ok("first"), "it had begun");
+    assert_eq!(third.await, Ok(3));
+    assert!(told.recv().is_err(), "it was not begun");
+}
+
 #[test]
 fn threads_are_started_for_work_and_end_without() {
     let limits = Limits { threads: 4, of_address: 4, quick: 4, slow: SLOW };

@@ -39,7 +39,8 @@ pub(in crate::commands::serve) struct Giving(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    sockets: Mutex<Vec<Given>>,
+    /// `None` when this server stops.
+    sockets: Mutex<Option<Vec<Given>>>,
     /// The right to be the successor, for one at a time.
     turn: Arc<Semaphore>,
     /// Whether the server before this one has ended.
@@ -77,12 +78,12 @@ impl Giving {
     ) -> (Self, mpsc::Receiver<Successor>) {
         let (ready, successors) = mpsc::channel(1);
         let turn = Arc::new(Semaphore::new(1));
-        (Self(Arc::new(Inner { sockets: Mutex::new(sockets), turn, alone, ready })), successors)
+        (Self(Arc::new(Inner { sockets: Mutex::new(Some(sockets)), turn, alone, ready })), successors)
     }
 
     /// Closes the sockets, which otherwise stay open when this server stops to accept.
     pub(in crate::commands::serve) fn close(&self) {
-        self.0.sockets.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        *self.0.sockets.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
     /// Returns the offer to a successor, its descriptors, and its right. Waits for the end of the server before this one.
@@ -104,9 +105,9 @@ impl Giving {
         // Without a sender, this server stops.
         let alone = self.0.alone.clone().wait_for(|alone| *alone).await.is_ok();
         let sockets = self.0.sockets.lock().unwrap_or_else(PoisonError::into_inner);
-        if !alone {
-            return Err("this server stops".to_owned());
-        }
+        let Some(sockets) = sockets.as_ref().filter(|_| alone) else {
+            return Err("it stops already; wait for its end".to_owned());
+        };
         if sockets.len() > SOCKETS_MAX {
             return Err(format!("{} sockets are too many for a handover: stop this server", sockets.len()));
         }

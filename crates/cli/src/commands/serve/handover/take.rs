@@ -20,9 +20,14 @@ use crate::commands::serve::observe::control::{belongs_here, reach};
 use crate::commands::serve::observe::protocol::{Answer, Request, SOCKET};
 use crate::commands::serve::passed::Socket;
 use crate::exit::Failure;
+use crate::output;
 
 /// Longest answer, in bytes: a socket has less than a hundred.
 const ANSWER_MAX: usize = 64 << 10;
+/// Time without an answer after which the new server tells that it waits.
+const SILENT: Duration = Duration::from_secs(1);
+/// Time for the old server to answer: the one before it may have data to flush.
+const ANSWERS: Duration = Duration::from_secs(600);
 /// Time for the old server to close its listeners.
 const CLOSES: Duration = Duration::from_secs(10);
 
@@ -67,7 +72,7 @@ impl Predecessor {
         let failed = |error: io::Error| no_sockets(&error);
         self.ask(&Request::Handover { version: VERSION }).await.map_err(failed)?;
         let mut descriptors = Vec::new();
-        let line = self.line(&mut descriptors).await.map_err(failed)?;
+        let line = patiently(self.line(&mut descriptors)).await.map_err(failed)?;
         let offer = match serde_json::from_slice(&line) {
             Ok(Answer::Handover(offer)) => offer,
             Ok(Answer::Error(reason)) => return Err(no_sockets(&reason)),
@@ -132,6 +137,18 @@ impl Predecessor {
             }
         }
     }
+}
+
+/// Waits for the answer of a server that may wait itself, and tells so.
+async fn patiently(line: impl Future<Output = io::Result<Vec<u8>>>) -> io::Result<Vec<u8>> {
+    tokio::pin!(line);
+    if let Ok(line) = timeout(SILENT, &mut line).await {
+        return line;
+    }
+    output::note("handover: waiting for the server that runs. It may wait for the end of the one before it");
+    timeout(ANSWERS, line).await.unwrap_or_else(|_| {
+        Err(io::Error::new(io::ErrorKind::TimedOut, format!("it has not answered for {ANSWERS:?}")))
+    })
 }
 
 fn receive(stream: &UnixStream, read: &mut Vec<u8>, descriptors: &mut Vec<OwnedFd>) -> io::Result<usize> {

@@ -162,6 +162,14 @@ pub(in crate::commands::serve) fn belongs_here(stream: &UnixStream) -> bool {
     stream.peer_cred().is_ok_and(|peer| peer.uid() == 0 || peer.uid() == own)
 }
 
+/// Waits until the client has closed the session.
+async fn has_gone(reader: &mut BufReader<OwnedReadHalf>) {
+    if reader.fill_buf().await.is_ok_and(|ahead| !ahead.is_empty()) {
+        // It has asked ahead, and is there.
+        std::future::pending::<()>().await;
+    }
+}
+
 /// A client of the control socket.
 struct Session {
     reader: BufReader<OwnedReadHalf>,
@@ -199,13 +207,19 @@ impl Session {
             };
             let (answer, sockets) = match (request, self.turn.is_some()) {
                 (Ok(Request::Go), true) => return self.go().await,
-                (Ok(Request::Handover { version }), false) => match self.giving.offer(version).await {
-                    Ok((offer, sockets, turn)) => {
-                        self.turn = Some(turn);
-                        (offer, sockets)
+                (Ok(Request::Handover { version }), false) => {
+                    let offer = tokio::select! {
+                        offer = self.giving.offer(version) => offer,
+                        () = has_gone(&mut self.reader) => return Ok(()),
+                    };
+                    match offer {
+                        Ok((offer, sockets, turn)) => {
+                            self.turn = Some(turn);
+                            (offer, sockets)
+                        }
+                        Err(reason) => (Answer::Error(reason), Vec::new()),
                     }
-                    Err(reason) => (Answer::Error(reason), Vec::new()),
-                },
+                }
                 (Ok(request), _) => (self.answer(request), Vec::new()),
                 (Err(reason), _) => (Answer::Error(reason), Vec::new()),
             };

@@ -10,10 +10,12 @@ pub(in crate::commands) mod protocol;
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use clap::Args;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep};
 
 use self::control::Control;
 use super::handover::give::Giving;
@@ -58,6 +60,9 @@ impl Observe {
     }
 }
 
+/// Pause before another attempt to have the control socket.
+const AGAIN: Duration = Duration::from_millis(10);
+
 /// Open sockets that nobody serves yet.
 pub(super) struct Listening {
     metrics: Option<(TcpListener, SocketAddr)>,
@@ -65,11 +70,11 @@ pub(super) struct Listening {
 }
 
 impl Listening {
-    /// Listens on the control socket too. Without it the server serves all the same, after a warning.
+    /// Returns what is open so far.
     ///
     /// # Errors
     /// The listener of the metrics has no address.
-    pub(super) fn with(metrics: Option<TcpListener>, state: &Path) -> io::Result<Self> {
+    pub(super) fn new(metrics: Option<TcpListener>) -> io::Result<Self> {
         let metrics = match metrics {
             Some(listener) => {
                 let bound = listener.local_addr()?;
@@ -77,14 +82,25 @@ impl Listening {
             }
             None => None,
         };
-        let control = match Control::bind(state) {
-            Ok(control) => Some(control),
-            Err(error) => {
-                output::warn(format_args!("no control socket: {error}"));
-                None
+        Ok(Self { metrics, control: None })
+    }
+
+    /// Listens on the control socket too. Another server may give it up within this time. Without it the server serves all the
+    /// same, after a warning.
+    pub(super) async fn control_at(&mut self, state: &Path, patience: Duration) {
+        let until = Instant::now() + patience;
+        self.control = loop {
+            match Control::bind(state) {
+                Ok(control) => break Some(control),
+                Err(error) if error.kind() == io::ErrorKind::AddrInUse && Instant::now() < until => {
+                    sleep(AGAIN).await;
+                }
+                Err(error) => {
+                    output::warn(format_args!("no control socket: {error}"));
+                    break None;
+                }
             }
         };
-        Ok(Self { metrics, control })
     }
 
     /// Returns the address of the metrics.

@@ -5,13 +5,13 @@
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt};
-use std::path::Path;
+use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering;
 
 use rustix::fs::{FlockOperation, flock};
 
 use super::{Log, PathMap, replace};
+use crate::fs::state::is_in_place;
 
 /// A log that another server writes.
 #[derive(Debug)]
@@ -24,12 +24,6 @@ pub(super) struct Followed {
 impl Followed {
     pub(super) const fn new(file: File, read: u64) -> Self {
         Self { file, read }
-    }
-
-    /// Returns whether this file is in place, and not one that the other server has replaced.
-    fn is_current(&self, path: &Path) -> io::Result<bool> {
-        let (own, named) = (self.file.metadata()?, std::fs::symlink_metadata(path)?);
-        Ok((own.dev(), own.ino()) == (named.dev(), named.ino()))
     }
 
     /// Returns the bytes behind those that were taken over.
@@ -69,7 +63,7 @@ impl PathMap {
         if !bytes.is_empty() {
             followed.read += self.change().apply(&bytes);
         }
-        if !followed.is_current(&self.path)? {
+        if !is_in_place(&followed.file, &self.path)? {
             let file = File::options().read(true).write(true).open(&self.path)?;
             *followed = Followed::new(file, 0);
             let bytes = followed.rest()?;
