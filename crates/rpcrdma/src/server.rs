@@ -227,8 +227,8 @@ impl Server {
 
     /// Serves until `shutdown` is ready, then stops in order. New connections and calls are refused, but calls on a
     /// connection whose client is being called are not. Calls in progress are answered, for at most
-    /// [`grace`](ServerConfig::grace), then connections close. If this future is dropped instead, connections end at
-    /// once.
+    /// [`grace`](ServerConfig::grace), then connections close. Handlers whose connection has ended by then are dropped, since
+    /// their clients may call another server. If this future is dropped instead, connections end at once.
     ///
     /// # Errors
     /// [`ServeError::ListenerEnded`]; the server has stopped in order in this case, too.

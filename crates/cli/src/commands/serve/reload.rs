@@ -263,7 +263,7 @@ fn told(read: Result<Reloaded, String>, options: &[ExportOption], files: &[PathB
         tracing::warn!("needs a restart: {key}");
     }
     let files: Vec<String> = files.iter().map(|file| file.display().to_string()).collect();
-    tracing::warn!(
+    tracing::info!(
         added = some(&replaced.added),
         removed = some(&replaced.removed),
         changed = some(&changed),

@@ -34,6 +34,8 @@ use crate::signals::{Hangups, StopSignals};
 const FREED: Duration = Duration::from_secs(10);
 /// Time for the server before this one to give up the control socket, which it does when its listeners are closed.
 const GIVES_UP: Duration = Duration::from_secs(2);
+/// Time for a server to end that has given up the control socket: it may have data to flush.
+const ENDS: Duration = Duration::from_secs(600);
 /// Time for rpcbind to forget this server before its successor is told.
 const FORGETS: Duration = Duration::from_secs(2);
 
@@ -175,6 +177,13 @@ impl Before {
         let Some(shared) = shared else { return Ok(none) };
         let Some(mut predecessor) = Predecessor::connect(state).await? else {
             if !shared.take_over(FORGETS).await {
+                output::note(format_args!(
+                    "handover: waiting for the end of the server that uses {}",
+                    state.display()
+                ));
+                if shared.take_over(ENDS).await {
+                    return Ok(none);
+                }
                 let path: PathBuf = state.to_owned();
                 return Err(Failure::failed(format!(
                     "cannot serve: another server uses {} and has no control socket there: stop it, then start this one",

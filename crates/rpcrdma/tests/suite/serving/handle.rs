@@ -43,7 +43,11 @@ async fn a_shutdown_waits_for_a_limited_time() {
     let begun = Instant::now();
     world.server.shutdown().await.unwrap();
     assert!((3000..3100).contains(&begun.elapsed().as_millis()), "{:?}", begun.elapsed());
-    assert!(!slow.is_finished() && world.work.dropped() == 0, "the handler goes on, for nobody");
+    // The client calls the next server, so nothing goes on for it here.
+    while world.work.dropped() == 0 {
+        tokio::task::yield_now().await;
+    }
+    assert!(!slow.is_finished());
     slow.abort();
 }
 

@@ -129,7 +129,7 @@ fn wrong_lines_and_their_messages() {
         ("/a *(sync=1)", "1:6: saw the unknown option \"sync=1\", expected \"sync\""),
         ("/a *(ro=1)", "1:6: saw the unknown option \"ro=1\", expected \"ro\""),
         ("/a *(anonuid)", "1:6: saw the unknown option \"anonuid\", expected \"anonuid=\""),
-        ("/a *(rw) extra (ro)", "1:16: saw a space before \"(\", expected extra(OPTIONS), or *(OPTIONS) for"),
+        ("/a *(ro) extra (ro)", "1:16: saw a space before \"(\", expected extra(OPTIONS), or *(OPTIONS) for"),
         ("/a host\\\n (ro)", "2:2: saw a space before \"(\", expected host(OPTIONS), or *(OPTIONS) for"),
         (
             "/a [2001:db8::1](rw)",
