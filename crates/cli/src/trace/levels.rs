@@ -10,7 +10,7 @@ use super::VARIABLE;
 use crate::exit::Failure;
 
 /// Events of a server without any option: its service, and warnings.
-const SERVICE: &str = "warn,rpcrdma::clients=info,rpcrdma::mounts=info";
+const SERVICE: &str = "warn,rpcrdma::clients=info,rpcrdma::mounts=info,rpcrdma::reload=info";
 
 /// A value of `--log-level`: the least severe level of all events, or of those of one target.
 #[derive(Clone, Debug, PartialEq, Eq)]

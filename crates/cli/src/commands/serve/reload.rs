@@ -264,6 +264,7 @@ fn told(read: Result<Reloaded, String>, options: &[ExportOption], files: &[PathB
     }
     let files: Vec<String> = files.iter().map(|file| file.display().to_string()).collect();
     tracing::info!(
+        target: TARGET,
         added = some(&replaced.added),
         removed = some(&replaced.removed),
         changed = some(&changed),
@@ -275,6 +276,8 @@ fn told(read: Result<Reloaded, String>, options: &[ExportOption], files: &[PathB
     format!("serving {}", count(exports))
 }
 
+/// Target of the line about a reload.
+const TARGET: &str = "rpcrdma::reload";
 /// Most names in a line of the log.
 const NAMES_MAX: usize = 8;
 
