@@ -119,7 +119,10 @@ mod tests {
     #[test]
     fn a_level_for_all_replaces_the_variable_which_replaces_the_verbosity() {
         let mut base = Base { variable: None, verbose: 0, server: true };
-        assert_eq!(sorted(&base, &[]), ["rpcrdma::clients=info", "rpcrdma::mounts=info", "warn"]);
+        assert_eq!(
+            sorted(&base, &[]),
+            ["rpcrdma::clients=info", "rpcrdma::mounts=info", "rpcrdma::reload=info", "warn"]
+        );
         assert_eq!(
             sorted(&base, &["rpcrdma::mounts=off", "rpcrdma_nfs=debug"]),
             ["rpcrdma::clients=info", "rpcrdma::mounts=off", "rpcrdma_nfs=debug", "warn"]
