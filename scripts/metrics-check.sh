@@ -64,18 +64,19 @@ global: {scrape_interval: 1s}
 scrape_configs:
   - {job_name: rpcrdma, static_configs: [{targets: ["$metrics"]}]}
 EOF
-for _ in $(seq 5); do
+for attempt in $(seq 5); do
     own=127.0.0.1:$((20000 + RANDOM % 10000))
-    prometheus --config.file="$work/prometheus.yml" --storage.tsdb.path="$work/data" --web.listen-address="$own" \
+    prometheus --config.file="$work/prometheus.yml" --storage.tsdb.path="$work/data$attempt" --web.listen-address="$own" \
         >"$work/prometheus.log" 2>&1 &
     prometheus=$!
+    children+=("$prometheus")
     for _ in $(seq 100); do
         grep -q 'Server is ready' "$work/prometheus.log" && break 2
         kill -0 "$prometheus" 2>/dev/null || break
         sleep 0.1
     done
+    kill "$prometheus" 2>/dev/null || true
 done
-children+=("$prometheus")
 grep -q 'Server is ready' "$work/prometheus.log" || fail "no Prometheus: $(tail -3 "$work/prometheus.log")"
 
 # Prints the answer to a query, a line for each series.

@@ -5,7 +5,8 @@
 //! decides. It has to stand in front of the others, since elsewhere the first one decides.
 //!
 //! Host names become addresses when the file is read. A name that has no address now keeps those of an earlier reading, so a
-//! reload while names cannot be looked up takes nothing from clients. A name that never had one admits nobody until the
+//! reload while names cannot be looked up takes nothing from clients. They count last: the address may belong to another host
+//! now. A name that never had one admits nobody until the
 //! next reading. If a network with other options could contain that host, this is a fault: the host would get those. An
 //! export that has no other clients stays, closed to all: without it, an export around it would open the directory
 //! under its own terms.
@@ -40,6 +41,8 @@ pub(super) struct Listed {
     pub(super) notes: Vec<String>,
     /// The host names with their addresses.
     pub(super) names: Names,
+    /// Host names that have no address, neither now nor before.
+    pub(super) missing: Vec<String>,
 }
 
 /// Addresses of host names.
@@ -71,6 +74,7 @@ fn parse(path: &Path, text: &str, before: &Names, resolve: Resolve<'_>) -> Resul
         exports: Vec::new(),
         places: HashMap::new(),
         before,
+        kept: Vec::new(),
         resolve,
     };
     while parser.cursor.skip_to_line() {
@@ -223,6 +227,8 @@ struct Parser<'a> {
     /// Positions in `exports`.
     places: HashMap<String, usize>,
     before: &'a Names,
+    /// Clients with addresses of an earlier reading: their export, the networks and the terms.
+    kept: Vec<(usize, Vec<IpNet>, Terms)>,
     resolve: Resolve<'a>,
 }
 
@@ -354,6 +360,13 @@ impl Parser<'_> {
     fn admit(&mut self, index: usize, client: &Client, terms: Terms) -> Result<(), (Position, String)> {
         let named = matches!(client.host.as_str(), "" | "*");
         let networks = if named { None } else { Some(self.networks(client)?) };
+        let kept = if named { Vec::new() } else { self.kept(&client.host) };
+        if !kept.is_empty() {
+            self.kept.push((index, kept, terms.clone()));
+            if networks.as_ref().is_some_and(|(networks, _)| networks.is_empty()) {
+                return Ok(());
+            }
+        }
         if client.host.is_empty() && client.options.is_some() {
             self.note(client.at, "options without a client are for everyone: write *(OPTIONS) to say so");
         }
@@ -464,12 +477,39 @@ impl Parser<'_> {
             }
             _ => {
                 self.unresolved.entry(host.to_owned()).or_insert((at, 0)).1 += 1;
-                networks(self.before.get(host).map_or(&[], Vec::as_slice))
+                Ok((Vec::new(), true))
             }
         }
     }
 
-    fn finish(self) -> Result<Listed, Vec<String>> {
+    /// Returns the addresses that a host name had before, of each version of IP of which it has none now.
+    fn kept(&self, host: &str) -> Vec<IpNet> {
+        let (Some(before), Some(found)) = (self.before.get(host), self.names.get(host)) else {
+            return Vec::new();
+        };
+        let found = found.as_deref().unwrap_or_default();
+        let has = |address: &IpAddr| found.iter().any(|other| other.is_ipv4() == address.is_ipv4());
+        before.iter().filter(|address| !has(address)).copied().map(IpNet::from).collect()
+    }
+
+    /// Admits clients with the addresses that they had before, where no other entry has these.
+    fn admit_kept(&mut self) {
+        for (index, networks, terms) in std::mem::take(&mut self.kept) {
+            let Some(export) = self.exports.get_mut(index) else { continue };
+            let networks: Vec<IpNet> =
+                networks.into_iter().filter(|network| export.seen.insert(*network)).collect();
+            if networks.is_empty() {
+                continue;
+            }
+            match export.groups.iter_mut().find(|group| group.terms == terms) {
+                Some(group) => group.networks.extend(networks),
+                None => export.groups.push(ClientRule { networks, terms }),
+            }
+        }
+    }
+
+    fn finish(mut self) -> Result<Listed, Vec<String>> {
+        self.admit_kept();
         let Self { mut problems, ignored, mut notes, names, unresolved, exports, before, .. } = self;
         let times = |count: usize| if count > 1 { format!(" ({count} times)") } else { String::new() };
         for (name, reason) in IGNORED {
@@ -490,6 +530,7 @@ impl Parser<'_> {
             let text = format!("the host name {name} has no address now{reason}: {effect}{}", times(*count));
             notes.push(problems.line(*at, &text));
         }
+        let missing = unresolved.keys().filter(|name| !before.contains_key(*name)).cloned().collect();
         for (at, fault) in exports.iter().flat_map(Growing::doubtful) {
             problems.add(at, fault);
         }
@@ -499,12 +540,17 @@ impl Parser<'_> {
         }
         problems.check()?;
         let found = |(name, found): (String, Result<Vec<IpAddr>, String>)| {
-            let now = found.ok().filter(|addresses| !addresses.is_empty());
-            let addresses = now.or_else(|| before.get(&name).cloned())?;
-            Some((name, addresses))
+            let mut addresses = found.unwrap_or_default();
+            let has =
+                |address: &IpAddr, now: &[IpAddr]| now.iter().any(|now| now.is_ipv4() == address.is_ipv4());
+            let before = before.get(&name).into_iter().flatten();
+            let kept: Vec<IpAddr> = before.filter(|address| !has(address, &addresses)).copied().collect();
+            addresses.extend(kept);
+            (!addresses.is_empty()).then_some((name, addresses))
         };
         let names = names.into_iter().filter_map(found).collect();
-        Ok(Listed { exports: exports.into_iter().map(Growing::finish).collect(), notes, names })
+        let exports = exports.into_iter().map(Growing::finish).collect();
+        Ok(Listed { exports, notes, names, missing })
     }
 }
 

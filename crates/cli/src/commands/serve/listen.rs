@@ -69,13 +69,13 @@ impl Serve {
         Settings { options: &self.rdma, no_crc: self.no_crc, timeouts: self.bounds.timeouts() }
     }
 
-    /// Opens all listeners, and takes those that were passed. `succeeds` tells whether another server has listeners that
-    /// cannot be passed.
+    /// Opens all listeners, and takes those that were passed. `adapters` are addresses of another server whose listeners cannot
+    /// be passed.
     pub(super) async fn listeners_of(
         &self,
         options: &[ExportOption],
         passed: &mut Passed,
-        succeeds: bool,
+        adapters: &[SocketAddr],
     ) -> Result<Listeners, Failure> {
         let settings = self.settings();
         let mut open = Listeners { rdma: Vec::new(), tcp: None, given: Vec::new(), late: Vec::new() };
@@ -85,20 +85,21 @@ impl Serve {
             open.add_iwarp(taken(socket)?, &settings).map_err(cannot_take)?;
         }
         let passed_at: Vec<SocketAddr> = open.rdma.iter().map(|(_, listening)| listening.address).collect();
+        let named: Vec<SocketAddr> = self.listeners().map(|(_, address)| address).collect();
         for (provider, address) in self.listeners() {
-            let is_adapter = is_of_adapter(provider, address).await;
-            if are_replaced && !is_adapter {
+            if are_replaced && !is_of_adapter(provider, address).await {
                 replaced(address, &passed_at);
                 continue;
             }
-            if !is_adapter && let Some(socket) = passed.at(Role::Rdma, address) {
+            let may_be_iwarp = !matches!(provider, Provider::Verbs(_));
+            if may_be_iwarp && let Some(socket) = passed.at(Role::Rdma, address, &named) {
                 open.add_iwarp(taken(socket)?, &settings).map_err(cannot_take)?;
                 continue;
             }
             match settings.open(provider, address).await {
                 Ok(Opened::Iwarp(listener)) => open.add_iwarp(listener, &settings),
                 Ok(Opened::Verbs(listener, chosen)) => open.add(listener, chosen.name()),
-                Err(error) if succeeds && is_adapter && error.kind() == io::ErrorKind::AddrInUse => {
+                Err(error) if error.kind() == io::ErrorKind::AddrInUse && adapters.contains(&address) => {
                     open.late.push((provider.clone(), address));
                     Ok(())
                 }
@@ -124,7 +125,7 @@ impl Serve {
     }
 
     async fn tcp_at(&self, address: SocketAddr, passed: &mut Passed) -> io::Result<TcpListener> {
-        match passed.at(Role::Tcp, address) {
+        match passed.at(Role::Tcp, address, &[]) {
             Some(socket) => adopted(socket),
             None => TcpListener::bind(address).await,
         }
@@ -199,7 +200,7 @@ pub(super) async fn listen_by_default(
 ) -> (SocketAddr, io::Result<TcpListener>) {
     for &port in usual {
         let address = SocketAddr::new(ip, port);
-        if let Some(socket) = passed.at(Role::Tcp, address) {
+        if let Some(socket) = passed.at(Role::Tcp, address, &[]) {
             return (address, adopted(socket));
         }
         match TcpListener::bind(address).await {
@@ -208,7 +209,7 @@ pub(super) async fn listen_by_default(
         }
     }
     let free = SocketAddr::new(ip, 0);
-    match passed.at(Role::Tcp, free) {
+    match passed.at(Role::Tcp, free, &[]) {
         Some(socket) => (free, adopted(socket)),
         None => (free, TcpListener::bind(free).await),
     }

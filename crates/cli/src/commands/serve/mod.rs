@@ -39,6 +39,7 @@ use self::bounds::Bounds;
 use self::confine::{Needs, confine};
 use self::directories::{Directories, Shared};
 use self::export::ExportOption;
+use self::exports5::Listed;
 use self::file::{Files, FromFile};
 use self::kerberos::{Callers, Kerberos};
 use self::logs::Logs;
@@ -308,13 +309,13 @@ impl Serve {
         output::line(checked.line())
     }
 
-    /// Returns the exports of the options and files, perhaps none, and lines that the administrator should read.
-    fn exports(&self) -> Result<(Vec<ExportOption>, Vec<String>), Wrong> {
+    /// Returns the exports of the options and files, perhaps none.
+    fn exports(&self) -> Result<Listed, Wrong> {
         let mut options: Vec<ExportOption> =
             self.directory.clone().map(ExportOption::root).into_iter().collect();
         options.extend(self.export.iter().cloned());
-        let listed = self.files.exports()?;
-        options.extend(listed.exports);
+        let mut listed = self.files.exports()?;
+        options.append(&mut listed.exports);
         if self.read_only {
             options.iter_mut().for_each(ExportOption::close_to_changes);
         }
@@ -322,7 +323,7 @@ impl Serve {
         if let Some(twice) = options.iter().find(|option| !names.insert(option.name.as_str())) {
             return Err(Failure::usage(format!("two exports have the name {}", twice.name)).into());
         }
-        Ok((options, listed.notes))
+        Ok(Listed { exports: options, ..listed })
     }
 
     /// Returns the files that the server trusts, each with the option or variable that names it.
@@ -334,7 +335,7 @@ impl Serve {
     fn settle(&self) -> Result<Settled, Wrong> {
         self.rdma.check(self.listeners().map(|(provider, _)| provider), self.no_crc)?;
         let descriptors = limits::for_connections(limits::raise_descriptors());
-        let (options, mut notes) = self.exports()?;
+        let Listed { exports: options, mut notes, missing: nameless, .. } = self.exports()?;
         if options.is_empty() {
             let message = "nothing is exported: give DIR, --export, tables [[export]] in the file of --config, or lines in \
                            that of --exports";
@@ -368,7 +369,7 @@ impl Serve {
             return Err(Failure::usage(message).into());
         }
         trusted::check_outside(self.trusted(&options), &options)?;
-        Ok(Settled { options, notes, config, shares, callers })
+        Ok(Settled { options, notes, missing: nameless, config, shares, callers })
     }
 
     /// Opens the exports and gives up rights that the server no longer needs. Call this while the process has
@@ -381,7 +382,8 @@ impl Serve {
         // Clients have applied their own umask, so new files get their mode at once. The files of the state
         // directory have explicit modes.
         rustix::process::umask(rustix::fs::Mode::empty());
-        let Settled { options, notes, config, shares, callers } = self.settle().map_err(Wrong::told)?;
+        let Settled { options, notes, missing, config, shares, callers } =
+            self.settle().map_err(Wrong::told)?;
         notes.iter().for_each(output::warn);
         let Callers { contexts, principals } = callers;
         let Opened { nfs, state, reloader, shared } = self.open(&options, &shares, principals)?;
@@ -398,6 +400,7 @@ impl Serve {
             manager,
             passed,
             shared,
+            missing,
         })
     }
 
@@ -437,6 +440,8 @@ impl Serve {
 struct Settled {
     options: Vec<ExportOption>,
     notes: Vec<String>,
+    /// Host names of clients that have no address now.
+    missing: Vec<String>,
     config: ServerConfig,
     shares: PeerShares,
     callers: Callers,
@@ -468,6 +473,8 @@ pub(crate) struct Prepared {
     passed: Passed,
     /// Directories that the server before this one may have open, with `--handover`.
     shared: Option<Shared>,
+    /// Host names of clients that have no address now.
+    missing: Vec<String>,
 }
 
 impl Serve {

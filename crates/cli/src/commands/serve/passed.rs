@@ -83,10 +83,13 @@ impl Passed {
         self.take(|socket| socket.role == role)
     }
 
-    /// Takes the socket with this address. Port 0 takes the only one that has the IP address.
-    pub(super) fn at(&mut self, role: Role, wanted: SocketAddr) -> Option<TcpListener> {
+    /// Takes the socket with this address. Port 0 takes the only one that has the IP address, beside those whose addresses are
+    /// `named` elsewhere.
+    pub(super) fn at(&mut self, role: Role, wanted: SocketAddr, named: &[SocketAddr]) -> Option<TcpListener> {
         if wanted.port() == 0 {
-            let same = |socket: &&Socket| socket.role == role && socket.address.ip() == wanted.ip();
+            let same = |socket: &&Socket| {
+                socket.role == role && socket.address.ip() == wanted.ip() && !named.contains(&socket.address)
+            };
             let mut found = self.sockets.iter().filter(same).map(|socket| socket.address);
             let only = found.next().filter(|_| found.next().is_none())?;
             return self.take(|socket| socket.role == role && socket.address == only);
@@ -132,11 +135,11 @@ mod tests {
         let mut passed = Passed::default();
         passed.add_others(sockets);
         assert!(!passed.replaces(Role::Rdma));
-        assert!(passed.at(Role::Rdma, tcp).is_none(), "another use");
-        assert!(passed.at(Role::Rdma, SocketAddr::new([0, 0, 0, 0].into(), one.port())).is_none());
-        assert_eq!(passed.at(Role::Rdma, two).unwrap().local_addr().unwrap(), two);
-        assert!(passed.at(Role::Rdma, two).is_none(), "taken already");
-        assert!(passed.at(Role::Rdma, "127.0.0.1:0".parse().unwrap()).is_some());
+        assert!(passed.at(Role::Rdma, tcp, &[]).is_none(), "another use");
+        assert!(passed.at(Role::Rdma, SocketAddr::new([0, 0, 0, 0].into(), one.port()), &[]).is_none());
+        assert_eq!(passed.at(Role::Rdma, two, &[]).unwrap().local_addr().unwrap(), two);
+        assert!(passed.at(Role::Rdma, two, &[]).is_none(), "taken already");
+        assert!(passed.at(Role::Rdma, "127.0.0.1:0".parse().unwrap(), &[]).is_some());
         assert_eq!(passed.left().collect::<Vec<_>>(), [(Role::Tcp, tcp)]);
     }
 
@@ -146,8 +149,10 @@ mod tests {
         let first = sockets[0].address;
         let mut passed = Passed::default();
         passed.add_others(sockets.into());
-        assert!(passed.at(Role::Rdma, "127.0.0.1:0".parse().unwrap()).is_none());
-        assert!(passed.at(Role::Rdma, first).is_some());
+        assert!(passed.at(Role::Rdma, "127.0.0.1:0".parse().unwrap(), &[]).is_none());
+        // Another option names one of them.
+        assert!(passed.at(Role::Rdma, "127.0.0.1:0".parse().unwrap(), &[first]).is_some());
+        assert!(passed.at(Role::Rdma, first, &[]).is_some());
     }
 
     #[test]

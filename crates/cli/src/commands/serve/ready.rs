@@ -7,6 +7,7 @@ use rpcrdma_nfs::server::{ExportAccess, Security};
 use serde::Serialize;
 
 use super::export::ExportOption;
+use crate::provider::Chosen;
 
 /// Most exports in the line of a ready server.
 const TOLD_MAX: usize = 16;
@@ -127,6 +128,12 @@ impl Ready {
     pub(super) fn listeners(&self) -> impl Iterator<Item = (SocketAddr, &'static str)> {
         let rdma = self.rdma.iter().map(|at| (at.address, at.provider));
         rdma.chain(self.tcp.map(|address| (address, "tcp")))
+    }
+
+    /// Returns the addresses of adapters.
+    pub(super) fn adapters(&self) -> impl Iterator<Item = SocketAddr> {
+        let iwarp = Chosen::Iwarp.name();
+        self.rdma.iter().filter(move |at| at.provider != iwarp).map(|at| at.address)
     }
 
     pub(super) fn rdma_addresses(&self) -> Vec<SocketAddr> {

@@ -22,7 +22,7 @@ use rpcrdma_nfs::server::{Export, NfsServer, Replaced};
 
 use super::directories::Directories;
 use super::export::ExportOption;
-use super::exports5::Names;
+use super::exports5::{Listed, Names};
 use super::problems::Wrong;
 use super::systemd::Manager;
 use super::{Serve, kerberos, trusted};
@@ -157,7 +157,7 @@ impl Reloader {
         let Command::Serve(mut serve) = arguments.command else { return Err("no command line".to_owned()) };
         serve.files.go_on_with(Arc::clone(&self.names));
         let line = |wrong: Wrong| wrong.line();
-        let (options, mut notes) = serve.exports().map_err(line)?;
+        let Listed { exports: options, mut notes, .. } = serve.exports().map_err(line)?;
         if options.is_empty() {
             return Err(NOTHING_LEFT.to_owned());
         }

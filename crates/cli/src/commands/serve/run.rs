@@ -80,6 +80,7 @@ impl Prepared {
             manager,
             mut passed,
             shared,
+            missing,
         } = self;
         let manager = Arc::new(manager);
         let mut builder = Server::builder().config(config).shares(shares);
@@ -88,13 +89,13 @@ impl Prepared {
         }
         passed.add_others(std::mem::take(&mut before.sockets));
         let metrics = serve.observe.listen(&mut passed).await?;
-        let mut open = serve.listeners_of(&options, &mut passed, before.exists()).await?;
+        let mut open = serve.listeners_of(&options, &mut passed, &before.adapters).await?;
         let mut given = std::mem::take(&mut open.given);
         if let Some(listener) = &metrics {
             let socket = Given::of(Role::Metrics, listener);
             given.push(socket.map_err(|error| Failure::failed(format!("cannot listen: {error}")))?);
         }
-        before.check(&open, &state)?;
+        before.check(&open, &state, &missing)?;
         let mut observed = Listening::new(metrics)
             .map_err(|error| Failure::failed(format!("no address of the metrics: {error}")))?;
         tell_left(passed);
@@ -111,7 +112,7 @@ impl Prepared {
         ready.observed(observed.metrics(), observed.control());
         let sources = Sources::new(server.monitor(), nfs.clone(), ready.listeners());
         let (alone, is_alone) = watch::channel(false);
-        let (giving, successors) = Giving::new(given, is_alone);
+        let (giving, successors) = Giving::new(given, ready.adapters().collect(), is_alone);
         let observed = observed.serve(&sources, &giving);
         let mut beside = Vec::new();
         let announced = announce(&serve, &ready, succeeds).await?;
@@ -164,6 +165,8 @@ struct Before {
     sockets: Vec<super::passed::Socket>,
     /// Its addresses for software iWARP.
     addresses: Vec<SocketAddr>,
+    /// Its addresses of adapters.
+    adapters: Vec<SocketAddr>,
     has_gone: bool,
 }
 
@@ -173,7 +176,13 @@ impl Before {
     /// # Errors
     /// It does not hand over, or it has no control socket and shares directories all the same.
     async fn find(state: &Path, shared: Option<&Shared>) -> Result<Self, Failure> {
-        let mut none = Self { predecessor: None, sockets: Vec::new(), addresses: Vec::new(), has_gone: true };
+        let mut none = Self {
+            predecessor: None,
+            sockets: Vec::new(),
+            addresses: Vec::new(),
+            adapters: Vec::new(),
+            has_gone: true,
+        };
         let Some(shared) = shared else { return Ok(none) };
         let Some(mut predecessor) = Predecessor::connect(state).await? else {
             if !shared.take_over(FORGETS).await {
@@ -193,7 +202,7 @@ impl Before {
             output::note(format_args!("handover: no server runs in {}, so this one starts", state.display()));
             return Ok(none);
         };
-        none.sockets = predecessor.take().await?;
+        (none.sockets, none.adapters) = predecessor.take().await?;
         let rdma = none.sockets.iter().filter(|socket| socket.role == Role::Rdma);
         none.addresses = rdma.map(|socket| socket.address).collect();
         Ok(Self { predecessor: Some(predecessor), has_gone: false, ..none })
@@ -204,21 +213,28 @@ impl Before {
         self.predecessor.is_some()
     }
 
-    /// Checks that this server is meant to follow that one: it has an address of it.
+    /// Checks that this server can take the place of that one: it has an address of it, and knows as many clients.
     ///
     /// # Errors
-    /// It has none. That server may export something else.
-    fn check(&self, open: &Listeners, state: &Path) -> Result<(), Failure> {
-        let mut addresses = self.addresses.iter();
-        if !self.exists() || open.are_late() || addresses.any(|address| open.has(*address)) {
+    /// It has no address of it, so that server may export something else. Host names of clients have no address now, which that
+    /// server may know.
+    fn check(&self, open: &Listeners, state: &Path, missing: &[String]) -> Result<(), Failure> {
+        if !self.exists() {
             return Ok(());
         }
-        let addresses: Vec<String> = self.addresses.iter().map(ToString::to_string).collect();
-        let has = if addresses.is_empty() {
-            "no socket that can be passed".to_owned()
-        } else {
-            addresses.join(", ")
-        };
+        if !missing.is_empty() {
+            return Err(Failure::failed(format!(
+                "the list of exports has host names without an address now ({}), whose clients the server that runs may know: \
+                 try again when they have one, or stop that server",
+                missing.join(", ")
+            )));
+        }
+        let mut addresses = self.addresses.iter();
+        if open.are_late() || addresses.any(|address| open.has(*address)) {
+            return Ok(());
+        }
+        let addresses = self.addresses.iter().chain(&self.adapters).map(ToString::to_string);
+        let has = addresses.collect::<Vec<_>>().join(", ");
         Err(Failure::failed(format!(
             "no option names an address of the server that runs in {} ({has}), so this one does not take its place: give \
              such a --listen, or another --state",

@@ -369,6 +369,22 @@ fn a_name_keeps_the_addresses_of_an_earlier_reading() {
           earlier reading"
         ]
     );
+    // Another host may have the address by now, and its own entry decides.
+    let moved = |name: &str| match name {
+        "two.example" => Ok(vec!["192.0.2.7".parse().unwrap()]),
+        _ => Err("unknown".to_owned()),
+    };
+    let text = "/a one.example(rw,no_root_squash) two.example(ro)\n";
+    let Listed { exports, .. } = parse(Path::new("exports"), text, &first.names, &moved).unwrap();
+    assert_eq!(networks(exports[0].allow.networks()), "192.0.2.7/32");
+    assert!(exports[0].read_only && exports[0].rules.is_empty());
+    // The name lost its address of one version of IP.
+    let before = parsed("/a two.example(rw)\n").names;
+    let four = |_: &str| Ok(vec!["192.0.2.9".parse().unwrap()]);
+    let Listed { exports, names, notes, .. } =
+        parse(Path::new("exports"), "/a two.example(rw) *(ro)\n", &before, &four).unwrap();
+    assert_eq!(networks(&exports[0].rules[0].networks), "192.0.2.9/32 2001:db8::7/128");
+    assert_eq!((names["two.example"].len(), notes.len()), (2, 0));
     // A name that the file no longer has is forgotten.
     assert!(parse(Path::new("exports"), "/a *\n", &first.names, &resolve).unwrap().names.is_empty());
 }

@@ -41,6 +41,8 @@ pub(in crate::commands::serve) struct Giving(Arc<Inner>);
 struct Inner {
     /// `None` when this server stops.
     sockets: Mutex<Option<Vec<Given>>>,
+    /// Addresses of adapters, which have other listeners.
+    adapters: Vec<SocketAddr>,
     /// The right to be the successor, for one at a time.
     turn: Arc<Semaphore>,
     /// Whether the server before this one has ended.
@@ -74,11 +76,15 @@ impl Giving {
     /// Returns the giving side, and where successors arrive. Sockets are given from the time on when `alone` is true.
     pub(in crate::commands::serve) fn new(
         sockets: Vec<Given>,
+        adapters: Vec<SocketAddr>,
         alone: watch::Receiver<bool>,
     ) -> (Self, mpsc::Receiver<Successor>) {
         let (ready, successors) = mpsc::channel(1);
         let turn = Arc::new(Semaphore::new(1));
-        (Self(Arc::new(Inner { sockets: Mutex::new(Some(sockets)), turn, alone, ready })), successors)
+        (
+            Self(Arc::new(Inner { sockets: Mutex::new(Some(sockets)), adapters, turn, alone, ready })),
+            successors,
+        )
     }
 
     /// Closes the sockets, which otherwise stay open when this server stops to accept.
@@ -115,7 +121,12 @@ impl Giving {
             sockets.iter().map(|given| given.socket.try_clone()).collect();
         let duplicates = duplicates.map_err(|error| error.to_string())?;
         let described = sockets.iter().map(|given| Described { role: given.role, address: given.address });
-        let offer = Offer { version: VERSION, pid: std::process::id(), sockets: described.collect() };
+        let offer = Offer {
+            version: VERSION,
+            pid: std::process::id(),
+            sockets: described.collect(),
+            adapters: self.0.adapters.clone(),
+        };
         Ok((Answer::Handover(offer), duplicates, turn))
     }
 

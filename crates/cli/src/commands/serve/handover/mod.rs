@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! new  {"command":"handover","version":1}
-//! old  {"handover":{"version":1,"pid":7,"sockets":[{"role":"rdma","address":"127.0.0.1:20049"}]}}, with the descriptors
+//! old  {"handover":{"version":1,"pid":7,"sockets":[{"role":"rdma","address":"127.0.0.1:20049"}],"adapters":[]}}, with the descriptors
 //! new  {"command":"go"}                      it is ready to accept
 //! old  {"gone":true}                         it accepts nothing more, and has given up the control socket
 //! ```
@@ -37,6 +37,8 @@ pub(in crate::commands) struct Offer {
     /// Number of the old server's process.
     pid: u32,
     sockets: Vec<Described>,
+    /// Addresses of adapters, whose listeners cannot be passed.
+    adapters: Vec<SocketAddr>,
 }
 
 /// A listening socket.

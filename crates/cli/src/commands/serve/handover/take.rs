@@ -2,7 +2,7 @@
 
 use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::Duration;
@@ -64,11 +64,13 @@ impl Predecessor {
         Ok(Some(Self { stream, read: Vec::new() }))
     }
 
-    /// Takes duplicates of the sockets. The server still accepts there.
+    /// Takes duplicates of the sockets, and the addresses of adapters. The server still accepts there.
     ///
     /// # Errors
     /// The server refuses, or speaks another version.
-    pub(in crate::commands::serve) async fn take(&mut self) -> Result<Vec<Socket>, Failure> {
+    pub(in crate::commands::serve) async fn take(
+        &mut self,
+    ) -> Result<(Vec<Socket>, Vec<SocketAddr>), Failure> {
         let failed = |error: io::Error| no_sockets(&error);
         self.ask(&Request::Handover { version: VERSION }).await.map_err(failed)?;
         let mut descriptors = Vec::new();
@@ -78,7 +80,7 @@ impl Predecessor {
             Ok(Answer::Error(reason)) => return Err(no_sockets(&reason)),
             _ => return Err(no_sockets(&"its answer is none of this version: stop it, then start this one")),
         };
-        let Offer { version, pid, sockets } = offer;
+        let Offer { version, pid, sockets, adapters } = offer;
         if version != VERSION {
             return Err(no_sockets(&format_args!(
                 "it has version {version} of the handover, and this one version {VERSION}: stop it, then start this one"
@@ -92,7 +94,10 @@ impl Predecessor {
             )));
         }
         tracing::info!(pid, sockets = sockets.len(), "handover: the sockets are here");
-        sockets.into_iter().zip(descriptors).map(|(told, descriptor)| checked(told, descriptor)).collect()
+        let sockets = sockets.into_iter().zip(descriptors);
+        let sockets: Result<_, Failure> =
+            sockets.map(|(told, descriptor)| checked(told, descriptor)).collect();
+        Ok((sockets?, adapters))
     }
 
     /// Tells the server to accept nothing more, and waits until it does not. A server that has ended does not either.

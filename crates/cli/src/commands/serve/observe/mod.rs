@@ -52,7 +52,7 @@ impl Observe {
     /// The address of the metrics cannot be used.
     pub(super) async fn listen(&self, passed: &mut Passed) -> Result<Option<TcpListener>, Failure> {
         let Some(wanted) = self.metrics else { return Ok(None) };
-        let listener = match passed.at(Role::Metrics, wanted) {
+        let listener = match passed.at(Role::Metrics, wanted, &[]) {
             Some(socket) => taken(socket)?,
             None => TcpListener::bind(wanted).await.map_err(cannot_listen(wanted))?,
         };
