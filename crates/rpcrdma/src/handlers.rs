@@ -7,8 +7,12 @@
 //! *Errors.* When the connection ends, the handlers go on without it. Each ends in the reply cache, where a
 //! retransmission on another connection finds its reply. Until it ends, each holds a value from its connection; at the
 //! server this is the connection's place. So a peer that calls and leaves, again and again, has no more handlers at
-//! work than its connections allow (I6). Handlers are dropped half-way when the runtime ends, and when the server stops and their
-//! connection has gone ([`Handlers::abandon`]): their clients send these calls again, perhaps to a server that serves already.
+//! work than its connections allow (I6).
+//!
+//! Handlers are dropped half-way when the runtime ends, and when the server stops. Clients whose connections end then send their
+//! calls again, perhaps to a server that serves already. So a connection that ends while the server stops drops its
+//! handlers ([`Handlers::abandon`]). Those of earlier ones go on until the server has answered all it can ([`Orphans`]), because
+//! a call on a connection that is left may be a repeat of theirs.
 //!
 //! The dispatcher makes an answer of a program's panic, so such a handler ends like others. A panic outside of programs is one
 //! of a security mechanism, or a defect of these crates. Its call has no answer, so its connection ends, and no other.
@@ -17,14 +21,14 @@ use std::any::Any;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use thiserror::Error;
 use tokio::runtime::Handle;
-use tokio::task::JoinSet;
+use tokio::task::{AbortHandle, JoinSet};
 
 use crate::turns::Line;
 
@@ -59,6 +63,40 @@ where
     tasks: JoinSet<Ended<F, K>>,
     keeps: Arc<dyn Any + Send + Sync>,
     line: Option<Line>,
+    /// Where handlers go that outlive the connection; `None` if nothing ends them but the runtime.
+    orphans: Option<Arc<Orphans>>,
+}
+
+/// Handlers of a server whose connections have ended.
+#[derive(Debug, Default)]
+pub(crate) struct Orphans(Mutex<Adopted>);
+
+#[derive(Debug, Default)]
+struct Adopted {
+    tasks: Vec<AbortHandle>,
+    ended: bool,
+}
+
+impl Orphans {
+    fn lock(&self) -> MutexGuard<'_, Adopted> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn adopt(&self, task: AbortHandle) {
+        let mut adopted = self.lock();
+        if adopted.ended {
+            return task.abort();
+        }
+        adopted.tasks.retain(|task| !task.is_finished());
+        adopted.tasks.push(task);
+    }
+
+    /// Drops all handlers, and those that come later.
+    pub(crate) fn end(&self) {
+        let mut adopted = self.lock();
+        adopted.ended = true;
+        adopted.tasks.drain(..).for_each(|task| task.abort());
+    }
 }
 
 /// The result of a handler, with its call.
@@ -75,7 +113,14 @@ where
     pub(crate) fn new(keeps: impl Any + Send + Sync, line: Option<Line>) -> Self {
         // Without a further member the set would ask for another poll after each first poll of a single handler.
         let light: FuturesUnordered<_> = [Light::Never].into_iter().collect();
-        Self { light, tasks_first: false, tasks: JoinSet::new(), keeps: Arc::new(keeps), line }
+        let keeps = Arc::new(keeps);
+        Self { light, tasks_first: false, tasks: JoinSet::new(), keeps, line, orphans: None }
+    }
+
+    /// Gives handlers that outlive the connection to these.
+    pub(crate) fn outlived_by(mut self, orphans: Arc<Orphans>) -> Self {
+        self.orphans = Some(orphans);
+        self
     }
 
     /// Returns the number of handlers that go on.
@@ -203,20 +248,31 @@ where
     K: Send + Unpin + 'static,
 {
     fn drop(&mut self) {
-        self.tasks.detach_all();
+        let runtime = Handle::try_current().ok();
+        match (&self.orphans, &runtime) {
+            (Some(orphans), Some(runtime)) if !self.tasks.is_empty() => {
+                let mut tasks = std::mem::take(&mut self.tasks);
+                let rest = runtime.spawn(async move { while tasks.join_next().await.is_some() {} });
+                orphans.adopt(rest.abort_handle());
+            }
+            _ => self.tasks.detach_all(),
+        }
         let waits = self.light_len() > 0;
         let mut light = std::mem::take(&mut self.light);
         // Without a runtime there is nobody to go on.
-        if waits && let Ok(runtime) = Handle::try_current() {
+        if waits && let Some(runtime) = runtime {
             let line = self.line.take();
             let rest = Box::pin(async move {
                 while light.len() > 1 {
                     light.next().await;
                 }
             });
-            match line {
-                Some(line) => drop(runtime.spawn(line.in_turn(rest))),
-                None => drop(runtime.spawn(rest)),
+            let rest = match line {
+                Some(line) => runtime.spawn(line.in_turn(rest)),
+                None => runtime.spawn(rest),
+            };
+            if let Some(orphans) = &self.orphans {
+                orphans.adopt(rest.abort_handle());
             }
         }
     }
@@ -375,6 +431,33 @@ mod tests {
             while Arc::strong_count(&place) > 1 {
                 tokio::task::yield_now().await;
             }
+        }
+    }
+
+    /// The server has stopped: what went on without connections ends, also what comes later.
+    #[tokio::test]
+    async fn i8_orphans_end_with_their_server() {
+        let orphans = Arc::new(Orphans::default());
+        for (light, late) in [(false, false), (true, false), (false, true), (true, true)] {
+            let orphans = if late { Arc::clone(&orphans) } else { Arc::default() };
+            let place = Arc::new(());
+            let mut handlers = Handlers::new(Arc::clone(&place), None).outlived_by(Arc::clone(&orphans));
+            let (go, gone) = oneshot::channel::<()>();
+            let work = async move { gone.await.map_or(0, |()| 7) };
+            assert_eq!(start(&mut handlers, 1, light, || Box::pin(work)), Ok(None));
+            if late {
+                orphans.end();
+            }
+            drop(handlers);
+            for _ in 0..10 {
+                tokio::task::yield_now().await;
+            }
+            assert_eq!(Arc::strong_count(&place) == 2, !late, "it goes on until then");
+            orphans.end();
+            while Arc::strong_count(&place) > 1 {
+                tokio::task::yield_now().await;
+            }
+            assert_eq!(go.send(()), Err(()));
         }
     }
 

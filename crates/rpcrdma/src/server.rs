@@ -276,6 +276,7 @@ impl Server {
             phase.send_replace(Phase::Abort);
             all_gone.recv().await;
         }
+        self.inner.shared.orphans.end();
         result
     }
 }

@@ -11,6 +11,7 @@ use crate::config::ServerConfig;
 use crate::counts::{CallCounts, Meter};
 use crate::credits::Credits;
 use crate::failed_reads::FailedReads;
+use crate::handlers::Orphans;
 use crate::log::Allowance;
 use crate::programs::Programs;
 use crate::registry::Registry;
@@ -32,6 +33,7 @@ pub(crate) struct Shared {
     pub(crate) visits: Arc<Allowance>,
     pub(crate) counts: Arc<CallCounts>,
     pub(crate) registry: Arc<Registry>,
+    pub(crate) orphans: Arc<Orphans>,
     calls: AtomicU64,
     agreed: AtomicU64,
 }
@@ -42,6 +44,7 @@ impl Shared {
         Self {
             counts: Arc::new(CallCounts::new(programs.served())),
             registry: Arc::default(),
+            orphans: Arc::default(),
             programs: Arc::new(programs),
             protocol: Arc::new(config.protocol.clone()),
             backchannels: Arc::new(Backchannels::new()),

@@ -125,7 +125,13 @@ mod tests {
         );
         assert_eq!(
             sorted(&base, &["rpcrdma::mounts=off", "rpcrdma_nfs=debug"]),
-            ["rpcrdma::clients=info", "rpcrdma::mounts=off", "rpcrdma_nfs=debug", "warn"]
+            [
+                "rpcrdma::clients=info",
+                "rpcrdma::mounts=off",
+                "rpcrdma::reload=info",
+                "rpcrdma_nfs=debug",
+                "warn"
+            ]
         );
         assert_eq!(sorted(&base, &["rpcrdma::slow=info", "error"]), ["error", "rpcrdma::slow=info"]);
         base.verbose = 2;

@@ -230,7 +230,8 @@ impl Served {
             link: Link::new(queue_pair),
             peer,
             service: Service::new(Arc::clone(&shared.programs), (peer, owner), attached, (place, Some(line)))
-                .counted(shared.meter(), Arc::clone(&record)),
+                .counted(shared.meter(), Arc::clone(&record))
+                .outlived_by(Arc::clone(&shared.orphans)),
             record,
             departures: Departures::new(shared.programs.window()),
             reverse,

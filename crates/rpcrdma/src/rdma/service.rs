@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 use crate::call::Way;
 use crate::counts::{Arrived, Meter};
-use crate::handlers::{HandlerPanicked, Handlers};
+use crate::handlers::{HandlerPanicked, Handlers, Orphans};
 use crate::programs::{Dispatch, Dispatched, Programs};
 use crate::registry::Record;
 use crate::trace::Traced;
@@ -68,6 +68,12 @@ impl Service {
     /// Counts the calls by `meter`, and tells the principals that call to `record`.
     pub(crate) fn counted(mut self, meter: Meter, record: Arc<Record>) -> Self {
         (self.meter, self.record) = (Some(meter), Some(record));
+        self
+    }
+
+    /// Gives handlers that outlive the connection to these.
+    pub(crate) fn outlived_by(mut self, orphans: Arc<Orphans>) -> Self {
+        self.handlers = self.handlers.outlived_by(orphans);
         self
     }
 

@@ -199,6 +199,7 @@ impl Connection {
         let window = shared.programs.window();
         let door = config.tls.clone().map(Door::new);
         let meter = shared.meter();
+        let orphans = Arc::clone(&shared.orphans);
         Self {
             peer,
             domain,
@@ -207,7 +208,7 @@ impl Connection {
             writer,
             shared,
             stop,
-            handlers: Handlers::new(place, Some(line)),
+            handlers: Handlers::new(place, Some(line)).outlived_by(orphans),
             window,
             door,
             tls: None,
@@ -513,7 +514,8 @@ impl Connection {
             }
             Outcome::Drop => {
                 tracing::debug!(peer = %self.peer, "a call gets no reply: the connection closes");
-                self.lost = true;
+                // A server that stops answers the others first.
+                self.lost = !self.stopping;
             }
         }
         self.publish();
