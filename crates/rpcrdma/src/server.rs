@@ -18,7 +18,7 @@ mod handle;
 
 use std::future::Future;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -45,7 +45,7 @@ use crate::owners::{NoOwner, Owner, Owners};
 use crate::programs::{Around, Programs};
 use crate::refusals::{Refusals, RefusedConnections};
 use crate::registry::{Origins, ServedConnection, TransportStats};
-use crate::serving::{Phase, Shared, StopSignal};
+use crate::serving::{Phase, Shared, StopSignal, plain};
 use crate::shares::PeerShares;
 use crate::shed::{ShedLimits, ShedStats};
 use crate::turns::Turns;
@@ -491,16 +491,6 @@ fn check_memory(config: &ServerConfig, shares: &PeerShares) -> Result<(), ServeE
 
 /// Marks a connection as one that the stopping server waits for.
 type Alive = mpsc::Sender<()>;
-
-/// Returns the address of a peer as other places write it: a listener for both versions of IP gives IPv4 addresses in
-/// IPv6 form (RFC 4291 §2.5.5.2).
-pub(crate) fn plain(peer: SocketAddr) -> SocketAddr {
-    match peer.ip().to_canonical() {
-        IpAddr::V4(address) => SocketAddr::from((address, peer.port())),
-        // With its scope.
-        IpAddr::V6(_) => peer,
-    }
-}
 
 async fn accept_tcp(listener: TcpListener, inner: Arc<Inner>, stop: StopSignal, alive: Alive) {
     loop {

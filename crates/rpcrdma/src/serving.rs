@@ -1,5 +1,6 @@
 //! What a server and its connections share: the state of all connections, and the signal to stop.
 
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -80,6 +81,16 @@ impl Shared {
     /// Returns the number of Calls received.
     pub(crate) fn calls(&self) -> u64 {
         self.calls.load(Ordering::Relaxed)
+    }
+}
+
+/// Returns the address of a peer as other places write it: a listener for both versions of IP gives IPv4 addresses in
+/// IPv6 form (RFC 4291 §2.5.5.2).
+pub(crate) fn plain(peer: SocketAddr) -> SocketAddr {
+    match peer.ip().to_canonical() {
+        IpAddr::V4(address) => SocketAddr::from((address, peer.port())),
+        // With its scope.
+        IpAddr::V6(_) => peer,
     }
 }
 

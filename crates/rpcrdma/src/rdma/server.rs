@@ -34,8 +34,7 @@ use crate::config::ServerConfig;
 use crate::credits::Further;
 use crate::handlers::HandlerPanicked;
 use crate::registry::{Published, Record, Registered};
-use crate::server::plain;
-use crate::serving::{Phase, Shared, StopSignal};
+use crate::serving::{Phase, Shared, StopSignal, plain};
 use crate::totals::Sums;
 use crate::turns::{BYTES_PER_TURN, Line};
 

@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep};
 
 use super::announced::services;
 use super::export::ExportOption;
-use super::handover::give::Given;
+use super::observe::give::Given;
 use super::passed::{Passed, Role, cannot_take, taken};
 use super::ready::{Listening, Ready};
 use super::systemd::replaced;

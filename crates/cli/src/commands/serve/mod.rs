@@ -8,7 +8,6 @@ mod directories;
 mod export;
 mod exports5;
 mod file;
-mod handover;
 mod kerberos;
 pub(super) mod limits;
 mod listen;

@@ -16,9 +16,9 @@ use tokio::time::timeout;
 
 use super::announced::{Announced, services};
 use super::directories::Shared;
-use super::handover::give::{Given, Giving, Successor};
-use super::handover::take::Predecessor;
 use super::listen::Listeners;
+use super::observe::give::{Given, Giving, Successor};
+use super::observe::take::Predecessor;
 use super::observe::{Listening, Served};
 use super::passed::{Passed, Role};
 use super::ready::Ready;

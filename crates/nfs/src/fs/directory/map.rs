@@ -30,8 +30,6 @@
 //! `xino` is on (the default where possible). So the handle of a removed object may later mean a new object
 //! of that kind, if the upper layer uses the number again.
 
-mod followed;
-
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{File, OpenOptions};
 use std::hash::Hasher;
@@ -47,7 +45,7 @@ use rpcrdma_sys::handle_of;
 use rustix::fs::{FileType, FlockOperation, flock};
 use siphasher::sip::SipHasher24;
 
-use self::followed::Followed;
+use super::followed::Followed;
 use super::ids::Object;
 use crate::fs::state::{StateDirectory, StateError};
 use crate::fs::types::{FileId, FsError};
@@ -147,9 +145,9 @@ pub(super) type Path = Vec<Box<[u8]>>;
 type Names = Vec<(Key, Box<[u8]>)>;
 
 #[derive(Debug, Default)]
-struct Known {
+pub(super) struct Known {
     objects: HashMap<Key, Names>,
-    names: u64,
+    pub(super) names: u64,
 }
 
 impl Known {
@@ -208,10 +206,10 @@ impl Known {
 }
 
 #[derive(Debug)]
-struct Log {
-    file: File,
+pub(super) struct Log {
+    pub(super) file: File,
     /// Bytes of complete records.
-    length: u64,
+    pub(super) length: u64,
     /// Time at which to rewrite the log; set after a failed write, while records are missing.
     repair: Option<Instant>,
     /// Time of the last attempt.
@@ -219,7 +217,7 @@ struct Log {
     /// Records to add to the new log, while the log is rewritten.
     behind: Option<Behind>,
     /// The log of the server before this one, as long as that one runs. Nothing is written meanwhile.
-    followed: Option<Followed>,
+    pub(super) followed: Option<Followed>,
 }
 
 /// Records that arrived while the log was rewritten.
@@ -240,19 +238,19 @@ struct Anew {
 pub(super) struct PathMap {
     root: Key,
     generation: Generation,
-    path: PathBuf,
+    pub(super) path: PathBuf,
     /// Names in memory. Only the holder of [`Self::log`] changes them, so that both have the same order of
     /// changes.
     known: RwLock<Known>,
     log: Mutex<Log>,
     /// Number of records in the log; changes with it.
-    records: AtomicU64,
+    pub(super) records: AtomicU64,
     /// Whether [`Log::repair`] is set; changes with it.
     lacking: AtomicBool,
     /// Number of records at which to rewrite the log, after a failed attempt.
     tidy_from: AtomicU64,
     /// Whether [`Log::followed`] is set; changes with it.
-    follows: AtomicBool,
+    pub(super) follows: AtomicBool,
     /// Number of notes of a name, known or not.
     learnt: AtomicU64,
     /// Renames that are not recorded yet, and look-ups that must not meet them.
@@ -410,15 +408,15 @@ impl PathMap {
         *object.key.get_or_init(|| Key::of(object, self.generation))
     }
 
-    fn log(&self) -> MutexGuard<'_, Log> {
+    pub(super) fn log(&self) -> MutexGuard<'_, Log> {
         self.log.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn known(&self) -> RwLockReadGuard<'_, Known> {
+    pub(super) fn known(&self) -> RwLockReadGuard<'_, Known> {
         self.known.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn change(&self) -> RwLockWriteGuard<'_, Known> {
+    pub(super) fn change(&self) -> RwLockWriteGuard<'_, Known> {
         self.known.write().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -518,7 +516,7 @@ impl PathMap {
     }
 
     /// Records that the log lacks records. Rewriting the log repairs it.
-    fn lacks(&self, log: &mut Log, error: &io::Error) {
+    pub(super) fn lacks(&self, log: &mut Log, error: &io::Error) {
         if log.repair.is_none() {
             tracing::error!(
                 %error, path = %self.path.display(),
@@ -659,7 +657,7 @@ impl PathMap {
 
 impl Known {
     /// Takes over the records of a log. Returns the length of the complete ones in bytes.
-    fn apply(&mut self, log: &[u8]) -> u64 {
+    pub(super) fn apply(&mut self, log: &[u8]) -> u64 {
         let mut rest = log;
         while let Some((kind, key, directory, name, length)) = parse(rest) {
             if kind == LEARNT {
@@ -673,7 +671,7 @@ impl Known {
     }
 
     /// Returns the records of a log with only the current names.
-    fn records(&self) -> Vec<u8> {
+    pub(super) fn records(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         for (key, names) in &self.objects {
             for (directory, name) in names {
@@ -690,7 +688,7 @@ fn name_anew(path: &std::path::Path) -> PathBuf {
 }
 
 /// Replaces a log by a new one with these records.
-fn replace(path: &std::path::Path, records: &[u8]) -> io::Result<File> {
+pub(super) fn replace(path: &std::path::Path, records: &[u8]) -> io::Result<File> {
     let file = write_anew(path, records)?;
     std::fs::rename(name_anew(path), path)?;
     Ok(file)

@@ -31,6 +31,7 @@
 
 mod convert;
 mod data;
+mod followed;
 mod identity;
 mod ids;
 mod listing;

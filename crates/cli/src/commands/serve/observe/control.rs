@@ -26,8 +26,8 @@ use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 
 use super::aside;
+use super::give::{self, Giving, Turn};
 use super::protocol::{Answer, REQUEST_MAX, Request, SOCKET};
-use crate::commands::serve::handover::give::{self, Giving, Turn};
 use crate::commands::serve::status::Sources;
 use crate::commands::serve::status::collect::{Before, Seen};
 

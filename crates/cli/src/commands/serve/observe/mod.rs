@@ -4,8 +4,11 @@
 //! after a warning.
 
 pub(in crate::commands) mod control;
+pub(super) mod give;
+pub(in crate::commands) mod handover;
 mod http;
 pub(in crate::commands) mod protocol;
+pub(super) mod take;
 
 use std::io;
 use std::net::SocketAddr;
@@ -18,7 +21,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
 use self::control::Control;
-use super::handover::give::Giving;
+use self::give::Giving;
 use super::passed::{Passed, Role, taken};
 use super::status::Sources;
 use crate::arguments::listen_address;

@@ -7,7 +7,7 @@
 //! anything else                                          {"error":"…"}
 //! ```
 //!
-//! Requests of a new server are those of [`handover`](crate::commands::serve::handover).
+//! Requests of a new server are those of [`handover`](super::handover).
 
 use std::cmp::Reverse;
 use std::net::SocketAddr;
@@ -15,7 +15,7 @@ use std::net::SocketAddr;
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
-use crate::commands::serve::handover::Offer;
+use super::handover::Offer;
 use crate::commands::serve::status::{Clients, Status};
 
 /// Name of the control socket in the state directory.

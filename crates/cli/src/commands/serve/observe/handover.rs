@@ -12,38 +12,35 @@
 //! The old server goes on as before if the session ends before `go`. It keeps the session open until it ends, so the new one
 //! learns that the old one is gone. Only then the new one hands over itself: until then both may write the map of names.
 //!
-//! [`give`] is the side of the old server, [`take`] that of the new one.
+//! [`give`](super::give) is the side of the old server, [`take`](super::take) that of the new one.
 //!
 //! *Errors.* Whatever goes wrong before `go` ends the new server, and the old one serves on.
-
-pub(super) mod give;
-pub(super) mod take;
 
 use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
-use super::passed::Role;
+use crate::commands::serve::passed::Role;
 
 /// Version of the exchange.
 pub(super) const VERSION: u32 = 1;
 /// Most sockets in one message (`SCM_MAX_FD` of Linux).
-const SOCKETS_MAX: usize = 253;
+pub(super) const SOCKETS_MAX: usize = 253;
 
 /// The sockets of a server that hands over, in the order of their descriptors.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(in crate::commands) struct Offer {
-    version: u32,
+    pub(super) version: u32,
     /// Number of the old server's process.
-    pid: u32,
-    sockets: Vec<Described>,
+    pub(super) pid: u32,
+    pub(super) sockets: Vec<Described>,
     /// Addresses of adapters, whose listeners cannot be passed.
-    adapters: Vec<SocketAddr>,
+    pub(super) adapters: Vec<SocketAddr>,
 }
 
 /// A listening socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Described {
-    role: Role,
-    address: SocketAddr,
+pub(super) struct Described {
+    pub(super) role: Role,
+    pub(super) address: SocketAddr,
 }

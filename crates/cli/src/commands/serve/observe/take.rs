@@ -15,9 +15,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::net::UnixStream;
 use tokio::time::timeout;
 
-use super::{Described, Offer, SOCKETS_MAX, VERSION};
-use crate::commands::serve::observe::control::{belongs_here, reach};
-use crate::commands::serve::observe::protocol::{Answer, Request, SOCKET};
+use super::control::{belongs_here, reach};
+use super::handover::{Described, Offer, SOCKETS_MAX, VERSION};
+use super::protocol::{Answer, Request, SOCKET};
 use crate::commands::serve::passed::Socket;
 use crate::exit::Failure;
 use crate::output;

@@ -11,8 +11,8 @@ use tokio::io::{AsyncWriteExt, Interest};
 use tokio::net::UnixStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 
-use super::{Described, Offer, SOCKETS_MAX, VERSION};
-use crate::commands::serve::observe::protocol::Answer;
+use super::handover::{Described, Offer, SOCKETS_MAX, VERSION};
+use super::protocol::Answer;
 use crate::commands::serve::passed::Role;
 
 /// A listening socket that another server may take.

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 
 use rustix::fs::{FlockOperation, flock};
 
-use super::{Log, PathMap, replace};
+use super::map::{Log, PathMap, replace};
 use crate::fs::state::is_in_place;
 
 /// A log that another server writes.
