@@ -15,13 +15,13 @@ use rpcrdma_nfs::wire::{NFS_PROGRAM, Status as NfsStatus};
 use rpcrdma_oncrpc::rpcbind;
 use rpcrdma_verbs::Counters;
 
+use super::order::Facts;
 use super::{
     CacheStatus, ClientStatus, Clients, ConnectionsStatus, CreditStatus, Data, ExportStatus, Forms,
     LaneStatus, LatencyStatus, LinkStatus, ListenerStatus, MemoryStatus, MessageStatus, ProcedureStatus,
     Process, RefusedStatus, Status, TransportStatus, Transports,
 };
 use crate::commands::entry;
-use crate::commands::serve::observe::protocol::Facts;
 
 /// The monitors of a server, and what is known from its start.
 #[derive(Clone)]

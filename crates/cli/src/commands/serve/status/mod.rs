@@ -5,6 +5,7 @@
 
 pub(super) mod collect;
 pub(super) mod metrics;
+pub(in crate::commands) mod order;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
