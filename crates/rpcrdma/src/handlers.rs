@@ -11,8 +11,8 @@
 //!
 //! Handlers are dropped half-way when the runtime ends, and when the server stops. Clients whose connections end then send their
 //! calls again, perhaps to a server that serves already. So a connection that ends while the server stops drops its
-//! handlers ([`Handlers::abandon`]). Those of earlier ones go on until the server has answered all it can ([`Orphans`]), because
-//! a call on a connection that is left may be a repeat of theirs.
+//! handlers ([`Handlers::abandon`]). Those of earlier connections go on until the server has answered all it can
+//! ([`Orphans`]). A call on a connection that is left may be a repeat of theirs.
 //!
 //! The dispatcher makes an answer of a program's panic, so such a handler ends like others. A panic outside of programs is one
 //! of a security mechanism, or a defect of these crates. Its call has no answer, so its connection ends, and no other.

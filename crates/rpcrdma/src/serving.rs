@@ -84,7 +84,7 @@ impl Shared {
     }
 }
 
-/// Returns the address of a peer as other places write it: a listener for both versions of IP gives IPv4 addresses in
+/// Returns the address of a peer as other places write it. A listener for both versions of IP gives IPv4 addresses in
 /// IPv6 form (RFC 4291 §2.5.5.2).
 pub(crate) fn plain(peer: SocketAddr) -> SocketAddr {
     match peer.ip().to_canonical() {

@@ -28,7 +28,7 @@
 //! [`queues::STALLED`]. Its call gets NFS3ERR_JUKEBOX. A job that has begun is never refused, because its
 //! progress is unknown.
 //!
-//! *Callers.* A job that has begun goes on without its caller. One whose caller has gone before is not begun: callers go
+//! *Callers.* A job that has begun goes on without its caller. A job whose caller has gone before is not begun. Callers go
 //! only when the server stops.
 //!
 //! *Errors.* A job that panics fails its own call. If no thread can be started, the jobs of the lane are

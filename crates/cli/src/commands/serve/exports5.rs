@@ -362,7 +362,7 @@ impl Parser<'_> {
         let networks = if named { None } else { Some(self.networks(client)?) };
         let kept = if named { Vec::new() } else { self.kept(&client.host) };
         if !kept.is_empty() {
-            self.kept.push((index, kept, terms.clone()));
+            self.kept.push((index, kept.into_iter().map(IpNet::from).collect(), terms.clone()));
             if networks.as_ref().is_some_and(|(networks, _)| networks.is_empty()) {
                 return Ok(());
             }
@@ -483,13 +483,22 @@ impl Parser<'_> {
     }
 
     /// Returns the addresses that a host name had before, of each version of IP of which it has none now.
-    fn kept(&self, host: &str) -> Vec<IpNet> {
+    fn kept(&self, host: &str) -> Vec<IpAddr> {
         let (Some(before), Some(found)) = (self.before.get(host), self.names.get(host)) else {
             return Vec::new();
         };
         let found = found.as_deref().unwrap_or_default();
-        let has = |address: &IpAddr| found.iter().any(|other| other.is_ipv4() == address.is_ipv4());
-        before.iter().filter(|address| !has(address)).copied().map(IpNet::from).collect()
+        let has = |address: &&IpAddr| found.iter().any(|other| other.is_ipv4() == address.is_ipv4());
+        before.iter().filter(|address| !has(address)).copied().collect()
+    }
+
+    /// Returns the addresses of all host names, for the next reading.
+    fn addresses(&self) -> Names {
+        let all = self.names.iter().map(|(name, found)| {
+            let found = found.as_deref().unwrap_or_default();
+            (name.clone(), found.iter().copied().chain(self.kept(name)).collect::<Vec<_>>())
+        });
+        all.filter(|(_, addresses)| !addresses.is_empty()).collect()
     }
 
     /// Admits clients with the addresses that they had before, where no other entry has these.
@@ -510,6 +519,7 @@ impl Parser<'_> {
 
     fn finish(mut self) -> Result<Listed, Vec<String>> {
         self.admit_kept();
+        let addresses = self.addresses();
         let Self { mut problems, ignored, mut notes, names, unresolved, exports, before, .. } = self;
         let times = |count: usize| if count > 1 { format!(" ({count} times)") } else { String::new() };
         for (name, reason) in IGNORED {
@@ -539,18 +549,8 @@ impl Parser<'_> {
             notes.push(problems.line(closed.at, &text));
         }
         problems.check()?;
-        let found = |(name, found): (String, Result<Vec<IpAddr>, String>)| {
-            let mut addresses = found.unwrap_or_default();
-            let has =
-                |address: &IpAddr, now: &[IpAddr]| now.iter().any(|now| now.is_ipv4() == address.is_ipv4());
-            let before = before.get(&name).into_iter().flatten();
-            let kept: Vec<IpAddr> = before.filter(|address| !has(address, &addresses)).copied().collect();
-            addresses.extend(kept);
-            (!addresses.is_empty()).then_some((name, addresses))
-        };
-        let names = names.into_iter().filter_map(found).collect();
         let exports = exports.into_iter().map(Growing::finish).collect();
-        Ok(Listed { exports, notes, names, missing })
+        Ok(Listed { exports, notes, names: addresses, missing })
     }
 }
 

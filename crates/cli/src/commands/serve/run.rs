@@ -136,20 +136,19 @@ impl Prepared {
 /// # Errors
 /// rpcbind refuses; a server that has followed another one goes on all the same.
 async fn announce(serve: &Serve, ready: &Ready, succeeds: bool) -> Result<JoinHandle<Announced>, Failure> {
-    let announced = if !serve.rpcbind {
-        Announced::default()
-    } else if succeeds {
-        let services = services(&ready.rdma_addresses(), ready.tcp);
-        return Ok(tokio::spawn(async move {
-            Announced::make(services).await.unwrap_or_else(|failure| {
-                output::warn(failure);
-                Announced::default()
-            })
-        }));
-    } else {
-        Announced::make(services(&ready.rdma_addresses(), ready.tcp)).await?
-    };
-    Ok(tokio::spawn(std::future::ready(announced)))
+    if !serve.rpcbind {
+        return Ok(tokio::spawn(std::future::ready(Announced::default())));
+    }
+    let make = Announced::make(services(&ready.rdma_addresses(), ready.tcp));
+    if !succeeds {
+        return Ok(tokio::spawn(std::future::ready(make.await?)));
+    }
+    Ok(tokio::spawn(async move {
+        make.await.unwrap_or_else(|failure| {
+            output::warn(failure);
+            Announced::default()
+        })
+    }))
 }
 
 /// Tells which sockets that were passed are not served.

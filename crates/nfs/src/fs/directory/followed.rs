@@ -84,6 +84,8 @@ impl PathMap {
                 // The lock is that of the other server's file, to which this one appends from now on.
                 log.file = followed.file.try_clone()?;
                 log.length = length;
+                // Its last record may be a part of one, behind which no other may stand.
+                log.file.set_len(length)?;
                 self.lacks(log, &error);
             }
         }

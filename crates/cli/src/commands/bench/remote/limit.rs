@@ -1,7 +1,7 @@
 //! The limit of a measurement, found from its numbers by one rule.
 //!
-//! The first of these that is busy limits: a link that raw TCP filled without a busy processor, the client's process,
-//! the server's process, one of both machines, the link. If none is busy, the number of operations in flight limits: the
+//! A link that raw TCP filled without a busy processor limits. Otherwise the first of these that is busy does: the client's
+//! process, the server's process, one of both machines, the link. If none is busy, the number of operations in flight limits: the
 //! sides wait for each other. Raw TCP stands for the link, so its own streams need no base.
 
 use serde::Serialize;

@@ -297,6 +297,37 @@ fn a_map_is_followed_until_its_server_ends() {
     }
 }
 
+/// The log of the old server is used on where a new one cannot be written: records go behind those that it has.
+#[test]
+fn a_followed_log_that_cannot_be_written_anew_is_appended_to() {
+    let (_place, state, root) = root();
+    let top = Key::of(&root, Generation::Handle);
+    let old = opened(&state, &root);
+    old.remember(key(1), top, b"first");
+    let following = state.follow();
+    let new = PathMap::open(&state, &root, Generation::Handle).unwrap();
+    following.end();
+    // Another file is in place, which the new server opens itself.
+    old.replace_log(File::open("/dev/null").unwrap());
+    old.remember(key(2), top, b"second");
+    old.repair_now();
+    assert!(!new.catch_up());
+    drop(old);
+    let obstacle = new.path.with_extension("new");
+    std::fs::create_dir(&obstacle).unwrap();
+    until_true(|| new.catch_up());
+    new.remember(key(3), top, b"third");
+    std::fs::remove_dir(&obstacle).unwrap();
+    let bytes = std::fs::read(&new.path).unwrap();
+    let mut known = Known::default();
+    assert_eq!(known.apply(&bytes), bytes.len() as u64, "whole records");
+    drop(new);
+    let map = opened(&state, &root);
+    for (number, name) in [(1, "first"), (2, "second")] {
+        assert_eq!(names(map.paths(key(number)).unwrap()), [name]);
+    }
+}
+
 /// Waits for a lock: another test may start a process, which has copies of all files for a moment.
 fn until_true(mut condition: impl FnMut() -> bool) {
     let start = Instant::now();
