@@ -218,15 +218,19 @@ pub fn file_handles(mut data: &[u8]) {
     }
 }
 
-/// Returns whether MNT of this path may succeed; `None` if the path climbs.
+/// Returns whether MNT of this path may succeed; `None` if the path climbs. A slash or a dot after a name makes it
+/// the name of a directory.
 fn is_exported(path: &[u8]) -> Option<bool> {
-    let parts: Vec<&[u8]> =
-        path.split(|byte| *byte == b'/').filter(|part| !matches!(part, [] | [b'.'])).collect();
+    let is_empty = |part: &&[u8]| matches!(part, [] | [b'.']);
+    let parts = path.split(|byte| *byte == b'/');
+    let names_directory = parts.clone().next_back().is_some_and(|last| is_empty(&last));
+    let parts: Vec<&[u8]> = parts.filter(|part| !is_empty(part)).collect();
     if parts.contains(&&b".."[..]) {
         return None;
     }
-    let known: [&[&[u8]]; 6] = [&[], &[b"d"], &[b"f"], &[b"other"], &[b"other", b"d"], &[b"other", b"f"]];
-    Some(known.contains(&&parts[..]))
+    let directories: [&[&[u8]]; 4] = [&[], &[b"d"], &[b"other"], &[b"other", b"d"]];
+    let files: [&[&[u8]]; 2] = [&[b"f"], &[b"other", b"f"]];
+    Some(directories.contains(&&parts[..]) || (!names_directory && files.contains(&&parts[..])))
 }
 
 /// MOUNT (RFC 1813 §5). Results that a client decodes must survive encoding. A server that gets any arguments must

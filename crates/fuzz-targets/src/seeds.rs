@@ -573,7 +573,7 @@ fn nfs(seeds: &mut Seeds) {
         seeds.add("mount", name, [&[choice], &bytes[..]].concat());
     }
     let mut calls = vec![4];
-    for path in ["/", "/d", "//./other/d/", "/other/../d", "/f", "d"] {
+    for path in ["/", "/d", "//./other/d/", "/other/../d", "/f", "d", "/other/f/", "f/./."] {
         calls.extend([&[0x81], &piece(path.as_bytes())[..]].concat());
     }
     for procedure in [2, 5, 0, 3, 4, 2] {
