@@ -444,7 +444,7 @@ impl ServerMonitor {
     pub fn disconnect(&self, id: u64) -> bool {
         let ended = self.inner.shared.registry.disconnect(id);
         if let Some(peer) = ended {
-            tracing::info!(id, ?peer, "connection ended by order");
+            tracing::info!(id, peer = peer.map(tracing::field::display), "connection ended by order");
         }
         ended.is_some()
     }
@@ -583,8 +583,14 @@ async fn accept_rdma(mut listener: Box<dyn Listener>, inner: Arc<Inner>, stop: S
                     let visit = Visit::new(Arc::clone(entry.record()), Arc::clone(&shared.visits));
                     rdma::server::run(accepted, owner, shared, ((place, line), visit), stop, &entry).await;
                 }
-                Ok(Err(error)) => tracing::info!(?peer, %error, "RDMA connection not set up"),
-                Err(_) => tracing::info!(?peer, "RDMA connection not set up in time"),
+                Ok(Err(error)) => {
+                    let peer = peer.map(tracing::field::display);
+                    tracing::info!(peer, %error, "RDMA connection not set up");
+                }
+                Err(_) => {
+                    let peer = peer.map(tracing::field::display);
+                    tracing::info!(peer, "RDMA connection not set up in time");
+                }
             }
             drop(alive);
         });

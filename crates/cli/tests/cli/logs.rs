@@ -231,6 +231,13 @@ fn levels_are_chosen_for_all_and_for_targets() {
         mounts.lines().all(|line| line.contains(" info rpcrdma::mounts: ")) && mounts.contains("mounted"),
         "{mounts}"
     );
+    let all = log(&["--log-level", "debug"]);
+    for target in ["rpcrdma::version", "rpcrdma::forms"] {
+        let of_target: Vec<&str> = all.lines().filter(|line| line.contains(target)).collect();
+        assert!(!of_target.is_empty(), "{target}: {all}");
+        assert!(of_target.iter().all(|line| line.contains(" peer=127.0.0.1:")), "{of_target:?}");
+    }
+    assert!(!all.contains("peer=Some("), "{all}");
     let calls = log(&["--log-level", "rpcrdma::clients=off", "--log-level", "rpcrdma::serve=debug"]);
     assert!(calls.contains(" served READ for 127.0.0.1:") && !calls.contains("came by"), "{calls}");
     assert_eq!(log(&["--slow", "0", "--log-level", "off", "--log-level", "rpcrdma::slow=warn"]), "");

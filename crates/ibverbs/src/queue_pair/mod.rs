@@ -239,7 +239,7 @@ impl IbverbsQueuePair {
     fn fail(&mut self, reason: Disconnected) {
         if !matches!(self.state, State::Ended) {
             if self.end.is_none() {
-                tracing::debug!(%reason, peer = ?self.peer, "connection ends");
+                tracing::debug!(%reason, peer = self.peer.map(tracing::field::display), "connection ends");
                 self.end = Some(reason);
             }
             self.begin_end();
@@ -497,7 +497,13 @@ impl IbverbsQueuePair {
                 self.timer = None;
                 let (outstanding, oldest, armed) =
                     (self.sends.outstanding(), self.sends.oldest(), self.armed);
-                tracing::warn!(outstanding, oldest, armed, peer = ?self.peer, "the adapter completes nothing");
+                tracing::warn!(
+                    outstanding,
+                    oldest,
+                    armed,
+                    peer = self.peer.map(tracing::field::display),
+                    "the adapter completes nothing"
+                );
                 self.fail(Disconnected::Timeout("the link took no data, or the peer did not answer"));
                 return;
             }

@@ -167,7 +167,7 @@ pub(crate) async fn run(
     match ended {
         Ok(reason) => served.end(reason.into()),
         Err(error) => {
-            tracing::warn!(peer = ?served.peer, %error, "RDMA connection ended");
+            tracing::warn!(peer = served.peer.map(tracing::field::display), %error, "RDMA connection ended");
             served.end(error.into());
         }
     }
@@ -271,10 +271,14 @@ impl Served {
                     },
                     Event::Reply { id, result } => self.reverse.reply(id, result),
                     Event::Characteristics(notice) => {
-                        tracing::debug!(peer = ?self.peer, ?notice, "characteristics");
+                        tracing::debug!(
+                            peer = self.peer.map(tracing::field::display),
+                            ?notice,
+                            "characteristics"
+                        );
                         if let Notice::Peer(told) = &notice {
-                            let peer = self.peer;
-                            tracing::info!(target: "rpcrdma::version", ?peer, %told, "the client announced its characteristics");
+                            let peer = self.peer.map(tracing::field::display);
+                            tracing::info!(target: "rpcrdma::version", peer, %told, "the client announced its characteristics");
                         }
                     }
                     Event::Closed(reason) => return Poll::Ready(Ok(reason)),
@@ -367,7 +371,7 @@ impl Served {
             && let Some(rules) = self.connection.version()
         {
             self.visit.version = Some(rules.name);
-            tracing::info!(target: "rpcrdma::version", peer = ?self.peer, version = rules.name, "first call");
+            tracing::info!(target: "rpcrdma::version", peer = self.peer.map(tracing::field::display), version = rules.name, "first call");
         }
         self.shared.count_call();
         // Version Two has characteristics instead.
@@ -390,7 +394,7 @@ impl Served {
             && let Ok(()) = self.connection.agree(agreement)
         {
             self.shared.count_agreed();
-            tracing::info!(target: "rpcrdma::ccp", peer = ?self.peer, %agreement, "agreed by CONF_RDMA");
+            tracing::info!(target: "rpcrdma::ccp", peer = self.peer.map(tracing::field::display), %agreement, "agreed by CONF_RDMA");
         }
     }
 
@@ -409,7 +413,7 @@ impl Served {
             Phase::Drain | Phase::Abort => self.visit.ends(End::Stopped),
         }
         let Sums { calls, replies, .. } = self.counted;
-        tracing::info!(target: "rpcrdma::forms", peer = ?self.peer, %calls, %replies, "RDMA connection ended");
+        tracing::info!(target: "rpcrdma::forms", peer = self.peer.map(tracing::field::display), %calls, %replies, "RDMA connection ended");
         self.reverse.end(reason);
     }
 }
