@@ -302,13 +302,13 @@ fn another_version_of_the_exchange_is_refused() {
     let old = site.first();
     let (refused, _) = site.ask(r#"{"command":"handover","version":99}"#);
     let refused = refused["error"].as_str().unwrap();
-    assert!(refused.contains("version 99") && refused.contains("stop it, then start"), "{refused}");
+    assert!(refused.contains("version 99") && refused.contains("the server has version 1"), "{refused}");
     old.stop();
     let control = UnixListener::bind(site.path("state/control")).unwrap();
     for answer in [
         r#"{"handover":{"version":99,"pid":1,"sockets":[]}}"#,
         r#"{"handover":{"version":99,"descriptors":7}}"#,
-        r#"{"error":"not a request: unknown variant `handover`: stop it, then start"}"#,
+        r#"{"error":"not a request: unknown variant `handover`"}"#,
     ] {
         let mut new = site.line(&["--listen", "127.0.0.1:0", "--no-tcp", "--handover"]);
         let new =
@@ -320,6 +320,53 @@ fn another_version_of_the_exchange_is_refused() {
         assert_eq!(output.status.code(), Some(1), "{said}");
         assert!(said.contains("does not hand over") && said.contains("stop it, then start"), "{said}");
     }
+}
+
+#[test]
+fn a_server_that_stops_meanwhile_is_waited_for_no_more() {
+    for (answer, ends) in [("", true), ("{\"gone\":true}\n", true), ("{\"gone\":true}\n", false)] {
+        let site = Site::new();
+        fs::create_dir(site.path("state")).unwrap();
+        let path = site.path("state/control");
+        let control = UnixListener::bind(&path).unwrap();
+        let new = std::thread::spawn({
+            let line = site.line(&["--listen", "127.0.0.1:0", "--no-tcp", "--handover"]);
+            move || Running::start(line)
+        });
+        let mut session = BufReader::new(control.accept().unwrap().0);
+        let mut request = String::new();
+        session.read_line(&mut request).unwrap();
+        assert!(request.contains("\"handover\""), "{request}");
+        fs::remove_file(&path).unwrap();
+        drop(control);
+        session.get_mut().write_all(answer.as_bytes()).unwrap();
+        if ends {
+            drop(session);
+        } else {
+            // It reads no more, and has to end before the new one waits in vain.
+            session.get_mut().shutdown(std::net::Shutdown::Write).unwrap();
+        }
+        let new = new.join().unwrap();
+        assert_eq!(new.ready["control"], path.display().to_string(), "{}", new.said());
+        until("it says so", || new.said().contains("no server runs in"));
+        new.stop();
+    }
+}
+
+#[test]
+fn i6_a_server_with_too_many_observers_says_so() {
+    let site = Site::new();
+    let old = site.first();
+    let observers: Vec<_> = (0..16).map(|_| site.ask(r#"{"command":"status"}"#).1).collect();
+    let words = "16 sessions are open, the most at a time";
+    let output = site.line(&["--listen", "127.0.0.1:0", "--no-tcp", "--handover"]).output().unwrap();
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("does not hand over") && said.contains(words), "{said}");
+    assert!(text(&run(&["stat", &site.state()]).stderr).contains(words));
+    drop(observers);
+    until("there is a place again", || run(&["stat", &site.state()]).status.success());
+    site.follow(old).stop();
 }
 
 #[test]

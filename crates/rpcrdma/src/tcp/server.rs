@@ -468,11 +468,13 @@ impl Connection {
     }
 
     /// Lets the client take the last replies when the server stops. The client sends a call without a reply again, perhaps to
-    /// another server, which would execute it once more.
+    /// another server, which would execute it once more. The first call of a client that has just connected may be on its way,
+    /// and would meet a reset.
     async fn part(&mut self, lingers: impl Future<Output = ()>) {
-        if self.stopping && self.calls > 0 && self.active.elapsed() < ARRIVED {
+        let (since, limit) = if self.calls > 0 { (ARRIVED, LINGER) } else { (FIRST_CALL, FIRST_CALL) };
+        if self.stopping && self.active.elapsed() < since {
             tokio::select! {
-                _ = timeout(LINGER, lingers) => {}
+                _ = timeout(limit, lingers) => {}
                 // The phase after the one in which the server stops.
                 _ = self.stop.changed() => {}
             }
@@ -524,6 +526,8 @@ impl Connection {
 
 /// Time for a client to take its last replies and to close, when the server stops.
 const LINGER: Duration = Duration::from_secs(5);
+/// Time after a connection's begin in which its first call may be on its way, and for its client to close when the server stops.
+const FIRST_CALL: Duration = Duration::from_secs(1);
 /// Time after which the last reply has arrived, even over a slow link.
 const ARRIVED: Duration = Duration::from_secs(60);
 

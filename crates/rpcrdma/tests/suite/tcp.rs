@@ -252,6 +252,25 @@ async fn a_stopping_server_answers_calls_in_progress() {
     assert!(matches!(refused, CallError::TimedOut { link: Some(_), .. }), "{refused}");
 }
 
+/// RFC 5531 has no word for a server that stops, so the stream has to end in order: a reset looks like a refusal.
+#[tokio::test]
+async fn a_first_call_that_meets_a_stopping_server_is_not_reset() {
+    let server = serve(program(), ServerConfig::default()).await;
+    let mut new = TcpStream::connect(server.address).await.unwrap();
+    while server.monitor.stats().connections == 0 {
+        tokio::task::yield_now().await;
+    }
+    server.stop.send(()).unwrap();
+    assert_eq!(timeout(Duration::from_secs(5), new.read(&mut [0])).await.unwrap().unwrap(), 0);
+    for _ in 0..3 {
+        new.write_all(&[0x80, 0, 0, 40, 0, 0, 0, 1]).await.unwrap();
+        tokio::task::yield_now().await;
+    }
+    drop(new);
+    timeout(Duration::from_secs(5), server.task).await.unwrap().unwrap();
+    assert_eq!(server.monitor.stats().calls, 0);
+}
+
 #[tokio::test]
 async fn a_stopping_server_waits_for_a_limited_time() {
     let mut config = ServerConfig::default();

@@ -4,7 +4,7 @@
 //! progress are answered, connections close, and data is flushed. So another server can have all names at once.
 
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use super::announced::{Announced, services};
 use super::directories::Shared;
 use super::listen::Listeners;
 use super::observe::give::{Given, Giving, Successor};
-use super::observe::take::Predecessor;
+use super::observe::take::{Predecessor, Taken};
 use super::observe::{Listening, Served};
 use super::passed::{Passed, Role};
 use super::ready::Ready;
@@ -159,6 +159,7 @@ fn tell_left(passed: Passed) {
 }
 
 /// The server before this one, if there is one to be followed.
+#[derive(Default)]
 struct Before {
     predecessor: Option<Predecessor>,
     sockets: Vec<super::passed::Socket>,
@@ -175,36 +176,32 @@ impl Before {
     /// # Errors
     /// It does not hand over, or it has no control socket and shares directories all the same.
     async fn find(state: &Path, shared: Option<&Shared>) -> Result<Self, Failure> {
-        let mut none = Self {
-            predecessor: None,
-            sockets: Vec::new(),
-            addresses: Vec::new(),
-            adapters: Vec::new(),
-            has_gone: true,
-        };
-        let Some(shared) = shared else { return Ok(none) };
-        let Some(mut predecessor) = Predecessor::connect(state).await? else {
-            if !shared.take_over(FORGETS).await {
-                output::note(format_args!(
-                    "handover: waiting for the end of the server that uses {}",
-                    state.display()
-                ));
-                if shared.take_over(ENDS).await {
-                    return Ok(none);
-                }
-                let path: PathBuf = state.to_owned();
-                return Err(Failure::failed(format!(
-                    "cannot serve: another server uses {} and has no control socket there: stop it, then start this one",
-                    path.display()
-                )));
-            }
-            output::note(format_args!("handover: no server runs in {}, so this one starts", state.display()));
-            return Ok(none);
-        };
-        (none.sockets, none.adapters) = predecessor.take().await?;
-        let rdma = none.sockets.iter().filter(|socket| socket.role == Role::Rdma);
-        none.addresses = rdma.map(|socket| socket.address).collect();
-        Ok(Self { predecessor: Some(predecessor), has_gone: false, ..none })
+        let Some(shared) = shared else { return Ok(Self::default()) };
+        if let Some(mut predecessor) = Predecessor::connect(state).await?
+            && let Some(Taken { sockets, adapters }) = predecessor.take().await?
+        {
+            let rdma = sockets.iter().filter(|socket| socket.role == Role::Rdma);
+            let addresses = rdma.map(|socket| socket.address).collect();
+            return Ok(Self {
+                predecessor: Some(predecessor),
+                sockets,
+                addresses,
+                adapters,
+                has_gone: false,
+            });
+        }
+        let state = state.display();
+        if shared.take_over(FORGETS).await {
+            output::note(format_args!("handover: no server runs in {state}, so this one starts"));
+            return Ok(Self::default());
+        }
+        output::note(format_args!("handover: waiting for the end of the server that uses {state}"));
+        if shared.take_over(ENDS).await {
+            return Ok(Self::default());
+        }
+        Err(Failure::failed(format!(
+            "cannot serve: another server uses {state} and has no control socket there: stop it, then start this one"
+        )))
     }
 
     /// Returns whether there is such a server.

@@ -5,7 +5,7 @@
 //! accepts connections there. A socket that nobody serves was left by a server that crashed, and is replaced. A lock keeps
 //! two servers that start together from replacing each other's.
 //!
-//! *Bounds.* Few sessions at a time. A request is one line of at most [`REQUEST_MAX`] bytes. A session that asks nothing, or
+//! *Bounds.* Few sessions at a time; the others are told so. A request is one line of at most [`REQUEST_MAX`] bytes. A session that asks nothing, or
 //! does not read its answer, ends after a time.
 //!
 //! *Errors.* A session that fails ends alone. A request that is not understood gets an answer that says so.
@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Semaphore;
@@ -141,13 +141,18 @@ impl Control {
                 tracing::warn!("control: a process of another user was refused");
                 continue;
             }
-            let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
-                tracing::debug!("control: too many sessions");
+            if sessions.len() >= 2 * SESSIONS {
+                tracing::debug!("control: too many sessions, also of those that are refused");
                 continue;
-            };
+            }
+            let place = Arc::clone(&places).try_acquire_owned().ok();
             let (sources, giving) = (sources.clone(), giving.clone());
             sessions.spawn(async move {
-                if let Err(error) = Session::new(stream, sources, giving).run().await {
+                let ended = match place {
+                    Some(_) => Session::new(stream, sources, giving).run().await,
+                    None => refuse(stream).await,
+                };
+                if let Err(error) = ended {
                     tracing::debug!(%error, "control: a session failed");
                 }
                 drop(place);
@@ -160,6 +165,21 @@ impl Control {
 pub(in crate::commands::serve) fn belongs_here(stream: &UnixStream) -> bool {
     let own = rustix::process::geteuid().as_raw();
     stream.peer_cred().is_ok_and(|peer| peer.uid() == 0 || peer.uid() == own)
+}
+
+/// Tells a client that there is no place for its session, once it has asked.
+async fn refuse(stream: UnixStream) -> io::Result<()> {
+    tracing::debug!("control: too many sessions");
+    let (reader, mut writer) = stream.into_split();
+    let mut reader = BufReader::new(reader).take(u64::try_from(REQUEST_MAX).unwrap_or(u64::MAX));
+    let reason = format!("{SESSIONS} sessions are open, the most at a time: end one, or try again later");
+    let mut answer = serde_json::to_vec(&Answer::Error(reason))?;
+    answer.push(b'\n');
+    let exchange = async {
+        reader.read_until(b'\n', &mut Vec::new()).await?;
+        writer.write_all(&answer).await
+    };
+    timeout(READS, exchange).await?
 }
 
 /// Waits until the client has closed the session.
@@ -217,7 +237,7 @@ impl Session {
                             self.turn = Some(turn);
                             (offer, sockets)
                         }
-                        Err(reason) => (Answer::Error(reason), Vec::new()),
+                        Err(answer) => (answer, Vec::new()),
                     }
                 }
                 (Ok(request), _) => (self.answer(request), Vec::new()),

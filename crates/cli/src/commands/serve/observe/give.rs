@@ -95,31 +95,32 @@ impl Giving {
     /// Returns the offer to a successor, its descriptors, and its right. Waits for the end of the server before this one.
     ///
     /// # Errors
-    /// The reason for a successor why there is no offer.
+    /// The answer to a successor without an offer: the reason, or that this server accepts nothing more.
     pub(in crate::commands::serve) async fn offer(
         &self,
         version: u32,
-    ) -> Result<(Answer, Vec<OwnedFd>, Turn), String> {
+    ) -> Result<(Answer, Vec<OwnedFd>, Turn), Answer> {
         if version != VERSION {
-            return Err(format!(
-                "version {version} of the handover was asked for, and this server has version {VERSION}: stop it, then \
-                 start the other one"
-            ));
+            return Err(Answer::Error(format!(
+                "version {version} of the handover was asked for, and the server has version {VERSION}"
+            )));
         }
         let turn = Arc::clone(&self.0.turn).try_acquire_owned();
-        let turn = turn.map_err(|_| "another server is taking the sockets already".to_owned())?;
+        let turn =
+            turn.map_err(|_| Answer::Error("another server is taking the sockets already".to_owned()))?;
         // Without a sender, this server stops.
         let alone = self.0.alone.clone().wait_for(|alone| *alone).await.is_ok();
         let sockets = self.0.sockets.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(sockets) = sockets.as_ref().filter(|_| alone) else {
-            return Err("it stops already; wait for its end".to_owned());
-        };
+        let Some(sockets) = sockets.as_ref().filter(|_| alone) else { return Err(Answer::Gone(true)) };
         if sockets.len() > SOCKETS_MAX {
-            return Err(format!("{} sockets are too many for a handover: stop this server", sockets.len()));
+            return Err(Answer::Error(format!(
+                "it has {} sockets, and a handover passes at most {SOCKETS_MAX}",
+                sockets.len()
+            )));
         }
         let duplicates: io::Result<Vec<OwnedFd>> =
             sockets.iter().map(|given| given.socket.try_clone()).collect();
-        let duplicates = duplicates.map_err(|error| error.to_string())?;
+        let duplicates = duplicates.map_err(|error| Answer::Error(error.to_string()))?;
         let described = sockets.iter().map(|given| Described { role: given.role, address: given.address });
         let offer = Offer {
             version: VERSION,

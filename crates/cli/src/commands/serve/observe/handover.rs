@@ -9,6 +9,9 @@
 //! old  {"gone":true}                         it accepts nothing more, and has given up the control socket
 //! ```
 //!
+//! A server that stops for another reason answers `{"gone":true}` instead of an offer, or ends the session. The new one then starts
+//! by itself.
+//!
 //! The old server goes on as before if the session ends before `go`. It keeps the session open until it ends, so the new one
 //! learns that the old one is gone. Only then the new one hands over itself: until then both may write the map of names.
 //!

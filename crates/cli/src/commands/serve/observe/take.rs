@@ -39,6 +39,15 @@ pub(in crate::commands::serve) struct Predecessor {
     read: Vec<u8>,
 }
 
+/// What a server gives to its successor.
+#[derive(Debug, Default)]
+pub(in crate::commands::serve) struct Taken {
+    /// Duplicates of its listening sockets.
+    pub(in crate::commands::serve) sockets: Vec<Socket>,
+    /// Its addresses of adapters, whose listeners cannot be passed.
+    pub(in crate::commands::serve) adapters: Vec<SocketAddr>,
+}
+
 impl Predecessor {
     /// Connects to the server; returns `None` if there is none.
     ///
@@ -64,20 +73,31 @@ impl Predecessor {
         Ok(Some(Self { stream, read: Vec::new() }))
     }
 
-    /// Takes duplicates of the sockets, and the addresses of adapters. The server still accepts there.
+    /// Takes duplicates of the sockets, and the addresses of adapters. The server still accepts there. Returns `None` if it stops
+    /// for another reason meanwhile, or has stopped.
     ///
     /// # Errors
     /// The server refuses, or speaks another version.
-    pub(in crate::commands::serve) async fn take(
-        &mut self,
-    ) -> Result<(Vec<Socket>, Vec<SocketAddr>), Failure> {
-        let failed = |error: io::Error| no_sockets(&error);
-        self.ask(&Request::Handover { version: VERSION }).await.map_err(failed)?;
+    pub(in crate::commands::serve) async fn take(&mut self) -> Result<Option<Taken>, Failure> {
+        let asked = self.ask(&Request::Handover { version: VERSION }).await;
         let mut descriptors = Vec::new();
-        let line = patiently(self.line(&mut descriptors)).await.map_err(failed)?;
+        let line = match patiently(self.line(&mut descriptors)).await {
+            Ok(line) => line,
+            Err(error) if asked.is_err() || has_ended(&error) => return Ok(None),
+            Err(error) => return Err(no_sockets(&error)),
+        };
         let offer = match serde_json::from_slice(&line) {
             Ok(Answer::Handover(offer)) => offer,
-            Ok(Answer::Error(reason)) => return Err(no_sockets(&reason)),
+            Ok(Answer::Gone(_)) => {
+                // It gives up the control socket at once, and the session with it.
+                let _ = timeout(CLOSES, self.line(&mut Vec::new())).await;
+                return Ok(None);
+            }
+            Ok(Answer::Error(reason)) => {
+                return Err(no_sockets(&format_args!(
+                    "it answers \"{reason}\". If that stays, stop it, then start this one"
+                )));
+            }
             _ => return Err(no_sockets(&"its answer is none of this version: stop it, then start this one")),
         };
         let Offer { version, pid, sockets, adapters } = offer;
@@ -97,7 +117,7 @@ impl Predecessor {
         let sockets = sockets.into_iter().zip(descriptors);
         let sockets: Result<_, Failure> =
             sockets.map(|(told, descriptor)| checked(told, descriptor)).collect();
-        Ok((sockets?, adapters))
+        Ok(Some(Taken { sockets: sockets?, adapters }))
     }
 
     /// Tells the server to accept nothing more, and waits until it does not. A server that has ended does not either.
@@ -154,6 +174,11 @@ async fn patiently(line: impl Future<Output = io::Result<Vec<u8>>>) -> io::Resul
     timeout(ANSWERS, line).await.unwrap_or_else(|_| {
         Err(io::Error::new(io::ErrorKind::TimedOut, format!("it has not answered for {ANSWERS:?}")))
     })
+}
+
+/// Returns whether this error is the end of the session.
+fn has_ended(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset)
 }
 
 fn receive(stream: &UnixStream, read: &mut Vec<u8>, descriptors: &mut Vec<OwnedFd>) -> io::Result<usize> {
