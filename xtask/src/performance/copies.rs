@@ -1,8 +1,12 @@
 //! Copies as people make them: the time of a command, beside `cp` on the same file system, and with NFS-Ganesha as the server.
 //!
 //! Everything is in memory (tmpfs), so no disk hides what a copy costs. The tree has files of 1 to 4 KiB.
+//!
+//! A virtual machine may give free memory back to its host, which then has to find it again, page by page. That takes longer than
+//! a copy, and meets whichever command needs more memory than the one before it. So each command finds memory that was just in use.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::{self, Read};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -32,16 +36,29 @@ struct Places {
     /// Target in the local file system.
     copy: PathBuf,
     export: PathBuf,
+    /// File of zeros, which is there for a moment only.
+    spare: PathBuf,
+    /// Length of that file, in bytes: more than a copy and the buffers of its processes need.
+    spared: u64,
 }
 
 impl Places {
     /// Makes the sources.
     fn make(lab: &Lab) -> Result<Self, Failure> {
-        let [tree, file, copy, export] = ["tree", "file", "copy", "export"].map(|name| lab.memory.join(name));
+        let [tree, file, copy, export, spare] =
+            ["tree", "file", "copy", "export", "spare"].map(|name| lab.memory.join(name));
         Lab::tree(&tree, lab.effort.copied, length)?;
         Lab::random_file(&file, lab.effort.bytes)?;
         fs::create_dir(&export).context(export.display())?;
-        Ok(Self { tree, file, copy, export })
+        Ok(Self { tree, file, copy, export, spare, spared: 2 * lab.effort.bytes })
+    }
+
+    /// Takes memory from the host, and frees it.
+    fn warm_memory(&self) -> Result<(), Failure> {
+        let taken = File::create(&self.spare)
+            .and_then(|mut spare| io::copy(&mut io::repeat(0).take(self.spared), &mut spare))
+            .and_then(|_| fs::remove_file(&self.spare));
+        taken.context(self.spare.display())
     }
 
     /// Removes the local copy.
@@ -54,6 +71,7 @@ impl Places {
     fn cp(&self, source: &Path) -> Result<f64, Failure> {
         let mut cp = lab::command(Path::new("cp"), ["-r"]);
         cp.arg(source).arg(&self.copy);
+        self.warm_memory()?;
         let time = timed(cp, LIMIT)?;
         self.clear()?;
         Ok(time.as_secs_f64())
@@ -65,6 +83,7 @@ impl Places {
         let run = |words: &[&str], operands: &[&Path]| {
             let mut command = side.command(lab, words);
             command.args(operands);
+            self.warm_memory()?;
             timed(command, LIMIT).map(|time| time.as_secs_f64())
         };
         let there = Path::new(&url);
