@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
+mod announced;
 mod bench;
 mod callers;
 mod command_line;
@@ -12,6 +13,9 @@ mod files;
 mod handover;
 mod kerberos;
 mod logs;
+#[allow(unreachable_pub, reason = "tests of another crate use it too")]
+#[path = "../../../rpcrdma/tests/support/network.rs"]
+mod network;
 mod observe;
 mod provider;
 mod serving;

@@ -1,11 +1,14 @@
 //! Registration with rpcbind by `serve --rpcbind`, and its removal at the end.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
 
 use rpcrdma::rpcbind::Rpcbind;
 use rpcrdma_nfs::mount::{MOUNT_PROGRAM, MOUNT_VERSION};
 use rpcrdma_nfs::wire::{NFS_PROGRAM, NFS_VERSION};
 use rpcrdma_oncrpc::rpcbind::{Netid, Registration};
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
 
 use crate::exit::Failure;
 use crate::output;
@@ -83,6 +86,7 @@ impl Announced {
         Ok(announced)
     }
 
+    /// Takes the registrations back.
     pub(super) async fn take_back(self) {
         let Some(rpcbind) = self.rpcbind else { return };
         for service in &self.services {
@@ -90,6 +94,14 @@ impl Announced {
                 output::warn(format_args!("program {} stays registered: {error}", service.program));
             }
         }
+    }
+}
+
+/// Takes registrations back that rpcbind may still be asked for, within the limit.
+pub(super) async fn take_back_within(limit: Duration, announced: JoinHandle<Announced>) {
+    let forgotten = async { announced.await.unwrap_or_default().take_back().await };
+    if timeout(limit, forgotten).await.is_err() {
+        tracing::warn!("rpcbind does not answer: registrations stay");
     }
 }
 

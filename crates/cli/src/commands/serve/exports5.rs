@@ -4,12 +4,16 @@
 //! that its lines name. Each client can have options of its own. Of several networks that contain a client, the smallest
 //! decides. It has to stand in front of the others, since elsewhere the first one decides.
 //!
-//! Host names become addresses when the file is read. A name that has no address now keeps those of an earlier reading, so a
-//! reload while names cannot be looked up takes nothing from clients. They count last: the address may belong to another host
-//! now. A name that never had one admits nobody until the
+//! Host names become addresses when the file is read. A name that has no address now keeps those of an earlier reading. So
+//! a reload while names cannot be looked up takes nothing from clients. A name that never had one admits nobody until the
 //! next reading. If a network with other options could contain that host, this is a fault: the host would get those. An
-//! export that has no other clients stays, closed to all: without it, an export around it would open the directory
-//! under its own terms.
+//! export that has no other clients stays, closed to all: without it, an export around it would open the directory under
+//! its own terms.
+//!
+//! A name also keeps its addresses of one version of IP if it has none of that version now. After a look-up that failed for
+//! AAAA alone, `getaddrinfo` returns the IPv4 addresses and no error, as for a name without AAAA. So the server cannot tell
+//! an address that was removed from one that is out of reach. It keeps both, and a note names each kept address. Kept
+//! addresses count last: one may belong to another host now.
 //!
 //! Options without an effect here are told, each once, with the reason. Options and clients that would need something else
 //! of the server are faults, because an export without them could be open to the wrong clients.
@@ -20,7 +24,7 @@
 
 mod options;
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::iter::Peekable;
 use std::net::{IpAddr, ToSocketAddrs};
 use std::path::Path;
@@ -213,6 +217,25 @@ struct Growing {
     missing: Vec<(Position, String, Terms)>,
 }
 
+/// A client whose name keeps addresses of an earlier reading.
+struct Keeping {
+    at: Position,
+    /// Position of the export.
+    export: usize,
+    host: String,
+    addresses: Vec<IpAddr>,
+    terms: Terms,
+}
+
+/// Addresses of an earlier reading by which a name admits clients.
+struct Kept {
+    /// The first place of the name where it does.
+    at: Position,
+    /// Number of these places.
+    count: usize,
+    addresses: BTreeSet<IpAddr>,
+}
+
 struct Parser<'a> {
     cursor: Cursor<'a>,
     problems: Problems,
@@ -227,8 +250,8 @@ struct Parser<'a> {
     /// Positions in `exports`.
     places: HashMap<String, usize>,
     before: &'a Names,
-    /// Clients with addresses of an earlier reading: their export, the networks and the terms.
-    kept: Vec<(usize, Vec<IpNet>, Terms)>,
+    /// Clients with addresses of an earlier reading.
+    kept: Vec<Keeping>,
     resolve: Resolve<'a>,
 }
 
@@ -362,7 +385,8 @@ impl Parser<'_> {
         let networks = if named { None } else { Some(self.networks(client)?) };
         let kept = if named { Vec::new() } else { self.kept(&client.host) };
         if !kept.is_empty() {
-            self.kept.push((index, kept.into_iter().map(IpNet::from).collect(), terms.clone()));
+            let (at, host, terms) = (client.at, client.host.clone(), terms.clone());
+            self.kept.push(Keeping { at, export: index, host, addresses: kept, terms });
             if networks.as_ref().is_some_and(|(networks, _)| networks.is_empty()) {
                 return Ok(());
             }
@@ -501,45 +525,73 @@ impl Parser<'_> {
         all.filter(|(_, addresses)| !addresses.is_empty()).collect()
     }
 
-    /// Admits clients with the addresses that they had before, where no other entry has these.
-    fn admit_kept(&mut self) {
-        for (index, networks, terms) in std::mem::take(&mut self.kept) {
-            let Some(export) = self.exports.get_mut(index) else { continue };
-            let networks: Vec<IpNet> =
-                networks.into_iter().filter(|network| export.seen.insert(*network)).collect();
-            if networks.is_empty() {
+    /// Admits clients with the addresses that they had before, where no other entry has these. Returns those addresses.
+    fn admit_kept(&mut self) -> BTreeMap<String, Kept> {
+        let mut all: BTreeMap<String, Kept> = BTreeMap::new();
+        for Keeping { at, export, host, mut addresses, terms } in std::mem::take(&mut self.kept) {
+            let Some(export) = self.exports.get_mut(export) else { continue };
+            addresses.retain(|address| export.seen.insert(IpNet::from(*address)));
+            if addresses.is_empty() {
                 continue;
             }
+            let networks = addresses.iter().copied().map(IpNet::from);
             match export.groups.iter_mut().find(|group| group.terms == terms) {
                 Some(group) => group.networks.extend(networks),
-                None => export.groups.push(ClientRule { networks, terms }),
+                None => export.groups.push(ClientRule { networks: networks.collect(), terms }),
             }
+            let kept = all.entry(host).or_insert(Kept { at, count: 0, addresses: BTreeSet::new() });
+            kept.count += 1;
+            kept.addresses.extend(addresses);
         }
+        all
+    }
+
+    /// Returns the notes about host names without an address, or without one of a version of IP, in the order of their
+    /// places.
+    fn lacking(&self, kept: &BTreeMap<String, Kept>) -> Vec<String> {
+        let listed = |kept: &Kept| {
+            let addresses: Vec<String> = kept.addresses.iter().map(ToString::to_string).collect();
+            addresses.join(", ")
+        };
+        let nowhere = self.unresolved.iter().map(|(name, (at, count))| {
+            let reason = self.names.get(name).and_then(|found| found.as_ref().err());
+            let reason = reason.map(|reason| format!(" ({reason})")).unwrap_or_default();
+            let effect = match (self.before.get(name), kept.get(name)) {
+                (Some(_), Some(kept)) => {
+                    format!("its entry keeps the addresses of an earlier reading, {}", listed(kept))
+                }
+                (Some(_), None) => "other entries have its addresses of an earlier reading".to_owned(),
+                (None, _) => "its entry admits nobody until the file is read again".to_owned(),
+            };
+            (*at, format!("the host name {name} has no address now{reason}: {effect}{}", times(*count)))
+        });
+        let partly = kept.iter().filter(|(name, _)| !self.unresolved.contains_key(*name));
+        let partly = partly.map(|(name, kept)| {
+            let version = if kept.addresses.iter().all(IpAddr::is_ipv4) { "IPv4" } else { "IPv6" };
+            let text = format!(
+                "the host name {name} has no {version} address now: its entry keeps those of an earlier reading, {}, until \
+                 the server restarts or a reload finds others{}",
+                listed(kept),
+                times(kept.count)
+            );
+            (kept.at, text)
+        });
+        let mut notes: Vec<(Position, String)> = nowhere.chain(partly).collect();
+        notes.sort_by_key(|(at, _)| *at);
+        notes.into_iter().map(|(at, text)| self.problems.line(at, &text)).collect()
     }
 
     fn finish(mut self) -> Result<Listed, Vec<String>> {
-        self.admit_kept();
-        let addresses = self.addresses();
-        let Self { mut problems, ignored, mut notes, names, unresolved, exports, before, .. } = self;
-        let times = |count: usize| if count > 1 { format!(" ({count} times)") } else { String::new() };
+        let kept = self.admit_kept();
+        let (addresses, lacking) = (self.addresses(), self.lacking(&kept));
+        let Self { mut problems, ignored, mut notes, unresolved, exports, before, .. } = self;
         for (name, reason) in IGNORED {
             if let (Some(reason), Some((at, count))) = (reason, ignored.get(name)) {
                 let more = times(*count);
                 notes.push(problems.line(*at, &format!("{name} has no effect{more}: {reason}")));
             }
         }
-        let mut without: Vec<_> = unresolved.iter().collect();
-        without.sort_unstable_by_key(|(_, (at, _))| *at);
-        for (name, (at, count)) in without {
-            let reason = names.get(name).and_then(|found| found.as_ref().err());
-            let reason = reason.map(|reason| format!(" ({reason})")).unwrap_or_default();
-            let effect = match before.get(name) {
-                Some(_) => "its entry keeps the addresses of an earlier reading",
-                None => "its entry admits nobody until the file is read again",
-            };
-            let text = format!("the host name {name} has no address now{reason}: {effect}{}", times(*count));
-            notes.push(problems.line(*at, &text));
-        }
+        notes.extend(lacking);
         let missing = unresolved.keys().filter(|name| !before.contains_key(*name)).cloned().collect();
         for (at, fault) in exports.iter().flat_map(Growing::doubtful) {
             problems.add(at, fault);
@@ -597,6 +649,11 @@ impl Growing {
         option.rules = groups;
         option
     }
+}
+
+/// Returns how often something occurs, for a note; nothing for a single time.
+fn times(count: usize) -> String {
+    if count > 1 { format!(" ({count} times)") } else { String::new() }
 }
 
 /// Parses a network: an address, and the length of the prefix or an IPv4 netmask.

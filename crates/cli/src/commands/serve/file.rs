@@ -26,7 +26,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::export::{ExportOption, check_name};
 use super::exports5::{self, Listed, Names};
-use super::problems::{Position, Problems, nearest, text_of};
+use super::problems::{Places, Position, Problems, nearest, text_of};
 
 /// Key of the exports.
 const EXPORT: &str = "export";
@@ -79,6 +79,11 @@ impl Files {
         self.names = names;
     }
 
+    /// Keeps the addresses of host names for the next reading, once the exports of this one are in force.
+    pub(super) fn remember(&self, names: Names) {
+        *self.names.lock().unwrap_or_else(PoisonError::into_inner) = names;
+    }
+
     /// Returns the file of `--config`.
     pub(super) fn config(&self) -> Option<&Path> {
         self.config.as_deref()
@@ -120,10 +125,9 @@ impl Files {
     /// # Errors
     /// The faults of the file of `--exports`.
     pub(super) fn exports(&self) -> Result<Listed, Vec<String>> {
-        let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
+        let names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
         let read = self.exports.as_deref().map(|file| exports5::read(file, &names));
         let mut listed = read.transpose()?.unwrap_or_default();
-        *names = std::mem::take(&mut listed.names);
         listed.exports.splice(0..0, self.read.exports.iter().cloned());
         Ok(listed)
     }
@@ -153,18 +157,26 @@ impl FromFile {
     fn parse(path: &Path, text: &str, serve: &Command, given: &ArgMatches) -> Result<Self, Vec<String>> {
         let mut problems = Problems::of(path);
         let (table, faults) = DeTable::parse_recoverable(text);
-        for fault in &faults {
-            let at = Position::of(text, fault.span().map_or(0, |span| span.start));
-            problems.add(at, format!("no TOML: {}", fault.message().replace('\n', ", ")));
-        }
+        let faults = faults.iter().map(|fault| {
+            let byte = fault.span().map_or(0, |span| span.start);
+            (byte, format!("no TOML: {}", fault.message().replace('\n', ", ")))
+        });
+        problems.add_all(text, faults.collect());
         // Further faults may only follow from a fault of the form.
         problems.check()?;
-        let mut reader = Reader { text, serve, given, problems: Problems::of(path), read: Self::default() };
+        let mut reader =
+            Reader { serve, given, faults: Vec::new(), places: Vec::new(), read: Self::default() };
         for (key, value) in table.get_ref() {
             reader.key(key, value);
         }
-        reader.problems.check()?;
-        Ok(reader.read)
+        let Reader { faults, mut places, mut read, .. } = reader;
+        let mut problems = Problems::of(path);
+        problems.add_all(text, faults);
+        problems.check()?;
+        places.sort_unstable();
+        let mut passage = Places::of(text);
+        read.places = places.into_iter().map(|(byte, key)| (key, passage.at(byte))).collect();
+        Ok(read)
     }
 
     /// Returns the command line with the options of the file, which stand behind the command.
@@ -221,23 +233,28 @@ fn scalar(value: &DeValue<'_>) -> Option<String> {
 }
 
 /// Reads the keys of a file.
+///
+/// Lines and columns are counted at the end, in one passage: a count for each key would read the text once for each key.
 struct Reader<'a> {
-    text: &'a str,
     serve: &'a Command,
     given: &'a ArgMatches,
-    problems: Problems,
+    /// Faults, each with its byte in the text.
+    faults: Vec<(usize, String)>,
+    /// Bytes of the keys in force.
+    places: Vec<(usize, String)>,
     read: FromFile,
 }
 
 type Value<'i> = Spanned<DeValue<'i>>;
 
-impl Reader<'_> {
-    fn at<T>(&self, spanned: &Spanned<T>) -> Position {
-        Position::of(self.text, spanned.span().start)
-    }
+/// Returns the byte at which something begins.
+fn at<T>(spanned: &Spanned<T>) -> usize {
+    spanned.span().start
+}
 
-    fn fault(&mut self, at: Position, key: &str, saw: &str, expected: &str) {
-        self.problems.add(at, format!("{key}: saw {saw}, expected {expected}"));
+impl Reader<'_> {
+    fn fault(&mut self, at: usize, key: &str, saw: &str, expected: &str) {
+        self.faults.push((at, format!("{key}: saw {saw}, expected {expected}")));
     }
 
     /// Returns whether the command line has an option itself.
@@ -247,7 +264,7 @@ impl Reader<'_> {
     }
 
     fn key(&mut self, key: &Spanned<std::borrow::Cow<'_, str>>, value: &Value<'_>) {
-        let (at, name) = (self.at(key), key.get_ref().as_ref());
+        let (at, name) = (at(key), key.get_ref().as_ref());
         if name == EXPORT {
             return self.exports(value);
         }
@@ -275,13 +292,13 @@ impl Reader<'_> {
             None => "true".to_owned(),
         };
         self.read.keys.insert(name.to_owned(), words.iter().map(value).collect());
-        self.read.places.insert(name.to_owned(), at);
+        self.places.push((at, name.to_owned()));
         self.read.words.extend(words);
     }
 
     /// Returns the words of the command line for a value of an option. `None` if there is a fault.
     fn words(&mut self, option: &Arg, name: &str, value: &Value<'_>) -> Option<Vec<OsString>> {
-        let at = self.at(value);
+        let at = at(value);
         let flag = OsString::from(format!("--{name}"));
         match (option.get_action(), value.get_ref()) {
             (ArgAction::SetTrue, DeValue::Boolean(set)) => Some(if *set { vec![flag] } else { Vec::new() }),
@@ -308,7 +325,7 @@ impl Reader<'_> {
 
     /// Returns the word for one value, if the parser of the option takes it.
     fn word(&mut self, option: &Arg, name: &str, value: &Value<'_>) -> Option<OsString> {
-        let at = self.at(value);
+        let at = at(value);
         let kind = option.get_value_names().and_then(<[_]>::first).map_or("a value", |name| name.as_str());
         let Some(text) = scalar(value.get_ref()) else {
             let list =
@@ -338,26 +355,26 @@ impl Reader<'_> {
     fn exports(&mut self, value: &Value<'_>) {
         let expected = "tables [[export]]";
         let DeValue::Array(tables) = value.get_ref() else {
-            return self.fault(self.at(value), EXPORT, &shown(value.get_ref()), expected);
+            return self.fault(at(value), EXPORT, &shown(value.get_ref()), expected);
         };
         let is_replaced = self.is_given(EXPORT) || self.is_given("directory");
         for table in tables {
             let DeValue::Table(keys) = table.get_ref() else {
-                self.fault(self.at(table), EXPORT, &shown(table.get_ref()), expected);
+                self.fault(at(table), EXPORT, &shown(table.get_ref()), expected);
                 continue;
             };
-            let export = self.export(self.at(table), keys);
+            let export = self.export(at(table), keys);
             self.read.exports.extend(export.filter(|_| !is_replaced));
         }
     }
 
     /// Returns the export of a table. `None` if there is a fault.
-    fn export(&mut self, at: Position, table: &DeTable<'_>) -> Option<ExportOption> {
+    fn export(&mut self, start: usize, table: &DeTable<'_>) -> Option<ExportOption> {
         let mut export = ExportOption::root(PathBuf::new());
         let (mut named, mut has_directory, mut good) = (false, false, true);
         let mut alternatives = BTreeMap::new();
         for (key, value) in table {
-            let (place, name) = (self.at(value), key.get_ref().as_ref());
+            let (place, name) = (at(value), key.get_ref().as_ref());
             let full = format!("{EXPORT}.{name}");
             let result = match (name, value.get_ref()) {
                 ("name", DeValue::String(text)) => {
@@ -401,7 +418,7 @@ impl Reader<'_> {
                 (name, _) => {
                     let near = nearest(name, EXPORT_KEYS);
                     let expected = near.map_or_else(|| EXPORT_KEYS.join(", "), |near| format!("{near:?}"));
-                    let place = self.at(key);
+                    let place = at(key);
                     self.fault(place, &full, "an unknown key", &expected);
                     good = false;
                     Ok(())
@@ -415,7 +432,7 @@ impl Reader<'_> {
         for (there, key) in [(named, "name"), (has_directory, "directory")] {
             if !there && !table.keys().any(|given| given.get_ref() == key) {
                 good = false;
-                self.fault(at, EXPORT, &format!("no {key}"), &format!("{key} = \"PATH\""));
+                self.fault(start, EXPORT, &format!("no {key}"), &format!("{key} = \"PATH\""));
             }
         }
         good.then_some(export)
@@ -428,7 +445,7 @@ impl Reader<'_> {
             None => Err("a text or number".to_owned()),
         };
         if let Err(expected) = &applied {
-            self.fault(self.at(value), full, &shown(value.get_ref()), expected);
+            self.fault(at(value), full, &shown(value.get_ref()), expected);
         }
         applied.is_ok()
     }

@@ -334,7 +334,7 @@ impl Serve {
     fn settle(&self) -> Result<Settled, Wrong> {
         self.rdma.check(self.listeners().map(|(provider, _)| provider), self.no_crc)?;
         let descriptors = limits::for_connections(limits::raise_descriptors());
-        let Listed { exports: options, mut notes, missing: nameless, .. } = self.exports()?;
+        let Listed { exports: options, mut notes, names, missing: nameless } = self.exports()?;
         if options.is_empty() {
             let message = "nothing is exported: give DIR, --export, tables [[export]] in the file of --config, or lines in \
                            that of --exports";
@@ -368,6 +368,7 @@ impl Serve {
             return Err(Failure::usage(message).into());
         }
         trusted::check_outside(self.trusted(&options), &options)?;
+        self.files.remember(names);
         Ok(Settled { options, notes, missing: nameless, config, shares, callers })
     }
 

@@ -27,11 +27,38 @@ pub(super) struct Position {
 impl Position {
     /// Returns the place of a byte of the text.
     pub(super) fn of(text: &str, byte: usize) -> Self {
-        let before = text.get(..byte).unwrap_or(text);
-        let line = before.matches('\n').count() + 1;
-        let start = before.rfind('\n').map_or(0, |at| at + 1);
-        let column = before.get(start..).unwrap_or_default().chars().count() + 1;
-        Self { line, column }
+        Places::of(text).at(byte)
+    }
+}
+
+/// Finds the places of bytes of a text. Bytes in their order together cost one passage over the text.
+pub(super) struct Places<'a> {
+    text: &'a str,
+    /// The byte that was asked for last, and its place.
+    byte: usize,
+    at: Position,
+}
+
+impl<'a> Places<'a> {
+    pub(super) const fn of(text: &'a str) -> Self {
+        Self { text, byte: 0, at: Position { line: 1, column: 1 } }
+    }
+
+    /// Returns the place of a byte; of the end if the text has no character there.
+    pub(super) fn at(&mut self, byte: usize) -> Position {
+        if byte < self.byte {
+            *self = Self::of(self.text);
+        }
+        let left = self.text.get(self.byte..).unwrap_or_default();
+        let passed = left.get(..byte - self.byte).unwrap_or(left);
+        self.byte += passed.len();
+        self.at.line += passed.matches('\n').count();
+        let (column, tail) = match passed.rsplit_once('\n') {
+            Some((_, tail)) => (1, tail),
+            None => (self.at.column, passed),
+        };
+        self.at.column = column + tail.chars().count();
+        self.at
     }
 }
 
@@ -49,6 +76,13 @@ impl Problems {
 
     pub(super) fn add(&mut self, at: Position, fault: impl Into<String>) {
         self.found.push((at, fault.into()));
+    }
+
+    /// Adds faults at bytes of the text.
+    pub(super) fn add_all(&mut self, text: &str, mut faults: Vec<(usize, String)>) {
+        faults.sort_by_key(|(byte, _)| *byte);
+        let mut places = Places::of(text);
+        self.found.extend(faults.into_iter().map(|(byte, fault)| (places.at(byte), fault)));
     }
 
     /// Returns the line for something at a place.
@@ -220,6 +254,18 @@ mod tests {
         assert_eq!((at(0), at(1)), (Position { line: 1, column: 1 }, Position { line: 1, column: 2 }));
         assert_eq!(at(3), Position { line: 2, column: 1 });
         assert_eq!(at(5), Position { line: 2, column: 2 });
+        // Inside a character, and behind the text.
+        assert_eq!((at(4), at(9)), (Position { line: 3, column: 1 }, Position { line: 3, column: 1 }));
+    }
+
+    #[test]
+    fn places_are_found_in_any_order() {
+        let text = "ab\né=x\n\nend";
+        let bytes: Vec<usize> = text.char_indices().map(|(byte, _)| byte).chain([text.len()]).collect();
+        let mut places = Places::of(text);
+        for byte in bytes.iter().chain(bytes.iter().rev()).chain([&0, &12, &7, &7, &8]) {
+            assert_eq!(places.at(*byte), Position::of(text, *byte), "{byte}");
+        }
     }
 
     #[test]

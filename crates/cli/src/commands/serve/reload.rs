@@ -148,7 +148,7 @@ impl Reloader {
         }
     }
 
-    /// Reads the files, and puts their exports in force. May wait for disks and look-ups of names.
+    /// Reads the files, and puts their exports in force; after an error, nothing has changed. May wait for disks and look-ups of names.
     fn reload(&mut self) -> Result<Reloaded, String> {
         let arguments = parse(&self.words).map_err(|unparsed| match unparsed {
             Unparsed::Line(error) => error.to_string().lines().next().unwrap_or_default().to_owned(),
@@ -157,7 +157,7 @@ impl Reloader {
         let Command::Serve(mut serve) = arguments.command else { return Err("no command line".to_owned()) };
         serve.files.go_on_with(Arc::clone(&self.names));
         let line = |wrong: Wrong| wrong.line();
-        let Listed { exports: options, mut notes, .. } = serve.exports().map_err(line)?;
+        let Listed { exports: options, mut notes, names, .. } = serve.exports().map_err(line)?;
         if options.is_empty() {
             return Err(NOTHING_LEFT.to_owned());
         }
@@ -167,6 +167,7 @@ impl Reloader {
             .map_err(refused)?;
         let exports = open(&mut self.directories, &options)?;
         let replaced = self.nfs.replace(exports).map_err(|error| error.to_string())?;
+        serve.files.remember(names);
         if let Err(error) = trace::reload(&serve.log().levels) {
             notes.push(format!("the levels of the log stay: {error}"));
         }
@@ -303,6 +304,9 @@ pub(super) fn missing(options: &[ExportOption]) -> Option<&Path> {
 
 #[cfg(test)]
 mod tests {
+    use rpcrdma_nfs::fs::{DirectoryOptions, StateDirectory};
+    use rpcrdma_nfs::server::{HandleKey, ServerOptions};
+
     use super::*;
 
     fn options(text: &[&str]) -> Vec<ExportOption> {
@@ -341,6 +345,33 @@ mod tests {
         let told = rights.check(&options(&["/a=/srv,sec=sys:krb5"])).unwrap_err();
         assert!(told.contains("/a allows Kerberos") && told.contains("restart"), "{told}");
         assert!(Rights::of(&options(&["/a=/srv,sec=krb5,squash=none"]), &[], false).superuser);
+    }
+
+    #[test]
+    fn a_refused_reload_remembers_no_addresses() {
+        let (place, state) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let (list, directory) = (place.path().join("exports"), place.path().join("directory"));
+        std::fs::create_dir(&directory).unwrap();
+        std::fs::write(&list, format!("{} localhost(rw)\n", directory.display())).unwrap();
+        let state = StateDirectory::open(state.path()).unwrap();
+        let key = HandleKey::from_state(&state);
+        let names = Arc::<Mutex<Names>>::default();
+        let mut reloader = Reloader {
+            words: ["rpcrdma", "serve", "--exports", list.to_str().unwrap()].map(OsString::from).to_vec(),
+            keys: BTreeMap::new(),
+            options: Vec::new(),
+            directories: Directories::new(state, DirectoryOptions::default()),
+            rights: Rights { within: Some(HashSet::new()), superuser: false, kerberos: false },
+            trusted: Vec::new(),
+            names: Arc::clone(&names),
+            nfs: NfsServer::new(key, Vec::new(), ServerOptions::default()).unwrap(),
+        };
+        let refused = reloader.reload().unwrap_err();
+        assert!(refused.contains("Landlock"), "{refused}");
+        assert_eq!(*names.lock().unwrap(), Names::new());
+        reloader.rights.within = None;
+        reloader.reload().unwrap();
+        assert!(names.lock().unwrap().contains_key("localhost"));
     }
 
     #[test]

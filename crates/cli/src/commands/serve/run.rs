@@ -12,9 +12,8 @@ use rpcrdma::{ServeError, Server};
 use rpcrdma_nfs::server::NfsServer;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
-use tokio::time::timeout;
 
-use super::announced::{Announced, services};
+use super::announced::{Announced, services, take_back_within};
 use super::directories::Shared;
 use super::listen::Listeners;
 use super::observe::give::{Given, Giving, Successor};
@@ -36,7 +35,7 @@ const FREED: Duration = Duration::from_secs(10);
 const GIVES_UP: Duration = Duration::from_secs(2);
 /// Time for a server to end that has given up the control socket: it may have data to flush.
 const ENDS: Duration = Duration::from_secs(600);
-/// Time for rpcbind to forget this server before its successor is told.
+/// Time for rpcbind to forget this server before its successor is told, or before it ends by an error.
 const FORGETS: Duration = Duration::from_secs(2);
 
 /// A server that serves.
@@ -119,8 +118,10 @@ impl Prepared {
         let told = if common.json { output::json(&ready.document()) } else { output::line(ready.line()) };
         if succeeds && let Err(failure) = told {
             tracing::warn!(%failure, "nobody can be told that the server is ready");
-        } else {
-            told?;
+        } else if let Err(failure) = told {
+            // rpcbind would send clients to ports that nobody serves.
+            take_back_within(FORGETS, announced).await;
+            return Err(failure);
         }
         manager.ready(&format!("serving {}", reload::count(options.len())));
         let files = serve.files.paths().map(|(_, path)| path).collect();
@@ -291,7 +292,10 @@ impl Running {
         // A server that is ready too late learns by the end of its session that this one stops.
         drop(successors);
         let result = match early {
-            Some(result) => result,
+            Some(result) => {
+                take_back_within(FORGETS, announced).await;
+                result
+            }
             None => {
                 manager.stopping();
                 beside.iter().take(1).for_each(JoinHandle::abort);
@@ -323,11 +327,8 @@ async fn give_up(
     // An error means that the server has ended.
     let _ = all_closed.await;
     observed.end().await;
-    let forgotten = async { announced.await.unwrap_or_default().take_back().await };
-    let Some(successor) = successor else { return forgotten.await };
-    if timeout(FORGETS, forgotten).await.is_err() {
-        tracing::warn!("rpcbind does not answer: registrations stay");
-    }
+    let Some(successor) = successor else { return announced.await.unwrap_or_default().take_back().await };
+    take_back_within(FORGETS, announced).await;
     if let Err(error) = successor.tell().await {
         tracing::warn!(%error, "the server that follows has ended");
     }

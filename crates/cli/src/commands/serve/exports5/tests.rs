@@ -366,7 +366,7 @@ fn a_name_keeps_the_addresses_of_an_earlier_reading() {
         again.notes,
         [
             "exports:1:4: the host name one.example has no address now (try again): its entry keeps the addresses of an \
-          earlier reading"
+          earlier reading, 192.0.2.7"
         ]
     );
     // Another host may have the address by now, and its own entry decides.
@@ -375,18 +375,45 @@ fn a_name_keeps_the_addresses_of_an_earlier_reading() {
         _ => Err("unknown".to_owned()),
     };
     let text = "/a one.example(rw,no_root_squash) two.example(ro)\n";
-    let Listed { exports, .. } = parse(Path::new("exports"), text, &first.names, &moved).unwrap();
+    let Listed { exports, notes, .. } = parse(Path::new("exports"), text, &first.names, &moved).unwrap();
     assert_eq!(networks(exports[0].allow.networks()), "192.0.2.7/32");
     assert!(exports[0].read_only && exports[0].rules.is_empty());
-    // The name lost its address of one version of IP.
-    let before = parsed("/a two.example(rw)\n").names;
-    let four = |_: &str| Ok(vec!["192.0.2.9".parse().unwrap()]);
-    let Listed { exports, names, notes, .. } =
-        parse(Path::new("exports"), "/a two.example(rw) *(ro)\n", &before, &four).unwrap();
-    assert_eq!(networks(&exports[0].rules[0].networks), "192.0.2.9/32 2001:db8::7/128");
-    assert_eq!((names["two.example"].len(), notes.len()), (2, 0));
+    assert_eq!(
+        notes,
+        [
+            "exports:1:4: the host name one.example has no address now (unknown): other entries have its addresses of an \
+          earlier reading"
+        ]
+    );
     // A name that the file no longer has is forgotten.
     assert!(parse(Path::new("exports"), "/a *\n", &first.names, &resolve).unwrap().names.is_empty());
+}
+
+/// A resolver that fails for AAAA alone returns what it returns for a name without AAAA.
+#[test]
+fn a_name_keeps_the_addresses_of_a_version_of_ip_and_each_is_named() {
+    let before = parsed("/a two.example(rw)\n").names;
+    let four = |_: &str| Ok(vec!["192.0.2.9".parse().unwrap()]);
+    let read = |text: &str, before: &Names| parse(Path::new("exports"), text, before, &four).unwrap();
+    let text = "/b *\n/a two.example(rw) *(ro)\n/c two.example\n";
+    let Listed { exports, names, notes, .. } = read(text, &before);
+    assert_eq!(networks(&exports[1].rules[0].networks), "192.0.2.9/32 2001:db8::7/128");
+    assert_eq!(names["two.example"].len(), 2);
+    let expected = "exports:2:4: the host name two.example has no IPv6 address now: its entry keeps those of an earlier \
+                    reading, 2001:db8::7, until the server restarts or a reload finds others (2 times)";
+    assert_eq!(notes, [expected]);
+    // It is told at each reading, and no more where another entry decides.
+    assert_eq!(read(text, &names).notes, [expected]);
+    let Listed { names, notes, .. } = read("/a 2001:db8::7(ro) two.example(rw)\n", &names);
+    assert_eq!(notes, Vec::<String>::new());
+    // The other version, and an address of each version now.
+    let six = |_: &str| Ok(vec!["2001:db8::9".parse().unwrap()]);
+    let Listed { names, notes, .. } = parse(Path::new("exports"), "/a two.example\n", &names, &six).unwrap();
+    assert!(
+        notes[0].contains("no IPv4 address now: its entry keeps those of an earlier reading, 192.0.2.9, ")
+    );
+    let again = parse(Path::new("exports"), "/a two.example\n", &names, &resolve).unwrap();
+    assert_eq!((again.names["two.example"].len(), again.notes), (3, Vec::new()));
 }
 
 /// An empty list of networks must not be taken for one that admits everybody.

@@ -1,5 +1,7 @@
 //! Tests of files with options.
 
+use std::fmt::Write as _;
+
 use clap::CommandFactory;
 use rpcrdma_nfs::server::{Security, Squash};
 
@@ -165,6 +167,30 @@ fn wrong_files_and_their_messages() {
     ] {
         let lines = parse_with(text, &[]).map(drop).unwrap_err();
         assert!(lines.iter().any(|line| line.starts_with(&format!("f:{expected}"))), "{text}: {lines:?}");
+    }
+}
+
+/// The time is not measured: if each place were counted from the start of the text, the test would take minutes.
+#[test]
+fn thousands_of_exports_and_faults_are_read() {
+    let mut text = String::new();
+    for number in 0..20_000 {
+        writeln!(text, "[[export]]\nname = \"/{number}\"\ndirectory = \"/srv/{number}\"\nrw = true").unwrap();
+    }
+    assert_eq!(parse_with(&text, &[]).unwrap().exports.len(), 20_000);
+    let of_lines = text.replace("rw = true", "rw = 1");
+    // Columns count characters, so a long line is counted, too.
+    let values = "\"x\", ".repeat(20_000);
+    let of_one_line = format!("[[export]]\nname = \"/\"\ndirectory = \"/srv\"\nallow = [{values}]\n");
+    // No key, and all but the first are the same key.
+    let of_form = "= 1\n".repeat(20_000);
+    for (text, first, faults) in
+        [(of_lines, "f:4:6: ", 20_000), (of_one_line, "f:4:10: ", 20_000), (of_form, "f:1:1: ", 39_999)]
+    {
+        let lines = parse_with(&text, &[]).map(drop).unwrap_err();
+        let Some((last, told)) = lines.split_last() else { panic!("no fault") };
+        assert!(told[0].starts_with(first), "{}", told[0]);
+        assert_eq!(*last, format!("f: and {} more", faults - 20));
     }
 }
 
