@@ -266,6 +266,12 @@ fn a_confined_server_says_why_it_refuses_a_directory() {
     house.configure(&below, &[("/a", "a", ""), ("/later", "more/later", "")]);
     server.reload("2 exports in force");
     assert_eq!(succeed(&["cat", &server.url("/later/here")]), "later");
+    // A directory that was moved stays open, with its map of names.
+    fs::rename(house.path("a"), house.path("more/moved")).unwrap();
+    house.configure(&below, &[("/a", "more/moved", "")]);
+    server.reload("1 export in force");
+    stays();
+    fs::rename(house.path("more/moved"), house.path("a")).unwrap();
     // Another directory in the place of the first one is not the one that Landlock lets through.
     fs::rename(house.path("a"), house.path("gone")).unwrap();
     fs::create_dir(house.path("a")).unwrap();

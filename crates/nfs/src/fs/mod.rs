@@ -61,7 +61,7 @@ pub trait FileSystem: Send + Sync + 'static {
     /// Returns the location of the root, for comparison with other trees. `None` means that nothing in this
     /// tree can be in another one, or that the location is unknown. Objects of a tree with a location have a
     /// [`Place`].
-    fn location(&self) -> Option<&Location> {
+    fn location(&self) -> Option<Location> {
         None
     }
 

@@ -212,7 +212,7 @@ impl StateDirectory {
     pub(super) fn open_locked(&self, name: &str) -> Result<(PathBuf, File, bool), StateError> {
         let path = self.path.join(name);
         let mut options = OpenOptions::new();
-        options.read(true).append(true).create(true).mode(PRIVATE_FILE);
+        options.read(true).write(true).create(true).truncate(false).mode(PRIVATE_FILE);
         loop {
             let file = options.open(&path).map_err(StateError::io(&path))?;
             let is_alone = flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok();

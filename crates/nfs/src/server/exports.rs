@@ -400,16 +400,18 @@ struct Overlaps {
 impl Overlaps {
     /// Finds the exports inside of one another by the directories above each root.
     fn of(all: &[Served]) -> Result<Self, ExportError> {
+        // Each is read once: a directory may be moved meanwhile.
+        let locations: Vec<_> = all.iter().map(|one| one.export.file_system.location()).collect();
         let mut places: HashMap<&Location, Vec<usize>> = HashMap::new();
-        for (number, one) in all.iter().enumerate() {
-            if let Some(location) = one.export.file_system.location() {
+        for (number, location) in locations.iter().enumerate() {
+            if let Some(location) = location {
                 places.entry(location).or_default().push(number);
             }
         }
-        check_known(all)?;
+        check_known(all, &locations)?;
         let mut found = Self { inner: vec![Vec::new(); all.len()], any: vec![false; all.len()] };
-        for (number, one) in all.iter().enumerate() {
-            let Some(location) = one.export.file_system.location() else { continue };
+        for (number, (one, location)) in all.iter().zip(&locations).enumerate() {
+            let Some(location) = location else { continue };
             for above in location.ancestors() {
                 for outer in places.get(&above).into_iter().flatten().copied() {
                     if all.get(outer).is_none_or(|outer| outer.place == one.place) {
@@ -427,10 +429,10 @@ impl Overlaps {
 }
 
 /// Checks that the location of each root is known, if another root is on its file system.
-fn check_known(all: &[Served]) -> Result<(), ExportError> {
+fn check_known(all: &[Served], locations: &[Option<Location>]) -> Result<(), ExportError> {
     let mut lost = HashMap::new();
-    for (number, one) in all.iter().enumerate() {
-        if let Some(place) = one.place.filter(|_| one.export.file_system.location().is_none()) {
+    for (number, (one, location)) in all.iter().zip(locations).enumerate() {
+        if let Some(place) = one.place.filter(|_| location.is_none()) {
             lost.entry(place.file_system).or_insert((number, one));
         }
     }

@@ -11,10 +11,7 @@ use std::path::Path;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use rpcrdma_nfs::fs::{
-    DirectoryFs, DirectoryOptions, FileSystem as _, Following, HandleSource, Location, OpenError,
-    StateDirectory,
-};
+use rpcrdma_nfs::fs::{DirectoryFs, DirectoryOptions, Following, HandleSource, OpenError, StateDirectory};
 use rustix::fs::statvfs;
 use tokio::time::{Instant, sleep};
 
@@ -54,12 +51,11 @@ impl Directories {
         let found = path.metadata().map_err(at_root)?;
         let mount = statvfs(path).map_err(|errno| at_root(errno.into()))?;
         let root = (found.dev(), found.ino(), mount.f_flag.bits());
-        if let Some(directory) = self.opened.get(&root).and_then(Weak::upgrade)
-            // A directory that was moved since then may overlap others.
-            && Location::of_path(path).ok().as_ref() == directory.location()
-        {
+        if let Some(directory) = self.opened.get(&root).and_then(Weak::upgrade) {
             // The state directory may lie inside by this path, though not by the path of the first opening.
             self.state.check_outside(path)?;
+            // A directory that was moved since then may overlap others.
+            directory.locate(path);
             return Ok(directory);
         }
         // The clone has the same write verifier.
@@ -118,7 +114,33 @@ const AGAIN: Duration = Duration::from_millis(10);
 
 #[cfg(test)]
 mod tests {
+    use rpcrdma_nfs::fs::FileSystem as _;
+
     use super::*;
+
+    /// Also without handles of the kernel, where its map of names is locked.
+    #[test]
+    fn a_directory_that_was_moved_stays_open() {
+        let (place, state) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        for handles in [HandleSource::Automatic, HandleSource::Map] {
+            let first = place.path().join(format!("{handles:?}"));
+            let outer = first.with_extension("outer");
+            let inside = outer.join("inside");
+            for path in [&first, &outer] {
+                std::fs::create_dir(path).unwrap();
+            }
+            let options = DirectoryOptions { handles, ..DirectoryOptions::default() };
+            let mut directories = Directories::new(StateDirectory::open(state.path()).unwrap(), options);
+            let opened = directories.open(&first).unwrap();
+            std::fs::rename(&first, &inside).unwrap();
+            assert!(Arc::ptr_eq(&opened, &directories.open(&inside).unwrap()));
+            let around = directories.open(&outer).unwrap().location().unwrap();
+            assert!(around.contains(&opened.location().unwrap()), "the overlap is seen");
+            // Another directory in the old place is another one.
+            std::fs::create_dir(&first).unwrap();
+            assert!(!Arc::ptr_eq(&opened, &directories.open(&first).unwrap()));
+        }
+    }
 
     #[test]
     fn one_directory_is_opened_once_whatever_leads_to_it() {

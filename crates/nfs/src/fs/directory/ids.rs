@@ -194,7 +194,7 @@ impl Ids {
     pub(super) fn take_over(&self) -> bool {
         match self {
             Self::Kernel(_) => true,
-            Self::Map(map) => map.catch_up(),
+            Self::Map(map) => map.take_over(),
         }
     }
 
@@ -219,11 +219,11 @@ impl Ids {
     pub(super) fn open_at_rest(&self, root: BorrowedFd<'_>, id: &FileId) -> Result<Object, FsError> {
         let Self::Map(map) = self else { return Err(FsError::Stale) };
         let key = Key::from_id(id).ok_or(FsError::BadId)?;
-        let learnt = map.learnt();
+        let (learnt, follows) = (map.learnt(), map.follows());
         match find(map, root, key)? {
             Search::Found(object) => return Ok(object),
             // The other server may have given it another name just now.
-            Search::Gone if map.follows() => return Err(FsError::TryLater),
+            Search::Gone if follows => return Err(FsError::TryLater),
             Search::Gone => map.drop_gone(key, learnt),
             Search::Hidden => {}
         }
@@ -273,9 +273,11 @@ enum Search {
 /// Walks the paths until the object with this key is found. The map is not locked during system calls.
 fn find(map: &PathMap, root: BorrowedFd<'_>, key: Key) -> Result<Search, FsError> {
     let mut search = Search::Gone;
+    // Read first: the other server's names may all come between the two.
+    let follows = map.follows();
     let paths = map.paths(key).map_err(|error| match error {
         // The other server may have learnt the name just now.
-        FsError::Stale if map.follows() => FsError::TryLater,
+        FsError::Stale if follows => FsError::TryLater,
         error => error,
     });
     for path in paths? {

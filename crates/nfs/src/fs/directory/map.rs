@@ -23,7 +23,7 @@
 //! and its object is not found under the name.
 //!
 //! *Two servers.* A server that follows another one reads the log of that one, as long as that one runs ([`followed`]). It
-//! writes nothing meanwhile, and then writes the whole map. If both end before, handles of that time become stale.
+//! writes nothing meanwhile, and then the log anew. If both end before, handles of that time become stale.
 //!
 //! On overlayfs, only inode number and kind identify an object. Its first change copies a file of a lower
 //! layer up, which changes its time of birth. Number and kind stay if all layers are on one file system or
@@ -45,7 +45,7 @@ use rpcrdma_sys::handle_of;
 use rustix::fs::{FileType, FlockOperation, flock};
 use siphasher::sip::SipHasher24;
 
-use super::followed::Followed;
+use super::followed::Own;
 use super::ids::Object;
 use crate::fs::state::{StateDirectory, StateError};
 use crate::fs::types::{FileId, FsError};
@@ -151,20 +151,25 @@ pub(super) struct Known {
 }
 
 impl Known {
+    /// Returns the names of an object, the oldest one first.
+    fn names_of(&self, key: Key) -> &[(Key, Box<[u8]>)] {
+        self.objects.get(&key).map(Vec::as_slice).unwrap_or_default()
+    }
+
     /// Returns whether this is the newest name of an object.
     fn is_newest(&self, key: Key, directory: Key, name: &[u8]) -> bool {
-        let newest = self.objects.get(&key).and_then(|names| names.last());
+        let newest = self.names_of(key).last();
         newest.is_some_and(|(parent, known)| *parent == directory && **known == *name)
     }
 
     /// Returns whether this is a name of an object.
     fn has(&self, key: Key, directory: Key, name: &[u8]) -> bool {
-        let names = self.objects.get(&key).map(Vec::as_slice).unwrap_or_default();
-        names.iter().any(|(parent, known)| *parent == directory && **known == *name)
+        let mut names = self.names_of(key).iter();
+        names.any(|(parent, known)| *parent == directory && **known == *name)
     }
 
     /// Makes this the newest name of an object. Returns whether that is a change.
-    fn learn(&mut self, key: Key, directory: Key, name: &[u8]) -> bool {
+    pub(super) fn learn(&mut self, key: Key, directory: Key, name: &[u8]) -> bool {
         let names = self.objects.entry(key).or_default();
         let known = names.iter().position(|(parent, known)| *parent == directory && **known == *name);
         if let Some(place) = known {
@@ -192,7 +197,7 @@ impl Known {
     }
 
     /// Removes a name. Returns whether it was known.
-    fn forget(&mut self, key: Key, directory: Key, name: &[u8]) -> bool {
+    pub(super) fn forget(&mut self, key: Key, directory: Key, name: &[u8]) -> bool {
         let Some(names) = self.objects.get_mut(&key) else { return false };
         let before = names.len();
         names.retain(|(parent, known)| *parent != directory || **known != *name);
@@ -208,16 +213,16 @@ impl Known {
 #[derive(Debug)]
 pub(super) struct Log {
     pub(super) file: File,
-    /// Bytes of complete records.
+    /// Bytes of complete records; of another server's log, bytes of those that were taken over.
     pub(super) length: u64,
-    /// Time at which to rewrite the log; set after a failed write, while records are missing.
-    repair: Option<Instant>,
+    /// Time at which to rewrite the log, while records are missing: after a failed write, and after another server's end.
+    pub(super) repair: Option<Instant>,
     /// Time of the last attempt.
     tried: Option<Instant>,
     /// Records to add to the new log, while the log is rewritten.
     behind: Option<Behind>,
-    /// The log of the server before this one, as long as that one runs. Nothing is written meanwhile.
-    pub(super) followed: Option<Followed>,
+    /// Changes of this server, as long as the server before it runs and writes the log. Nothing else is written meanwhile.
+    pub(super) own: Option<Own>,
 }
 
 /// Records that arrived while the log was rewritten.
@@ -246,10 +251,10 @@ pub(super) struct PathMap {
     /// Number of records in the log; changes with it.
     pub(super) records: AtomicU64,
     /// Whether [`Log::repair`] is set; changes with it.
-    lacking: AtomicBool,
+    pub(super) lacking: AtomicBool,
     /// Number of records at which to rewrite the log, after a failed attempt.
     tidy_from: AtomicU64,
-    /// Whether [`Log::followed`] is set; changes with it.
+    /// Whether [`Log::own`] is set; changes with it.
     pub(super) follows: AtomicBool,
     /// Number of notes of a name, known or not.
     learnt: AtomicU64,
@@ -375,26 +380,25 @@ impl PathMap {
     ) -> Result<Self, StateError> {
         let root = Key::of(root, generation);
         let name: String = root.to_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
-        let (path, mut log, is_alone) = state.open_locked(&format!("names-{name}"))?;
+        let (path, mut file, is_alone) = state.open_locked(&format!("names-{name}"))?;
         let mut bytes = Vec::new();
-        log.read_to_end(&mut bytes).map_err(StateError::io(&path))?;
+        file.read_to_end(&mut bytes).map_err(StateError::io(&path))?;
         let mut known = Known::default();
-        let read = known.apply(&bytes);
-        let (file, length, followed) = if is_alone {
+        let mut length = known.apply(&bytes, &mut Own::default());
+        if is_alone {
             let bytes = known.records();
-            (replace(&path, &bytes).map_err(StateError::io(&path))?, bytes.len() as u64, None)
-        } else {
-            let followed = Followed::new(log.try_clone().map_err(StateError::io(&path))?, read);
-            (log, read, Some(followed))
-        };
+            file = replace(&path, &bytes).map_err(StateError::io(&path))?;
+            length = bytes.len() as u64;
+        }
+        let own = (!is_alone).then(Own::default);
         let records = known.names;
         Ok(Self {
             root,
             generation,
             path,
             known: RwLock::new(known),
-            follows: AtomicBool::new(followed.is_some()),
-            log: Mutex::new(Log { file, length, repair: None, tried: None, behind: None, followed }),
+            follows: AtomicBool::new(own.is_some()),
+            log: Mutex::new(Log { file, length, repair: None, tried: None, behind: None, own }),
             records: AtomicU64::new(records),
             lacking: AtomicBool::new(false),
             tidy_from: AtomicU64::new(0),
@@ -432,7 +436,7 @@ impl PathMap {
         }
         let mut log = self.log();
         if !self.known().is_newest(key, directory, name) {
-            self.append(&mut log, &record(LEARNT, key, directory, name));
+            self.append(&mut log, LEARNT, key, directory, name);
             self.change().learn(key, directory, name);
         }
     }
@@ -442,7 +446,7 @@ impl PathMap {
         let mut log = self.log();
         if self.known().has(key, directory, name) {
             self.change().forget(key, directory, name);
-            self.append(&mut log, &record(FORGOTTEN, key, directory, name));
+            self.append(&mut log, FORGOTTEN, key, directory, name);
         }
     }
 
@@ -487,21 +491,27 @@ impl PathMap {
         let names = known.take(key);
         drop(known);
         for (directory, name) in names {
-            self.append(&mut log, &record(FORGOTTEN, key, directory, &name));
+            self.append(&mut log, FORGOTTEN, key, directory, &name);
         }
     }
 
     /// Appends a record, or records that the log lacks it.
-    fn append(&self, log: &mut Log, record: &[u8]) {
-        if log.followed.is_some() {
+    fn append(&self, log: &mut Log, kind: u8, key: Key, directory: Key, name: &[u8]) {
+        if let Some(own) = &mut log.own {
+            if kind == LEARNT {
+                own.learn(key, directory, name);
+            } else {
+                own.forget(key, directory, name);
+            }
             return;
         }
+        let record = record(kind, key, directory, name);
         if let Some(behind) = &mut log.behind {
-            behind.bytes.extend_from_slice(record);
+            behind.bytes.extend_from_slice(&record);
             behind.records += 1;
         }
         // At the end of the last complete record, so that no partial record ever precedes others.
-        let written = log.file.write_all_at(record, log.length);
+        let written = log.file.write_all_at(&record, log.length);
         match written {
             Ok(()) => {
                 log.length += record.len() as u64;
@@ -516,7 +526,7 @@ impl PathMap {
     }
 
     /// Records that the log lacks records. Rewriting the log repairs it.
-    pub(super) fn lacks(&self, log: &mut Log, error: &io::Error) {
+    fn lacks(&self, log: &mut Log, error: &io::Error) {
         if log.repair.is_none() {
             tracing::error!(
                 %error, path = %self.path.display(),
@@ -528,12 +538,11 @@ impl PathMap {
         }
     }
 
-    /// Rewrites the log if most of it is dead or records are missing. Only with the identity of the process,
-    /// because other users may not make files in the state directory. Other calls go on meanwhile.
+    /// Rewrites the log if most of it is dead or records are missing, once it is this server's. Only with the identity of the
+    /// process, because other users may not make files in the state directory. Other calls go on meanwhile.
     pub(super) fn tidy(&self) {
-        if self.follows.load(Ordering::Relaxed) {
-            self.catch_up();
-        } else if let Some(anew) = self.begin_anew() {
+        self.catch_up();
+        if let Some(anew) = self.begin_anew() {
             let written = write_anew(&self.path, &anew.bytes);
             self.end_anew(&anew, written);
         }
@@ -554,7 +563,7 @@ impl PathMap {
             return None;
         }
         let mut log = self.log();
-        if log.behind.is_some() || log.followed.is_some() {
+        if log.behind.is_some() || log.own.is_some() {
             return None;
         }
         if let Some(repair) = log.repair {
@@ -656,13 +665,18 @@ impl PathMap {
 }
 
 impl Known {
-    /// Takes over the records of a log. Returns the length of the complete ones in bytes.
-    pub(super) fn apply(&mut self, log: &[u8]) -> u64 {
+    /// Takes over the records of a log. Names there count as older than own ones. Returns the length of the complete records in
+    /// bytes.
+    pub(super) fn apply(&mut self, log: &[u8], own: &mut Own) -> u64 {
         let mut rest = log;
         while let Some((kind, key, directory, name, length)) = parse(rest) {
-            if kind == LEARNT {
+            if kind == LEARNT && !own.forgotten.has(key, directory, name) {
                 self.learn(key, directory, name);
+                for (directory, name) in own.learnt.names_of(key) {
+                    self.learn(key, *directory, name);
+                }
             } else if kind == FORGOTTEN {
+                own.learnt.forget(key, directory, name);
                 self.forget(key, directory, name);
             }
             rest = rest.get(length..).unwrap_or_default();
@@ -688,7 +702,7 @@ fn name_anew(path: &std::path::Path) -> PathBuf {
 }
 
 /// Replaces a log by a new one with these records.
-pub(super) fn replace(path: &std::path::Path, records: &[u8]) -> io::Result<File> {
+fn replace(path: &std::path::Path, records: &[u8]) -> io::Result<File> {
     let file = write_anew(path, records)?;
     std::fs::rename(name_anew(path), path)?;
     Ok(file)

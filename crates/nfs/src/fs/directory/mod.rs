@@ -48,6 +48,7 @@ use std::ffi::CString;
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::{PoisonError, RwLock};
 use std::time::Instant;
 
 use convert::{attributes, mode_bits, stat, timespec};
@@ -170,7 +171,7 @@ pub enum OpenError {
 pub struct DirectoryFs {
     root: Object,
     root_id: FileId,
-    location: Option<Location>,
+    location: RwLock<Option<Location>>,
     proc_fds: OwnedFd,
     ids: Ids,
     actor: Actor,
@@ -184,6 +185,13 @@ pub struct DirectoryFs {
     options: DirectoryOptions,
     /// Locks that keep other changes from coming between the attributes before and after a change.
     locks: Locks,
+}
+
+/// Logs that a location is unknown.
+fn located(path: &Path, location: io::Result<Location>) -> Option<Location> {
+    location
+        .map_err(|error| tracing::warn!(path = %path.display(), %error, "overlaps of exports cannot be detected here"))
+        .ok()
 }
 
 impl DirectoryFs {
@@ -212,9 +220,7 @@ impl DirectoryFs {
         let root = Object::new(named).map_err(at_root)?;
         let proc_fds = open(c"/proc/self/fd", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
             .map_err(|errno| OpenError::Proc(errno.into()))?;
-        let location = Location::of(&mount)
-            .map_err(|error| tracing::warn!(path = %path.display(), %error, "overlaps of exports cannot be detected here"))
-            .ok();
+        let location = located(path, Location::of(&mount));
         let properties = probe::properties(&mount);
         let is_local = probe::is_local(&mount);
         let whole = mount.try_clone().map_err(|source| OpenError::Root { path: path.to_owned(), source })?;
@@ -248,7 +254,7 @@ impl DirectoryFs {
         Ok(Self {
             root,
             root_id,
-            location,
+            location: RwLock::new(location),
             proc_fds,
             ids,
             actor,
@@ -266,6 +272,14 @@ impl DirectoryFs {
     #[must_use]
     pub fn has_kernel_handles(&self) -> bool {
         matches!(self.ids, Ids::Kernel(_))
+    }
+
+    /// Notes the location of the root again, which was found at `path`. A local user may have moved it since it was opened.
+    pub fn locate(&self, path: &Path) {
+        // The mount by which it was opened may be gone.
+        let location = Location::of(&self.whole).or_else(|_| Location::of_path(path));
+        let location = located(path, location);
+        *self.location.write().unwrap_or_else(PoisonError::into_inner) = location;
     }
 
     /// Takes over what identifies objects from a server before this one ([`StateDirectory::follow`]), if that one has ended.
@@ -551,8 +565,8 @@ impl FileSystem for DirectoryFs {
         self.root_id
     }
 
-    fn location(&self) -> Option<&Location> {
-        self.location.as_ref()
+    fn location(&self) -> Option<Location> {
+        self.location.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn is_within(&self, id: &FileId, borders: &[Place]) -> Result<bool, FsError> {

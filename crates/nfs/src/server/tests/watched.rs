@@ -87,7 +87,7 @@ impl<W: Watch> FileSystem for WatchedFs<W> {
         self.inner.root()
     }
 
-    fn location(&self) -> Option<&Location> {
+    fn location(&self) -> Option<Location> {
         self.inner.location().filter(|_| self.watch.shows_location())
     }
 

@@ -276,17 +276,17 @@ fn a_map_is_followed_until_its_server_ends() {
     assert_eq!(names(new.paths(key(1)).unwrap()), ["before"]);
     old.remember(key(2), top, b"behind");
     new.remember(key(3), top, b"own");
-    assert!(!new.catch_up() && new.follows());
+    assert!(!new.take_over() && new.follows());
     assert_eq!(names(new.paths(key(2)).unwrap()), ["behind"]);
     // The old one writes another log.
     old.replace_log(File::open("/dev/null").unwrap());
     old.remember(key(4), top, b"lacking");
     old.repair_now();
     old.remember(key(1), top, b"renamed");
-    assert!(!new.catch_up() && !new.catch_up());
+    assert!(!new.take_over() && !new.take_over());
     assert_eq!(names(new.paths(key(4)).unwrap()), ["lacking"]);
     drop(old);
-    until_true(|| new.catch_up());
+    until_true(|| new.take_over());
     assert!(!new.follows());
     assert_eq!(names(new.paths(key(1)).unwrap()), ["renamed", "before"]);
     new.remember(key(5), top, b"after");
@@ -311,21 +311,125 @@ fn a_followed_log_that_cannot_be_written_anew_is_appended_to() {
     old.replace_log(File::open("/dev/null").unwrap());
     old.remember(key(2), top, b"second");
     old.repair_now();
-    assert!(!new.catch_up());
+    assert!(!new.take_over());
     drop(old);
     let obstacle = new.path.with_extension("new");
     std::fs::create_dir(&obstacle).unwrap();
-    until_true(|| new.catch_up());
+    until_true(|| new.take_over());
     new.remember(key(3), top, b"third");
     std::fs::remove_dir(&obstacle).unwrap();
     let bytes = std::fs::read(&new.path).unwrap();
     let mut known = Known::default();
-    assert_eq!(known.apply(&bytes), bytes.len() as u64, "whole records");
+    assert_eq!(known.apply(&bytes, &mut Own::default()), bytes.len() as u64, "whole records");
     drop(new);
     let map = opened(&state, &root);
-    for (number, name) in [(1, "first"), (2, "second")] {
+    for (number, name) in [(1, "first"), (2, "second"), (3, "third")] {
         assert_eq!(names(map.paths(key(number)).unwrap()), [name]);
     }
+}
+
+/// The other server may write an old name late, and its whole log once more. The objects below a renamed directory are found
+/// all the same.
+#[test]
+fn names_that_the_other_server_writes_late_are_older_than_own_ones() {
+    let (_place, state, root) = root();
+    let top = Key::of(&root, Generation::Handle);
+    let old = opened(&state, &root);
+    old.remember(key(1), top, b"a");
+    old.remember(key(2), key(1), b"file");
+    let following = state.follow();
+    let new = PathMap::open(&state, &root, Generation::Handle).unwrap();
+    following.end();
+    let found = |expected: &[&str]| {
+        assert!(!new.take_over());
+        assert_eq!(names(new.paths(key(2)).unwrap()), ["b/file"]);
+        assert_eq!(names(new.paths(key(1)).unwrap()), expected);
+    };
+    new.remember(key(1), top, b"b");
+    new.forget(key(1), top, b"a");
+    // A record that was on its way while this server renamed the directory.
+    old.forget(key(1), top, b"a");
+    old.remember(key(1), top, b"a");
+    found(&["b"]);
+    old.remember(key(1), top, b"late");
+    found(&["b", "late"]);
+    old.replace_log(File::open("/dev/null").unwrap());
+    old.remember(key(3), top, b"lacking");
+    old.repair_now();
+    found(&["b", "late"]);
+    // What the other server renames later is where that one says.
+    new.remember(key(4), top, b"seen");
+    old.remember(key(4), top, b"seen");
+    old.remember(key(4), top, b"moved");
+    old.forget(key(4), top, b"seen");
+    found(&["b", "late"]);
+    assert_eq!(names(new.paths(key(4)).unwrap()), ["moved"]);
+    // A name that this server gives again counts.
+    new.remember(key(1), top, b"a");
+    new.forget(key(1), top, b"b");
+    new.remember(key(1), top, b"b");
+    found(&["b", "a", "late"]);
+    for number in 0..NAMES_MAX {
+        old.remember(key(1), top, format!("more{number}").as_bytes());
+    }
+    assert!(!new.take_over());
+    let kept = names(new.paths(key(1)).unwrap());
+    assert_eq!((kept.len(), &kept[..3]), (NAMES_MAX, &["b", "a", "more7"].map(str::to_owned)[..]));
+    drop(old);
+    until_true(|| new.take_over());
+    drop(new);
+    let map = opened(&state, &root);
+    assert_eq!(names(map.paths(key(2)).unwrap()), ["b/file"]);
+    assert_eq!(names(map.paths(key(1)).unwrap()), kept);
+}
+
+/// The first call after the other server's end writes the log anew, which may take any time.
+#[test]
+fn a_log_is_taken_over_while_others_go_on() {
+    let (_place, state, root) = root();
+    let top = Key::of(&root, Generation::Handle);
+    let old = opened(&state, &root);
+    old.remember(key(1), top, b"first");
+    let following = state.follow();
+    let map = PathMap::open(&state, &root, Generation::Handle).unwrap();
+    following.end();
+    map.remember(key(2), top, b"own");
+    // More than is taken over at a time.
+    let long = vec![b'x'; 255];
+    for number in 0..1000 {
+        old.remember(key(10 + number), top, &long);
+    }
+    drop(old);
+    // Opening a FIFO waits for a reader, like a disk that does not answer.
+    let anew = map.path.with_extension("new");
+    rustix::fs::mknodat(rustix::fs::CWD, &anew, FileType::Fifo, rustix::fs::Mode::RWXU, 0).unwrap();
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| until_true(|| map.take_over()));
+        let (done, others) = std::sync::mpsc::channel();
+        let map = &map;
+        scope.spawn(move || {
+            until_true(|| !map.follows() && map.log().behind.is_some());
+            assert!(map.take_over());
+            map.remember(key(3), top, b"third");
+            assert_eq!(names(map.paths(key(2)).unwrap()), ["own"]);
+            done.send(()).unwrap();
+        });
+        let went_on = others.recv_timeout(Duration::from_secs(10));
+        let stuck = !first.is_finished();
+        std::fs::read(&anew).unwrap();
+        assert!(stuck, "the test shows nothing");
+        went_on.expect("others wait for the log");
+    });
+    // A FIFO is no log. What this server learnt before is written by the next attempt.
+    assert!(map.is_lacking());
+    map.repair_now();
+    assert!(!map.is_lacking());
+    drop(map);
+    let map = opened(&state, &root);
+    for (number, name) in [(1, "first"), (2, "own"), (3, "third")] {
+        assert_eq!(names(map.paths(key(number)).unwrap()), [name]);
+    }
+    assert_eq!(map.len(), 1003);
 }
 
 /// Waits for a lock: another test may start a process, which has copies of all files for a moment.
