@@ -3,7 +3,7 @@
 #
 #   fast      the link as it is: a processor limits, or the sides wait for each other; never the link or the credits
 #   rate      1 Gbit/s by netem, or $RATE: the link limits
-#   delay     20 ms each way by netem, and a server that grants 4 credits: the credits limit
+#   delay     20 ms each way by netem, calls of 128 KiB, and a server that grants 4 credits: the credits limit
 #
 # `rpcrdma bench --server` runs in one namespace and `rpcrdma bench HOST` in the other. Prints the table of each setting and
 # fails if another part limits.
@@ -112,7 +112,8 @@ measure rate link
 if [ -n "$netem" ]; then
     serve --credits 4
     shape netem delay 20ms limit 100000
-    measure delay credits --depth 64
+    # Four longer calls would fill the link as well as TCP does with this delay.
+    measure delay credits --depth 64 --size 128K
 else
     echo "== delay: skipped, because this kernel has no netem"
 fi
