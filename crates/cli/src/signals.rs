@@ -6,6 +6,18 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::exit::Failure;
 
+/// Makes writes beyond the limit of file sizes (`RLIMIT_FSIZE`) fail, instead of ending the process by SIGXFSZ. Call this on a
+/// runtime.
+///
+/// # Errors
+/// Those of the system.
+pub(crate) fn survive_file_size_limit() -> Result<(), Failure> {
+    // The handler stays installed after the stream of signals is dropped.
+    signal(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw()))
+        .map(drop)
+        .map_err(|error| Failure::failed(format!("cannot listen for SIGXFSZ: {error}")))
+}
+
 /// Waits for a signal that ends the command. While this value exists, these signals no longer end the process
 /// by themselves.
 pub(crate) struct StopSignals {

@@ -52,6 +52,17 @@ pub(crate) fn listen_address(
     move |text| resolve(text, port)
 }
 
+/// Returns whether a host name ends with a number, as no name of a host does (RFC 1123 §2.1). The resolver would take it for an
+/// address of IPv4 in another spelling: 9464 is 0.0.36.248.
+pub(crate) fn ends_with_number(name: &str) -> bool {
+    let last = name.rsplit('.').next().unwrap_or(name);
+    let hexadecimal = last.strip_prefix("0x").or_else(|| last.strip_prefix("0X"));
+    match hexadecimal {
+        Some(digits) => digits.bytes().all(|byte| byte.is_ascii_hexdigit()),
+        None => !last.is_empty() && last.bytes().all(|byte| byte.is_ascii_digit()),
+    }
+}
+
 /// Returns the address of a listener. Of the addresses of a name, one of IPv4 goes first.
 pub(crate) fn resolve(text: &str, default: u16) -> Result<SocketAddr, String> {
     let bare = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(text);
@@ -74,6 +85,9 @@ pub(crate) fn resolve(text: &str, default: u16) -> Result<SocketAddr, String> {
     let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');
     if name.is_empty() || !name.bytes().all(is_allowed) {
         return Err(wrong(&"a name has letters, digits, \"-\", \".\" and \"_\""));
+    }
+    if ends_with_number(name) {
+        return Err(wrong(&"no name ends with a number, and a port alone needs an address"));
     }
     let found: Vec<SocketAddr> = (name, port).to_socket_addrs().map_err(|error| wrong(&error))?.collect();
     let preferred = found.iter().find(|address| address.is_ipv4()).or(found.first());
@@ -255,6 +269,11 @@ mod tests {
         for text in ["", ":1", "h:x", "h:65536", "tcp:127.0.0.1:2", "a b", "[::1", "127.0.0.1:"] {
             let wrong = at(text).unwrap_err();
             assert!(wrong.contains("[::]:7 for all addresses"), "{text}: {wrong}");
+        }
+        // The resolver takes these for addresses of IPv4, such as 0.0.36.248.
+        for text in ["0", "9464", "0:9464", "127.1", "0x7f000001", "host.1:7", "127.0.0.0x1"] {
+            let wrong = at(text).unwrap_err();
+            assert!(wrong.contains("no name ends with a number"), "{text}: {wrong}");
         }
     }
 

@@ -25,7 +25,7 @@ pub(crate) struct ClientsCommand {
     #[arg(value_name = "PLACE", value_parser = place)]
     place: Option<Place>,
     /// End the connection of this number. Its calls in progress are carried out; its client may connect again
-    #[arg(long, value_name = "ID")]
+    #[arg(long, value_name = "ID", value_parser = connection)]
     disconnect: Option<u64>,
     /// Order of the list; numbers begin with the greatest
     #[arg(long, value_enum, value_name = "ORDER", default_value_t = Order::Id, conflicts_with = "disconnect")]
@@ -33,6 +33,11 @@ pub(crate) struct ClientsCommand {
     /// List at most so many connections
     #[arg(long, value_name = "COUNT", conflicts_with = "disconnect")]
     count: Option<usize>,
+}
+
+/// Parses the number of a connection.
+fn connection(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| format!("{text:?} is no number of a connection, which the list has as ID"))
 }
 
 /// JSON document of `--disconnect`.

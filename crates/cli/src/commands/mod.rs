@@ -36,7 +36,7 @@ use tokio::time::{sleep, timeout};
 use crate::arguments::Common;
 use crate::exit::{Exit, Failure};
 use crate::output;
-use crate::signals::StopSignals;
+use crate::signals::{StopSignals, survive_file_size_limit};
 use crate::trace;
 
 /// Time for tasks to end after the command. They remove temporary files meanwhile.
@@ -355,7 +355,10 @@ fn on_runtime(
         .enable_all()
         .build()
         .map_err(|error| Failure::failed(format!("cannot start threads: {error}")))?;
-    let result = runtime.block_on(command);
+    let result = runtime.block_on(async {
+        survive_file_size_limit()?;
+        command.await
+    });
     if result.as_ref().is_err_and(Failure::is_late) {
         runtime.shutdown_background();
     } else {

@@ -10,7 +10,7 @@ use super::VARIABLE;
 use crate::exit::Failure;
 
 /// Events of a server without any option: its service, and warnings.
-const SERVICE: &str = "warn,rpcrdma::clients=info,rpcrdma::mounts=info,rpcrdma::reload=info";
+const SERVICE: &str = "warn,rpcrdma::clients=info,rpcrdma::mounts=info,rpcrdma::reload=info,rpcrdma::handover=info,rpcrdma::stop=info";
 
 /// A value of `--log-level`: the least severe level of all events, or of those of one target.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -121,14 +121,23 @@ mod tests {
         let mut base = Base { variable: None, verbose: 0, server: true };
         assert_eq!(
             sorted(&base, &[]),
-            ["rpcrdma::clients=info", "rpcrdma::mounts=info", "rpcrdma::reload=info", "warn"]
+            [
+                "rpcrdma::clients=info",
+                "rpcrdma::handover=info",
+                "rpcrdma::mounts=info",
+                "rpcrdma::reload=info",
+                "rpcrdma::stop=info",
+                "warn"
+            ]
         );
         assert_eq!(
             sorted(&base, &["rpcrdma::mounts=off", "rpcrdma_nfs=debug"]),
             [
                 "rpcrdma::clients=info",
+                "rpcrdma::handover=info",
                 "rpcrdma::mounts=off",
                 "rpcrdma::reload=info",
+                "rpcrdma::stop=info",
                 "rpcrdma_nfs=debug",
                 "warn"
             ]

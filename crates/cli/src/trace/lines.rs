@@ -113,8 +113,15 @@ impl Lines {
 /// Target of lines about the log.
 const LOG: &str = "rpcrdma::log";
 /// Targets whose messages are whole sentences.
-const SENTENCES: [&str; 5] =
-    ["rpcrdma::clients", "rpcrdma::mounts", "rpcrdma::callers", "rpcrdma::slow", LOG];
+const SENTENCES: [&str; 7] = [
+    "rpcrdma::clients",
+    "rpcrdma::mounts",
+    "rpcrdma::callers",
+    "rpcrdma::slow",
+    "rpcrdma::handover",
+    "rpcrdma::stop",
+    LOG,
+];
 
 fn level_name(level: Level) -> String {
     level.as_str().to_lowercase()

@@ -451,6 +451,28 @@ fn what_the_system_refuses_is_told() {
     assert!(complaint.contains("ulimit -n 1024") && complaint.lines().count() == 1, "{complaint}");
     // The test itself may have handed on some.
     assert!(limited("24").status.success());
+    // A limit of file sizes ends neither the command nor its order.
+    fs::write(server.directory().join("long"), vec![7; 200 << 10]).unwrap();
+    let place = crate::support::scratch();
+    let script = format!(
+        "ulimit -f 100; exec {} get {} {}/",
+        env!("CARGO_BIN_EXE_rpcrdma"),
+        server.url("/long"),
+        place.path().display()
+    );
+    let refused = Command::new("sh").args(["-c", &script]).output().unwrap();
+    let complaint = text(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(1), "{complaint}");
+    assert!(complaint.contains("File too large") && complaint.lines().count() == 1, "{complaint}");
+    assert_eq!(fs::read_dir(place.path()).unwrap().count(), 0, "nothing is left");
+    // What is no regular file has no content to print.
+    assert!(Command::new("mkfifo").arg(server.directory().join("pipe")).status().unwrap().success());
+    for words in [&["cat"][..], &["get"]] {
+        let rest: &[&str] = if words == ["get"] { &["-"] } else { &[] };
+        let url = server.url("/pipe");
+        let complaint = fail(1, &[words, &[url.as_str()], rest].concat());
+        assert!(complaint.contains("is not a regular file"), "{complaint}");
+    }
     let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
     fs::write(server.directory().join("f"), "").unwrap();
     let mut child = command(&["ls", &url]).stdout(full).stderr(Stdio::piped()).spawn().unwrap();
@@ -754,7 +776,9 @@ fn signals_stop_the_server_in_order() {
         succeed(&["ping", "-c", "1", server.rdma()]);
         let (status, complaint) = server.stop(name);
         assert!(status.success(), "{name}: {status} {complaint}");
-        assert!(complaint.lines().all(|line| line.contains(" info rpcrdma::clients: ")), "{complaint}");
+        let stops = format!(" info rpcrdma::stop: stopping by SIG{name}: calls in progress are answered");
+        let is_known = |line: &str| line.contains(" info rpcrdma::clients: ") || line.ends_with(&stops);
+        assert!(complaint.lines().all(is_known) && complaint.contains(&stops), "{complaint}");
     }
 }
 

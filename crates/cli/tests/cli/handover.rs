@@ -72,6 +72,9 @@ impl Site {
     fn follow(&self, mut old: Running) -> Running {
         let new = self.successor(&old);
         assert!(wait(&mut old.child, ENDS).success(), "{}", old.said());
+        until("the log says that another one follows", || {
+            old.said().contains("handed over to another process")
+        });
         new
     }
 
@@ -414,6 +417,7 @@ fn observers_see_the_new_server() {
     }
     let _client = called(new.ready["tcp"].as_str().unwrap());
     until("the client is listed", || json(&["clients", &state])["total"] == 1);
+    until("the log says who came before", || new.said().contains("rpcrdma::handover: process "));
     // The server can be followed itself.
     let next = site.follow(new);
     assert_eq!(json(&["stat", &state])["process"]["pid"], next.child.id());

@@ -270,6 +270,13 @@ fn clients_are_listed_and_ended_by_number() {
     assert!(table.lines().nth(1).unwrap().contains("127.0.0.1:"), "{table}");
     let frame = succeed(&["top", "--once", "--interval", "0.1", state]);
     assert!(frame.contains("nfs NULL") && frame.contains("clients 1 to 1 of 1"), "{frame}");
+    assert!(!frame.contains("q quit") && !frame.contains("\n\n\n"), "{frame}");
+    // The name of a directory is enough where it has a control socket.
+    let (parent, name) = (server.state().parent().unwrap().to_owned(), server.state());
+    let own = command(&["clients", name.file_name().unwrap().to_str().unwrap()]).current_dir(parent).output();
+    assert!(own.unwrap().status.success());
+    let wrong = fail(2, &["clients", "--disconnect", "abc", state]);
+    assert!(wrong.contains("\"abc\" is no number of a connection"), "{wrong}");
 
     let id = one["id"].to_string();
     succeed(&["clients", "--disconnect", &id, state]);

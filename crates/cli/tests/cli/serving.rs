@@ -129,6 +129,9 @@ fn a_check_says_whether_options_are_good() {
     let check = ["serve", "--check", "--config", config.as_str()];
     assert_eq!(succeed(&check), "configuration is good: 1 export\n");
     assert!(!house.path("state").exists(), "nothing is opened");
+    let inside = house.path("a").join("state");
+    let refused = fail(2, &[&check[..], &["--state", inside.to_str().unwrap()]].concat());
+    assert!(refused.contains("(--state) lies inside the export"), "{refused}");
     fs::write(&exports, format!("{} *(rw,subtree_check) 192.0.2.1\n", house.text("a"))).unwrap();
     let both = ["serve", "--check", "--config", &config, "--exports", &exports];
     let output = run(&both);

@@ -143,12 +143,13 @@ impl Kind {
         drop(told);
         let (name, from) = (self.name, From(last));
         let peer = last.map(tracing::field::display);
+        let what = if count == 1 { name.to_owned() } else { format!("{name}s") };
         if name == "mount" {
-            tracing::warn!(target: "rpcrdma::mounts", peer, count, "refused {count} more mounts, the last one from {from}");
+            tracing::warn!(target: "rpcrdma::mounts", peer, count, "refused {count} more {what}, the last one from {from}");
         } else {
             tracing::warn!(
                 target: "rpcrdma::callers", peer, kind = name, count,
-                "refused {count} more {name}s, the last one from {from}"
+                "refused {count} more {what}, the last one from {from}"
             );
         }
     }

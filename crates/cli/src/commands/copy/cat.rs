@@ -4,6 +4,7 @@ use std::io::{self, Write};
 
 use clap::Args;
 use rpcrdma_nfs::client::NfsUrl;
+use rpcrdma_nfs::wire::FileType;
 
 use crate::arguments::{Common, Connection, pattern};
 use crate::commands::Tally;
@@ -48,6 +49,9 @@ pub(super) async fn write(servers: &mut Servers<'_>, url: &NfsUrl) -> Result<(),
     let node = location.client.lookup(&location.path).await.map_err(fail)?;
     if node.attributes.is_directory() {
         return Err(Failure::failed(format!("{url} is a directory: use ls or get -r")));
+    }
+    if node.attributes.file_type != FileType::Regular {
+        return Err(Failure::failed(format!("{url} is not a regular file")));
     }
     let file = location.client.file(node.handle, &location.path);
     let mut pieces = file.read_stream(0, None).await.map_err(fail)?;

@@ -26,6 +26,7 @@ use super::serve::observe::control::reach;
 use super::serve::observe::protocol::{ANSWER_MAX, Answer, Order, Request, SOCKET};
 use super::serve::status::{Clients, Status};
 use crate::exit::{Exit, Failure};
+use crate::values::ends_with_number;
 
 /// Port of the metrics if none is given.
 pub(super) const METRICS_PORT: u16 = 9464;
@@ -41,10 +42,14 @@ pub(crate) enum Place {
     Socket(PathBuf),
 }
 
-/// Parses HOST[:PORT] or a path. Text with a slash, or with a dot at its beginning, is a path.
+/// Parses HOST[:PORT] or a path. Text with a slash, or with a dot at its beginning, is a path. So is the name of a directory that
+/// has a control socket.
 pub(crate) fn place(text: &str) -> Result<Place, String> {
     let address = text.strip_prefix("http://").map(|rest| rest.trim_end_matches('/'));
-    if address.is_none() && (text.contains('/') || text.starts_with('.')) {
+    let is_path = || {
+        text.contains('/') || text.starts_with('.') || Path::new(text).join(SOCKET).symlink_metadata().is_ok()
+    };
+    if address.is_none() && !text.is_empty() && is_path() {
         return Ok(Place::Socket(text.into()));
     }
     let address = address.unwrap_or(text);
@@ -55,7 +60,12 @@ pub(crate) fn place(text: &str) -> Result<Place, String> {
     if address.parse::<std::net::Ipv6Addr>().is_ok() {
         return Ok(Place::Metrics(format!("[{address}]:{METRICS_PORT}")));
     }
-    match address.rsplit_once(':').filter(|_| !address.ends_with(']')) {
+    let parts = address.rsplit_once(':').filter(|_| !address.ends_with(']'));
+    let host = parts.map_or(address, |(host, _)| host);
+    if host.parse::<std::net::Ipv4Addr>().is_err() && ends_with_number(host) {
+        return Err(wrong("no name of a host ends with a number"));
+    }
+    match parts {
         Some((_, port)) if port.parse::<u16>().is_err() => Err(wrong("its port is not from 0 to 65535")),
         Some(_) => Ok(Place::Metrics(address.to_owned())),
         None => Ok(Place::Metrics(format!("{address}:{METRICS_PORT}"))),
@@ -236,14 +246,15 @@ fn unexpected(answer: &Answer) -> io::Error {
 /// Gets the status document of a server by HTTP.
 async fn fetch(address: &str) -> io::Result<Status> {
     let stream = TcpStream::connect(address).await?;
-    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
+    let other = |error| io::Error::other(format!("{error}: is this the address of serve --metrics?"));
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(other)?;
     let request = HttpRequest::get("/status")
         .header(HOST, address)
         .header(CONNECTION, "close")
         .body(Empty::<Bytes>::new())
         .map_err(io::Error::other)?;
     let exchange = async {
-        let response = sender.send_request(request).await.map_err(io::Error::other)?;
+        let response = sender.send_request(request).await.map_err(other)?;
         let status = response.status();
         if !status.is_success() {
             return Err(io::Error::other(format!(
@@ -258,7 +269,7 @@ async fn fetch(address: &str) -> io::Result<Status> {
     tokio::select! {
         biased;
         done = &mut exchange => return done,
-        ended = &mut connection => ended.map_err(io::Error::other)?,
+        ended = &mut connection => ended.map_err(other)?,
     }
     // The connection has ended, and the exchange has all there is.
     exchange.await
@@ -285,7 +296,13 @@ mod tests {
         ] {
             assert_eq!(place(text), parsed, "{text}");
         }
-        for (text, hint) in [("", "no host"), ("h:x", "its port"), ("http://h/metrics", "no host")] {
+        for (text, hint) in [
+            ("", "no host"),
+            ("h:x", "its port"),
+            ("http://h/metrics", "no host"),
+            ("9464", "ends with a number"),
+            ("127.1:9464", "ends with a number"),
+        ] {
             let wrong = place(text).unwrap_err();
             assert!(wrong.contains(hint), "{wrong}");
         }

@@ -2,14 +2,11 @@
 //!
 //! * Descriptors: each connection needs one, and each export keeps thousands of files and other objects open; 1,024 is
 //!   the usual soft limit. All exports together keep half of the limit, so that connections have the rest.
-//! * `RLIMIT_FSIZE`: a write beyond the limit fails with NFS3ERR_FBIG for its client, instead of ending the
-//!   server with SIGXFSZ.
+//! * `RLIMIT_FSIZE`: a write beyond the limit fails with NFS3ERR_FBIG for its client
+//!   ([`survive_file_size_limit`](crate::signals::survive_file_size_limit)).
 //! * `RLIMIT_MEMLOCK`, for adapters: see [`raise_locked_memory`](crate::provider::raise_locked_memory).
 
-use std::io;
-
-use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
-use tokio::signal::unix::{SignalKind, signal};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Descriptors that suffice for the greatest number of connections.
 const DESCRIPTORS: u64 = 65_536;
@@ -33,10 +30,4 @@ pub(crate) fn raise_descriptors() -> Option<u64> {
 /// Returns the part of the descriptors that is for connections.
 pub(super) fn for_connections(limit: Option<u64>) -> usize {
     limit.and_then(|limit| usize::try_from(limit / 2).ok()).unwrap_or(usize::MAX)
-}
-
-/// Makes writes beyond the limit of file sizes fail instead of ending the process.
-pub(super) fn survive_file_size_limit() -> io::Result<()> {
-    // The handler stays installed after the stream of signals is dropped.
-    signal(SignalKind::from_raw(Signal::XFSZ.as_raw())).map(drop)
 }

@@ -16,7 +16,7 @@ pub(super) struct Logs {
     log: Form,
     /// Show events down to this level: off, error, warn, info, debug or trace; for a TARGET, or for all. Can be given
     /// several times. A LEVEL for all replaces RPCRDMA_LOG, which replaces -v; a TARGET=LEVEL is added to them
-    /// [default: warn, and info for rpcrdma::clients and rpcrdma::mounts]
+    /// [default: warn, and info for rpcrdma::clients, mounts, reload, handover and stop]
     #[arg(long, value_name = "[TARGET=]LEVEL", help_heading = "Log")]
     log_level: Vec<LogLevel>,
     /// Log calls whose handler took this time or longer, at most one a second; 0 for none. In seconds, or with a unit

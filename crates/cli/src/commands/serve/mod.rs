@@ -300,6 +300,10 @@ impl Serve {
         if let Some(directory) = reload::missing(&settled.options) {
             return Err(Failure::usage(format!("cannot serve: {} is no directory", directory.display())));
         }
+        if let Some(state) = &self.state {
+            trusted::check_outside([("--state", state.clone())], &settled.options)
+                .map_err(|failure| Failure::usage(failure.to_string()))?;
+        }
         let checked = Checked::new(&settled.options, settled.notes);
         if common.json {
             return output::document(&checked);

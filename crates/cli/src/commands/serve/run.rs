@@ -17,17 +17,21 @@ use super::announced::{Announced, services, take_back_within};
 use super::directories::Shared;
 use super::listen::Listeners;
 use super::observe::give::{Given, Giving, Successor};
+use super::observe::handover::TARGET as HANDOVER;
 use super::observe::take::{Predecessor, Taken};
 use super::observe::{Listening, Served};
 use super::passed::{Passed, Role};
 use super::ready::Ready;
 use super::status::Sources;
 use super::systemd::Manager;
-use super::{Prepared, Serve, limits, reload};
+use super::{Prepared, Serve, reload};
 use crate::arguments::Common;
 use crate::exit::Failure;
 use crate::output;
 use crate::signals::{Hangups, StopSignals};
+
+/// Target of the line that tells why a server stops.
+const STOP: &str = "rpcrdma::stop";
 
 /// Time for directories that the server before this one had to be free, after its end.
 const FREED: Duration = Duration::from_secs(10);
@@ -56,8 +60,6 @@ impl Prepared {
     pub(crate) async fn run(self, common: Common) -> Result<(), Failure> {
         let mut signals = StopSignals::without_hangups()?;
         let hangups = Hangups::listen()?;
-        limits::survive_file_size_limit()
-            .map_err(|error| Failure::failed(format!("cannot listen for SIGXFSZ: {error}")))?;
         // It may have to wait for the end of another handover.
         let before = tokio::select! {
             before = Before::find(&self.state, self.shared.as_ref()) => before?,
@@ -251,7 +253,7 @@ impl Before {
     async fn end(self, shared: Option<Shared>, alone: watch::Sender<bool>) {
         if let Some(predecessor) = self.predecessor {
             predecessor.ended().await;
-            tracing::info!("handover: the other server has ended");
+            tracing::info!(target: HANDOVER, "the process before this one has ended");
             if let Some(shared) = shared {
                 while !shared.take_over(FREED).await {
                     tracing::warn!("handover: another server still uses the state directory");
@@ -281,11 +283,11 @@ impl Running {
         let (early, mut successor) = tokio::select! {
             result = &mut serving => (Some(result), None),
             signal = signals.next() => {
-                tracing::info!(signal, "stopping: calls in progress are answered");
+                tracing::info!(target: STOP, signal, "stopping by {signal}: calls in progress are answered");
                 (None, None)
             }
             Some(successor) = successors.recv() => {
-                tracing::info!("handed over: calls in progress are answered");
+                tracing::info!(target: HANDOVER, "handed over to another process: calls in progress are answered");
                 (None, Some(successor))
             }
         };

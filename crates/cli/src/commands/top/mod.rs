@@ -94,7 +94,11 @@ impl Top {
         let mut terminal = Terminal::new(TestBackend::new(width, height)).map_err(|never| match never {})?;
         terminal.draw(|frame| view::draw(frame, model)).map_err(|never| match never {})?;
         let text = lines(terminal.backend().buffer());
-        output::line(text.trim_end())
+        // Without the line of keys, and without the room that a screen has between the list and what is below it.
+        let mut rows: Vec<&str> = text.trim_end().lines().collect();
+        rows.pop();
+        rows.dedup_by(|row, before| row.trim().is_empty() && before.trim().is_empty());
+        output::line(rows.join("\n").trim_end())
     }
 
     async fn live(self, server: Observed, mut model: Model) -> Result<(), Failure> {

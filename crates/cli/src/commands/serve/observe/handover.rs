@@ -25,6 +25,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::commands::serve::passed::Role;
 
+/// Target of the log of handovers.
+pub(in crate::commands::serve) const TARGET: &str = "rpcrdma::handover";
 /// Version of the exchange.
 pub(super) const VERSION: u32 = 1;
 /// Most sockets in one message (`SCM_MAX_FD` of Linux).

@@ -16,7 +16,7 @@ use tokio::net::UnixStream;
 use tokio::time::timeout;
 
 use super::control::{belongs_here, reach};
-use super::handover::{Described, Offer, SOCKETS_MAX, VERSION};
+use super::handover::{Described, Offer, SOCKETS_MAX, TARGET, VERSION};
 use super::protocol::{Answer, Request, SOCKET};
 use crate::commands::serve::passed::Socket;
 use crate::exit::Failure;
@@ -113,7 +113,8 @@ impl Predecessor {
                 sockets.len()
             )));
         }
-        tracing::info!(pid, sockets = sockets.len(), "handover: the sockets are here");
+        let count = sockets.len();
+        tracing::info!(target: TARGET, pid, sockets = count, "process {pid} hands {count} sockets over");
         let sockets = sockets.into_iter().zip(descriptors);
         let sockets: Result<_, Failure> =
             sockets.map(|(told, descriptor)| checked(told, descriptor)).collect();
@@ -123,13 +124,15 @@ impl Predecessor {
     /// Tells the server to accept nothing more, and waits until it does not. A server that has ended does not either.
     pub(in crate::commands::serve) async fn go(&mut self) {
         if let Err(error) = self.ask(&Request::Go).await {
-            tracing::warn!(%error, "handover: the other server has ended");
+            tracing::warn!(target: TARGET, %error, "the other server has ended: {error}");
             return;
         }
         match timeout(CLOSES, self.line(&mut Vec::new())).await {
-            Ok(Ok(_)) => tracing::info!("handover: the other server accepts nothing more"),
-            Ok(Err(error)) => tracing::warn!(%error, "handover: the other server has ended"),
-            Err(_) => tracing::warn!("handover: the other server does not say that it accepts nothing more"),
+            Ok(Ok(_)) => tracing::debug!(target: TARGET, "the other server accepts nothing more"),
+            Ok(Err(error)) => tracing::warn!(target: TARGET, %error, "the other server has ended: {error}"),
+            Err(_) => {
+                tracing::warn!(target: TARGET, "the other server does not say that it accepts nothing more")
+            }
         }
     }
 
