@@ -131,7 +131,7 @@ impl Predecessor {
             Ok(Ok(_)) => tracing::debug!(target: TARGET, "the other server accepts nothing more"),
             Ok(Err(error)) => tracing::warn!(target: TARGET, %error, "the other server has ended: {error}"),
             Err(_) => {
-                tracing::warn!(target: TARGET, "the other server does not say that it accepts nothing more")
+                tracing::warn!(target: TARGET, "the other server does not say that it accepts nothing more");
             }
         }
     }
