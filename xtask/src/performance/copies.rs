@@ -53,7 +53,7 @@ impl Places {
         Ok(Self { tree, file, copy, export, spare, spared: 2 * lab.effort.bytes })
     }
 
-    /// Takes memory from the host, and frees it.
+    /// Takes memory from the host, and frees it, so that the next command finds it.
     fn warm_memory(&self) -> Result<(), Failure> {
         let taken = File::create(&self.spare)
             .and_then(|mut spare| io::copy(&mut io::repeat(0).take(self.spared), &mut spare))

@@ -465,7 +465,7 @@ fn what_the_system_refuses_is_told() {
     assert_eq!(refused.status.code(), Some(1), "{complaint}");
     assert!(complaint.contains("File too large") && complaint.lines().count() == 1, "{complaint}");
     assert_eq!(fs::read_dir(place.path()).unwrap().count(), 0, "nothing is left");
-    // What is no regular file has no content to print.
+    // A pipe at the server has no content to print.
     assert!(Command::new("mkfifo").arg(server.directory().join("pipe")).status().unwrap().success());
     for words in [&["cat"][..], &["get"]] {
         let rest: &[&str] = if words == ["get"] { &["-"] } else { &[] };

@@ -39,7 +39,7 @@ pub(in crate::commands::serve) struct Predecessor {
     read: Vec<u8>,
 }
 
-/// What a server gives to its successor.
+/// The sockets and addresses that a server gives to its successor.
 #[derive(Debug, Default)]
 pub(in crate::commands::serve) struct Taken {
     /// Duplicates of its listening sockets.

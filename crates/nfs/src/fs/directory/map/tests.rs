@@ -357,7 +357,7 @@ fn names_that_the_other_server_writes_late_are_older_than_own_ones() {
     old.remember(key(3), top, b"lacking");
     old.repair_now();
     found(&["b", "late"]);
-    // What the other server renames later is where that one says.
+    // A later rename by the other server counts.
     new.remember(key(4), top, b"seen");
     old.remember(key(4), top, b"seen");
     old.remember(key(4), top, b"moved");
@@ -420,7 +420,7 @@ fn a_log_is_taken_over_while_others_go_on() {
         assert!(stuck, "the test shows nothing");
         went_on.expect("others wait for the log");
     });
-    // A FIFO is no log. What this server learnt before is written by the next attempt.
+    // A FIFO is no log. The next attempt writes the names that this server learnt before.
     assert!(map.is_lacking());
     map.repair_now();
     assert!(!map.is_lacking());
