@@ -249,7 +249,7 @@ async fn only_own_parts_are_continued() {
             }
         }
         let report = client.get("/f", &out, &partial()).await.unwrap();
-        assert_eq!((report.resumed, report.files), (0, 1), "{kind}");
+        assert_eq!((report.resumed, report.files), (0, 1), "{kind}: {:?}", report.failures);
         assert!(fs::read(&out).unwrap() == data);
         fs::remove_file(&out).unwrap();
         assert_eq!(fs::read_dir(&dir).unwrap().count(), 0, "{kind}");
@@ -261,6 +261,39 @@ async fn only_own_parts_are_continued() {
     let report = client.put(&source, "/g", &partial()).await.unwrap();
     assert_eq!((report.resumed, report.files), (0, 1));
     assert!(client.lookup(format!("/{part}")).await.is_err());
+}
+
+/// A copy that finds no incomplete file does not cut off the one that another copy makes at this time.
+#[tokio::test]
+async fn two_puts_of_one_source_share_an_incomplete_file() {
+    let (server, client, place) = world().await;
+    let (source, data) = (place.path().join("f"), content());
+    write(&source, &data);
+    let (release, held) = tokio::sync::oneshot::channel();
+    let (arrive, arrived) = tokio::sync::oneshot::channel();
+    let first = Mutex::new(Some((held, arrive)));
+    server.hook(move |procedure, _| {
+        if procedure != NfsProcedure::Create {
+            return Step::Serve;
+        }
+        let Some((held, arrive)) = first.lock().unwrap().take() else { return Step::Serve };
+        arrive.send(()).unwrap();
+        Step::After(held)
+    });
+    let options = partial();
+    let late = client.put(&source, "/f", &options);
+    let early = async {
+        arrived.await.unwrap();
+        stopped(async |options| client.put(&source, "/f", &options).await).await;
+        release.send(()).unwrap();
+    };
+    let (report, ()) = tokio::join!(late, early);
+    let report = report.unwrap();
+    assert_eq!((report.failures.len(), report.files), (0, 1), "{:?}", report.failures);
+    assert!(report.resumed > 0);
+    client.get("/f", place.path().join("again"), &CopyOptions::default()).await.unwrap();
+    assert!(fs::read(place.path().join("again")).unwrap() == data);
+    assert!(parts_there(&client).await.is_empty());
 }
 
 /// A file that changes while it is read is reported. A copy that was continued begins anew.

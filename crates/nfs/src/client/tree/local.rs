@@ -13,6 +13,7 @@ mod attributes;
 mod directory;
 mod links;
 mod names;
+mod part;
 mod sink;
 mod source;
 

@@ -14,6 +14,9 @@ use crate::wire::{
     RemoveArgs, RenameArgs, SetAttributes, SetTime, SetattrArgs, Status, SymlinkArgs, SymlinkData,
 };
 
+/// Attempts to find or make an incomplete file that other copies make and rename at this time.
+const PART_ATTEMPTS: u32 = 3;
+
 /// Name at the server that is removed unless it is renamed.
 pub(super) struct Temporary {
     client: Client,
@@ -287,22 +290,32 @@ impl Upload {
         existing: Option<&Node>,
         wanted: &Wanted<'_>,
     ) -> Result<Self, Error> {
-        if let Some(name) = &wanted.part
-            && let Some(upload) = Self::continued(client, place, existing, wanted, name).await?
-        {
-            return Ok(upload);
-        }
         // The file stays private until it has the attributes of the file that it replaces.
-        let how = CreateHow::Unchecked(wanted.first(existing.map(|_| PRIVATE_FILE)));
-        let temporary = match &wanted.part {
-            Some(name) => Temporary::lasting(client, place.dir, name, wanted.copying),
-            None => Temporary::beside(client, place, wanted.copying),
+        let first = wanted.first(existing.map(|_| PRIVATE_FILE));
+        let mut attempts = PART_ATTEMPTS;
+        let (temporary, node) = loop {
+            attempts -= 1;
+            if let Some(name) = &wanted.part
+                && let Some(upload) = Self::continued(client, place, existing, wanted, name).await?
+            {
+                return Ok(upload);
+            }
+            let (temporary, how) = match &wanted.part {
+                // Another copy of this source may just have made the file: its content must not be cut off.
+                Some(name) => {
+                    (Temporary::lasting(client, place.dir, name, wanted.copying), CreateHow::Guarded(first))
+                }
+                None => (Temporary::beside(client, place, wanted.copying), CreateHow::Unchecked(first)),
+            };
+            let made = temporary.make(move |client, place| async move {
+                let made = client.procedures().create(&CreateArgs { place: place.clone(), how }).await;
+                client.made(made, place).await
+            });
+            match made.await {
+                Err(error) if error.status() == Some(Status::Exist) && attempts > 0 => {}
+                made => break made?,
+            }
         };
-        let made = temporary.make(move |client, place| async move {
-            let made = client.procedures().create(&CreateArgs { place: place.clone(), how }).await;
-            client.made(made, place).await
-        });
-        let (temporary, node) = made.await?;
         let mut upload = Self {
             client: client.clone(),
             file: client.file(node.handle, wanted.path),

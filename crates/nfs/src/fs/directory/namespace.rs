@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{
-    AtFlags, FileType, Mode, OFlags, StatxFlags, linkat, makedev, mkdirat, mknodat, openat2, renameat,
-    symlinkat, unlinkat,
+    AtFlags, FileType, Mode, OFlags, StatxFlags, linkat, makedev, mkdirat, mknodat, openat, openat2,
+    renameat, symlinkat, unlinkat,
 };
 use rustix::io::Errno;
 use siphasher::sip::SipHasher24;
@@ -95,7 +95,7 @@ impl DirectoryFs {
                     modified: SetTime::To(modified),
                     ..SetAttributes::default()
                 };
-                match self.create_new(who, directory, name, &new) {
+                match self.create_exclusive(who, directory, name, &new) {
                     Err(FsError::Exists) => {}
                     made => return made,
                 }
@@ -166,6 +166,45 @@ impl DirectoryFs {
             }
             object
         };
+        self.created(who, directory, name, object)
+    }
+
+    /// Makes a file that gets its name with its attributes. If the server dies between the two steps of
+    /// [`create_new`](Self::create_new), a repeated call does not know the file as its own, and fails.
+    fn create_exclusive(
+        &self,
+        who: &Identity,
+        directory: &Object,
+        name: Name<'_>,
+        new: &SetAttributes,
+    ) -> Result<Created, FsError> {
+        let mode = self.lendable(new.mode.unwrap_or(DEFAULT_FILE_MODE), FileKind::Regular);
+        let made = || {
+            let _acting = self.actor.act_as(who)?;
+            let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+            let open = || openat(directory, c".", flags, mode_bits(mode));
+            let mut object = Object::new(self.open_files.opening(out_of_descriptors, open)?)?;
+            self.apply_new(who, &mut object, new, mode)?;
+            let path = Self::proc_name(&object);
+            linkat(&self.proc_fds, &path, directory, name.as_bytes(), AtFlags::SYMLINK_FOLLOW)?;
+            object.look_again()?;
+            Ok(object)
+        };
+        match made() {
+            Ok(object) => self.created(who, directory, name, object),
+            Err(FsError::Exists) => Err(FsError::Exists),
+            // Not every file system has files without names. Any other error occurs again.
+            Err(_) => self.create_new(who, directory, name, new),
+        }
+    }
+
+    fn created(
+        &self,
+        who: &Identity,
+        directory: &Object,
+        name: Name<'_>,
+        object: Object,
+    ) -> Result<Created, FsError> {
         let node = self.node(&object, Some((directory, name.as_bytes())))?;
         // The file is open for reading and writing, whatever its mode, and the client is about to write.
         let file = self.keep_new(who, &node.id, object);

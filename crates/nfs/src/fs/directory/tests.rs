@@ -286,6 +286,33 @@ fn a_create_that_cuts_a_file_waits_for_a_write_to_it() {
     });
 }
 
+/// RFC 1813 §3.3.8: the file and its verifier become stable in one step. So a server that dies at any moment leaves no
+/// file that the repeated call does not know as its own.
+// requirement: rfc1813-3.3.8-5
+#[test]
+fn an_exclusive_file_has_its_verifier_before_its_name() {
+    use rustix::fs::inotify::{CreateFlags, ReadFlags, Reader, WatchFlags, add_watch, init};
+    let tree = tempfile::tempdir().unwrap();
+    let (_place, fs) = open(tree.path(), HandleSource::Automatic);
+    let (who, name) = (Identity::superuser(), Name::new(b"file").unwrap());
+    let events = init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC).unwrap();
+    add_watch(&events, tree.path(), WatchFlags::CREATE | WatchFlags::ATTRIB | WatchFlags::MOVED_TO).unwrap();
+    let create = |verifier| fs.create(&who, &fs.root(), name, &CreateHow::Exclusive(verifier)).result;
+    let made = create(*b"verifier").unwrap();
+    assert_eq!((made.attributes.links, made.attributes.mode), (1, 0o600));
+    let mut buffer = [std::mem::MaybeUninit::uninit(); 4096];
+    let mut events = Reader::new(events, &mut buffer);
+    let mut seen = Vec::new();
+    while let Ok(event) = events.next() {
+        if event.file_name() == Some(c"file") {
+            seen.push(event.events());
+        }
+    }
+    assert_eq!(seen, [ReadFlags::CREATE]);
+    assert_eq!(create(*b"verifier").unwrap().id, made.id);
+    assert_eq!(create(*b"VERIFIER").err(), Some(FsError::Exists));
+}
+
 #[test]
 fn a_handle_is_good_while_a_directory_above_is_renamed() {
     let tree = tempfile::tempdir().unwrap();

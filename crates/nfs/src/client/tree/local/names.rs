@@ -11,6 +11,7 @@ use rustix::io::Errno;
 
 use super::attributes::{FileId, id_of, is_type, look, stat_of};
 use super::directory::{LocalDir, shown};
+use super::part::Held;
 use crate::client::MAX_SYMLINKS;
 use crate::client::tree::{CopyRun, Copying, temporary_name};
 
@@ -138,19 +139,20 @@ pub(super) struct Temporary {
     pub(super) made: bool,
     /// Whether the drop keeps an object with content, for a later copy.
     lasting: bool,
+    /// Lock of a file for a later copy.
+    held: Option<Held>,
     run: CopyRun,
 }
 
 impl Temporary {
     pub(super) fn beside(spot: &Spot, copying: &Copying) -> Self {
         let spot = Spot { dir: Arc::clone(&spot.dir), name: temporary_name().into() };
-        Self { spot, made: false, lasting: false, run: copying.run.clone() }
+        Self { spot, made: false, lasting: false, held: None, run: copying.run.clone() }
     }
 
-    /// Returns a name beside another one that the drop keeps.
-    pub(super) fn lasting(spot: &Spot, name: OsString, copying: &Copying) -> Self {
-        let spot = Spot { dir: Arc::clone(&spot.dir), name };
-        Self { spot, made: false, lasting: true, run: copying.run.clone() }
+    /// Returns the name of a file that this copy has locked, and that the drop keeps.
+    pub(super) fn lasting(spot: Spot, held: Held, copying: &Copying) -> Self {
+        Self { spot, made: true, lasting: true, held: Some(held), run: copying.run.clone() }
     }
 
     /// Makes the drop remove the object.
@@ -178,8 +180,11 @@ impl Temporary {
 
 impl Drop for Temporary {
     fn drop(&mut self) {
-        let kept =
-            self.lasting && self.spot.existing().is_ok_and(|stat| stat.is_some_and(|stat| stat.stx_size > 0));
+        // Another copy may have put its own file in the place of one that it did not continue.
+        let kept = self.held.as_ref().is_some_and(|held| match self.spot.existing() {
+            Ok(Some(stat)) => id_of(&stat) != held.id || self.lasting && stat.stx_size > 0,
+            _ => true,
+        });
         if self.made && !kept {
             // An error here can be neither reported nor repaired.
             let _ = self.spot.dir.fd().map(|dir| unlinkat(&*dir, &self.spot.name, AtFlags::empty()));

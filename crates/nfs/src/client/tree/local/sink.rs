@@ -8,12 +8,12 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
+use std::sync::Arc;
 
 use rpcrdma::streaming::write_all;
 use rpcrdma_xdr::Payload;
 use rustix::fs::{
-    AtFlags, FileType, Gid, Mode, OFlags, Statx, StatxAttributes, Uid, XattrFlags, fgetxattr, fsetxattr,
-    openat, unlinkat,
+    FileType, Gid, Mode, OFlags, Statx, StatxAttributes, Uid, XattrFlags, fgetxattr, fsetxattr, openat,
 };
 use rustix::io::{Errno, pwritev, writev};
 
@@ -21,6 +21,7 @@ use super::attributes::{
     PERMISSIONS, PRIVATE_FILE, XATTR_MAX, apply, id_of, is_type, settable, stat_of, xattr_names,
 };
 use super::names::{End, Spot, Temporary, follow, spare};
+use super::part::{self, Part};
 use crate::client::tree::identity::Identity;
 use crate::client::tree::partial::part_name;
 use crate::client::tree::{Copying, Kept, Owned};
@@ -226,24 +227,22 @@ impl Sink {
 
     /// Makes a new file under a temporary name, which will replace `existing`.
     fn part(spot: &Spot, existing: Option<&Statx>, wanted: &Wanted) -> io::Result<Self> {
-        let owner = existing.map(|stat| stat.stx_uid);
-        let (mut temporary, resumed) = if wanted.copying.options.partial {
+        // The file stays private until it has the attributes of the file that it replaces.
+        let mode = if existing.is_some() { Mode::from_raw_mode(PRIVATE_FILE) } else { wanted.first_mode() };
+        let (temporary, file, resumed) = if wanted.copying.options.partial {
             let source = Identity::from(&wanted.source);
             let name = part_name(spot.name.as_bytes(), &source, &wanted.copying.options);
-            let temporary = Temporary::lasting(spot, OsString::from_vec(name), &wanted.copying);
-            let resumed = resumable(&temporary.spot, source.size(), owner)?;
-            (temporary, resumed)
+            let spot = Spot { dir: Arc::clone(&spot.dir), name: OsString::from_vec(name) };
+            let rules = part::Rules { size: source.size(), owner: existing.map(|stat| stat.stx_uid), mode };
+            let Part { file, length, held } = part::open(&spot, &rules, part::WAIT)?;
+            (Temporary::lasting(spot, held, &wanted.copying), file, length)
         } else {
-            (Temporary::beside(spot, &wanted.copying), None)
+            let mut temporary = Temporary::beside(spot, &wanted.copying);
+            let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+            let file = File::from(openat(&*spot.dir.fd()?, &temporary.spot.name, flags, mode)?);
+            temporary.made = true;
+            (temporary, file, 0)
         };
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-        // The file stays private until it has the attributes of the file that it replaces.
-        let first = if existing.is_some() { Mode::from_raw_mode(PRIVATE_FILE) } else { wanted.first_mode() };
-        let (file, resumed) = match resumed {
-            Some(resumed) => resumed,
-            None => (File::from(openat(&*spot.dir.fd()?, &temporary.spot.name, flags, first)?), 0),
-        };
-        temporary.made = true;
         let mut replaced = None;
         if let Some(stat) = existing {
             let (uid, gid) = (stat.stx_uid, stat.stx_gid);
@@ -348,25 +347,6 @@ impl Sink {
         }
         Ok(owned)
     }
-}
-
-/// Opens the incomplete file of an earlier copy, whose source had `size` bytes. Returns the file with its length, in
-/// bytes. Removes an object that no such copy has left; `owner` is that of the file to replace.
-fn resumable(spot: &Spot, size: u64, owner: Option<u32>) -> io::Result<Option<(File, u64)>> {
-    let Some(there) = spot.existing()? else { return Ok(None) };
-    let flags = OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-    let dir = spot.dir.fd()?;
-    if is_type(&there, FileType::RegularFile)
-        && let Ok(file) = openat(&*dir, &spot.name, flags, Mode::empty()).map(File::from)
-    {
-        let stat = stat_of(&file)?;
-        let ours = stat.stx_uid == rustix::process::geteuid().as_raw() || Some(stat.stx_uid) == owner;
-        if is_type(&stat, FileType::RegularFile) && stat.stx_nlink == 1 && stat.stx_size <= size && ours {
-            return Ok(Some((file, stat.stx_size)));
-        }
-    }
-    unlinkat(&*dir, &spot.name, AtFlags::empty())?;
-    Ok(None)
 }
 
 /// Truncates a file that is written in place, not before the first content is available.

@@ -139,3 +139,23 @@ fn only_what_replaces_a_file_is_synced_before() {
         assert_eq!(fs::read(&path).unwrap(), b"new");
     }
 }
+
+/// A copy that was given up may end later than the next one begins, which may have removed the incomplete file.
+#[test]
+fn only_the_own_incomplete_file_is_removed() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("f");
+    let options = CopyOptions { partial: true, ..CopyOptions::default() };
+    let names = || fs::read_dir(place.path()).unwrap().map(|entry| entry.unwrap().path()).collect::<Vec<_>>();
+    for of_another in [false, true] {
+        let wanted = Wanted { copying: Copying::new(&options), ..wanted(false) };
+        let sink = Sink::in_tree(&spot_of(&path).unwrap(), &wanted).unwrap();
+        let [part] = names().try_into().unwrap();
+        if of_another {
+            fs::write(place.path().join("new"), "").unwrap();
+            fs::rename(place.path().join("new"), &part).unwrap();
+        }
+        drop(sink);
+        assert_eq!(names().len(), usize::from(of_another));
+    }
+}
