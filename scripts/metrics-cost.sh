@@ -3,7 +3,8 @@
 #
 # For NULL calls, and for READs of 4 KiB from the page cache, over software iWARP on the loopback interface. Rounds without (A) and
 # with (B) the scrape alternate as A B B A, so that a machine that gets slower or faster favours neither. The server, its client
-# and the reader share the machine. Run it on an idle one: elsewhere the ratio says more about the others.
+# and the reader share the machine. Run it on an idle one: elsewhere the ratio says more about the others. At the end it prints the
+# processor time that the server needs for one scrape.
 #
 #   cargo build --release --bins && cargo build --release -p rpcrdma-cli --example load
 #   scripts/metrics-cost.sh [ROUNDS [SECONDS]]
@@ -45,15 +46,20 @@ field() { sed -n "s/.*\"$1\":\"\([^\"]*\)\".*/\1/p" "$work/ready"; }
 address=$(field rdma) metrics=$(field metrics)
 [ -n "$address" ] && [ -n "$metrics" ] || fail "no server: $(cat "$work/log")"
 
+# Reads the page once.
+fetch() {
+    exec 3<>"/dev/tcp/${metrics%:*}/${metrics##*:}"
+    printf 'GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n' >&3
+    cat <&3 >"$work/page"
+    exec 3>&-
+    grep -q '^rpcrdma_calls_total' "$work/page" || echo "no page" >>"$work/missed"
+}
+
 # Reads the page once a second, until it is killed.
 scrape() {
     trap 'exit 0' TERM
     while :; do
-        exec 3<>"/dev/tcp/${metrics%:*}/${metrics##*:}"
-        printf 'GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n' >&3
-        cat <&3 >"$work/page"
-        exec 3>&-
-        grep -q '^rpcrdma_calls_total' "$work/page" || echo "no page" >>"$work/missed"
+        fetch
         sleep 1
     done
 }
@@ -81,4 +87,14 @@ for kind in null read; do
         printf "%-14s %.0f calls/s without, %.0f with a scrape a second: ratio %.4f\n", name, a, b, b / a
     }'
 done
+
+# The same cost without the noise of a full machine: the processor time of the server for each of many scrapes.
+scrapes=1000
+ticks() { awk '{ sub(/.*\) /, ""); print $12 + $13 }' "/proc/$server/stat"; }
+before=$(ticks)
+for _ in $(seq $scrapes); do fetch; done
+awk -v used="$(($(ticks) - before))" -v hertz="$(getconf CLK_TCK)" -v scrapes=$scrapes 'BEGIN {
+    ms = used * 1000 / hertz / scrapes
+    printf "%-14s %.3f ms of processor time at the server: %.3f %% of one processor at a scrape a second\n", "scrape", ms, ms / 10
+}'
 [ ! -e "$work/missed" ] || fail "$(wc -l <"$work/missed") scrapes had no page"

@@ -180,12 +180,15 @@ impl Temporary {
 
 impl Drop for Temporary {
     fn drop(&mut self) {
+        if !self.made {
+            return;
+        }
         // Another copy may have put its own file in the place of one that it did not continue.
         let kept = self.held.as_ref().is_some_and(|held| match self.spot.existing() {
             Ok(Some(stat)) => id_of(&stat) != held.id || self.lasting && stat.stx_size > 0,
             _ => true,
         });
-        if self.made && !kept {
+        if !kept {
             // An error here can be neither reported nor repaired.
             let _ = self.spot.dir.fd().map(|dir| unlinkat(&*dir, &self.spot.name, AtFlags::empty()));
         }
