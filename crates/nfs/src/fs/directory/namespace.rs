@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{
     AtFlags, FileType, Mode, OFlags, StatxFlags, linkat, makedev, mkdirat, mknodat, openat, openat2,
-    renameat, symlinkat, unlinkat,
+    renameat, statat, symlinkat, unlinkat,
 };
 use rustix::io::Errno;
 use siphasher::sip::SipHasher24;
@@ -179,21 +179,32 @@ impl DirectoryFs {
         new: &SetAttributes,
     ) -> Result<Created, FsError> {
         let mode = self.lendable(new.mode.unwrap_or(DEFAULT_FILE_MODE), FileKind::Regular);
-        let made = || {
+        let made = || -> Result<Object, FsError> {
             let _acting = self.actor.act_as(who)?;
+            // Programs that wait for a lock file try again and again.
+            if statat(directory, name.as_bytes(), AtFlags::SYMLINK_NOFOLLOW).is_ok() {
+                return Err(FsError::Exists);
+            }
             let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
             let open = || openat(directory, c".", flags, mode_bits(mode));
             let mut object = Object::new(self.open_files.opening(out_of_descriptors, open)?)?;
             self.apply_new(who, &mut object, new, mode)?;
             let path = Self::proc_name(&object);
             linkat(&self.proc_fds, &path, directory, name.as_bytes(), AtFlags::SYMLINK_FOLLOW)?;
+            // A program that watches the directory gets events under the name by which the descriptor was opened.
+            if let Ok(named) = self.child(directory, name)
+                && Place::from(&named.stat) == Place::from(&object.stat)
+                && let Ok(file) = self.reopen(&named, OFlags::RDWR)
+            {
+                return Ok(Object::new(file)?);
+            }
             object.look_again()?;
             Ok(object)
         };
         match made() {
             Ok(object) => self.created(who, directory, name, object),
             Err(FsError::Exists) => Err(FsError::Exists),
-            // Not every file system has files without names. Any other error occurs again.
+            // Not every file system has files without names. Most other errors occur again.
             Err(_) => self.create_new(who, directory, name, new),
         }
     }

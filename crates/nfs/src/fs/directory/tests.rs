@@ -296,10 +296,12 @@ fn an_exclusive_file_has_its_verifier_before_its_name() {
     let (_place, fs) = open(tree.path(), HandleSource::Automatic);
     let (who, name) = (Identity::superuser(), Name::new(b"file").unwrap());
     let events = init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC).unwrap();
-    add_watch(&events, tree.path(), WatchFlags::CREATE | WatchFlags::ATTRIB | WatchFlags::MOVED_TO).unwrap();
+    let watched = WatchFlags::CREATE | WatchFlags::ATTRIB | WatchFlags::MOVED_TO | WatchFlags::MODIFY;
+    add_watch(&events, tree.path(), watched).unwrap();
     let create = |verifier| fs.create(&who, &fs.root(), name, &CreateHow::Exclusive(verifier)).result;
     let made = create(*b"verifier").unwrap();
     assert_eq!((made.attributes.links, made.attributes.mode), (1, 0o600));
+    fs.write(&who, &made.id, 0, b"text", Stability::Unstable).result.unwrap();
     let mut buffer = [std::mem::MaybeUninit::uninit(); 4096];
     let mut events = Reader::new(events, &mut buffer);
     let mut seen = Vec::new();
@@ -308,8 +310,12 @@ fn an_exclusive_file_has_its_verifier_before_its_name() {
             seen.push(event.events());
         }
     }
-    assert_eq!(seen, [ReadFlags::CREATE]);
-    assert_eq!(create(*b"verifier").unwrap().id, made.id);
+    // The descriptor for WRITE has the name too.
+    assert_eq!(seen, [ReadFlags::CREATE, ReadFlags::MODIFY]);
+    assert_eq!(create(*b"verifier").err(), Some(FsError::Exists));
+    fs.remove(&who, &fs.root(), name).result.unwrap();
+    let again = create(*b"verifier").unwrap();
+    assert_eq!(create(*b"verifier").unwrap().id, again.id);
     assert_eq!(create(*b"VERIFIER").err(), Some(FsError::Exists));
 }
 

@@ -168,6 +168,12 @@ impl Temporary {
         if let Some(there) = place.existing()? {
             place.spare(&there, &run)?;
         }
+        if let Some(held) = &self.held
+            && self.spot.existing()?.is_none_or(|there| id_of(&there) != held.id)
+        {
+            let reason = "its incomplete file was moved, removed or replaced during the copy";
+            return Err(io::Error::other(reason));
+        }
         let dir = self.spot.dir.fd()?;
         renameat(&*dir, &self.spot.name, &*dir, name)?;
         self.made = false;

@@ -3,7 +3,8 @@
 //! *Lock.* Every copy of one source to one name finds the same incomplete file. So a copy locks the file (flock) until
 //! the file has its final name. Without the lock, a slow copy could cut off what a fast one has written, or write to
 //! the file after its rename. A copy that was given up may still write for a moment, so the next one waits for
-//! [`WAIT`]. On a file system without locks two copies at one time are not kept apart.
+//! [`WAIT`] at most. Then it makes a file of its own, which no later copy continues. A file system without
+//! locks does not keep two copies apart, but neither gives the name to a file of the other.
 
 use std::fs::File;
 use std::io;
@@ -17,7 +18,7 @@ use super::attributes::{FileId, id_of, is_type, stat_of};
 use super::names::Spot;
 
 /// Time for which a copy waits for another one that writes the incomplete file.
-pub(super) const WAIT: Duration = Duration::from_secs(2);
+pub(super) const WAIT: Duration = Duration::from_secs(1);
 /// Time between two attempts to lock an incomplete file.
 const PAUSE: Duration = Duration::from_millis(10);
 
@@ -47,16 +48,13 @@ pub(super) struct Rules {
 }
 
 /// Opens the incomplete file of an earlier copy, or makes one. Waits for another copy that writes it, for `wait` at
-/// most. Removes an object that no copy has left.
-pub(super) fn open(spot: &Spot, rules: &Rules, wait: Duration) -> io::Result<Part> {
+/// most, and then returns `None`. Removes an object that no copy has left.
+pub(super) fn open(spot: &Spot, rules: &Rules, wait: Duration) -> io::Result<Option<Part>> {
     let deadline = Instant::now() + wait;
     loop {
-        if let Some(part) = attempt(spot, rules)? {
+        let part = attempt(spot, rules)?;
+        if part.is_some() || Instant::now() >= deadline {
             return Ok(part);
-        }
-        if Instant::now() >= deadline {
-            let reason = "another copy writes this file now (its incomplete file is locked)";
-            return Err(io::Error::new(io::ErrorKind::ResourceBusy, reason));
         }
         std::thread::sleep(PAUSE);
     }
@@ -64,45 +62,68 @@ pub(super) fn open(spot: &Spot, rules: &Rules, wait: Duration) -> io::Result<Par
 
 /// Returns `None` if another copy has the file, or has just had it.
 fn attempt(spot: &Spot, rules: &Rules) -> io::Result<Option<Part>> {
-    let file = match earlier(spot, rules)? {
-        Some(file) => file,
+    match spot.existing()? {
+        Some(there) => take(spot, &there, rules),
         None => {
             let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-            match openat(&*spot.dir.fd()?, &spot.name, flags, rules.mode) {
-                Err(Errno::EXIST) => return Ok(None),
-                made => File::from(made?),
+            // A later copy of this user has to open the file, whatever its final mode.
+            match openat(&*spot.dir.fd()?, &spot.name, flags, rules.mode | Mode::RUSR | Mode::WUSR) {
+                Err(Errno::EXIST) => Ok(None),
+                made => part_of(spot, File::from(made?), rules),
             }
         }
-    };
-    // Any other error means that the file system has no locks.
-    if flock(&file, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK) {
-        return Ok(None);
     }
-    // The copy that had the lock may have given the file its final name, or removed it.
-    let stat = stat_of(&file)?;
-    let id = id_of(&stat);
-    if spot.existing()?.is_none_or(|there| id_of(&there) != id) {
-        return Ok(None);
-    }
-    let held = Held { id, _lock: file.try_clone()?.into() };
-    Ok(Some(Part { file, length: stat.stx_size, held }))
 }
 
 /// Opens the incomplete file of an earlier copy. Removes an object that no such copy has left.
-fn earlier(spot: &Spot, rules: &Rules) -> io::Result<Option<File>> {
-    let Some(there) = spot.existing()? else { return Ok(None) };
-    let flags = OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+fn take(spot: &Spot, there: &Statx, rules: &Rules) -> io::Result<Option<Part>> {
     let dir = spot.dir.fd()?;
-    if is_type(&there, FileType::RegularFile)
-        && let Ok(file) = openat(&*dir, &spot.name, flags, Mode::empty()).map(File::from)
-        && is_continued(&stat_of(&file)?, rules)
-    {
-        return Ok(Some(file));
+    let open = |access| {
+        let flags = access | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        openat(&*dir, &spot.name, flags, Mode::empty()).map(File::from)
+    };
+    if is_type(there, FileType::RegularFile) {
+        if let Ok(file) = open(OFlags::WRONLY) {
+            return part_of(spot, file, rules);
+        }
+        // A copy that is nearly complete has taken the right to write off its file.
+        if let Ok(file) = open(OFlags::RDONLY)
+            && lock(spot, &file)?.is_none()
+        {
+            return Ok(None);
+        }
     }
-    match unlinkat(&*dir, &spot.name, AtFlags::empty()) {
+    discard(spot)
+}
+
+/// Removes an object, so that the next attempt makes a new file.
+fn discard(spot: &Spot) -> io::Result<Option<Part>> {
+    match unlinkat(&*spot.dir.fd()?, &spot.name, AtFlags::empty()) {
         Ok(()) | Err(Errno::NOENT) => Ok(None),
         Err(error) => Err(error.into()),
     }
+}
+
+/// Takes an open file, or removes it if no copy of this source has left it. Returns `None` if another copy has it.
+fn part_of(spot: &Spot, file: File, rules: &Rules) -> io::Result<Option<Part>> {
+    let Some(stat) = lock(spot, &file)? else { return Ok(None) };
+    if !is_continued(&stat, rules) {
+        return discard(spot);
+    }
+    let held = Held { id: id_of(&stat), _lock: file.try_clone()?.into() };
+    Ok(Some(Part { file, length: stat.stx_size, held }))
+}
+
+/// Locks an open file, and returns its attributes. Returns `None` if another copy has the file, or has just given it
+/// its final name.
+fn lock(spot: &Spot, file: &File) -> io::Result<Option<Statx>> {
+    // Any other error means that the file system has no locks.
+    if flock(file, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK) {
+        return Ok(None);
+    }
+    let stat = stat_of(file)?;
+    let same = spot.existing()?.is_some_and(|there| id_of(&there) == id_of(&stat));
+    Ok(same.then_some(stat))
 }
 
 fn is_continued(stat: &Statx, rules: &Rules) -> bool {
@@ -123,16 +144,20 @@ mod tests {
     #[test]
     fn one_copy_at_a_time_writes_an_incomplete_file() {
         let place = tempfile::tempdir().unwrap();
-        let spot = spot_of(&place.path().join("part")).unwrap();
-        let mut first = open(&spot, &RULES, WAIT).unwrap();
+        let path = place.path().join("part");
+        let spot = spot_of(&path).unwrap();
+        let mut first = open(&spot, &RULES, WAIT).unwrap().unwrap();
         assert_eq!(first.length, 0);
         first.file.write_all(b"12345").unwrap();
         // The lock outlives the file, which has to be closed before the rename.
         drop(first.file);
-        let Err(error) = open(&spot, &RULES, Duration::ZERO) else { panic!("two copies have the file") };
-        assert_eq!(error.kind(), io::ErrorKind::ResourceBusy, "{error}");
+        // A locked file is not removed either, even one that would not be continued.
+        for rules in [RULES, Rules { size: 2, ..RULES }] {
+            assert!(open(&spot, &rules, Duration::ZERO).unwrap().is_none());
+        }
         drop(first.held);
-        assert_eq!(open(&spot, &RULES, Duration::ZERO).unwrap().length, 5);
+        assert_eq!(open(&spot, &RULES, Duration::ZERO).unwrap().unwrap().length, 5);
+        assert_eq!(open(&spot, &Rules { size: 2, ..RULES }, WAIT).unwrap().unwrap().length, 0);
     }
 
     /// The file that a copy waited for may be the complete file by then.
@@ -140,14 +165,13 @@ mod tests {
     fn a_file_that_got_its_name_meanwhile_is_not_continued() {
         let place = tempfile::tempdir().unwrap();
         let spot = spot_of(&place.path().join("part")).unwrap();
-        let first = open(&spot, &RULES, WAIT).unwrap();
+        let first = open(&spot, &RULES, WAIT).unwrap().unwrap();
         std::thread::scope(|scope| {
-            let second = scope.spawn(|| open(&spot, &RULES, Duration::from_secs(60)).unwrap());
+            let second = scope.spawn(|| open(&spot, &RULES, Duration::from_secs(60)).unwrap().unwrap());
             std::fs::rename(place.path().join("part"), place.path().join("whole")).unwrap();
             let id = first.held.id;
             drop(first);
-            let second = second.join().unwrap();
-            assert_ne!(second.held.id, id);
+            assert_ne!(second.join().unwrap().held.id, id);
         });
     }
 }

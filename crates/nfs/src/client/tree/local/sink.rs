@@ -121,7 +121,8 @@ pub(in crate::client::tree) struct Sink {
 
 enum Kind {
     /// A file that gets its name at the end, and the mode of the file that it replaces.
-    Part { temporary: Temporary, name: OsString, mode: Option<u32> },
+    /// `surplus` has the permissions that only the incomplete file has.
+    Part { temporary: Temporary, name: OsString, mode: Option<u32>, surplus: u32 },
     /// An existing regular file. `empty` is set once the old content is truncated.
     InPlace { empty: bool },
     /// A device or pipe, written from beginning to end.
@@ -229,19 +230,27 @@ impl Sink {
     fn part(spot: &Spot, existing: Option<&Statx>, wanted: &Wanted) -> io::Result<Self> {
         // The file stays private until it has the attributes of the file that it replaces.
         let mode = if existing.is_some() { Mode::from_raw_mode(PRIVATE_FILE) } else { wanted.first_mode() };
-        let (temporary, file, resumed) = if wanted.copying.options.partial {
+        let part = if wanted.copying.options.partial {
             let source = Identity::from(&wanted.source);
             let name = part_name(spot.name.as_bytes(), &source, &wanted.copying.options);
-            let spot = Spot { dir: Arc::clone(&spot.dir), name: OsString::from_vec(name) };
+            let place = Spot { dir: Arc::clone(&spot.dir), name: OsString::from_vec(name) };
             let rules = part::Rules { size: source.size(), owner: existing.map(|stat| stat.stx_uid), mode };
-            let Part { file, length, held } = part::open(&spot, &rules, part::WAIT)?;
-            (Temporary::lasting(spot, held, &wanted.copying), file, length)
+            part::open(&place, &rules, part::WAIT)?.map(|part| (place, part))
         } else {
-            let mut temporary = Temporary::beside(spot, &wanted.copying);
-            let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-            let file = File::from(openat(&*spot.dir.fd()?, &temporary.spot.name, flags, mode)?);
-            temporary.made = true;
-            (temporary, file, 0)
+            None
+        };
+        let lasting = part.is_some();
+        let (temporary, file, resumed) = match part {
+            Some((place, Part { file, length, held })) => {
+                (Temporary::lasting(place, held, &wanted.copying), file, length)
+            }
+            None => {
+                let mut temporary = Temporary::beside(spot, &wanted.copying);
+                let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+                let file = File::from(openat(&*spot.dir.fd()?, &temporary.spot.name, flags, mode)?);
+                temporary.made = true;
+                (temporary, file, 0)
+            }
         };
         let mut replaced = None;
         if let Some(stat) = existing {
@@ -253,8 +262,9 @@ impl Sink {
             copy_xattrs(spot, &file)?;
             replaced = Some(u32::from(stat.stx_mode));
         }
-        let kind = Kind::Part { temporary, name: spot.name.clone(), mode: replaced };
-        Ok(Self { resumed, lasting: wanted.copying.options.partial, ..Self::new(file, kind) })
+        let surplus = if lasting { PRIVATE_FILE & !mode.as_raw_mode() } else { 0 };
+        let kind = Kind::Part { temporary, name: spot.name.clone(), mode: replaced, surplus };
+        Ok(Self { resumed, lasting, ..Self::new(file, kind) })
     }
 
     /// Returns the length of the content that an earlier copy left, in bytes.
@@ -328,11 +338,16 @@ impl Sink {
         };
         if !matches!(kind, Kind::Stream) {
             file.set_len(size)?;
-            let replaced = if let Kind::Part { mode, .. } = &kind { *mode } else { None };
+            let (replaced, surplus) =
+                if let Kind::Part { mode, surplus, .. } = &kind { (*mode, *surplus) } else { (None, 0) };
             match (kept, replaced) {
                 (Some(kept), _) => owned = apply(&file, kept)?,
                 (None, Some(mode)) => {
                     file.set_permissions(Permissions::from_mode(mode & settable(Owned::ALL)))?;
+                }
+                (None, None) if surplus != 0 => {
+                    let mode = file.metadata()?.mode() & PERMISSIONS & !surplus;
+                    file.set_permissions(Permissions::from_mode(mode))?;
                 }
                 (None, None) => {}
             }

@@ -159,3 +159,57 @@ fn only_the_own_incomplete_file_is_removed() {
         assert_eq!(names().len(), usize::from(of_another));
     }
 }
+
+/// Both copies end with the whole file; the second one is not for a later copy.
+#[test]
+fn a_copy_whose_incomplete_file_is_locked_makes_another_one() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("f");
+    let options = CopyOptions { partial: true, ..CopyOptions::default() };
+    let sink = || {
+        let wanted = Wanted { copying: Copying::new(&options), ..wanted(false) };
+        let mut sink = Sink::in_tree(&spot_of(&path).unwrap(), &wanted).unwrap();
+        sink.write(0, &b"new".to_vec().into()).unwrap();
+        sink
+    };
+    let first = sink();
+    let second = sink();
+    assert!(first.lasting && !second.lasting);
+    drop(second);
+    assert_eq!(fs::read_dir(place.path()).unwrap().count(), 1);
+    first.finish(3, None).unwrap();
+    assert_eq!(fs::read(&path).unwrap(), b"new");
+    assert_eq!(fs::read_dir(place.path()).unwrap().count(), 1);
+}
+
+/// A copy gives its name to no object that has taken the place of its incomplete file.
+#[test]
+fn only_the_own_incomplete_file_gets_the_name() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("f");
+    let options = CopyOptions { partial: true, ..CopyOptions::default() };
+    let wanted = Wanted { copying: Copying::new(&options), ..wanted(false) };
+    let sink = Sink::in_tree(&spot_of(&path).unwrap(), &wanted).unwrap();
+    let part = fs::read_dir(place.path()).unwrap().next().unwrap().unwrap().path();
+    fs::write(place.path().join("other"), "half").unwrap();
+    fs::rename(place.path().join("other"), &part).unwrap();
+    sink.finish(0, None).unwrap_err();
+    assert!(!path.exists());
+    assert_eq!(fs::read(&part).unwrap(), b"half");
+}
+
+/// The owner can continue an incomplete file, whatever the mode of the source.
+#[test]
+fn an_incomplete_file_can_be_written_until_it_gets_its_name() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("f");
+    let options = CopyOptions { partial: true, preserve: false, ..CopyOptions::default() };
+    let mut wanted = Wanted { copying: Copying::new(&options), ..wanted(false) };
+    wanted.source.mode = 0o444;
+    let sink = Sink::in_tree(&spot_of(&path).unwrap(), &wanted).unwrap();
+    let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o777;
+    let part = fs::read_dir(place.path()).unwrap().next().unwrap().unwrap().path();
+    assert_eq!(mode(&part) & 0o600, 0o600);
+    sink.finish(0, None).unwrap();
+    assert_eq!(mode(&path) & 0o722, 0o400);
+}
