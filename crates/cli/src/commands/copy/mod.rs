@@ -58,8 +58,9 @@ const PARTIAL_HELP: &str = "\
 With --partial, an interrupted copy leaves its incomplete file as .NAME.HASH.rpcrdma-partial beside NAME, and the next copy of the \
 file with --partial continues it. HASH is of the length, time and number of the source: a source that has changed is copied anew, and \
 the old incomplete file stays until rm or sync --delete removes it. At a server only data that it has committed counts, in steps of \
-32 MiB, so nothing is left there of a file that is no longer. A local incomplete file is for one copy at a time: another one waits for up to a second, and then copies into a file that no \
-later copy continues. Other users of a directory cannot pass off files of theirs.";
+32 MiB, so nothing is left there of a file that is no longer. A local incomplete file is for one copy at a time: another one waits \
+for up to a second, and then copies into a file that no later copy continues. Other users of a directory cannot pass off files of \
+theirs.";
 
 /// Part of `--help` about patterns.
 const FILTER_HELP: &str = "\

@@ -195,7 +195,8 @@ impl Getting {
     async fn attempt(&self, path: &str, goal: Goal, node: Node, again: bool) -> Result<Option<Node>, Error> {
         let Node { handle, attributes } = node;
         let kept = Kept::from(&attributes);
-        let wanted = Wanted { source: attributes, copying: self.copying.clone(), again };
+        let partial = self.copying.options.partial;
+        let wanted = Wanted { source: attributes, copying: self.copying.clone(), partial, again };
         let to = goal.clone();
         let place = || goal.path();
         let mut sink = blocking(place, move || match to {

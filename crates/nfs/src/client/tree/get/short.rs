@@ -87,7 +87,9 @@ impl Getting {
         let write = move |(short, data): (Short, Option<Payload>)| {
             let written = data.map(|data| {
                 let attributes = short.node.attributes;
-                let wanted = Wanted { source: attributes, copying: copying.clone(), again: false };
+                // Written in one piece, so nothing is left to continue.
+                let wanted =
+                    Wanted { source: attributes, copying: copying.clone(), partial: false, again: false };
                 let mut sink = Sink::in_tree(&short.spot, &wanted)?;
                 sink.write(0, &data)?;
                 sink.finish(short.size.into(), copying.options.preserve.then(|| Kept::from(&attributes)))

@@ -4,7 +4,7 @@
 //! the file has its final name. Without the lock, a slow copy could cut off what a fast one has written, or write to
 //! the file after its rename. A copy that was given up may still write for a moment, so the next one waits for
 //! [`WAIT`] at most. Then it makes a file of its own, which no later copy continues. A file system without
-//! locks does not keep two copies apart, but neither gives the name to a file of the other.
+//! locks does not keep two copies apart.
 
 use std::fs::File;
 use std::io;
@@ -37,10 +37,19 @@ pub(super) struct Part {
     pub(super) held: Held,
 }
 
+impl Part {
+    fn new(file: File, stat: &Statx) -> io::Result<Self> {
+        let held = Held { id: id_of(stat), _lock: file.try_clone()?.into() };
+        Ok(Self { file, length: stat.stx_size, held })
+    }
+}
+
 /// Rules for the incomplete file of one source.
 pub(super) struct Rules {
     /// Length of the source in bytes: no incomplete file is longer.
     pub(super) size: u64,
+    /// Effective user of this process.
+    pub(super) user: u32,
     /// Owner of the file that the copy replaces; incomplete files of this owner are continued too.
     pub(super) owner: Option<u32>,
     /// Mode of a new file.
@@ -69,7 +78,12 @@ fn attempt(spot: &Spot, rules: &Rules) -> io::Result<Option<Part>> {
             // A later copy of this user has to open the file, whatever its final mode.
             match openat(&*spot.dir.fd()?, &spot.name, flags, rules.mode | Mode::RUSR | Mode::WUSR) {
                 Err(Errno::EXIST) => Ok(None),
-                made => part_of(spot, File::from(made?), rules),
+                made => {
+                    let file = File::from(made?);
+                    // Whatever owner the file system gives it.
+                    let locked = lock(spot, &file)?;
+                    locked.map(|stat| Part::new(file, &stat)).transpose()
+                }
             }
         }
     }
@@ -110,8 +124,7 @@ fn part_of(spot: &Spot, file: File, rules: &Rules) -> io::Result<Option<Part>> {
     if !is_continued(&stat, rules) {
         return discard(spot);
     }
-    let held = Held { id: id_of(&stat), _lock: file.try_clone()?.into() };
-    Ok(Some(Part { file, length: stat.stx_size, held }))
+    Part::new(file, &stat).map(Some)
 }
 
 /// Locks an open file, and returns its attributes. Returns `None` if another copy has the file, or has just given it
@@ -127,7 +140,7 @@ fn lock(spot: &Spot, file: &File) -> io::Result<Option<Statx>> {
 }
 
 fn is_continued(stat: &Statx, rules: &Rules) -> bool {
-    let ours = stat.stx_uid == rustix::process::geteuid().as_raw() || Some(stat.stx_uid) == rules.owner;
+    let ours = stat.stx_uid == rules.user || Some(stat.stx_uid) == rules.owner;
     is_type(stat, FileType::RegularFile) && stat.stx_nlink == 1 && stat.stx_size <= rules.size && ours
 }
 
@@ -138,7 +151,10 @@ mod tests {
     use super::*;
     use crate::client::tree::local::names::spot_of;
 
-    const RULES: Rules = Rules { size: 10, owner: None, mode: Mode::RUSR.union(Mode::WUSR) };
+    fn rules() -> Rules {
+        let user = rustix::process::geteuid().as_raw();
+        Rules { size: 10, user, owner: None, mode: Mode::RUSR | Mode::WUSR }
+    }
 
     /// The copy that waits gets what the other one left, and only after its lock.
     #[test]
@@ -146,18 +162,30 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("part");
         let spot = spot_of(&path).unwrap();
-        let mut first = open(&spot, &RULES, WAIT).unwrap().unwrap();
+        let mut first = open(&spot, &rules(), WAIT).unwrap().unwrap();
         assert_eq!(first.length, 0);
         first.file.write_all(b"12345").unwrap();
         // The lock outlives the file, which has to be closed before the rename.
         drop(first.file);
         // A locked file is not removed either, even one that would not be continued.
-        for rules in [RULES, Rules { size: 2, ..RULES }] {
+        for rules in [rules(), Rules { size: 2, ..rules() }] {
             assert!(open(&spot, &rules, Duration::ZERO).unwrap().is_none());
         }
         drop(first.held);
-        assert_eq!(open(&spot, &RULES, Duration::ZERO).unwrap().unwrap().length, 5);
-        assert_eq!(open(&spot, &Rules { size: 2, ..RULES }, WAIT).unwrap().unwrap().length, 0);
+        assert_eq!(open(&spot, &rules(), Duration::ZERO).unwrap().unwrap().length, 5);
+        assert_eq!(open(&spot, &Rules { size: 2, ..rules() }, WAIT).unwrap().unwrap().length, 0);
+    }
+
+    /// FAT, and a server that squashes users, give a new file another owner. It is used, but not continued.
+    #[test]
+    fn a_new_file_is_used_whatever_its_owner() {
+        let place = tempfile::tempdir().unwrap();
+        let spot = spot_of(&place.path().join("part")).unwrap();
+        let rules = Rules { user: rules().user + 1, ..rules() };
+        let mut first = open(&spot, &rules, Duration::ZERO).unwrap().unwrap();
+        first.file.write_all(b"12345").unwrap();
+        drop(first);
+        assert_eq!(open(&spot, &rules, WAIT).unwrap().unwrap().length, 0);
     }
 
     /// The file that a copy waited for may be the complete file by then.
@@ -165,9 +193,9 @@ mod tests {
     fn a_file_that_got_its_name_meanwhile_is_not_continued() {
         let place = tempfile::tempdir().unwrap();
         let spot = spot_of(&place.path().join("part")).unwrap();
-        let first = open(&spot, &RULES, WAIT).unwrap().unwrap();
+        let first = open(&spot, &rules(), WAIT).unwrap().unwrap();
         std::thread::scope(|scope| {
-            let second = scope.spawn(|| open(&spot, &RULES, Duration::from_secs(60)).unwrap().unwrap());
+            let second = scope.spawn(|| open(&spot, &rules(), Duration::from_secs(60)).unwrap().unwrap());
             std::fs::rename(place.path().join("part"), place.path().join("whole")).unwrap();
             let id = first.held.id;
             drop(first);

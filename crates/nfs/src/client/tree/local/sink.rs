@@ -43,6 +43,8 @@ pub(in crate::client::tree) struct Wanted {
     pub(in crate::client::tree) source: Attributes,
     /// Copy that the file belongs to.
     pub(in crate::client::tree) copying: Copying,
+    /// Whether a later copy continues this one.
+    pub(in crate::client::tree) partial: bool,
     /// Whether this copy of the file begins anew, under the name that it has already.
     pub(in crate::client::tree) again: bool,
 }
@@ -230,11 +232,13 @@ impl Sink {
     fn part(spot: &Spot, existing: Option<&Statx>, wanted: &Wanted) -> io::Result<Self> {
         // The file stays private until it has the attributes of the file that it replaces.
         let mode = if existing.is_some() { Mode::from_raw_mode(PRIVATE_FILE) } else { wanted.first_mode() };
-        let part = if wanted.copying.options.partial {
+        let part = if wanted.partial {
             let source = Identity::from(&wanted.source);
             let name = part_name(spot.name.as_bytes(), &source, &wanted.copying.options);
             let place = Spot { dir: Arc::clone(&spot.dir), name: OsString::from_vec(name) };
-            let rules = part::Rules { size: source.size(), owner: existing.map(|stat| stat.stx_uid), mode };
+            let user = rustix::process::geteuid().as_raw();
+            let owner = existing.map(|stat| stat.stx_uid);
+            let rules = part::Rules { size: source.size(), user, owner, mode };
             part::open(&place, &rules, part::WAIT)?.map(|part| (place, part))
         } else {
             None

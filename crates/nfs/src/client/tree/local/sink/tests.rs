@@ -52,7 +52,7 @@ fn wanted(in_place: bool) -> Wanted {
         mtime: zero,
         ctime: zero,
     };
-    Wanted { source, copying: Copying::new(&options), again: false }
+    Wanted { source, copying: Copying::new(&options), partial: false, again: false }
 }
 
 fn write(path: &Path, storage: Storage, wanted: &Wanted) -> io::Result<()> {
@@ -145,10 +145,10 @@ fn only_what_replaces_a_file_is_synced_before() {
 fn only_the_own_incomplete_file_is_removed() {
     let place = tempfile::tempdir().unwrap();
     let path = place.path().join("f");
-    let options = CopyOptions { partial: true, ..CopyOptions::default() };
+    let options = CopyOptions::default();
     let names = || fs::read_dir(place.path()).unwrap().map(|entry| entry.unwrap().path()).collect::<Vec<_>>();
     for of_another in [false, true] {
-        let wanted = Wanted { copying: Copying::new(&options), ..wanted(false) };
+        let wanted = Wanted { copying: Copying::new(&options), partial: true, ..wanted(false) };
         let sink = Sink::in_tree(&spot_of(&path).unwrap(), &wanted).unwrap();
         let [part] = names().try_into().unwrap();
         if of_another {
@@ -165,9 +165,9 @@ fn only_the_own_incomplete_file_is_removed() {
 fn a_copy_whose_incomplete_file_is_locked_makes_another_one() {
     let place = tempfile::tempdir().unwrap();
     let path = place.path().join("f");
-    let options = CopyOptions { partial: true, ..CopyOptions::default() };
+    let options = CopyOptions::default();
     let sink = || {
-        let wanted = Wanted { copying: Copying::new(&options), ..wanted(false) };
+        let wanted = Wanted { copying: Copying::new(&options), partial: true, ..wanted(false) };
         let mut sink = Sink::in_tree(&spot_of(&path).unwrap(), &wanted).unwrap();
         sink.write(0, &b"new".to_vec().into()).unwrap();
         sink
@@ -187,8 +187,8 @@ fn a_copy_whose_incomplete_file_is_locked_makes_another_one() {
 fn only_the_own_incomplete_file_gets_the_name() {
     let place = tempfile::tempdir().unwrap();
     let path = place.path().join("f");
-    let options = CopyOptions { partial: true, ..CopyOptions::default() };
-    let wanted = Wanted { copying: Copying::new(&options), ..wanted(false) };
+    let options = CopyOptions::default();
+    let wanted = Wanted { copying: Copying::new(&options), partial: true, ..wanted(false) };
     let sink = Sink::in_tree(&spot_of(&path).unwrap(), &wanted).unwrap();
     let part = fs::read_dir(place.path()).unwrap().next().unwrap().unwrap().path();
     fs::write(place.path().join("other"), "half").unwrap();
@@ -203,8 +203,8 @@ fn only_the_own_incomplete_file_gets_the_name() {
 fn an_incomplete_file_can_be_written_until_it_gets_its_name() {
     let place = tempfile::tempdir().unwrap();
     let path = place.path().join("f");
-    let options = CopyOptions { partial: true, preserve: false, ..CopyOptions::default() };
-    let mut wanted = Wanted { copying: Copying::new(&options), ..wanted(false) };
+    let options = CopyOptions { preserve: false, ..CopyOptions::default() };
+    let mut wanted = Wanted { copying: Copying::new(&options), partial: true, ..wanted(false) };
     wanted.source.mode = 0o444;
     let sink = Sink::in_tree(&spot_of(&path).unwrap(), &wanted).unwrap();
     let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o777;
