@@ -80,7 +80,7 @@ fn attempt(spot: &Spot, rules: &Rules) -> io::Result<Option<Part>> {
                 Err(Errno::EXIST) => Ok(None),
                 made => {
                     let file = File::from(made?);
-                    // Whatever owner the file system gives it.
+                    // The file system may give it another owner.
                     let locked = lock(spot, &file)?;
                     locked.map(|stat| Part::new(file, &stat)).transpose()
                 }
